@@ -1,0 +1,58 @@
+# `make help` lists the targets. The environment lives in .venv, made by scripts/setup when needed.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+
+PYTHON_VENV := .venv/bin/python
+INTERPRETED := PYTHONPATH="$(CURDIR)/src" TASKYARD_FORM=interpreted
+COMPILED := PYTHONPATH="$(CURDIR)/build/compiled" TASKYARD_FORM=compiled
+CHECKED := $(wildcard src tests benchmarks scripts/compile.py)
+ARGS ?=
+
+.PHONY: help run test lint format bench compiled interpreted-tests compiled-tests lock clean \
+	environment run-environment
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+environment:
+	@scripts/setup dev
+
+run-environment:
+	@scripts/setup run
+
+run: run-environment ## start the server on ./data (ARGS="..." is appended)
+	@if $(PYTHON_VENV) scripts/compile.py; then form=$(CURDIR)/build/compiled; else \
+		echo "run: the compiled form could not be built, so the interpreted one is started" >&2; \
+		form=$(CURDIR)/src; \
+	fi; \
+	PYTHONPATH="$$form" exec $(PYTHON_VENV) -m taskyard serve --data ./data $(ARGS)
+
+test: lint interpreted-tests compiled-tests ## lint, then the tests in both forms
+
+interpreted-tests: environment ## the tests on plain Python (ARGS="..." goes to pytest)
+	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(ARGS)
+
+compiled-tests: compiled ## the tests on the compiled form (ARGS="..." goes to pytest)
+	$(COMPILED) $(PYTHON_VENV) -m pytest $(ARGS)
+
+lint: environment ## ruff and mypy --strict
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy --strict $(CHECKED)
+
+format: environment ## let ruff format and fix what it can
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+compiled: environment ## build the compiled form into build/compiled
+	@$(PYTHON_VENV) scripts/compile.py
+
+bench: compiled ## run the benchmarks on the compiled form (ARGS="..." is appended)
+	PYTHONPATH="$(CURDIR)/build/compiled:$(CURDIR)" $(PYTHON_VENV) -m benchmarks $(ARGS)
+
+lock: environment ## regenerate the lock files (ARGS=--upgrade raises the versions)
+	@scripts/lock $(ARGS)
+
+clean: ## remove everything that was built, but neither .venv nor ./data
+	rm -rf build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

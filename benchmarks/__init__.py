@@ -1,0 +1,1 @@
+"""Benchmarks of the server, side by side with real peers. See docs/benchmarks.md."""

@@ -1,0 +1,524 @@
+/*
+ * A load generator for queue servers: one thread, epoll, nothing allocated once it runs.
+ *
+ * One job cycle is push + take + finish. A connection works on a batch of --depth jobs: it
+ * writes all the pushes in one go and reads their replies, then the takes, then the finishes.
+ * Depth 1 is the plain client that waits for each reply. Connections know nothing of each
+ * other: a take may well bring the job of another connection, and what was brought is finished.
+ *
+ * Nothing here knows a protocol: those are in loadgen_protocols.c.
+ *
+ * A reply that is not the expected one ends the run with status 1: figures of a server that
+ * answers wrongly are worth nothing.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <getopt.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loadgen.h"
+
+enum {
+    MAX_CONNECTIONS = 20000,
+    MAX_DEPTH = 10000,
+    MAX_QUEUES = 10000000,
+    MAX_SECONDS = 3600,
+    MAX_JOBS = 1000000000,
+    READ_BYTES = 1 << 16,
+    EVENTS = 512,
+    MAX_EMPTY = 100, /* takes in a row that may find nothing before the run is given up */
+    STALL_SECONDS = 30,
+    CONNECT_SECONDS = 10,
+};
+
+enum mode { CYCLE, FILL, DRAIN };
+
+/* Logarithmic buckets with 64 steps to each doubling: within 1.6% of the true value. */
+enum { STEPS = 64, BUCKETS = 36 * STEPS };
+struct histogram {
+    uint64_t total;
+    uint64_t count[BUCKETS];
+};
+
+static struct {
+    const char *host;
+    int port, connections, depth;
+    uint32_t queues;
+    double seconds, warmup;
+    int64_t jobs; /* cycles to do or jobs to push; 0: go by time */
+    enum mode mode;
+    const struct driver *driver;
+} opt = {.host = "127.0.0.1", .connections = 1, .depth = 1, .queues = 1, .seconds = 5};
+
+static struct histogram cycle_ns, op_ns[OPS];
+static struct conn *conns;
+static int epoll_fd;
+static int active; /* connections with a batch in hand */
+static bool measuring, stopping;
+static int64_t may_begin = INT64_MAX;
+static uint64_t done, empty; /* while measuring */
+static int64_t window_from, window_to, last_reply;
+static struct rusage cpu_from, cpu_to;
+
+char filler[MAX_PAYLOAD];
+uint64_t next_serial;
+size_t payload_bytes = 200;
+unsigned take_wait_ms = 1000;
+
+static const char *const op_names[OPS] = {"push", "take", "finish"};
+
+static void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+static void die(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "loadgen: ");
+    vfprintf(stderr, format, args);
+    fputc('\n', stderr);
+    va_end(args);
+    exit(1);
+}
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static void record(struct histogram *h, int64_t ns) {
+    uint64_t v = ns > 0 ? (uint64_t)ns : 0;
+    size_t bucket = v;
+    if (v >= STEPS) {
+        int shift = 63 - __builtin_clzll(v) - 6;
+        bucket = (size_t)(shift + 1) * STEPS + ((v >> shift) - STEPS);
+    }
+    h->count[bucket < BUCKETS ? bucket : BUCKETS - 1]++;
+    h->total++;
+}
+
+static double percentile_us(const struct histogram *h, double share) {
+    uint64_t rank = (uint64_t)(share * (double)h->total), seen = 0;
+    for (size_t i = 0; i < BUCKETS; i++) {
+        seen += h->count[i];
+        if (seen > rank) {
+            if (i < STEPS)
+                return (double)i / 1000;
+            int shift = (int)(i / STEPS) - 1;
+            return ((double)(STEPS + i % STEPS) + 0.5) * (double)(1ULL << shift) / 1000;
+        }
+    }
+    return 0;
+}
+
+static void watch(struct conn *c, int how, uint32_t events) {
+    struct epoll_event e = {.events = events, .data.ptr = c};
+    if (epoll_ctl(epoll_fd, how, c->fd, &e) < 0)
+        die("epoll_ctl: %s", strerror(errno));
+}
+
+static void flush(struct conn *c) {
+    while (c->out_at < c->out_end) {
+        ssize_t n = write(c->fd, c->out_at, (size_t)(c->out_end - c->out_at));
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && errno != EAGAIN)
+            die("connection %d: write: %s", c->index, strerror(errno));
+        if (n < 0) {
+            if (!c->waits_for_room)
+                watch(c, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT);
+            c->waits_for_room = true;
+            return;
+        }
+        c->out_at += n;
+    }
+    if (c->waits_for_room)
+        watch(c, EPOLL_CTL_MOD, EPOLLIN);
+    c->waits_for_room = false;
+}
+
+static void ask(struct conn *c, enum op op, int count, int64_t now) {
+    build_fn *build = opt.driver->op[op].build;
+    char *out = c->out;
+    for (int i = 0; i < count; i++)
+        out = build(out, c, i);
+    c->op = op;
+    c->want = count;
+    c->sent = now;
+    c->out_at = c->out;
+    c->out_end = out;
+    flush(c);
+}
+
+static void name_queue(struct conn *c) {
+    char *end = put_number(PUT(c->queue_name, "bench"), c->queue);
+    c->queue_len = (size_t)(end - c->queue_name);
+}
+
+/* Moves to the connection's next queue, false when it starts over; together they visit all queues.
+ */
+static bool next_queue(struct conn *c) {
+    bool more = c->queue + (uint32_t)opt.connections < opt.queues;
+    c->queue = more ? c->queue + (uint32_t)opt.connections : (uint32_t)c->index % opt.queues;
+    name_queue(c);
+    return more;
+}
+
+static void begin(struct conn *c, int64_t now) {
+    int64_t batch = may_begin < opt.depth ? may_begin : opt.depth;
+    if (stopping || batch == 0) {
+        active--;
+        return;
+    }
+    may_begin -= batch;
+    c->batch = (int)batch;
+    c->held = 0;
+    c->empty_in_a_row = 0;
+    c->dry = false;
+    c->counted = measuring;
+    c->begun = now;
+    ask(c, opt.mode == DRAIN ? TAKE : PUSH, c->batch, now);
+}
+
+static void took_all_replies(struct conn *c, int64_t now) {
+    if (opt.mode == DRAIN) {
+        if (c->held)
+            ask(c, FINISH, c->held, now);
+        else if (next_queue(c))
+            begin(c, now);
+        else
+            active--;
+        return;
+    }
+    if (c->held < c->batch)
+        ask(c, TAKE, c->batch - c->held, now);
+    else
+        ask(c, FINISH, c->batch, now);
+}
+
+static void batch_done(struct conn *c, int64_t now) {
+    bool more = true;
+    if (opt.mode == DRAIN ? c->dry : opt.queues > 1)
+        more = next_queue(c);
+    if (opt.mode == DRAIN && !more)
+        active--;
+    else
+        begin(c, now);
+}
+
+static void count_job(struct conn *c, int64_t now) {
+    if (!measuring || (opt.jobs && !c->counted))
+        return;
+    done++;
+    record(&cycle_ns, now - c->begun);
+}
+
+static void replied(struct conn *c, const struct job *job, int64_t now) {
+    if (measuring)
+        record(&op_ns[c->op], now - c->sent);
+    if (c->op == TAKE) {
+        if (job->len) {
+            c->jobs[c->held++] = *job;
+            c->empty_in_a_row = 0;
+        } else {
+            c->dry = true;
+            empty += measuring;
+            if (opt.mode == CYCLE && ++c->empty_in_a_row > MAX_EMPTY)
+                die("connection %d: %d takes in a row found none of the jobs that were pushed",
+                    c->index, MAX_EMPTY);
+        }
+    }
+    if (c->op == FINISH || opt.mode == FILL)
+        count_job(c, now);
+    if (--c->want)
+        return;
+    if (c->op == TAKE)
+        took_all_replies(c, now);
+    else if (c->op == PUSH && opt.mode == CYCLE)
+        ask(c, TAKE, c->batch, now);
+    else
+        batch_done(c, now);
+}
+
+static void refuse(const struct conn *c, const char *in, size_t len) {
+    char shown[161];
+    size_t n = 0;
+    for (; n < len && n < sizeof shown - 1; n++)
+        shown[n] = in[n] >= ' ' && in[n] <= '~' ? in[n] : '.';
+    shown[n] = 0;
+    die("connection %d: unexpected reply to %s (%s, %s): %s", c->index, op_names[c->op],
+        opt.driver->name, c->queue_name, shown);
+}
+
+static void read_replies(struct conn *c) {
+    size_t room = payload_bytes + READ_BYTES - c->in_len;
+    ssize_t n = read(c->fd, c->in + c->in_len, room);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (n < 0)
+        die("connection %d: read: %s", c->index, strerror(errno));
+    if (n == 0)
+        die("connection %d: the server closed the connection, %d replies to %s outstanding",
+            c->index, c->want, op_names[c->op]);
+    int64_t now = now_ns();
+    last_reply = now;
+    c->in_len += (size_t)n;
+
+    size_t at = 0;
+    while (at < c->in_len) {
+        if (!c->want)
+            refuse(c, c->in + at, c->in_len - at);
+        struct job job;
+        job.len = 0;
+        ssize_t used = opt.driver->op[c->op].parse(c, c->in + at, c->in_len - at, &job);
+        if (used < 0)
+            refuse(c, c->in + at, c->in_len - at);
+        if (used == 0)
+            break;
+        at += (size_t)used;
+        /* The last reply of a phase sends the next requests, so nothing may follow it. */
+        if (c->want == 1 && at < c->in_len)
+            refuse(c, c->in + at, c->in_len - at);
+        replied(c, &job, now);
+    }
+    c->in_len -= at;
+    if (c->in_len)
+        memmove(c->in, c->in + at, c->in_len);
+    if (c->in_len == payload_bytes + READ_BYTES)
+        die("connection %d: a reply to %s longer than %zu bytes", c->index, op_names[c->op],
+            c->in_len);
+}
+
+static void open_window(int64_t now) {
+    measuring = true;
+    window_from = now;
+    may_begin = opt.jobs ? opt.jobs : INT64_MAX;
+    getrusage(RUSAGE_SELF, &cpu_from);
+}
+
+static void close_window(int64_t now) {
+    measuring = false;
+    stopping = true;
+    window_to = now;
+    getrusage(RUSAGE_SELF, &cpu_to);
+}
+
+static void run(void) {
+    static struct epoll_event events[EVENTS];
+    int64_t start = now_ns(), warm = start + (int64_t)(opt.warmup * 1e9);
+    bool by_time = opt.mode == CYCLE && !opt.jobs;
+    double allowed = by_time ? opt.warmup + opt.seconds + STALL_SECONDS : opt.warmup + MAX_SECONDS;
+    int64_t limit = start + (int64_t)(allowed * 1e9);
+
+    last_reply = start;
+    active = opt.connections;
+    if (opt.warmup == 0)
+        open_window(start);
+    for (int i = 0; i < opt.connections; i++)
+        begin(&conns[i], now_ns());
+    while (active > 0) {
+        int n = epoll_wait(epoll_fd, events, EVENTS, 100);
+        if (n < 0 && errno != EINTR)
+            die("epoll_wait: %s", strerror(errno));
+        int64_t now = now_ns();
+        if (!measuring && !stopping && now >= warm)
+            open_window(now);
+        if (measuring && by_time && now >= window_from + (int64_t)(opt.seconds * 1e9))
+            close_window(now);
+        for (int i = 0; i < n; i++) {
+            struct conn *c = events[i].data.ptr;
+            if (events[i].events & EPOLLOUT)
+                flush(c);
+            if (events[i].events & ~(uint32_t)EPOLLOUT)
+                read_replies(c);
+        }
+        if (now - last_reply > STALL_SECONDS * 1000000000LL)
+            die("no reply for %d seconds, %d connections wait", STALL_SECONDS, active);
+        if (now > limit)
+            die("not done in the time allowed, %d connections still at work", active);
+    }
+    if (!stopping)
+        close_window(now_ns());
+}
+
+static void open_connection(struct conn *c, int index, const struct sockaddr_in *address) {
+    struct timeval patience = {.tv_sec = CONNECT_SECONDS};
+    int one = 1;
+    size_t request = payload_bytes + REQUEST_OVERHEAD;
+
+    c->index = index;
+    c->queue = (uint32_t)index % opt.queues;
+    name_queue(c);
+    c->holder_len =
+        (size_t)(put_number(PUT(c->holder_name, "holder"), (uint64_t)index) - c->holder_name);
+    c->out = malloc((size_t)opt.depth * request);
+    c->in = malloc(payload_bytes + READ_BYTES);
+    c->jobs = calloc((size_t)opt.depth, sizeof *c->jobs);
+    if (!c->out || !c->in || !c->jobs)
+        die("out of memory");
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (c->fd < 0)
+        die("socket: %s", strerror(errno));
+    setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (connect(c->fd, (const struct sockaddr *)address, sizeof *address) < 0)
+        die("connection %d to %s:%d: %s", index, opt.host, opt.port, strerror(errno));
+    if (fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0)
+        die("fcntl: %s", strerror(errno));
+    watch(c, EPOLL_CTL_ADD, EPOLLIN);
+}
+
+static double cpu_seconds(const struct rusage *u) {
+    return (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) +
+           (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) / 1e6;
+}
+
+static void print_latency(const char *name, const struct histogram *h) {
+    printf("\"%s\": {\"p50\": %.1f, \"p99\": %.1f, \"p999\": %.1f}", name, percentile_us(h, 0.5),
+           percentile_us(h, 0.99), percentile_us(h, 0.999));
+}
+
+static void report(void) {
+    static const char *const modes[] = {"cycle", "fill", "drain"};
+    double seconds = (double)(window_to - window_from) / 1e9,
+           cpu = cpu_seconds(&cpu_to) - cpu_seconds(&cpu_from);
+    printf("{\"driver\": \"%s\", \"mode\": \"%s\", \"connections\": %d, \"depth\": %d, "
+           "\"payload\": %zu, \"queues\": %u, ",
+           opt.driver->name, modes[opt.mode], opt.connections, opt.depth, payload_bytes,
+           opt.queues);
+    printf("\"cycles\": %llu, \"seconds\": %.6f, \"cycles_per_s\": %.1f, \"empty\": %llu, "
+           "\"cpu_seconds\": %.6f, \"latency_us\": {",
+           (unsigned long long)done, seconds, seconds > 0 ? (double)done / seconds : 0,
+           (unsigned long long)empty, cpu);
+    print_latency("cycle", &cycle_ns);
+    for (int op = 0; op < OPS; op++) {
+        printf(", ");
+        print_latency(op_names[op], &op_ns[op]);
+    }
+    printf("}}\n");
+}
+
+static void usage(void) {
+    fprintf(stderr,
+            "usage: loadgen cycle   --driver NAME --port PORT [options]   push, take and finish\n"
+            "       loadgen fill N  --driver NAME --port PORT [options]   push N jobs\n"
+            "       loadgen drain   --driver NAME --port PORT [options]   take and finish until "
+            "nothing is left\n"
+            "options: --host 127.0.0.1  --connections 1  --depth 1  --payload 200  --queues 1\n"
+            "         --seconds 5 | --cycles N  --warmup 0 (seconds)          for cycle\n"
+            "drivers:");
+    for (size_t i = 0; i < driver_count; i++)
+        fprintf(stderr, " %s", drivers[i].name);
+    fputc('\n', stderr);
+    exit(2);
+}
+
+static double number(const char *what, const char *text, double low, double high) {
+    char *end;
+    double value = strtod(text, &end);
+    if (end == text || *end || !(value >= low && value <= high)) {
+        fprintf(stderr, "loadgen: %s must be from %.0f to %.0f, not %s\n", what, low, high, text);
+        exit(2);
+    }
+    return value;
+}
+
+static void read_options(int argc, char **argv) {
+    static const struct option options[] = {
+        {"driver", required_argument, 0, 'd'},
+        {"host", required_argument, 0, 'h'},
+        {"port", required_argument, 0, 'p'},
+        {"connections", required_argument, 0, 'c'},
+        {"depth", required_argument, 0, 'D'},
+        {"seconds", required_argument, 0, 's'},
+        {"cycles", required_argument, 0, 'n'},
+        {"warmup", required_argument, 0, 'w'},
+        {"payload", required_argument, 0, 'b'},
+        {"queues", required_argument, 0, 'q'},
+        {0, 0, 0, 0},
+    };
+    int option;
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        switch (option) {
+        case 'd':
+            for (size_t i = 0; i < driver_count; i++)
+                if (strcmp(drivers[i].name, optarg) == 0)
+                    opt.driver = &drivers[i];
+            break;
+        case 'h': opt.host = optarg; break;
+        case 'p': opt.port = (int)number("--port", optarg, 1, 65535); break;
+        case 'c': opt.connections = (int)number("--connections", optarg, 1, MAX_CONNECTIONS); break;
+        case 'D': opt.depth = (int)number("--depth", optarg, 1, MAX_DEPTH); break;
+        case 's': opt.seconds = number("--seconds", optarg, 0, MAX_SECONDS); break;
+        case 'n': opt.jobs = (int64_t)number("--cycles", optarg, 1, MAX_JOBS); break;
+        case 'w': opt.warmup = number("--warmup", optarg, 0, MAX_SECONDS); break;
+        case 'b':
+            payload_bytes = (size_t)number("--payload", optarg, MIN_PAYLOAD, MAX_PAYLOAD);
+            break;
+        case 'q': opt.queues = (uint32_t)number("--queues", optarg, 1, MAX_QUEUES); break;
+        default: usage();
+        }
+    }
+    if (!opt.driver || !opt.port || optind >= argc)
+        usage();
+    const char *mode = argv[optind++];
+    if (strcmp(mode, "fill") == 0 && optind < argc) {
+        opt.mode = FILL;
+        opt.jobs = (int64_t)number("fill", argv[optind++], 1, MAX_JOBS);
+    } else if (strcmp(mode, "drain") == 0) {
+        opt.mode = DRAIN;
+        opt.jobs = 0;
+        take_wait_ms = 1;
+    } else if (strcmp(mode, "cycle") != 0) {
+        usage();
+    }
+    if (optind != argc)
+        usage();
+    if (opt.mode != CYCLE)
+        opt.warmup = 0;
+}
+
+int main(int argc, char **argv) {
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    struct rlimit files;
+
+    read_options(argc, argv);
+    address.sin_port = htons((uint16_t)opt.port);
+    if (inet_pton(AF_INET, opt.host, &address.sin_addr) != 1 ||
+        ntohl(address.sin_addr.s_addr) >> 24 != 127)
+        die("--host must be a loopback address (127.0.0.0/8), not %s", opt.host);
+
+    signal(SIGPIPE, SIG_IGN);
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+        files.rlim_cur = files.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &files);
+    }
+    /* Unique over runs too: a queue may still hold the jobs of an earlier one. */
+    next_serial = ((uint64_t)time(NULL) << 32) ^ ((uint64_t)getpid() << 44);
+    for (size_t i = 0; i < sizeof filler; i++)
+        filler[i] = letters[(i * i + i / 64) % 64];
+
+    epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    conns = calloc((size_t)opt.connections, sizeof *conns);
+    if (epoll_fd < 0 || !conns)
+        die("cannot start: %s", strerror(errno));
+    for (int i = 0; i < opt.connections; i++)
+        open_connection(&conns[i], i, &address);
+    run();
+    report();
+    return 0;
+}

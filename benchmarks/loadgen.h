@@ -1,0 +1,88 @@
+/* What the load generator and its protocols share. */
+#ifndef LOADGEN_H
+#define LOADGEN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/types.h>
+
+enum {
+    MIN_PAYLOAD = 32, /* room for the serial number and JSON quotes */
+    MAX_PAYLOAD = 1 << 20,
+    REQUEST_OVERHEAD = 512, /* the longest request without its payload */
+    SERIAL = 16,            /* hexadecimal digits that make every payload unique */
+};
+
+enum op { PUSH, TAKE, FINISH, OPS };
+
+/* What a take brought: the text by which the finish names the job; empty when there was none. */
+struct job {
+    uint8_t len;
+    char ref[119];
+};
+
+struct conn {
+    int fd;
+    int index;
+    uint32_t queue;
+    char queue_name[24];
+    size_t queue_len;
+    char holder_name[24]; /* a place of this connection's own, for protocols that need one */
+    size_t holder_len;
+    enum op op; /* what the outstanding requests are */
+    int want;   /* replies outstanding */
+    int batch;  /* jobs in this batch */
+    int held;   /* jobs taken in this batch */
+    int empty_in_a_row;
+    bool counted; /* the batch began while measuring */
+    bool dry;     /* drain: a take of this batch found nothing */
+    bool waits_for_room;
+    int64_t begun, sent;
+    char *out, *out_end, *out_at;
+    char *in;
+    size_t in_len;
+    struct job *jobs;
+};
+
+/* Appends the index-th request of a phase and returns the new end. */
+typedef char *build_fn(char *out, const struct conn *c, int index);
+/* Returns the bytes of one reply, 0 if it is not all there yet, -1 if it is not what it must be. */
+typedef ssize_t parse_fn(const struct conn *c, const char *in, size_t len, struct job *job);
+
+/* A protocol: for each operation, how it is asked for and what it is answered with. */
+struct driver {
+    const char *name;
+    struct {
+        build_fn *build;
+        parse_fn *parse;
+    } op[OPS];
+};
+
+/* What all payloads consist of after their serial numbers. */
+extern char filler[MAX_PAYLOAD];
+extern uint64_t next_serial;
+extern size_t payload_bytes;
+/* How long a take that would block may wait. */
+extern unsigned take_wait_ms;
+
+extern const struct driver drivers[];
+extern const size_t driver_count;
+
+static inline char *put(char *out, const void *text, size_t len) {
+    memcpy(out, text, len);
+    return out + len;
+}
+
+#define PUT(out, literal) put(out, literal, sizeof(literal) - 1)
+
+static inline char *put_number(char *out, uint64_t n) {
+    char digits[20];
+    int at = sizeof digits;
+    do
+        digits[--at] = (char)('0' + n % 10);
+    while (n /= 10);
+    return put(out, digits + at, sizeof digits - (size_t)at);
+}
+
+#endif

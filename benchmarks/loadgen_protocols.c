@@ -1,0 +1,202 @@
+/*
+ * The protocols that the load generator speaks. The last thing in this file is the table of them;
+ * a new one is six functions and a row.
+ */
+#include "loadgen.h"
+
+static char *put_serial(char *out, uint64_t n) {
+    for (int i = SERIAL - 1; i >= 0; i--, n >>= 4)
+        out[i] = "0123456789abcdef"[n & 15];
+    return out + SERIAL;
+}
+
+static inline bool starts(const char *in, const char *end, const void *text, size_t len) {
+    return (size_t)(end - in) >= len && memcmp(in, text, len) == 0;
+}
+
+#define STARTS(in, end, literal) starts(in, end, literal, sizeof(literal) - 1)
+
+/* Masenko: lines of a verb and JSON. The payload is a string, --payload bytes with its quotes. */
+
+static char *masenko_push(char *out, const struct conn *c, int index) {
+    (void)index;
+    out = PUT(out, "PUSH {\"queue\":\"");
+    out = put(out, c->queue_name, c->queue_len);
+    out = PUT(out, "\",\"name\":\"bench\",\"payload\":\"");
+    out = put_serial(out, next_serial++);
+    out = put(out, filler, payload_bytes - SERIAL - 2);
+    return PUT(out, "\"}\n");
+}
+
+static ssize_t masenko_pushed(const struct conn *c, const char *in, size_t len, struct job *job) {
+    (void)c, (void)job;
+    const char *end = memchr(in, '\n', len);
+    if (!end)
+        return 0;
+    const char *at = in + 8;
+    if (!STARTS(in, end, "OK {\"id\":"))
+        return -1;
+    while (++at < end && *at >= '0' && *at <= '9')
+        ;
+    return at > in + 9 && at + 1 == end && *at == '}' ? end + 1 - in : -1;
+}
+
+static char *masenko_take(char *out, const struct conn *c, int index) {
+    (void)index;
+    out = PUT(out, "FETCH {\"queues\":[\"");
+    out = put(out, c->queue_name, c->queue_len);
+    out = PUT(out, "\"],\"timeout\":\"");
+    out = put_number(out, take_wait_ms);
+    return PUT(out, "ms\"}\n");
+}
+
+static ssize_t masenko_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
+    const char *end = memchr(in, '\n', len);
+    if (!end)
+        return 0;
+    ssize_t size = end + 1 - in;
+    if (end - in == 8 && STARTS(in, end, "EMPTY {}"))
+        return size;
+    if (!STARTS(in, end, "OK {\"id\":"))
+        return -1;
+    const char *id = in + 9, *at = id;
+    while (at < end && *at >= '0' && *at <= '9')
+        at++;
+    size_t id_len = (size_t)(at - id), rest = payload_bytes - SERIAL - 2;
+    if (id_len == 0 || id_len > 20 || !STARTS(at, end, ",\"queue\":\""))
+        return -1;
+    at += 10;
+    if (!starts(at, end, c->queue_name, c->queue_len))
+        return -1;
+    at += c->queue_len;
+    if (!STARTS(at, end, "\",\"name\":\"bench\",\"payload\":\""))
+        return -1;
+    at += 28 + SERIAL;
+    if (at > end || !starts(at, end, filler, rest))
+        return -1;
+    at += rest;
+    if (!STARTS(at, end, "\"}") && !STARTS(at, end, "\",\"failures\":"))
+        return -1;
+    memcpy(job->ref, id, id_len);
+    job->len = (uint8_t)id_len;
+    return size;
+}
+
+static char *masenko_finish(char *out, const struct conn *c, int index) {
+    out = PUT(out, "ACK {\"id\":");
+    out = put(out, c->jobs[index].ref, c->jobs[index].len);
+    return PUT(out, "}\n");
+}
+
+static ssize_t masenko_finished(const struct conn *c, const char *in, size_t len, struct job *job) {
+    (void)c, (void)job;
+    const char *end = memchr(in, '\n', len);
+    if (!end)
+        return 0;
+    return end - in == 5 && STARTS(in, end, "OK {}") ? 6 : -1;
+}
+
+/*
+ * Redis lists, the reliable queue of its documentation: LPUSH, LMOVE to the worker's own
+ * processing list, LREM from there. Each connection has its own processing list and finishes
+ * in the order it took, so that LREM finds its element at the head: the cheapest form for Redis.
+ */
+
+static char *put_bulk(char *out, const char *text, size_t len) {
+    *out++ = '$';
+    out = put_number(out, len);
+    out = PUT(out, "\r\n");
+    out = put(out, text, len);
+    return PUT(out, "\r\n");
+}
+
+static char *put_value(char *out, const char *head) {
+    *out++ = '$';
+    out = put_number(out, payload_bytes);
+    out = PUT(out, "\r\n");
+    out = put(out, head, SERIAL);
+    out = put(out, filler, payload_bytes - SERIAL);
+    return PUT(out, "\r\n");
+}
+
+static char *redis_list_push(char *out, const struct conn *c, int index) {
+    (void)index;
+    char head[SERIAL];
+    put_serial(head, next_serial++);
+    out = PUT(out, "*3\r\n$5\r\nLPUSH\r\n");
+    out = put_bulk(out, c->queue_name, c->queue_len);
+    return put_value(out, head);
+}
+
+static ssize_t redis_list_pushed(const struct conn *c, const char *in, size_t len,
+                                 struct job *job) {
+    (void)c, (void)job;
+    const char *end = memchr(in, '\n', len);
+    if (!end)
+        return 0;
+    return in[0] == ':' && in[1] >= '1' && in[1] <= '9' ? end + 1 - in : -1;
+}
+
+static char *redis_list_take(char *out, const struct conn *c, int index) {
+    (void)index;
+    out = PUT(out, "*5\r\n$5\r\nLMOVE\r\n");
+    out = put_bulk(out, c->queue_name, c->queue_len);
+    out = put_bulk(out, c->holder_name, c->holder_len);
+    return PUT(out, "$5\r\nRIGHT\r\n$5\r\nRIGHT\r\n");
+}
+
+static ssize_t redis_list_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
+    (void)c;
+    const char *line = memchr(in, '\n', len);
+    if (!line)
+        return 0;
+    if (STARTS(in, line, "$-1\r"))
+        return line + 1 - in;
+    const char *at = in + 1;
+    int64_t size = 0;
+    if (*in != '$')
+        return -1;
+    for (; at < line && *at >= '0' && *at <= '9' && size <= MAX_PAYLOAD; at++)
+        size = size * 10 + (*at - '0');
+    if (size != (int64_t)payload_bytes)
+        return -1;
+    const char *value = line + 1;
+    size_t need = (size_t)(value - in) + (size_t)size + 2;
+    if (len < need)
+        return 0;
+    if (memcmp(value + SERIAL, filler, (size_t)size - SERIAL) != 0 ||
+        memcmp(value + size, "\r\n", 2) != 0)
+        return -1;
+    memcpy(job->ref, value, SERIAL);
+    job->len = SERIAL;
+    return (ssize_t)need;
+}
+
+static char *redis_list_finish(char *out, const struct conn *c, int index) {
+    out = PUT(out, "*4\r\n$4\r\nLREM\r\n");
+    out = put_bulk(out, c->holder_name, c->holder_len);
+    out = PUT(out, "$1\r\n1\r\n");
+    return put_value(out, c->jobs[index].ref);
+}
+
+static ssize_t redis_list_finished(const struct conn *c, const char *in, size_t len,
+                                   struct job *job) {
+    (void)c, (void)job;
+    const char *end = memchr(in, '\n', len);
+    if (!end)
+        return 0;
+    return end - in == 3 && STARTS(in, end, ":1\r") ? 4 : -1;
+}
+
+const struct driver drivers[] = {
+    {"masenko",
+     {[PUSH] = {masenko_push, masenko_pushed},
+      [TAKE] = {masenko_take, masenko_taken},
+      [FINISH] = {masenko_finish, masenko_finished}}},
+    {"redis-list",
+     {[PUSH] = {redis_list_push, redis_list_pushed},
+      [TAKE] = {redis_list_take, redis_list_taken},
+      [FINISH] = {redis_list_finish, redis_list_finished}}},
+};
+
+const size_t driver_count = sizeof drivers / sizeof *drivers;

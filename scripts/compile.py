@@ -1,0 +1,90 @@
+"""Builds the compiled form into build/compiled, only when something that goes into it changed.
+
+Run by `make compiled`. A digest of the sources decides, so that a checkout of another branch and a
+deleted module are noticed too, which file times would not show.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+TARGET = BUILD / "compiled"
+DIGEST = ".digest"
+LAYOUT = BUILD / "layout"
+
+
+def inputs() -> list[Path]:
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".typed"}]
+    return [ROOT / "pyproject.toml", ROOT / "setup.py", *sorted(sources)]
+
+
+def digest() -> str:
+    total = hashlib.sha256(sys.version.encode())
+    for path in inputs():
+        content = path.read_bytes()
+        total.update(f"{path.relative_to(ROOT)} {len(content)}\n".encode())
+        total.update(content)
+    return total.hexdigest()
+
+
+def layout() -> str:
+    """Which modules there are and which are compiled, as one text to compare."""
+    compiled = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["taskyard"]["compiled"]
+    return "\n".join([*compiled, *(str(path.relative_to(ROOT)) for path in inputs())])
+
+
+def drop_stale_output() -> None:
+    """setuptools never removes a module from its own build directory, so we do when one may go."""
+    if LAYOUT.exists() and LAYOUT.read_text() == layout():
+        return
+    for path in [*BUILD.glob("lib.*"), *BUILD.glob("bdist.*"), BUILD / "lib", BUILD / "mypyc"]:
+        shutil.rmtree(path, ignore_errors=True)
+    LAYOUT.write_text(layout())
+
+
+def compiler() -> str:
+    return str(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+
+
+def build() -> int:
+    wanted = digest()
+    stamp = TARGET / DIGEST
+    if stamp.exists() and stamp.read_text() == wanted:
+        return 0
+    if shutil.which(compiler()) is None:
+        print(f"compile: the C compiler {compiler()} was not found", file=sys.stderr)
+        return 1
+    drop_stale_output()
+    fresh = BUILD / "compiled.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    print("compile: building the compiled form", file=sys.stderr)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    options = ["--no-index", "--no-deps", "--no-build-isolation", "--target", str(fresh)]
+    done = subprocess.run(
+        [*pip, *options, str(ROOT)], env={**os.environ, "TASKYARD_COMPILE": "1"}, check=False
+    )
+    if done.returncode != 0:
+        return done.returncode
+    (fresh / DIGEST).write_text(wanted)
+    shutil.rmtree(TARGET, ignore_errors=True)
+    fresh.rename(TARGET)
+    return 0
+
+
+def main() -> int:
+    BUILD.mkdir(exist_ok=True)
+    with open(BUILD / "compile.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Build with mypyc: compiles the modules listed under [tool.taskyard] in pyproject.toml.
+
+TASKYARD_COMPILE: "auto" (the default) compiles when it can and falls back to plain Python with a
+warning, "1" must compile, "0" never does.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+SOURCE = ROOT / "src"
+MODES = ("auto", "1", "0")
+# Commands that only write metadata; they need no extension, and mypyc takes its time.
+METADATA_COMMANDS = {"dist_info", "egg_info"}
+
+
+class BuildError(Exception):
+    """The compiled form cannot be built; the message says why."""
+
+
+def compile_mode() -> str:
+    mode = os.environ.get("TASKYARD_COMPILE") or "auto"
+    if mode not in MODES:
+        raise SystemExit(f"TASKYARD_COMPILE is {mode!r}, but must be one of {', '.join(MODES)}.")
+    return mode
+
+
+def compiled_sources() -> list[str]:
+    """The listed modules as paths relative to src/, a glob that matches nothing left out."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        patterns = tomllib.load(file)["tool"]["taskyard"]["compiled"]
+    found = {path for pattern in patterns for path in SOURCE.glob(pattern)}
+    # An __init__.py is not compiled: a package that is itself an extension cannot be imported
+    # in part, and there is nothing hot in it.
+    return sorted(str(path.relative_to(SOURCE)) for path in found if path.name != "__init__.py")
+
+
+def require_tools() -> None:
+    try:
+        import mypyc.build  # noqa: F401
+    except ImportError as error:
+        raise BuildError(f"mypyc cannot be imported ({error})") from error
+    compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        raise BuildError(f"the C compiler {compiler} was not found")
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        raise BuildError("Python.h was not found (install the Python development headers)")
+
+
+@contextlib.contextmanager
+def source_directory() -> Iterator[None]:
+    """mypyc names modules after paths relative to the working directory."""
+    before = Path.cwd()
+    os.chdir(SOURCE)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def mypyc_extensions() -> list[Extension]:
+    require_tools()
+    from mypyc.build import mypycify
+
+    sources = compiled_sources()
+    if not sources:
+        raise BuildError("no module to compile was found")
+    try:
+        with source_directory():
+            extensions: list[Extension] = mypycify(
+                ["--config-file", str(ROOT / "pyproject.toml"), *sources],
+                opt_level="3",
+                separate=False,
+                group_name="taskyard",
+                target_dir=str(ROOT / "build" / "mypyc"),
+            )
+    except SystemExit as error:
+        raise BuildError("mypyc refused the sources (its messages are above)") from error
+    return extensions
+
+
+def extensions(mode: str) -> list[Extension]:
+    if mode == "0" or METADATA_COMMANDS.intersection(sys.argv):
+        return []
+    try:
+        return mypyc_extensions()
+    except BuildError as error:
+        if mode == "1":
+            raise SystemExit(f"taskyard cannot be compiled: {error}.") from error
+        warn(str(error))
+        return []
+
+
+def warn(reason: str) -> None:
+    print(f"warning: taskyard is built as plain Python: {reason}.", file=sys.stderr)  # noqa: T201
+
+
+class BuildExtensions(build_ext):
+    """In "auto" mode a failing compiler leaves plain Python behind, never half an extension."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception:
+            if compile_mode() == "1":
+                raise
+            self.remove_extensions()
+            warn("the C compiler failed (its messages are above)")
+
+    def remove_extensions(self) -> None:
+        for extension in self.extensions:
+            Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+        self.extensions = []
+
+
+setup(ext_modules=extensions(compile_mode()), cmdclass={"build_ext": BuildExtensions})

@@ -1,0 +1,300 @@
+"""The broker: turns of the engine, group commit, and what follows from them.
+
+A turn is the handling of whatever arrived on one connection, or of what is due. Its records are
+written and synced together with those of all other turns of the same round of the event loop;
+then all replies that waited for that go out, one write per connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.broker.outbox import Outbox
+from taskyard.broker.receiver import Receiver
+from taskyard.broker.seams import Cancellable, Clock, Scheduler
+from taskyard.engine.effects import Assigned, GaveUp, Notice, Watched
+from taskyard.engine.engine import Engine
+from taskyard.engine.job import FOREVER, Job
+from taskyard.journal.journal import ColdRead, Journal, SyncPoint
+
+SYNC: Final = "sync"
+WRITE: Final = "write"
+MEMORY: Final = "memory"
+
+_FULL: Final = 4 * 1_048_576  # bytes of records after which a commit does not wait for the round
+_IDLE_COMMIT: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
+_BACKGROUND_SYNC: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
+
+
+class Broker:
+    def __init__(
+        self,
+        engine: Engine,
+        journal: Journal,
+        clock: Clock,
+        scheduler: Scheduler,
+        durability: str = SYNC,
+        inline_sync: bool = True,
+    ) -> None:
+        self.engine = engine
+        self.journal = journal
+        self.clock = clock
+        self.released: i64 = FOREVER if durability == MEMORY else journal.durable
+        self.failure = ""  # why nothing can be written any more
+        self.commits: i64 = 0
+        self._scheduler = scheduler
+        self._durability = durability
+        self._syncs_inline = inline_sync
+        self._receivers: dict[int, Receiver] = {}  # by owner
+        self._holding: list[Outbox] = []
+        self._commit_planned = False
+        self._idle_commit: Cancellable | None = None
+        self._syncing = False
+        self._background_sync: Cancellable | None = None
+        self._alarm: Cancellable | None = None
+        self._alarm_at: i64 = 0
+        self._on_failure: list[Callable[[str], None]] = []
+
+    # Connections
+
+    def join(self, receiver: Receiver) -> None:
+        self._receivers[receiver.owner] = receiver
+
+    def leave(self, receiver: Receiver) -> None:
+        self._receivers.pop(receiver.owner, None)
+
+    def receivers(self) -> list[Receiver]:
+        return list(self._receivers.values())
+
+    def hold(self, outbox: Outbox) -> None:
+        """This outbox has replies that wait for a commit."""
+        self._holding.append(outbox)
+        if not self._commit_planned:
+            self._commit_planned = True
+            self._scheduler.call_soon(self._commit)
+
+    # Turns
+
+    def begin(self) -> i64:
+        """Start a turn: what is due happens before what is asked."""
+        now = self.clock.now()
+        first = self.engine.state.timers.first()
+        if first is not None and first.deadline <= now:
+            self.engine.tick(now)
+        return now
+
+    def end(self) -> None:
+        """Finish a turn: tell whom it concerns, plan what comes later."""
+        engine = self.engine
+        if engine.effects:
+            self._deliver()
+        if engine.log.count and not self._commit_planned:
+            if engine.log.size() > _FULL:
+                self._commit()
+            elif self._idle_commit is None:
+                when = self.clock.now() + _IDLE_COMMIT
+                self._idle_commit = self._scheduler.call_at(when, self._commit_idle)
+        self._set_alarm()
+
+    def payload(self, job: Job) -> bytes | None:
+        """The job's payload, or None if it must be loaded first."""
+        size = job.payload_size
+        return self.journal.read(job.payload_at, size) if size else b""
+
+    def load(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
+        """Read bytes back from disk off the loop, and give them to `then` in a turn of its own.
+
+        None means that the disk could not be read.
+        """
+        cold = self.journal.cold(at, size)
+        _Load(self, cold, then).start(self._scheduler)
+
+    def payload_mark(self, job: Job) -> i64:
+        """What must be durable before the job may be handed out: its own push, at most."""
+        if job.policy.max_attempts == 1:
+            return self.engine.log.mark()  # its one attempt must not be forgotten
+        return 0 if job.payload_at < self.journal.durable else self.engine.log.mark()
+
+    # Commit
+
+    def on_failure(self, call: Callable[[str], None]) -> None:
+        self._on_failure.append(call)
+
+    def flush(self) -> None:
+        """Write and sync everything now, on this thread: for start and stop."""
+        if self.failure:
+            return
+        try:
+            self.journal.write()
+            point = self.journal.sync_point()
+            point.run()
+            self.journal.synced(point)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._release()
+
+    def _commit_idle(self) -> None:
+        self._idle_commit = None
+        if self.engine.log.count and not self._commit_planned:
+            self._commit()
+
+    def _commit(self) -> None:
+        self._commit_planned = False
+        if self._syncing or self.failure:
+            return  # what has been added meanwhile goes with the next one
+        if self._idle_commit is not None:
+            self._idle_commit.cancel()
+            self._idle_commit = None
+        self.commits += 1
+        try:
+            self.journal.write()
+            if self._durability != SYNC:
+                self._plan_background_sync()
+            elif self._syncs_inline:
+                point = self.journal.sync_point()
+                point.run()
+                self.journal.synced(point)
+            else:
+                self._sync_in_thread()
+                return
+        except OSError as error:
+            self._fail(error)
+            return
+        self._release()
+
+    def _sync_in_thread(self) -> None:
+        if self.journal.durable >= self.journal.written:
+            self._release()
+            return
+        self._syncing = True
+        point = self.journal.sync_point()
+        _ThreadSync(self, point).start(self._scheduler)
+
+    def sync_done(self, point: SyncPoint, error: BaseException | None) -> None:
+        self._syncing = False
+        if error is not None:
+            self._fail(error)
+            return
+        self.journal.synced(point)
+        self._release()
+        if self.engine.log.count or self._holding:
+            self._commit()
+
+    def _plan_background_sync(self) -> None:
+        if self._background_sync is None:
+            when = self.clock.now() + _BACKGROUND_SYNC
+            self._background_sync = self._scheduler.call_at(when, self._sync_behind)
+
+    def _sync_behind(self) -> None:
+        self._background_sync = None
+        if not self._syncing and not self.failure:
+            self._sync_in_thread()
+
+    def _release(self) -> None:
+        durability = self._durability
+        if durability == SYNC:
+            self.released = self.journal.durable
+        elif durability == WRITE:
+            self.released = self.journal.written
+        mark = self.released
+        holding = self._holding
+        if not holding:
+            return
+        self._holding = []
+        for outbox in holding:
+            outbox.listed = False
+            outbox.release(mark)
+            if outbox.waits() and not outbox.listed:
+                outbox.listed = True
+                self.hold(outbox)
+
+    def _fail(self, error: BaseException) -> None:
+        """The promise of those who wait cannot be kept any more, and no new one can be made."""
+        self.failure = f"the journal cannot be written: {error}"
+        self.engine.read_only = self.failure
+        holding = self._holding
+        self._holding = []
+        for outbox in holding:
+            outbox.listed = False
+            outbox.abort()
+        for call in self._on_failure:
+            call(self.failure)
+
+    # Effects and time
+
+    def _deliver(self) -> None:
+        engine = self.engine
+        while engine.effects:
+            for effect in engine.take_effects():
+                if isinstance(effect, Assigned):
+                    receiver = self._receivers.get(effect.waiter.take.owner)
+                    if receiver is not None:
+                        receiver.assigned(effect.waiter, effect.job)
+                elif isinstance(effect, GaveUp):
+                    receiver = self._receivers.get(effect.waiter.take.owner)
+                    if receiver is not None:
+                        receiver.gave_up(effect.waiter)
+                elif isinstance(effect, Notice):
+                    receiver = self._receivers.get(effect.session)
+                    if receiver is not None:
+                        receiver.noticed(effect)
+                elif isinstance(effect, Watched):
+                    receiver = self._receivers.get(effect.watcher.owner)
+                    if receiver is not None:
+                        receiver.watched(effect)
+
+    def _set_alarm(self) -> None:
+        state = self.engine.state
+        first = state.timers.first()
+        if first is None and not state.followups:
+            return
+        when = self.engine.next_deadline(self.clock.now() if state.followups else 0)
+        if self._alarm is not None:
+            if self._alarm_at <= when:
+                return
+            self._alarm.cancel()
+        self._alarm_at = when
+        self._alarm = self._scheduler.call_at(when, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.engine.tick(self.clock.now())
+        self.end()
+
+
+class _ThreadSync:
+    """One fdatasync off the loop."""
+
+    def __init__(self, broker: Broker, point: SyncPoint) -> None:
+        self._broker = broker
+        self._point = point
+
+    def start(self, scheduler: Scheduler) -> None:
+        scheduler.run_blocking(self._point.run, self._done)
+
+    def _done(self, error: BaseException | None) -> None:
+        self._broker.sync_done(self._point, error)
+
+
+class _Load:
+    """One read of cold bytes off the loop."""
+
+    def __init__(
+        self, broker: Broker, cold: ColdRead, then: Callable[[bytes | None], None]
+    ) -> None:
+        self._broker = broker
+        self._cold = cold
+        self._then = then
+
+    def start(self, scheduler: Scheduler) -> None:
+        scheduler.run_blocking(self._cold.run, self._done)
+
+    def _done(self, error: BaseException | None) -> None:
+        data = None if error is not None else self._broker.journal.loaded(self._cold)
+        self._broker.begin()
+        self._then(data)
+        self._broker.end()

@@ -1,0 +1,96 @@
+"""Replies of one connection, in order, each held back until what it promises is on disk."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64
+
+from taskyard.broker.receiver import Receiver
+from taskyard.broker.seams import Transport
+
+if TYPE_CHECKING:
+    from taskyard.broker.broker import Broker
+
+_ONE_WRITE: Final = 65_536  # bytes that are gathered for one write at most
+
+
+class Outbox:
+    def __init__(
+        self, broker: Broker, transport: Transport, receiver: Receiver, limit: i64
+    ) -> None:
+        self._broker = broker
+        self._transport = transport
+        self._receiver = receiver
+        self._limit = limit
+        self._ready: list[bytes] = []  # may go, and goes in one write at the end of the turn
+        self._ready_size: i64 = 0
+        self._held: deque[tuple[int, bytes]] = deque()  # (mark that must be reached, reply)
+        self._last_mark: i64 = 0
+        self._closing = False
+        self._overfull = False
+        self.listed = False  # among those the broker looks at after a commit
+        self.size: i64 = 0  # bytes held back
+
+    def send(self, reply: bytes, mark: i64) -> None:
+        """Send `reply` once the journal has reached `mark`, after all replies before it."""
+        if mark <= self._broker.released and not self._held:
+            self._ready.append(reply)
+            self._ready_size += len(reply)
+            if self._ready_size > _ONE_WRITE:
+                self.flush()
+            return
+        if mark < self._last_mark:
+            mark = self._last_mark
+        self._last_mark = mark
+        self._held.append((mark, reply))
+        self.size += len(reply)
+        if not self.listed:
+            self.listed = True
+            self._broker.hold(self)
+
+    def flush(self) -> None:
+        ready = self._ready
+        if ready:
+            self._ready = []
+            self._ready_size = 0
+            self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+
+    def has_room(self) -> bool:
+        """Whether one more command may be answered; if not, the receiver is resumed later."""
+        self._overfull = self.size > self._limit
+        return not self._overfull
+
+    def release(self, mark: i64) -> None:
+        """The journal has reached `mark`: let go what waited for it."""
+        held = self._held
+        ready = self._ready
+        while held and held[0][0] <= mark:
+            reply = held.popleft()[1]
+            self.size -= len(reply)
+            ready.append(reply)
+        self.flush()
+        if self._closing and not held:
+            self._transport.close()
+        elif self._overfull and self.has_room():
+            self._receiver.resume()
+
+    def waits(self) -> bool:
+        return bool(self._held)
+
+    def close(self) -> None:
+        """Close the connection once all replies are out."""
+        self.flush()
+        if self._held:
+            self._closing = True
+        else:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Replies that were held back must never be seen: the promise cannot be kept."""
+        self._held.clear()
+        self._ready = []
+        self._ready_size = 0
+        self.size = 0
+        self._transport.abort()

@@ -1,0 +1,48 @@
+"""What a dialect is to the broker: one object per connection that is told what happens."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from taskyard.engine.effects import Notice, Waiter, Watched
+from taskyard.engine.job import Job
+
+
+class Receiver:
+    """Base of every dialect's connection. `owner` is its number as a holder of leases."""
+
+    def __init__(self, owner: i64) -> None:
+        self.owner = owner
+        self.stuffed = False  # the client does not read: no further command until `resume`
+
+    def feed(self, data: bytes) -> None:
+        """Bytes have arrived."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """There is room for replies again: commands that had to wait for that can go on."""
+        raise NotImplementedError
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        raise NotImplementedError
+
+    def shut_down(self) -> None:
+        """The server stops: answer what has arrived, take nothing new."""
+        raise NotImplementedError
+
+    def assigned(self, waiter: Waiter, job: Job) -> None:
+        """A blocked fetch has got its job."""
+        raise NotImplementedError
+
+    def gave_up(self, waiter: Waiter) -> None:
+        """A blocked fetch has ended with nothing."""
+        raise NotImplementedError
+
+    def watched(self, event: Watched) -> None:
+        """Something happened to a job that this connection watches."""
+        raise NotImplementedError
+
+    def noticed(self, notice: Notice) -> None:
+        """A lifecycle notice for this connection's session."""
+        raise NotImplementedError

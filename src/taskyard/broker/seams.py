@@ -1,0 +1,52 @@
+"""The narrow places where the outside comes in: time, the event loop, a client's transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> int:
+        """Microseconds since the Unix epoch; never less than it said before."""
+        ...
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """What the broker wants of an event loop."""
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Once what has arrived so far has been handled."""
+        ...
+
+    def call_at(self, when: int, call: Callable[[], None]) -> Cancellable:
+        """At a time of the clock."""
+        ...
+
+    def run_blocking(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        """Run `work` off the loop, then `done` on it."""
+        ...
+
+
+class Transport(Protocol):
+    """A client's connection, as seen from inside."""
+
+    def write(self, data: bytes) -> None: ...
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def close(self) -> None:
+        """Send what was written, then close."""
+        ...
+
+    def abort(self) -> None:
+        """Close at once, unanswered."""
+        ...

@@ -1,0 +1,296 @@
+"""`taskyard journal`: looks at the journal of a data directory, or repairs it."""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from taskyard.cli.main import Parser
+from taskyard.engine.errors import TaskyardError
+from taskyard.engine.job import STATE_NAMES
+from taskyard.engine.records import EVENT_NAMES
+from taskyard.engine.replay import apply_record
+from taskyard.engine.state import EngineSettings, State
+from taskyard.journal.collector import CollectorPaused
+from taskyard.journal.describe import describe, iso
+from taskyard.journal.disk import RealDisk
+from taskyard.journal.errors import JournalCorrupt, JournalError
+from taskyard.journal.identity import (
+    IDENTITY,
+    JOURNAL,
+    BadIdentity,
+    DirectoryLock,
+    Identity,
+    is_locked,
+    load_identity,
+)
+from taskyard.journal.reader import JournalReader
+from taskyard.journal.recovery import Recovery, SegmentReport
+from taskyard.journal.repair import Repair, carry_out, plan_repair
+from taskyard.journal.segment import segment_names
+
+# How often a damage that a running server may only just be writing over is looked at.
+LOOKS: Final = 3
+_LIVE_STATES: Final = STATE_NAMES[:-1]
+
+
+def main(argv: Sequence[str]) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        _require_journal(arguments.data)
+        code: int = arguments.run(arguments)
+    except (JournalError, OSError) as error:
+        print(f"taskyard journal: {error}", file=sys.stderr)
+        return 1
+    return code
+
+
+def _parser() -> Parser:
+    parser = Parser(
+        prog="taskyard journal",
+        description="Look at the journal of a data directory, or repair it.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
+
+    def add(name: str, run: Callable[[argparse.Namespace], int], doc: str) -> Any:
+        command = commands.add_parser(name, help=doc, description=doc, allow_abbrev=False)
+        command.add_argument(
+            "--data", type=Path, default=Path("data"), help="the data directory (default ./data)"
+        )
+        command.set_defaults(run=run)
+        return command
+
+    add("check", check, "verify every frame and replay all records")
+    stat_parser = add("stat", stat, "count segments, records and jobs")
+    stat_parser.add_argument("--json", action="store_true", help="as one JSON object")
+    dump_parser = add("dump", dump, "print records as lines of JSON")
+    dump_parser.add_argument(
+        "--from", type=int, default=1, metavar="SEQ", dest="first", help="first record"
+    )
+    dump_parser.add_argument("--to", type=int, metavar="SEQ", dest="last", help="last record")
+    dump_parser.add_argument(
+        "--payloads", action="store_true", help="with payloads, results, errors and values"
+    )
+    repair_parser = add("repair", repair, "keep all before a damage, move the rest aside")
+    repair_parser.add_argument("--yes", action="store_true", help="do it, do not only say what")
+    return parser
+
+
+def _require_journal(data: Path) -> None:
+    if not (data / JOURNAL).is_dir():
+        raise JournalError(f"there is no journal in {data}")
+
+
+def _identity(disk: RealDisk) -> Identity:
+    identity = load_identity(disk)
+    if identity is None:
+        raise BadIdentity("is missing")
+    return identity
+
+
+class Progress:
+    """Says on stderr how far a long run is, once it has taken more than a second."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._done = 0
+        self._said = time.monotonic()
+
+    def step(self) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if now - self._said >= 1:
+            self._said = now
+            print(f"{self._done} of {self._total} segments", file=sys.stderr)
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """One line a segment, then the verdict; a running server is read beside."""
+    live = is_locked(str(arguments.data))
+    disk = RealDisk(str(arguments.data))
+    recovery = _recover(disk, live)
+    for segment in recovery.segments:
+        _print_segment(segment)
+    print(
+        f"intact: {len(recovery.segments)} segments, {recovery.next_seq - 1} records, "
+        f"timeline {recovery.identity.timeline.hex()}"
+    )
+    if live:
+        print("a server is writing it: what it writes now was not looked at")
+    elif recovery.torn_at:
+        print(
+            f"torn tail: {recovery.torn_bytes} bytes at {recovery.torn_at}; "
+            "nobody was told of them, the next start cuts them off"
+        )
+    return 0
+
+
+def _recover(disk: RealDisk, live: bool) -> Recovery:
+    """Replay the journal, reading only. A damage beside a server must show more than once."""
+    looks = LOOKS if live else 1
+    while True:
+        directory = disk.directory(JOURNAL)
+        progress = Progress(len(segment_names(directory)))
+        recovery = Recovery(
+            directory, _identity(disk), State(EngineSettings()), lambda _: progress.step()
+        )
+        try:
+            with CollectorPaused():
+                recovery.run()
+        except JournalCorrupt:
+            looks -= 1
+            if looks:
+                continue
+            for segment in recovery.segments:
+                _print_segment(segment)
+            raise
+        return recovery
+
+
+def _print_segment(segment: SegmentReport) -> None:
+    records = (
+        f"records {segment.first_seq} to {segment.last_seq()}" if segment.records else "no records"
+    )
+    print(f"{segment.name}  {segment.end} bytes  {segment.frames} frames  {records}")
+
+
+def stat(arguments: argparse.Namespace) -> int:
+    figures = _figures(arguments.data)
+    if arguments.json:
+        print(json.dumps(figures))
+    else:
+        _print_figures(figures, "")
+    return 0
+
+
+def _figures(data: Path) -> dict[str, Any]:
+    disk = RealDisk(str(data))
+    identity = _identity(disk)
+    directory = disk.directory(JOURNAL)
+    reader = JournalReader(directory, live=is_locked(str(data)))
+    state = State(EngineSettings())
+    kinds: dict[int, int] = {}
+    first_seq = first_time = last_seq = 0
+    progress = Progress(len(segment_names(directory)))
+    ends = [header.first_seq for header in reader.segments()[1:]]
+    with CollectorPaused():
+        for entry in reader.read():
+            record = entry.record
+            kind = record.kind()
+            kinds[kind] = kinds.get(kind, 0) + 1
+            _apply(state, entry.seq, record)
+            if not first_seq:
+                first_seq, first_time = entry.seq, record.time
+            last_seq = entry.seq
+            if ends and last_seq >= ends[0]:
+                ends.pop(0)
+                progress.step()
+    names = segment_names(directory)
+    return {
+        "timeline": identity.timeline.hex(),
+        "segments": len(names),
+        "bytes": sum(os.path.getsize(os.path.join(directory.path, name)) for name in names),
+        "records": sum(kinds.values()),
+        "first": {"seq": first_seq, "time": iso(first_time)} if first_seq else None,
+        "last": {"seq": last_seq, "time": iso(state.time)} if first_seq else None,
+        "head_age_seconds": round(time.time() - first_time / 1e6, 3) if first_seq else None,
+        "by_kind": {EVENT_NAMES[kind]: kinds[kind] for kind in sorted(kinds)},
+        "jobs": _jobs_by_state(state),
+    }
+
+
+def _apply(state: State, seq: int, record: Any) -> None:
+    try:
+        apply_record(state, record)
+    except TaskyardError as error:
+        raise JournalError(f"record {seq} cannot be applied: {error}") from error
+
+
+def _jobs_by_state(state: State) -> dict[str, int]:
+    return {
+        name: sum(queue.count(number) for queue in state.queues.values())
+        for number, name in enumerate(_LIVE_STATES)
+    }
+
+
+def _print_figures(figures: dict[str, Any], indent: str) -> None:
+    for name, figure in figures.items():
+        if isinstance(figure, dict):
+            print(f"{indent}{name}:")
+            _print_figures(figure, indent + "  ")
+        else:
+            print(f"{indent}{name}: {'-' if figure is None else figure}")
+
+
+def dump(arguments: argparse.Namespace) -> int:
+    data = arguments.data
+    directory = RealDisk(str(data)).directory(JOURNAL)
+    reader = JournalReader(directory, arguments.payloads, is_locked(str(data)))
+    out = sys.stdout
+    try:
+        for entry in reader.read(max(arguments.first, 1)):
+            if arguments.last is not None and entry.seq > arguments.last:
+                break
+            out.write(json.dumps(describe(entry.record, arguments.payloads)) + "\n")
+        out.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough; nothing more must be flushed to it at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def repair(arguments: argparse.Namespace) -> int:
+    lock = DirectoryLock(str(arguments.data))
+    try:
+        return _repair(RealDisk(str(arguments.data)), arguments.yes)
+    finally:
+        lock.release()
+
+
+def _repair(disk: RealDisk, confirmed: bool) -> int:
+    print("looking at the whole journal", file=sys.stderr)
+    plan = plan_repair(disk)
+    if not plan.needed():
+        print("the journal is intact, there is nothing to repair")
+        return 0
+    now = time.time_ns() // 1000
+    aside = f"damaged-{datetime.fromtimestamp(now / 1e6, UTC):%Y%m%dT%H%M%S.%fZ}"
+    _print_plan(plan, aside)
+    if not confirmed:
+        print("nothing was changed; add --yes to do this")
+        return 1
+    carry_out(disk, plan, aside, os.urandom, now)
+    left = plan_repair(disk)
+    if left.needed():
+        raise JournalError("it is still damaged; run the repair again")
+    print(f"repaired; the journal goes on as timeline {_identity(disk).timeline.hex()}")
+    return 0
+
+
+def _print_plan(plan: Repair, aside: str) -> None:
+    if plan.lost_identity:
+        print(f"{IDENTITY} {plan.lost_identity}: a new one is made")
+        print("  uids that were derived for jobs without one will be others")
+    damage = plan.damage
+    if damage is None:
+        return
+    print(f"damage: {damage.file}, byte {damage.offset}: {damage.reason}")
+    print(f"kept: all up to record {plan.last_kept}")
+    if plan.last_lost >= plan.first_lost:
+        print(
+            f"lost: records {plan.first_lost} to at least {plan.last_lost}, "
+            f"of which {plan.readable} are readable where they are put"
+        )
+    else:
+        print(f"lost: records from {plan.first_lost} on; how many cannot be seen")
+    print(f"put into {JOURNAL}/{aside}: {plan.bytes} bytes")
+    for name in [plan.cut, *plan.moved]:
+        if name:
+            how = f"a copy; cut at byte {damage.offset}" if name == plan.cut else "moved"
+            print(f"  {name} ({how})")

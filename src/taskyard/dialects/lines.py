@@ -1,0 +1,57 @@
+"""Lines out of a stream of bytes, however it arrives. No I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from mypy_extensions import i64
+
+
+class LineTooLong(Exception):
+    """A line has grown beyond the limit without ending."""
+
+
+class LineBuffer:
+    """Feed bytes, take complete lines without their line feed."""
+
+    def __init__(self, limit: i64) -> None:
+        self._limit = limit
+        self._lines: deque[bytes] = deque()
+        self._rest: list[bytes] = []  # pieces of a line whose end has not come
+        self._rest_size: i64 = 0
+        self.size: i64 = 0  # bytes of complete lines that were not taken yet
+
+    def feed(self, data: bytes) -> None:
+        """Raises LineTooLong after having kept the complete lines before the long one."""
+        lines = data.split(b"\n")
+        last = lines.pop()
+        if lines:
+            if self._rest:
+                self._rest.append(lines[0])
+                lines[0] = b"".join(self._rest)
+                self._rest = []
+                self._rest_size = 0
+            for line in lines:
+                if len(line) > self._limit:
+                    raise LineTooLong
+                self._lines.append(line)
+                self.size += len(line) + 1
+        if last:
+            self._rest.append(last)
+            self._rest_size += len(last)
+            if self._rest_size > self._limit:
+                raise LineTooLong
+
+    def take(self) -> bytes | None:
+        if not self._lines:
+            return None
+        line = self._lines.popleft()
+        self.size -= len(line) + 1
+        return line
+
+    def drop(self) -> None:
+        """Forget everything that was not taken."""
+        self._lines.clear()
+        self._rest = []
+        self._rest_size = 0
+        self.size = 0

@@ -1,0 +1,216 @@
+"""Looking after jobs and queues: delete, move, re-score, replay, pause, purge, and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mypy_extensions import i64
+
+from taskyard.engine.apply import apply_move, apply_remove, apply_replay, apply_rescore, apply_wake
+from taskyard.engine.checks import check_settings, check_writable, valid_name
+from taskyard.engine.core import Core, tell_watchers
+from taskyard.engine.effects import WATCH_GONE
+from taskyard.engine.errors import (
+    BlobNotResident,
+    InvalidOption,
+    QueueExists,
+    QueueNotFound,
+    WrongState,
+)
+from taskyard.engine.finishing import finish_leased
+from taskyard.engine.job import (
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+    READY,
+    SUCCEEDED,
+    Job,
+    NewJob,
+    Origin,
+    Policy,
+)
+from taskyard.engine.pushing import push
+from taskyard.engine.queue import Queue, QueueSettings
+from taskyard.engine.records import PURGED, TAKEN_OUT, Move, Remove, Replay, Rescore, Wake
+from taskyard.engine.replay import apply_queue, apply_queue_gone
+from taskyard.engine.side_records import QueueGone, QueueSet
+from taskyard.engine.taking import serve
+
+Read = Callable[[int, int], bytes | None]  # payload bytes at a place, None if only on disk
+
+
+def delete(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
+    """Remove a job in whatever state."""
+    check_writable(core)
+    record = Remove(now, origin, job.id, job.queue.utf8, cause)
+    core.log.append(record)
+    apply_remove(core.state, record)
+    tell_watchers(core, job, WATCH_GONE, True)
+
+
+def move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
+    """Put a job that is not leased into another queue, ready."""
+    check_writable(core)
+    if job.state not in (READY, DELAYED, FAILED):
+        raise WrongState("only a ready, delayed or dead job can be moved")
+    if not valid_name(to):
+        raise InvalidOption("queue", "not a valid name")
+    record = Move(now, origin, job.id, job.queue.utf8, to.encode(), front)
+    core.log.append(record)
+    apply_move(core.state, record)
+    serve(core, job.queue, now)
+
+
+def rescore(core: Core, job: Job, priority: int, origin: Origin, now: i64) -> None:
+    check_writable(core)
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidOption("priority", "outside of 64 bits")
+    if job.state in (SUCCEEDED, FAILED):
+        raise WrongState("the job has ended")
+    record = Rescore(now, origin, job.id, job.queue.utf8, priority)
+    core.log.append(record)
+    apply_rescore(core.state, record)
+
+
+def update_keyed(
+    core: Core, queue_name: str, key: bytes, delta: int, policy: Policy, origin: Origin, now: i64
+) -> int:
+    """Add to the score of the queued item with this key, or queue it; gives its score."""
+    check_writable(core)
+    queue = core.state.queues.get(queue_name.encode())
+    keys = queue.keys if queue is not None else None
+    job = keys.get(key) if keys is not None else None
+    if job is None:
+        if not MIN_PRIORITY <= delta <= MAX_PRIORITY:
+            raise InvalidOption("score", "outside of 64 bits")
+        new = NewJob(queue_name, queue_name, key, policy, priority=delta, key=key)
+        push(core, new, origin, now)
+        return delta
+    before: int = job.priority  # int: the sum may be beyond 64 bits
+    score = before + delta
+    rescore(core, job, score, origin, now)
+    return score
+
+
+def wake_now(core: Core, job: Job, origin: Origin, now: i64) -> None:
+    """Do not wait any longer for a delayed job's time."""
+    check_writable(core)
+    if job.state != DELAYED:
+        raise WrongState("the job is not delayed")
+    record = Wake(now, origin, job.id, job.queue.utf8)
+    core.log.append(record)
+    apply_wake(core.state, record)
+    serve(core, job.queue, now)
+
+
+def replay(core: Core, job: Job, origin: Origin, now: i64) -> None:
+    """Give a dead letter another life in its queue, with its counts at zero."""
+    check_writable(core)
+    if job.state != FAILED:
+        raise WrongState("the job is not among the dead letters")
+    record = Replay(now, origin, job.id, job.queue.utf8)
+    core.log.append(record)
+    apply_replay(core.state, record)
+    serve(core, job.queue, now)
+
+
+def remove_by_payload(
+    core: Core, name: bytes, payload: bytes, count: int, read: Read, origin: Origin, now: i64
+) -> int:
+    """Finish up to |count| ready jobs with exactly this payload, from the back if negative.
+
+    0 means all of them. Linear in the distance it has to look.
+    """
+    check_writable(core)
+    queue = core.state.queues.get(name)
+    if queue is None:
+        return 0
+    jobs = queue.ready.slice(0, queue.ready.size)
+    if count < 0:
+        jobs.reverse()
+    wanted = abs(count) or len(jobs)
+    found: list[Job] = []
+    for job in jobs:
+        if job.payload_size != len(payload):
+            continue
+        if payload:
+            bytes_there = read(job.payload_at, job.payload_size)
+            if bytes_there is None:
+                raise BlobNotResident(job.payload_at, job.payload_size)
+            if bytes_there != payload:
+                continue
+        found.append(job)
+        if len(found) == wanted:
+            break
+    for job in found:
+        finish_leased(core, job, TAKEN_OUT, b"", origin, now)
+    return len(found)
+
+
+def create_queue(core: Core, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
+    check_writable(core)
+    if not valid_name(name):
+        raise InvalidOption("queue", "not a valid name")
+    check_settings(settings)
+    if name.encode() in core.state.queues:
+        raise QueueExists(name)
+    settings.created = True
+    return _set_queue(core, name.encode(), settings, origin, now)
+
+
+def configure_queue(
+    core: Core, name: bytes, settings: QueueSettings, origin: Origin, now: i64
+) -> Queue:
+    """Give a queue other settings; pausing and resuming are settings too."""
+    check_writable(core)
+    if name not in core.state.queues:
+        raise QueueNotFound(name.decode(errors="replace"))
+    check_settings(settings)
+    queue = _set_queue(core, name, settings, origin, now)
+    serve(core, queue, now)
+    return queue
+
+
+def _set_queue(core: Core, name: bytes, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
+    record = QueueSet(now, origin, name, settings)
+    core.log.append(record)
+    apply_queue(core.state, record)
+    return core.state.queues[name]
+
+
+def purge(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
+    """Remove the first `count` jobs of one state; gives how many there were.
+
+    Who purges a long queue does it in portions, so that nobody else has to wait.
+    """
+    check_writable(core)
+    queue = _queue(core, name)
+    if not BLOCKED <= state <= FAILED:
+        raise InvalidOption("state", "not one in which a queue keeps jobs")
+    if count < 0:
+        raise InvalidOption("count", "must not be negative")
+    ready = state == READY
+    jobs = queue.ready.slice(0, count) if ready else queue.lane(state).slice(0, count)
+    for job in jobs:
+        delete(core, job, PURGED, origin, now)
+    return len(jobs)
+
+
+def delete_queue(core: Core, name: bytes, origin: Origin, now: i64) -> None:
+    """Forget a queue that has no jobs any more; purge it first."""
+    check_writable(core)
+    queue = _queue(core, name)
+    if not queue.is_empty():
+        raise WrongState("the queue still has jobs")
+    record = QueueGone(now, origin, name)
+    core.log.append(record)
+    apply_queue_gone(core.state, record)
+
+
+def _queue(core: Core, name: bytes) -> Queue:
+    queue = core.state.queues.get(name)
+    if queue is None:
+        raise QueueNotFound(name.decode(errors="replace"))
+    return queue

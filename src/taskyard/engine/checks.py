@@ -1,0 +1,115 @@
+"""What a client may ask for: names, ranges, limits. Refused, never clamped."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from taskyard.engine.core import Core
+from taskyard.engine.errors import InvalidOption, ReadOnly
+from taskyard.engine.job import (
+    BACKOFF_EXPONENTIAL,
+    FOREVER,
+    JSON,
+    MAX_BLOCKERS,
+    MAX_PRIORITY,
+    MAX_TRIES,
+    MAX_TTL_MS,
+    MAX_TTR,
+    MIN_PRIORITY,
+    OPAQUE,
+    NewJob,
+    Policy,
+)
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.stages import ALL_STAGES
+
+MAX_NAME: Final = 255
+MAX_DURATION: Final = 1 << 62  # microseconds; added to any time of a clock it still fits 64 bits
+_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+
+
+def valid_name(text: str) -> bool:
+    """1 to 255 bytes of UTF-8 without spaces and control characters."""
+    return _NAME.fullmatch(text) is not None and len(text.encode()) <= MAX_NAME
+
+
+def check_writable(core: Core) -> None:
+    if core.read_only:
+        raise ReadOnly(core.read_only)
+
+
+def check_new_job(core: Core, new: NewJob) -> None:
+    _check_names(core, new)
+    if len(new.payload) > core.state.settings.payload_limit:
+        raise InvalidOption("payload", "too large")
+    if not MIN_PRIORITY <= new.priority <= MAX_PRIORITY:
+        raise InvalidOption("priority", "outside of 64 bits")
+    if not 0 <= new.run_at < FOREVER:
+        raise InvalidOption("run_at", "out of range")
+    if not OPAQUE <= new.content <= JSON:
+        raise InvalidOption("content", "unknown kind")
+    if new.policy.encoded is None:  # one that was in a record before has been checked
+        check_policy(new.policy)
+    if new.ttl_ms and not 0 <= new.ttl_ms <= MAX_TTL_MS:
+        raise InvalidOption("ttl", "out of range")
+    if new.uid is not None and len(new.uid) != 16:
+        raise InvalidOption("uid", "must be 16 bytes")
+    if new.key is not None and not 0 < len(new.key) <= 0xFFFF:
+        raise InvalidOption("key", "must be 1 to 65535 bytes")
+    if new.blocked_by is not None and len(new.blocked_by) > MAX_BLOCKERS:
+        raise InvalidOption("blocked_by", f"at most {MAX_BLOCKERS} jobs")
+    notify = new.notify
+    if notify is not None and not (
+        0 <= notify.stages <= ALL_STAGES and 0 <= notify.label <= MAX_TTL_MS
+    ):
+        raise InvalidOption("notify", "out of range")
+
+
+def _check_names(core: Core, new: NewJob) -> None:
+    """Names that are known already need no second look."""
+    try:
+        queue = core.state.queues.get(new.queue.encode())
+    except UnicodeEncodeError:  # a lone surrogate
+        queue = None
+    if queue is None and not valid_name(new.queue):
+        raise InvalidOption("queue", "not a valid name")
+    if (queue is None or new.name not in queue.names) and not valid_name(new.name):
+        raise InvalidOption("name", "not a valid name")
+
+
+def check_policy(policy: Policy) -> None:
+    if not 0 <= policy.ttr <= MAX_TTR:
+        raise InvalidOption("ttr", "must be 0 to 24 hours")
+    if not 0 <= policy.max_attempts <= MAX_TRIES:
+        raise InvalidOption("max_attempts", "out of range")
+    if not -1 <= policy.max_fails <= MAX_TRIES:
+        raise InvalidOption("max_fails", "out of range")
+    if not 0 <= policy.max_losses <= MAX_TRIES:
+        raise InvalidOption("max_losses", "out of range")
+    if not 0 <= policy.backoff <= BACKOFF_EXPONENTIAL:
+        raise InvalidOption("backoff", "unknown kind")
+    if policy.backoff_base < 0 or policy.backoff_cap < 0:
+        raise InvalidOption("backoff", "must not be negative")
+    if policy.dead_queue and not valid_name(policy.dead_queue):
+        raise InvalidOption("dead_queue", "not a valid name")
+
+
+def check_settings(settings: QueueSettings) -> None:
+    if not -1 <= settings.retries <= MAX_TRIES:
+        raise InvalidOption("retries", "out of range")
+    if not 0 <= settings.result_retention <= MAX_DURATION:
+        raise InvalidOption("result_retention", "out of range")
+    if not -1 <= settings.dead_retention <= MAX_DURATION:
+        raise InvalidOption("dead_retention", "out of range")
+    if not -1 <= settings.backoff <= BACKOFF_EXPONENTIAL:
+        raise InvalidOption("backoff", "unknown kind")
+    if settings.backoff_base < 0 or settings.backoff_cap < 0:
+        raise InvalidOption("backoff", "must not be negative")
+    if settings.max_jobs < -1 or settings.max_bytes < -1:
+        raise InvalidOption("max_jobs", "must not be negative")
+
+
+def check_size(core: Core, option: str, data: bytes) -> None:
+    if len(data) > core.state.settings.payload_limit:
+        raise InvalidOption(option, "too large")

@@ -1,0 +1,53 @@
+"""What the operations share: state, log, effects, randomness, and who waits.
+
+Each operation decides, emits records through here (into the log first, which gives them their
+number and place, then applied), and leaves effects behind for the broker to carry out.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from random import Random
+
+from mypy_extensions import i64
+
+from taskyard.engine.effects import Effect, Notice, Waiter, Watched, Watcher
+from taskyard.engine.job import Job
+from taskyard.engine.log import Log
+from taskyard.engine.state import State
+
+
+class Core:
+    def __init__(self, state: State, log: Log, random: Random, salt: bytes) -> None:
+        self.state = state
+        self.log = log
+        self.salt = salt  # of the data directory: derived uids depend on it
+        self.random = random
+        self.effects: list[Effect] = []
+        self.waiting: dict[bytes, OrderedDict[int, Waiter]] = {}  # by queue, in order of arrival
+        self.watchers: dict[int, dict[int, Watcher]] = {}  # by job
+        self.numbered: i64 = 0  # waiters and watchers
+        self.read_only = ""  # why no record can be taken any more; "": they can
+
+
+def tell(core: Core, job: Job, stage: i64) -> None:
+    """Leave a lifecycle notice for whoever asked for this stage of this job."""
+    extra = job.extra
+    if extra is None:
+        return
+    notify = extra.notify
+    if notify is not None and notify.stages & stage:
+        core.effects.append(Notice(notify.session, notify.label, stage, job.id, core.log.mark()))
+
+
+def tell_watchers(core: Core, job: Job, event: i64, last: bool) -> None:
+    """Tell those who watch this job; after the last event they are let go."""
+    watchers = core.watchers.get(job.id)
+    if watchers is None:
+        return
+    for watcher in watchers.values():
+        core.effects.append(Watched(watcher, event, job))
+        if last:
+            core.state.timers.cancel(watcher.timer)
+    if last:
+        del core.watchers[job.id]

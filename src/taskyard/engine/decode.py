@@ -1,0 +1,242 @@
+"""From bytes back to records; the counterpart of each record's `put`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import read_i32_le
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine import records as r
+from taskyard.engine import side_records as s
+from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.job import NewJob, Notify, Origin, Policy
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.wire import Reader
+
+_CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
+HEAD: Final = 4  # bytes of the size that stands before each record
+VERSION: Final = 1  # of all kinds so far
+
+
+@mypyc_attr(acyclic=True)
+class Decoder:
+    """Reads records one after the other.
+
+    `blobs` says whether their blobs are wanted; recovery only needs to know where they are.
+    """
+
+    __slots__ = ("blobs", "next", "origins", "policies")
+
+    def __init__(self, blobs: bool) -> None:
+        self.blobs = blobs
+        self.next: i64 = 0  # where the record after the one just read begins
+        self.origins: dict[bytes, Origin] = {}
+        self.policies: dict[bytes, Policy] = {}
+
+    def read(self, data: bytes, at: i64, position: i64) -> r.Record:
+        """The record at `data[at:]`; `position` is where data[0] stands in the journal."""
+        if at + HEAD > len(data):
+            raise CorruptRecord(f"no room for a record at byte {at}")
+        size = i64(read_i32_le(data, at))
+        end = at + HEAD + size
+        if size < 2 or end > len(data):
+            raise CorruptRecord(f"a record of {size} bytes does not fit at byte {at}")
+        self.next = end
+        fields = Reader(data, at + HEAD, end)
+        kind = fields.u8()
+        if fields.u8() != VERSION:
+            raise CorruptRecord(f"unknown version of a record at byte {at}: of a newer server?")
+        time = fields.s64()
+        origin = self._origin(fields)
+        try:
+            record = self._fields(kind, fields, time, origin)
+        except UnicodeDecodeError as error:
+            raise CorruptRecord(f"a text at byte {at} is not UTF-8") from error
+        blob_size = fields.u32()
+        if fields.at + blob_size != end:
+            raise CorruptRecord(f"a record at byte {at} is longer or shorter than what is in it")
+        record.blob_size = blob_size
+        if blob_size:
+            record.blob_at = position + fields.at
+            if self.blobs:
+                record.blob = fields.take(blob_size)
+        return record
+
+    def _origin(self, fields: Reader) -> Origin:
+        start = fields.at
+        dialect = fields.u8()
+        user_size = fields.u8()
+        user = fields.take(user_size)
+        holder_size = fields.u8()
+        holder = fields.take(holder_size)
+        encoded = fields.data[start : fields.at]
+        known = self.origins.get(encoded)
+        if known is not None:
+            return known
+        origin = Origin(dialect, user.decode(errors="replace"), holder.decode(errors="replace"))
+        if len(self.origins) >= _CACHED:
+            self.origins.clear()
+        self.origins[encoded] = origin
+        return origin
+
+    def _policy(self, encoded: bytes) -> Policy:
+        known = self.policies.get(encoded)
+        if known is not None:
+            return known
+        fields = Reader(encoded, 0, len(encoded))
+        ttr = fields.s64()
+        max_attempts = fields.u32()
+        max_fails = fields.s64()
+        max_losses = fields.u32()
+        backoff = fields.u8()
+        base = fields.s64()
+        cap = fields.s64()
+        dead_queue = fields.text()
+        lost = fields.u8() != 0
+        policy = Policy(
+            ttr, max_attempts, max_fails, max_losses, backoff, base, cap, dead_queue, lost
+        )
+        if len(self.policies) >= _CACHED:
+            self.policies.clear()
+        self.policies[encoded] = policy
+        return policy
+
+    def _fields(self, kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+        if kind == r.PUSH:
+            return self._push(fields, time, origin)
+        if r.LEASE <= kind <= r.REPLAY:
+            return _job_record(kind, fields, time, origin)
+        return _side_record(kind, fields, time, origin)
+
+    def _push(self, fields: Reader, time: i64, origin: Origin) -> r.Push:
+        id = fields.s64()
+        queue = fields.short()
+        flags = fields.u8()
+        content = fields.u8()
+        priority = fields.s64()
+        name = fields.text()
+        policy = self._policy(fields.short())
+        run_at: i64 = fields.s64() if flags & r.HAS_RUN_AT else 0
+        uid = fields.take(16) if flags & r.HAS_UID else None
+        key = fields.short() if flags & r.HAS_KEY else None
+        ttl_ms = fields.u64() if flags & r.HAS_TTL else 0
+        blockers = fields.ids() if flags & r.HAS_BLOCKERS else None
+        notify: Notify | None = None
+        if flags & r.HAS_NOTIFY:
+            session = fields.s64()
+            label = fields.u64()
+            notify = Notify(session, label, fields.u8())
+        job = NewJob(
+            "",  # the record has it in bytes
+            name,
+            b"",
+            policy,
+            priority,
+            run_at,
+            content,
+            flags & r.AT_FRONT != 0,
+            ttl_ms,
+            uid,
+            key,
+            blockers,
+            notify,
+        )
+        return r.Push(time, origin, id, queue, job, blockers)
+
+
+def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+    id = fields.s64()
+    queue = fields.short()
+    if kind == r.LEASE:
+        owner = fields.s64()
+        bound = fields.u8() != 0
+        attempt = fields.u32()
+        return r.Lease(time, origin, id, queue, owner, bound, attempt, fields.s64())
+    if kind == r.FINISH:
+        attempt = fields.u32()
+        return r.Finish(time, origin, id, queue, attempt, fields.u8())
+    if kind == r.RETRY:
+        attempt = fields.u32()
+        return r.Retry(time, origin, id, queue, attempt, fields.s64())
+    if kind == r.RELEASE:
+        attempt = fields.u32()
+        return r.Release(time, origin, id, queue, attempt, fields.u8())
+    if kind == r.FAIL:
+        attempt = fields.u32()
+        explicit = fields.u8() != 0
+        reason = fields.text()
+        return r.Fail(time, origin, id, queue, attempt, explicit, reason, fields.text())
+    if kind == r.WAKE:
+        return r.Wake(time, origin, id, queue)
+    if kind == r.UNBLOCK:
+        return r.Unblock(time, origin, id, queue, fields.s64())
+    if kind == r.REMOVE:
+        return r.Remove(time, origin, id, queue, fields.u8())
+    if kind == r.MOVE:
+        to = fields.short()
+        return r.Move(time, origin, id, queue, to, fields.u8() != 0)
+    if kind == r.RESCORE:
+        return r.Rescore(time, origin, id, queue, fields.s64())
+    if kind == r.EXTEND:
+        attempt = fields.u32()
+        return r.Extend(time, origin, id, queue, attempt, fields.s64())
+    return r.Replay(time, origin, id, queue)
+
+
+def _side_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+    if kind == r.BOOT:
+        epoch = fields.s64()
+        return r.Boot(time, origin, epoch, fields.text())
+    if kind == r.QUEUE:
+        queue = fields.short()
+        return s.QueueSet(time, origin, queue, _settings(fields))
+    if kind == r.QUEUE_GONE:
+        return s.QueueGone(time, origin, fields.short())
+    if kind == r.VALUE:
+        key = fields.short()
+        expires_at = fields.s64()
+        return s.ValueSet(time, origin, key, expires_at, fields.u8() != 0)
+    if kind == r.VALUE_GONE:
+        return s.ValueGone(time, origin, fields.short())
+    if kind == r.SESSION:
+        id = fields.s64()
+        event = fields.u8()
+        return s.SessionSet(time, origin, id, event, fields.s64())
+    if kind == r.BATCH:
+        consumer = fields.text()
+        owner = fields.s64()
+        number = fields.s64()
+        deadline = fields.s64()
+        return s.Batch(time, origin, consumer, owner, number, deadline, fields.ids())
+    if kind == r.BATCH_DONE:
+        consumer = fields.text()
+        number = fields.s64()
+        flags = fields.u8()
+        return s.BatchDone(time, origin, consumer, number, flags & 1 != 0, flags & 2 != 0)
+    if kind == r.FORGET:
+        return s.Forget(time, origin, fields.s64())
+    raise CorruptRecord(f"unknown kind of record {kind}: written by a newer version?")
+
+
+def _settings(fields: Reader) -> QueueSettings:
+    flags = fields.u8()
+    retries = fields.s64()
+    result_retention = fields.s64()
+    dead_retention = fields.s64()
+    backoff = fields.s64()
+    backoff_base = fields.s64()
+    backoff_cap = fields.s64()
+    max_jobs = fields.s64()
+    return QueueSettings(
+        flags & 1 != 0,
+        flags & 2 != 0,
+        retries,
+        result_retention,
+        dead_retention,
+        backoff,
+        backoff_base,
+        backoff_cap,
+        max_jobs,
+        fields.s64(),
+    )

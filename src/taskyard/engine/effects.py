@@ -1,0 +1,115 @@
+"""What comes out of the engine beside records: who must be told what.
+
+Waiters and watchers are not persistent; they belong to connections that are there now.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.engine.job import Job, Origin
+from taskyard.engine.timers import WAITER, WATCHER, Timer
+
+# What a watcher hears.
+WATCH_LEASED: Final = 0
+WATCH_SUCCEEDED: Final = 1
+WATCH_FAILED: Final = 2
+WATCH_GONE: Final = 3
+WATCH_TIMEOUT: Final = 4
+
+
+class Take:
+    """A wish for one job: from where, for whom, and on what terms."""
+
+    __slots__ = ("bound", "origin", "owner", "pop", "queues", "ttr", "uniform")
+
+    def __init__(
+        self,
+        queues: list[bytes],
+        owner: i64,
+        origin: Origin,
+        bound: bool = False,
+        uniform: bool = False,
+        pop: bool = False,
+        ttr: i64 = 0,
+    ) -> None:
+        self.queues = queues
+        self.owner = owner
+        self.origin = origin
+        self.bound = bound  # the lease ends with the owner's connection
+        self.uniform = uniform  # at random over the queues that have work, not in their order
+        self.pop = pop  # finished with success when it is handed over
+        self.ttr = ttr  # the taker's own time limit; the job's may be shorter
+
+
+class Waiter:
+    """A blocked fetch, in line at each of its queues."""
+
+    __slots__ = ("number", "take", "timer", "waiting")
+
+    def __init__(self, number: i64, take: Take) -> None:
+        self.number = number
+        self.take = take
+        self.waiting = True
+        self.timer = Timer(WAITER, self)
+
+
+class Watcher:
+    """Somebody who waits to hear how a job ends."""
+
+    __slots__ = ("job_id", "number", "owner", "timer")
+
+    def __init__(self, number: i64, owner: i64, job_id: i64) -> None:
+        self.number = number
+        self.owner = owner
+        self.job_id = job_id
+        self.timer = Timer(WATCHER, self)
+
+
+class Effect:
+    __slots__ = ()
+
+
+class Assigned(Effect):
+    """A waiter has its job."""
+
+    __slots__ = ("job", "waiter")
+
+    def __init__(self, waiter: Waiter, job: Job) -> None:
+        self.waiter = waiter
+        self.job = job
+
+
+class GaveUp(Effect):
+    """A waiter's time is over and there was nothing."""
+
+    __slots__ = ("waiter",)
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter
+
+
+class Watched(Effect):
+    """Something happened to a watched job."""
+
+    __slots__ = ("event", "job", "watcher")
+
+    def __init__(self, watcher: Watcher, event: i64, job: Job | None) -> None:
+        self.watcher = watcher
+        self.event = event
+        self.job = job
+
+
+class Notice(Effect):
+    """A lifecycle notice for a session; `mark` is what must be durable before it is shown."""
+
+    __slots__ = ("job_id", "label", "mark", "session", "stage")
+
+    def __init__(self, session: i64, label: int, stage: i64, job_id: i64, mark: i64) -> None:
+        self.session = session
+        self.label = label
+        self.stage = stage
+        self.job_id = job_id
+        self.mark = mark

@@ -1,0 +1,312 @@
+"""The engine's vocabulary: every operation there is, in one place.
+
+Each method is a line or two; the decisions are in the modules named after what they are about
+(pushing, taking, finishing, ticking, admin, batches, keeping), the changes of state in apply.py
+and replay.py.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.engine import admin, batches, finishing, keeping, pushing, taking, ticking
+from taskyard.engine.admin import Read
+from taskyard.engine.checks import check_writable
+from taskyard.engine.core import Core
+from taskyard.engine.effects import Effect, Take, Waiter, Watcher
+from taskyard.engine.errors import JobNotFound
+from taskyard.engine.job import FOREVER, GONE, READY, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
+from taskyard.engine.log import Log
+from taskyard.engine.pushing import Step
+from taskyard.engine.queue import Queue, QueueSettings
+from taskyard.engine.records import DELETED, RESTARTED, Boot
+from taskyard.engine.replay import apply_boot
+from taskyard.engine.state import Session, State, Value
+from taskyard.engine.uid import derive_uid, job_id_of
+
+FOLLOWUPS_AT_ONCE: Final = 256  # dependents told in the operation that ended their blocker
+OWNERS_PER_EPOCH: Final = 1 << 40
+
+
+class Engine(Core):
+    def __init__(self, state: State, log: Log, salt: bytes, random: Random) -> None:
+        super().__init__(state, log, random, salt)
+        self._owners: i64 = 0
+
+    def boot(self, version: str, now: i64) -> None:
+        """A new run of the server begins: leases bound to connections of the last one end."""
+        record = Boot(now, SYSTEM_ORIGIN, self.state.epoch + 1, version)
+        self.log.append(record)
+        apply_boot(self.state, record)
+        for held in list(self.state.held.values()):
+            for job in list(held.values()):
+                taking.release(self, job, RESTARTED, SYSTEM_ORIGIN, now)
+
+    def new_owner(self) -> i64:
+        """A number for a connection, session or consumer that no other run has used."""
+        self._owners += 1
+        return self.state.epoch * OWNERS_PER_EPOCH + self._owners
+
+    # Pushing
+
+    def push(self, new: NewJob, origin: Origin, now: i64) -> Job:
+        return pushing.push(self, new, origin, now)
+
+    def transact(self, steps: list[Step], owner: i64, origin: Origin, now: i64) -> list[int]:
+        ids = pushing.transact(self, steps, owner, origin, now)
+        self._settle(now)
+        return ids
+
+    def check_steps(self, steps: list[Step], owner: i64) -> None:
+        """What transact would refuse, without doing anything."""
+        pushing.check_steps(self, steps, owner)
+
+    # Taking
+
+    def fetch(self, take: Take, now: i64) -> Job | None:
+        job = taking.fetch(self, take, now)
+        if take.pop:
+            self._settle(now)
+        return job
+
+    def pop(self, queue: bytes, last: bool, origin: Origin, now: i64) -> Job | None:
+        job = taking.pop(self, queue, last, origin, now)
+        self._settle(now)
+        return job
+
+    def wait(self, take: Take, deadline: i64) -> Waiter:
+        return taking.wait(self, take, deadline)
+
+    def stop_waiting(self, waiter: Waiter) -> None:
+        taking.stop_waiting(self, waiter)
+
+    def extend(self, id: i64, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
+        taking.extend(self, self.job(id), owner, ttr, origin, now)
+
+    def give_back(self, id: i64, owner: i64, origin: Origin, now: i64) -> None:
+        taking.give_back(self, self.job(id), owner, origin, now)
+
+    # Finishing
+
+    def ack(self, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
+        job = finishing.ack(self, id, owner, origin, now)
+        self._settle(now)
+        return job
+
+    def nack(self, id: i64, owner: i64, error: bytes, origin: Origin, now: i64) -> Job:
+        job = finishing.nack(self, id, owner, error, origin, now)
+        self._settle(now)
+        return job
+
+    def complete(self, id: i64, result: bytes, origin: Origin, now: i64) -> None:
+        finishing.complete(self, self.job(id), result, origin, now)
+        self._settle(now)
+
+    def fail(self, id: i64, error: bytes, origin: Origin, now: i64) -> None:
+        finishing.fail(self, self.job(id), error, origin, now)
+        self._settle(now)
+
+    def finish_with_token(
+        self, id: i64, epoch: i64, attempt: i64, result: bytes, origin: Origin, now: i64
+    ) -> Job:
+        job = finishing.finish_with_token(self, id, epoch, attempt, result, origin, now)
+        self._settle(now)
+        return job
+
+    def disconnect(self, owner: i64, origin: Origin, now: i64) -> None:
+        finishing.disconnect(self, owner, origin, now)
+        self._settle(now)
+
+    # Batches
+
+    def lease_batch(
+        self,
+        consumer: str,
+        number: i64,
+        queues: list[bytes],
+        limit: i64,
+        ttr: i64,
+        origin: Origin,
+        now: i64,
+    ) -> list[Job]:
+        owner = self.new_owner()
+        jobs = batches.lease_batch(self, consumer, number, queues, limit, ttr, owner, origin, now)
+        self._settle(now)
+        return jobs
+
+    def ack_batch(self, consumer: str, upto: i64, origin: Origin, now: i64) -> None:
+        batches.ack_batch(self, consumer, upto, origin, now)
+        self._settle(now)
+
+    def drop_consumer(self, consumer: str, origin: Origin, now: i64) -> None:
+        batches.drop_consumer(self, consumer, origin, now)
+
+    # Time
+
+    def tick(self, now: i64, budget: i64 = 1000) -> bool:
+        return ticking.tick(self, now, budget)
+
+    def next_deadline(self, now: i64) -> i64:
+        return ticking.next_deadline(self, now)
+
+    # Watching
+
+    def watch(self, id: i64, owner: i64, deadline: i64 = 0) -> Watcher:
+        """Hear how a job ends; `deadline` 0: however long it takes."""
+        self.job(id)
+        self.numbered += 1
+        watcher = Watcher(self.numbered, owner, id)
+        self.watchers.setdefault(id, {})[watcher.number] = watcher
+        if deadline and deadline < FOREVER:
+            self.state.timers.set(watcher.timer, deadline)
+        return watcher
+
+    def stop_watching(self, watcher: Watcher) -> None:
+        ticking.stop_watching(self, watcher)
+
+    # Looking after jobs
+
+    def job(self, id: i64) -> Job:
+        """The live job with this id."""
+        job = self.state.live(id)
+        if job is None:
+            raise JobNotFound
+        return job
+
+    def job_by_uid(self, uid: bytes) -> Job | None:
+        job = self.state.uids.get(uid)
+        if job is not None:
+            return job
+        derived = self.state.live(job_id_of(self.salt, uid))
+        if derived is None:
+            return None
+        extra = derived.extra
+        return derived if extra is None or extra.uid is None else None
+
+    def uid_of(self, job: Job) -> bytes:
+        extra = job.extra
+        if extra is not None and extra.uid is not None:
+            return extra.uid
+        return derive_uid(self.salt, job.id)
+
+    def recent(self, id: i64) -> Job | None:
+        """A job that is gone, if the ring of recently finished ones still has it."""
+        job = self.state.jobs.get(id)
+        return job if job is not None and job.state == GONE else None
+
+    def delete(self, id: i64, origin: Origin, now: i64, cause: i64 = DELETED) -> None:
+        admin.delete(self, self.job(id), cause, origin, now)
+        self._settle(now)
+
+    def move(self, id: i64, to: str, front: bool, origin: Origin, now: i64) -> None:
+        admin.move(self, self.job(id), to, front, origin, now)
+
+    def rescore(self, id: i64, priority: int, origin: Origin, now: i64) -> None:
+        admin.rescore(self, self.job(id), priority, origin, now)
+
+    def update_keyed(
+        self, queue: str, key: bytes, delta: int, policy: Policy, origin: Origin, now: i64
+    ) -> int:
+        return admin.update_keyed(self, queue, key, delta, policy, origin, now)
+
+    def wake_now(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.wake_now(self, self.job(id), origin, now)
+
+    def replay(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.replay(self, self.job(id), origin, now)
+
+    def remove_by_payload(
+        self, queue: bytes, payload: bytes, count: int, read: Read, origin: Origin, now: i64
+    ) -> int:
+        removed = admin.remove_by_payload(self, queue, payload, count, read, origin, now)
+        self._settle(now)
+        return removed
+
+    # Looking after queues
+
+    def queue(self, name: bytes) -> Queue | None:
+        return self.state.queues.get(name)
+
+    def create_queue(self, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
+        return admin.create_queue(self, name, settings, origin, now)
+
+    def configure_queue(
+        self, name: bytes, settings: QueueSettings, origin: Origin, now: i64
+    ) -> Queue:
+        return admin.configure_queue(self, name, settings, origin, now)
+
+    def purge(self, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
+        removed = admin.purge(self, name, state, count, origin, now)
+        self._settle(now)
+        return removed
+
+    def delete_queue(self, name: bytes, origin: Origin, now: i64) -> None:
+        admin.delete_queue(self, name, origin, now)
+
+    def peek(self, queue: bytes) -> Job | None:
+        found = self.state.queues.get(queue)
+        return found.ready.first() if found is not None else None
+
+    def jobs_from(self, queue: Queue, state: i64, start: i64, limit: i64) -> list[Job]:
+        """Up to `limit` jobs of one state from the `start`-th on."""
+        lane = queue.ready if state == READY else None
+        return (
+            lane.slice(start, limit) if lane is not None else queue.lane(state).slice(start, limit)
+        )
+
+    def jobs_after(
+        self, queue: Queue, state: i64, priority: i64, position: i64, id: i64, limit: i64
+    ) -> list[Job]:
+        """Up to `limit` jobs of one state that come after the place a cursor names."""
+        if state == READY:
+            return queue.ready.after(priority, position, id, limit)
+        return queue.lane(state).after(position, id, limit)
+
+    # Values and sessions
+
+    def set_value(
+        self, key: bytes, value: bytes, expires_at: i64, origin: Origin, now: i64
+    ) -> None:
+        keeping.set_value(self, key, value, expires_at, origin, now)
+
+    def expire_value(self, key: bytes, expires_at: i64, origin: Origin, now: i64) -> bool:
+        return keeping.expire_value(self, key, expires_at, origin, now)
+
+    def delete_value(self, key: bytes, origin: Origin, now: i64) -> bool:
+        return keeping.delete_value(self, key, origin, now)
+
+    def value(self, key: bytes) -> Value | None:
+        return self.state.values.get(key)
+
+    def open_session(self, id: i64, origin: Origin, now: i64) -> Session:
+        return keeping.open_session(self, id, origin, now)
+
+    def attach_session(self, id: i64, origin: Origin, now: i64) -> Session:
+        return keeping.attach_session(self, id, origin, now)
+
+    def detach_session(self, id: i64, origin: Origin, now: i64) -> None:
+        keeping.detach_session(self, id, origin, now)
+
+    def close_session(self, id: i64, origin: Origin, now: i64) -> None:
+        keeping.close_session(self, id, origin, now)
+
+    def letters_delivered(self, id: i64, upto: i64, origin: Origin, now: i64) -> None:
+        keeping.letters_delivered(self, id, upto, origin, now)
+
+    # What came out
+
+    def take_effects(self) -> list[Effect]:
+        effects = self.effects
+        if effects:
+            self.effects = []
+        return effects
+
+    def check_writable(self) -> None:
+        check_writable(self)
+
+    def _settle(self, now: i64) -> None:
+        if self.state.followups:
+            finishing.settle(self, now, FOLLOWUPS_AT_ONCE)

@@ -1,0 +1,87 @@
+"""What can go wrong in the engine, in the engine's own words.
+
+Dialects map these to their protocol's texts in one table each; no protocol words in here.
+"""
+
+
+class TaskyardError(Exception):
+    """Base of everything the engine refuses."""
+
+
+class JobNotFound(TaskyardError):
+    """No live job has that id."""
+
+
+class DuplicateJob(TaskyardError):
+    """A job with that uid is there, or was until a short while ago."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"a job with this uid already exists (id {job_id})")
+        self.job_id = job_id
+
+
+class DuplicateResult(TaskyardError):
+    """The job already has its result; the first one wins."""
+
+
+class NotLeaseholder(TaskyardError):
+    """The job is not leased by the one who wants to finish it."""
+
+    def __init__(self, job_id: int) -> None:
+        super().__init__(f"job {job_id} is not leased by this holder")
+        self.job_id = job_id
+
+
+class InvalidOption(TaskyardError):
+    """An option is out of its range. Options are refused, never clamped."""
+
+    def __init__(self, option: str, reason: str) -> None:
+        super().__init__(f"{option}: {reason}")
+        self.option = option
+        self.reason = reason
+
+
+class StepRefused(TaskyardError):
+    """A step of a transaction was refused, so none of it was done."""
+
+    def __init__(self, index: int, cause: TaskyardError) -> None:
+        super().__init__(f"step {index}: {cause}")
+        self.index = index
+        self.cause = cause
+
+
+class QueueNotFound(TaskyardError):
+    """No queue has that name."""
+
+
+class QueueExists(TaskyardError):
+    """A queue with that name is already there."""
+
+
+class WrongState(TaskyardError):
+    """The job is not in a state in which this can be done to it."""
+
+
+class StaleBatch(TaskyardError):
+    """A consumer asked for a batch that is neither its current one nor the next."""
+
+
+class SessionNotFound(TaskyardError):
+    """No durable session has that id."""
+
+
+class ReadOnly(TaskyardError):
+    """The journal cannot take records any more; the reason is in the text."""
+
+
+class BlobNotResident(TaskyardError):
+    """Bytes that the operation must look at are on disk only; load them and try again."""
+
+    def __init__(self, at: int, size: int) -> None:
+        super().__init__(f"{size} bytes at {at} are not in memory")
+        self.at = at
+        self.size = size
+
+
+class CorruptRecord(TaskyardError):
+    """Bytes that should be a record are not one."""

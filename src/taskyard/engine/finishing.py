@@ -1,0 +1,276 @@
+"""How jobs end: ack, nack, complete, fail, lost holders, and what follows for dependents."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from taskyard.engine.apply import (
+    apply_fail,
+    apply_finish,
+    apply_remove,
+    apply_retry,
+    apply_unblock,
+)
+from taskyard.engine.checks import check_size, check_writable
+from taskyard.engine.core import Core, tell, tell_watchers
+from taskyard.engine.effects import WATCH_FAILED, WATCH_GONE, WATCH_SUCCEEDED
+from taskyard.engine.errors import DuplicateResult, JobNotFound, NotLeaseholder
+from taskyard.engine.job import (
+    BACKOFF_EXPONENTIAL,
+    BACKOFF_QUARTIC,
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    FOREVER,
+    READY,
+    SECOND,
+    SUCCEEDED,
+    SYSTEM_ORIGIN,
+    Job,
+    Origin,
+)
+from taskyard.engine.queue import Queue
+from taskyard.engine.records import (
+    ACKED,
+    COMPLETED,
+    LOST,
+    RETENTION_OVER,
+    Fail,
+    Finish,
+    Remove,
+    Retry,
+    Unblock,
+)
+from taskyard.engine.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY
+from taskyard.engine.taking import release, serve
+
+# Reasons of final failures: few and fixed, so that dead letters can be grouped by them.
+FAILS_USED_UP = "failures used up"
+ATTEMPTS_USED_UP = "attempts used up"
+POISON_PILL = "poison pill: too many holders were lost"
+BLOCKER_FAILED = "a job it waited for failed"
+
+CONNECTION_LOST = b"connection lost"
+
+
+def ack(core: Core, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
+    """The holder is done with the job."""
+    check_writable(core)
+    job = _held(core, id, owner)
+    finish_leased(core, job, ACKED, b"", origin, now)
+    return job
+
+
+def nack(core: Core, id: i64, owner: i64, error: bytes, origin: Origin, now: i64) -> Job:
+    """The holder could not do the job."""
+    check_writable(core)
+    check_size(core, "error", error)
+    job = _held(core, id, owner)
+    fail_attempt(core, job, error, origin, now)
+    return job
+
+
+def complete(core: Core, job: Job, result: bytes, origin: Origin, now: i64) -> None:
+    """Succeed a job with a result, whoever holds it."""
+    check_writable(core)
+    check_size(core, "result", result)
+    _check_open(job)
+    finish_leased(core, job, COMPLETED, result, origin, now)
+
+
+def fail(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -> None:
+    """One failure of a job, whoever holds it; final or not is up to its policy."""
+    check_writable(core)
+    check_size(core, "error", error)
+    _check_open(job)
+    fail_attempt(core, job, error, origin, now)
+
+
+def finish_with_token(
+    core: Core, id: i64, epoch: i64, attempt: i64, result: bytes, origin: Origin, now: i64
+) -> Job:
+    """Succeed a job if this lease is still the one that counts."""
+    check_writable(core)
+    check_size(core, "result", result)
+    job = core.state.live(id)
+    if job is None:
+        raise JobNotFound
+    lease = job.lease
+    if lease is None or lease.epoch != epoch or lease.attempt != attempt:
+        raise NotLeaseholder(id)
+    finish_leased(core, job, COMPLETED, result, origin, now)
+    return job
+
+
+def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
+    """A connection is gone: the leases bound to it end."""
+    held = core.state.held.get(owner)
+    if held is None or core.read_only:
+        return
+    for job in list(held.values()):
+        if job.policy.lost_is_failed:
+            fail_attempt(core, job, CONNECTION_LOST, origin, now)
+        else:
+            lose(core, job, LOST, origin, now)
+
+
+def finish_leased(core: Core, job: Job, way: i64, result: bytes, origin: Origin, now: i64) -> None:
+    record = Finish(now, origin, job.id, job.queue.utf8, i64(job.attempts), way, result)
+    core.log.append(record)
+    apply_finish(core.state, record)
+    if job.extra is not None:
+        tell(core, job, STAGE_FINISH)
+    if core.watchers:
+        tell_watchers(core, job, WATCH_SUCCEEDED, True)
+
+
+def fail_attempt(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -> None:
+    """An explicit failure: retried with back-off while the policy allows it."""
+    policy = job.policy
+    fails = i64(job.fails) + 1
+    attempts = i64(job.attempts)
+    if policy.max_fails >= 0 and fails >= policy.max_fails:
+        _fail_finally(core, job, FAILS_USED_UP, True, error, origin, now)
+    elif policy.max_attempts and attempts >= policy.max_attempts:
+        _fail_finally(core, job, ATTEMPTS_USED_UP, True, error, origin, now)
+    else:
+        queue = job.queue
+        run_at: i64 = 0 if job.state == BLOCKED else _retry_at(core, job, fails, now)
+        if job.state == DELAYED and job.position > run_at:
+            run_at = job.position  # a failure does not make it come sooner
+        record = Retry(now, origin, job.id, queue.utf8, attempts, run_at, error)
+        core.log.append(record)
+        apply_retry(core.state, record)
+        tell(core, job, STAGE_RETRY)
+        if job.state == READY:
+            serve(core, queue, now)
+
+
+def lose(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
+    """A lease ended because its holder did not come back in time, or at all."""
+    policy = job.policy
+    if policy.max_attempts and i64(job.attempts) >= policy.max_attempts:
+        _fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", origin, now)
+    elif policy.max_losses and i64(job.losses) + 1 >= policy.max_losses:
+        _fail_finally(core, job, POISON_PILL, False, b"", origin, now)
+    else:
+        release(core, job, reason, origin, now)
+
+
+def settle(core: Core, now: i64, budget: i64) -> i64:
+    """Tell dependents of ended jobs, at most `budget` of them; gives what is left of it."""
+    followups = core.state.followups
+    while followups and budget > 0:
+        blocker = next(iter(followups))
+        followup = followups[blocker]
+        ids = followup.failed or followup.succeeded
+        if not ids:
+            del followups[blocker]
+            continue
+        job = core.state.live(ids[-1])
+        if job is None or not _waits_for(job, blocker):
+            ids.pop()
+            continue
+        budget -= 1
+        if not followup.failed:
+            _unblock(core, job, blocker, now)
+        else:
+            ids.pop()
+            _fail_finally(core, job, BLOCKER_FAILED, False, b"", SYSTEM_ORIGIN, now)
+    return budget
+
+
+def _unblock(core: Core, job: Job, blocker: i64, now: i64) -> None:
+    record = Unblock(now, SYSTEM_ORIGIN, job.id, job.queue.utf8, blocker)
+    core.log.append(record)
+    apply_unblock(core.state, record)
+    if job.state == READY:
+        serve(core, job.queue, now)
+
+
+def _waits_for(job: Job, blocker: int) -> bool:
+    extra = job.extra
+    if job.state != BLOCKED or extra is None:
+        return False
+    blockers = extra.blockers
+    return blockers is not None and blocker in blockers
+
+
+def _fail_finally(
+    core: Core, job: Job, reason: str, explicit: bool, error: bytes, origin: Origin, now: i64
+) -> None:
+    dead_queue = job.policy.dead_queue
+    record = Fail(
+        now,
+        origin,
+        job.id,
+        job.queue.utf8,
+        i64(job.attempts),
+        explicit,
+        reason,
+        dead_queue,
+        error,
+    )
+    core.log.append(record)
+    apply_fail(core.state, record)
+    tell(core, job, STAGE_DROP)
+    tell_watchers(core, job, WATCH_FAILED, True)
+    if job.state == READY:
+        serve(core, job.queue, now)
+    else:
+        _trim_dead(core, job.queue, now)
+
+
+def remove(core: Core, job: Job, cause: i64, now: i64) -> None:
+    """End a job without success, by the broker's own decision."""
+    record = Remove(now, SYSTEM_ORIGIN, job.id, job.queue.utf8, cause)
+    core.log.append(record)
+    apply_remove(core.state, record)
+    tell_watchers(core, job, WATCH_GONE, True)
+
+
+def _trim_dead(core: Core, queue: Queue, now: i64) -> None:
+    """Keep the dead letters of a queue within their bytes: the oldest go first."""
+    limit = core.state.settings.dead_bytes
+    while queue.dead_bytes > limit and queue.dead.size:
+        remove(core, queue.dead.first(), RETENTION_OVER, now)
+
+
+def _retry_at(core: Core, job: Job, fails: int, now: int) -> i64:
+    """When the next attempt may start; 0: at once. In `int`, since it may be beyond 64 bits."""
+    policy = job.policy
+    kind = policy.backoff
+    base = policy.backoff_base
+    cap = policy.backoff_cap
+    settings = job.queue.settings
+    if not kind and settings.backoff > 0:
+        kind = settings.backoff
+        base = settings.backoff_base
+        cap = settings.backoff_cap
+    if kind == BACKOFF_QUARTIC:
+        when = (now + fails**4 * SECOND) // SECOND * SECOND
+        return min(when, FOREVER - 1)
+    if kind == BACKOFF_EXPONENTIAL:
+        delay: int = base
+        delay <<= min(fails - 1, 62)
+        if cap and delay > cap:
+            delay = cap
+        # Half of it is jitter, so that jobs that failed together do not come back together.
+        delay = delay // 2 + core.random.randrange(delay // 2 + 1)
+        return min(now + delay, FOREVER - 1)
+    return 0
+
+
+def _held(core: Core, id: i64, owner: i64) -> Job:
+    job = core.state.live(id)
+    if job is None:
+        raise NotLeaseholder(id)
+    lease = job.lease
+    if lease is None or lease.owner != owner:
+        raise NotLeaseholder(id)
+    return job
+
+
+def _check_open(job: Job) -> None:
+    if job.state == SUCCEEDED or job.state == FAILED:
+        raise DuplicateResult

@@ -1,0 +1,183 @@
+"""Taking jobs in: push, and transactions of pushes and acks."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from taskyard.engine.apply import apply_push
+from taskyard.engine.checks import check_new_job, check_writable
+from taskyard.engine.core import Core, tell
+from taskyard.engine.errors import (
+    DuplicateJob,
+    InvalidOption,
+    NotLeaseholder,
+    StepRefused,
+    TaskyardError,
+)
+from taskyard.engine.finishing import finish_leased
+from taskyard.engine.job import FAILED, READY, SUCCEEDED, Job, NewJob, Notify, Origin
+from taskyard.engine.queue import Queue
+from taskyard.engine.records import ACKED, Push
+from taskyard.engine.stages import (
+    STAGE_FINISH,
+    STAGE_READY,
+    STAGE_SYNC,
+    STAGE_WRITE,
+)
+from taskyard.engine.taking import serve
+from taskyard.engine.uid import job_id_of
+
+
+class Step:
+    """One command of a transaction: a push, or the ack of a job its owner holds."""
+
+    __slots__ = ("ack", "new")
+
+    def __init__(self, new: NewJob | None, ack: i64 = 0) -> None:
+        self.new = new
+        self.ack = ack
+
+
+def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
+    check_writable(core)
+    check_new_job(core, new)
+    if new.uid is not None:
+        check_uid(core, new.uid)
+    blocked_by = new.blocked_by
+    if blocked_by is not None:
+        for blocker in blocked_by:
+            if blocker <= 0:
+                raise InvalidOption("blocked_by", "not a job id")
+    if core.waiting:
+        _prepare_fast_pop(core, new, now)
+    job = _emit(core, new, origin, now)
+    if core.waiting and job.state == READY:
+        serve(core, job.queue, now)
+    return job
+
+
+def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64) -> list[int]:
+    """All of the steps or none; gives the ids of the pushed jobs.
+
+    A blocker of 0 or below is relative: -k is the k-th push before this one in the transaction.
+    """
+    check_writable(core)
+    check_steps(core, steps, owner)
+    ids: list[int] = []
+    touched: list[Queue] = []
+    for step in steps:
+        new = step.new
+        if new is None:
+            job = core.state.jobs.get(step.ack)
+            assert job is not None
+            finish_leased(core, job, ACKED, b"", origin, now)
+            continue
+        if new.blocked_by:
+            new.blocked_by = _absolute(new.blocked_by, ids)
+        job = _emit(core, new, origin, now)
+        ids.append(job.id)
+        touched.append(job.queue)
+    if core.waiting:
+        for queue in touched:
+            serve(core, queue, now)
+    return ids
+
+
+def check_uid(core: Core, uid: bytes) -> None:
+    """Refuse a uid that a job has, or had until a short while ago."""
+    state = core.state
+    job = state.uids.get(uid)
+    if job is not None:
+        raise DuplicateJob(job.id)
+    buried = state.tombstones.get(uid)
+    if buried is not None:
+        raise DuplicateJob(buried)
+    derived = job_id_of(core.salt, uid)
+    if derived and state.live(derived) is not None:
+        raise DuplicateJob(derived)
+
+
+def _emit(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
+    state = core.state
+    blockers = _open_blockers(core, new.blocked_by) if new.blocked_by else None
+    record = Push(now, origin, state.next_id, new.queue.encode(), new, blockers)
+    core.log.append(record)
+    job = apply_push(state, record)
+    if new.notify is not None:
+        tell(core, job, STAGE_READY)
+        tell(core, job, STAGE_WRITE)
+        tell(core, job, STAGE_SYNC)
+    return job
+
+
+def _open_blockers(core: Core, ids: list[int]) -> list[int] | None:
+    """Those of the blockers that can still succeed; finished and unknown ones do not block."""
+    found: list[int] = []
+    next_id: int = core.state.next_id
+    for id in dict.fromkeys(ids):
+        job = core.state.live(id) if id < next_id else None  # a client may send any number
+        if job is not None and job.state != SUCCEEDED and job.state != FAILED:
+            found.append(id)
+    return found or None
+
+
+def _prepare_fast_pop(core: Core, new: NewJob, now: i64) -> None:
+    """A job that a waiting pop takes at once was never ready: who asked to hear of that, hears
+    that it is finished."""
+    notify = new.notify
+    if notify is None or new.run_at > now or new.blocked_by:
+        return
+    line = core.waiting.get(new.queue.encode())
+    if line is None or not next(iter(line.values())).take.pop:
+        return
+    queue = core.state.queues.get(new.queue.encode())
+    if queue is not None and queue.settings.paused:
+        return
+    wanted = notify.stages & (STAGE_READY | STAGE_FINISH)
+    new.notify = Notify(notify.session, notify.label, STAGE_FINISH if wanted else 0)
+
+
+def check_steps(core: Core, steps: list[Step], owner: i64) -> None:
+    """Refuse the first step that cannot be done."""
+    pushed: i64 = 0
+    acked: set[int] = set()
+    uids: set[bytes] = set()
+    for index, step in enumerate(steps):
+        try:
+            new = step.new
+            if new is None:
+                _check_ack(core, step.ack, owner, acked)
+            else:
+                check_new_job(core, new)
+                uid = new.uid
+                if uid is not None:
+                    check_uid(core, uid)
+                    if uid in uids:
+                        raise DuplicateJob(0)
+                    uids.add(uid)
+                _check_relative(new.blocked_by, pushed)
+                pushed += 1
+        except TaskyardError as error:
+            raise StepRefused(index, error) from error
+
+
+def _check_ack(core: Core, id: i64, owner: i64, acked: set[int]) -> None:
+    job = core.state.live(id)
+    lease = job.lease if job is not None else None
+    if lease is None or lease.owner != owner or id in acked:
+        raise NotLeaseholder(id)
+    acked.add(id)
+
+
+def _check_relative(blocked_by: list[int] | None, pushed: int) -> None:
+    if blocked_by is None:
+        return
+    for blocker in blocked_by:
+        if blocker == 0:
+            raise InvalidOption("blocked_by", "a job cannot wait for itself")
+        if -blocker > pushed:
+            raise InvalidOption("blocked_by", "no push so far back in the transaction")
+
+
+def _absolute(blocked_by: list[int], ids: list[int]) -> list[int]:
+    return [blocker if blocker > 0 else ids[blocker] for blocker in blocked_by]

@@ -1,0 +1,163 @@
+"""One queue: its jobs by state, its settings and its counters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.job import BLOCKED, DELAYED, FAILED, LEASED, READY, SUCCEEDED, Job, Policy
+from taskyard.engine.lane import Lane
+from taskyard.engine.ready import Ready
+from taskyard.engine.timers import DEAD, WAKE, Timer
+
+_NAMES_KEPT: Final = 256  # task names of a queue that are stored once
+
+
+@mypyc_attr(acyclic=True)
+class QueueSettings:
+    """What an operator or a `create` has set for a queue. -1 means "as the server does"."""
+
+    __slots__ = (
+        "backoff",
+        "backoff_base",
+        "backoff_cap",
+        "created",
+        "dead_retention",
+        "max_bytes",
+        "max_jobs",
+        "paused",
+        "result_retention",
+        "retries",
+    )
+
+    def __init__(
+        self,
+        created: bool = False,  # made by name, not by a first push
+        paused: bool = False,
+        retries: i64 = -1,
+        result_retention: i64 = 0,  # how long results of jobs without ttl are kept
+        dead_retention: i64 = -1,
+        backoff: i64 = -1,
+        backoff_base: i64 = 0,
+        backoff_cap: i64 = 0,
+        max_jobs: i64 = -1,
+        max_bytes: i64 = -1,
+    ) -> None:
+        self.created = created
+        self.paused = paused
+        self.retries = retries
+        self.result_retention = result_retention
+        self.dead_retention = dead_retention
+        self.backoff = backoff
+        self.backoff_base = backoff_base
+        self.backoff_cap = backoff_cap
+        self.max_jobs = max_jobs
+        self.max_bytes = max_bytes
+
+
+@mypyc_attr(acyclic=True)
+class Queue:
+    __slots__ = (
+        "back",
+        "blocked",
+        "dead",
+        "dead_bytes",
+        "dead_count",
+        "dead_timer",
+        "delayed",
+        "done",
+        "expired",
+        "failed",
+        "finished",
+        "front",
+        "keys",
+        "leased",
+        "leases",
+        "name",
+        "names",
+        "number",
+        "policy",
+        "pushed",
+        "ready",
+        "released",
+        "removed",
+        "retried",
+        "settings",
+        "utf8",
+        "wake_timer",
+    )
+
+    def __init__(self, number: i64, name: str, utf8: bytes, policy: Policy) -> None:
+        self.number = number  # in order of creation
+        self.name = name
+        self.utf8 = utf8
+        self.settings = QueueSettings()
+        self.ready = Ready()
+        self.delayed = Lane()
+        self.blocked = Lane()
+        self.leased = Lane()
+        self.done = Lane()
+        self.dead = Lane()
+        self.keys: dict[bytes, Job] | None = None  # queued keyed jobs
+        self.back: i64 = 0  # position of the next job that joins at the back
+        self.front: i64 = -1  # and of the next that is put in front
+        self.dead_count: i64 = 0  # dead letters so far: their positions
+        self.dead_bytes: i64 = 0
+        self.policy = policy  # the last one seen: shared with the next job that has the same
+        self.names: dict[str, str] = {}
+        self.wake_timer = Timer(WAKE, self)
+        self.dead_timer = Timer(DEAD, self)
+        # Counters since the queue exists.
+        self.pushed: i64 = 0
+        self.leases: i64 = 0
+        self.finished: i64 = 0
+        self.failed: i64 = 0
+        self.retried: i64 = 0
+        self.released: i64 = 0
+        self.expired: i64 = 0
+        self.removed: i64 = 0
+
+    def share_policy(self, policy: Policy) -> Policy:
+        if policy.same(self.policy):
+            return self.policy
+        self.policy = policy
+        return policy
+
+    def share_name(self, name: str) -> str:
+        """One string for all jobs of the same name, as long as there are not too many names."""
+        names = self.names
+        known = names.get(name)
+        if known is not None:
+            return known
+        if len(names) < _NAMES_KEPT:
+            names[name] = name
+        return name
+
+    def lane(self, state: i64) -> Lane:
+        """The lane of a state other than READY."""
+        if state == LEASED:
+            return self.leased
+        if state == DELAYED:
+            return self.delayed
+        if state == BLOCKED:
+            return self.blocked
+        if state == SUCCEEDED:
+            return self.done
+        if state == FAILED:
+            return self.dead
+        raise ValueError(state)
+
+    def count(self, state: i64) -> int:
+        return self.ready.size if state == READY else self.lane(state).size
+
+    def is_empty(self) -> bool:
+        """No job in any state."""
+        return not (
+            self.ready.size
+            or self.delayed.size
+            or self.blocked.size
+            or self.leased.size
+            or self.done.size
+            or self.dead.size
+        )

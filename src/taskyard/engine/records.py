@@ -1,0 +1,543 @@
+"""What happened: the records that the engine emits, the journal keeps and Spark reads.
+
+A record is persistent; a job in memory (job.py) is what applying records gives. Each record says
+by itself when, who, which queue and which job, so that a reader needs no state to understand it.
+
+Layout of every record (all integers little endian):
+
+    u32 size of what follows | u8 kind | u8 version | i64 time | origin | fields | u32 + blob
+
+`origin` is u8 dialect, u8 + user, u8 + holder. The blob is the record's one large value: payload,
+result, error or value. Version rules: fields are only ever added at the end of the fields, in a
+new version of that kind; a reader keeps reading every older version; kinds are never reused.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.job import NewJob, Origin, Policy
+from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u32, put_u64
+
+BOOT: Final = 1
+PUSH: Final = 2
+LEASE: Final = 3
+FINISH: Final = 4
+RETRY: Final = 5
+RELEASE: Final = 6
+FAIL: Final = 7
+WAKE: Final = 8
+UNBLOCK: Final = 9
+REMOVE: Final = 10
+MOVE: Final = 11
+RESCORE: Final = 12
+EXTEND: Final = 13
+REPLAY: Final = 14
+QUEUE: Final = 15
+QUEUE_GONE: Final = 16
+VALUE: Final = 17
+VALUE_GONE: Final = 18
+SESSION: Final = 19
+BATCH: Final = 20
+BATCH_DONE: Final = 21
+FORGET: Final = 22
+# 64 and above are kept for carries: what compaction writes forward out of old segments.
+
+EVENT_NAMES: Final = {
+    BOOT: "boot",
+    PUSH: "push",
+    LEASE: "lease",
+    FINISH: "finish",
+    RETRY: "retry",
+    RELEASE: "release",
+    FAIL: "fail",
+    WAKE: "wake",
+    UNBLOCK: "unblock",
+    REMOVE: "remove",
+    MOVE: "move",
+    RESCORE: "rescore",
+    EXTEND: "extend",
+    REPLAY: "replay",
+    QUEUE: "queue",
+    QUEUE_GONE: "queue_gone",
+    VALUE: "value",
+    VALUE_GONE: "value_gone",
+    SESSION: "session",
+    BATCH: "batch",
+    BATCH_DONE: "batch_done",
+    FORGET: "forget",
+}
+
+# Why a lease ended without a verdict.
+EXPIRED: Final = 0
+LOST: Final = 1  # its holder's connection is gone
+RETURNED: Final = 2  # given back by its holder
+RESTARTED: Final = 3  # bound to a connection of an earlier run of the server
+RELEASE_REASONS: Final = ("expired", "lost", "returned", "restarted")
+
+# Why a job was removed.
+DELETED: Final = 0
+PURGED: Final = 1
+TTL_OVER: Final = 2
+WITHDRAWN: Final = 3
+RETENTION_OVER: Final = 4
+REMOVE_CAUSES: Final = ("deleted", "purged", "ttl", "withdrawn", "retention")
+
+# How a job was finished.
+ACKED: Final = 0
+COMPLETED: Final = 1
+POPPED: Final = 2
+TAKEN_OUT: Final = 3  # removed from a list by its payload
+FINISH_WAYS: Final = ("ack", "complete", "pop", "remove")
+
+# What happened to a session.
+OPENED: Final = 0
+DETACHED: Final = 1
+ATTACHED: Final = 2
+DELIVERED: Final = 3
+CLOSED: Final = 4
+
+# Which optional fields a Push has.
+HAS_UID: Final = 1
+HAS_KEY: Final = 2
+HAS_TTL: Final = 4
+HAS_BLOCKERS: Final = 8
+HAS_NOTIFY: Final = 16
+HAS_RUN_AT: Final = 32
+AT_FRONT: Final = 64
+
+_NO_BLOB: Final = b""
+
+
+@mypyc_attr(acyclic=True, allow_interpreted_subclasses=False)
+class Record:
+    """Base: what all records have. `seq` and `blob_at` are given by the log."""
+
+    __slots__ = ("blob", "blob_at", "blob_size", "origin", "seq", "time")
+
+    def __init__(self, time: i64, origin: Origin, blob: bytes = _NO_BLOB) -> None:
+        self.time = time
+        self.origin = origin
+        self.seq: i64 = 0
+        self.blob = blob  # left empty by a reader that only wants its place
+        self.blob_at: i64 = 0
+        self.blob_size: i64 = len(blob)
+
+    def kind(self) -> i64:
+        raise NotImplementedError
+
+    def put(self, out: BytesWriter) -> None:
+        """Write the fields; the log writes what is around them."""
+        raise NotImplementedError
+
+
+@mypyc_attr(acyclic=True)
+class Boot(Record):
+    """The server started; leases bound to connections of an earlier run end here."""
+
+    __slots__ = ("epoch", "version")
+
+    def __init__(self, time: i64, origin: Origin, epoch: i64, version: str) -> None:
+        super().__init__(time, origin)
+        self.epoch = epoch
+        self.version = version
+
+    def kind(self) -> i64:
+        return BOOT
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.epoch)
+        put_text(out, self.version)
+
+
+@mypyc_attr(acyclic=True)
+class Push(Record):
+    """A job came. The blob is its payload."""
+
+    __slots__ = ("blockers", "id", "job", "queue")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        job: NewJob,
+        blockers: list[int] | None = None,
+    ) -> None:
+        super().__init__(time, origin, job.payload)
+        self.id = id
+        self.queue = queue
+        self.job = job
+        self.blockers = blockers  # those of job.blocked_by that had not finished
+
+    def kind(self) -> i64:
+        return PUSH
+
+    def put(self, out: BytesWriter) -> None:
+        job = self.job
+        put_i64(out, self.id)
+        put_short(out, self.queue)
+        flags = self._flags()
+        uid = job.uid
+        key = job.key
+        notify = job.notify
+        blockers = self.blockers
+        out.append(flags)
+        out.append(job.content)
+        put_i64(out, job.priority)
+        put_text(out, job.name)
+        put_short(out, policy_bytes(job.policy))
+        if job.run_at:
+            put_i64(out, job.run_at)
+        if uid is not None:
+            out.write(uid)
+        if key is not None:
+            put_short(out, key)
+        if job.ttl_ms:
+            put_u64(out, job.ttl_ms)
+        if blockers:
+            put_ids(out, blockers)
+        if notify is not None:
+            put_i64(out, notify.session)
+            put_u64(out, notify.label)
+            out.append(notify.stages)
+
+    def _flags(self) -> i64:
+        job = self.job
+        flags: i64 = 0
+        if job.uid is not None:
+            flags |= HAS_UID
+        if job.key is not None:
+            flags |= HAS_KEY
+        if job.ttl_ms:
+            flags |= HAS_TTL
+        if self.blockers:
+            flags |= HAS_BLOCKERS
+        if job.notify is not None:
+            flags |= HAS_NOTIFY
+        if job.front:
+            flags |= AT_FRONT
+        if job.run_at:
+            flags |= HAS_RUN_AT
+        return flags
+
+
+@mypyc_attr(acyclic=True)
+class Lease(Record):
+    """A job was handed to a holder."""
+
+    __slots__ = ("attempt", "bound", "deadline", "id", "owner", "queue")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        owner: i64,
+        bound: bool,
+        attempt: i64,
+        deadline: i64,
+    ) -> None:
+        super().__init__(time, origin)
+        self.id = id
+        self.queue = queue
+        self.owner = owner
+        self.bound = bound
+        self.attempt = attempt
+        self.deadline = deadline
+
+    def kind(self) -> i64:
+        return LEASE
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.id)
+        put_short(out, self.queue)
+        put_i64(out, self.owner)
+        out.append(1 if self.bound else 0)
+        put_u32(out, self.attempt)
+        put_i64(out, self.deadline)
+
+
+@mypyc_attr(acyclic=True)
+class Finish(Record):
+    """A job succeeded. The blob is its result."""
+
+    __slots__ = ("attempt", "id", "queue", "way")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        way: i64,
+        result: bytes = _NO_BLOB,
+    ) -> None:
+        super().__init__(time, origin, result)
+        self.id = id
+        self.queue = queue
+        self.attempt = attempt
+        self.way = way
+
+    def kind(self) -> i64:
+        return FINISH
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.id)
+        put_short(out, self.queue)
+        put_u32(out, self.attempt)
+        out.append(self.way)
+
+
+@mypyc_attr(acyclic=True)
+class Retry(Record):
+    """An attempt failed and the job is tried again at run_at. The blob is the error."""
+
+    __slots__ = ("attempt", "id", "queue", "run_at")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        run_at: i64,
+        error: bytes = _NO_BLOB,
+    ) -> None:
+        super().__init__(time, origin, error)
+        self.id = id
+        self.queue = queue
+        self.attempt = attempt
+        self.run_at = run_at  # 0: at once, in its old place
+
+    def kind(self) -> i64:
+        return RETRY
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.id)
+        put_short(out, self.queue)
+        put_u32(out, self.attempt)
+        put_i64(out, self.run_at)
+
+
+@mypyc_attr(acyclic=True)
+class Release(Record):
+    """A lease ended without a verdict; the job is ready again in its old place."""
+
+    __slots__ = ("attempt", "id", "queue", "reason")
+
+    def __init__(
+        self, time: i64, origin: Origin, id: i64, queue: bytes, attempt: i64, reason: i64
+    ) -> None:
+        super().__init__(time, origin)
+        self.id = id
+        self.queue = queue
+        self.attempt = attempt
+        self.reason = reason
+
+    def kind(self) -> i64:
+        return RELEASE
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.id)
+        put_short(out, self.queue)
+        put_u32(out, self.attempt)
+        out.append(self.reason)
+
+
+@mypyc_attr(acyclic=True)
+class Fail(Record):
+    """A job failed for good. The blob is the error, or the result a worker failed it with."""
+
+    __slots__ = ("attempt", "dead_queue", "explicit", "id", "queue", "reason")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        explicit: bool,
+        reason: str,
+        dead_queue: str,
+        error: bytes = _NO_BLOB,
+    ) -> None:
+        super().__init__(time, origin, error)
+        self.id = id
+        self.queue = queue
+        self.attempt = attempt
+        self.explicit = explicit  # a worker said so: it counts as a fail, and there is a result
+        self.reason = reason
+        self.dead_queue = dead_queue  # "": kept among the dead letters of its queue
+
+    def kind(self) -> i64:
+        return FAIL
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.id)
+        put_short(out, self.queue)
+        put_u32(out, self.attempt)
+        out.append(1 if self.explicit else 0)
+        put_text(out, self.reason)
+        put_text(out, self.dead_queue)
+
+
+@mypyc_attr(acyclic=True)
+class JobRecord(Record):
+    """Base of the records that say little more than which job."""
+
+    __slots__ = ("id", "queue")
+
+    def __init__(self, time: i64, origin: Origin, id: i64, queue: bytes) -> None:
+        super().__init__(time, origin)
+        self.id = id
+        self.queue = queue
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.id)
+        put_short(out, self.queue)
+
+
+@mypyc_attr(acyclic=True)
+class Wake(JobRecord):
+    """A delayed job became ready: its time has come, or somebody said so."""
+
+    __slots__ = ()
+
+    def kind(self) -> i64:
+        return WAKE
+
+
+@mypyc_attr(acyclic=True)
+class Unblock(JobRecord):
+    """One of the jobs that this one waits for has succeeded."""
+
+    __slots__ = ("blocker",)
+
+    def __init__(self, time: i64, origin: Origin, id: i64, queue: bytes, blocker: i64) -> None:
+        super().__init__(time, origin, id, queue)
+        self.blocker = blocker
+
+    def kind(self) -> i64:
+        return UNBLOCK
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_i64(out, self.blocker)
+
+
+@mypyc_attr(acyclic=True)
+class Remove(JobRecord):
+    """A job is gone without having been finished, or a kept one was forgotten."""
+
+    __slots__ = ("cause",)
+
+    def __init__(self, time: i64, origin: Origin, id: i64, queue: bytes, cause: i64) -> None:
+        super().__init__(time, origin, id, queue)
+        self.cause = cause
+
+    def kind(self) -> i64:
+        return REMOVE
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        out.append(self.cause)
+
+
+@mypyc_attr(acyclic=True)
+class Move(JobRecord):
+    """A job went to another queue (or to the other end of its own) and is ready there."""
+
+    __slots__ = ("front", "to")
+
+    def __init__(
+        self, time: i64, origin: Origin, id: i64, queue: bytes, to: bytes, front: bool
+    ) -> None:
+        super().__init__(time, origin, id, queue)
+        self.to = to
+        self.front = front
+
+    def kind(self) -> i64:
+        return MOVE
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_short(out, self.to)
+        out.append(1 if self.front else 0)
+
+
+@mypyc_attr(acyclic=True)
+class Rescore(JobRecord):
+    """A job has another priority and stands at the back of it."""
+
+    __slots__ = ("priority",)
+
+    def __init__(self, time: i64, origin: Origin, id: i64, queue: bytes, priority: i64) -> None:
+        super().__init__(time, origin, id, queue)
+        self.priority = priority
+
+    def kind(self) -> i64:
+        return RESCORE
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_i64(out, self.priority)
+
+
+@mypyc_attr(acyclic=True)
+class Extend(JobRecord):
+    """A lease lasts until another time."""
+
+    __slots__ = ("attempt", "deadline")
+
+    def __init__(
+        self, time: i64, origin: Origin, id: i64, queue: bytes, attempt: i64, deadline: i64
+    ) -> None:
+        super().__init__(time, origin, id, queue)
+        self.attempt = attempt
+        self.deadline = deadline
+
+    def kind(self) -> i64:
+        return EXTEND
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_u32(out, self.attempt)
+        put_i64(out, self.deadline)
+
+
+@mypyc_attr(acyclic=True)
+class Replay(JobRecord):
+    """A dead letter is ready again, with its counts at zero."""
+
+    __slots__ = ()
+
+    def kind(self) -> i64:
+        return REPLAY
+
+
+def policy_bytes(policy: Policy) -> bytes:
+    """The policy as it stands in a Push; made once, since jobs share policies."""
+    encoded = policy.encoded
+    if encoded is None:
+        out = BytesWriter()
+        put_i64(out, policy.ttr)
+        put_u32(out, policy.max_attempts)
+        put_i64(out, policy.max_fails)
+        put_u32(out, policy.max_losses)
+        out.append(policy.backoff)
+        put_i64(out, policy.backoff_base)
+        put_i64(out, policy.backoff_cap)
+        put_text(out, policy.dead_queue)
+        out.append(1 if policy.lost_is_failed else 0)
+        encoded = out.getvalue()
+        policy.encoded = encoded
+    return encoded

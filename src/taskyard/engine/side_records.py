@@ -1,0 +1,217 @@
+"""Records of what the engine keeps beside jobs: queues, values, sessions, consumers, uids.
+
+Layout and version rules are those of records.py.
+"""
+
+from __future__ import annotations
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.job import Origin
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.records import (
+    BATCH,
+    BATCH_DONE,
+    FORGET,
+    QUEUE,
+    QUEUE_GONE,
+    SESSION,
+    VALUE,
+    VALUE_GONE,
+    Record,
+)
+from taskyard.engine.wire import put_i64, put_ids, put_short, put_text
+
+
+@mypyc_attr(acyclic=True)
+class QueueSet(Record):
+    """A queue was made, or has other settings now."""
+
+    __slots__ = ("queue", "settings")
+
+    def __init__(self, time: i64, origin: Origin, queue: bytes, settings: QueueSettings) -> None:
+        super().__init__(time, origin)
+        self.queue = queue
+        self.settings = settings
+
+    def kind(self) -> i64:
+        return QUEUE
+
+    def put(self, out: BytesWriter) -> None:
+        settings = self.settings
+        put_short(out, self.queue)
+        out.append((1 if settings.created else 0) | (2 if settings.paused else 0))
+        put_i64(out, settings.retries)
+        put_i64(out, settings.result_retention)
+        put_i64(out, settings.dead_retention)
+        put_i64(out, settings.backoff)
+        put_i64(out, settings.backoff_base)
+        put_i64(out, settings.backoff_cap)
+        put_i64(out, settings.max_jobs)
+        put_i64(out, settings.max_bytes)
+
+
+@mypyc_attr(acyclic=True)
+class QueueGone(Record):
+    """A queue was deleted; its jobs were removed one by one before."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, time: i64, origin: Origin, queue: bytes) -> None:
+        super().__init__(time, origin)
+        self.queue = queue
+
+    def kind(self) -> i64:
+        return QUEUE_GONE
+
+    def put(self, out: BytesWriter) -> None:
+        put_short(out, self.queue)
+
+
+@mypyc_attr(acyclic=True)
+class ValueSet(Record):
+    """A keyed value was set. The blob is the value, unless only its expiry changed."""
+
+    __slots__ = ("expires_at", "keep", "key")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        key: bytes,
+        expires_at: i64,
+        keep: bool,
+        value: bytes = b"",
+    ) -> None:
+        super().__init__(time, origin, value)
+        self.key = key
+        self.expires_at = expires_at  # 0: never
+        self.keep = keep  # the value stays what it is
+
+    def kind(self) -> i64:
+        return VALUE
+
+    def put(self, out: BytesWriter) -> None:
+        put_short(out, self.key)
+        put_i64(out, self.expires_at)
+        out.append(1 if self.keep else 0)
+
+
+@mypyc_attr(acyclic=True)
+class ValueGone(Record):
+    """A keyed value was deleted or has expired."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, time: i64, origin: Origin, key: bytes) -> None:
+        super().__init__(time, origin)
+        self.key = key
+
+    def kind(self) -> i64:
+        return VALUE_GONE
+
+    def put(self, out: BytesWriter) -> None:
+        put_short(out, self.key)
+
+
+@mypyc_attr(acyclic=True)
+class SessionSet(Record):
+    """Something happened to a durable session."""
+
+    __slots__ = ("event", "id", "upto")
+
+    def __init__(self, time: i64, origin: Origin, id: i64, event: i64, upto: i64 = 0) -> None:
+        super().__init__(time, origin)
+        self.id = id
+        self.event = event
+        self.upto = upto  # DELIVERED: entries of the outbox up to this number are with the client
+
+    def kind(self) -> i64:
+        return SESSION
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.id)
+        out.append(self.event)
+        put_i64(out, self.upto)
+
+
+@mypyc_attr(acyclic=True)
+class Batch(Record):
+    """A consumer leased batch `number`: these jobs, until `deadline` if there is one."""
+
+    __slots__ = ("consumer", "deadline", "ids", "number", "owner")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        consumer: str,
+        owner: i64,
+        number: i64,
+        deadline: i64,
+        ids: list[int],
+    ) -> None:
+        super().__init__(time, origin)
+        self.consumer = consumer
+        self.owner = owner
+        self.number = number
+        self.deadline = deadline
+        self.ids = ids
+
+    def kind(self) -> i64:
+        return BATCH
+
+    def put(self, out: BytesWriter) -> None:
+        put_text(out, self.consumer)
+        put_i64(out, self.owner)
+        put_i64(out, self.number)
+        put_i64(out, self.deadline)
+        put_ids(out, self.ids)
+
+
+@mypyc_attr(acyclic=True)
+class BatchDone(Record):
+    """A consumer is done with its batch; its jobs were finished or released one by one before."""
+
+    __slots__ = ("consumer", "dropped", "expired", "number")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        consumer: str,
+        number: i64,
+        dropped: bool = False,
+        expired: bool = False,
+    ) -> None:
+        super().__init__(time, origin)
+        self.consumer = consumer
+        self.number = number
+        self.dropped = dropped  # the consumer itself is gone too
+        self.expired = expired  # it was out for too long
+
+    def kind(self) -> i64:
+        return BATCH_DONE
+
+    def put(self, out: BytesWriter) -> None:
+        put_text(out, self.consumer)
+        put_i64(out, self.number)
+        out.append((1 if self.dropped else 0) | (2 if self.expired else 0))
+
+
+@mypyc_attr(acyclic=True)
+class Forget(Record):
+    """The oldest `count` remembered uids are forgotten."""
+
+    __slots__ = ("count",)
+
+    def __init__(self, time: i64, origin: Origin, count: i64) -> None:
+        super().__init__(time, origin)
+        self.count = count
+
+    def kind(self) -> i64:
+        return FORGET
+
+    def put(self, out: BytesWriter) -> None:
+        put_i64(out, self.count)

@@ -1,0 +1,169 @@
+"""All that the engine knows: what applying the records so far has given.
+
+Only the functions of the apply modules change it. What is not here is not persistent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.index import JobIndex
+from taskyard.engine.job import GONE, Job, Policy
+from taskyard.engine.queue import Queue
+from taskyard.engine.timers import CONSUMER, SESSION, TOMBSTONE, VALUE, Timer, Timers
+
+NO_POLICY: Final = Policy()
+
+
+@mypyc_attr(acyclic=True)
+class EngineSettings:
+    """The server's settings that decide what the engine does."""
+
+    __slots__ = (
+        "dead_bytes",
+        "dead_retention",
+        "default_ttr",
+        "finished_bytes",
+        "outbox_age",
+        "outbox_bytes",
+        "payload_limit",
+        "uid_window",
+    )
+
+    def __init__(
+        self,
+        payload_limit: i64 = 1_048_576,
+        finished_bytes: i64 = 4 * 1_048_576,
+        uid_window: i64 = 600_000_000,
+        dead_retention: i64 = 7 * 86_400_000_000,
+        dead_bytes: i64 = 64 * 1_048_576,
+        default_ttr: i64 = 60_000_000,
+        outbox_age: i64 = 3_600_000_000,
+        outbox_bytes: i64 = 1_048_576,
+    ) -> None:
+        self.payload_limit = payload_limit
+        self.finished_bytes = finished_bytes  # bound of the ring of recently finished jobs
+        self.uid_window = uid_window  # how long a uid is remembered after its job is gone
+        self.dead_retention = dead_retention
+        self.dead_bytes = dead_bytes  # of the dead letters of one queue
+        self.default_ttr = default_ttr
+        self.outbox_age = outbox_age  # how long a durable session may be away
+        self.outbox_bytes = outbox_bytes
+
+
+@mypyc_attr(acyclic=True)
+class Followup:
+    """What is still to be told to the dependents of a job that has ended."""
+
+    __slots__ = ("failed", "succeeded")
+
+    def __init__(self) -> None:
+        # Next one last. Both are there if a dead letter was tried again and then succeeded.
+        self.failed: list[int] = []
+        self.succeeded: list[int] = []
+
+
+@mypyc_attr(acyclic=True)
+class Value:
+    """An expiring keyed value."""
+
+    __slots__ = ("at", "expires_at", "key", "size", "timer")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.at: i64 = 0
+        self.size: i64 = 0
+        self.expires_at: i64 = 0
+        self.timer = Timer(VALUE, self.key)
+
+
+@mypyc_attr(acyclic=True)
+class Letter:
+    """One notice in a session's outbox."""
+
+    __slots__ = ("job", "label", "number", "stage", "time")
+
+    def __init__(self, number: i64, time: i64, job: i64, label: int, stage: i64) -> None:
+        self.number = number
+        self.time = time
+        self.job = job
+        self.label = label
+        self.stage = stage
+
+
+LETTER_BYTES: Final = 64  # what one counts for in the bound of an outbox
+
+
+class Session:
+    """A durable session: what its client is owed while its socket is away."""
+
+    __slots__ = ("attached", "delivered", "id", "numbered", "outbox", "since", "timer")
+
+    def __init__(self, id: i64, since: i64) -> None:
+        self.id = id
+        self.attached = True
+        self.since = since  # of the last attach or detach
+        self.outbox: deque[Letter] = deque()
+        self.numbered: i64 = 0
+        self.delivered: i64 = 0
+        self.timer = Timer(SESSION, id)
+
+
+class Consumer:
+    """A reader in batches: the one batch it holds, and its number."""
+
+    __slots__ = ("deadline", "expired", "ids", "name", "number", "open", "owner", "timer")
+
+    def __init__(self, name: str, owner: i64) -> None:
+        self.name = name
+        self.owner = owner
+        self.number: i64 = 0
+        self.open = False  # the batch of that number is out and not done
+        self.expired = False  # it was out for too long: its jobs are with others now
+        self.ids: list[int] = []
+        self.deadline: i64 = 0
+        self.timer = Timer(CONSUMER, name)
+
+
+class State:
+    """The engine's memory. See docs/internals for how its parts hang together."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.time: i64 = 0  # of the last record
+        self.epoch: i64 = 0  # counts starts of the server
+        self.next_id: i64 = 1
+        self.queues_made: i64 = 0
+        self.jobs = JobIndex()
+        self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
+        self.timers = Timers()
+        self.uids: dict[bytes, Job] = {}
+        self.tombstones: dict[bytes, int] = {}  # uid -> id of the job that is gone
+        self.buried: deque[tuple[int, bytes]] = deque()  # (when, uid), oldest first
+        self.tombstone_timer = Timer(TOMBSTONE, None)
+        self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
+        self.followups: dict[int, Followup] = {}  # ended blocker -> who must still hear of it
+        self.held: dict[int, dict[int, Job]] = {}  # owner -> its leased jobs, if bound to it
+        self.finished: deque[Job] = deque()  # the ring of recently finished jobs
+        self.finished_bytes: i64 = 0
+        self.values: dict[bytes, Value] = {}
+        self.sessions: dict[int, Session] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.evicted: i64 = 0  # unfinished jobs that their ttl ended, since the start
+
+    def live(self, id: i64) -> Job | None:
+        """The job, unless it is gone."""
+        job = self.jobs.get(id)
+        return None if job is None or job.state == GONE else job
+
+    def queue(self, utf8: bytes) -> Queue:
+        """The queue of that name, made if need be."""
+        queue = self.queues.get(utf8)
+        if queue is None:
+            queue = Queue(self.queues_made, utf8.decode(), utf8, NO_POLICY)
+            self.queues_made += 1
+            self.queues[utf8] = queue
+        return queue

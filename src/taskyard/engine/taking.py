@@ -1,0 +1,177 @@
+"""Handing out jobs: fetch, pop, waiting in line, extending and giving back."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from mypy_extensions import i64
+
+from taskyard.engine.apply import apply_extend, apply_finish, apply_lease, apply_release
+from taskyard.engine.checks import check_writable
+from taskyard.engine.core import Core, tell, tell_watchers
+from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Take, Waiter
+from taskyard.engine.errors import InvalidOption, NotLeaseholder
+from taskyard.engine.job import FOREVER, Job, Origin
+from taskyard.engine.queue import Queue
+from taskyard.engine.records import POPPED, RETURNED, Extend, Finish, Lease, Release
+from taskyard.engine.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
+
+
+def fetch(core: Core, take: Take, now: i64) -> Job | None:
+    """Hand out the next job of the first (or a random) queue that has one."""
+    check_writable(core)
+    _check_take(take)
+    queue = _choose(core, take)
+    if queue is None:
+        return None
+    job = queue.ready.top.first()
+    _hand_over(core, job, take, now)
+    return job
+
+
+def pop(core: Core, queue_name: bytes, last: bool, origin: Origin, now: i64) -> Job | None:
+    """Take the first or the last job of a queue; it is finished with that."""
+    check_writable(core)
+    queue = core.state.queues.get(queue_name)
+    if queue is None or queue.settings.paused:
+        return None
+    job = queue.ready.last() if last else queue.ready.first()
+    if job is not None:
+        finish_popped(core, job, origin, now)
+    return job
+
+
+def wait(core: Core, take: Take, deadline: i64) -> Waiter:
+    """Stand in line at each of the queues; Assigned or GaveUp will follow."""
+    _check_take(take)
+    core.numbered += 1
+    waiter = Waiter(core.numbered, take)
+    for name in take.queues:
+        line = core.waiting.get(name)
+        if line is None:
+            line = OrderedDict()
+            core.waiting[name] = line
+        line[waiter.number] = waiter
+    core.state.timers.set(waiter.timer, deadline)
+    return waiter
+
+
+def stop_waiting(core: Core, waiter: Waiter) -> None:
+    if not waiter.waiting:
+        return
+    waiter.waiting = False
+    core.state.timers.cancel(waiter.timer)
+    for name in waiter.take.queues:
+        line = core.waiting.get(name)
+        if line is not None:
+            line.pop(waiter.number, None)
+            if not line:
+                del core.waiting[name]
+
+
+def serve(core: Core, queue: Queue, now: i64) -> None:
+    """Jobs have become ready: hand them to those in line."""
+    while queue.ready.size and not queue.settings.paused:
+        line = core.waiting.get(queue.utf8)
+        if line is None:
+            return
+        waiter = next(iter(line.values()))
+        stop_waiting(core, waiter)
+        job = queue.ready.top.first()
+        _hand_over(core, job, waiter.take, now)
+        core.effects.append(Assigned(waiter, job))
+
+
+def extend(core: Core, job: Job, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
+    """Let the lease last `ttr` from now on."""
+    check_writable(core)
+    lease = held_lease(job, owner)
+    if not 0 < ttr < FOREVER:
+        raise InvalidOption("ttr", "out of range")
+    record = Extend(now, origin, job.id, job.queue.utf8, lease, _after(now, ttr))
+    core.log.append(record)
+    apply_extend(core.state, record)
+
+
+def give_back(core: Core, job: Job, owner: i64, origin: Origin, now: i64) -> None:
+    """The holder does not want the job after all; no failure, no loss is counted."""
+    check_writable(core)
+    held_lease(job, owner)
+    release(core, job, RETURNED, origin, now)
+
+
+def release(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
+    queue = job.queue
+    record = Release(now, origin, job.id, queue.utf8, i64(job.attempts), reason)
+    core.log.append(record)
+    apply_release(core.state, record)
+    tell(core, job, STAGE_RETRY)
+    serve(core, queue, now)
+
+
+def held_lease(job: Job, owner: i64) -> i64:
+    """The attempt that `owner` holds the job for."""
+    lease = job.lease
+    if lease is None or lease.owner != owner:
+        raise NotLeaseholder(job.id)
+    return lease.attempt
+
+
+def finish_popped(core: Core, job: Job, origin: Origin, now: i64) -> None:
+    record = Finish(now, origin, job.id, job.queue.utf8, i64(job.attempts), POPPED)
+    core.log.append(record)
+    apply_finish(core.state, record)
+    tell(core, job, STAGE_FINISH)
+    tell_watchers(core, job, WATCH_SUCCEEDED, True)
+
+
+def _check_take(take: Take) -> None:
+    if take.ttr < 0:
+        raise InvalidOption("ttr", "must not be negative")
+
+
+def _choose(core: Core, take: Take) -> Queue | None:
+    queues = core.state.queues
+    if not take.uniform or len(take.queues) == 1:
+        for name in take.queues:
+            queue = queues.get(name)
+            if queue is not None and queue.ready.size and not queue.settings.paused:
+                return queue
+        return None
+    able: list[Queue] = []
+    for name in take.queues:
+        queue = queues.get(name)
+        if queue is not None and queue.ready.size and not queue.settings.paused:
+            able.append(queue)
+    return core.random.choice(able) if able else None
+
+
+def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
+    if take.pop:
+        finish_popped(core, job, take.origin, now)
+        return
+    ttr = job.policy.ttr
+    if take.ttr and (not ttr or take.ttr < ttr):
+        ttr = take.ttr
+    if not ttr and not take.bound:
+        ttr = core.state.settings.default_ttr
+    record = Lease(
+        now,
+        take.origin,
+        job.id,
+        job.queue.utf8,
+        take.owner,
+        take.bound,
+        i64(job.attempts) + 1,
+        _after(now, ttr) if ttr else 0,
+    )
+    core.log.append(record)
+    apply_lease(core.state, record)
+    if job.extra is not None:
+        tell(core, job, STAGE_ASSIGN)
+    if core.watchers:
+        tell_watchers(core, job, WATCH_LEASED, False)
+
+
+def _after(now: i64, duration: i64) -> i64:
+    return now + duration if duration < FOREVER - now else FOREVER

@@ -1,0 +1,201 @@
+"""What happens by itself when its time comes."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from taskyard.engine.apply import apply_wake, dead_until
+from taskyard.engine.batches import expire_batch
+from taskyard.engine.core import Core
+from taskyard.engine.effects import WATCH_TIMEOUT, GaveUp, Waiter, Watched, Watcher
+from taskyard.engine.finishing import lose, remove, settle
+from taskyard.engine.job import SYSTEM_ORIGIN, Job
+from taskyard.engine.queue import Queue
+from taskyard.engine.records import (
+    CLOSED,
+    EXPIRED,
+    RETENTION_OVER,
+    TTL_OVER,
+    Wake,
+)
+from taskyard.engine.replay import apply_forget, apply_session, apply_value_gone
+from taskyard.engine.side_records import Forget, SessionSet, ValueGone
+from taskyard.engine.taking import serve, stop_waiting
+from taskyard.engine.timers import (
+    CONSUMER,
+    DEAD,
+    LEASE,
+    SESSION,
+    TOMBSTONE,
+    TTL,
+    VALUE,
+    WAITER,
+    WAKE,
+    WATCHER,
+    Timer,
+)
+
+
+def tick(core: Core, now: i64, budget: i64) -> bool:
+    """Do what is due, at most about `budget` steps of it; True if more is due already."""
+    timers = core.state.timers
+    if core.read_only:
+        return _tick_volatile(core, now)
+    budget = settle(core, now, budget)
+    while budget > 0:
+        timer = timers.first()
+        if timer is None or timer.deadline > now:
+            return bool(core.state.followups)
+        budget -= _fire(core, timer, now, budget)
+        if core.state.followups:
+            budget = settle(core, now, budget)
+    return True
+
+
+def _tick_volatile(core: Core, now: i64) -> bool:
+    """Without a journal only what needs no record can happen: waits end."""
+    for line in list(core.waiting.values()):
+        for waiter in list(line.values()):
+            if waiter.timer.deadline <= now:
+                _give_up(core, waiter)
+    for watchers in list(core.watchers.values()):
+        for watcher in list(watchers.values()):
+            if watcher.timer.slot >= 0 and watcher.timer.deadline <= now:
+                stop_watching(core, watcher)
+                core.effects.append(Watched(watcher, WATCH_TIMEOUT, None))
+    return False
+
+
+def next_deadline(core: Core, now: i64) -> i64:
+    """When tick is to be called next; 0: nothing is planned."""
+    if core.read_only:
+        return _next_volatile(core)
+    if core.state.followups:
+        return now
+    timer = core.state.timers.first()
+    return timer.deadline if timer is not None else 0
+
+
+def _next_volatile(core: Core) -> i64:
+    """The first wait that ends; what needs a record would be due for ever."""
+    timers = [waiter.timer for line in core.waiting.values() for waiter in line.values()]
+    for watchers in core.watchers.values():
+        timers.extend([watcher.timer for watcher in watchers.values() if watcher.timer.slot >= 0])
+    first: i64 = 0
+    for timer in timers:
+        if not first or timer.deadline < first:
+            first = timer.deadline
+    return first
+
+
+def stop_watching(core: Core, watcher: Watcher) -> None:
+    core.state.timers.cancel(watcher.timer)
+    watchers = core.watchers.get(watcher.job_id)
+    if watchers is not None:
+        watchers.pop(watcher.number, None)
+        if not watchers:
+            del core.watchers[watcher.job_id]
+
+
+def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
+    """Carry out one timer; gives the number of steps that took."""
+    kind = timer.kind
+    target = timer.target
+    if kind == LEASE:
+        assert isinstance(target, Job)
+        lose(core, target, EXPIRED, SYSTEM_ORIGIN, now)
+    elif kind == WAKE:
+        assert isinstance(target, Queue)
+        return _wake(core, target, now, budget)
+    elif kind == TTL:
+        assert isinstance(target, Job)
+        remove(core, target, TTL_OVER if target.more().ttl_ms else RETENTION_OVER, now)
+    elif kind == WAITER:
+        assert isinstance(target, Waiter)
+        _give_up(core, target)
+    elif kind == WATCHER:
+        assert isinstance(target, Watcher)
+        stop_watching(core, target)
+        core.effects.append(Watched(target, WATCH_TIMEOUT, core.state.live(target.job_id)))
+    elif kind == DEAD:
+        assert isinstance(target, Queue)
+        return _forget_dead(core, target, now, budget)
+    elif kind == VALUE:
+        assert isinstance(target, bytes)
+        gone = ValueGone(now, SYSTEM_ORIGIN, target)
+        core.log.append(gone)
+        apply_value_gone(core.state, gone)
+    elif kind == SESSION:
+        assert isinstance(target, int)
+        closed = SessionSet(now, SYSTEM_ORIGIN, target, CLOSED)
+        core.log.append(closed)
+        apply_session(core.state, closed)
+    elif kind == TOMBSTONE:
+        _forget_uids(core, now)
+    elif kind == CONSUMER:
+        assert isinstance(target, str)
+        expire_batch(core, target, now)
+    return 1
+
+
+def _give_up(core: Core, waiter: Waiter) -> None:
+    stop_waiting(core, waiter)
+    core.effects.append(GaveUp(waiter))
+
+
+def _wake(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
+    """Delayed jobs whose time has come join the back of their queue, earliest first."""
+    state = core.state
+    delayed = queue.delayed
+    woken: i64 = 0
+    while delayed.size and woken < budget:
+        job = delayed.first()
+        if job.position > now:
+            break
+        record = Wake(now, SYSTEM_ORIGIN, job.id, queue.utf8)
+        core.log.append(record)
+        apply_wake(state, record)
+        woken += 1
+    if delayed.size:
+        state.timers.set(queue.wake_timer, delayed.first().position)
+    else:
+        state.timers.cancel(queue.wake_timer)
+    if woken:
+        serve(core, queue, now)
+    return woken + 1
+
+
+def _forget_dead(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
+    """Dead letters that were kept long enough are removed, oldest first."""
+    state = core.state
+    dead = queue.dead
+    forgotten: i64 = 0
+    while dead.size and forgotten < budget:
+        job = dead.first()
+        if dead_until(state, queue, job) > now:
+            break
+        remove(core, job, RETENTION_OVER, now)
+        forgotten += 1
+    if dead.size:
+        state.timers.set(queue.dead_timer, dead_until(state, queue, dead.first()))
+    else:
+        state.timers.cancel(queue.dead_timer)
+    return forgotten + 1
+
+
+def _forget_uids(core: Core, now: i64) -> None:
+    state = core.state
+    window = state.settings.uid_window
+    count: i64 = 0
+    for when, _ in state.buried:
+        if when + window > now:
+            break
+        count += 1
+        if count == 10_000:  # a record each, and no long pause
+            break
+    if not count:
+        state.timers.set(state.tombstone_timer, state.buried[0][0] + window)
+        return
+    record = Forget(now, SYSTEM_ORIGIN, count)
+    core.log.append(record)
+    apply_forget(state, record)

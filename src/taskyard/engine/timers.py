@@ -1,0 +1,121 @@
+"""Everything that happens by itself at some time, in one heap.
+
+Each timer knows its place in the heap, so cancelling one removes it at once: no leftovers that
+pile up under leases which almost always end before their time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+WAKE: Final = 0  # the first delayed job of a queue
+LEASE: Final = 1  # a job's lease
+TTL: Final = 2  # a job's time to live
+DEAD: Final = 3  # the oldest dead letter of a queue
+VALUE: Final = 4  # an expiring keyed value
+SESSION: Final = 5  # a durable session nobody came back to
+TOMBSTONE: Final = 6  # the oldest remembered uids
+CONSUMER: Final = 7  # a batch lease
+WAITER: Final = 8  # a blocked fetch
+WATCHER: Final = 9  # somebody waiting for a result
+
+_ARITY: Final = 4  # shallower than a binary heap: fewer cache misses at a million timers
+
+
+@mypyc_attr(acyclic=True)
+class Timer:
+    __slots__ = ("deadline", "kind", "slot", "target")
+
+    def __init__(self, kind: i64, target: object) -> None:
+        self.kind = kind
+        self.target = target
+        self.deadline: i64 = 0
+        self.slot: i64 = -1  # index in the heap, -1: not in it
+
+
+@mypyc_attr(acyclic=True)
+class Timers:
+    __slots__ = ("heap",)
+
+    def __init__(self) -> None:
+        self.heap: list[Timer] = []
+
+    def first(self) -> Timer | None:
+        return self.heap[0] if self.heap else None
+
+    def set(self, timer: Timer, deadline: i64) -> None:
+        """Arm `timer`, or move it to another deadline."""
+        heap = self.heap
+        if timer.slot < 0:
+            timer.deadline = deadline
+            timer.slot = len(heap)
+            heap.append(timer)
+            self._up(timer)
+            return
+        earlier = deadline < timer.deadline
+        timer.deadline = deadline
+        if earlier:
+            self._up(timer)
+        else:
+            self._down(timer)
+
+    def cancel(self, timer: Timer) -> None:
+        slot = timer.slot
+        if slot < 0:
+            return
+        heap = self.heap
+        timer.slot = -1
+        moved = heap.pop()
+        if moved is timer:
+            return
+        heap[slot] = moved
+        moved.slot = slot
+        if moved.deadline < timer.deadline:
+            self._up(moved)
+        else:
+            self._down(moved)
+
+    def _up(self, timer: Timer) -> None:
+        heap = self.heap
+        slot = timer.slot
+        deadline = timer.deadline
+        while slot > 0:
+            above = (slot - 1) // _ARITY
+            parent = heap[above]
+            if parent.deadline <= deadline:
+                break
+            heap[slot] = parent
+            parent.slot = slot
+            slot = above
+        heap[slot] = timer
+        timer.slot = slot
+
+    def _down(self, timer: Timer) -> None:
+        heap = self.heap
+        slot = timer.slot
+        deadline = timer.deadline
+        size: i64 = len(heap)
+        while True:
+            below = slot * _ARITY + 1
+            if below >= size:
+                break
+            best = heap[below]
+            end = below + _ARITY
+            if end > size:
+                end = size
+            child = below + 1
+            while child < end:
+                other = heap[child]
+                if other.deadline < best.deadline:
+                    best = other
+                child += 1
+            if best.deadline >= deadline:
+                break
+            place = best.slot
+            heap[slot] = best
+            best.slot = slot
+            slot = place
+        heap[slot] = timer
+        timer.slot = slot

@@ -1,0 +1,171 @@
+"""The seam to the disk, and the real one behind it.
+
+A `Disk` is one directory. What is written is only there for good after `File.sync`; that a file
+has come, gone or has another name, after `Disk.sync`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Final, Protocol
+
+_FILE_MODE: Final = 0o600
+_DIRECTORY_MODE: Final = 0o700
+# Where the file system cannot reserve room for a file; then it only gets its length.
+_NO_ROOM_KEPT: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+class File(Protocol):
+    def write_at(self, offset: int, parts: list[bytes]) -> None:
+        """Write the parts one after the other, all of them or raise."""
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """The bytes there; fewer only at the end of the file. Other threads may read too."""
+
+    def sync(self) -> None:
+        """Bring all that was written to the disk. After a failure the state is unknown."""
+
+    def truncate(self, size: int) -> None: ...
+
+    def size(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    def directory(self, name: str) -> Disk:
+        """A directory in this one, made if need be."""
+
+    def names(self) -> list[str]: ...
+
+    def create(self, name: str, size: int) -> File:
+        """A new file of zeros with `size` bytes of room reserved for it."""
+
+    def open(self, name: str) -> File:
+        """For reading and writing."""
+
+    def view(self, name: str) -> File:
+        """For reading only."""
+
+    def remove(self, name: str) -> None: ...
+
+    def rename(self, name: str, to: str) -> None: ...
+
+    def sync(self) -> None:
+        """Bring which files there are to the disk."""
+
+
+class RealFile:
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def write_at(self, offset: int, parts: list[bytes]) -> None:
+        size = 0
+        for part in parts:
+            size += len(part)
+        done = os.pwritev(self._fd, parts, offset)
+        if done < size:
+            self._write_rest(offset, b"".join(parts), done)
+
+    def _write_rest(self, offset: int, data: bytes, done: int) -> None:
+        """A short write is not an error yet: what stopped it shows when the rest is written."""
+        while done < len(data):
+            more = os.pwrite(self._fd, data[done:], offset + done)
+            if not more:
+                raise OSError(errno.EIO, "the disk takes no more bytes")
+            done += more
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing:
+            data = os.pread(self._fd, missing, offset + size - missing)
+            if not data:
+                break
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd = self._fd
+            self._fd = -1
+            os.close(fd)
+
+
+class RealDisk:
+    """A directory of the file system. Only its owner can read what is made in it."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        if not os.path.isdir(path):
+            os.makedirs(path, _DIRECTORY_MODE, exist_ok=True)
+            _sync_directory(os.path.dirname(os.path.abspath(path)))
+
+    def directory(self, name: str) -> RealDisk:
+        return RealDisk(os.path.join(self.path, name))
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.path))
+
+    def create(self, name: str, size: int) -> RealFile:
+        path = os.path.join(self.path, name)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        file = RealFile(os.open(path, flags, _FILE_MODE))
+        try:
+            if size:
+                _reserve(file, size)
+        except OSError:
+            file.close()
+            os.unlink(path)
+            raise
+        return file
+
+    def open(self, name: str) -> RealFile:
+        return RealFile(os.open(os.path.join(self.path, name), os.O_RDWR | os.O_CLOEXEC))
+
+    def view(self, name: str) -> RealFile:
+        return RealFile(os.open(os.path.join(self.path, name), os.O_RDONLY | os.O_CLOEXEC))
+
+    def remove(self, name: str) -> None:
+        os.unlink(os.path.join(self.path, name))
+
+    def rename(self, name: str, to: str) -> None:
+        os.rename(os.path.join(self.path, name), os.path.join(self.path, to))
+
+    def sync(self) -> None:
+        _sync_directory(self.path)
+
+
+def _reserve(file: RealFile, size: int) -> None:
+    try:
+        os.posix_fallocate(file._fd, 0, size)
+    except OSError as error:
+        if error.errno not in _NO_ROOM_KEPT:
+            raise
+        file.truncate(size)
+
+
+def _sync_directory(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

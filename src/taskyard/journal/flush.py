@@ -1,0 +1,109 @@
+"""Where the sync should run: on the event loop or in a thread, by what this disk takes for one.
+
+On the loop nothing else happens while the disk is flushed; in a thread every sync costs two
+switches between threads, and the loop competes with it for the interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from queue import SimpleQueue
+from statistics import median
+from typing import Final
+
+from mypy_extensions import mypyc_attr
+
+_PROBE: Final = "flush.probe"
+_PROBE_SIZE: Final = 64 * 1024
+_WRITE: Final = bytes(512)
+_FLUSHES: Final = 9
+_HAND_OVERS: Final = 25
+_ENOUGH: Final = 0.03  # seconds after which a slow disk is known well enough
+# Inline is quicker at a flush of about 9 hand-overs (0.2 ms, 1.5 times as many jobs), a thread at
+# about 90 (2 ms, 1.6 times); even somewhere in between. See PERFORMANCE.md.
+_EVEN: Final = 28
+
+
+@mypyc_attr(acyclic=True)
+class SyncChoice:
+    """The choice with the figures it was made by, in microseconds."""
+
+    __slots__ = ("flush", "hand_over", "mode")
+
+    def __init__(self, mode: str, flush: int, hand_over: int) -> None:
+        self.mode = mode  # "inline" or "thread"
+        self.flush = flush
+        self.hand_over = hand_over
+
+
+def choose_sync_mode(path: str | os.PathLike[str]) -> SyncChoice:
+    """Measure the disk of the directory at `path`; takes some milliseconds."""
+    flush = measure_flush(os.fspath(path))
+    return choose(flush, measure_hand_over())
+
+
+def choose(flush: int, hand_over: int) -> SyncChoice:
+    return SyncChoice("inline" if flush <= _EVEN * hand_over else "thread", flush, hand_over)
+
+
+def measure_flush(directory: str) -> int:
+    """Median microseconds of a small overwrite and its fdatasync in a file with reserved room."""
+    path = os.path.join(directory, _PROBE)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):  # not every file system can
+            os.posix_fallocate(fd, 0, _PROBE_SIZE)
+        _flush(fd, 0)  # the first one also brings the file itself to disk
+        return _median_flush(fd)
+    finally:
+        os.close(fd)
+        os.unlink(path)
+
+
+def _median_flush(fd: int) -> int:
+    taken: list[float] = []
+    while len(taken) < _FLUSHES and sum(taken) < _ENOUGH:
+        taken.append(_flush(fd, len(taken) + 1))
+    return _microseconds(taken)
+
+
+def _flush(fd: int, number: int) -> float:
+    started = time.perf_counter()
+    os.pwrite(fd, _WRITE, number * len(_WRITE))
+    os.fdatasync(fd)
+    return time.perf_counter() - started
+
+
+class _Echo:
+    """A thread that gives back what it gets."""
+
+    def __init__(self) -> None:
+        self.asked: SimpleQueue[bool] = SimpleQueue()
+        self.answered: SimpleQueue[bool] = SimpleQueue()
+
+    def run(self) -> None:
+        while self.asked.get():
+            self.answered.put(True)
+
+
+def measure_hand_over() -> int:
+    """Median microseconds until another thread has been given something and has answered."""
+    echo = _Echo()
+    thread = threading.Thread(target=echo.run, name="hand-over", daemon=True)
+    thread.start()
+    taken: list[float] = []
+    for _ in range(_HAND_OVERS):
+        started = time.perf_counter()
+        echo.asked.put(True)
+        echo.answered.get()
+        taken.append(time.perf_counter() - started)
+    echo.asked.put(False)
+    thread.join()
+    return _microseconds(taken)
+
+
+def _microseconds(seconds: list[float]) -> int:
+    return max(1, round(median(seconds) * 1_000_000))

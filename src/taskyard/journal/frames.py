@@ -1,0 +1,119 @@
+"""Frames: the unit that is written, checked and applied as a whole.
+
+Header, 40 bytes, little endian; then the records:
+
+    u32 length of the records | u32 crc32c | u64 first sequence number | u32 count | u32 reserved, 0
+    u64 salt of the segment | u64 last sequence number known durable when this was written
+
+The checksum is over everything but itself. A length of 0 is the end of what was written.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from google_crc32c import extend, value
+from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i64_le
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.wire import put_u32
+
+FRAME_HEADER: Final = 40
+MAX_BODY: Final = 0x7FFF_FFFF
+_CRC_AT: Final = 4
+_CHECKED_AT: Final = 8  # the checksum is over what is before and after it
+_SALT_AT: Final = 24
+_ZEROS: Final = bytes(65_536)
+
+
+@mypyc_attr(acyclic=True)
+class Frame:
+    """A frame that was found and is intact. Offsets are in the bytes it was found in."""
+
+    __slots__ = ("body", "count", "durable", "end", "first_seq", "offset")
+
+    def __init__(self, offset: i64, end: i64, first_seq: i64, count: i64, durable: i64) -> None:
+        self.offset = offset
+        self.body: i64 = offset + FRAME_HEADER
+        self.end = end
+        self.first_seq = first_seq
+        self.count = count
+        self.durable = durable
+
+    def last_seq(self) -> i64:
+        return self.first_seq + self.count - 1
+
+
+def frame_header(body: bytes, first_seq: i64, count: i64, salt: i64, durable: i64) -> bytes:
+    rest = BytesWriter()
+    write_i64_le(rest, first_seq)
+    put_u32(rest, count)
+    put_u32(rest, 0)
+    write_i64_le(rest, salt)
+    write_i64_le(rest, durable)
+    checked = rest.getvalue()
+    out = BytesWriter()
+    put_u32(out, len(body))
+    length = out.getvalue()
+    put_u32(out, i64(extend(value(length + checked), body)))
+    out.write(checked)
+    return out.getvalue()
+
+
+def frame_at(data: bytes, offset: i64, salt: i64) -> Frame | None:
+    """The frame at data[offset:], unless there is none of this salt, or it is not intact."""
+    body = offset + FRAME_HEADER
+    if body > len(data):
+        return None
+    length = _u32(data, offset)
+    end = body + length
+    if not length or end > len(data) or read_i64_le(data, offset + _SALT_AT) != salt:
+        return None
+    checked = data[offset : offset + _CRC_AT] + data[offset + _CHECKED_AT : body]
+    if i64(extend(value(checked), data[body:end])) != _u32(data, offset + _CRC_AT):
+        return None
+    first_seq = read_i64_le(data, offset + 8)
+    return Frame(offset, end, first_seq, _u32(data, offset + 16), read_i64_le(data, offset + 32))
+
+
+def next_frame(data: bytes, start: i64, end: i64, salt: i64) -> Frame | None:
+    """The first intact frame of this salt that begins anywhere in data[start:end].
+
+    Behind a damaged frame nothing says where the next one begins; its salt gives it away.
+    """
+    if not salt:
+        return None  # no segment has this one
+    pattern = salt_bytes(salt)
+    found: i64 = data.find(pattern, start + _SALT_AT, end)
+    while found >= 0:
+        frame = frame_at(data, found - _SALT_AT, salt)
+        if frame is not None:
+            return frame
+        found = data.find(pattern, found + 1, end)
+    return None
+
+
+def salt_at(data: bytes, offset: i64) -> i64:
+    """The salt of what may be a frame at data[offset:], or 0 if there is no room for one."""
+    return read_i64_le(data, offset + _SALT_AT) if offset + FRAME_HEADER <= len(data) else 0
+
+
+def salt_bytes(salt: i64) -> bytes:
+    out = BytesWriter()
+    write_i64_le(out, salt)
+    return out.getvalue()
+
+
+def written_end(data: bytes, start: i64) -> i64:
+    """Where the zeros begin that fill the rest of data[start:]."""
+    end: i64 = len(data)
+    step: i64 = len(_ZEROS)
+    while end - step >= start and data[end - step : end] == _ZEROS:
+        end -= step
+    low = max(start, end - step)
+    return low + len(data[low:end].rstrip(b"\0"))
+
+
+def _u32(data: bytes, at: i64) -> i64:
+    value = i64(read_i32_le(data, at))
+    return value if value >= 0 else value + (1 << 32)

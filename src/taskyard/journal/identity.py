@@ -1,0 +1,197 @@
+"""Which journal this is: its timeline and salt, in DIR/identity.json; and who may write it.
+
+The timeline id is in every segment's header. It changes when the journal is repaired or restored
+from a backup, so that no reader takes reused sequence numbers for those it has seen; how far each
+earlier timeline reaches is kept, since its segments stay.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from mypy_extensions import i64
+
+from taskyard.journal.disk import Disk
+from taskyard.journal.errors import DataDirectoryInUse, JournalError
+from taskyard.journal.segment import TIMELINE_SIZE
+
+Entropy = Callable[[int], bytes]
+
+IDENTITY: Final = "identity.json"
+JOURNAL: Final = "journal"
+_NEW: Final = "identity.json.new"
+_LOCK: Final = "lock"
+_FORMAT: Final = 1
+_SALT_SIZE: Final = 16
+
+
+class BadIdentity(JournalError):
+    """identity.json is missing or cannot be read, so the journal cannot be told from another."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{IDENTITY} {reason}; put the one from a backup back, "
+            "or make a new one with `taskyard journal repair`"
+        )
+        self.reason = reason
+
+
+class EarlierTimeline:
+    """A timeline that ended at position `end`, when the journal was repaired or restored."""
+
+    def __init__(self, timeline: bytes, end: i64, last_seq: i64, ended: i64) -> None:
+        self.timeline = timeline
+        self.end = end
+        self.last_seq = last_seq
+        self.ended = ended
+
+
+class Identity:
+    def __init__(
+        self, timeline: bytes, salt: bytes, created: i64, earlier: list[EarlierTimeline]
+    ) -> None:
+        self.timeline = timeline
+        self.salt = salt  # of derived uids
+        self.created = created
+        self.earlier = earlier  # oldest first
+
+    def timeline_at(self, position: i64) -> bytes:
+        """The timeline of a segment that begins at `position`."""
+        for past in self.earlier:
+            if position < past.end:
+                return past.timeline
+        return self.timeline
+
+    def branch(self, timeline: bytes, end: i64, last_seq: i64, now: i64) -> Identity:
+        """The same journal up to `end`, and another timeline from there on."""
+        kept = [past for past in self.earlier if past.end < end]
+        past = EarlierTimeline(self.timeline_at(end - 1), end, last_seq, now)
+        return Identity(timeline, self.salt, self.created, [*kept, past] if end else kept)
+
+
+def new_identity(entropy: Entropy, now: i64) -> Identity:
+    return Identity(entropy(TIMELINE_SIZE), entropy(_SALT_SIZE), now, [])
+
+
+def load_identity(disk: Disk) -> Identity | None:
+    """The identity of a data directory, or None if it has none yet."""
+    if IDENTITY not in disk.names():
+        return None
+    file = disk.view(IDENTITY)
+    try:
+        data = file.read_at(0, file.size())
+    finally:
+        file.close()
+    try:
+        return _parse(msgspec.json.decode(data, type=dict))
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        raise BadIdentity(f"cannot be read ({error})") from error
+
+
+def save_identity(disk: Disk, identity: Identity) -> None:
+    """Written aside and renamed: it is there as a whole or not at all."""
+    if _NEW in disk.names():
+        disk.remove(_NEW)
+    file = disk.create(_NEW, 0)
+    try:
+        file.write_at(0, [_format(identity)])
+        file.sync()
+    finally:
+        file.close()
+    disk.rename(_NEW, IDENTITY)
+    disk.sync()
+
+
+def _parse(fields: dict[str, object]) -> Identity:
+    if fields["format"] != _FORMAT:
+        raise ValueError(f"its format is {fields['format']}, this version reads {_FORMAT}")
+    earlier = fields["earlier"]
+    if not isinstance(earlier, list):
+        raise TypeError("earlier is not a list")
+    return Identity(
+        _octets(fields["timeline"], TIMELINE_SIZE),
+        _octets(fields["salt"], _SALT_SIZE),
+        _number(fields["created"]),
+        [
+            EarlierTimeline(
+                _octets(past["timeline"], TIMELINE_SIZE),
+                _number(past["end"]),
+                _number(past["last_seq"]),
+                _number(past["ended"]),
+            )
+            for past in earlier
+        ],
+    )
+
+
+def _octets(field: object, size: int) -> bytes:
+    octets = bytes.fromhex(str(field))
+    if len(octets) != size:
+        raise ValueError(f"{field!r} is not {size} bytes in hexadecimal digits")
+    return octets
+
+
+def _number(field: object) -> int:
+    if not isinstance(field, int) or not 0 <= field < 1 << 63:
+        raise ValueError(f"{field!r} is not a number that could be there")
+    return field
+
+
+def _format(identity: Identity) -> bytes:
+    fields = {
+        "format": _FORMAT,
+        "timeline": identity.timeline.hex(),
+        "salt": identity.salt.hex(),
+        "created": int(identity.created),
+        "earlier": [
+            {
+                "timeline": past.timeline.hex(),
+                "end": int(past.end),
+                "last_seq": int(past.last_seq),
+                "ended": int(past.ended),
+            }
+            for past in identity.earlier
+        ],
+    }
+    return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
+
+
+class DirectoryLock:
+    """Keeps every other server away from a data directory, as long as this process lives."""
+
+    def __init__(self, path: str) -> None:
+        """Take the lock of the directory at `path`, which exists, or raise DataDirectoryInUse."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(os.path.join(path, _LOCK), flags, 0o600)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            pid = os.pread(self._fd, 32, 0).decode(errors="replace").strip()
+            self.release()
+            raise DataDirectoryInUse(path, pid) from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def is_locked(path: str) -> bool:
+    """Whether a server has the data directory at `path` now."""
+    try:
+        fd = os.open(os.path.join(path, _LOCK), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False

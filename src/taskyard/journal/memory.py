@@ -1,0 +1,266 @@
+"""A disk in memory for tests and the simulator: it crashes, tears and fails on demand.
+
+Deterministic. What was not synced is kept as a list of changes, so that a crash can drop it, or,
+with a Random, keep any part of it, as real disks do: sector by sector and in any order.
+"""
+
+from __future__ import annotations
+
+import errno
+from random import Random
+from typing import Final
+
+SECTOR: Final = 512
+_GARBAGE: Final = 0.02  # how often a sector that was being written holds neither old nor new
+
+
+class _Change:
+    """Bytes that were written at an offset, or, without bytes, a new length."""
+
+    def __init__(self, offset: int, data: bytes | None) -> None:
+        self.offset = offset
+        self.data = data
+
+
+class _Node:
+    """The contents of a file: as it is now, as it is on disk, and what lies between."""
+
+    def __init__(self) -> None:
+        self.now = bytearray()
+        self.stable = bytearray()
+        self.changes: list[_Change] = []
+
+    def change(self, change: _Change) -> None:
+        _apply(self.now, change)
+        self.changes.append(change)
+
+    def sync(self) -> None:
+        for change in self.changes:
+            _apply(self.stable, change)
+        self.changes = []
+
+    def crash(self, random: Random | None) -> None:
+        if random is not None:
+            for change in self.changes:
+                _apply_in_part(self.stable, change, random)
+        self.now = bytearray(self.stable)
+        self.changes = []
+
+
+def _apply(content: bytearray, change: _Change) -> None:
+    data = change.data
+    if data is None:
+        if change.offset < len(content):
+            del content[change.offset :]
+        else:
+            content.extend(bytes(change.offset - len(content)))
+        return
+    end = change.offset + len(data)
+    if end > len(content):
+        content.extend(bytes(end - len(content)))
+    content[change.offset : end] = data
+
+
+def _apply_in_part(content: bytearray, change: _Change, random: Random) -> None:
+    data = change.data
+    fate = random.random()
+    if fate < 0.25:
+        return
+    if fate < 0.5 or data is None:
+        _apply(content, change)
+        return
+    at = 0
+    while at < len(data):
+        size = min(len(data) - at, SECTOR - (change.offset + at) % SECTOR)
+        if random.random() < 0.5:
+            piece = data[at : at + size]
+            if random.random() < _GARBAGE:
+                piece = random.randbytes(size)
+            _apply(content, _Change(change.offset + at, piece))
+        at += size
+
+
+class Fault:
+    """The `nth` call of an operation from now on fails; a write may leave `keep` bytes behind."""
+
+    def __init__(self, operation: str, nth: int, error: int, keep: int) -> None:
+        self.operation = operation
+        self.left = nth
+        self.error = error
+        self.keep = keep
+
+
+class _World:
+    """What all directories and files of one disk share."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, _Node] = {}  # by path
+        self.stable: dict[str, _Node] = {}  # those whose names are on disk
+        self.faults: list[Fault] = []
+        self.age = 0  # crashes so far; files opened before one are of no use after it
+        self.calls: dict[str, int] = {}
+
+    def enter(self, operation: str) -> Fault | None:
+        """Count the call, and raise or return the fault that is due, if one is."""
+        self.calls[operation] = self.calls.get(operation, 0) + 1
+        due: Fault | None = None
+        for fault in self.faults:
+            if fault.operation == operation:
+                fault.left -= 1
+                if not fault.left:
+                    due = fault
+        if due is not None:
+            self.faults.remove(due)
+            if due.operation != "write":
+                raise OSError(due.error, f"injected into {operation}")
+        return due
+
+
+class MemoryFile:
+    def __init__(self, world: _World, node: _Node) -> None:
+        self._world = world
+        self._node = node
+        self._age = world.age
+        self._open = True
+
+    def _check(self) -> None:
+        if not self._open or self._age != self._world.age:
+            raise OSError(errno.EBADF, "this file is closed")
+
+    def write_at(self, offset: int, parts: list[bytes]) -> None:
+        self._check()
+        data = b"".join(parts)
+        fault = self._world.enter("write")
+        if fault is None:
+            self._node.change(_Change(offset, data))
+            return
+        if fault.keep:
+            self._node.change(_Change(offset, data[: fault.keep]))
+        raise OSError(fault.error, "injected into write")
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        self._check()
+        self._world.enter("read")
+        return bytes(self._node.now[offset : offset + size])
+
+    def sync(self) -> None:
+        self._check()
+        self._world.enter("sync")
+        self._node.sync()
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        self._world.enter("truncate")
+        self._node.change(_Change(size, None))
+
+    def size(self) -> int:
+        self._check()
+        return len(self._node.now)
+
+    def close(self) -> None:
+        self._open = False
+
+
+class MemoryDisk:
+    """One directory of a disk in memory; `directory` gives others of the same disk."""
+
+    def __init__(self, world: _World | None = None, path: str = "") -> None:
+        self._world = world if world is not None else _World()
+        self._path = path
+
+    def directory(self, name: str) -> MemoryDisk:
+        return MemoryDisk(self._world, f"{self._path}{name}/")
+
+    def names(self) -> list[str]:
+        own = [path[len(self._path) :] for path in self._world.names if self._is_here(path)]
+        return sorted(own)
+
+    def create(self, name: str, size: int) -> MemoryFile:
+        self._world.enter("create")
+        path = self._path + name
+        if path in self._world.names:
+            raise FileExistsError(errno.EEXIST, "the file is there already", path)
+        node = _Node()
+        if size:
+            node.change(_Change(size, None))
+        self._world.names[path] = node
+        return MemoryFile(self._world, node)
+
+    def open(self, name: str) -> MemoryFile:
+        self._world.enter("open")
+        node = self._world.names.get(self._path + name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "there is no such file", self._path + name)
+        return MemoryFile(self._world, node)
+
+    def view(self, name: str) -> MemoryFile:
+        return self.open(name)
+
+    def remove(self, name: str) -> None:
+        self._world.enter("remove")
+        del self._world.names[self._path + name]
+
+    def rename(self, name: str, to: str) -> None:
+        self._world.enter("rename")
+        self._world.names[self._path + to] = self._world.names.pop(self._path + name)
+
+    def sync(self) -> None:
+        self._world.enter("sync_directory")
+        world = self._world
+        for path in [path for path in world.stable if self._is_here(path)]:
+            if path not in world.names:
+                del world.stable[path]
+        for path, node in world.names.items():
+            if self._is_here(path):
+                world.stable[path] = node
+
+    def _is_here(self, path: str) -> bool:
+        return path.startswith(self._path) and "/" not in path[len(self._path) :]
+
+    # What only such a disk can do
+
+    def crash(self, random: Random | None = None) -> None:
+        """The power fails. Without `random` all that was not synced is gone, else parts of it."""
+        world = self._world
+        world.age += 1
+        world.faults = []
+        if random is not None:
+            _keep_some_names(world, random)
+        for node in [*world.stable.values(), *world.names.values()]:
+            node.crash(random)
+        world.names = dict(world.stable)
+
+    def fail(self, operation: str, nth: int = 1, error: int = errno.EIO, keep: int = 0) -> None:
+        """Let the nth call from now on fail: write, sync, sync_directory, create, read, ...
+
+        A write that fails with `keep` has put that many of its bytes into the file: a short write.
+        """
+        self._world.faults.append(Fault(operation, nth, error, keep))
+
+    def calls(self, operation: str) -> int:
+        """How often an operation was called so far."""
+        return self._world.calls.get(operation, 0)
+
+    def content(self, name: str) -> bytes:
+        """All bytes of a file, as they are now."""
+        return bytes(self._world.names[self._path + name].now)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Make a file be just this, on disk, whatever was there."""
+        node = _Node()
+        node.now = bytearray(data)
+        node.stable = bytearray(data)
+        self._world.names[self._path + name] = node
+        self._world.stable[self._path + name] = node
+
+
+def _keep_some_names(world: _World, random: Random) -> None:
+    """Names that came or went without a sync of their directory may have made it to disk."""
+    for path in sorted(world.names.keys() | world.stable.keys()):
+        node = world.names.get(path)
+        if node is world.stable.get(path) or random.random() < 0.5:
+            continue
+        if node is None:
+            del world.stable[path]
+        else:
+            world.stable[path] = node

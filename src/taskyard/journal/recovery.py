@@ -1,0 +1,283 @@
+"""Reading a journal back when the server starts: what is intact, what is torn, what is damaged.
+
+The first place where no intact frame stands is the end. It is the torn tail of a crash, and cut
+off, unless something behind it says that the records which should be there had been durable. Then
+they are lost by other means than a crash, and nothing may be cut: see docs/internals/journal.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.decode import Decoder
+from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.replay import apply_record
+from taskyard.engine.state import State
+from taskyard.journal.disk import Disk
+from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.evidence import durable_behind, durable_later, first_frame_survives
+from taskyard.journal.frames import Frame, frame_at, written_end
+from taskyard.journal.identity import Identity
+from taskyard.journal.segment import (
+    SEGMENT_HEADER,
+    BadHeader,
+    SegmentHeader,
+    base_of,
+    parse_header,
+    read_segment,
+    segment_names,
+)
+
+
+@mypyc_attr(acyclic=True)
+class SegmentReport:
+    """What was found intact in one segment."""
+
+    __slots__ = ("base", "created", "durable", "end", "first_seq", "frames", "name", "records")
+
+    def __init__(self, name: str, header: SegmentHeader) -> None:
+        self.name = name
+        self.base = header.base
+        self.created = header.created
+        self.first_seq = header.first_seq
+        self.durable = header.durable  # highest sequence number that it says was durable
+        self.frames: i64 = 0
+        self.records: i64 = 0
+        self.end: i64 = SEGMENT_HEADER  # offset behind the last intact frame
+
+    def last_seq(self) -> i64:
+        return self.first_seq + self.records - 1
+
+
+@mypyc_attr(acyclic=True)
+class RecoveryReport:
+    """What recovery did, for the log line at the start."""
+
+    __slots__ = ("bytes", "last_time", "records", "seconds", "segments", "torn_at", "torn_bytes")
+
+    def __init__(self) -> None:
+        self.segments: i64 = 0
+        self.records: i64 = 0
+        self.bytes: i64 = 0
+        self.seconds: float = 0.0
+        self.torn_bytes: i64 = 0  # that were cut off, since nobody had been told of them
+        self.torn_at = ""  # file and offset where that was
+        self.last_time: i64 = 0  # of the last record
+
+
+def nobody(_: SegmentReport) -> None:
+    """Told of each segment when nobody wants to be."""
+
+
+class Recovery:
+    """One pass over the journal. `run` only reads; `settle` makes the disk what was read."""
+
+    def __init__(
+        self,
+        directory: Disk,
+        identity: Identity,
+        state: State,
+        told: Callable[[SegmentReport], None] = nobody,
+    ) -> None:
+        self.directory = directory
+        self.identity = identity
+        self.state = state
+        self.told = told  # called after each segment
+        self.segments: list[SegmentReport] = []
+        self.end: i64 = 0  # position behind the last intact frame
+        self.next_seq: i64 = 1
+        self.durable: i64 = 0  # highest sequence number that anything says was durable
+        self.torn_bytes: i64 = 0
+        self.torn_at = ""
+        self.behind: list[str] = []  # segments that begin behind the torn end
+        self.long = False  # the last segment is longer than what is intact in it
+        self._decoder = Decoder(blobs=False)
+
+    def run(self) -> None:
+        """Apply all that is intact to the state, or raise JournalCorrupt."""
+        names = segment_names(self.directory)
+        for index, name in enumerate(names):
+            if not self._segment(name, names[index + 1 :]):
+                break
+
+    def report(self) -> RecoveryReport:
+        report = RecoveryReport()
+        report.segments = len(self.segments)
+        for segment in self.segments:
+            report.records += segment.records
+            report.bytes += segment.end
+        report.torn_bytes = self.torn_bytes
+        report.torn_at = self.torn_at
+        report.last_time = self.state.time
+        return report
+
+    def settle(self) -> None:
+        """Cut off what is torn, and make sure that all that was read is on disk for good.
+
+        What lies behind goes first: were the cut made before, a crash in between would leave a
+        gap that looks like a missing segment.
+        """
+        for name in reversed(self.behind):
+            self.directory.remove(name)
+        if self.behind:
+            self.directory.sync()
+        for segment in self.segments:
+            last = segment is self.segments[-1]
+            if segment.last_seq() > self.durable or (last and self.long):
+                self._sync(segment, last)
+        if self.segments and not self.segments[-1].frames:
+            self.directory.remove(self.segments.pop().name)
+        self.directory.sync()
+
+    def _sync(self, segment: SegmentReport, last: bool) -> None:
+        """A killed server may have written what it never synced, and we are about to rely on."""
+        file = self.directory.open(segment.name)
+        try:
+            if last and self.long:
+                file.truncate(segment.end)
+            file.sync()
+        finally:
+            file.close()
+
+    def _segment(self, name: str, later: list[str]) -> bool:
+        """Read one segment; false if the journal ends in it."""
+        data = read_segment(self.directory, name)
+        try:
+            header = parse_header(data)
+        except BadHeader as error:
+            self._unusable(name, data, later, str(error))
+            return False
+        self._check(name, header)
+        segment = SegmentReport(name, header)
+        self.segments.append(segment)
+        self.durable = max(self.durable, header.durable)
+        self._frames(data, header, segment)
+        self.end = segment.base + (segment.end if segment.frames else 0)
+        complete = self._is_complete(data, header, segment, later)
+        self.told(segment)
+        return complete
+
+    def _check(self, name: str, header: SegmentHeader) -> None:
+        """This segment continues where the one before it ended."""
+        if header.base != base_of(name):
+            raise JournalCorrupt(
+                name, 0, header.first_seq, f"its header is that of position {header.base}"
+            )
+        if not self.segments and header.base > header.recovery_base:
+            raise JournalCorrupt(
+                name, 0, header.first_seq, f"{header.base} bytes before it are missing"
+            )
+        if not self.segments:
+            self.next_seq = header.first_seq
+        if header.first_seq != self.next_seq:
+            raise JournalCorrupt(
+                name, 0, self.next_seq, f"it begins with record {header.first_seq} instead"
+            )
+        if header.timeline != self.identity.timeline_at(header.base):
+            raise JournalCorrupt(
+                name,
+                0,
+                header.first_seq,
+                f"it is of timeline {header.timeline.hex()}, so it belongs to another journal",
+            )
+
+    def _frames(self, data: bytes, header: SegmentHeader, segment: SegmentReport) -> None:
+        """Check and apply the intact frames, one after the other."""
+        salt = header.salt
+        while True:
+            frame = frame_at(data, segment.end, salt)
+            if frame is None:
+                return
+            if frame.first_seq != self.next_seq:
+                raise JournalCorrupt(
+                    segment.name,
+                    segment.end,
+                    self.next_seq,
+                    f"record {frame.first_seq} stands there instead",
+                )
+            self._apply(data, frame, segment)
+            self.next_seq += frame.count
+            self.durable = max(self.durable, frame.durable)
+            segment.durable = max(segment.durable, frame.durable)
+            segment.frames += 1
+            segment.records += frame.count
+            segment.end = frame.end
+
+    def _apply(self, data: bytes, frame: Frame, segment: SegmentReport) -> None:
+        decoder = self._decoder
+        state = self.state
+        base = segment.base
+        at = frame.body
+        seq = frame.first_seq
+        end = seq + frame.count
+        try:
+            while seq < end:
+                record = decoder.read(data, at, base)
+                record.seq = seq
+                apply_record(state, record)
+                at = decoder.next
+                seq += 1
+            if at != frame.end:
+                raise CorruptRecord("its frame has another length than its records")
+        except CorruptRecord as error:
+            raise JournalCorrupt(
+                segment.name, frame.offset, frame.first_seq, f"record {seq}: {error}"
+            ) from error
+
+    def _is_complete(
+        self, data: bytes, header: SegmentHeader, segment: SegmentReport, later: list[str]
+    ) -> bool:
+        """Whether the segment goes on where its frames end; if not, that is the torn end."""
+        size: i64 = len(data)
+        end = segment.end
+        if later:
+            wanted = base_of(later[0]) - segment.base
+            if end == wanted:
+                return True
+            if end > wanted:
+                raise JournalCorrupt(
+                    later[0], 0, self.next_seq, f"it overlaps {segment.name}, the one before it"
+                )
+            if end == size:
+                raise JournalCorrupt(
+                    segment.name, end, self.next_seq, "the segment that follows it is missing"
+                )
+        self.long = size > end
+        self._judge(segment.name, data, end, header, later)
+        torn = written_end(data, end) - end
+        if torn or later:
+            self._tear(segment.name, end, torn, later)
+        return False
+
+    def _unusable(self, name: str, data: bytes, later: list[str], reason: str) -> None:
+        """A segment without a header: one that a crash kept from being made, or a damaged one.
+
+        The next one is only begun when the header of this one is on disk.
+        """
+        if later or first_frame_survives(data):
+            raise JournalCorrupt(name, 0, self.next_seq, reason)
+        self._judge(name, data, 0, None, later)
+        self._tear(name, 0, written_end(data, 0), [name])
+
+    def _judge(
+        self, name: str, data: bytes, end: i64, header: SegmentHeader | None, later: list[str]
+    ) -> None:
+        """Raise JournalCorrupt if the records that should stand at `end` had been durable."""
+        durable = max(
+            durable_behind(data, end, header, self.next_seq),
+            durable_later(self.directory, later, self.next_seq),
+        )
+        if durable:
+            raise JournalCorrupt(
+                name,
+                end,
+                self.next_seq,
+                f"no intact frame stands there, though record {durable} was durable later",
+            )
+
+    def _tear(self, name: str, end: i64, torn: i64, behind: list[str]) -> None:
+        self.torn_at = f"{name}, byte {end}"
+        self.torn_bytes = torn
+        self.behind = behind

@@ -1,0 +1,181 @@
+"""Making a damaged journal usable again: all before the damage stays, the rest is moved aside.
+
+Nothing is deleted. The journal gets a new timeline, since sequence numbers of lost records are
+given again. Stopped at any point, a repair can be run again.
+"""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from taskyard.engine.state import EngineSettings, State
+from taskyard.journal.disk import Disk
+from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.evidence import frames_behind
+from taskyard.journal.frames import Frame, written_end
+from taskyard.journal.identity import (
+    JOURNAL,
+    BadIdentity,
+    EarlierTimeline,
+    Entropy,
+    Identity,
+    load_identity,
+    new_identity,
+    save_identity,
+)
+from taskyard.journal.recovery import Recovery
+from taskyard.journal.segment import (
+    SEGMENT_HEADER,
+    TIMELINE_SIZE,
+    BadHeader,
+    SegmentHeader,
+    base_of,
+    parse_header,
+    read_segment,
+    segment_names,
+)
+
+
+class Repair:
+    """What is damaged and what will be done about it."""
+
+    def __init__(self, damage: JournalCorrupt | None, lost_identity: str) -> None:
+        self.damage = damage
+        self.lost_identity = lost_identity  # what is wrong with identity.json; "": nothing
+        self.cut = ""  # the segment that is kept up to `damage.offset`
+        self.moved: list[str] = []  # segments that go as a whole
+        self.bytes: i64 = 0  # that are taken out of the journal
+        self.first_lost: i64 = 0
+        self.last_lost: i64 = 0  # as far as can be seen; 0: nothing behind the damage is readable
+        self.readable: i64 = 0  # records behind the damage that are intact, yet cannot be kept
+        self.end: i64 = 0  # position up to which the journal is kept
+        self.last_kept: i64 = 0  # the last record before that
+
+    def needed(self) -> bool:
+        return self.damage is not None or bool(self.lost_identity)
+
+
+def plan_repair(disk: Disk) -> Repair:
+    """Look at the journal; changes nothing."""
+    directory = disk.directory(JOURNAL)
+    lost_identity = ""
+    try:
+        identity = load_identity(disk)
+        if identity is None and segment_names(directory):
+            lost_identity = "is missing"
+    except BadIdentity as error:
+        identity = None
+        lost_identity = error.reason
+    known = identity if identity is not None else _identity_of(directory)
+    recovery = Recovery(directory, known, State(EngineSettings()))
+    try:
+        recovery.run()
+    except JournalCorrupt as damage:
+        repair = Repair(damage, lost_identity)
+        _weigh(directory, repair)
+    else:
+        repair = Repair(None, lost_identity)
+        repair.end = recovery.end
+    repair.last_kept = recovery.next_seq - 1
+    return repair
+
+
+def carry_out(disk: Disk, repair: Repair, aside: str, entropy: Entropy, now: i64) -> None:
+    """Do what `repair` says; what is taken out goes into journal/`aside`.
+
+    The copy comes first and the new timeline second: a crash after that leaves a journal that is
+    still refused, or one whose damage has become a torn tail behind which nothing is left.
+    """
+    directory = disk.directory(JOURNAL)
+    if repair.damage is not None:
+        _set_aside(directory, repair, aside)
+    kept = _identity_of(directory) if repair.lost_identity else load_identity(disk)
+    assert kept is not None
+    if repair.lost_identity:
+        kept.salt = new_identity(entropy, now).salt
+    save_identity(disk, kept.branch(entropy(TIMELINE_SIZE), repair.end, repair.last_kept, now))
+    if repair.damage is None:
+        return
+    for name in reversed(repair.moved):
+        directory.rename(name, f"{aside}/{name}")
+    directory.directory(aside).sync()
+    directory.sync()
+    if repair.cut:
+        _cut(directory, repair.cut, repair.damage.offset)
+
+
+def _weigh(directory: Disk, repair: Repair) -> None:
+    """Which files the damage concerns, and which records are lost with it."""
+    damage = repair.damage
+    assert damage is not None
+    names = segment_names(directory)
+    behind = names[names.index(damage.file) :]
+    repair.first_lost = damage.seq
+    repair.end = base_of(damage.file)
+    if damage.offset > SEGMENT_HEADER:
+        repair.cut = damage.file
+        repair.end += damage.offset
+        repair.moved = behind[1:]
+    else:
+        repair.moved = behind
+    for name in behind:
+        data = read_segment(directory, name)
+        start: i64 = damage.offset if name == repair.cut else 0
+        repair.bytes += written_end(data, start) - start
+        _count_readable(repair, data, start)
+
+
+def _count_readable(repair: Repair, data: bytes, start: i64) -> None:
+    try:
+        header = parse_header(data)
+    except BadHeader:
+        return
+    repair.last_lost = max(repair.last_lost, header.first_seq - 1, header.durable)
+    frames: list[Frame] = frames_behind(data, start, written_end(data, start), header.salt)
+    for frame in frames:
+        repair.readable += frame.count
+        repair.last_lost = max(repair.last_lost, frame.last_seq(), frame.durable)
+
+
+def _set_aside(directory: Disk, repair: Repair, aside: str) -> None:
+    """Copy the segment that will be cut, as a whole: its end means little without its start."""
+    place = directory.directory(aside)
+    if repair.cut and repair.cut not in place.names():
+        data = read_segment(directory, repair.cut)
+        file = place.create(repair.cut, 0)
+        try:
+            file.write_at(0, [data])
+            file.sync()
+        finally:
+            file.close()
+    place.sync()
+    directory.sync()
+
+
+def _cut(directory: Disk, name: str, offset: i64) -> None:
+    file = directory.open(name)
+    try:
+        file.truncate(offset)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _identity_of(directory: Disk) -> Identity:
+    """What the segments themselves say of their timelines, where identity.json is lost."""
+    headers: list[SegmentHeader] = []
+    for name in segment_names(directory):
+        try:
+            headers.append(parse_header(read_segment(directory, name)))
+        except BadHeader:
+            break
+    earlier: list[EarlierTimeline] = []
+    for index, header in enumerate(headers[:-1]):
+        after = headers[index + 1]
+        if after.timeline != header.timeline:
+            earlier.append(
+                EarlierTimeline(header.timeline, after.base, after.first_seq - 1, after.created)
+            )
+    if not headers:
+        return Identity(bytes(TIMELINE_SIZE), b"", 0, [])
+    return Identity(headers[-1].timeline, b"", headers[0].created, earlier)

@@ -1,0 +1,1 @@
+"""Configuration, listeners, start and stop of the server process."""

@@ -1,0 +1,222 @@
+"""The settings of the server: one table from which flags, TASKYARD_* variables and TOML are read.
+
+Each field of Settings carries its kind, default and description; everything else is derived.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar
+
+from taskyard.server import kinds
+from taskyard.server.kinds import Kind
+
+T = TypeVar("T")
+
+Durability = Literal["sync", "write", "memory"]
+SyncMode = Literal["auto", "inline", "thread"]
+LogFormat = Literal["text", "json"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+ENVIRONMENT_PREFIX: Final = "TASKYARD_"
+# Variables with our prefix that are about building and testing, not about the server.
+NOT_SETTINGS: Final = frozenset({"TASKYARD_COMPILE", "TASKYARD_FORM"})
+
+_YEAR: Final = "8760h"
+
+
+class ConfigError(Exception):
+    """A setting was refused; the message is one sentence that names it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """One setting under each of its names."""
+
+    name: str
+    kind: Kind[Any]
+    default: str
+    doc: str
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    @property
+    def in_file(self) -> bool:
+        """Whether the TOML file may set it; the file cannot name itself."""
+        return self.name != "config"
+
+
+def setting(default: str, kind: Kind[T], doc: str) -> T:
+    """Declares a field; the default is written as a user would write it."""
+    metadata = {"kind": kind, "default": default, "doc": doc}
+    return field(default=kind.from_text(default), metadata=metadata)
+
+
+def choice(default: str, doc: str, *names: str) -> Any:
+    """Declares a field that takes one of the names; its annotation is the Literal of them."""
+    return setting(default, kinds.choice(*names), doc)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Durations are in microseconds, sizes in bytes, a port of None is a listener switched off."""
+
+    data: Path = setting("./data", kinds.path(), "directory of the journal")
+    bind: str = setting("127.0.0.1", kinds.host(), "address the listeners bind to")
+    masenko_port: int | None = setting(
+        "12345", kinds.port(), "port of the Masenko listener; 0 takes a free one, off disables it"
+    )
+    heartbeat: int = setting(
+        "45s",
+        kinds.duration("1ms", "24h"),
+        "how long a Masenko connection may stay silent before its jobs are given to others",
+    )
+    durability: Durability = choice(
+        "sync",
+        "what a reply waits for: the disk (sync), the operating system (write) or nothing (memory)",
+        "sync",
+        "write",
+        "memory",
+    )
+    sync_mode: SyncMode = choice(
+        "auto",
+        "where the disk is flushed: on the event loop (inline), in a thread, "
+        "or whichever is measured to be quicker at the start (auto)",
+        "auto",
+        "inline",
+        "thread",
+    )
+    segment_size: int = setting(
+        "64MiB", kinds.size("64KiB", "4GiB"), "size of one file of the journal"
+    )
+    payload_memory: int = setting(
+        "256MiB",
+        kinds.size("0", "1TiB"),
+        "memory for the payloads of waiting jobs; beyond it they are read back from the disk",
+    )
+    payload_limit: int = setting(
+        "1MiB", kinds.size("1", "1GiB"), "largest payload of a job, at most half of a segment"
+    )
+    output_limit: int = setting(
+        "1MiB",
+        kinds.size("4KiB", "1GiB"),
+        "bytes kept for a client that does not read its replies, before it is no longer read from",
+    )
+    finished_memory: int = setting(
+        "4MiB", kinds.size("0", "64GiB"), "memory for the recently finished jobs that can be listed"
+    )
+    uid_window: int = setting(
+        "10m",
+        kinds.duration("0s", _YEAR),
+        "how long a job's uid is remembered after the job is gone, so that a push sent twice "
+        "is known",
+    )
+    dead_retention: int = setting(
+        "168h", kinds.duration("0s", "87600h"), "how long dead letters are kept"
+    )
+    dead_bytes: int = setting(
+        "64MiB", kinds.size("0", "1TiB"), "payload bytes of the dead letters kept in each queue"
+    )
+    max_losses: int = setting(
+        "10",
+        kinds.integer(0, 2**31 - 1),
+        "how often a job's worker may vanish before the job is a dead letter; 0 for any number",
+    )
+    default_ttr: int = setting(
+        "60s",
+        kinds.duration("1ms", "24h"),
+        "how long a lease lasts where neither job nor client says",
+    )
+    config: Path | None = setting("", kinds.optional_path(), "TOML file with settings")
+    ports_file: Path | None = setting(
+        "",
+        kinds.optional_path(),
+        "JSON file written when every listener accepts, with the address of each",
+    )
+    log_format: LogFormat = choice("text", "how log lines are written", "text", "json")
+    log_level: LogLevel = choice(
+        "info", "least severe messages to log", "debug", "info", "warning", "error"
+    )
+
+
+def options() -> list[Option]:
+    """Every setting, in the order of the table."""
+    return [Option(name=item.name, **item.metadata) for item in fields(Settings)]
+
+
+def load_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
+    """Flags (by field name) win over the environment, that over the file, that over the default."""
+    table = {option.name: option for option in options()}
+    from_flags = {
+        name: _read(table[name].flag, table[name].kind.from_text, text)
+        for name, text in flags.items()
+    }
+    outer = _from_environment(table, environ) | from_flags
+    settings = Settings(**_from_file(table, outer.get("config")) | outer)
+    _check(settings)
+    return settings
+
+
+def _from_environment(table: Mapping[str, Option], environ: Mapping[str, str]) -> dict[str, Any]:
+    by_variable = {option.variable: option for option in table.values()}
+    values = {}
+    for variable, text in environ.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
+            continue
+        option = by_variable.get(variable)
+        if option is None:
+            hint = _hint(variable, by_variable)
+            raise ConfigError(f"The environment variable {variable} is not a setting{hint}.")
+        values[option.name] = _read(variable, option.kind.from_text, text)
+    return values
+
+
+def _from_file(table: Mapping[str, Option], path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    known = {name: option for name, option in table.items() if option.in_file}
+    values = {}
+    for key, value in _read_toml(path).items():
+        if key not in known:
+            raise ConfigError(f"{path}: {key!r} is not a setting{_hint(key, known)}.")
+        values[key] = _read(f"{path}: {key}", known[key].kind.from_toml, value)
+    return values
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: is not TOML ({error}).") from error
+
+
+def _read(name: str, read: Any, value: object) -> Any:
+    try:
+        return read(value)
+    except ValueError as error:
+        raise ConfigError(f"{name} {error}.") from error
+
+
+def _hint(name: str, known: Mapping[str, object]) -> str:
+    import difflib
+
+    # A higher bar than the usual 0.6: all variables are alike in their prefix.
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return f" (is it {close[0]}?)" if close else ""
+
+
+def _check(settings: Settings) -> None:
+    if settings.payload_limit > settings.segment_size // 2:
+        raise ConfigError(
+            "payload_limit must be at most half of segment_size, so that a job fits a segment."
+        )

@@ -1,0 +1,166 @@
+"""The kinds of value a setting can have: how each is read from a text or from TOML, and shown.
+
+A kind refuses a value with a ValueError that reads on after the name of the setting.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from taskyard.duration import format_duration, parse_duration
+from taskyard.size import format_size, parse_size
+
+T = TypeVar("T")
+
+_TOML_NAMES = {
+    bool: "a boolean",
+    int: "an integer",
+    float: "a float",
+    str: "a string",
+    list: "an array",
+    dict: "a table",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind(Generic[T]):
+    metavar: str  # the placeholder in --help
+    expected: str  # the end of the sentence "must be ..."
+    parse: Callable[[str], T]  # raises ValueError
+    show: Callable[[T], str]  # the text that parse reads back
+    toml: tuple[type, ...] = (str,)  # an integer is read as the text of its digits
+    limits: tuple[T, T] | None = None
+
+    def from_text(self, text: str) -> T:
+        try:
+            value = self.parse(text)
+        except ValueError as error:
+            raise ValueError(f"must be {self.expected}, not {text!r}") from error
+        if not self._within_limits(value):
+            raise ValueError(f"must be {self.range()}, not {text}")
+        return value
+
+    def from_toml(self, value: object) -> T:
+        # A TOML boolean is an int to Python, so the type itself is compared.
+        if type(value) not in self.toml:
+            name = _TOML_NAMES.get(type(value), "a date or time")
+            raise ValueError(f"must be {self.expected}, not {name}")
+        return self.from_text(str(value))
+
+    def range(self) -> str:
+        """The limits as a text, or nothing where there are none."""
+        if self.limits is None:
+            return ""
+        low, high = self.limits
+        return f"from {self.show(low)} to {self.show(high)}"
+
+    def _within_limits(self, value: T) -> bool:
+        if self.limits is None or not isinstance(value, int):
+            return True
+        low, high = self.limits
+        assert isinstance(low, int)
+        assert isinstance(high, int)
+        return low <= value <= high
+
+
+def duration(low: str, high: str) -> Kind[int]:
+    """Microseconds, written as Go does it."""
+    return Kind(
+        metavar="DURATION",
+        expected="a duration such as 45s or 1m30s",
+        parse=parse_duration,
+        show=_show_duration,
+        limits=(parse_duration(low), parse_duration(high)),
+    )
+
+
+def size(low: str, high: str) -> Kind[int]:
+    """Bytes."""
+    return Kind(
+        metavar="SIZE",
+        expected="a size such as 64MiB or 4096",
+        parse=parse_size,
+        show=format_size,
+        toml=(str, int),
+        limits=(parse_size(low), parse_size(high)),
+    )
+
+
+def integer(low: int, high: int) -> Kind[int]:
+    return Kind(
+        metavar="NUMBER",
+        expected="a whole number",
+        parse=_parse_integer,
+        show=str,
+        toml=(int,),
+        limits=(low, high),
+    )
+
+
+def port() -> Kind[int | None]:
+    """A TCP port, 0 for any free one, or "off" (None) for no listener at all."""
+    return Kind(
+        metavar="PORT",
+        expected='a port or "off"',
+        parse=lambda text: None if text == "off" else _parse_integer(text),
+        show=lambda value: "off" if value is None else str(value),
+        toml=(str, int),
+        limits=(0, 65535),
+    )
+
+
+def host() -> Kind[str]:
+    return Kind(metavar="HOST", expected="a host name or address", parse=_parse_host, show=str)
+
+
+def path() -> Kind[Path]:
+    return Kind(metavar="PATH", expected="a path", parse=_parse_path, show=str)
+
+
+def optional_path() -> Kind[Path | None]:
+    """A path, or None for the empty text."""
+    return Kind(
+        metavar="PATH",
+        expected="a path",
+        parse=lambda text: _parse_path(text) if text else None,
+        show=lambda value: "" if value is None else str(value),
+    )
+
+
+def choice(*names: str) -> Kind[str]:
+    def parse(text: str) -> str:
+        if text not in names:
+            raise ValueError(text)
+        return text
+
+    return Kind(
+        metavar="|".join(names), expected=f"one of {', '.join(names)}", parse=parse, show=str
+    )
+
+
+def _show_duration(us: int) -> str:
+    # Without the zero minutes and seconds that nobody writes: 168h, not 168h0m0s.
+    text = format_duration(us)
+    text = text.removesuffix("0s") if text.endswith("m0s") else text
+    return text.removesuffix("0m") if text.endswith("h0m") else text
+
+
+def _parse_integer(text: str) -> int:
+    digits = text.removeprefix("-")
+    # int() would take spaces, underscores and the digits of other scripts.
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+        raise ValueError(text)
+    return int(text)
+
+
+def _parse_host(text: str) -> str:
+    if not text or " " in text or not text.isprintable():
+        raise ValueError(text)
+    return text
+
+
+def _parse_path(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError(text)
+    return Path(text)

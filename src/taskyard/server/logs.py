@@ -1,0 +1,89 @@
+"""Logging: lines of text or JSON on stderr, with fields beside the message.
+
+    log.info("listening", extra=fields(dialect="masenko", port=12345))
+
+Everything logs under "taskyard"; other libraries are heard from WARNING on.
+"""
+
+import json
+import logging
+import math
+import sys
+import time
+from typing import Any, Final, TextIO
+
+log: Final = logging.getLogger("taskyard")
+
+
+def fields(**values: object) -> dict[str, dict[str, object]]:
+    """The `extra` argument of a log call."""
+    return {"fields": values}
+
+
+def configure(*, style: str, level: str, stream: TextIO | None = None) -> None:
+    """Sends all logging to the stream, or to stderr, as "text" or "json"."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    log.setLevel(level.upper())
+
+
+class TextFormatter(logging.Formatter):
+    """2026-01-01T00:00:00.000Z INFO message key=value"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        # One event is one line, whatever a client managed to get into the message.
+        message = _escape_controls(record.getMessage())
+        parts = [_timestamp(record), record.levelname, message]
+        parts += [f"{key}={_text(value)}" for key, value in _fields(record).items()]
+        line = " ".join(parts)
+        trace = _trace(self, record)
+        return f"{line}\n{trace}" if trace else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "time": _timestamp(record),
+            "level": record.levelname.lower(),
+            "message": record.getMessage(),
+        }
+        trace = _trace(self, record)
+        if trace:
+            entry["exception"] = trace
+        for key, value in _fields(record).items():
+            entry[f"field_{key}" if key in entry else key] = _json_value(value)
+        return json.dumps(entry, default=str)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, Any]:
+    values: dict[str, Any] = getattr(record, "fields", {})
+    return values
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    seconds, milliseconds = divmod(int(record.created * 1_000), 1_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{milliseconds:03d}Z"
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    return formatter.formatException(record.exc_info) if record.exc_info else ""
+
+
+def _text(value: object) -> str:
+    """A value as it is where it reads as one word, else as a JSON string."""
+    text = str(value)
+    if text and text.isprintable() and not any(mark in text for mark in ' "='):
+        return text
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _escape_controls(text: str) -> str:
+    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
+
+
+def _json_value(value: object) -> object:
+    # JSON has no infinities.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

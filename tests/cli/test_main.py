@@ -1,0 +1,126 @@
+"""The `taskyard` command refuses what it cannot use in one sentence, and starts fast."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import taskyard
+from taskyard.cli import main as command
+from taskyard.cli import serve
+from taskyard.server.config import Settings, options
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for option in options():
+        monkeypatch.delenv(option.variable, raising=False)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
+    """The settings the server was started with, in place of starting it."""
+    calls: list[Settings] = []
+
+    def record(settings: Settings) -> int:
+        calls.append(settings)
+        return 7
+
+    monkeypatch.setattr(serve, "_serve", record)
+    return calls
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"taskyard {taskyard.__version__}\n"
+
+
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main(["--help"])
+    assert exit_.value.code == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in command.COMMANDS)
+
+
+def test_help_of_serve_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main(["serve", "--help"])
+    assert exit_.value.code == 0
+    out = capsys.readouterr().out
+    assert all(f"{option.flag} {option.kind.metavar}" in out for option in options())
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ([], "taskyard: the following arguments are required: COMMAND (see taskyard --help)\n"),
+        (
+            ["serve", "--hearbeat", "3s"],
+            "taskyard serve: unrecognized arguments: --hearbeat 3s (see taskyard serve --help)\n",
+        ),
+        (
+            ["serve", "--heart", "3s"],
+            "taskyard serve: unrecognized arguments: --heart 3s (see taskyard serve --help)\n",
+        ),
+    ],
+)
+def test_a_bad_command_line_is_refused_in_one_line(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main(argv)
+    assert exit_.value.code == 2
+    assert capsys.readouterr().err == sentence
+
+
+def test_an_unknown_command_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        command.main(["sevre"])
+    assert exit_.value.code == 2
+    err = capsys.readouterr().err
+    assert "'sevre'" in err
+    assert err.count("\n") == 1
+
+
+def test_a_refused_setting_is_one_sentence_and_code_2(
+    capsys: pytest.CaptureFixture[str], served: list[Settings]
+) -> None:
+    assert command.main(["serve", "--masenko-port", "70000"]) == 2
+    assert capsys.readouterr().err == (
+        "taskyard serve: --masenko-port must be from 0 to 65535, not 70000.\n"
+    )
+    assert served == []
+
+
+def test_serve_starts_the_server_with_the_settings(
+    served: list[Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TASKYARD_BIND", "::1")
+    assert command.main(["serve", "--data", "d", "--masenko-port=off"]) == 7
+    assert served == [Settings(data=Path("d"), masenko_port=None, bind="::1")]
+
+
+def test_the_last_of_a_repeated_flag_counts(served: list[Settings]) -> None:
+    command.main(["serve", "--bind", "first", "--bind", "last"])
+    assert served == [Settings(bind="last")]
+
+
+def test_help_needs_neither_the_event_loop_nor_the_engine() -> None:
+    script = (
+        "import sys\n"
+        "from taskyard.cli.main import main\n"
+        "try:\n"
+        "    main(['serve', '--help'])\n"
+        "except SystemExit:\n"
+        "    print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    loaded = set(done.stderr.split())
+    assert "taskyard.cli.serve" in loaded
+    assert loaded.isdisjoint({"asyncio", "uvloop", "msgspec", "tomllib", "taskyard.engine"})

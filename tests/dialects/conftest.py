@@ -1,0 +1,47 @@
+"""The servers that wire tests talk to: simulated with a fake clock, or real over sockets."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.simulated import SimulatedYard
+from support.sockets import SocketWire
+from support.wire import SimulatedWire, Wire
+
+
+@pytest.fixture
+def yard() -> SimulatedWire:
+    """A fresh server whose clock the test moves."""
+    return SimulatedYard()
+
+
+@pytest.fixture(params=["simulated", "socket"])
+def wire(request: pytest.FixtureRequest) -> Wire:
+    """A fresh server of either kind, for tests that need no clock; its first id is 1."""
+    fixture = {"simulated": "yard", "socket": "socket_server"}[request.param]
+    server: Wire = request.getfixturevalue(fixture)
+    return server
+
+
+@pytest.fixture(params=["simulated", "socket"])
+def shared_wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
+    """A server of either kind whose queues and ids other tests of the module may have used."""
+    if request.param == "simulated":
+        yield SimulatedYard()
+        return
+    server: SocketWire = request.getfixturevalue("module_socket_server")
+    yield server
+    server.hang_up()
+
+
+@pytest.fixture
+def socket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SocketWire]:
+    """A fresh server process."""
+    with SocketWire(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def module_socket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SocketWire]:
+    """One server process for all tests of a module."""
+    with SocketWire(tmp_path_factory.mktemp("server")) as server:
+        yield server

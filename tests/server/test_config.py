@@ -1,0 +1,249 @@
+"""Settings come from flags, then TASKYARD_* variables, then a TOML file, then the defaults."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from taskyard.server.config import (
+    NOT_SETTINGS,
+    ConfigError,
+    Option,
+    Settings,
+    load_settings,
+    options,
+)
+
+SECOND = 1_000_000
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "taskyard.toml"
+
+
+def load_file(file: Path, text: str) -> Settings:
+    file.write_text(text, encoding="utf-8")
+    return load_settings({"config": str(file)}, {})
+
+
+def test_defaults() -> None:
+    assert load_settings({}, {}) == Settings()
+    assert Settings() == Settings(
+        data=Path("data"),
+        bind="127.0.0.1",
+        masenko_port=12345,
+        heartbeat=45 * SECOND,
+        durability="sync",
+        sync_mode="auto",
+        segment_size=64 * MIB,
+        payload_memory=256 * MIB,
+        payload_limit=MIB,
+        output_limit=MIB,
+        finished_memory=4 * MIB,
+        uid_window=600 * SECOND,
+        dead_retention=7 * 86_400 * SECOND,
+        dead_bytes=64 * MIB,
+        max_losses=10,
+        default_ttr=60 * SECOND,
+        config=None,
+        ports_file=None,
+        log_format="text",
+        log_level="info",
+    )
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Settings().bind = "::"  # type: ignore[misc]
+
+
+def test_each_source_wins_over_the_next(file: Path) -> None:
+    file.write_text('bind = "file"\nheartbeat = "3s"\nmax_losses = 3\n')
+    environ = {"TASKYARD_CONFIG": str(file), "TASKYARD_BIND": "env", "TASKYARD_HEARTBEAT": "2s"}
+
+    settings = load_settings({"bind": "flag"}, environ)
+
+    assert settings.bind == "flag"
+    assert settings.heartbeat == 2 * SECOND
+    assert settings.max_losses == 3
+    assert settings.log_level == "info"
+    assert settings.config == file
+
+
+def test_the_flag_for_the_file_wins_over_the_variable(file: Path) -> None:
+    file.write_text("max_losses = 3\n")
+    settings = load_settings({"config": str(file)}, {"TASKYARD_CONFIG": "/nowhere"})
+    assert settings.max_losses == 3
+
+
+@pytest.mark.parametrize("option", options(), ids=lambda option: option.name)
+def test_every_default_can_be_given_by_flag_and_variable(option: Option) -> None:
+    assert load_settings({option.name: option.default}, {}) == Settings()
+    assert load_settings({}, {option.variable: option.default}) == Settings()
+
+
+@pytest.mark.parametrize("option", options(), ids=lambda option: option.name)
+def test_every_default_is_shown_as_it_can_be_read(option: Option) -> None:
+    value = option.kind.from_text(option.default)
+    assert option.kind.from_text(option.kind.show(value)) == value
+
+
+def test_names_are_derived_from_the_field() -> None:
+    option = next(option for option in options() if option.name == "masenko_port")
+    assert option.flag == "--masenko-port"
+    assert option.variable == "TASKYARD_MASENKO_PORT"
+
+
+def test_every_field_is_an_option() -> None:
+    assert [option.name for option in options()] == [
+        field.name for field in dataclasses.fields(Settings)
+    ]
+    assert all(option.doc for option in options())
+
+
+@pytest.mark.parametrize(("text", "port"), [("0", 0), ("65535", 65535), ("off", None)])
+def test_a_port_is_a_number_or_off(text: str, port: int | None) -> None:
+    assert load_settings({"masenko_port": text}, {}).masenko_port == port
+
+
+@pytest.mark.parametrize(
+    ("line", "port"), [("masenko_port = 1", 1), ('masenko_port = "off"', None)]
+)
+def test_a_port_in_toml(file: Path, line: str, port: int | None) -> None:
+    assert load_file(file, line).masenko_port == port
+
+
+@pytest.mark.parametrize("line", ["segment_size = 1048576", 'segment_size = "1 MiB"'])
+def test_a_size_in_toml_is_a_text_or_a_number_of_bytes(file: Path, line: str) -> None:
+    assert load_file(file, f'{line}\npayload_limit = "64KiB"').segment_size == MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("masenko_port", "65536", "--masenko-port must be from 0 to 65535, not 65536."),
+        ("masenko_port", "-1", "--masenko-port must be from 0 to 65535, not -1."),
+        ("masenko_port", "OFF", "--masenko-port must be a port or \"off\", not 'OFF'."),
+        ("masenko_port", "1_0", "--masenko-port must be a port or \"off\", not '1_0'."),
+        ("masenko_port", "٣", "--masenko-port must be a port or \"off\", not '٣'."),
+        ("heartbeat", "0s", "--heartbeat must be from 1ms to 24h, not 0s."),
+        ("heartbeat", "-5s", "--heartbeat must be from 1ms to 24h, not -5s."),
+        ("heartbeat", "45", "--heartbeat must be a duration such as 45s or 1m30s, not '45'."),
+        ("segment_size", "1", "--segment-size must be from 64KiB to 4GiB, not 1."),
+        ("segment_size", "64M", "--segment-size must be a size such as 64MiB or 4096, not '64M'."),
+        ("max_losses", "-1", "--max-losses must be from 0 to 2147483647, not -1."),
+        ("max_losses", "", "--max-losses must be a whole number, not ''."),
+        ("max_losses", "9" * 5_000, f"--max-losses must be a whole number, not '{'9' * 5_000}'."),
+        ("durability", "fsync", "--durability must be one of sync, write, memory, not 'fsync'."),
+        ("log_format", "JSON", "--log-format must be one of text, json, not 'JSON'."),
+        ("bind", "", "--bind must be a host name or address, not ''."),
+        ("bind", "a b", "--bind must be a host name or address, not 'a b'."),
+        ("data", "", "--data must be a path, not ''."),
+        ("data", "a\0b", "--data must be a path, not 'a\\x00b'."),
+    ],
+)
+def test_a_bad_flag_is_refused_by_name(name: str, text: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings({name: text}, {})
+    assert str(caught.value) == sentence
+
+
+def test_a_bad_variable_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings({}, {"TASKYARD_HEARTBEAT": "soon"})
+    assert str(caught.value) == (
+        "TASKYARD_HEARTBEAT must be a duration such as 45s or 1m30s, not 'soon'."
+    )
+
+
+def test_a_bad_variable_is_refused_even_if_a_flag_would_win() -> None:
+    with pytest.raises(ConfigError, match="TASKYARD_HEARTBEAT"):
+        load_settings({"heartbeat": "5s"}, {"TASKYARD_HEARTBEAT": "soon"})
+
+
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [("TASKYARD_HEARBEAT", " (is it TASKYARD_HEARTBEAT?)"), ("TASKYARD_X", "")],
+)
+def test_an_unknown_variable_is_refused_by_name(variable: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_settings({}, {variable: "1"})
+    assert str(caught.value) == f"The environment variable {variable} is not a setting{hint}."
+
+
+def test_variables_of_others_are_ignored() -> None:
+    environ = {"PATH": "/bin", "taskyard_bind": "x", "TASKYARDS": "x"}
+    assert load_settings({}, environ | dict.fromkeys(NOT_SETTINGS, "1")) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("hearbeat = 1", "'hearbeat' is not a setting (is it heartbeat?)."),
+        ("masenko-port = 1", "'masenko-port' is not a setting (is it masenko_port?)."),
+        ('config = "x"', "'config' is not a setting."),
+        ("[zzz]\nx = 1", "'zzz' is not a setting."),
+        ("heartbeat = 45", "heartbeat must be a duration such as 45s or 1m30s, not an integer."),
+        ("max_losses = '10'", "max_losses must be a whole number, not a string."),
+        ("max_losses = true", "max_losses must be a whole number, not a boolean."),
+        ("max_losses = 1.0", "max_losses must be a whole number, not a float."),
+        ("max_losses = -1", "max_losses must be from 0 to 2147483647, not -1."),
+        ("masenko_port = false", 'masenko_port must be a port or "off", not a boolean.'),
+        ("segment_size = 1", "segment_size must be from 64KiB to 4GiB, not 1."),
+        ("segment_size = []", "segment_size must be a size such as 64MiB or 4096, not an array."),
+        ("[bind]", "bind must be a host name or address, not a table."),
+        ("data = 1979-05-27", "data must be a path, not a date or time."),
+        ("durability = 'fsync'", "durability must be one of sync, write, memory, not 'fsync'."),
+    ],
+)
+def test_a_bad_key_in_the_file_is_refused_by_name(file: Path, line: str, sentence: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_file(file, line)
+    assert str(caught.value) == f"{file}: {sentence}"
+
+
+def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
+    missing = tmp_path / "none.toml"
+    with pytest.raises(ConfigError) as caught:
+        load_settings({"config": str(missing)}, {})
+    assert str(caught.value) == f"{missing}: cannot be read (No such file or directory)."
+
+
+@pytest.mark.parametrize("content", [b"bind = ", b"\xff\xfe", b"x = " + b"[" * 100_000])
+def test_a_file_that_is_not_toml_is_refused_by_name(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_settings({"config": str(file)}, {})
+    assert str(caught.value).startswith(f"{file}: is not TOML (")
+
+
+def test_an_empty_variable_for_an_optional_path_is_no_path() -> None:
+    assert load_settings({}, {"TASKYARD_CONFIG": "", "TASKYARD_PORTS_FILE": ""}) == Settings()
+
+
+def test_a_payload_must_fit_a_segment() -> None:
+    with pytest.raises(ConfigError, match="payload_limit must be at most half of segment_size"):
+        load_settings({"segment_size": "1MiB", "payload_limit": "600KiB"}, {})
+
+
+@pytest.mark.parametrize("option", options(), ids=lambda option: option.name)
+def test_the_documentation_has_every_setting_as_it_is(option: Option) -> None:
+    default = f"`{option.default}`" if option.default else "none"
+    row = next(row for row in documented_rows() if row[0] == f"`{option.flag}`")
+    assert row[1] == f"`{option.variable}`"
+    assert row[3] == default
+    assert row[5] == option.doc
+
+
+def documented_rows() -> list[list[str]]:
+    page = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+    lines = page.read_text(encoding="utf-8").splitlines()
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line[:1] == "|"]
+
+
+def test_the_example_in_the_documentation_is_valid(file: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+    example = page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
+    assert load_file(file, example).payload_memory == 1024 * MIB

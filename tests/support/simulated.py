@@ -1,0 +1,269 @@
+"""The whole broker in one process with a fake clock and a disk in memory.
+
+Same engine, journal, broker and dialect code as the server; only time, the event loop, the disk
+and the sockets are stand-ins. Nothing sleeps: after each step everything that can happen at the
+present time has happened.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable
+from itertools import count
+
+from taskyard.broker.broker import Broker
+from taskyard.broker.receiver import Receiver
+from taskyard.dialects.masenko import Masenko
+from taskyard.engine.engine import Engine
+from taskyard.engine.state import EngineSettings, State
+from taskyard.journal.journal import Journal, JournalSettings, open_journal
+from taskyard.journal.memory import MemoryDisk
+
+START = 1_700_000_000_250_000  # not a whole second, so that rounding shows
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time = START
+
+    def now(self) -> int:
+        return self.time
+
+
+class Alarm:
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class FakeScheduler:
+    """Calls in order, alarms by time; blocking work is done at once, its end told later."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._soon: deque[Callable[[], None]] = deque()
+        self._alarms: list[tuple[int, int, Alarm]] = []
+        self._numbers = count()
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self._soon.append(call)
+
+    def call_at(self, when: int, call: Callable[[], None]) -> Alarm:
+        alarm = Alarm(call)
+        heapq.heappush(self._alarms, (when, next(self._numbers), alarm))
+        return alarm
+
+    def run_blocking(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        try:
+            work()
+        except OSError as error:
+            failure = error
+            self._soon.append(lambda: done(failure))
+        else:
+            self._soon.append(lambda: done(None))
+
+    def settle(self) -> None:
+        """Run everything that is due now."""
+        while True:
+            while self._soon:
+                self._soon.popleft()()
+            if not self._alarms or self._alarms[0][0] > self._clock.time:
+                return
+            alarm = heapq.heappop(self._alarms)[2]
+            if not alarm.cancelled:
+                alarm.call()
+
+    def advance(self, microseconds: int) -> None:
+        """Let time pass, stopping at each alarm on the way."""
+        end = self._clock.time + microseconds
+        self.settle()
+        while self._alarms and self._alarms[0][0] <= end:
+            self._clock.time = max(self._clock.time, self._alarms[0][0])
+            self.settle()
+        self._clock.time = end
+        self.settle()
+
+
+class SimulatedPeer:
+    """One client; also the transport that its connection writes to."""
+
+    def __init__(self, yard: SimulatedYard) -> None:
+        self._yard = yard
+        self._received = bytearray()
+        self._gone = False
+        self.closed = False
+        self.reading = True
+        self.receiver: Receiver | None = None
+
+    def send(self, data: bytes) -> None:
+        if self.receiver is not None and not self.closed:
+            self.receiver.feed(data)
+        self._yard.settle()
+
+    def expect(self, data: bytes) -> None:
+        got = bytes(self._received[: len(data)])
+        assert got == data, f"expected {data!r}, got {bytes(self._received)!r}"
+        del self._received[: len(data)]
+
+    def expect_nothing(self) -> None:
+        assert not self._received, f"expected nothing, got {bytes(self._received)!r}"
+
+    def expect_closed(self) -> None:
+        self.expect_nothing()
+        assert self.closed, "the connection is still open"
+
+    def read_line(self) -> bytes:
+        line, end, _ = bytes(self._received).partition(b"\n")
+        assert end, f"no complete line in {line!r}"
+        del self._received[: len(line) + 1]
+        return line + end
+
+    def close(self) -> None:
+        self._lose()
+        self._yard.settle()
+
+    def take(self) -> bytes:
+        """Everything received so far that was not looked at yet."""
+        data = bytes(self._received)
+        self._received.clear()
+        return data
+
+    # As the transport of its connection
+
+    def write(self, data: bytes) -> None:
+        if not self.closed:
+            self._received += data
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def abort(self) -> None:
+        self._received.clear()
+        self._shut()
+
+    def _shut(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self._yard.scheduler.call_soon(self._lose)
+
+    def _lose(self) -> None:
+        self.closed = True
+        receiver = self.receiver
+        self.receiver = None
+        if receiver is not None:
+            receiver.lost()
+
+
+class ServerSide:
+    """What the dialect sees as its transport."""
+
+    def __init__(self, peer: SimulatedPeer) -> None:
+        self._peer = peer
+        self.write = peer.write
+        self.pause_reading = peer.pause_reading
+        self.resume_reading = peer.resume_reading
+        self.abort = peer.abort
+
+    def close(self) -> None:
+        self._peer._shut()
+
+
+class SimulatedYard:
+    """A server that listens to nobody; `connect` gives a client of it."""
+
+    def __init__(
+        self,
+        heartbeat: float = 45.0,
+        *,
+        settings: EngineSettings | None = None,
+        payload_memory: int = 1 << 22,
+        output_limit: int = 1 << 20,
+        durability: str = "sync",
+        inline_sync: bool = True,
+        disk: MemoryDisk | None = None,
+    ) -> None:
+        self._heartbeat = round(heartbeat * 1_000_000)
+        self._settings = settings or EngineSettings()
+        self._payload_memory = payload_memory
+        self._output_limit = output_limit
+        self._durability = durability
+        self._inline_sync = inline_sync
+        self.disk = disk or MemoryDisk()
+        self.clock = FakeClock()
+        self._peers: list[SimulatedPeer] = []
+        self._start()
+
+    def _start(self) -> None:
+        state = State(self._settings)
+        settings = JournalSettings(
+            segment_size=1 << 20,
+            payload_memory=self._payload_memory,
+            durability=self._durability,
+        )
+        self.journal: Journal
+        self.journal, self.report = open_journal(self.disk, settings, state, self.clock.now())
+        self.scheduler = FakeScheduler(self.clock)
+        self.engine = Engine(state, self.journal.log, self.journal.salt, random.Random(1))
+        self.engine.boot("simulated", self.clock.now())
+        self.broker = Broker(
+            self.engine,
+            self.journal,
+            self.clock,
+            self.scheduler,
+            self._durability,
+            self._inline_sync,
+        )
+        self.broker.flush()
+        self.broker.begin()
+        self.broker.end()
+        self.masenko = Masenko(
+            self.broker,
+            self.scheduler,
+            self._heartbeat,
+            self._settings.payload_limit,
+            self._output_limit,
+            10,
+        )
+
+    def connect(self) -> SimulatedPeer:
+        peer = SimulatedPeer(self)
+        peer.receiver = self.masenko.connect(ServerSide(peer), f"peer:{len(self._peers)}")
+        self._peers.append(peer)
+        self.settle()
+        return peer
+
+    def settle(self) -> None:
+        self.scheduler.settle()
+
+    def now(self) -> float:
+        return self.clock.now() / 1_000_000
+
+    def advance(self, seconds: float) -> None:
+        self.scheduler.advance(round(seconds * 1_000_000))
+
+    def restart(self) -> None:
+        """A clean stop and a new start on the same disk."""
+        for receiver in self.broker.receivers():
+            receiver.shut_down()
+        self.broker.flush()
+        self.settle()
+        self.journal.close()
+        self._start()
+
+    def crash(self) -> None:
+        """Power off: what was not synced is gone; then a new start."""
+        for peer in self._peers:
+            peer.receiver = None
+            peer.closed = True
+        self.disk.crash()
+        self._start()

@@ -1,0 +1,242 @@
+"""The engine's persistent state as plain data, to compare a live engine with a rebuilt one.
+
+Deadlines are taken from the state itself, not from the heap of timers: the timers of a queue may
+be early, since they are not moved when the job they were set for leaves.
+"""
+
+from taskyard.engine.apply import dead_until
+from taskyard.engine.job import (
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    GONE,
+    LEASED,
+    READY,
+    STATE_NAMES,
+    SUCCEEDED,
+    Extra,
+    Job,
+    Lease,
+    Notify,
+    Policy,
+)
+from taskyard.engine.queue import Queue
+from taskyard.engine.state import Consumer, Session, State, Value
+
+LANES = (BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
+
+_JOB = (
+    "id",
+    "name",
+    "priority",
+    "position",
+    "dialect",
+    "content",
+    "attempts",
+    "fails",
+    "losses",
+    "payload_at",
+    "payload_size",
+    "pushed_at",
+    "run_at",
+    "finished_at",
+)
+_EXTRA = (
+    "uid",
+    "key",
+    "ttl_ms",
+    "expires_at",
+    "has_result",
+    "result_at",
+    "result_size",
+    "error_at",
+    "error_size",
+    "reason",
+)
+_LEASE = ("owner", "bound", "holder", "epoch", "attempt", "since", "deadline")
+_POLICY = (
+    "ttr",
+    "max_attempts",
+    "max_fails",
+    "max_losses",
+    "backoff",
+    "backoff_base",
+    "backoff_cap",
+    "dead_queue",
+    "lost_is_failed",
+)
+_SETTINGS = (
+    "created",
+    "paused",
+    "retries",
+    "result_retention",
+    "dead_retention",
+    "backoff",
+    "backoff_base",
+    "backoff_cap",
+    "max_jobs",
+    "max_bytes",
+)
+_COUNTERS = (
+    "pushed",
+    "leases",
+    "finished",
+    "failed",
+    "retried",
+    "released",
+    "expired",
+    "removed",
+    "back",
+    "front",
+    "dead_count",
+    "dead_bytes",
+)
+
+_LETTER = ("number", "time", "job", "label", "stage")
+
+Plain = dict[str, object]
+
+
+def snapshot(state: State) -> Plain:
+    """All that is persistent, as dicts, lists and plain values."""
+    return {
+        **_fields(state, ("time", "epoch", "next_id", "queues_made", "evicted")),
+        "jobs": {job.id: job_snapshot(job) for job in sorted(state.jobs, key=_id)},
+        "queues": [queue_snapshot(state, queue) for queue in state.queues.values()],
+        "uids": {uid: job.id for uid, job in state.uids.items()},
+        "tombstones": dict(state.tombstones),
+        "buried": list(state.buried),
+        "dependents": {blocker: list(jobs) for blocker, jobs in state.dependents.items()},
+        "followups": pending_followups(state),
+        "held": {owner: list(jobs) for owner, jobs in state.held.items()},
+        "ring": [job.id for job in state.finished],
+        "ring_bytes": state.finished_bytes,
+        "values": {key: _value(value) for key, value in state.values.items()},
+        "sessions": {id: _session(session) for id, session in state.sessions.items()},
+        "consumers": {name: _consumer(each) for name, each in state.consumers.items()},
+        "deadlines": deadlines(state),
+    }
+
+
+def lane_jobs(queue: Queue, state: int) -> list[Job]:
+    """The jobs of one state in their order."""
+    if state == READY:
+        return queue.ready.slice(0, queue.ready.size)
+    lane = queue.lane(state)
+    return lane.slice(0, lane.size)
+
+
+def job_snapshot(job: Job) -> Plain:
+    extra = job.extra
+    return {
+        **_fields(job, _JOB),
+        "queue": job.queue.utf8,
+        "state": STATE_NAMES[job.state],
+        "policy": _policy(job.policy),
+        "lease": None if job.lease is None else _lease(job.lease),
+        **_extra(Extra() if extra is None else extra),
+    }
+
+
+def queue_snapshot(state: State, queue: Queue) -> Plain:
+    return {
+        **_fields(queue, ("number", "name", "utf8")),
+        **_fields(queue, _COUNTERS),
+        "settings": _fields(queue.settings, _SETTINGS),
+        "keys": {} if queue.keys is None else {key: job.id for key, job in queue.keys.items()},
+        "lanes": {STATE_NAMES[lane]: [job.id for job in lane_jobs(queue, lane)] for lane in LANES},
+        "pools": queue.ready.pools(),
+    }
+
+
+def pending_followups(state: State) -> dict[int, tuple[list[int], list[int]]]:
+    """Who must still hear of an ended job; those told by now, or removed, are left out."""
+    found = {}
+    for blocker, followup in state.followups.items():
+        failed = [id for id in followup.failed if waits_for(state, id, blocker)]
+        succeeded = [id for id in followup.succeeded if waits_for(state, id, blocker)]
+        if failed or succeeded:
+            found[blocker] = failed, succeeded
+    return found
+
+
+def waits_for(state: State, id: int, blocker: int) -> bool:
+    job = state.live(id)
+    if job is None or job.state != BLOCKED or job.extra is None:
+        return False
+    return job.extra.blockers is not None and blocker in job.extra.blockers
+
+
+def deadlines(state: State) -> dict[tuple[object, ...], int]:
+    """When each thing that ends by itself does so; what never does is left out."""
+    found = _job_deadlines(state)
+    for queue in state.queues.values():
+        if queue.delayed.size:
+            found["wake", queue.utf8] = queue.delayed.first().position
+        if queue.dead.size:
+            found["dead", queue.utf8] = dead_until(state, queue, queue.dead.first())
+    for value in state.values.values():
+        if value.expires_at:
+            found["value", value.key] = value.expires_at
+    for session in state.sessions.values():
+        if not session.attached:
+            found["session", session.id] = session.since + state.settings.outbox_age
+    for consumer in state.consumers.values():
+        if consumer.deadline:
+            found["consumer", consumer.name] = consumer.deadline
+    if state.buried:
+        found["tombstones",] = state.buried[0][0] + state.settings.uid_window
+    return found
+
+
+def _job_deadlines(state: State) -> dict[tuple[object, ...], int]:
+    found: dict[tuple[object, ...], int] = {}
+    for job in state.jobs:
+        if job.lease is not None and job.lease.deadline:
+            found["lease", job.id] = job.lease.deadline
+        if job.extra is not None and job.extra.expires_at and job.state != GONE:
+            found["ttl", job.id] = job.extra.expires_at
+    return found
+
+
+def _fields(thing: object, names: tuple[str, ...]) -> Plain:
+    return {name: getattr(thing, name) for name in names}
+
+
+def _id(job: Job) -> int:
+    return job.id
+
+
+def _policy(policy: Policy) -> Plain:
+    return _fields(policy, _POLICY)
+
+
+def _lease(lease: Lease) -> Plain:
+    return _fields(lease, _LEASE)
+
+
+def _extra(extra: Extra) -> Plain:
+    return {
+        **_fields(extra, _EXTRA),
+        "blockers": sorted(extra.blockers or ()),
+        "notify": None if extra.notify is None else _notify(extra.notify),
+    }
+
+
+def _notify(notify: Notify) -> Plain:
+    return _fields(notify, ("session", "label", "stages"))
+
+
+def _value(value: Value) -> Plain:
+    return _fields(value, ("key", "at", "size", "expires_at"))
+
+
+def _session(session: Session) -> Plain:
+    letters = [_fields(letter, _LETTER) for letter in session.outbox]
+    names = ("id", "attached", "since", "numbered", "delivered")
+    return {**_fields(session, names), "outbox": letters}
+
+
+def _consumer(consumer: Consumer) -> Plain:
+    names = ("name", "owner", "number", "open", "expired", "ids", "deadline")
+    return {**_fields(consumer, names), "ids": list(consumer.ids)}

@@ -6,7 +6,7 @@ jobs and queues, batches, values, sessions, restarts, and what happens by itself
 
 from collections.abc import Iterator
 
-from support.model_jobs import Lifecycle, check_policy, require, valid_name
+from support.model_jobs import Lifecycle, require, valid_name
 from support.model_world import (
     ENDED,
     FOREVER,
@@ -18,6 +18,7 @@ from support.model_world import (
     Value,
     Watcher,
 )
+
 from taskyard.engine.effects import WATCH_TIMEOUT
 from taskyard.engine.errors import (
     QueueExists,
@@ -46,6 +47,7 @@ class Model(Lifecycle):
         """Connections are gone: leases bound to them end, with the attempt but no fail counted."""
         self.epoch += 1
         self.evicted = 0
+        self.numbered = 0
         self.waiters = []
         self.watchers = []
         for session in self.sessions.values():
@@ -338,31 +340,33 @@ class Model(Lifecycle):
         return [event for event in self.planned() if 0 < event[0] <= now]
 
     def planned(self) -> Iterator[Event]:
-        """All that will happen by itself; a time of 0 or FOREVER means never."""
+        """All that will happen by itself; a time of 0 means never."""
+        yield from self._planned_for_jobs()
         for waiter in self.waiters:
             yield waiter.deadline, "waiter", waiter.number
         for watcher in self.watchers:
             yield watcher.deadline, "watcher", watcher.number
+        for key, value in self.values.items():
+            yield value.expires_at, "value", key
+        for id, session in self.sessions.items():
+            if not session.attached:
+                yield session.since + self.settings.outbox_age, "session", id
+        for name, consumer in self.consumers.items():
+            yield consumer.deadline, "consumer", name
+        for when, _ in list(self.tombstones.values())[:1]:
+            yield when + self.settings.uid_window, "tombstones", None
+
+    def _planned_for_jobs(self) -> Iterator[Event]:
         for job in self.jobs.values():
             if job.lease is not None:
                 yield job.lease.deadline, "lease", job.id
-            if job.state != "gone" and job.expires_at != FOREVER:
+            if job.state != "gone":
                 yield job.expires_at, "ttl", job.id
         for name in self.queues:
             for job in self.in_state(name, "delayed")[:1]:
                 yield job.wake_at, "wake", name
             for job in self.in_state(name, "failed")[:1]:
                 yield self._dead_until(job), "dead", name
-        for key, value in self.values.items():
-            if value.expires_at != FOREVER:
-                yield value.expires_at, "value", key
-        for id, session in self.sessions.items():
-            if not session.attached:
-                yield session.since + self.settings.outbox_age, "session", id
-        for name_, consumer in self.consumers.items():
-            yield consumer.deadline, "consumer", name_
-        for when, _ in list(self.tombstones.values())[:1]:
-            yield when + self.settings.uid_window, "tombstones", None
 
     def _dead_until(self, job: Job) -> int:
         kept = self.queues[job.queue].settings.dead_retention
@@ -427,6 +431,3 @@ class Model(Lifecycle):
             self.queues[job.queue].counts["expired"] += 1
             self.evicted += 1
         self.remove(job, now, remember=not job.ttl_ms)
-
-
-__all__ = ["Model", "check_policy"]

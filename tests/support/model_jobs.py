@@ -15,6 +15,7 @@ from support.model_world import (
     Waiter,
     World,
 )
+
 from taskyard.engine.effects import (
     WATCH_FAILED,
     WATCH_GONE,
@@ -113,7 +114,7 @@ class Lifecycle(World):
         for index, step in enumerate(steps):
             try:
                 if step.new is None:
-                    self._check_step_ack(step.ack, owner)
+                    self._held(step.ack, owner)
                     if step.ack in used:
                         raise NotLeaseholder(step.ack)
                     used.add(step.ack)
@@ -128,13 +129,6 @@ class Lifecycle(World):
                 pushed += 1
             except TaskyardError as error:
                 raise StepRefused(index, error) from error
-
-    def _check_step_ack(self, id: int, owner: int) -> None:
-        job = self.live(id)
-        if job is None:
-            raise JobNotFound
-        if job.lease is None or job.lease.owner != owner:
-            raise NotLeaseholder(id)
 
     def _check_new(self, new: NewJob) -> None:
         require(valid_name(new.queue), "queue")

@@ -146,11 +146,12 @@ class World:
 
     def copy(self) -> "World":
         """A world of its own: what follows in one is not seen in the other."""
-        shared = {id(job.policy): job.policy for job in self.jobs.values()}
-        shared |= {id(job.notify): job.notify for job in self.jobs.values()}
-        shared |= {id(queue.settings): queue.settings for queue in self.queues.values()}
-        shared |= {id(waiter.take): waiter.take for waiter in self.waiters}
-        shared[id(self.settings)] = self.settings
+        constant: list[object] = [self.settings]
+        constant += [job.policy for job in self.jobs.values()]
+        constant += [job.notify for job in self.jobs.values()]
+        constant += [queue.settings for queue in self.queues.values()]
+        constant += [waiter.take for waiter in self.waiters]
+        shared = {id(thing): thing for thing in constant}
         return copy.deepcopy(self, shared)
 
     def live(self, id: int) -> Job | None:

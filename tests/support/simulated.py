@@ -11,6 +11,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 
 from taskyard.broker.broker import Broker
@@ -41,14 +42,38 @@ class Alarm:
         self.cancelled = True
 
 
+class Blocking:
+    """Work that runs off the loop, and who is told of its end."""
+
+    def __init__(
+        self, work: Callable[[], None], done: Callable[[BaseException | None], None]
+    ) -> None:
+        self._work = work
+        self._done = done
+
+    def run(self) -> Callable[[], None]:
+        """Do it; gives the call that tells of it on the loop."""
+        failure: OSError | None = None
+        try:
+            self._work()
+        except OSError as error:
+            failure = error
+        return partial(self._done, failure)
+
+
 class FakeScheduler:
-    """Calls in order, alarms by time; blocking work is done at once, its end told later."""
+    """Calls in order, alarms by time; blocking work is done at once, its end told later.
+
+    With `slow` set, blocking work stays in `blocking` until the test lets it happen.
+    """
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock
         self._soon: deque[Callable[[], None]] = deque()
         self._alarms: list[tuple[int, int, Alarm]] = []
         self._numbers = count()
+        self.slow = False
+        self.blocking: deque[Blocking] = deque()
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self._soon.append(call)
@@ -61,24 +86,30 @@ class FakeScheduler:
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:
-        try:
-            work()
-        except OSError as error:
-            failure = error
-            self._soon.append(lambda: done(failure))
-        else:
-            self._soon.append(lambda: done(None))
+        self.blocking.append(Blocking(work, done))
+        if not self.slow:
+            self.finish_blocking()
 
-    def settle(self) -> None:
-        """Run everything that is due now."""
-        while True:
-            while self._soon:
-                self._soon.popleft()()
-            if not self._alarms or self._alarms[0][0] > self._clock.time:
-                return
+    def finish_blocking(self) -> None:
+        """The oldest blocking work is done; whoever waits for it hears so when the loop runs."""
+        self._soon.append(self.blocking.popleft().run())
+
+    def step(self) -> bool:
+        """Run one thing that is due now; false if there is none."""
+        if self._soon:
+            self._soon.popleft()()
+            return True
+        while self._alarms and self._alarms[0][0] <= self._clock.time:
             alarm = heapq.heappop(self._alarms)[2]
             if not alarm.cancelled:
                 alarm.call()
+                return True
+        return False
+
+    def settle(self) -> None:
+        """Run everything that is due now."""
+        while self.step():
+            pass
 
     def advance(self, microseconds: int) -> None:
         """Let time pass, stopping at each alarm on the way."""
@@ -101,11 +132,16 @@ class SimulatedPeer:
         self.closed = False
         self.reading = True
         self.receiver: Receiver | None = None
+        self.witness: Callable[[bytes], None] | None = None  # sees each write as it is made
 
     def send(self, data: bytes) -> None:
+        self.arrive(data)
+        self._yard.settle()
+
+    def arrive(self, data: bytes) -> None:
+        """These bytes reach the server in the round of its loop that is to be run next."""
         if self.receiver is not None and not self.closed:
             self.receiver.feed(data)
-        self._yard.settle()
 
     def expect(self, data: bytes) -> None:
         got = bytes(self._received[: len(data)])
@@ -138,8 +174,11 @@ class SimulatedPeer:
     # As the transport of its connection
 
     def write(self, data: bytes) -> None:
-        if not self.closed:
-            self._received += data
+        if self.closed:
+            return
+        if self.witness is not None:
+            self.witness(data)
+        self._received += data
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -191,6 +230,8 @@ class SimulatedYard:
         durability: str = "sync",
         inline_sync: bool = True,
         disk: MemoryDisk | None = None,
+        segment_size: int = 1 << 20,
+        seed: int = 1,
     ) -> None:
         self._heartbeat = round(heartbeat * 1_000_000)
         self._settings = settings or EngineSettings()
@@ -198,6 +239,8 @@ class SimulatedYard:
         self._output_limit = output_limit
         self._durability = durability
         self._inline_sync = inline_sync
+        self._segment_size = segment_size
+        self._random = random.Random(seed)
         self.disk = disk or MemoryDisk()
         self.clock = FakeClock()
         self._peers: list[SimulatedPeer] = []
@@ -206,14 +249,16 @@ class SimulatedYard:
     def _start(self) -> None:
         state = State(self._settings)
         settings = JournalSettings(
-            segment_size=1 << 20,
+            segment_size=self._segment_size,
             payload_memory=self._payload_memory,
             durability=self._durability,
         )
         self.journal: Journal
-        self.journal, self.report = open_journal(self.disk, settings, state, self.clock.now())
+        self.journal, self.report = open_journal(
+            self.disk, settings, state, self.clock.now(), self._random.randbytes
+        )
         self.scheduler = FakeScheduler(self.clock)
-        self.engine = Engine(state, self.journal.log, self.journal.salt, random.Random(1))
+        self.engine = Engine(state, self.journal.log, self.journal.salt, self._random)
         self.engine.boot("simulated", self.clock.now())
         self.broker = Broker(
             self.engine,
@@ -253,17 +298,30 @@ class SimulatedYard:
 
     def restart(self) -> None:
         """A clean stop and a new start on the same disk."""
+        self.stop()
+        self._start()
+
+    def stop(self) -> None:
+        """As the server does it."""
         for receiver in self.broker.receivers():
             receiver.shut_down()
         self.broker.flush()
         self.settle()
         self.journal.close()
-        self._start()
 
-    def crash(self) -> None:
-        """Power off: what was not synced is gone; then a new start."""
+    def crash(self, chance: random.Random | None = None) -> None:
+        """Power off, then a new start. What was not synced is gone, or with `chance` in part."""
         for peer in self._peers:
             peer.receiver = None
             peer.closed = True
-        self.disk.crash()
+        self._peers = []
+        self.disk.crash(chance)
+        self._start()
+
+    def kill(self) -> None:
+        """The process ends at once; what it has written is still there. Then a new start."""
+        for peer in self._peers:
+            peer.receiver = None
+            peer.closed = True
+        self._peers = []
         self._start()

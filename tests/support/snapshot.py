@@ -53,8 +53,8 @@ _EXTRA = (
     "error_size",
     "reason",
 )
-_LEASE = ("owner", "bound", "holder", "epoch", "attempt", "since", "deadline")
-_POLICY = (
+LEASE = ("owner", "bound", "holder", "epoch", "attempt", "since", "deadline")
+POLICY = (
     "ttr",
     "max_attempts",
     "max_fails",
@@ -65,7 +65,7 @@ _POLICY = (
     "dead_queue",
     "lost_is_failed",
 )
-_SETTINGS = (
+SETTINGS = (
     "created",
     "paused",
     "retries",
@@ -100,7 +100,7 @@ Plain = dict[str, object]
 def snapshot(state: State) -> Plain:
     """All that is persistent, as dicts, lists and plain values."""
     return {
-        **_fields(state, ("time", "epoch", "next_id", "queues_made", "evicted")),
+        **fields(state, ("time", "epoch", "next_id", "queues_made", "evicted")),
         "jobs": {job.id: job_snapshot(job) for job in sorted(state.jobs, key=_id)},
         "queues": [queue_snapshot(state, queue) for queue in state.queues.values()],
         "uids": {uid: job.id for uid, job in state.uids.items()},
@@ -129,7 +129,7 @@ def lane_jobs(queue: Queue, state: int) -> list[Job]:
 def job_snapshot(job: Job) -> Plain:
     extra = job.extra
     return {
-        **_fields(job, _JOB),
+        **fields(job, _JOB),
         "queue": job.queue.utf8,
         "state": STATE_NAMES[job.state],
         "policy": _policy(job.policy),
@@ -140,9 +140,9 @@ def job_snapshot(job: Job) -> Plain:
 
 def queue_snapshot(state: State, queue: Queue) -> Plain:
     return {
-        **_fields(queue, ("number", "name", "utf8")),
-        **_fields(queue, _COUNTERS),
-        "settings": _fields(queue.settings, _SETTINGS),
+        **fields(queue, ("number", "name", "utf8")),
+        **fields(queue, _COUNTERS),
+        "settings": fields(queue.settings, SETTINGS),
         "keys": {} if queue.keys is None else {key: job.id for key, job in queue.keys.items()},
         "lanes": {STATE_NAMES[lane]: [job.id for job in lane_jobs(queue, lane)] for lane in LANES},
         "pools": queue.ready.pools(),
@@ -199,7 +199,7 @@ def _job_deadlines(state: State) -> dict[tuple[object, ...], int]:
     return found
 
 
-def _fields(thing: object, names: tuple[str, ...]) -> Plain:
+def fields(thing: object, names: tuple[str, ...]) -> Plain:
     return {name: getattr(thing, name) for name in names}
 
 
@@ -208,35 +208,35 @@ def _id(job: Job) -> int:
 
 
 def _policy(policy: Policy) -> Plain:
-    return _fields(policy, _POLICY)
+    return fields(policy, POLICY)
 
 
 def _lease(lease: Lease) -> Plain:
-    return _fields(lease, _LEASE)
+    return fields(lease, LEASE)
 
 
 def _extra(extra: Extra) -> Plain:
     return {
-        **_fields(extra, _EXTRA),
+        **fields(extra, _EXTRA),
         "blockers": sorted(extra.blockers or ()),
         "notify": None if extra.notify is None else _notify(extra.notify),
     }
 
 
 def _notify(notify: Notify) -> Plain:
-    return _fields(notify, ("session", "label", "stages"))
+    return fields(notify, ("session", "label", "stages"))
 
 
 def _value(value: Value) -> Plain:
-    return _fields(value, ("key", "at", "size", "expires_at"))
+    return fields(value, ("key", "at", "size", "expires_at"))
 
 
 def _session(session: Session) -> Plain:
-    letters = [_fields(letter, _LETTER) for letter in session.outbox]
+    letters = [fields(letter, _LETTER) for letter in session.outbox]
     names = ("id", "attached", "since", "numbered", "delivered")
-    return {**_fields(session, names), "outbox": letters}
+    return {**fields(session, names), "outbox": letters}
 
 
 def _consumer(consumer: Consumer) -> Plain:
     names = ("name", "owner", "number", "open", "expired", "ids", "deadline")
-    return {**_fields(consumer, names), "ids": list(consumer.ids)}
+    return {**fields(consumer, names), "ids": list(consumer.ids)}

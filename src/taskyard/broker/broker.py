@@ -25,6 +25,7 @@ WRITE: Final = "write"
 MEMORY: Final = "memory"
 
 _FULL: Final = 4 * 1_048_576  # bytes of records after which a commit does not wait for the round
+_BEHIND: Final = 4 * _FULL  # and after which those who wait for a commit have to wait for more
 _IDLE_COMMIT: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
 _BACKGROUND_SYNC: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
 
@@ -71,6 +72,9 @@ class Broker:
 
     def hold(self, outbox: Outbox) -> None:
         """This outbox has replies that wait for a commit."""
+        if self.failure:
+            outbox.abort()  # none will come
+            return
         self._holding.append(outbox)
         if not self._commit_planned:
             self._commit_planned = True
@@ -91,13 +95,16 @@ class Broker:
         engine = self.engine
         if engine.effects:
             self._deliver()
-        if engine.log.count and not self._commit_planned:
-            if engine.log.size() > _FULL:
-                self._commit()
-            elif self._idle_commit is None:
-                when = self.clock.now() + _IDLE_COMMIT
-                self._idle_commit = self._scheduler.call_at(when, self._commit_idle)
+        if engine.log.size() > _FULL:
+            self._commit()
+        elif engine.log.count and not self._commit_planned and self._idle_commit is None:
+            when = self.clock.now() + _IDLE_COMMIT
+            self._idle_commit = self._scheduler.call_at(when, self._commit_idle)
         self._set_alarm()
+
+    def is_behind(self) -> bool:
+        """Whether more has come than the disk can take at the moment."""
+        return self.engine.log.size() > _BEHIND
 
     def payload(self, job: Job) -> bytes | None:
         """The job's payload, or None if it must be loaded first."""
@@ -113,10 +120,13 @@ class Broker:
         _Load(self, cold, then).start(self._scheduler)
 
     def payload_mark(self, job: Job) -> i64:
-        """What must be durable before the job may be handed out: its own push, at most."""
+        """What must be durable before the job may be handed out: why it is ready, no more."""
         if job.policy.max_attempts == 1:
             return self.engine.log.mark()  # its one attempt must not be forgotten
-        return 0 if job.payload_at < self.journal.durable else self.engine.log.mark()
+        if self.engine.revealed > self.journal.durable:
+            return self.engine.log.mark()
+        end = job.payload_at + job.payload_size  # of the record as well
+        return 0 if end <= self.journal.durable else self.engine.log.mark()
 
     # Commit
 
@@ -144,7 +154,7 @@ class Broker:
 
     def _commit(self) -> None:
         self._commit_planned = False
-        if self._syncing or self.failure:
+        if self.failure or (self._syncing and self._durability == SYNC):
             return  # what has been added meanwhile goes with the next one
         if self._idle_commit is not None:
             self._idle_commit.cancel()
@@ -214,8 +224,11 @@ class Broker:
 
     def _fail(self, error: BaseException) -> None:
         """The promise of those who wait cannot be kept any more, and no new one can be made."""
+        if self.failure:
+            return
         self.failure = f"the journal cannot be written: {error}"
         self.engine.read_only = self.failure
+        self.released = FOREVER  # what is said from now on promises nothing
         holding = self._holding
         self._holding = []
         for outbox in holding:
@@ -253,6 +266,8 @@ class Broker:
         if first is None and not state.followups:
             return
         when = self.engine.next_deadline(self.clock.now() if state.followups else 0)
+        if not when:
+            return
         if self._alarm is not None:
             if self._alarm_at <= when:
                 return

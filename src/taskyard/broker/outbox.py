@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 _ONE_WRITE: Final = 65_536  # bytes that are gathered for one write at most
 
 
+class _Batch:
+    """Replies that are let go together, since their records are written together."""
+
+    __slots__ = ("mark", "replies", "size")
+
+    def __init__(self) -> None:
+        self.mark: i64 = 0
+        self.replies: list[bytes] = []
+        self.size: i64 = 0
+
+
 class Outbox:
     def __init__(
         self, broker: Broker, transport: Transport, receiver: Receiver, limit: i64
@@ -26,8 +37,8 @@ class Outbox:
         self._limit = limit
         self._ready: list[bytes] = []  # may go, and goes in one write at the end of the turn
         self._ready_size: i64 = 0
-        self._held: deque[tuple[int, bytes]] = deque()  # (mark that must be reached, reply)
-        self._last_mark: i64 = 0
+        self._held: deque[_Batch] = deque()
+        self._open: _Batch | None = None  # the last of them, while its records are not written
         self._closing = False
         self._overfull = False
         self.listed = False  # among those the broker looks at after a commit
@@ -41,10 +52,18 @@ class Outbox:
             if self._ready_size > _ONE_WRITE:
                 self.flush()
             return
-        if mark < self._last_mark:
-            mark = self._last_mark
-        self._last_mark = mark
-        self._held.append((mark, reply))
+        batch = self._open
+        if batch is None or batch.mark <= self._broker.journal.written:
+            last = batch
+            batch = _Batch()
+            if last is not None:
+                batch.mark = last.mark
+            self._open = batch
+            self._held.append(batch)
+        if mark > batch.mark:
+            batch.mark = mark
+        batch.replies.append(reply)
+        batch.size += len(reply)
         self.size += len(reply)
         if not self.listed:
             self.listed = True
@@ -59,17 +78,18 @@ class Outbox:
 
     def has_room(self) -> bool:
         """Whether one more command may be answered; if not, the receiver is resumed later."""
-        self._overfull = self.size > self._limit
+        self._overfull = self.size > self._limit or (bool(self._held) and self._broker.is_behind())
         return not self._overfull
 
     def release(self, mark: i64) -> None:
         """The journal has reached `mark`: let go what waited for it."""
         held = self._held
-        ready = self._ready
-        while held and held[0][0] <= mark:
-            reply = held.popleft()[1]
-            self.size -= len(reply)
-            ready.append(reply)
+        while held and held[0].mark <= mark:
+            batch = held.popleft()
+            self.size -= batch.size
+            self._ready.extend(batch.replies)
+        if not held:
+            self._open = None
         self.flush()
         if self._closing and not held:
             self._transport.close()
@@ -90,6 +110,7 @@ class Outbox:
     def abort(self) -> None:
         """Replies that were held back must never be seen: the promise cannot be kept."""
         self._held.clear()
+        self._open = None
         self._ready = []
         self._ready_size = 0
         self.size = 0

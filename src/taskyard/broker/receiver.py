@@ -23,6 +23,10 @@ class Receiver:
         """There is room for replies again: commands that had to wait for that can go on."""
         raise NotImplementedError
 
+    def ended(self) -> None:
+        """The client sends nothing more, and may be gone: answer what has arrived, and close."""
+        raise NotImplementedError
+
     def lost(self) -> None:
         """The connection is gone."""
         raise NotImplementedError

@@ -102,7 +102,7 @@ class Progress:
         self._done = 0
         self._said = time.monotonic()
 
-    def step(self) -> None:
+    def step(self, _: object = None) -> None:
         self._done += 1
         now = time.monotonic()
         if now - self._said >= 1:
@@ -137,9 +137,7 @@ def _recover(disk: RealDisk, live: bool) -> Recovery:
     while True:
         directory = disk.directory(JOURNAL)
         progress = Progress(len(segment_names(directory)))
-        recovery = Recovery(
-            directory, _identity(disk), State(EngineSettings()), lambda _: progress.step()
-        )
+        recovery = Recovery(directory, _identity(disk), State(EngineSettings()), progress.step)
         try:
             with CollectorPaused():
                 recovery.run()

@@ -12,55 +12,33 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.broker import Broker
-from taskyard.broker.outbox import Outbox
-from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
-from taskyard.dialects.jsontext import as_json, compact
+from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
+from taskyard.dialects.jsontext import as_json
 from taskyard.dialects.lines import LineBuffer, LineTooLong
-from taskyard.dialects.masenko_messages import (
-    MALFORMED,
-    decode_fetch,
-    decode_finish,
-    decode_push,
-    encode_json,
-    microseconds,
-    timeout_of,
+from taskyard.dialects.masenko_messages import encode_json
+from taskyard.dialects.masenko_requests import (
+    Refused,
+    Requests,
+    error_text,
+    job_id,
+    step_text,
 )
-from taskyard.duration import format_duration
-from taskyard.engine.checks import valid_name
-from taskyard.engine.effects import Notice, Take, Waiter, Watched
-from taskyard.engine.errors import (
-    InvalidOption,
-    NotLeaseholder,
-    ReadOnly,
-    StepRefused,
-    TaskyardError,
-)
-from taskyard.engine.job import (
-    BACKOFF_QUARTIC,
-    JSON,
-    MASENKO,
-    MAX_BLOCKERS,
-    Job,
-    NewJob,
-    Origin,
-    Policy,
-)
+from taskyard.engine.effects import Take
+from taskyard.engine.errors import StepRefused, TaskyardError
+from taskyard.engine.job import JSON, MASENKO, Job, Origin
 from taskyard.engine.pushing import Step
 
 LINE_ROOM: Final = 65_536  # what a line may be longer than the largest payload
 MAX_STEPS: Final = 10_000
 MAX_STEP_BYTES: Final = 64 * 1_048_576
-DEFAULT_RETRY: Final = 20
-INPUT_LIMIT: Final = 262_144  # bytes of commands kept while a FETCH waits
+NAMES_CACHED: Final = 4096
 
 OK: Final = b"OK {}\n"
 PONG: Final = b"PONG {}\n"
 EMPTY: Final = b"EMPTY {}\n"
 
-
-class Refused(Exception):
-    """A command that is answered with ERR and this text."""
+SPACE: Final = 32
 
 
 class Masenko:
@@ -78,13 +56,12 @@ class Masenko:
         self.broker = broker
         self.scheduler = scheduler
         self.heartbeat = heartbeat
-        self.payload_limit = payload_limit
+        self.line_limit = payload_limit + LINE_ROOM
         self.output_limit = output_limit
-        self.max_losses = max_losses
+        self.requests = Requests(heartbeat, max_losses)
+        self.commands = {verb: Command(run) for verb, run in _COMMANDS.items()}
         self.clients: i64 = 0
         self.connections: i64 = 0
-        self.requests: dict[str, int] = {}
-        self._policies: dict[tuple[int, str], Policy] = {}
         self._names: dict[str, bytes] = {}
 
     def connect(self, transport: Transport, peer: str) -> MasenkoConnection:
@@ -94,226 +71,138 @@ class Masenko:
         self.broker.join(connection)
         return connection
 
-    def policy(self, retry: int, dead_queue: str) -> Policy:
-        key = (retry, dead_queue)
-        known = self._policies.get(key)
-        if known is None:
-            known = Policy(
-                max_fails=retry + 1,
-                max_losses=self.max_losses,
-                backoff=BACKOFF_QUARTIC,
-                dead_queue=dead_queue,
-                lost_is_failed=True,
-            )
-            if len(self._policies) >= 1024:
-                self._policies.clear()
-            self._policies[key] = known
-        return known
-
     def quoted(self, name: str) -> bytes:
         """A queue or task name as a JSON string."""
         known = self._names.get(name)
         if known is None:
             known = encode_json(name)
-            if len(self._names) >= 4096:
+            if len(self._names) >= NAMES_CACHED:
                 self._names.clear()
             self._names[name] = known
         return known
 
 
-class MasenkoConnection(Receiver):
+class MasenkoConnection(Conversation):
     def __init__(self, masenko: Masenko, transport: Transport, peer: str) -> None:
-        broker = masenko.broker
-        super().__init__(broker.engine.new_owner())
+        origin = Origin(MASENKO, "", f"{peer}#{masenko.connections}")
+        super().__init__(masenko.broker, transport, origin, masenko.output_limit)
         self._masenko = masenko
-        self._broker = broker
-        self._engine = broker.engine
-        self._transport = transport
-        self._outbox = Outbox(broker, transport, self, masenko.output_limit)
-        self._origin = Origin(MASENKO, "", f"{peer}#{masenko.connections}")
-        self._lines = LineBuffer(masenko.payload_limit + LINE_ROOM)
+        self._lines = LineBuffer(masenko.line_limit)
+        self._too_long = False  # a line has come that is beyond the limit
         self._steps: list[Step] | None = None  # of the transaction that is being read
         self._step_bytes: i64 = 0
         self._step_error = ""  # the first thing that is wrong with it
-        self._waiter: Waiter | None = None  # the FETCH that has to wait
-        self._loading = False  # a payload is being read back from disk
-        self._too_long = False  # a line has come that is beyond the limit
         self._last_fetch = b"-"  # JSON of the last FETCH, which workers send again and again
-        self._last_take = Take([], self.owner, self._origin)
+        self._last_take = Take([], self.owner, origin)
         self._last_timeout: i64 = 0
-        self._closed = False
-        self._stopping = False
-        self._reading = True
-        self._now: i64 = 0
-        self._heard_at: i64 = broker.clock.now()
+        self._heard_at: i64 = self.now
         self._alarm: Cancellable | None = None
-        self._set_alarm(self._heard_at)
+        self._set_alarm(self.now)
 
     # From the connection
 
     def feed(self, data: bytes) -> None:
-        if self._closed or self._stopping or self._too_long:
+        if self.closed or self.ending or self._too_long:
             return
         try:
             self._lines.feed(data)
         except LineTooLong:
             self._too_long = True
-        self._run()
-
-    def resume(self) -> None:
-        self._run()
+        self.run()
 
     def lost(self) -> None:
-        self._closed = True
         self._masenko.clients -= 1
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        self._broker.leave(self)
-        if not self._stopping:  # else its jobs go back when the server starts again
-            self._let_go()
-
-    def shut_down(self) -> None:
-        self._stopping = True
-        waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            self._engine.stop_waiting(waiter)
-            self._send(EMPTY, 0)
-            self._run()
-        if not self._closed:
-            self._closed = True
-            self._outbox.close()
-
-    # From the broker
-
-    def assigned(self, waiter: Waiter, job: Job) -> None:
-        self._waiter = None
-        self._restart_clock()
-        self._hand_out(job)
-        self._run_on()
-
-    def gave_up(self, waiter: Waiter) -> None:
-        self._waiter = None
-        self._restart_clock()
-        self._send(EMPTY, 0)
-        self._run_on()
-
-    def watched(self, event: Watched) -> None:
-        raise NotImplementedError  # this dialect watches nothing
-
-    def noticed(self, notice: Notice) -> None:
-        raise NotImplementedError  # and asks for no notices
+        super().lost()
 
     # Commands
 
-    def _run(self) -> None:
-        """Carry out the lines that have come, until one has to wait."""
-        self._now = self._broker.begin()
-        self._run_lines()
-        self._outbox.flush()
-        self._broker.end()
+    def unread(self) -> i64:
+        return INPUT_LIMIT + 1 if self._too_long else self._lines.size  # no more is wanted
 
-    def _run_on(self) -> None:
-        """The same, inside of a turn that has already begun."""
-        self._now = self._broker.clock.now()
-        self._run_lines()
-        self._outbox.flush()
+    def forget_input(self) -> None:
+        self._steps = None
+        self._lines.drop()
 
-    def _run_lines(self) -> None:
-        lines = self._lines
-        while not self._busy():
-            line = lines.take()
-            if line is None:
-                if self._too_long:
-                    self._refuse("line too long")
-                    self._quit()
-                break
-            self._heard_at = self._now
-            self._handle(line)
-        self._keep_reading(lines.size <= INPUT_LIMIT and not self._too_long)
-
-    def _busy(self) -> bool:
-        """Whether the next command has to wait."""
-        return (
-            self._waiter is not None
-            or self._loading
-            or self._closed
-            or self.stuffed
-            or not self._outbox.has_room()
-        )
-
-    def _handle(self, line: bytes) -> None:
-        verb, _, rest = line.rstrip(b" \r").partition(b" ")
-        command = _COMMANDS.get(verb)
+    def next_command(self) -> bool:
+        line = self._lines.take()
+        if line is None:
+            if self._too_long:
+                self._refuse("line too long")
+                self.quit()
+            return False
+        self._heard_at = self.now
+        if line and line[-1] <= SPACE:
+            line = line.rstrip(b" \r")
+        verb, _, rest = line.partition(b" ")
+        commands = self._masenko.commands
+        command = commands.get(verb)
         if command is None:
             verb = verb.upper()
-            command = _COMMANDS.get(verb)
+            command = commands.get(verb)
         steps = self._steps
         if steps is not None and verb != b"DONE":
             self._add_step(steps, verb, rest)
-            return
-        if command is None:
-            name = verb.decode(errors="replace")
-            self._refuse(f"unknown verb {name}")
-            return
-        requests = self._masenko.requests
-        name = verb.decode()
-        requests[name] = requests.get(name, 0) + 1
+        elif command is None:
+            self._refuse(f"unknown verb {verb.decode(errors='replace')}")
+        else:
+            command.count += 1
+            self._carry_out(command, rest)
+        return True
+
+    def _carry_out(self, command: Command, rest: bytes) -> None:
         try:
-            command(self, rest)
+            command.run(self, rest)
         except Refused as error:
             self._refuse(str(error))
-        except NotLeaseholder:
-            self._refuse("task not acquired")
-        except ReadOnly as error:
-            self._refuse(f"read only: {error}")
         except TaskyardError as error:
-            self._refuse(str(error))
+            self._refuse(error_text(error, None))
 
     def _ping(self, _: bytes) -> None:
-        self._send(PONG, 0)
+        self.send(PONG, 0)
 
     def _push(self, rest: bytes) -> None:
-        new = self._new_job(rest)
+        new = self._masenko.requests.new_job(rest)
         blocked_by = new.blocked_by
         if blocked_by is not None:
             for blocker in blocked_by:
                 if blocker <= 0:
                     raise Refused("cannot use relative blocked by outside of a transaction")
-        job = self._engine.push(new, self._origin, self._now)
-        self._send(b'OK {"id":%d}\n' % job.id, self._engine.log.mark())
+        try:
+            job = self.engine.push(new, self.origin, self.now)
+        except TaskyardError as error:
+            raise Refused(error_text(error, new)) from error
+        self.send(b'OK {"id":' + str(job.id).encode() + b"}\n", self.engine.log.mark())
 
     def _fetch(self, rest: bytes) -> None:
         if rest != self._last_fetch:
-            self._read_fetch(rest)
-        take = self._last_take
-        if not take.queues:
-            self._send(EMPTY, 0)
-            return
-        job = self._engine.fetch(take, self._now)
-        if job is not None:
-            self._hand_out(job)
-        elif self._stopping:
-            self._send(EMPTY, 0)
+            queues, timeout = self._masenko.requests.fetch(rest)
+            self._last_fetch = rest
+            self._last_take = Take(queues, self.owner, self.origin, bound=True)
+            self._last_timeout = timeout
+        if self._last_take.queues:
+            self.fetch(self._last_take, self._last_timeout)
         else:
-            self._waiter = self._engine.wait(take, self._now + self._last_timeout)
+            self.empty_handed()
 
     def _ack(self, rest: bytes) -> None:
-        self._engine.ack(_job_id(rest), self.owner, self._origin, self._now)
-        self._send(OK, self._engine.log.mark())
+        self.engine.ack(job_id(rest), self.owner, self.origin, self.now)
+        self.send(OK, self.engine.log.mark())
 
     def _nack(self, rest: bytes) -> None:
-        self._engine.nack(_job_id(rest), self.owner, b"", self._origin, self._now)
-        self._send(OK, self._engine.log.mark())
+        self.engine.nack(job_id(rest), self.owner, b"", self.origin, self.now)
+        self.send(OK, self.engine.log.mark())
 
     def _info(self, _: bytes) -> None:
-        self._send(b"OK %b\n" % encode_json(info(self._masenko)), self._engine.log.mark())
+        self.engine.check_writable()  # else it would count what will never be on disk
+        self.send(b"OK " + encode_json(info(self._masenko)) + b"\n", self.engine.log.mark())
 
-    def _bye(self, _: bytes) -> None:
-        self._let_go()
-        self._send(OK, self._engine.log.mark())
-        self._quit()
+    def _quit(self, _: bytes) -> None:
+        self.let_go()
+        self.send(OK, self.engine.log.mark())
+        self.quit()
 
     def _atomic(self, _: bytes) -> None:
         self._steps = []
@@ -327,177 +216,68 @@ class MasenkoConnection(Receiver):
         self._steps = None
         try:
             if self._step_error:  # the first bad line decides, and one before may be bad as well
-                self._engine.check_steps(steps, self.owner)
+                self.engine.check_steps(steps, self.owner)
                 raise Refused(self._step_error)
-            ids = self._engine.transact(steps, self.owner, self._origin, self._now)
+            ids = self.engine.transact(steps, self.owner, self.origin, self.now)
         except StepRefused as error:
-            raise Refused(_step_text(steps[error.index], error)) from error
-        text = b'{"ids":%b}' % encode_json(ids) if ids else b"{}"
-        self._send(b"OK %b\n" % text, self._engine.log.mark())
-
-    # Parts of commands
-
-    def _new_job(self, rest: bytes) -> NewJob:
-        try:
-            message = decode_push(rest)
-            if not rest.isascii():
-                rest.decode()  # strings that are passed on as they are must be text too
-        except MALFORMED:
-            raise Refused("cannot unmarshal payload") from None
-        name = message.name or ""
-        queue = message.queue or "default"
-        dead_queue = message.deadqueue or ""
-        self._check_names(queue, name, dead_queue)
-        blocked_by = message.blocked_by or None
-        if blocked_by is not None and len(blocked_by) > MAX_BLOCKERS:
-            raise Refused("at most 255 blocked by task IDs can be provided")
-        payload = compact(bytes(message.payload))
-        if len(payload) > self._masenko.payload_limit:
-            raise Refused("payload too large")
-        retry = message.retry
-        return NewJob(
-            queue,
-            name,
-            payload,
-            self._masenko.policy(DEFAULT_RETRY if retry is None else retry, dead_queue),
-            0,
-            _run_at(message.execute_at),
-            JSON,
-            False,
-            0,
-            None,
-            None,
-            blocked_by,
-        )
-
-    def _check_names(self, queue: str, name: str, dead_queue: str) -> None:
-        known = self._engine.state.queues.get(queue.encode())
-        if known is None and not valid_name(queue):
-            raise Refused(f"invalid queue name {quote(queue)}")
-        if (known is None or name not in known.names) and not valid_name(name):
-            raise Refused(f"invalid task name {quote(name)}")
-        if dead_queue and not valid_name(dead_queue):
-            raise Refused(f"invalid queue name {quote(dead_queue)}")
-
-    def _read_fetch(self, rest: bytes) -> None:
-        heartbeat = self._masenko.heartbeat
-        bound: int = heartbeat * 1000  # an int of any size, as the timeout may be
-        try:
-            message = decode_fetch(rest or b"{}")
-            timeout: int = timeout_of(message, bound // 2)
-        except MALFORMED:
-            raise Refused("cannot unmarshal payload") from None
-        except ValueError:
-            raise Refused("cannot unmarshal payload") from None
-        if timeout <= 0:
-            raise Refused("timeout must be greater than zero")
-        if timeout >= bound:
-            frequency = format_duration(heartbeat)
-            raise Refused(f"timeout must be smaller than the heartbeat frequency {frequency}")
-        names: list[str] = ["default"] if message.queues is None else message.queues
-        for name in names:
-            if not valid_name(name):
-                raise Refused(f"invalid queue name {quote(name)}")
-        queues = [name.encode() for name in dict.fromkeys(names)]
-        self._last_fetch = rest
-        self._last_take = Take(queues, self.owner, self._origin, bound=True)
-        self._last_timeout = (timeout + 999) // 1000
-
-    def _hand_out(self, job: Job) -> None:
-        payload = self._broker.payload(job)
-        if payload is not None:
-            self._send_job(job, payload)
-            return
-        self._loading = True
-        self._broker.load(job.payload_at, job.payload_size, _Loaded(self, job).then)
-
-    def loaded(self, job: Job, payload: bytes | None) -> None:
-        """The payload of a job that was handed out has been read back from disk."""
-        self._loading = False
-        if self._closed:
-            return
-        if payload is None:
-            self._outbox.abort()
-            return
-        self._restart_clock()
-        self._send_job(job, payload)
-        self._run_on()
-
-    def _send_job(self, job: Job, payload: bytes) -> None:
-        masenko = self._masenko
-        reply = b'OK {"id":%d,"queue":%b,"name":%b' % (
-            job.id,
-            masenko.quoted(job.queue.name),
-            masenko.quoted(job.name),
-        )
-        if job.content != JSON:
-            reply += b',"payload":%b' % as_json(payload)
-        elif payload:
-            reply += b',"payload":%b' % payload
-        if job.fails:
-            reply += b',"failures":%d' % job.fails
-        self._send(reply + b"}\n", self._broker.payload_mark(job))
+            raise Refused(step_text(steps[error.index], error)) from error
+        text = b'{"ids":' + encode_json(ids) + b"}" if ids else b"{}"
+        self.send(b"OK " + text + b"\n", self.engine.log.mark())
 
     def _add_step(self, steps: list[Step], verb: bytes, rest: bytes) -> None:
         """Take a line of a transaction; what is wrong with it is said at its end."""
         if self._step_error:
             return
-        index = len(steps)
         self._step_bytes += len(rest)
-        if index >= MAX_STEPS or self._step_bytes > MAX_STEP_BYTES:
+        if len(steps) >= MAX_STEPS or self._step_bytes > MAX_STEP_BYTES:
             self._step_error = "transaction too large"
-        elif verb == b"PUSH":
-            try:
-                steps.append(Step(self._new_job(rest)))
-            except Refused as error:
-                self._step_error = f"message {index}: PUSH: {error}"
-        elif verb == b"ACK":
-            try:
-                steps.append(Step(None, _job_id(rest)))
-            except Refused as error:
-                self._step_error = f"message {index}: ACK: {error}"
-        else:
-            name = verb.decode(errors="replace")
-            self._step_error = f"{name} is not allowed in transaction."
+            return
+        try:
+            if verb == b"PUSH":
+                steps.append(Step(self._masenko.requests.new_job(rest)))
+            elif verb == b"ACK":
+                steps.append(Step(None, job_id(rest)))
+            else:
+                name = verb.decode(errors="replace")
+                self._step_error = f"{name} is not allowed in transaction."
+        except Refused as error:
+            self._step_error = f"message {len(steps)}: {verb.decode()}: {error}"
 
-    # Replies and connection
+    # Replies
 
-    def _send(self, reply: bytes, mark: i64) -> None:
-        self._outbox.send(reply, mark)
+    def empty_handed(self) -> None:
+        self.send(EMPTY, 0)
+
+    def deliver(self, job: Job, payload: bytes) -> None:
+        masenko = self._masenko
+        parts = [
+            b'OK {"id":',
+            str(job.id).encode(),
+            b',"queue":',
+            masenko.quoted(job.queue.name),
+            b',"name":',
+            masenko.quoted(job.name),
+        ]
+        if job.content != JSON:
+            parts.append(b',"payload":')
+            parts.append(as_json(payload))
+        elif payload:
+            parts.append(b',"payload":')
+            parts.append(payload)
+        if job.fails:
+            parts.append(b',"failures":')
+            parts.append(str(job.fails).encode())
+        parts.append(b"}\n")
+        self.send(b"".join(parts), self.broker.payload_mark(job))
 
     def _refuse(self, text: str) -> None:
         # An error may tell of a change that is not on disk yet, so it waits like any reply.
-        self._send(b'ERR {"msg":%b}\n' % encode_json(text), self._engine.log.mark())
-
-    def _quit(self) -> None:
-        self._closed = True
-        self._let_go()
-        self._outbox.close()
-
-    def _let_go(self) -> None:
-        """Whatever this connection holds or waits for is no longer its."""
-        self._steps = None
-        self._lines.drop()
-        waiter = self._waiter
-        if waiter is not None:
-            self._waiter = None
-            self._engine.stop_waiting(waiter)
-        self._engine.disconnect(self.owner, self._origin, self._broker.begin())
-        self._broker.end()
-
-    def _keep_reading(self, wanted: bool) -> None:
-        if wanted == self._reading or self._closed:
-            return
-        self._reading = wanted
-        if wanted:
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
+        self.send(b'ERR {"msg":' + encode_json(text) + b"}\n", self.engine.log.mark())
 
     # Heartbeat
 
-    def _restart_clock(self) -> None:
-        self._heard_at = self._broker.clock.now()
+    def wait_is_over(self) -> None:
+        self._heard_at = self.broker.clock.now()
 
     def _set_alarm(self, heard_at: i64) -> None:
         when = heard_at + self._masenko.heartbeat
@@ -505,28 +285,27 @@ class MasenkoConnection(Receiver):
 
     def _check_heartbeat(self) -> None:
         self._alarm = None
-        if self._closed:
+        if self.closed:
+            self.outbox.abort()  # its last replies were not read in all this time
             return
-        now = self._broker.begin()
-        if self._waiter is not None or self._loading:
+        now = self.broker.begin()
+        if self.waiter is not None or self.loading:
             self._set_alarm(now)
         elif now >= self._heard_at + self._masenko.heartbeat:
             self._refuse("no heartbeat")
-            self._quit()
+            self.quit()
+            self._set_alarm(now)
         else:
             self._set_alarm(self._heard_at)
-        self._broker.end()
+        self.broker.end()
 
 
-class _Loaded:
-    """Remembers for which job a payload is being loaded."""
+class Command:
+    """A command, and how often it was asked for."""
 
-    def __init__(self, connection: MasenkoConnection, job: Job) -> None:
-        self._connection = connection
-        self._job = job
-
-    def then(self, payload: bytes | None) -> None:
-        self._connection.loaded(self._job, payload)
+    def __init__(self, run: Callable[[MasenkoConnection, bytes], None]) -> None:
+        self.run = run
+        self.count: i64 = 0
 
 
 _COMMANDS: Final[dict[bytes, Callable[[MasenkoConnection, bytes], None]]] = {
@@ -536,7 +315,7 @@ _COMMANDS: Final[dict[bytes, Callable[[MasenkoConnection, bytes], None]]] = {
     b"ACK": MasenkoConnection._ack,
     b"NACK": MasenkoConnection._nack,
     b"INFO": MasenkoConnection._info,
-    b"QUIT": MasenkoConnection._bye,
+    b"QUIT": MasenkoConnection._quit,
     b"ATOMIC": MasenkoConnection._atomic,
     b"DONE": MasenkoConnection._done,
 }
@@ -558,45 +337,6 @@ def info(masenko: Masenko) -> dict[str, object]:
         "clients": masenko.clients,
         "connections": masenko.connections,
         "jobs": state.jobs.size - len(state.finished),
-        "requests": masenko.requests,
+        "requests": {verb.decode(): command.count for verb, command in masenko.commands.items()},
     }
     return {"queues": queues, "metrics": metrics}
-
-
-def quote(text: str) -> str:
-    return encode_json(text).decode()
-
-
-def _job_id(rest: bytes) -> i64:
-    try:
-        id = decode_finish(rest).id
-    except MALFORMED as error:
-        raise Refused(f"unmarshal payload: {error}") from None
-    if not id:
-        raise Refused("missing id")
-    return id
-
-
-def _run_at(moment: str | None) -> i64:
-    if moment is None:
-        return 0
-    try:
-        return microseconds(moment)
-    except ValueError:
-        raise Refused("cannot unmarshal payload") from None
-
-
-def _step_text(step: Step, error: StepRefused) -> str:
-    cause = error.cause
-    if step.new is None:
-        if isinstance(cause, NotLeaseholder):
-            return f"task {step.ack} not acquired"
-        return f"message {error.index}: ACK: {cause}"
-    if isinstance(cause, InvalidOption) and cause.option == "blocked_by":
-        text = (
-            "cannot self reference in blocked by"
-            if 0 in (step.new.blocked_by or [])
-            else "invalid relative task position in blocked by"
-        )
-        return f"message {error.index}: PUSH: {text}"
-    return f"message {error.index}: PUSH: {cause}"

@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from taskyard.engine.apply import apply_move, apply_remove, apply_replay, apply_rescore, apply_wake
 from taskyard.engine.checks import check_settings, check_writable, valid_name
-from taskyard.engine.core import Core, tell_watchers
+from taskyard.engine.core import Core, reveal, tell_watchers
 from taskyard.engine.effects import WATCH_GONE
 from taskyard.engine.errors import (
     BlobNotResident,
@@ -60,6 +60,7 @@ def move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -
     record = Move(now, origin, job.id, job.queue.utf8, to.encode(), front)
     core.log.append(record)
     apply_move(core.state, record)
+    reveal(core)
     serve(core, job.queue, now)
 
 
@@ -72,6 +73,7 @@ def rescore(core: Core, job: Job, priority: int, origin: Origin, now: i64) -> No
     record = Rescore(now, origin, job.id, job.queue.utf8, priority)
     core.log.append(record)
     apply_rescore(core.state, record)
+    reveal(core)
 
 
 def update_keyed(
@@ -102,6 +104,7 @@ def wake_now(core: Core, job: Job, origin: Origin, now: i64) -> None:
     record = Wake(now, origin, job.id, job.queue.utf8)
     core.log.append(record)
     apply_wake(core.state, record)
+    reveal(core)
     serve(core, job.queue, now)
 
 
@@ -113,6 +116,7 @@ def replay(core: Core, job: Job, origin: Origin, now: i64) -> None:
     record = Replay(now, origin, job.id, job.queue.utf8)
     core.log.append(record)
     apply_replay(core.state, record)
+    reveal(core)
     serve(core, job.queue, now)
 
 
@@ -177,6 +181,7 @@ def _set_queue(core: Core, name: bytes, settings: QueueSettings, origin: Origin,
     record = QueueSet(now, origin, name, settings)
     core.log.append(record)
     apply_queue(core.state, record)
+    reveal(core)
     return core.state.queues[name]
 
 

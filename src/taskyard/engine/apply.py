@@ -290,8 +290,10 @@ def _to_dead_letters(state: State, job: Job, extra: Extra) -> None:
     queue.dead_count += 1
     queue.dead.insert(job)
     queue.dead_bytes += dead_weight(job)
-    if queue.dead_timer.slot < 0:
-        state.timers.set(queue.dead_timer, dead_until(state, queue, job))
+    timer = queue.dead_timer
+    until = dead_until(state, queue, job)
+    if timer.slot < 0 or until < timer.deadline:
+        state.timers.set(timer, until)
 
 
 def dead_weight(job: Job) -> i64:

@@ -39,8 +39,9 @@ def check_writable(core: Core) -> None:
         raise ReadOnly(core.read_only)
 
 
-def check_new_job(core: Core, new: NewJob) -> None:
-    _check_names(core, new)
+def check_new_job(core: Core, new: NewJob) -> bytes:
+    """Refuse what cannot be pushed; gives the queue's name in UTF-8."""
+    queue = _check_names(core, new)
     if len(new.payload) > core.state.settings.payload_limit:
         raise InvalidOption("payload", "too large")
     if not MIN_PRIORITY <= new.priority <= MAX_PRIORITY:
@@ -64,18 +65,21 @@ def check_new_job(core: Core, new: NewJob) -> None:
         0 <= notify.stages <= ALL_STAGES and 0 <= notify.label <= MAX_TTL_MS
     ):
         raise InvalidOption("notify", "out of range")
+    return queue
 
 
-def _check_names(core: Core, new: NewJob) -> None:
+def _check_names(core: Core, new: NewJob) -> bytes:
     """Names that are known already need no second look."""
     try:
-        queue = core.state.queues.get(new.queue.encode())
-    except UnicodeEncodeError:  # a lone surrogate
-        queue = None
+        utf8 = new.queue.encode()
+    except UnicodeEncodeError as error:  # a lone surrogate
+        raise InvalidOption("queue", "not a valid name") from error
+    queue = core.state.queues.get(utf8)
     if queue is None and not valid_name(new.queue):
         raise InvalidOption("queue", "not a valid name")
     if (queue is None or new.name not in queue.names) and not valid_name(new.name):
         raise InvalidOption("name", "not a valid name")
+    return utf8
 
 
 def check_policy(policy: Policy) -> None:

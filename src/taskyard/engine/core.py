@@ -27,7 +27,16 @@ class Core:
         self.waiting: dict[bytes, OrderedDict[int, Waiter]] = {}  # by queue, in order of arrival
         self.watchers: dict[int, dict[int, Watcher]] = {}  # by job
         self.numbered: i64 = 0  # waiters and watchers
+        self.revealed: i64 = 0  # see reveal
         self.read_only = ""  # why no record can be taken any more; "": they can
+
+
+def reveal(core: Core) -> None:
+    """Jobs can be handed out because of the last record: who gets one sees that it happened.
+
+    So it must be durable by then, as a job's push must be. Losing a lease shows nothing new.
+    """
+    core.revealed = core.log.mark()
 
 
 def tell(core: Core, job: Job, stage: i64) -> None:

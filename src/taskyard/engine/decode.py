@@ -57,10 +57,9 @@ class Decoder:
         if fields.at + blob_size != end:
             raise CorruptRecord(f"a record at byte {at} is longer or shorter than what is in it")
         record.blob_size = blob_size
-        if blob_size:
-            record.blob_at = position + fields.at
-            if self.blobs:
-                record.blob = fields.take(blob_size)
+        record.blob_at = position + fields.at
+        if blob_size and self.blobs:
+            record.blob = fields.take(blob_size)
         return record
 
     def _origin(self, fields: Reader) -> Origin:

@@ -12,7 +12,7 @@ from taskyard.engine.apply import (
     apply_unblock,
 )
 from taskyard.engine.checks import check_size, check_writable
-from taskyard.engine.core import Core, tell, tell_watchers
+from taskyard.engine.core import Core, reveal, tell, tell_watchers
 from taskyard.engine.effects import WATCH_FAILED, WATCH_GONE, WATCH_SUCCEEDED
 from taskyard.engine.errors import DuplicateResult, JobNotFound, NotLeaseholder
 from taskyard.engine.job import (
@@ -143,6 +143,7 @@ def fail_attempt(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -
         apply_retry(core.state, record)
         tell(core, job, STAGE_RETRY)
         if job.state == READY:
+            reveal(core)
             serve(core, queue, now)
 
 
@@ -185,6 +186,7 @@ def _unblock(core: Core, job: Job, blocker: i64, now: i64) -> None:
     core.log.append(record)
     apply_unblock(core.state, record)
     if job.state == READY:
+        reveal(core)
         serve(core, job.queue, now)
 
 
@@ -216,6 +218,7 @@ def _fail_finally(
     tell(core, job, STAGE_DROP)
     tell_watchers(core, job, WATCH_FAILED, True)
     if job.state == READY:
+        reveal(core)
         serve(core, job.queue, now)
     else:
         _trim_dead(core, job.queue, now)

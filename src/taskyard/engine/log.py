@@ -12,7 +12,7 @@ from mypy_extensions import i64, mypyc_attr, u8
 
 from taskyard.engine.decode import HEAD, VERSION
 from taskyard.engine.records import Record
-from taskyard.engine.wire import put_u32
+from taskyard.engine.wire import put_u8, put_u32
 
 
 @mypyc_attr(acyclic=True)
@@ -31,8 +31,8 @@ class Log:
         out = self.out
         start: i64 = len(out)
         write_i32_le(out, 0)
-        out.append(record.kind())
-        out.append(VERSION)
+        put_u8(out, record.kind())
+        put_u8(out, VERSION)
         write_i64_le(out, record.time)
         out.write(record.origin.encoded)
         record.put(out)

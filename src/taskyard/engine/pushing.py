@@ -40,7 +40,7 @@ class Step:
 
 def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
     check_writable(core)
-    check_new_job(core, new)
+    queue = check_new_job(core, new)
     if new.uid is not None:
         check_uid(core, new.uid)
     blocked_by = new.blocked_by
@@ -49,8 +49,8 @@ def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
             if blocker <= 0:
                 raise InvalidOption("blocked_by", "not a job id")
     if core.waiting:
-        _prepare_fast_pop(core, new, now)
-    job = _emit(core, new, origin, now)
+        _prepare_fast_pop(core, new, queue, now)
+    job = _emit(core, new, queue, origin, now)
     if core.waiting and job.state == READY:
         serve(core, job.queue, now)
     return job
@@ -74,7 +74,7 @@ def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64
             continue
         if new.blocked_by:
             new.blocked_by = _absolute(new.blocked_by, ids)
-        job = _emit(core, new, origin, now)
+        job = _emit(core, new, new.queue.encode(), origin, now)
         ids.append(job.id)
         touched.append(job.queue)
     if core.waiting:
@@ -97,10 +97,10 @@ def check_uid(core: Core, uid: bytes) -> None:
         raise DuplicateJob(derived)
 
 
-def _emit(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
+def _emit(core: Core, new: NewJob, queue: bytes, origin: Origin, now: i64) -> Job:
     state = core.state
     blockers = _open_blockers(core, new.blocked_by) if new.blocked_by else None
-    record = Push(now, origin, state.next_id, new.queue.encode(), new, blockers)
+    record = Push(now, origin, state.next_id, queue, new, blockers)
     core.log.append(record)
     job = apply_push(state, record)
     if new.notify is not None:
@@ -121,16 +121,16 @@ def _open_blockers(core: Core, ids: list[int]) -> list[int] | None:
     return found or None
 
 
-def _prepare_fast_pop(core: Core, new: NewJob, now: i64) -> None:
+def _prepare_fast_pop(core: Core, new: NewJob, name: bytes, now: i64) -> None:
     """A job that a waiting pop takes at once was never ready: who asked to hear of that, hears
     that it is finished."""
     notify = new.notify
     if notify is None or new.run_at > now or new.blocked_by:
         return
-    line = core.waiting.get(new.queue.encode())
+    line = core.waiting.get(name)
     if line is None or not next(iter(line.values())).take.pop:
         return
-    queue = core.state.queues.get(new.queue.encode())
+    queue = core.state.queues.get(name)
     if queue is not None and queue.settings.paused:
         return
     wanted = notify.stages & (STAGE_READY | STAGE_FINISH)

@@ -20,7 +20,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.job import NewJob, Origin, Policy
-from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u32, put_u64
+from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u8, put_u32, put_u64
 
 BOOT: Final = 1
 PUSH: Final = 2
@@ -186,8 +186,8 @@ class Push(Record):
         key = job.key
         notify = job.notify
         blockers = self.blockers
-        out.append(flags)
-        out.append(job.content)
+        put_u8(out, flags)
+        put_u8(out, job.content)
         put_i64(out, job.priority)
         put_text(out, job.name)
         put_short(out, policy_bytes(job.policy))
@@ -204,7 +204,7 @@ class Push(Record):
         if notify is not None:
             put_i64(out, notify.session)
             put_u64(out, notify.label)
-            out.append(notify.stages)
+            put_u8(out, notify.stages)
 
     def _flags(self) -> i64:
         job = self.job
@@ -258,7 +258,7 @@ class Lease(Record):
         put_i64(out, self.id)
         put_short(out, self.queue)
         put_i64(out, self.owner)
-        out.append(1 if self.bound else 0)
+        put_u8(out, 1 if self.bound else 0)
         put_u32(out, self.attempt)
         put_i64(out, self.deadline)
 
@@ -292,7 +292,7 @@ class Finish(Record):
         put_i64(out, self.id)
         put_short(out, self.queue)
         put_u32(out, self.attempt)
-        out.append(self.way)
+        put_u8(out, self.way)
 
 
 @mypyc_attr(acyclic=True)
@@ -349,7 +349,7 @@ class Release(Record):
         put_i64(out, self.id)
         put_short(out, self.queue)
         put_u32(out, self.attempt)
-        out.append(self.reason)
+        put_u8(out, self.reason)
 
 
 @mypyc_attr(acyclic=True)
@@ -385,7 +385,7 @@ class Fail(Record):
         put_i64(out, self.id)
         put_short(out, self.queue)
         put_u32(out, self.attempt)
-        out.append(1 if self.explicit else 0)
+        put_u8(out, 1 if self.explicit else 0)
         put_text(out, self.reason)
         put_text(out, self.dead_queue)
 
@@ -449,7 +449,7 @@ class Remove(JobRecord):
 
     def put(self, out: BytesWriter) -> None:
         super().put(out)
-        out.append(self.cause)
+        put_u8(out, self.cause)
 
 
 @mypyc_attr(acyclic=True)
@@ -471,7 +471,7 @@ class Move(JobRecord):
     def put(self, out: BytesWriter) -> None:
         super().put(out)
         put_short(out, self.to)
-        out.append(1 if self.front else 0)
+        put_u8(out, 1 if self.front else 0)
 
 
 @mypyc_attr(acyclic=True)
@@ -533,11 +533,11 @@ def policy_bytes(policy: Policy) -> bytes:
         put_u32(out, policy.max_attempts)
         put_i64(out, policy.max_fails)
         put_u32(out, policy.max_losses)
-        out.append(policy.backoff)
+        put_u8(out, policy.backoff)
         put_i64(out, policy.backoff_base)
         put_i64(out, policy.backoff_cap)
         put_text(out, policy.dead_queue)
-        out.append(1 if policy.lost_is_failed else 0)
+        put_u8(out, 1 if policy.lost_is_failed else 0)
         encoded = out.getvalue()
         policy.encoded = encoded
     return encoded

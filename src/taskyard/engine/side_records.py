@@ -21,7 +21,7 @@ from taskyard.engine.records import (
     VALUE_GONE,
     Record,
 )
-from taskyard.engine.wire import put_i64, put_ids, put_short, put_text
+from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u8
 
 
 @mypyc_attr(acyclic=True)
@@ -41,7 +41,7 @@ class QueueSet(Record):
     def put(self, out: BytesWriter) -> None:
         settings = self.settings
         put_short(out, self.queue)
-        out.append((1 if settings.created else 0) | (2 if settings.paused else 0))
+        put_u8(out, (1 if settings.created else 0) | (2 if settings.paused else 0))
         put_i64(out, settings.retries)
         put_i64(out, settings.result_retention)
         put_i64(out, settings.dead_retention)
@@ -95,7 +95,7 @@ class ValueSet(Record):
     def put(self, out: BytesWriter) -> None:
         put_short(out, self.key)
         put_i64(out, self.expires_at)
-        out.append(1 if self.keep else 0)
+        put_u8(out, 1 if self.keep else 0)
 
 
 @mypyc_attr(acyclic=True)
@@ -132,7 +132,7 @@ class SessionSet(Record):
 
     def put(self, out: BytesWriter) -> None:
         put_i64(out, self.id)
-        out.append(self.event)
+        put_u8(out, self.event)
         put_i64(out, self.upto)
 
 
@@ -197,7 +197,7 @@ class BatchDone(Record):
     def put(self, out: BytesWriter) -> None:
         put_text(out, self.consumer)
         put_i64(out, self.number)
-        out.append((1 if self.dropped else 0) | (2 if self.expired else 0))
+        put_u8(out, (1 if self.dropped else 0) | (2 if self.expired else 0))
 
 
 @mypyc_attr(acyclic=True)

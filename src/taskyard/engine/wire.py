@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i32_le, write_i64_le
-from mypy_extensions import i32, i64, mypyc_attr
+from librt.strings import (
+    BytesWriter,
+    read_i32_le,
+    read_i64_le,
+    write_i16_le,
+    write_i32_le,
+    write_i64_le,
+)
+from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 
 from taskyard.engine.errors import CorruptRecord
 
@@ -11,9 +18,12 @@ from taskyard.engine.errors import CorruptRecord
 def put_short(out: BytesWriter, data: bytes) -> None:
     """Bytes of at most 65,535: two bytes of length, then the bytes."""
     size: i64 = len(data)
-    out.append(size & 0xFF)
-    out.append(size >> 8)
+    write_i16_le(out, i16(size if size < 1 << 15 else size - (1 << 16)))
     out.write(data)
+
+
+def put_u8(out: BytesWriter, value: i64) -> None:
+    out.append(u8(value))  # as a plain int it would take the slow way when compiled
 
 
 def put_text(out: BytesWriter, text: str) -> None:

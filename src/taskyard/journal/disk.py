@@ -12,6 +12,7 @@ from typing import Final, Protocol
 
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
+_PROBE: Final = 65_536
 # Where the file system cannot reserve room for a file; then it only gets its length.
 _NO_ROOM_KEPT: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
@@ -29,6 +30,9 @@ class File(Protocol):
     def truncate(self, size: int) -> None: ...
 
     def size(self) -> int: ...
+
+    def data_size(self) -> int:
+        """How much of it need be read: behind that there are only zeros, up to its size."""
 
     def close(self) -> None: ...
 
@@ -100,6 +104,19 @@ class RealFile:
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
+
+    def data_size(self) -> int:
+        end = 0
+        try:
+            while True:
+                start = os.lseek(self._fd, end, os.SEEK_DATA)
+                end = os.lseek(self._fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                return self.size()
+        # File systems have been wrong about holes in what was written a moment ago.
+        probe = os.pread(self._fd, _PROBE, end)
+        return end if probe.count(0) == len(probe) else self.size()
 
     def close(self) -> None:
         if self._fd >= 0:

@@ -6,7 +6,15 @@ from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64
 
 from taskyard.journal.disk import Disk
-from taskyard.journal.frames import FRAME_HEADER, Frame, frame_at, next_frame, salt_at, written_end
+from taskyard.journal.frames import (
+    FRAME_HEADER,
+    Content,
+    Frame,
+    frame_at,
+    next_frame,
+    salt_at,
+    written_end,
+)
 from taskyard.journal.segment import (
     SEGMENT_HEADER,
     BadHeader,
@@ -16,27 +24,28 @@ from taskyard.journal.segment import (
 )
 
 
-def frames_behind(data: bytes, start: i64, end: i64, salt: i64) -> list[Frame]:
-    """All intact frames of a salt that begin anywhere in data[start:end]."""
+def frames_behind(content: Content, start: i64, end: i64, salt: i64) -> list[Frame]:
+    """All intact frames of a salt that begin anywhere in the bytes from `start` to `end`."""
     found: list[Frame] = []
     while True:
-        frame = next_frame(data, start, end, salt)
+        frame = next_frame(content, start, end, salt)
         if frame is None:
             return found
         found.append(frame)
         start = frame.end
 
 
-def durable_behind(data: bytes, start: i64, header: SegmentHeader | None, next_seq: i64) -> i64:
-    """The highest sequence number that a frame behind data[start:] says was durable.
+def durable_behind(
+    content: Content, start: i64, end: i64, header: SegmentHeader | None, next_seq: i64
+) -> i64:
+    """The highest sequence number that a frame in the bytes from `start` to `end` says was durable.
 
     0 if none says it of `next_seq` or a later one.
     """
-    end = written_end(data, start)
     if header is None:
-        return _durable_of_any_salt(data, start, end, next_seq)
+        return _durable_of_any_salt(content, start, end, next_seq)
     highest: i64 = 0
-    for frame in frames_behind(data, start, end, header.salt):
+    for frame in frames_behind(content, start, end, header.salt):
         if frame.durable >= next_seq:
             highest = max(highest, frame.durable)
     return highest
@@ -46,37 +55,40 @@ def durable_later(directory: Disk, later: list[str], next_seq: i64) -> i64:
     """The same of whole segments that begin behind that place."""
     highest: i64 = 0
     for name in later:
-        data = read_segment(directory, name)
-        header = _header(data)
+        content = read_segment(directory, name)
+        header = _header(content)
         if header is not None and header.durable >= next_seq:
             highest = max(highest, header.durable)
-        highest = max(highest, durable_behind(data, SEGMENT_HEADER, header, next_seq))
+        end = written_end(content, 0)
+        highest = max(highest, durable_behind(content, SEGMENT_HEADER, end, header, next_seq))
     return highest
 
 
-def _header(data: bytes) -> SegmentHeader | None:
+def _header(content: Content) -> SegmentHeader | None:
     try:
-        return parse_header(data)
+        return parse_header(content)
     except BadHeader:
         return None
 
 
-def first_frame_survives(data: bytes) -> bool:
+def first_frame_survives(content: Content) -> bool:
     """Whether a segment's first frame is intact, whatever became of the segment's header.
 
     Both begin in the same sector of the disk, so a crash cannot keep the one without the other.
     """
-    return frame_at(data, SEGMENT_HEADER, salt_at(data, SEGMENT_HEADER)) is not None
+    return frame_at(content, SEGMENT_HEADER, salt_at(content, SEGMENT_HEADER)) is not None
 
 
-def _durable_of_any_salt(data: bytes, start: i64, end: i64, next_seq: i64) -> i64:
+def _durable_of_any_salt(content: Content, start: i64, end: i64, next_seq: i64) -> i64:
     """The same where the header is lost, and with it the salt: every byte may begin a frame.
 
     Few pass the cheap tests, so this takes some tenths of a second for a segment, compiled.
     """
     highest: i64 = 0
     offset = start
-    last = min(end, len(data) - FRAME_HEADER)
+    last = min(end, content.size - FRAME_HEADER)
+    content.reaches(last + FRAME_HEADER)
+    data = content.data
     while offset <= last:
         durable = read_i64_le(data, offset + 32)
         if (
@@ -84,7 +96,7 @@ def _durable_of_any_salt(data: bytes, start: i64, end: i64, next_seq: i64) -> i6
             and durable > highest
             and durable < read_i64_le(data, offset + 8)
             and not read_i32_le(data, offset + 20)
-            and frame_at(data, offset, salt_at(data, offset)) is not None
+            and frame_at(content, offset, salt_at(content, offset)) is not None
         ):
             highest = durable
         offset += 1

@@ -21,6 +21,9 @@ class _Change:
         self.offset = offset
         self.data = data
 
+    def __len__(self) -> int:
+        return len(self.data) if self.data is not None else 0
+
 
 class _Node:
     """The contents of a file: as it is now, as it is on disk, and what lies between."""
@@ -41,10 +44,39 @@ class _Node:
 
     def crash(self, random: Random | None) -> None:
         if random is not None:
-            for change in self.changes:
-                _apply_in_part(self.stable, change, random)
+            self._keep_some(random)
         self.now = bytearray(self.stable)
         self.changes = []
+
+    def _keep_some(self, random: Random) -> None:
+        """All up to some change of the length, then of each sector what it was at some time.
+
+        A sector never holds a later write without the earlier ones: both were in one page.
+        """
+        fate = random.random()
+        if fate < 0.15:
+            return
+        if fate < 0.3:
+            self.sync()
+            return
+        lengths = [at for at, change in enumerate(self.changes) if change.data is None]
+        start = random.choice([0, *(at + 1 for at in lengths)])
+        for change in self.changes[:start]:
+            _apply(self.stable, change)
+        writes: dict[int, list[_Change]] = {}
+        for change in self.changes[start:]:
+            if change.data is None:
+                break
+            for piece in _sectors(change.offset, change.data):
+                writes.setdefault(piece.offset // SECTOR, []).append(piece)
+        for number in sorted(writes):
+            pieces = writes[number]
+            for piece in pieces[: random.randrange(len(pieces) + 1)]:
+                _apply(self.stable, piece)
+            if random.random() < _GARBAGE:
+                low = min(piece.offset for piece in pieces)
+                high = max(piece.offset + len(piece) for piece in pieces)
+                _apply(self.stable, _Change(low, random.randbytes(high - low)))
 
 
 def _apply(content: bytearray, change: _Change) -> None:
@@ -61,23 +93,15 @@ def _apply(content: bytearray, change: _Change) -> None:
     content[change.offset : end] = data
 
 
-def _apply_in_part(content: bytearray, change: _Change, random: Random) -> None:
-    data = change.data
-    fate = random.random()
-    if fate < 0.25:
-        return
-    if fate < 0.5 or data is None:
-        _apply(content, change)
-        return
+def _sectors(offset: int, data: bytes) -> list[_Change]:
+    """A write as one for each sector that it touches."""
+    pieces: list[_Change] = []
     at = 0
     while at < len(data):
-        size = min(len(data) - at, SECTOR - (change.offset + at) % SECTOR)
-        if random.random() < 0.5:
-            piece = data[at : at + size]
-            if random.random() < _GARBAGE:
-                piece = random.randbytes(size)
-            _apply(content, _Change(change.offset + at, piece))
+        size = min(len(data) - at, SECTOR - (offset + at) % SECTOR)
+        pieces.append(_Change(offset + at, data[at : at + size]))
         at += size
+    return pieces
 
 
 class Fault:
@@ -156,6 +180,9 @@ class MemoryFile:
     def size(self) -> int:
         self._check()
         return len(self._node.now)
+
+    def data_size(self) -> int:
+        return len(self._node.now.rstrip(b"\0"))
 
     def close(self) -> None:
         self._open = False
@@ -236,6 +263,10 @@ class MemoryDisk:
         A write that fails with `keep` has put that many of its bytes into the file: a short write.
         """
         self._world.faults.append(Fault(operation, nth, error, keep))
+
+    def heal(self) -> None:
+        """Forget the faults that did not come."""
+        self._world.faults = []
 
     def calls(self, operation: str) -> int:
         """How often an operation was called so far."""

@@ -17,7 +17,7 @@ from taskyard.engine.records import Record
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt
 from taskyard.journal.evidence import durable_behind, durable_later
-from taskyard.journal.frames import Frame, frame_at
+from taskyard.journal.frames import Content, Frame, frame_at, written_end
 from taskyard.journal.segment import (
     SEGMENT_HEADER,
     BadHeader,
@@ -60,7 +60,9 @@ class JournalReader:
         for name in names:
             file = self.directory.view(name)
             try:
-                headers.append(parse_header(file.read_at(0, SEGMENT_HEADER)))
+                headers.append(
+                    parse_header(Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER))
+                )
             except BadHeader as error:
                 if name != names[-1]:
                     seq = headers[-1].first_seq if headers else 0
@@ -92,61 +94,61 @@ class JournalReader:
             after = headers[index + 1] if index + 1 < len(headers) else None
             if after is not None and after.first_seq <= from_seq:
                 continue
-            data, frames = self._frames(header, after, upto)
+            content, frames = self._frames(header, after, upto)
             for frame in frames:
                 if frame.last_seq() < from_seq:
                     continue
-                for entry in self._entries(data, frame, header):
+                for entry in self._entries(content, frame, header):
                     if from_seq <= entry.seq <= upto:
                         yield entry
 
     def _frames(
         self, header: SegmentHeader, after: SegmentHeader | None, upto: i64
-    ) -> tuple[bytes, list[Frame]]:
-        """A segment's bytes and frames; JournalCorrupt if some are missing that were durable."""
+    ) -> tuple[Content, list[Frame]]:
+        """A segment's content and frames; JournalCorrupt if some are missing that were durable."""
         looks = _LOOKS if self.live else 1
         while True:
-            data = read_segment(self.directory, segment_name(header.base))
-            frames = self._intact(data, header)
+            content = read_segment(self.directory, segment_name(header.base))
+            frames = self._intact(content, header)
             offset = frames[-1].end if frames else i64(SEGMENT_HEADER)
             seq = frames[-1].last_seq() + 1 if frames else header.first_seq
             if seq > upto or (after is not None and seq == after.first_seq):
-                return data, frames
-            if not self._was_durable(data, header, offset, seq):
-                return data, frames
+                return content, frames
+            if not self._was_durable(content, header, offset, seq):
+                return content, frames
             looks -= 1
             if not looks:
                 name = segment_name(header.base)
                 raise JournalCorrupt(name, offset, seq, "no intact frame stands there")
 
-    def _was_durable(self, data: bytes, header: SegmentHeader, offset: i64, seq: i64) -> bool:
+    def _was_durable(self, content: Content, header: SegmentHeader, offset: i64, seq: i64) -> bool:
         later = [name for name in segment_names(self.directory) if name > segment_name(header.base)]
         return (
-            durable_behind(data, offset, header, seq) > 0
+            durable_behind(content, offset, written_end(content, offset), header, seq) > 0
             or durable_later(self.directory, later, seq) > 0
         )
 
-    def _intact(self, data: bytes, header: SegmentHeader) -> list[Frame]:
+    def _intact(self, content: Content, header: SegmentHeader) -> list[Frame]:
         """The frames of a segment up to the first that is not intact or not the next one."""
         frames: list[Frame] = []
         offset: i64 = SEGMENT_HEADER
         seq = header.first_seq
         while True:
-            frame = frame_at(data, offset, header.salt)
+            frame = frame_at(content, offset, header.salt)
             if frame is None or frame.first_seq != seq:
                 return frames
             frames.append(frame)
             offset = frame.end
             seq += frame.count
 
-    def _entries(self, data: bytes, frame: Frame, header: SegmentHeader) -> list[Entry]:
+    def _entries(self, content: Content, frame: Frame, header: SegmentHeader) -> list[Entry]:
         decoder = self._decoder
         entries: list[Entry] = []
         at = frame.body
         seq = frame.first_seq
         try:
             while seq <= frame.last_seq():
-                record = decoder.read(data, at, header.base)
+                record = decoder.read(content.data, at, header.base)
                 record.seq = seq
                 entries.append(Entry(seq, header.base + at, record))
                 at = decoder.next

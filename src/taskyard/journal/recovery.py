@@ -18,7 +18,7 @@ from taskyard.engine.state import State
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt
 from taskyard.journal.evidence import durable_behind, durable_later, first_frame_survives
-from taskyard.journal.frames import Frame, frame_at, written_end
+from taskyard.journal.frames import Content, Frame, frame_at, written_end
 from taskyard.journal.identity import Identity
 from taskyard.journal.segment import (
     SEGMENT_HEADER,
@@ -143,19 +143,19 @@ class Recovery:
 
     def _segment(self, name: str, later: list[str]) -> bool:
         """Read one segment; false if the journal ends in it."""
-        data = read_segment(self.directory, name)
+        content = read_segment(self.directory, name)
         try:
-            header = parse_header(data)
+            header = parse_header(content)
         except BadHeader as error:
-            self._unusable(name, data, later, str(error))
+            self._unusable(name, content, later, str(error))
             return False
         self._check(name, header)
         segment = SegmentReport(name, header)
         self.segments.append(segment)
         self.durable = max(self.durable, header.durable)
-        self._frames(data, header, segment)
+        self._frames(content, header, segment)
         self.end = segment.base + (segment.end if segment.frames else 0)
-        complete = self._is_complete(data, header, segment, later)
+        complete = self._is_complete(content, header, segment, later)
         self.told(segment)
         return complete
 
@@ -183,11 +183,11 @@ class Recovery:
                 f"it is of timeline {header.timeline.hex()}, so it belongs to another journal",
             )
 
-    def _frames(self, data: bytes, header: SegmentHeader, segment: SegmentReport) -> None:
+    def _frames(self, content: Content, header: SegmentHeader, segment: SegmentReport) -> None:
         """Check and apply the intact frames, one after the other."""
         salt = header.salt
         while True:
-            frame = frame_at(data, segment.end, salt)
+            frame = frame_at(content, segment.end, salt)
             if frame is None:
                 return
             if frame.first_seq != self.next_seq:
@@ -197,7 +197,7 @@ class Recovery:
                     self.next_seq,
                     f"record {frame.first_seq} stands there instead",
                 )
-            self._apply(data, frame, segment)
+            self._apply(content, frame, segment)
             self.next_seq += frame.count
             self.durable = max(self.durable, frame.durable)
             segment.durable = max(segment.durable, frame.durable)
@@ -205,8 +205,9 @@ class Recovery:
             segment.records += frame.count
             segment.end = frame.end
 
-    def _apply(self, data: bytes, frame: Frame, segment: SegmentReport) -> None:
+    def _apply(self, content: Content, frame: Frame, segment: SegmentReport) -> None:
         decoder = self._decoder
+        data = content.data
         state = self.state
         base = segment.base
         at = frame.body
@@ -223,14 +224,17 @@ class Recovery:
                 raise CorruptRecord("its frame has another length than its records")
         except CorruptRecord as error:
             raise JournalCorrupt(
-                segment.name, frame.offset, frame.first_seq, f"record {seq}: {error}"
+                segment.name,
+                frame.offset,
+                frame.first_seq,
+                f"record {seq} of that frame makes no sense: {error}",
             ) from error
 
     def _is_complete(
-        self, data: bytes, header: SegmentHeader, segment: SegmentReport, later: list[str]
+        self, content: Content, header: SegmentHeader, segment: SegmentReport, later: list[str]
     ) -> bool:
         """Whether the segment goes on where its frames end; if not, that is the torn end."""
-        size: i64 = len(data)
+        size = content.size
         end = segment.end
         if later:
             wanted = base_of(later[0]) - segment.base
@@ -245,28 +249,35 @@ class Recovery:
                     segment.name, end, self.next_seq, "the segment that follows it is missing"
                 )
         self.long = size > end
-        self._judge(segment.name, data, end, header, later)
-        torn = written_end(data, end) - end
-        if torn or later:
-            self._tear(segment.name, end, torn, later)
+        written = written_end(content, end)
+        if written > end or later:
+            self._judge(segment.name, content, end, written, header, later)
+            self._tear(segment.name, end, written - end, later)
         return False
 
-    def _unusable(self, name: str, data: bytes, later: list[str], reason: str) -> None:
+    def _unusable(self, name: str, content: Content, later: list[str], reason: str) -> None:
         """A segment without a header: one that a crash kept from being made, or a damaged one.
 
         The next one is only begun when the header of this one is on disk.
         """
-        if later or first_frame_survives(data):
+        if later or first_frame_survives(content):
             raise JournalCorrupt(name, 0, self.next_seq, reason)
-        self._judge(name, data, 0, None, later)
-        self._tear(name, 0, written_end(data, 0), [name])
+        written = written_end(content, 0)
+        self._judge(name, content, 0, written, None, later)
+        self._tear(name, 0, written, [name])
 
     def _judge(
-        self, name: str, data: bytes, end: i64, header: SegmentHeader | None, later: list[str]
+        self,
+        name: str,
+        content: Content,
+        end: i64,
+        written: i64,
+        header: SegmentHeader | None,
+        later: list[str],
     ) -> None:
         """Raise JournalCorrupt if the records that should stand at `end` had been durable."""
         durable = max(
-            durable_behind(data, end, header, self.next_seq),
+            durable_behind(content, end, written, header, self.next_seq),
             durable_later(self.directory, later, self.next_seq),
         )
         if durable:

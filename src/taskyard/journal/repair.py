@@ -12,7 +12,7 @@ from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt
 from taskyard.journal.evidence import frames_behind
-from taskyard.journal.frames import Frame, written_end
+from taskyard.journal.frames import Content, Frame, written_end
 from taskyard.journal.identity import (
     JOURNAL,
     BadIdentity,
@@ -119,19 +119,19 @@ def _weigh(directory: Disk, repair: Repair) -> None:
     else:
         repair.moved = behind
     for name in behind:
-        data = read_segment(directory, name)
+        content = read_segment(directory, name)
         start: i64 = damage.offset if name == repair.cut else 0
-        repair.bytes += written_end(data, start) - start
-        _count_readable(repair, data, start)
+        repair.bytes += written_end(content, start) - start
+        _count_readable(repair, content, start)
 
 
-def _count_readable(repair: Repair, data: bytes, start: i64) -> None:
+def _count_readable(repair: Repair, content: Content, start: i64) -> None:
     try:
-        header = parse_header(data)
+        header = parse_header(content)
     except BadHeader:
         return
     repair.last_lost = max(repair.last_lost, header.first_seq - 1, header.durable)
-    frames: list[Frame] = frames_behind(data, start, written_end(data, start), header.salt)
+    frames: list[Frame] = frames_behind(content, start, written_end(content, start), header.salt)
     for frame in frames:
         repair.readable += frame.count
         repair.last_lost = max(repair.last_lost, frame.last_seq(), frame.durable)
@@ -141,10 +141,10 @@ def _set_aside(directory: Disk, repair: Repair, aside: str) -> None:
     """Copy the segment that will be cut, as a whole: its end means little without its start."""
     place = directory.directory(aside)
     if repair.cut and repair.cut not in place.names():
-        data = read_segment(directory, repair.cut)
+        content = read_segment(directory, repair.cut)
         file = place.create(repair.cut, 0)
         try:
-            file.write_at(0, [data])
+            file.write_at(0, [content.data])
             file.sync()
         finally:
             file.close()

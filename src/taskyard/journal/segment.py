@@ -22,6 +22,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.wire import put_u32
 from taskyard.journal.disk import Disk, File
+from taskyard.journal.frames import Content
 
 SEGMENT_HEADER: Final = 128
 FORMAT: Final = 1
@@ -88,10 +89,11 @@ class SegmentHeader:
         return out.getvalue()
 
 
-def parse_header(data: bytes) -> SegmentHeader:
-    """The header at the start of `data`, or BadHeader with the reason."""
-    if len(data) < SEGMENT_HEADER:
+def parse_header(content: Content) -> SegmentHeader:
+    """The header at the start of a segment, or BadHeader with the reason."""
+    if not content.reaches(SEGMENT_HEADER):
         raise BadHeader("the file is too short for a segment")
+    data = content.data
     stored = i64(read_i32_le(data, _CRC_AT)) & 0xFFFF_FFFF
     intact = i64(value(data[:_CRC_AT])) == stored
     if data[: len(_MAGIC)] != _MAGIC:
@@ -159,9 +161,9 @@ def create_segment(directory: Disk, header: SegmentHeader, size: i64) -> Segment
     return Segment(file, header.base, header.salt)
 
 
-def read_segment(directory: Disk, name: str) -> bytes:
+def read_segment(directory: Disk, name: str) -> Content:
     file = directory.view(name)
     try:
-        return file.read_at(0, file.size())
+        return Content(file.read_at(0, file.data_size()), file.size())
     finally:
         file.close()

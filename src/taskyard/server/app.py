@@ -66,6 +66,7 @@ class Server:
         self._journal: Journal | None = None
         self._broker: Broker | None = None
         self._scheduler: LoopScheduler | None = None
+        self._ports_told = False
         self.failed = False
 
     async def start(self) -> None:
@@ -78,6 +79,7 @@ class Server:
                 await self._listen(loop, name, port, dialect)
         if self._settings.ports_file is not None:
             _write_ports(self._settings.ports_file, self._addresses())
+            self._ports_told = True
         log.info("ready", extra=fields(version=__version__, form=build.form()))
 
     async def until_stopped(self) -> None:
@@ -85,8 +87,11 @@ class Server:
 
     async def stop(self) -> None:
         """Take nothing new, answer what has arrived, leave everything on disk."""
+        if self._settings.ports_file is not None and self._ports_told:
+            self._settings.ports_file.unlink(missing_ok=True)
         for listener in self._listeners.values():
             listener.close()
+        self._connections.closing = True
         broker = self._broker
         if broker is not None:
             for receiver in broker.receivers():
@@ -96,19 +101,26 @@ class Server:
         if self._scheduler is not None:
             self._scheduler.close()
         if self._journal is not None and (broker is None or not broker.failure):
-            self._journal.close()
+            self._close_journal(self._journal)
         if self._lock is not None:
             self._lock.release()
-        if self._settings.ports_file is not None:
-            self._settings.ports_file.unlink(missing_ok=True)
         if broker is not None:
             log.info("stopped")
+
+    def _close_journal(self, journal: Journal) -> None:
+        try:
+            journal.close()
+        except OSError as error:
+            self.failed = True
+            log.error("the journal could not be closed: %s", error)
 
     def _recover(self, loop: asyncio.AbstractEventLoop) -> None:
         settings = self._settings
         data = settings.data
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = DirectoryLock(str(data))
+        if settings.ports_file is not None:
+            settings.ports_file.unlink(missing_ok=True)  # of a server that was killed
         began = time.perf_counter()
         state = State(engine_settings(settings))
         disk = RealDisk(str(data))
@@ -129,7 +141,7 @@ class Server:
         )
         if report.torn_bytes:
             log.warning(
-                "a torn tail was cut off: nothing in it had been acknowledged",
+                "a torn tail was cut off: it had not reached the disk when the server ended",
                 extra=fields(bytes=report.torn_bytes, where=report.torn_at),
             )
         clock = AnchoredClock(not_before=state.time)
@@ -145,8 +157,10 @@ class Server:
             settings.durability,
             self._choose_sync_mode(data) == "inline",
         )
-        broker.on_failure(self._journal_failed)
         broker.flush()
+        if broker.failure:
+            raise OSError(broker.failure)
+        broker.on_failure(self._journal_failed)
         broker.begin()
         broker.end()
         self._broker = broker

@@ -114,14 +114,16 @@ class Settings:
     uid_window: int = setting(
         "10m",
         kinds.duration("0s", _YEAR),
-        "how long a job's uid is remembered after the job is gone, so that a push sent twice "
+        "how long a job's uid is remembered after the job was done, so that a push sent twice "
         "is known",
     )
     dead_retention: int = setting(
         "168h", kinds.duration("0s", "87600h"), "how long dead letters are kept"
     )
     dead_bytes: int = setting(
-        "64MiB", kinds.size("0", "1TiB"), "payload bytes of the dead letters kept in each queue"
+        "64MiB",
+        kinds.size("0", "1TiB"),
+        "bytes of dead letters kept in each queue: payload, error and 512 for each",
     )
     max_losses: int = setting(
         "10",

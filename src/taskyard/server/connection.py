@@ -23,6 +23,7 @@ class OpenConnections:
         self._open: set[Connection] = set()
         self._none = asyncio.Event()
         self._none.set()
+        self.closing = False  # those that still come are shut down at once
 
     def add(self, connection: Connection) -> None:
         self._open.add(connection)
@@ -56,17 +57,27 @@ class Connection(Protocol):
         self._receiver: Receiver | None = None
         self._stuffed = False  # the client does not read what it was sent
         self._wanted = True  # the dialect wants to read
+        self._ended = False  # nothing more can be read
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=self._output_limit)
         self._transport = transport
         self._open.add(self)
-        self._receiver = self._dialect.connect(self, _peer(transport))
+        receiver = self._dialect.connect(self, _peer(transport))
+        self._receiver = receiver
+        if self._open.closing:
+            receiver.shut_down()
 
     def data_received(self, data: bytes) -> None:
         if self._receiver is not None:
             self._receiver.feed(data)
+
+    def eof_received(self) -> bool:
+        """The client may have closed only its half of the connection, and wait for replies."""
+        self._ended = True
+        if self._receiver is not None:
+            self._receiver.ended()
+        return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         receiver = self._receiver
@@ -113,7 +124,7 @@ class Connection(Protocol):
 
     def _choose(self) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._ended:
             return
         wanted = self._wanted and not self._stuffed
         if wanted != transport.is_reading():

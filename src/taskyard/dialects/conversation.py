@@ -1,0 +1,215 @@
+"""The course of one connection, whatever it speaks: command after command, replies in order.
+
+A command that has to wait (for a job, for a payload from disk, for the client to read) holds up
+those behind it on this connection, and nobody else. What the commands are is up to the dialect.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.broker.broker import Broker
+from taskyard.broker.outbox import Outbox
+from taskyard.broker.receiver import Receiver
+from taskyard.broker.seams import Transport
+from taskyard.engine.effects import Notice, Take, Waiter, Watched
+from taskyard.engine.job import Job, Origin
+
+INPUT_LIMIT: Final = 262_144  # bytes of commands kept while one has to wait
+
+
+class Conversation(Receiver):
+    def __init__(
+        self, broker: Broker, transport: Transport, origin: Origin, output_limit: i64
+    ) -> None:
+        super().__init__(broker.engine.new_owner())
+        self.broker = broker
+        self.engine = broker.engine
+        self.origin = origin
+        self.outbox = Outbox(broker, transport, self, output_limit)
+        self.now: i64 = broker.clock.now()  # of this turn
+        self.closed = False
+        self.ending = False  # nothing more will come: close when all is answered
+        self.waiter: Waiter | None = None  # the fetch that has to wait
+        self.loading = False  # a payload is being read back from disk
+        self._stopping = False  # since the server stops
+        self._transport = transport
+        self._reading = True
+
+    # For the dialect to fill in
+
+    def next_command(self) -> bool:
+        """Carry out one command that has arrived in whole; False if there is none."""
+        raise NotImplementedError
+
+    def unread(self) -> i64:
+        """Bytes of commands that have arrived and were not carried out."""
+        raise NotImplementedError
+
+    def forget_input(self) -> None:
+        """Drop what has arrived and was not carried out."""
+        raise NotImplementedError
+
+    def empty_handed(self) -> None:
+        """Answer a fetch that has waited for nothing."""
+        raise NotImplementedError
+
+    def deliver(self, job: Job, payload: bytes) -> None:
+        """Answer a fetch with its job."""
+        raise NotImplementedError
+
+    def wait_is_over(self) -> None:
+        """A command that had to wait is about to be answered."""
+
+    # From the connection
+
+    def resume(self) -> None:
+        self.run()
+
+    def lost(self) -> None:
+        self.closed = True
+        self.broker.leave(self)
+        if not self._stopping:
+            self.let_go()
+
+    def ended(self) -> None:
+        self._end()
+
+    def shut_down(self) -> None:
+        self._stopping = True
+        self._end()
+
+    def _end(self) -> None:
+        """Answer what has arrived without waiting for jobs to come, and close."""
+        self.ending = True
+        waiter = self.waiter
+        if waiter is not None:
+            self.waiter = None
+            self.engine.stop_waiting(waiter)
+            self.empty_handed()
+        self.run()
+
+    # From the broker
+
+    def assigned(self, waiter: Waiter, job: Job) -> None:
+        self.waiter = None
+        self.wait_is_over()
+        self.hand_out(job)
+        self._run_on()
+
+    def gave_up(self, waiter: Waiter) -> None:
+        self.waiter = None
+        self.wait_is_over()
+        self.empty_handed()
+        self._run_on()
+
+    def watched(self, event: Watched) -> None:
+        raise NotImplementedError
+
+    def noticed(self, notice: Notice) -> None:
+        raise NotImplementedError
+
+    # Commands
+
+    def run(self) -> None:
+        """Carry out the commands that have come, until one has to wait."""
+        self.now = self.broker.begin()
+        self._run_commands()
+        self.outbox.flush()
+        self.broker.end()
+
+    def _run_on(self) -> None:
+        """The same, inside of a turn that has already begun."""
+        self.now = self.broker.clock.now()
+        self._run_commands()
+        self.outbox.flush()
+
+    def _run_commands(self) -> None:
+        while not self._busy():
+            if not self.next_command():
+                if self.ending and not self.closed:
+                    self.quit()
+                break
+        self._keep_reading(self.unread() <= INPUT_LIMIT)
+
+    def _busy(self) -> bool:
+        """Whether the next command has to wait."""
+        return (
+            self.waiter is not None
+            or self.loading
+            or self.closed
+            or self.stuffed
+            or not self.outbox.has_room()
+        )
+
+    def fetch(self, take: Take, timeout: i64) -> None:
+        """Answer with a job, at once or when there is one, or empty-handed after the timeout."""
+        job = self.engine.fetch(take, self.now)
+        if job is not None:
+            self.hand_out(job)
+        elif self.ending:
+            self.empty_handed()
+        else:
+            self.waiter = self.engine.wait(take, self.now + timeout)
+
+    def hand_out(self, job: Job) -> None:
+        payload = self.broker.payload(job)
+        if payload is not None:
+            self.deliver(job, payload)
+            return
+        self.loading = True
+        self.broker.load(job.payload_at, job.payload_size, _Loaded(self, job).then)
+
+    def loaded(self, job: Job, payload: bytes | None) -> None:
+        """The payload of a job that was handed out has been read back from disk."""
+        self.loading = False
+        if self.closed:
+            return
+        if payload is None:
+            self.outbox.abort()
+            return
+        self.wait_is_over()
+        self.deliver(job, payload)
+        self._run_on()
+
+    def send(self, reply: bytes, mark: i64) -> None:
+        self.outbox.send(reply, mark)
+
+    def quit(self) -> None:
+        """Close once all replies are out."""
+        self.closed = True
+        if not self._stopping:  # else its jobs go back when the server starts again
+            self.let_go()
+        self.outbox.close()
+
+    def let_go(self) -> None:
+        """Whatever this connection holds or waits for is no longer its."""
+        self.forget_input()
+        waiter = self.waiter
+        if waiter is not None:
+            self.waiter = None
+            self.engine.stop_waiting(waiter)
+        self.engine.disconnect(self.owner, self.origin, self.broker.begin())
+        self.broker.end()
+
+    def _keep_reading(self, wanted: bool) -> None:
+        if wanted == self._reading or self.closed:
+            return
+        self._reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+
+class _Loaded:
+    """Remembers for which job a payload is being loaded."""
+
+    def __init__(self, conversation: Conversation, job: Job) -> None:
+        self._conversation = conversation
+        self._job = job
+
+    def then(self, payload: bytes | None) -> None:
+        self._conversation.loaded(self._job, payload)

@@ -1,0 +1,170 @@
+"""What Masenko's commands ask for: from their JSON to the engine's words, and errors back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.dialects.jsontext import compact
+from taskyard.dialects.masenko_messages import (
+    MALFORMED,
+    decode_fetch,
+    decode_finish,
+    decode_push,
+    encode_json,
+    microseconds,
+    timeout_of,
+)
+from taskyard.duration import format_duration
+from taskyard.engine.checks import valid_name
+from taskyard.engine.errors import (
+    InvalidOption,
+    NotLeaseholder,
+    ReadOnly,
+    StepRefused,
+    TaskyardError,
+)
+from taskyard.engine.job import BACKOFF_QUARTIC, JSON, MAX_BLOCKERS, NewJob, Policy
+from taskyard.engine.pushing import Step
+
+DEFAULT_RETRY: Final = 20
+BAD_JSON: Final = "cannot unmarshal payload"
+_CACHED: Final = 1024
+
+
+class Refused(Exception):
+    """A command that is answered with ERR and this text."""
+
+
+class Requests:
+    """Reads commands under the server's limits."""
+
+    def __init__(self, heartbeat: i64, max_losses: i64) -> None:
+        self._heartbeat = heartbeat
+        self._max_losses = max_losses
+        self._policies: dict[tuple[int, str], Policy] = {}
+
+    def new_job(self, text: bytes) -> NewJob:
+        try:
+            message = decode_push(text)
+            if not text.isascii():
+                text.decode()  # strings that are passed on as they are must be text too
+        except MALFORMED:
+            raise Refused(BAD_JSON) from None
+        blocked_by = message.blocked_by or None
+        if blocked_by is not None and len(blocked_by) > MAX_BLOCKERS:
+            raise Refused("at most 255 blocked by task IDs can be provided")
+        retry = message.retry
+        return NewJob(
+            message.queue or "default",
+            message.name or "",
+            compact(bytes(message.payload)),
+            self._policy(DEFAULT_RETRY if retry is None else retry, message.deadqueue or ""),
+            0,
+            _run_at(message.execute_at),
+            JSON,
+            False,
+            0,
+            None,
+            None,
+            blocked_by,
+        )
+
+    def fetch(self, text: bytes) -> tuple[list[bytes], i64]:
+        """Queues in the order to look at them, and how long to wait in microseconds."""
+        bound: int = self._heartbeat * 1000  # an int of any size, as the timeout may be
+        try:
+            message = decode_fetch(text or b"{}")
+            timeout: int = timeout_of(message, bound // 2)
+        except MALFORMED:
+            raise Refused(BAD_JSON) from None
+        except ValueError:
+            raise Refused(BAD_JSON) from None
+        if timeout <= 0:
+            raise Refused("timeout must be greater than zero")
+        if timeout >= bound:
+            frequency = format_duration(self._heartbeat)
+            raise Refused(f"timeout must be smaller than the heartbeat frequency {frequency}")
+        names: list[str] = ["default"] if message.queues is None else message.queues
+        for name in names:
+            if not valid_name(name):
+                raise Refused(f"invalid queue name {quote(name)}")
+        return [name.encode() for name in dict.fromkeys(names)], (timeout + 999) // 1000
+
+    def _policy(self, retry: int, dead_queue: str) -> Policy:
+        key = (retry, dead_queue)
+        known = self._policies.get(key)
+        if known is None:
+            known = Policy(
+                max_fails=retry + 1,
+                max_losses=self._max_losses,
+                backoff=BACKOFF_QUARTIC,
+                dead_queue=dead_queue,
+                lost_is_failed=True,
+            )
+            if len(self._policies) >= _CACHED:
+                self._policies.clear()
+            self._policies[key] = known
+        return known
+
+
+def job_id(text: bytes) -> i64:
+    try:
+        id = decode_finish(text).id
+    except MALFORMED as error:
+        raise Refused(f"unmarshal payload: {error}") from None
+    if not id:
+        raise Refused("missing id")
+    return id
+
+
+def error_text(error: TaskyardError, new: NewJob | None) -> str:
+    """The engine's refusal in this protocol's words; `new` is the job that was refused."""
+    if isinstance(error, NotLeaseholder):
+        return "task not acquired"
+    if isinstance(error, ReadOnly):
+        return f"read only: {error}"
+    if isinstance(error, InvalidOption) and new is not None:
+        return _option_text(error, new)
+    return str(error)
+
+
+def step_text(step: Step, error: StepRefused) -> str:
+    """The same for a step of a transaction."""
+    cause = error.cause
+    new = step.new
+    if new is None and isinstance(cause, NotLeaseholder):
+        return f"task {step.ack} not acquired"
+    verb = "ACK" if new is None else "PUSH"
+    return f"message {error.index}: {verb}: {error_text(cause, new)}"
+
+
+def _option_text(error: InvalidOption, new: NewJob) -> str:
+    option = error.option
+    if option == "queue":
+        return f"invalid queue name {quote(new.queue)}"
+    if option == "name":
+        return f"invalid task name {quote(new.name)}"
+    if option == "dead_queue":
+        return f"invalid queue name {quote(new.policy.dead_queue)}"
+    if option == "payload":
+        return "payload too large"
+    if option == "blocked_by":
+        if 0 in (new.blocked_by or []):
+            return "cannot self reference in blocked by"
+        return "invalid relative task position in blocked by"
+    return str(error)
+
+
+def quote(text: str) -> str:
+    return encode_json(text).decode()
+
+
+def _run_at(moment: str | None) -> i64:
+    if moment is None:
+        return 0
+    try:
+        return microseconds(moment)
+    except ValueError:
+        raise Refused(BAD_JSON) from None

@@ -1,0 +1,208 @@
+"""An engine with a fake clock and a journal in memory: what the tests of this folder work with."""
+
+import os
+from random import Random
+
+from hypothesis import HealthCheck, settings
+from support.model_view import effect_view
+from support.snapshot import lane_jobs
+
+from taskyard.engine.decode import Decoder
+from taskyard.engine.effects import Take, Waiter
+from taskyard.engine.engine import Engine
+from taskyard.engine.job import API, READY, SECOND, Job, NewJob, Notify, Origin, Policy
+from taskyard.engine.log import Log
+from taskyard.engine.queue import Queue, QueueSettings
+from taskyard.engine.records import Record
+from taskyard.engine.replay import apply_record
+from taskyard.engine.state import EngineSettings, State
+
+START = 1_700_000_000 * SECOND
+FRAME_HEAD = 40  # bytes between the records of one turn and those of the next
+SALT = b"0123456789abcdef"
+ORIGIN = Origin(API, "tester", "worker-1")
+OWNER = 1
+
+NO_LIMIT = Policy(max_fails=-1)
+
+
+class Bench:
+    """One engine; `now` only moves when the test says so."""
+
+    def __init__(self, settings: EngineSettings | None = None, seed: int = 0) -> None:
+        self.settings = settings or EngineSettings()
+        self.seed = seed
+        self.now = START
+        self.frames: list[tuple[int, bytes]] = []  # where each begins, and its records
+        self.next_seq = 1
+        self.engine = self._start(State(self.settings))
+
+    # The journal
+
+    def collect(self) -> list[Record]:
+        """Take out what the engine has logged, as the journal does after each turn."""
+        log = self.engine.log
+        if not log.count:
+            return []
+        base = log.base
+        end = base + log.size()
+        self.next_seq = log.next_seq
+        data = log.take(end + FRAME_HEAD)
+        self.frames.append((base, data))
+        return decode(data, base)
+
+    def rebuild(self, settings: EngineSettings | None = None) -> State:
+        """What a server would start from that has nothing but the journal."""
+        self.collect()
+        state = State(settings or self.settings)
+        for base, data in self.frames:
+            for record in decode(data, base, blobs=False):
+                apply_record(state, record)
+        return state
+
+    def restart(self, settings: EngineSettings | None = None) -> None:
+        state = self.rebuild(settings)
+        self.settings = settings or self.settings
+        self.engine = self._start(state)
+
+    def _start(self, state: State) -> Engine:
+        last = self.frames[-1] if self.frames else (0, b"")
+        log = Log(self.next_seq, last[0] + len(last[1]) + FRAME_HEAD)
+        engine = Engine(state, log, SALT, Random(self.seed))
+        engine.boot("0", self.now)
+        return engine
+
+    def read(self, at: int, size: int) -> bytes:
+        """Bytes of the journal, written or not."""
+        if not size:
+            return b""
+        if at in self.engine.log.blobs:
+            return self.engine.log.blobs[at]
+        for base, data in reversed(self.frames):
+            if base <= at:
+                assert at + size <= base + len(data)
+                return data[at - base : at - base + size]
+        raise KeyError(at)
+
+    # Shorthands
+
+    def push(
+        self,
+        queue: str = "q",
+        payload: bytes = b"",
+        policy: Policy = NO_LIMIT,
+        *,
+        name: str = "task",
+        priority: int = 0,
+        run_at: int = 0,
+        front: bool = False,
+        ttl_ms: int = 0,
+        uid: bytes | None = None,
+        key: bytes | None = None,
+        blocked_by: list[int] | None = None,
+        notify: Notify | None = None,
+    ) -> Job:
+        new = NewJob(
+            queue,
+            name,
+            payload,
+            policy,
+            priority,
+            run_at,
+            front=front,
+            ttl_ms=ttl_ms,
+            uid=uid,
+            key=key,
+            blocked_by=blocked_by,
+            notify=notify,
+        )
+        return self.engine.push(new, ORIGIN, self.now)
+
+    def wish(
+        self,
+        *queues: str,
+        owner: int = OWNER,
+        bound: bool = False,
+        uniform: bool = False,
+        pop: bool = False,
+        ttr: int = 0,
+    ) -> Take:
+        names = [name.encode() for name in queues or ("q",)]
+        return Take(names, owner, ORIGIN, bound, uniform, pop, ttr)
+
+    def take(self, *queues: str, owner: int = OWNER, bound: bool = False, ttr: int = 0) -> Job:
+        """Lease the next job; there must be one."""
+        wish = self.wish(*queues, owner=owner, bound=bound, ttr=ttr)
+        job = self.engine.fetch(wish, self.now)
+        assert job is not None
+        return job
+
+    def wait(
+        self,
+        *queues: str,
+        owner: int = OWNER,
+        bound: bool = False,
+        pop: bool = False,
+        seconds: int = 30,
+    ) -> Waiter:
+        wish = self.wish(*queues, owner=owner, bound=bound, pop=pop)
+        return self.engine.wait(wish, self.now + seconds * SECOND)
+
+    def ack(self, job: Job, owner: int = OWNER) -> None:
+        self.engine.ack(job.id, owner, ORIGIN, self.now)
+
+    def nack(self, job: Job, owner: int = OWNER, error: bytes = b"") -> None:
+        self.engine.nack(job.id, owner, error, ORIGIN, self.now)
+
+    def delete(self, job: Job) -> None:
+        self.engine.delete(job.id, ORIGIN, self.now)
+
+    def configure(self, queue: str = "q", settings: QueueSettings | None = None) -> Queue:
+        return self.engine.configure_queue(
+            queue.encode(), settings or QueueSettings(), ORIGIN, self.now
+        )
+
+    def queue(self, name: str = "q") -> Queue:
+        queue = self.engine.queue(name.encode())
+        assert queue is not None
+        return queue
+
+    def ids(self, queue: str = "q", state: int = READY) -> list[int]:
+        """The jobs of one state in their order."""
+        found = self.engine.queue(queue.encode())
+        return [] if found is None else [job.id for job in lane_jobs(found, state)]
+
+    def effects(self) -> list[tuple[object, ...]]:
+        """What came out since the last time."""
+        return [effect_view(effect) for effect in self.engine.take_effects()]
+
+    def pass_time(self, duration: int) -> None:
+        """Let time pass, each timer being met when it is due."""
+        target = self.now + duration
+        while 0 < self.engine.next_deadline(self.now) <= target:
+            self.now = max(self.now, self.engine.next_deadline(self.now))
+            while self.engine.tick(self.now):
+                pass
+        self.now = target
+
+
+def decode(data: bytes, base: int, blobs: bool = True) -> list[Record]:
+    decoder = Decoder(blobs)
+    records = []
+    at = 0
+    while at < len(data):
+        records.append(decoder.read(data, at, base))
+        at = decoder.next
+    return records
+
+
+def machine_settings(examples: int, steps: int) -> settings:
+    """The same runs each time in CI, others on each run elsewhere."""
+    return settings(
+        max_examples=examples,
+        stateful_step_count=steps,
+        deadline=None,
+        print_blob=True,
+        derandomize=bool(os.environ.get("CI")),
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )

@@ -1,0 +1,108 @@
+"""The cache gives the bytes that were written or nothing, and stays within its budget."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskyard.journal.cache import BLOCK, Cache, block_of
+
+
+def filled(budget: int, data: bytes, base: int = 0) -> Cache:
+    cache = Cache(budget)
+    cache.begin(base)
+    cache.append(data)
+    return cache
+
+
+def pattern(size: int) -> bytes:
+    return b"".join(b"%08d" % n for n in range(size // 8 + 1))[:size]
+
+
+def test_what_was_appended_can_be_read() -> None:
+    cache = filled(0, b"0123456789", base=1000)
+    assert cache.read(1000, 1003, 4) == b"3456"
+
+
+def test_what_was_not_yet_appended_cannot() -> None:
+    cache = filled(0, b"0123456789")
+    assert cache.read(0, 8, 4) is None
+    assert cache.read(0, BLOCK, 4) is None
+
+
+def test_reads_across_blocks() -> None:
+    data = pattern(3 * BLOCK)
+    cache = filled(1 << 30, data)
+    assert cache.read(0, BLOCK - 5, 10) == data[BLOCK - 5 : BLOCK + 5]
+    assert cache.read(0, 3, 2 * BLOCK + 7) == data[3 : 2 * BLOCK + 10]
+
+
+def test_blocks_are_aligned_to_their_segment() -> None:
+    assert block_of(1000, 1000) == 1000
+    assert block_of(1000, 1000 + BLOCK - 1) == 1000
+    assert block_of(1000, 1000 + BLOCK) == 1000 + BLOCK
+
+
+def test_a_block_that_ends_with_its_segment_is_kept() -> None:
+    cache = filled(1 << 30, b"a" * 10)
+    cache.begin(10)
+    cache.append(b"b" * 10)
+    assert cache.read(0, 5, 5) == b"aaaaa"
+    assert cache.read(10, 12, 3) == b"bbb"
+
+
+def test_the_budget_is_kept_but_for_the_tail() -> None:
+    budget = 6 * BLOCK
+    cache = Cache(budget)
+    cache.begin(0)
+    for size in (BLOCK // 3, BLOCK, 5 * BLOCK + 1, 17, 40 * BLOCK):
+        cache.append(b"x" * size)
+        assert cache.held <= budget
+    assert len(cache.tail) == BLOCK
+
+
+def test_a_small_budget_is_raised_to_a_few_blocks() -> None:
+    assert Cache(0).budget == 4 * BLOCK
+
+
+def test_the_block_that_was_used_longest_ago_goes_first() -> None:
+    cache = filled(0, pattern(4 * BLOCK))
+    assert cache.read(0, 0, 1) is not None
+    cache.append(b"x" * BLOCK)
+    assert cache.read(0, 0, 1) is not None
+    assert cache.read(0, BLOCK, 1) is None
+
+
+def test_a_block_that_is_gone_is_not_found_by_the_short_cut() -> None:
+    cache = filled(0, pattern(4 * BLOCK))
+    cache.read(0, 0, 1)
+    cache.append(b"x" * (8 * BLOCK))
+    assert cache.read(0, 0, 1) is None
+
+
+def test_a_block_that_was_read_back_is_found() -> None:
+    data = pattern(10 * BLOCK)
+    cache = filled(0, data)
+    assert cache.read(0, 10, 4) is None
+    cache.put(0, data[:BLOCK])
+    assert cache.read(0, 10, 4) == data[10:14]
+
+
+@given(
+    sizes=st.lists(st.integers(1, 3 * BLOCK // 2), min_size=1, max_size=8),
+    reads=st.lists(st.tuples(st.floats(0, 1), st.integers(1, BLOCK + 10)), max_size=8),
+)
+def test_a_read_gives_what_was_written_or_nothing(
+    sizes: list[int], reads: list[tuple[float, int]]
+) -> None:
+    data = pattern(sum(sizes))
+    cache = Cache(0)
+    cache.begin(0)
+    done = 0
+    for size in sizes:
+        cache.append(data[done : done + size])
+        done += size
+    for where, size in reads:
+        at = int(where * (len(data) - 1))
+        found = cache.read(0, at, size)
+        assert found is None or found == data[at : at + size]
+    tail = cache.tail_at
+    assert cache.read(0, tail, len(data) - tail) == data[tail:]

@@ -1,0 +1,162 @@
+"""Records are read from the files alone, also beside the server that writes them."""
+
+import pytest
+from journal.building import Running, copy, flipped, segments
+
+from taskyard.engine.records import EVENT_NAMES, Push
+from taskyard.journal.disk import Disk
+from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.identity import JOURNAL
+from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.reader import Entry, JournalReader
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+def entries(disk: Disk, from_seq: int = 1, blobs: bool = False, live: bool = False) -> list[Entry]:
+    return list(JournalReader(disk.directory(JOURNAL), blobs, live).read(from_seq))
+
+
+def seqs(disk: Disk, from_seq: int = 1, live: bool = False) -> list[int]:
+    return [entry.seq for entry in entries(disk, from_seq, live=live)]
+
+
+def filled(disk: MemoryDisk, pushes: int = 30) -> Running:
+    run = Running(disk, segment_size=700)
+    for number in range(pushes):
+        run.push(b"payload %d" % number)
+        run.commit()
+    return run
+
+
+def test_an_empty_journal_has_no_records(disk: MemoryDisk) -> None:
+    Running(disk)
+    assert seqs(disk) == []
+    assert seqs(disk, live=True) == []
+
+
+def test_all_records_come_in_order(disk: MemoryDisk) -> None:
+    run = filled(disk)
+    job = run.take()
+    assert job is not None
+    run.ack(job)
+    run.journal.close()
+    assert len(segments(disk)) > 3
+    found = entries(disk)
+    assert [entry.seq for entry in found] == list(range(1, 34))
+    assert [entry.record.seq for entry in found] == list(range(1, 34))
+    kinds = [EVENT_NAMES[entry.record.kind()] for entry in found]
+    assert kinds == ["boot", *["push"] * 30, "lease", "finish"]
+
+
+@pytest.mark.parametrize("first", [1, 2, 7, 8, 15, 30, 31])
+def test_reading_can_start_anywhere(disk: MemoryDisk, first: int) -> None:
+    filled(disk).journal.close()
+    assert seqs(disk, first) == list(range(first, 32))
+
+
+def test_reading_behind_the_end_gives_nothing(disk: MemoryDisk) -> None:
+    filled(disk).journal.close()
+    assert seqs(disk, 32) == []
+    assert seqs(disk, 1000) == []
+
+
+def test_blobs_come_if_they_are_wanted(disk: MemoryDisk) -> None:
+    run = filled(disk)
+    run.journal.close()
+    with_blobs, without = entries(disk, blobs=True), entries(disk)
+    for number in range(30):
+        full, bare = with_blobs[number + 1].record, without[number + 1].record
+        assert full.blob == b"payload %d" % number
+        assert bare.blob == b""
+        assert bare.blob_at == full.blob_at
+        assert bare.blob_size == len(full.blob)
+        assert isinstance(full, Push)
+        assert run.engine.job(full.id).payload_at == full.blob_at
+
+
+def test_positions_lie_within_the_journal_in_order(disk: MemoryDisk) -> None:
+    run = filled(disk)
+    positions = [entry.position for entry in entries(disk)]
+    assert positions == sorted(set(positions))
+    assert positions[-1] < run.journal.written
+
+
+def test_a_segment_before_the_first_wanted_one_is_not_read(disk: MemoryDisk) -> None:
+    filled(disk).journal.close()
+    name = segments(disk)[0]
+    data = disk.directory(JOURNAL).content(name)
+    damaged = copy(disk, name, flipped(data, 8 * 200))
+    assert seqs(damaged, 20) == list(range(20, 32))
+    with pytest.raises(JournalCorrupt):
+        seqs(damaged)
+
+
+def test_beside_a_writer_only_what_is_known_to_be_durable_is_read(disk: MemoryDisk) -> None:
+    """What was synced last is only known from the next frame."""
+    run = Running(disk)
+    run.commit()
+    assert seqs(disk, live=True) == []
+    run.push()
+    run.commit()
+    assert seqs(disk, live=True) == [1]
+    run.push()
+    run.journal.write()
+    run.push()
+    run.journal.write()
+    assert seqs(disk, live=True) == [1, 2]
+    assert seqs(disk) == [1, 2, 3, 4]
+    run.sync()
+    run.push()
+    run.journal.write()
+    assert seqs(disk, live=True) == [1, 2, 3, 4]
+
+
+def test_beside_a_writer_all_durable_records_come_across_segments(disk: MemoryDisk) -> None:
+    run = Running(disk, segment_size=500)
+    for _ in range(40):
+        run.push(b"x" * 50)
+        durable = int(run.journal.durable_seq)
+        run.journal.write()
+        assert seqs(disk, live=True) == list(range(1, durable + 1))
+        run.sync()
+
+
+def test_a_frame_that_is_just_being_written_is_the_end_beside_a_writer(disk: MemoryDisk) -> None:
+    run = filled(disk, 5)
+    name = segments(disk)[-1]
+    data = disk.directory(JOURNAL).content(name)
+    end = run.journal.written - run.journal._segment.base
+    half = copy(disk, name, data[: end - 10] + bytes(len(data) - end + 10))
+    assert seqs(half, live=True) == seqs(disk, live=True)[: len(seqs(half, live=True))]
+    assert seqs(half, live=True)[-1] >= 4
+
+
+def test_a_damage_is_named(disk: MemoryDisk) -> None:
+    filled(disk).journal.close()
+    name = segments(disk)[2]
+    data = disk.directory(JOURNAL).content(name)
+    damaged = copy(disk, name, flipped(data, 8 * 150))
+    for live in (False, True):
+        with pytest.raises(JournalCorrupt) as raised:
+            seqs(damaged, live=live)
+        assert raised.value.file == name
+
+
+def test_a_torn_tail_is_just_the_end(disk: MemoryDisk) -> None:
+    run = filled(disk, 5)
+    run.journal.close()
+    name = segments(disk)[-1]
+    data = disk.directory(JOURNAL).content(name)
+    torn = copy(disk, name, data[:-3])
+    assert seqs(torn) == list(range(1, 6))
+
+
+def test_a_segment_that_is_just_being_made_is_not_there_yet(disk: MemoryDisk) -> None:
+    run = filled(disk, 5)
+    run.journal.close()
+    disk.directory(JOURNAL).put(f"{int(run.journal.written):020}.seg", bytes(700))
+    assert seqs(disk) == list(range(1, 7))

@@ -1,0 +1,179 @@
+"""A repair keeps all before the damage, deletes nothing, and can be repeated."""
+
+from random import Random
+
+import pytest
+from journal.building import Running, copy, flipped, picture, recover, segments
+
+from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.identity import IDENTITY, JOURNAL, load_identity
+from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.repair import carry_out, plan_repair
+from taskyard.journal.segment import SEGMENT_HEADER
+
+ASIDE = "damaged-now"
+NOW = 1_800_000_000_000_000
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    """Five segments or so, with 31 records of which each push has a frame."""
+    disk = MemoryDisk()
+    run = Running(disk, segment_size=700)
+    for number in range(30):
+        run.push(b"payload %d" % number)
+        run.commit()
+    run.journal.close()
+    return disk
+
+
+def damaged(disk: MemoryDisk, index: int, offset: int = SEGMENT_HEADER + 60) -> MemoryDisk:
+    name = segments(disk)[index]
+    data = disk.directory(JOURNAL).content(name)
+    return copy(disk, name, flipped(data, offset % len(data) * 8))
+
+
+def fix(disk: MemoryDisk, seed: int = 5) -> None:
+    carry_out(disk, plan_repair(disk), ASIDE, Random(seed).randbytes, NOW)
+
+
+def test_an_intact_journal_needs_none(disk: MemoryDisk) -> None:
+    assert not plan_repair(disk).needed()
+
+
+def test_a_torn_tail_needs_none(disk: MemoryDisk) -> None:
+    assert not plan_repair(damaged(disk, -1, -5)).needed()
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3])
+@pytest.mark.parametrize("offset", [10, SEGMENT_HEADER + 60, 400])
+def test_all_before_the_damage_is_kept(disk: MemoryDisk, index: int, offset: int) -> None:
+    broken = damaged(disk, index, offset)
+    with pytest.raises(JournalCorrupt) as raised:
+        recover(broken)
+    plan = plan_repair(broken)
+    assert plan.last_kept == raised.value.seq - 1
+    assert (plan.first_lost, plan.last_lost) == (raised.value.seq, 31)
+    fix(broken)
+    broken.crash()
+    recovery = recover(broken)
+    assert recovery.next_seq == raised.value.seq
+    run = Running(broken)
+    run.push(b"after")
+    run.commit()
+    broken.crash()
+    assert picture(recover(broken).state) == picture(run.state)
+
+
+def test_nothing_is_deleted(disk: MemoryDisk) -> None:
+    broken = damaged(disk, 1, 400)
+    before = {name: broken.directory(JOURNAL).content(name) for name in segments(broken)}
+    fix(broken)
+    journal = broken.directory(JOURNAL)
+    aside = journal.directory(ASIDE)
+    for name, data in list(before.items())[1:]:
+        assert aside.content(name) == data
+    kept = segments(broken)
+    assert kept == list(before)[:2]
+    assert before[kept[1]].startswith(journal.content(kept[1]))
+
+
+def test_what_is_lost_is_counted(disk: MemoryDisk) -> None:
+    broken = damaged(disk, 1, SEGMENT_HEADER + 60)
+    plan = plan_repair(broken)
+    lost = plan.last_lost - plan.first_lost + 1
+    assert plan.readable == lost - 1
+
+
+def test_the_timeline_changes_and_the_old_one_is_remembered(disk: MemoryDisk) -> None:
+    before = load_identity(disk)
+    broken = damaged(disk, 2)
+    fix(broken)
+    after = load_identity(broken)
+    assert before is not None
+    assert after is not None
+    assert after.timeline != before.timeline
+    assert after.salt == before.salt
+    assert [past.timeline for past in after.earlier] == [before.timeline]
+    run = Running(broken)
+    run.journal.close()
+    assert run.journal.timeline == after.timeline
+    recover(broken)
+
+
+def test_repairs_add_up(disk: MemoryDisk) -> None:
+    timelines = set()
+    for index in (3, 2, 1):
+        disk = damaged(disk, index)
+        fix(disk, index)
+        run = Running(disk, segment_size=700)
+        for _ in range(20):
+            run.push()
+            run.commit()
+        run.journal.close()
+        timelines.add(run.journal.timeline)
+        assert picture(recover(disk).state) == picture(run.state)
+    assert len(timelines) == 3
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "sync", "sync_directory", "rename"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+def test_a_repair_that_was_cut_off_is_repeated(disk: MemoryDisk, operation: str, nth: int) -> None:
+    for seed in range(6):
+        broken = damaged(disk, 2, 400)
+        wanted = plan_repair(broken).last_kept
+        plan = plan_repair(broken)
+        broken.fail(operation, nth)
+        try:
+            carry_out(broken, plan, ASIDE, Random(seed).randbytes, NOW)
+        except OSError:
+            broken.crash(Random(seed))
+        if plan_repair(broken).needed():
+            carry_out(broken, plan_repair(broken), ASIDE, Random(seed).randbytes, NOW)
+        assert recover(broken).next_seq - 1 == wanted
+
+
+def test_a_missing_segment_is_repaired(disk: MemoryDisk) -> None:
+    broken = copy(disk)
+    gone = segments(broken)[2]
+    broken.directory(JOURNAL).remove(gone)
+    plan = plan_repair(broken)
+    fix(broken)
+    assert recover(broken).next_seq - 1 == plan.last_kept
+    assert len(segments(broken)) == 2
+
+
+def test_a_lost_identity_is_made_anew(disk: MemoryDisk) -> None:
+    for content in (b"", b"{}", None):
+        broken = copy(disk)
+        if content is None:
+            broken.remove(IDENTITY)
+        else:
+            broken.put(IDENTITY, content)
+        plan = plan_repair(broken)
+        assert plan.damage is None
+        assert plan.lost_identity
+        fix(broken)
+        run = Running(broken)
+        assert run.report.records == 31
+        run.journal.close()
+        assert recover(broken).next_seq == 33
+
+
+def test_a_lost_identity_after_a_repair_is_made_anew(disk: MemoryDisk) -> None:
+    broken = damaged(disk, 2)
+    fix(broken)
+    Running(broken).journal.close()
+    records = recover(broken).next_seq - 1
+    broken.remove(IDENTITY)
+    fix(broken)
+    assert recover(broken).next_seq - 1 == records
+    Running(broken)
+
+
+def test_a_lost_identity_and_a_damage_are_repaired_together(disk: MemoryDisk) -> None:
+    broken = damaged(disk, 2)
+    broken.remove(IDENTITY)
+    plan = plan_repair(broken)
+    fix(broken)
+    assert recover(broken).next_seq - 1 == plan.last_kept

@@ -1,0 +1,90 @@
+"""The header of a segment, and the names of segments."""
+
+import google_crc32c
+import pytest
+from journal.building import flipped
+
+from taskyard.journal.frames import Content
+from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.segment import (
+    SEGMENT_HEADER,
+    BadHeader,
+    SegmentHeader,
+    base_of,
+    create_segment,
+    parse_header,
+    segment_name,
+    segment_names,
+)
+
+HEADER = SegmentHeader(bytes(range(16)), 1 << 40, 77, -5, 1_700_000_000_000_000, 70, 11, 12)
+
+
+def parsed(data: bytes) -> SegmentHeader:
+    return parse_header(Content(data, len(data)))
+
+
+def test_what_is_written_is_read_back() -> None:
+    read = parsed(HEADER.encoded())
+    assert read.timeline == bytes(range(16))
+    assert (read.base, read.first_seq, read.salt) == (1 << 40, 77, -5)
+    assert (read.created, read.durable) == (1_700_000_000_000_000, 70)
+    assert (read.recovery_base, read.retention_base) == (11, 12)
+    assert len(HEADER.encoded()) == SEGMENT_HEADER
+
+
+def test_no_flipped_bit_goes_unnoticed() -> None:
+    for bit in range(SEGMENT_HEADER * 8):
+        with pytest.raises(BadHeader):
+            parsed(flipped(HEADER.encoded(), bit))
+
+
+def test_a_short_file_is_no_segment() -> None:
+    with pytest.raises(BadHeader, match="too short"):
+        parsed(HEADER.encoded()[:-1])
+
+
+def test_a_newer_format_is_named() -> None:
+    newer = HEADER.encoded()[:8] + b"\x02\0\0\0" + HEADER.encoded()[12:124]
+    crc: int = google_crc32c.value(newer)
+    with pytest.raises(BadHeader, match="its format is 2, this version of Taskyard reads 1"):
+        parsed(newer + crc.to_bytes(4, "little"))
+
+
+def test_names_say_the_base() -> None:
+    assert segment_name(66_206) == "00000000000000066206.seg"
+    assert base_of("00000000000000066206.seg") == 66_206
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "66206.seg",
+        "00000000000000066206.new",
+        "0000000000000006620x.seg",
+        "-0000000000000066206.seg",
+        "99999999999999999999.seg",
+        "\u0660" * 20 + ".seg",  # digits, but not ours
+        "²" * 20 + ".seg",
+        ".seg",
+        "",
+    ],
+)
+def test_other_files_are_no_segments(name: str) -> None:
+    assert base_of(name) == -1
+
+
+def test_segments_are_listed_in_order() -> None:
+    disk = MemoryDisk()
+    for base in (500, 0, 70):
+        disk.put(segment_name(base), b"")
+    disk.put("notes.txt", b"")
+    assert segment_names(disk) == [segment_name(0), segment_name(70), segment_name(500)]
+
+
+def test_a_segment_that_cannot_be_made_leaves_nothing_behind() -> None:
+    disk = MemoryDisk()
+    disk.fail("write", keep=10)
+    with pytest.raises(OSError, match="injected"):
+        create_segment(disk, HEADER, 4096)
+    assert disk.names() == []

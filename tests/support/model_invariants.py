@@ -1,0 +1,213 @@
+"""What must hold in the engine at all times, whatever was done to it."""
+
+from support.snapshot import LANES, deadlines, lane_jobs, waits_for
+
+from taskyard.engine.apply import RING_ENTRY, dead_weight
+from taskyard.engine.engine import Engine
+from taskyard.engine.job import (
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    FOREVER,
+    GONE,
+    LEASED,
+    READY,
+    SUCCEEDED,
+    Job,
+)
+from taskyard.engine.lane import CHUNK, Lane
+from taskyard.engine.queue import Queue
+from taskyard.engine.ready import Ready
+from taskyard.engine.state import State
+from taskyard.engine.timers import Timer, Timers
+
+QUEUED = (READY, DELAYED, BLOCKED)
+
+
+def check_invariants(engine: Engine) -> None:
+    state = engine.state
+    for queue in state.queues.values():
+        check_queue(queue)
+    _check_jobs(state)
+    _check_identities(state)
+    _check_held(state)
+    _check_dependencies(state)
+    _check_ring(state)
+    check_heap(state.timers)
+    _check_timers(engine)
+    _check_waiting(engine)
+
+
+def check_lane(lane: Lane) -> None:
+    """Chunks are neither empty nor too long, and in order throughout."""
+    jobs = [job for chunk in lane.chunks for job in chunk]
+    places = [(job.position, job.id) for job in jobs]
+    assert all(0 < len(chunk) <= CHUNK for chunk in lane.chunks)
+    assert places == sorted(set(places))
+    assert lane.size == len(jobs)
+
+
+def check_ready(ready: Ready) -> None:
+    """A lane for each priority that has jobs, and nothing left behind by others."""
+    for lane in ready.lanes.values():
+        check_lane(lane)
+    assert {priority: lane.priority for priority, lane in ready.lanes.items()} == {
+        priority: priority for priority in ready.lanes
+    }
+    assert ready.size == sum(lane.size for lane in ready.lanes.values())
+    assert ready.top is ready.lanes[max(ready.lanes)]
+    if len(ready.lanes) == 1:
+        assert ready.order is None
+    else:
+        assert ready.order is not None
+        assert [~inverted for inverted in ready.order] == sorted(ready.lanes, reverse=True)
+        assert all(lane.size for lane in ready.lanes.values())
+
+
+def check_queue(queue: Queue) -> None:
+    check_ready(queue.ready)
+    for state in LANES:
+        if state != READY:
+            check_lane(queue.lane(state))
+        for job in lane_jobs(queue, state):
+            assert job.state == state
+            assert job.queue is queue
+        assert queue.count(state) == len(lane_jobs(queue, state))
+    assert queue.dead_bytes == sum(dead_weight(job) for job in lane_jobs(queue, FAILED))
+    assert queue.is_empty() == (not any(lane_jobs(queue, state) for state in LANES))
+
+
+def _check_jobs(state: State) -> None:
+    """Each live job is in exactly one lane; what only some states have, only they have."""
+    in_lanes = [
+        job.id
+        for queue in state.queues.values()
+        for lane in LANES
+        for job in lane_jobs(queue, lane)
+    ]
+    assert sorted(in_lanes) == sorted(job.id for job in state.jobs if job.state != GONE)
+    assert state.jobs.size == len(list(state.jobs))
+    for job in state.jobs:
+        assert state.jobs.get(job.id) is job
+        assert job.id < state.next_id
+        assert (job.lease is not None) == (job.state == LEASED)
+        assert bool(job.extra is not None and job.extra.blockers) == (job.state == BLOCKED)
+        assert (job.finished_at != 0) == (job.state in (SUCCEEDED, FAILED, GONE))
+        if job.state == DELAYED:
+            assert job.position > job.pushed_at
+
+
+def _check_identities(state: State) -> None:
+    live = [job for job in state.jobs if job.state != GONE]
+    assert {uid: job.id for uid, job in state.uids.items()} == {
+        job.extra.uid: job.id for job in live if job.extra is not None and job.extra.uid is not None
+    }
+    assert [uid for _, uid in state.buried] == list(state.tombstones)
+    assert [when for when, _ in state.buried] == sorted(when for when, _ in state.buried)
+    assert not state.uids.keys() & state.tombstones.keys()
+    for queue in state.queues.values():
+        mine = [job for job in live if job.queue is queue and job.state in QUEUED]
+        assert (queue.keys or {}) == {
+            job.extra.key: job
+            for job in mine
+            if job.extra is not None and job.extra.key is not None
+        }
+        assert queue.keys is None or queue.keys
+
+
+def _check_held(state: State) -> None:
+    """Only what is leased by a connection, and all of that."""
+    bound: dict[int, dict[int, Job]] = {}
+    for job in state.jobs:
+        if job.lease is not None and job.lease.bound:
+            bound.setdefault(job.lease.owner, {})[job.id] = job
+    assert state.held == bound
+
+
+def _check_dependencies(state: State) -> None:
+    """A blocked job waits for open jobs, which know of it, or will soon hear how one ended."""
+    for blocker, waiting in state.dependents.items():
+        job = state.live(blocker)
+        assert job is not None
+        assert job.state not in (SUCCEEDED, FAILED)
+        assert waiting
+        assert all(waits_for(state, id, blocker) for id in waiting)
+    for job in state.jobs:
+        if job.extra is None:
+            continue
+        for blocker in job.extra.blockers or ():
+            followup = state.followups.get(blocker)
+            told_soon = followup is not None and job.id in followup.failed + followup.succeeded
+            assert (job.id in state.dependents.get(blocker, {})) != told_soon
+
+
+def _check_ring(state: State) -> None:
+    assert all(job.state == GONE for job in state.finished)
+    assert {job.id for job in state.finished} == {job.id for job in state.jobs if job.state == GONE}
+    assert state.finished_bytes == RING_ENTRY * len(state.finished)
+    assert state.finished_bytes <= state.settings.finished_bytes
+
+
+def check_heap(timers: Timers) -> None:
+    for slot, timer in enumerate(timers.heap):
+        assert timer.slot == slot
+        assert timers.heap[max(slot - 1, 0) // 4].deadline <= timer.deadline
+
+
+def _check_timers(engine: Engine) -> None:
+    """A timer for each thing that ends by itself, and none for what is gone.
+
+    Those of a queue may be early, or outlast the job they were set for.
+    """
+    state = engine.state
+    planned = deadlines(state)
+    armed = {id(timer): timer for timer in state.timers.heap}
+    for whose, timer in _exact_timers(state).items():
+        deadline = planned.pop(whose, 0)
+        if deadline == FOREVER and whose[0] in ("ttl", "value"):
+            deadline = 0
+        assert (timer.deadline if timer.slot >= 0 else 0) == deadline, whose
+        armed.pop(id(timer), None)
+    for queue in state.queues.values():
+        for kind, timer in (("wake", queue.wake_timer), ("dead", queue.dead_timer)):
+            deadline = planned.pop((kind, queue.utf8), 0)
+            assert not deadline or (timer.slot >= 0 and timer.deadline <= deadline)
+            armed.pop(id(timer), None)
+    for line in engine.waiting.values():
+        for waiter in line.values():
+            assert waiter.timer.slot >= 0
+            armed.pop(id(waiter.timer), None)
+    for watchers in engine.watchers.values():
+        for watcher in watchers.values():
+            armed.pop(id(watcher.timer), None)
+    assert not planned
+    assert not armed
+
+
+def _exact_timers(state: State) -> dict[tuple[object, ...], Timer]:
+    found: dict[tuple[object, ...], Timer] = {("tombstones",): state.tombstone_timer}
+    for job in state.jobs:
+        if job.lease is not None and job.lease.timer is not None:
+            found["lease", job.id] = job.lease.timer
+        if job.extra is not None and job.extra.timer is not None:
+            found["ttl", job.id] = job.extra.timer
+        elif job.extra is not None and job.extra.expires_at == FOREVER:
+            found["ttl", job.id] = Timer(0, None)
+    found |= {("value", value.key): value.timer for value in state.values.values()}
+    found |= {("session", session.id): session.timer for session in state.sessions.values()}
+    found |= {("consumer", each.name): each.timer for each in state.consumers.values()}
+    return found
+
+
+def _check_waiting(engine: Engine) -> None:
+    """Nobody waits beside a job that could be handed out; lines and watchers have no leftovers."""
+    for name, line in engine.waiting.items():
+        assert line
+        assert list(line) == sorted(line)
+        assert all(waiter.waiting and name in waiter.take.queues for waiter in line.values())
+        queue = engine.queue(name)
+        assert queue is None or queue.settings.paused or not queue.ready.size
+    for id, watchers in engine.watchers.items():
+        assert watchers
+        job = engine.job(id)
+        assert all(watcher.job_id == job.id for watcher in watchers.values())

@@ -233,6 +233,51 @@ def test_the_only_attempt_of_a_task_is_on_disk_before_it_is_handed_out(
     worker.expect(b'OK {"id":1,"queue":"default","name":"a","payload":""}\n')
 
 
+def test_a_task_is_handed_out_when_the_end_of_its_blocker_is_on_disk(slow: SimulatedYard) -> None:
+    push_before(slow)
+    holder, worker = slow.connect(), slow.connect()
+    slow.scheduler.slow = False
+    exchange(holder, b'PUSH {"name":"b","blocked_by":[1]}\n', b'OK {"id":2}\n')
+    exchange(holder, b"FETCH\n", TASK_1)
+    slow.advance(1)
+    slow.scheduler.slow = True
+    worker.send(b"FETCH\n")
+    holder.send(b'ACK {"id":1}\n')
+    worker.expect_nothing()
+    sync_done(slow)
+    holder.expect(b"OK {}\n")
+    worker.expect(b'OK {"id":2,"queue":"default","name":"b"}\n')
+
+
+def test_a_task_comes_from_its_dead_queue_when_that_it_failed_is_on_disk(
+    slow: SimulatedYard,
+) -> None:
+    holder, worker = slow.connect(), slow.connect()
+    slow.scheduler.slow = False
+    exchange(holder, b'PUSH {"name":"a","retry":0,"deadqueue":"dead"}\n', b'OK {"id":1}\n')
+    exchange(holder, b"FETCH\n", TASK_1)
+    slow.advance(1)
+    slow.scheduler.slow = True
+    holder.close()
+    worker.send(b'FETCH {"queues":["dead"]}\n')
+    worker.expect_nothing()
+    sync_done(slow)
+    worker.expect(b'OK {"id":1,"queue":"dead","name":"a"}\n')
+
+
+def test_a_task_is_tried_again_when_that_it_failed_is_on_disk(slow: SimulatedYard) -> None:
+    push_before(slow)
+    holder, worker = slow.connect(), slow.connect()
+    exchange(holder, b"FETCH\n", TASK_1)
+    holder.send(b'NACK {"id":1}\n')
+    slow.advance(2)
+    worker.send(b"FETCH\n")
+    worker.expect_nothing()
+    while slow.scheduler.blocking:
+        sync_done(slow)
+    worker.expect(TASK_1[:-2] + b',"failures":1}\n')
+
+
 def assert_leased(yard: SimulatedYard) -> None:
     job = on_disk(yard.disk).live(1)
     assert job is not None

@@ -4,6 +4,8 @@ The whole broker on the simulated disk; the ledger has what the clients were tol
 the same run each time.
 """
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
@@ -115,7 +117,7 @@ def held_now(client: Client, yard: SimulatedYard, ledger: Ledger, queue: str) ->
 
 
 def make_yard(chance: Random, seed: int, durability: str = "sync") -> SimulatedYard:
-    yard = SimulatedYard(
+    return SimulatedYard(
         heartbeat=1000.0,
         durability=durability,
         inline_sync=chance.random() < 0.5,
@@ -123,43 +125,42 @@ def make_yard(chance: Random, seed: int, durability: str = "sync") -> SimulatedY
         payload_memory=0,
         seed=seed,
     )
-    yard.scheduler.slow = chance.random() < 0.7
-    return yard
+
+
+def survive(yard: SimulatedYard, chance: Random, crash: Callable[[], None], fault: bool) -> None:
+    """Storms, each ended by a crash, then a look at what is left."""
+    ledger = Ledger()
+    slow = chance.random() < 0.7
+    for number in range(CRASHES):
+        yard.scheduler.slow = slow
+        if fault:
+            break_disk(yard, chance)
+        Storm(yard, ledger, chance, number).rage()
+        ledger.crashed()
+        crash()
+    drain(yard, ledger, chance)
+    ledger.check()
+
+
+def break_disk(yard: SimulatedYard, chance: Random) -> None:
+    """Some call will fail, if it comes to that."""
+    operation = chance.choice(["write", "sync", "sync_directory", "create"])
+    nth = chance.randint(1, 20 if operation in ("write", "sync") else 2)
+    yard.disk.fail(operation, nth=nth, keep=chance.randint(0, 5000))
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_what_was_acknowledged_survives_power_cuts(seed: int) -> None:
     chance = Random(seed)
     yard = make_yard(chance, seed)
-    ledger = Ledger()
-    for number in range(CRASHES):
-        slow = yard.scheduler.slow
-        Storm(yard, ledger, chance, number).rage()
-        ledger.crashed()
-        yard.crash(chance)
-        yard.scheduler.slow = slow
-    yard.scheduler.slow = False
-    drain(yard, ledger, chance)
-    ledger.check()
+    survive(yard, chance, partial(yard.crash, chance), fault=False)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS // 3))
 def test_what_was_acknowledged_survives_a_failing_disk(seed: int) -> None:
     chance = Random(seed)
     yard = make_yard(chance, seed)
-    ledger = Ledger()
-    for number in range(CRASHES):
-        slow = yard.scheduler.slow
-        operation = chance.choice(["write", "sync", "sync_directory", "create"])
-        nth = chance.randint(1, 20 if operation in ("write", "sync") else 2)
-        yard.disk.fail(operation, nth=nth, keep=chance.randint(0, 5000))
-        Storm(yard, ledger, chance, number).rage()
-        ledger.crashed()
-        yard.crash(chance)
-        yard.scheduler.slow = slow
-    yard.scheduler.slow = False
-    drain(yard, ledger, chance)
-    ledger.check()
+    survive(yard, chance, partial(yard.crash, chance), fault=True)
 
 
 @pytest.mark.parametrize("durability", ["sync", "write"])
@@ -167,13 +168,4 @@ def test_what_was_acknowledged_survives_a_failing_disk(seed: int) -> None:
 def test_what_was_acknowledged_survives_a_killed_process(seed: int, durability: str) -> None:
     chance = Random(seed)
     yard = make_yard(chance, seed, durability)
-    ledger = Ledger()
-    for number in range(CRASHES):
-        slow = yard.scheduler.slow
-        Storm(yard, ledger, chance, number).rage()
-        ledger.crashed()
-        yard.kill()
-        yard.scheduler.slow = slow
-    yard.scheduler.slow = False
-    drain(yard, ledger, chance)
-    ledger.check()
+    survive(yard, chance, yard.kill, fault=False)

@@ -4,164 +4,56 @@ After each step both must show the same, the records so far must give the same s
 the engine's invariants must hold.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from engine.draws import (
+    NAMES,
+    OWNERS,
+    PAYLOAD_LIMIT,
+    DrawnStep,
+    Settings,
+    Wish,
+    bad_queue_settings,
+    blobs,
+    blocked_wishes,
+    budgets,
+    durations,
+    faults,
+    keys,
+    make_settings,
+    name_lists,
+    names,
+    origins,
+    owners,
+    picks,
+    plain_wishes,
+    policies,
+    queue_settings,
+    scores,
+    steps,
+    wishes,
+)
 from engine.harness import ORIGIN, SALT, START, Bench, machine_settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 from support.model import Model
 from support.model_invariants import check_invariants
 from support.model_view import effect_view, engine_view, model_view
+from support.model_world import OPEN
 from support.snapshot import snapshot
 
 from taskyard.engine.effects import Notice, Take, Waiter, Watcher
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import DuplicateJob, StepRefused, TaskyardError
-from taskyard.engine.job import FOREVER, SECOND, Job, NewJob, Notify, Origin, Policy
+from taskyard.engine.job import FOREVER, SECOND, Job, Origin, Policy
 from taskyard.engine.pushing import Step
-from taskyard.engine.queue import Queue, QueueSettings
+from taskyard.engine.queue import Queue
 from taskyard.engine.records import Record, Retry
 from taskyard.engine.replay import apply_record
 from taskyard.engine.state import EngineSettings, Session, State
 from taskyard.engine.uid import derive_uid
-
-NAMES = ("a", "b", "c")
-OWNERS = (1, 2, 3)
-ORIGINS = (ORIGIN, Origin(1, "", "h" * 300))
-
-picks = st.integers(0, 9)
-names = st.sampled_from(NAMES)
-owners = st.sampled_from(OWNERS)
-origins = st.sampled_from(ORIGINS)
-durations = st.sampled_from((1, 1000, SECOND, 3 * SECOND, 10 * SECOND, 40 * SECOND))
-blobs = st.sampled_from((b"", b"x", b"yy", b"x" * 16))
-blobs_of_any_size = blobs | st.just(b"x" * 17)  # the last one is too large
-name_lists = st.lists(st.sampled_from((*NAMES, "unknown")), min_size=1, max_size=3)
-keys = st.sampled_from((b"k1", b"k2"))
-uids = st.sampled_from((b"1" * 16, b"2" * 16, b"3" * 16))
-priorities = st.sampled_from((0, 0, 1, -1, 2**63 - 1, -(2**63)))
-scores = priorities | st.sampled_from((2**63, -(2**63) - 1, 2**80))
-
-policies = st.builds(
-    Policy,
-    ttr=st.sampled_from((0, 0, 2 * SECOND, 5 * SECOND)),
-    max_attempts=st.sampled_from((0, 0, 1, 2)),
-    max_fails=st.sampled_from((-1, -1, 0, 1, 2)),
-    max_losses=st.sampled_from((0, 0, 1, 2)),
-    backoff=st.sampled_from((0, 0, 1, 2)),
-    backoff_base=st.sampled_from((0, SECOND, 3 * SECOND)),
-    backoff_cap=st.sampled_from((0, 5 * SECOND)),
-    dead_queue=st.sampled_from(("", "", "b", "dead")),
-    lost_is_failed=st.booleans(),
-)
-
-bad_policies = st.sampled_from(
-    (
-        Policy(ttr=-1),
-        Policy(ttr=86_400 * SECOND + 1),
-        Policy(max_attempts=-1),
-        Policy(max_attempts=2**32),
-        Policy(max_fails=-2),
-        Policy(max_losses=-1),
-        Policy(backoff=3),
-        Policy(backoff_base=-1),
-        Policy(dead_queue="two words"),
-    )
-)
-
-notifies = st.builds(
-    Notify, session=st.sampled_from((1, 2)), label=st.integers(0, 3), stages=st.integers(0, 127)
-)
-
-queue_settings = st.fixed_dictionaries(
-    {},
-    optional={
-        "paused": st.booleans(),
-        "retries": st.sampled_from((-1, 3)),
-        "result_retention": st.sampled_from((0, 6 * SECOND)),
-        "dead_retention": st.sampled_from((-1, 0, 5 * SECOND)),
-        "backoff": st.sampled_from((-1, 0, 1, 2)),
-        "backoff_base": st.just(2 * SECOND),
-    },
-)
-bad_queue_settings = st.sampled_from(
-    ({"retries": -2}, {"dead_retention": -2}, {"result_retention": -1}, {"backoff": 3})
-)
-
-
-@dataclass(frozen=True)
-class Wish:
-    """A push, as it was drawn; times and other jobs are relative to the moment of the push."""
-
-    queue: str
-    policy: Policy
-    name: str = "task"
-    payload: bytes = b""
-    content: int = 0
-    priority: int = 0
-    delay: int | None = None
-    front: bool = False
-    ttl_ms: int = 0
-    uid: bytes | None = None
-    key: bytes | None = None
-    blockers: tuple[int, ...] = ()  # which of the open jobs
-    raw_blockers: tuple[int, ...] = ()
-    notify: Notify | None = None
-
-    def new(self, now: int, blocked_by: list[int]) -> NewJob:
-        """A new one each time: the engine may change what it was given."""
-        return NewJob(
-            self.queue,
-            self.name,
-            self.payload,
-            self.policy,
-            self.priority,
-            0 if self.delay is None else now + self.delay,
-            self.content,
-            self.front,
-            self.ttl_ms,
-            self.uid,
-            self.key,
-            [*blocked_by, *self.raw_blockers] or None,
-            self.notify,
-        )
-
-
-rarely_bad = st.fixed_dictionaries(
-    {},
-    optional={
-        "name": st.sampled_from(("", "two words", "x" * 256, "nul\0", "\ud800")),
-        "payload": st.just(b"x" * 17),
-        "content": st.sampled_from((-1, 2)),
-        "delay": st.just(-START - 1),
-        "ttl_ms": st.sampled_from((-1, 2**64)),
-        "uid": st.just(b"short"),
-        "key": st.just(b""),
-        "raw_blockers": st.sampled_from(((0,), (-1,), (-9,), (1,) * 256)),
-        "notify": st.sampled_from((Notify(1, -1, 0), Notify(1, 2**64, 0), Notify(1, 0, 128))),
-        "policy": bad_policies,
-    },
-)
-
-wishes = st.builds(
-    Wish,
-    queue=names,
-    policy=policies,
-    payload=blobs,
-    content=st.sampled_from((0, 1)),
-    priority=priorities,
-    delay=st.sampled_from((None, None, None, -SECOND, SECOND, 4 * SECOND, 50 * SECOND)),
-    front=st.booleans(),
-    ttl_ms=st.sampled_from((0, 0, 500, 7000, 2**64 - 1)),
-    uid=st.none() | uids,
-    key=st.none() | keys,
-    blockers=st.lists(picks, max_size=2).map(tuple),
-    raw_blockers=st.sampled_from(((), (), (2**70,))),
-    notify=st.none() | notifies,
-)
-plain_wishes = st.builds(Wish, queue=names, policy=policies, priority=st.sampled_from((0, 1)))
 
 
 @dataclass
@@ -202,13 +94,31 @@ def plain(value: object) -> object:
     return None if isinstance(value, Queue | Session) else value
 
 
+def with_job(*states: str) -> Callable[["EngineAndModel"], bool]:
+    """A rule is of use while there is a job in one of these states."""
+
+    def has_one(machine: "EngineAndModel") -> bool:
+        return any(job.state in states for job in machine.model.jobs.values())
+
+    return has_one
+
+
 class EngineAndModel(RuleBasedStateMachine):
+    bench: Bench
+    model: Model
+
     @initialize(
-        seed=st.integers(0, 3), window=st.sampled_from((0, 20 * SECOND)), letters=st.integers(0, 5)
+        seed=st.integers(0, 3),
+        window=st.sampled_from((0, 20 * SECOND, 20 * SECOND)),
+        letters=st.integers(0, 5),
+        jobs=st.lists(plain_wishes | wishes, min_size=2, max_size=10),
+        sessions=st.sets(st.sampled_from((1, 2))),
     )
-    def start(self, seed: int, window: int, letters: int) -> None:
+    def start(
+        self, seed: int, window: int, letters: int, jobs: list[Wish], sessions: set[int]
+    ) -> None:
         settings = EngineSettings(
-            payload_limit=16,
+            payload_limit=PAYLOAD_LIMIT,
             finished_bytes=1 << 40,
             uid_window=window,
             dead_retention=30 * SECOND,
@@ -224,6 +134,11 @@ class EngineAndModel(RuleBasedStateMachine):
         self.waiting = Waiting()
         self.follow()
         self.compare()
+        for id in sessions:
+            self.session(id, "open", 0)
+        for wish in jobs:
+            self.push_wish(wish, ORIGIN)
+        self.fetch_anything(1, True, False, 3)
 
     @property
     def now(self) -> int:
@@ -297,15 +212,15 @@ class EngineAndModel(RuleBasedStateMachine):
         if hasattr(self, "bench"):
             assert snapshot(self.bench.rebuild()) == snapshot(self.engine.state)
 
-    def some_job(self, pick: int) -> int:
-        """The id of a job: mostly a live one, or one that is gone or never was."""
-        live = [job.id for job in self.model.jobs.values() if job.state != "gone"]
-        known = [*live[-8:], max(1, self.model.next_id - 1), self.model.next_id]
-        return known[pick % len(known)]
+    # Choosing among what is there
 
-    def some_leased(self, pick: int) -> int:
-        leased = [job.id for job in self.model.jobs.values() if job.lease is not None]
-        return leased[pick % len(leased)] if leased else self.some_job(pick)
+    def some_job(self, pick: int, *states: str) -> int:
+        """The id of a job: mostly a live one, now and then one that is gone or never was."""
+        if pick >= 18:
+            return max(1, self.model.next_id - 19 + pick)
+        jobs = [job for job in self.model.jobs.values() if job.state != "gone"]
+        jobs = [job for job in jobs if job.state in states] or jobs
+        return jobs[pick % len(jobs)].id if jobs else self.model.next_id
 
     def holder_of(self, id: int, right: bool) -> int:
         job = self.model.jobs.get(id)
@@ -314,7 +229,7 @@ class EngineAndModel(RuleBasedStateMachine):
 
     # Time
 
-    @rule(duration=durations, budget=st.sampled_from((1, 2, 1000)))
+    @rule(duration=durations, budget=budgets)
     def time_passes(self, duration: int, budget: int) -> None:
         """Each timer is met when it is due."""
         target = self.now + duration
@@ -324,7 +239,7 @@ class EngineAndModel(RuleBasedStateMachine):
             self.meet_due(budget)
         self.bench.now = target
 
-    @rule(budget=st.sampled_from((1, 2, 1000)))
+    @rule(budget=budgets)
     def next_timer(self, budget: int) -> None:
         when = self.engine.next_deadline(self.now)
         if 0 < when < FOREVER:
@@ -340,109 +255,63 @@ class EngineAndModel(RuleBasedStateMachine):
         """Commands may be met before the timers that are due."""
         self.bench.now += duration
 
-    @rule()
-    def restart(self) -> None:
+    @rule(downtime=st.just(0) | durations)
+    def restart(self, downtime: int) -> None:
+        self.bench.now += downtime
         self.bench.restart()
         self.waiting = Waiting()
         self.follow()
         self.model.boot(self.now)
         self.compare()
 
-    @rule()
-    def rebuild_from_the_journal(self) -> None:
-        assert snapshot(self.bench.rebuild()) == snapshot(self.engine.state)
-
     # Pushing
 
-    def blocked_by(self, wish: Wish) -> list[int]:
-        return [self.some_job(pick) for pick in wish.blockers]
-
     def push_wish(self, wish: Wish, origin: Origin) -> None:
-        ids = self.blocked_by(wish)
+        ids = [self.some_job(pick) for pick in wish.blockers]
         self.do(
             lambda engine: engine.push(wish.new(self.now, ids), origin, self.now),
             lambda model, _: model.push(wish.new(self.now, ids), origin, self.now),
         )
 
-    @rule(wish=plain_wishes, origin=origins)
-    def push_plain(self, wish: Wish, origin: Origin) -> None:
-        self.push_wish(wish, origin)
+    @rule(many=st.lists(plain_wishes, min_size=1, max_size=4))
+    def push_plain(self, many: list[Wish]) -> None:
+        for wish in many:
+            self.push_wish(wish, ORIGIN)
 
     @rule(wish=wishes, origin=origins)
     def push(self, wish: Wish, origin: Origin) -> None:
         self.push_wish(wish, origin)
 
-    @rule(wish=wishes, bad=rarely_bad)
-    def push_bad(self, wish: Wish, bad: dict[str, object]) -> None:
-        self.push_wish(replace(wish, **bad), ORIGIN)  # type: ignore[arg-type]
+    @rule(wish=blocked_wishes)
+    def push_blocked(self, wish: Wish) -> None:
+        self.push_wish(wish, ORIGIN)
 
-    @rule(wish=wishes, pick=picks)
-    def push_derived_uid(self, wish: Wish, pick: int) -> None:
-        """The uid of a job that was pushed without one is taken too."""
-        uid = derive_uid(SALT, self.some_job(pick))
-        self.push_wish(replace(wish, uid=uid), ORIGIN)
-
-    @rule(
-        steps=st.lists(
-            picks | plain_wishes | st.tuples(wishes, st.sampled_from((-1, -2))), max_size=4
-        ),
-        owner=owners,
-    )
-    def transact(self, steps: list[int | Wish | tuple[Wish, int]], owner: int) -> None:
-        self.run_steps(steps, owner)
-
-    @rule(wishes=st.lists(plain_wishes, max_size=2), wish=wishes, bad=rarely_bad)
-    def transact_bad(self, wishes: list[Wish], wish: Wish, bad: dict[str, object]) -> None:
-        last = replace(wish, **bad)  # type: ignore[arg-type]
-        self.run_steps([*wishes, last, Wish("a", Policy())], 1)
-
-    def run_steps(self, drawn: list[int | Wish | tuple[Wish, int]], owner: int) -> None:
-        """Numbers are acks; a wish with a number waits for a push before it."""
-        if drawn and isinstance(drawn[0], int):
-            owner = self.holder_of(self.some_leased(drawn[0]), True)
-
-        def steps() -> list[Step]:
-            found = []
-            for each in drawn:
-                if isinstance(each, int):
-                    found.append(Step(None, self.some_leased(each)))
-                elif isinstance(each, Wish):
-                    found.append(Step(each.new(self.now, self.blocked_by(each))))
-                else:
-                    found.append(Step(each[0].new(self.now, [each[1]])))
-            return found
-
-        both = steps(), steps()
+    @rule(drawn=steps, owner=owners)
+    def transact(self, drawn: list[DrawnStep], owner: int) -> None:
+        acks = [each for each in drawn if isinstance(each, int)]
+        if acks:
+            owner = self.holder_of(self.some_job(acks[0], "leased"), True)
+        both = self.make_steps(drawn), self.make_steps(drawn)
         self.do(
             lambda engine: engine.transact(both[0], owner, ORIGIN, self.now),
             lambda model, _: model.transact(both[1], owner, ORIGIN, self.now),
         )
 
+    def make_steps(self, drawn: list[DrawnStep]) -> list[Step]:
+        made = []
+        for each in drawn:
+            if isinstance(each, int):
+                made.append(Step(None, self.some_job(each, "leased")))
+            elif isinstance(each, Wish):
+                ids = [self.some_job(pick) for pick in each.blockers]
+                made.append(Step(each.new(self.now, ids)))
+            else:
+                made.append(Step(each[0].new(self.now, [each[1]])))
+        return made
+
     # Taking
 
-    @rule(
-        queues=name_lists,
-        owner=owners,
-        origin=origins,
-        bound=st.booleans(),
-        uniform=st.booleans(),
-        pop=st.sampled_from((False, False, True)),
-        ttr=st.sampled_from((0, 0, 3 * SECOND, FOREVER, -1)),
-        patience=st.none() | durations | st.just(0),
-    )
-    def fetch(
-        self,
-        queues: list[str],
-        owner: int,
-        origin: Origin,
-        bound: bool,
-        uniform: bool,
-        pop: bool,
-        ttr: int,
-        patience: int | None,
-    ) -> None:
-        encoded = [name.encode() for name in queues]
-        take = Take(encoded, owner, origin, bound, uniform, pop, ttr)
+    def fetch_or_wait(self, take: Take, patience: int | None) -> None:
         got = self.do(
             lambda engine: engine.fetch(take, self.now),
             lambda model, got: model.fetch(take, self.now, self.queue_of(got)),
@@ -462,16 +331,40 @@ class EngineAndModel(RuleBasedStateMachine):
 
         self.do(start, lambda model, _: model.wait(take, deadline))
 
-    @rule(queues=name_lists)
-    def wait_badly(self, queues: list[str]) -> None:
-        take = Take([name.encode() for name in queues], 1, ORIGIN, ttr=-1)
-        self.wait(take, self.now + SECOND)
+    @rule(owner=owners, bound=st.booleans(), uniform=st.booleans(), count=st.integers(1, 3))
+    def fetch_anything(self, owner: int, bound: bool, uniform: bool, count: int) -> None:
+        for _ in range(count):
+            take = Take([b"a", b"b", b"dead"], owner, ORIGIN, bound, uniform)
+            self.fetch_or_wait(take, None)
 
+    @rule(
+        queues=name_lists,
+        owner=owners,
+        origin=origins,
+        bound=st.booleans(),
+        uniform=st.booleans(),
+        pop=st.booleans(),
+        ttr=st.sampled_from((0, 0, 3 * SECOND, FOREVER)),
+        patience=durations | st.just(0),
+    )
+    def fetch_with_patience(
+        self,
+        queues: list[str],
+        owner: int,
+        origin: Origin,
+        bound: bool,
+        uniform: bool,
+        pop: bool,
+        ttr: int,
+        patience: int,
+    ) -> None:
+        encoded = [name.encode() for name in queues]
+        self.fetch_or_wait(Take(encoded, owner, origin, bound, uniform, pop, ttr), patience)
+
+    @precondition(lambda machine: machine.waiting.waiters)
     @rule(pick=picks)
     def stop_waiting(self, pick: int) -> None:
         waiters = list(self.waiting.waiters.values())
-        if not waiters:
-            return
         waiter = waiters[pick % len(waiters)]
         self.do(
             lambda engine: engine.stop_waiting(waiter),
@@ -485,18 +378,20 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.pop(name.encode(), last, self.now),
         )
 
-    @rule(pick=picks, right=st.booleans(), ttr=st.sampled_from((0, 1, 6 * SECOND, FOREVER - 1)))
-    def extend(self, pick: int, right: bool, ttr: int) -> None:
-        id = self.some_leased(pick)
+    @precondition(with_job("leased"))
+    @rule(pick=picks, ttr=st.sampled_from((1, 6 * SECOND, FOREVER - 1)))
+    def extend(self, pick: int, ttr: int, right: bool = True) -> None:
+        id = self.some_job(pick, "leased")
         owner = self.holder_of(id, right)
         self.do(
             lambda engine: engine.extend(id, owner, ttr, ORIGIN, self.now),
             lambda model, _: model.extend(id, owner, ttr, self.now),
         )
 
-    @rule(pick=picks, right=st.booleans())
-    def give_back(self, pick: int, right: bool) -> None:
-        id = self.some_leased(pick)
+    @precondition(with_job("leased"))
+    @rule(pick=picks)
+    def give_back(self, pick: int, right: bool = True) -> None:
+        id = self.some_job(pick, "leased")
         owner = self.holder_of(id, right)
         self.do(
             lambda engine: engine.give_back(id, owner, ORIGIN, self.now),
@@ -505,57 +400,40 @@ class EngineAndModel(RuleBasedStateMachine):
 
     # Finishing
 
-    @rule(pick=picks, right=st.booleans())
-    def ack(self, pick: int, right: bool) -> None:
-        id = self.some_leased(pick)
+    @precondition(with_job("leased"))
+    @rule(pick=picks)
+    def ack(self, pick: int, right: bool = True) -> None:
+        id = self.some_job(pick, "leased")
         owner = self.holder_of(id, right)
         self.do(
             lambda engine: engine.ack(id, owner, ORIGIN, self.now),
             lambda model, _: model.ack(id, owner, self.now),
         )
 
-    @rule(pick=picks, right=st.sampled_from((True, True, False)), error=blobs_of_any_size)
-    def nack(self, pick: int, right: bool, error: bytes) -> None:
-        id = self.some_leased(pick)
+    @precondition(with_job("leased"))
+    @rule(pick=picks, error=blobs)
+    def nack(self, pick: int, error: bytes, right: bool = True) -> None:
+        id = self.some_job(pick, "leased")
         owner = self.holder_of(id, right)
         self.do(
             lambda engine: engine.nack(id, owner, error, ORIGIN, self.now),
             lambda model, _: model.nack(id, owner, error, self.now),
         )
 
-    @rule(pick=picks, result=blobs_of_any_size)
-    def complete(self, pick: int, result: bytes) -> None:
-        id = self.some_job(pick)
-        self.do(
-            lambda engine: engine.complete(id, result, ORIGIN, self.now),
-            lambda model, _: model.complete(id, result, self.now),
-        )
-
-    @rule(pick=picks, error=blobs_of_any_size)
-    def fail(self, pick: int, error: bytes) -> None:
-        id = self.some_job(pick)
-        self.do(
-            lambda engine: engine.fail(id, error, ORIGIN, self.now),
-            lambda model, _: model.fail(id, error, self.now),
-        )
-
-    @rule(
-        pick=picks,
-        epochs=st.sampled_from((0, 0, 1)),
-        attempts=st.sampled_from((0, 0, 1)),
-        result=blobs_of_any_size,
-    )
-    def finish_with_token(self, pick: int, epochs: int, attempts: int, result: bytes) -> None:
-        id = self.some_leased(pick)
+    @precondition(with_job("leased"))
+    @rule(pick=picks, result=blobs)
+    def finish_with_token(self, pick: int, result: bytes, later: tuple[int, int] = (0, 0)) -> None:
+        id = self.some_job(pick, "leased")
         job = self.model.jobs.get(id)
         lease = job.lease if job is not None else None
-        epoch = (lease.epoch if lease is not None else 1) + epochs
-        attempt = (lease.attempt if lease is not None else 1) + attempts
+        epoch = (lease.epoch if lease is not None else 1) + later[0]
+        attempt = (lease.attempt if lease is not None else 1) + later[1]
         self.do(
             lambda engine: engine.finish_with_token(id, epoch, attempt, result, ORIGIN, self.now),
             lambda model, _: model.finish_with_token(id, epoch, attempt, result, self.now),
         )
 
+    @precondition(with_job("leased"))
     @rule(owner=owners)
     def disconnect(self, owner: int) -> None:
         self.do(
@@ -563,8 +441,27 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.disconnect(owner, self.now),
         )
 
+    @precondition(with_job(*OPEN))
+    @rule(pick=picks, result=blobs)
+    def complete(self, pick: int, result: bytes) -> None:
+        id = self.some_job(pick)
+        self.do(
+            lambda engine: engine.complete(id, result, ORIGIN, self.now),
+            lambda model, _: model.complete(id, result, self.now),
+        )
+
+    @precondition(with_job(*OPEN))
+    @rule(pick=picks, error=blobs)
+    def fail(self, pick: int, error: bytes) -> None:
+        id = self.some_job(pick)
+        self.do(
+            lambda engine: engine.fail(id, error, ORIGIN, self.now),
+            lambda model, _: model.fail(id, error, self.now),
+        )
+
     # Watching
 
+    @precondition(with_job(*OPEN))
     @rule(pick=picks, patience=st.none() | durations)
     def watch(self, pick: int, patience: int | None) -> None:
         id = self.some_job(pick)
@@ -577,11 +474,10 @@ class EngineAndModel(RuleBasedStateMachine):
 
         self.do(start, lambda model, _: model.watch(id, deadline))
 
+    @precondition(lambda machine: machine.waiting.watchers)
     @rule(pick=picks)
     def stop_watching(self, pick: int) -> None:
         watchers = list(self.waiting.watchers.values())
-        if not watchers:
-            return
         watcher = watchers[pick % len(watchers)]
         self.do(
             lambda engine: engine.stop_watching(watcher),
@@ -590,6 +486,7 @@ class EngineAndModel(RuleBasedStateMachine):
 
     # Looking after jobs
 
+    @precondition(with_job("ready", "blocked"))
     @rule(pick=picks)
     def delete(self, pick: int) -> None:
         id = self.some_job(pick)
@@ -598,7 +495,8 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.delete(id, self.now),
         )
 
-    @rule(pick=picks, to=st.sampled_from((*NAMES, "dead", "", "two words")), front=st.booleans())
+    @precondition(with_job("ready", "delayed", "failed"))
+    @rule(pick=picks, to=st.sampled_from((*NAMES, "dead")), front=st.booleans())
     def move(self, pick: int, to: str, front: bool) -> None:
         id = self.some_job(pick)
         self.do(
@@ -606,6 +504,7 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.move(id, to, front, self.now),
         )
 
+    @precondition(with_job(*OPEN))
     @rule(pick=picks, priority=scores)
     def rescore(self, pick: int, priority: int) -> None:
         id = self.some_job(pick)
@@ -621,24 +520,25 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.update_keyed(name, key, delta, policy, ORIGIN, self.now),
         )
 
-    @rule(pick=picks)
-    def wake_now(self, pick: int) -> None:
-        delayed = [job.id for job in self.model.jobs.values() if job.state == "delayed"]
-        id = delayed[pick % len(delayed)] if delayed else self.some_job(pick)
+    @precondition(with_job("delayed"))
+    @rule(pick=picks, state=st.sampled_from(("delayed", "delayed", "ready")))
+    def wake_now(self, pick: int, state: str) -> None:
+        id = self.some_job(pick, state)
         self.do(
             lambda engine: engine.wake_now(id, ORIGIN, self.now),
             lambda model, _: model.wake_now(id, self.now),
         )
 
-    @rule(pick=picks)
-    def replay(self, pick: int) -> None:
-        dead = [job.id for job in self.model.jobs.values() if job.state == "failed"]
-        id = dead[pick % len(dead)] if dead else self.some_job(pick)
+    @precondition(with_job("failed"))
+    @rule(pick=picks, state=st.sampled_from(("failed", "failed", "ready")))
+    def replay(self, pick: int, state: str) -> None:
+        id = self.some_job(pick, state)
         self.do(
             lambda engine: engine.replay(id, ORIGIN, self.now),
             lambda model, _: model.replay(id, self.now),
         )
 
+    @precondition(with_job("ready"))
     @rule(name=names, payload=blobs, count=st.integers(-2, 2))
     def remove_by_payload(self, name: str, payload: bytes, count: int) -> None:
         self.do(
@@ -651,35 +551,41 @@ class EngineAndModel(RuleBasedStateMachine):
     # Looking after queues
 
     @rule(
-        name=st.sampled_from((*NAMES, "new", "", "two words")),
-        settings=queue_settings | bad_queue_settings,
+        name=names,
+        drawn=queue_settings,
+        state=st.integers(0, 5),
+        what=st.sampled_from(("configure",) * 4 + ("purge", "create", "delete")),
     )
-    def create_queue(self, name: str, settings: dict[str, int]) -> None:
+    def look_after_queue(self, name: str, drawn: Settings, state: int, what: str) -> None:
+        if what == "configure":
+            self.configure_queue(name, drawn)
+        elif what == "purge":
+            self.purge(name, state, 2)
+        elif what == "create":
+            self.create_queue(name, drawn)
+        else:
+            self.delete_queue(name, state == 5)
+
+    def create_queue(self, name: str, drawn: Settings) -> None:
+        both = make_settings(drawn), make_settings(drawn)
         self.do(
-            lambda engine: engine.create_queue(name, QueueSettings(**settings), ORIGIN, self.now),  # type: ignore[arg-type]
-            lambda model, _: model.create_queue(name, QueueSettings(**settings)),  # type: ignore[arg-type]
+            lambda engine: engine.create_queue(name, both[0], ORIGIN, self.now),
+            lambda model, _: model.create_queue(name, both[1]),
         )
 
-    @rule(name=st.sampled_from((*NAMES, "unknown")), settings=queue_settings | bad_queue_settings)
-    def configure_queue(self, name: str, settings: dict[str, int]) -> None:
-        both = QueueSettings(**settings), QueueSettings(**settings)  # type: ignore[arg-type]
+    def configure_queue(self, name: str, drawn: Settings) -> None:
+        both = make_settings(drawn), make_settings(drawn)
         self.do(
             lambda engine: engine.configure_queue(name.encode(), both[0], ORIGIN, self.now),
             lambda model, _: model.configure_queue(name.encode(), both[1], self.now),
         )
 
-    @rule(
-        name=st.sampled_from((*NAMES, "unknown")),
-        state=st.integers(-1, 6),
-        count=st.integers(-1, 3),
-    )
     def purge(self, name: str, state: int, count: int) -> None:
         self.do(
             lambda engine: engine.purge(name.encode(), state, count, ORIGIN, self.now),
             lambda model, _: model.purge(name.encode(), state, count, self.now),
         )
 
-    @rule(name=st.sampled_from((*NAMES, "new", "dead", "unknown")), emptied=st.booleans())
     def delete_queue(self, name: str, emptied: bool) -> None:
         if emptied and name.encode() in self.model.queues:
             for state in range(6):
@@ -692,24 +598,29 @@ class EngineAndModel(RuleBasedStateMachine):
     # Batches
 
     @rule(
-        consumer=st.sampled_from(("c1", "c2", "two words")),
-        step=st.sampled_from((0, 1, 1, -1, 2)),
-        queues=name_lists,
-        limit=st.integers(0, 3),
-        ttr=st.sampled_from((0, 0, 5 * SECOND, -1, FOREVER - START)),
+        consumer=st.sampled_from(("c1", "c1", "c2")),
+        what=st.sampled_from(("next", "next", "same", "ack", "drop")),
+        limit=st.integers(1, 3),
+        ttr=st.sampled_from((0, 5 * SECOND)),
     )
-    def lease_batch(
-        self, consumer: str, step: int, queues: list[str], limit: int, ttr: int
-    ) -> None:
+    def batch(self, consumer: str, what: str, limit: int, ttr: int) -> None:
+        if what == "ack":
+            self.ack_batch(consumer, 0)
+        elif what == "drop":
+            self.drop_consumer(consumer)
+        else:
+            self.lease_batch(consumer, what == "next", limit, ttr)
+
+    def lease_batch(self, consumer: str, step: int, limit: int, ttr: int) -> None:
         known = self.model.consumers.get(consumer)
         number = (known.number if known is not None else 0) + step
-        encoded = [name.encode() for name in queues]
+        queues = [b"a", b"b", b"a", b"unknown"]
         self.do(
             lambda engine: engine.lease_batch(
-                consumer, number, encoded, limit, ttr, ORIGIN, self.now
+                consumer, number, queues, limit, ttr, ORIGIN, self.now
             ),
             lambda model, _: model.lease_batch(
-                consumer, number, encoded, limit, ttr, self.owner_of(consumer), ORIGIN, self.now
+                consumer, number, queues, limit, ttr, self.owner_of(consumer), ORIGIN, self.now
             ),
         )
 
@@ -722,7 +633,6 @@ class EngineAndModel(RuleBasedStateMachine):
         assert found.owner not in (*others, *OWNERS)
         return found.owner
 
-    @rule(consumer=st.sampled_from(("c1", "c2")), step=st.sampled_from((0, 0, 1, -1)))
     def ack_batch(self, consumer: str, step: int) -> None:
         known = self.model.consumers.get(consumer)
         number = (known.number if known is not None else 1) + step
@@ -731,7 +641,6 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.ack_batch(consumer, number, self.now),
         )
 
-    @rule(consumer=st.sampled_from(("c1", "c2")))
     def drop_consumer(self, consumer: str) -> None:
         self.do(
             lambda engine: engine.drop_consumer(consumer, ORIGIN, self.now),
@@ -741,10 +650,22 @@ class EngineAndModel(RuleBasedStateMachine):
     # Values and sessions
 
     @rule(
-        key=st.sampled_from((b"v1", b"v2", b"", b"v" * 65536)),
-        value=blobs_of_any_size,
-        lasts=st.none() | durations | st.sampled_from((0, -1)),
+        key=st.sampled_from((b"v1", b"v2")),
+        what=st.sampled_from(("set", "set", "expire", "delete")),
+        value=blobs,
+        lasts=st.none() | durations,
     )
+    def value(self, key: bytes, what: str, value: bytes, lasts: int | None) -> None:
+        if what == "set":
+            self.set_value(key, value, lasts)
+        elif what == "expire":
+            self.expire_value(key, lasts)
+        else:
+            self.do(
+                lambda engine: engine.delete_value(key, ORIGIN, self.now),
+                lambda model, _: model.delete_value(key),
+            )
+
     def set_value(self, key: bytes, value: bytes, lasts: int | None) -> None:
         expires_at = 0 if lasts is None else self.now + lasts
         self.do(
@@ -752,7 +673,6 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.set_value(key, value, expires_at, self.now),
         )
 
-    @rule(key=st.sampled_from((b"v1", b"v2")), lasts=st.none() | durations | st.just(-1))
     def expire_value(self, key: bytes, lasts: int | None) -> None:
         expires_at = 0 if lasts is None else self.now + lasts
         self.do(
@@ -760,42 +680,20 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.expire_value(key, expires_at, self.now),
         )
 
-    @rule(key=st.sampled_from((b"v1", b"v2")))
-    def delete_value(self, key: bytes) -> None:
+    @rule(
+        id=st.sampled_from((1, 2)),
+        event=st.sampled_from(("open", "attach", "detach", "close", "delivered")),
+        back=st.integers(0, 3),
+    )
+    def session(self, id: int, event: str, back: int) -> None:
+        if event == "delivered":
+            self.letters_delivered(id, back)
+            return
         self.do(
-            lambda engine: engine.delete_value(key, ORIGIN, self.now),
-            lambda model, _: model.delete_value(key),
+            lambda engine: getattr(engine, f"{event}_session")(id, ORIGIN, self.now),
+            lambda model, _: getattr(model, f"{event}_session")(id, self.now),
         )
 
-    @rule(id=st.sampled_from((1, 2)))
-    def open_session(self, id: int) -> None:
-        self.do(
-            lambda engine: engine.open_session(id, ORIGIN, self.now),
-            lambda model, _: model.open_session(id, self.now),
-        )
-
-    @rule(id=st.sampled_from((1, 2)))
-    def attach_session(self, id: int) -> None:
-        self.do(
-            lambda engine: engine.attach_session(id, ORIGIN, self.now),
-            lambda model, _: model.attach_session(id, self.now),
-        )
-
-    @rule(id=st.sampled_from((1, 2)))
-    def detach_session(self, id: int) -> None:
-        self.do(
-            lambda engine: engine.detach_session(id, ORIGIN, self.now),
-            lambda model, _: model.detach_session(id, self.now),
-        )
-
-    @rule(id=st.sampled_from((1, 2)))
-    def close_session(self, id: int) -> None:
-        self.do(
-            lambda engine: engine.close_session(id, ORIGIN, self.now),
-            lambda model, _: model.close_session(id),
-        )
-
-    @rule(id=st.sampled_from((1, 2)), back=st.integers(-1, 3))
     def letters_delivered(self, id: int, back: int) -> None:
         known = self.model.sessions.get(id)
         upto = (known.numbered if known is not None else 0) - back
@@ -803,6 +701,74 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda engine: engine.letters_delivered(id, upto, ORIGIN, self.now),
             lambda model, _: model.letters_delivered(id, upto),
         )
+
+    # What must be refused, or must change nothing
+
+    @rule(wish=wishes, fault=faults, before=st.lists(plain_wishes, max_size=2))
+    def push_badly(self, wish: Wish, fault: Mapping[str, object], before: list[Wish]) -> None:
+        bad = replace(wish, **fault)  # type: ignore[arg-type]
+        self.push_wish(bad, ORIGIN)
+        self.transact([*before, bad, Wish("a", Policy())], 1)
+
+    @rule(wish=wishes, pick=picks)
+    def push_twice(self, wish: Wish, pick: int) -> None:
+        """A uid that is taken: given to another job, or derived for one that was given none."""
+        self.push_wish(replace(wish, uid=b"1" * 16), ORIGIN)
+        self.push_wish(replace(wish, uid=b"1" * 16), ORIGIN)
+        twice = [Wish("a", Policy(), uid=b"9" * 16)] * 2
+        self.transact([*twice], 1)
+        self.push_wish(replace(wish, uid=derive_uid(SALT, self.some_job(pick))), ORIGIN)
+
+    @precondition(with_job("leased"))
+    @rule(pick=picks, which=st.integers(0, 9))
+    def misuse_leases(self, pick: int, which: int) -> None:
+        too_large = b"x" * (PAYLOAD_LIMIT + 1)
+        misuses: tuple[Callable[[], object], ...] = (
+            lambda: self.extend(pick, 0),
+            lambda: self.extend(pick, SECOND, right=False),
+            lambda: self.give_back(pick, right=False),
+            lambda: self.ack(pick, right=False),
+            lambda: self.nack(pick, b"", right=False),
+            lambda: self.nack(pick, too_large),
+            lambda: self.finish_with_token(pick, b"", (1, 0)),
+            lambda: self.finish_with_token(pick, b"", (0, 1)),
+            lambda: self.finish_with_token(pick, too_large),
+            lambda: self.complete(pick, too_large),
+        )
+        misuses[which]()
+
+    @rule(pick=picks, which=st.integers(0, 25), bad=bad_queue_settings)
+    def misuse_the_rest(self, pick: int, which: int, bad: Settings) -> None:
+        too_large = b"x" * (PAYLOAD_LIMIT + 1)
+        misuses: tuple[Callable[[], object], ...] = (
+            lambda: self.fetch_or_wait(Take([b"a"], 1, ORIGIN, ttr=-1), None),
+            lambda: self.wait(Take([b"a"], 1, ORIGIN, ttr=-1), self.now + SECOND),
+            lambda: self.fail(pick, too_large),
+            lambda: self.move(pick, "two words", False),
+            lambda: self.move(pick, "", False),
+            lambda: self.create_queue("two words", {}),
+            lambda: self.create_queue("new", bad),
+            lambda: self.configure_queue("a", bad),
+            lambda: self.configure_queue("unknown", {}),
+            lambda: self.purge("a", 6, 1),
+            lambda: self.purge("a", 2, -1),
+            lambda: self.purge("unknown", 2, 1),
+            lambda: self.delete_queue("unknown", False),
+            lambda: self.lease_batch("two words", 1, 1, 0),
+            lambda: self.lease_batch("c1", -1, 1, 0),
+            lambda: self.lease_batch("c1", 2, 1, 0),
+            lambda: self.lease_batch("c1", 1, 0, 0),
+            lambda: self.lease_batch("c1", 1, 1, -1),
+            lambda: self.lease_batch("c1", 1, 1, FOREVER - START),
+            lambda: self.ack_batch("c1", 1),
+            lambda: self.set_value(b"", b"", None),
+            lambda: self.set_value(b"v" * 65536, b"", None),
+            lambda: self.set_value(b"v1", too_large, None),
+            lambda: self.set_value(b"v1", b"", 0),
+            lambda: self.expire_value(b"v1", -1),
+            lambda: self.letters_delivered(1, -1),
+        )
+        misuses[which]()
 
 
 TestEngineAndModel = EngineAndModel.TestCase

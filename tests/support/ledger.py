@@ -7,6 +7,7 @@ cannot be is an AssertionError at once, or at the end in `check`, when the serve
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 
 
@@ -38,6 +39,7 @@ class Entry:
         self.finished = False  # acknowledged
         self.fails = Fails()  # in its queue
         self.dead_fails = Fails()  # in its dead queue, where it has as many tries again
+        self.seen_dead = False  # in its dead queue
 
     def is_plain(self) -> bool:
         """Whether its place in its queue is that of its push."""
@@ -50,7 +52,7 @@ class Entry:
         )
 
     def is_dead(self) -> bool:
-        return self.fails.sure > self.retries
+        return self.seen_dead or self.fails.sure() > self.retries
 
     def may_be_gone(self) -> bool:
         """Whether it may have failed with nobody left to hear of it."""
@@ -61,15 +63,20 @@ class Entry:
     def is_gone(self) -> bool:
         if not self.dead_queue:
             return self.is_dead()
-        return self.is_dead() and self.dead_fails.sure > self.retries
+        return self.is_dead() and self.dead_fails.sure() > self.retries
 
 
 class Fails:
-    """How often a job has failed: at least, and at most."""
+    """How often a job has failed."""
 
     def __init__(self) -> None:
-        self.sure = 0
-        self.possible = 0
+        self.possible = 0  # at most
+        self.acknowledged = 0
+        self.shown = 0  # with the job, the last time it was handed out
+
+    def sure(self) -> int:
+        """At least."""
+        return max(self.acknowledged, self.shown)
 
 
 class Transaction:
@@ -84,8 +91,10 @@ class Transaction:
 class Ledger:
     def __init__(self) -> None:
         self.entries: dict[str, Entry] = {}
+        self.recent: deque[Entry] = deque(maxlen=30)
         self._ids: dict[int, Entry] = {}
-        self._transactions: list[Transaction] = []
+        self._held: dict[str, dict[str, Entry]] = {}  # by client and token
+        self._undecided: list[Transaction] = []
         self._of_push: dict[str, Transaction] = {}  # by token
         self._last_id: dict[str, int] = {}  # of the plain jobs that were drained, by queue
         self.draining = False  # one client takes all there is, and nothing else happens
@@ -105,22 +114,23 @@ class Ledger:
         assert token not in self.entries, f"{token} was pushed before"
         entry = Entry(token, queue, dead_queue, retries, not_before, tuple(blockers))
         self.entries[token] = entry
+        self.recent.append(entry)
         return entry
 
     def finishing(self, entry: Entry) -> None:
         entry.finish_asked = True
-        entry.holder = ""
+        self._let_go(entry)
 
     def failing(self, entry: Entry) -> Fails:
         """Gives what its reply is to be told with."""
         fails = self._fails(entry)
         fails.possible += 1
-        entry.holder = ""
+        self._let_go(entry)
         return fails
 
     def transacting(self, pushes: list[Entry], finishes: list[Entry]) -> Transaction:
         transaction = Transaction(pushes, finishes)
-        self._transactions.append(transaction)
+        self._undecided.append(transaction)
         for entry in pushes:
             self._of_push[entry.token] = transaction
         for entry in finishes:
@@ -146,7 +156,7 @@ class Ledger:
         entry.finished = True
 
     def failed(self, fails: Fails) -> None:
-        fails.sure += 1
+        fails.acknowledged += 1
 
     def transacted(self, transaction: Transaction, ids: list[int]) -> None:
         assert len(ids) == len(transaction.pushes), ids
@@ -168,34 +178,38 @@ class Ledger:
         self._check_place(entry, queue, now)
         entry.holder = client
         entry.held_in = queue
+        self._held.setdefault(client, {})[token] = entry
         counted = self._fails(entry)
-        assert counted.sure <= fails <= counted.possible, (
-            f"{token} failed {fails} times, but {counted.sure} to {counted.possible} are known of"
+        assert counted.sure() <= fails <= counted.possible, (
+            f"{token} failed {fails} times, but {counted.sure()} to {counted.possible} are known of"
         )
         if self.draining and not entry.delivered and entry.is_plain():
             self._check_order(entry)
         entry.sure = True
         entry.delivered = True
-        self._look_at_transactions(entry)
         entry.finish_asked = False  # whatever was asked before has not happened
+        counted.shown = fails
+        self._believe_place(entry, queue)
+        self._look_at_transactions(entry)
         return entry
 
     # What happens to the server
 
     def crashed(self) -> None:
         """All connections are gone, and with them what was held; no failure is counted."""
-        for entry in self.entries.values():
-            entry.holder = ""
+        for client in list(self._held):
+            for entry in self.held_by(client):
+                self._let_go(entry)
 
     def held_by(self, client: str) -> list[Entry]:
-        return [entry for entry in self.entries.values() if entry.holder == client]
+        return list(self._held.get(client, {}).values())
 
     # The end
 
     def check(self) -> None:
         """Every job has been handed out and finished that could be: is any missing?"""
-        for transaction in self._transactions:
-            if transaction.applied is None and transaction.pushes:
+        for transaction in self._undecided:
+            if transaction.pushes:
                 self._check_undone(transaction)
         lost = [
             entry.token
@@ -216,6 +230,10 @@ class Ledger:
         known = self._ids.setdefault(id, entry)
         assert known is entry, f"{id} is the id of {known.token} and of {entry.token}"
         entry.id = id
+
+    def _let_go(self, entry: Entry) -> None:
+        self._held.get(entry.holder, {}).pop(entry.token, None)
+        entry.holder = ""
 
     def _check_order(self, entry: Entry) -> None:
         """Jobs that were never handed out come in the order of their pushes."""
@@ -238,21 +256,37 @@ class Ledger:
             done = blocker.finish_asked or blocker.may_be_gone()  # before this one was pushed
             assert done, f"{entry.token} came before {blocker.token} was done"
 
+    def _believe_place(self, entry: Entry, queue: str) -> None:
+        """What made the job ready has been shown with it, so it cannot be undone any more."""
+        if queue != entry.queue:
+            entry.seen_dead = True
+            return
+        for blocker in entry.blockers:
+            if not blocker.may_be_gone():
+                blocker.finished = True
+
     def _look_at_transactions(self, entry: Entry) -> None:
         """That a job is seen shows whether transactions it had a part in have happened."""
         own = self._of_push.get(entry.token)
         if own is not None and not own.applied:
             assert own.applied is None, f"{entry.token} is of a transaction that did not happen"
             self._applied(own)
-        for transaction in self._transactions:
-            if transaction.applied is None and entry in transaction.finishes:
-                transaction.applied = False
-                for push in transaction.pushes:
-                    assert not push.sure, f"{push.token} is of a transaction that did not happen"
-                for finish in transaction.finishes:
-                    finish.finish_asked = False
+        for transaction in self._undecided.copy():
+            if entry in transaction.finishes:
+                self._not_applied(transaction)
+
+    def _not_applied(self, transaction: Transaction) -> None:
+        transaction.applied = False
+        self._undecided.remove(transaction)
+        for push in transaction.pushes:
+            assert not push.sure, f"{push.token} is of a transaction that did not happen"
+        for finish in transaction.finishes:
+            finish.finish_asked = False
 
     def _applied(self, transaction: Transaction) -> None:
+        assert transaction.applied is not False, "it was thought not to have happened"
+        if transaction.applied is None:
+            self._undecided.remove(transaction)
         transaction.applied = True
         for entry in transaction.pushes:
             entry.sure = True

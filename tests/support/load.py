@@ -35,6 +35,7 @@ class Conversation:
         *,
         longest_delay: float = 3.0,
         largest_payload: int = 400,
+        retries: Sequence[int] = (0, 0, 1, 1, 2),
     ) -> None:
         self.name = name
         self._ledger = ledger
@@ -42,6 +43,7 @@ class Conversation:
         self._clock = clock
         self._longest_delay = longest_delay
         self._largest_payload = largest_payload
+        self._retries = retries
         self._pending: deque[Handler] = deque()
         self._unread = b""
         self._pushes = 0
@@ -152,7 +154,7 @@ class Conversation:
         fields: dict[str, object] = {
             "name": token,
             "queue": chance.choice(QUEUES),
-            "retry": chance.choice([0, 0, 1, 1, 2]),
+            "retry": chance.choice(self._retries),
             "payload": payload_of(token, self._largest_payload),
         }
         if chance.random() < 0.3:
@@ -181,11 +183,7 @@ class Conversation:
         if before:
             back = chance.randint(1, len(before))
             return [before[-back]], [-back]
-        known = [
-            entry
-            for entry in list(self._ledger.entries.values())[-30:]
-            if entry.id and not entry.may_be_dead()
-        ]
+        known = [entry for entry in self._ledger.recent if entry.id and not entry.may_be_dead()]
         blockers = chance.sample(known, min(len(known), chance.randint(1, 2)))
         return blockers, [entry.id for entry in blockers]
 

@@ -297,7 +297,7 @@ class Model(Lifecycle):
             session = self.sessions[id]
             session.attached, session.since = False, now
 
-    def close_session(self, id: int) -> None:
+    def close_session(self, id: int, _now: int) -> None:
         self._session(id)
         del self.sessions[id]
 

@@ -2,7 +2,6 @@
 
 from support.snapshot import LANES, deadlines, lane_jobs, waits_for
 
-from taskyard.engine.apply import RING_ENTRY, dead_weight
 from taskyard.engine.engine import Engine
 from taskyard.engine.job import (
     BLOCKED,
@@ -16,6 +15,7 @@ from taskyard.engine.job import (
     Job,
 )
 from taskyard.engine.lane import CHUNK, Lane
+from taskyard.engine.places import RING_ENTRY, dead_weight
 from taskyard.engine.queue import Queue
 from taskyard.engine.ready import Ready
 from taskyard.engine.state import State

@@ -4,7 +4,6 @@ Deadlines are taken from the state itself, not from the heap of timers: the time
 be early, since they are not moved when the job they were set for leaves.
 """
 
-from taskyard.engine.apply import dead_until
 from taskyard.engine.job import (
     BLOCKED,
     DELAYED,
@@ -20,6 +19,7 @@ from taskyard.engine.job import (
     Notify,
     Policy,
 )
+from taskyard.engine.places import dead_until
 from taskyard.engine.queue import Queue
 from taskyard.engine.state import Consumer, Session, State, Value
 

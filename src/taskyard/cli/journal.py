@@ -5,7 +5,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -29,7 +29,7 @@ from taskyard.journal.identity import (
     is_locked,
     load_identity,
 )
-from taskyard.journal.reader import JournalReader
+from taskyard.journal.reader import Entry, JournalReader
 from taskyard.journal.recovery import Recovery, SegmentReport
 from taskyard.journal.repair import Repair, carry_out, plan_repair
 from taskyard.journal.segment import segment_names
@@ -97,8 +97,8 @@ def _identity(disk: RealDisk) -> Identity:
 class Progress:
     """Says on stderr how far a long run is, once it has taken more than a second."""
 
-    def __init__(self, total: int) -> None:
-        self._total = total
+    def __init__(self, directory: RealDisk) -> None:
+        self._total = len(segment_names(directory))
         self._done = 0
         self._said = time.monotonic()
 
@@ -108,6 +108,17 @@ class Progress:
         if now - self._said >= 1:
             self._said = now
             print(f"{self._done} of {self._total} segments", file=sys.stderr)
+
+
+def _entries(reader: JournalReader, directory: RealDisk, from_seq: int = 1) -> Iterator[Entry]:
+    """All records from `from_seq` on, with progress."""
+    progress = Progress(directory)
+    begins = [header.first_seq for header in reader.segments()]
+    for entry in reader.read(from_seq):
+        while begins and entry.seq >= begins[0]:
+            begins.pop(0)
+            progress.step()
+        yield entry
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -136,7 +147,7 @@ def _recover(disk: RealDisk, live: bool) -> Recovery:
     looks = LOOKS if live else 1
     while True:
         directory = disk.directory(JOURNAL)
-        progress = Progress(len(segment_names(directory)))
+        progress = Progress(directory)
         recovery = Recovery(directory, _identity(disk), State(EngineSettings()), progress.step)
         try:
             with CollectorPaused():
@@ -175,10 +186,8 @@ def _figures(data: Path) -> dict[str, Any]:
     state = State(EngineSettings())
     kinds: dict[int, int] = {}
     first_seq = first_time = last_seq = 0
-    progress = Progress(len(segment_names(directory)))
-    ends = [header.first_seq for header in reader.segments()[1:]]
     with CollectorPaused():
-        for entry in reader.read():
+        for entry in _entries(reader, directory):
             record = entry.record
             kind = record.kind()
             kinds[kind] = kinds.get(kind, 0) + 1
@@ -186,9 +195,6 @@ def _figures(data: Path) -> dict[str, Any]:
             if not first_seq:
                 first_seq, first_time = entry.seq, record.time
             last_seq = entry.seq
-            if ends and last_seq >= ends[0]:
-                ends.pop(0)
-                progress.step()
     names = segment_names(directory)
     return {
         "timeline": identity.timeline.hex(),
@@ -232,7 +238,7 @@ def dump(arguments: argparse.Namespace) -> int:
     reader = JournalReader(directory, arguments.payloads, is_locked(str(data)))
     out = sys.stdout
     try:
-        for entry in reader.read(max(arguments.first, 1)):
+        for entry in _entries(reader, directory, max(arguments.first, 1)):
             if arguments.last is not None and entry.seq > arguments.last:
                 break
             out.write(json.dumps(describe(entry.record, arguments.payloads)) + "\n")
@@ -252,8 +258,8 @@ def repair(arguments: argparse.Namespace) -> int:
 
 
 def _repair(disk: RealDisk, confirmed: bool) -> int:
-    print("looking at the whole journal", file=sys.stderr)
-    plan = plan_repair(disk)
+    directory = disk.directory(JOURNAL)
+    plan = plan_repair(disk, Progress(directory).step)
     if not plan.needed():
         print("the journal is intact, there is nothing to repair")
         return 0
@@ -264,7 +270,7 @@ def _repair(disk: RealDisk, confirmed: bool) -> int:
         print("nothing was changed; add --yes to do this")
         return 1
     carry_out(disk, plan, aside, os.urandom, now)
-    left = plan_repair(disk)
+    left = plan_repair(disk, Progress(directory).step)
     if left.needed():
         raise JournalError("it is still damaged; run the repair again")
     print(f"repaired; the journal goes on as timeline {_identity(disk).timeline.hex()}")

@@ -142,8 +142,8 @@ def fail_attempt(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -
         core.log.append(record)
         apply_retry(core.state, record)
         tell(core, job, STAGE_RETRY)
+        reveal(core)  # the next delivery may come soon, and shows how often it failed
         if job.state == READY:
-            reveal(core)
             serve(core, queue, now)
 
 

@@ -20,11 +20,10 @@ from taskyard.engine.apply import (
     apply_retry,
     apply_unblock,
     apply_wake,
-    dead_until,
-    lease_to,
 )
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import FOREVER, READY
+from taskyard.engine.places import dead_until, lease_to
 from taskyard.engine.state import Consumer, Session, State, Value
 
 

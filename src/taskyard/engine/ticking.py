@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from taskyard.engine.apply import apply_wake, dead_until
+from taskyard.engine.apply import apply_wake
 from taskyard.engine.batches import expire_batch
 from taskyard.engine.core import Core
 from taskyard.engine.effects import WATCH_TIMEOUT, GaveUp, Waiter, Watched, Watcher
 from taskyard.engine.finishing import lose, remove, settle
 from taskyard.engine.job import SYSTEM_ORIGIN, Job
+from taskyard.engine.places import dead_until
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import (
     CLOSED,

@@ -6,6 +6,8 @@ given again. Stopped at any point, a repair can be run again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mypy_extensions import i64
 
 from taskyard.engine.state import EngineSettings, State
@@ -23,7 +25,7 @@ from taskyard.journal.identity import (
     new_identity,
     save_identity,
 )
-from taskyard.journal.recovery import Recovery
+from taskyard.journal.recovery import Recovery, SegmentReport, nobody
 from taskyard.journal.segment import (
     SEGMENT_HEADER,
     TIMELINE_SIZE,
@@ -55,8 +57,8 @@ class Repair:
         return self.damage is not None or bool(self.lost_identity)
 
 
-def plan_repair(disk: Disk) -> Repair:
-    """Look at the journal; changes nothing."""
+def plan_repair(disk: Disk, told: Callable[[SegmentReport], None] = nobody) -> Repair:
+    """Look at the journal; changes nothing. `told` hears of each segment."""
     directory = disk.directory(JOURNAL)
     lost_identity = ""
     try:
@@ -67,7 +69,7 @@ def plan_repair(disk: Disk) -> Repair:
         identity = None
         lost_identity = error.reason
     known = identity if identity is not None else _identity_of(directory)
-    recovery = Recovery(directory, known, State(EngineSettings()))
+    recovery = Recovery(directory, known, State(EngineSettings()), told)
     try:
         recovery.run()
     except JournalCorrupt as damage:

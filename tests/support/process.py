@@ -1,0 +1,144 @@
+"""A server process to be started, killed and looked at, over and over on one data directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from support.sockets import HANG_GUARD, POLL_INTERVAL, SocketPeer
+
+
+class ServerProcess:
+    """`taskyard serve` with the given flags. Entering the context starts it and waits for it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *flags: str,
+        prepare: Callable[[], None] | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.data = directory / "data"
+        self.ports_file = directory / "ports.json"
+        self.log = directory / "server.log"
+        self.flags = list(flags)
+        self._prepare = prepare  # called in the child before it becomes the server
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._peers: list[SocketPeer] = []
+
+    def __enter__(self) -> Self:
+        self.start()
+        self.wait_until_ready()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+    # Starting
+
+    def spawn(self) -> None:
+        """Start the process, with a log of its own, and wait for nothing."""
+        command = [sys.executable, "-m", "taskyard", "serve", "--data", str(self.data)]
+        command += ["--ports-file", str(self.ports_file)]
+        if "--masenko-port" not in self.flags:
+            command += ["--masenko-port", "0"]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, *self.flags],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                preexec_fn=self._prepare,
+            )
+
+    def start(self) -> None:
+        """The same, and any ports file that comes is of this process."""
+        self.ports_file.unlink(missing_ok=True)
+        self.spawn()
+
+    def wait_until_ready(self) -> None:
+        self.wait_for(self.ports_file.exists)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until this is so; the server must go on running until then."""
+        deadline = time.monotonic() + HANG_GUARD
+        while not condition():
+            assert self.is_running(), f"the server has ended:\n{self.log_text()}"
+            assert time.monotonic() < deadline, f"in vain:\n{self.log_text()}"
+            time.sleep(POLL_INTERVAL)
+
+    def restart(self) -> None:
+        """Start it again after its end."""
+        self.start()
+        self.wait_until_ready()
+
+    # While it runs
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def address(self) -> tuple[str, int]:
+        listener = json.loads(self.ports_file.read_bytes())["masenko"]
+        return listener["host"], listener["port"]
+
+    def connect(self) -> SocketPeer:
+        peer = SocketPeer(self.address())
+        self._peers.append(peer)
+        return peer
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def log_text(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def log_entries(self) -> list[dict[str, Any]]:
+        """The lines of a log in JSON."""
+        return [json.loads(line) for line in self.log_text().splitlines()]
+
+    # Ending
+
+    def kill(self) -> None:
+        """At once, with nothing said to anybody."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._hang_up()
+
+    def tell(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """The exit code, when it has ended."""
+        assert self._process is not None
+        return self._process.wait(HANG_GUARD)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """As an operator would do it; gives the exit code."""
+        self.tell(number)
+        code = self.wait()
+        self._hang_up()
+        return code
+
+    def _hang_up(self) -> None:
+        while self._peers:
+            self._peers.pop().close()

@@ -202,7 +202,8 @@ def apply_forget(state: State, record: s.Forget) -> None:
     left: i64 = record.count
     while left and state.buried:  # none, if uids are not remembered any more
         left -= 1
-        del state.tombstones[state.buried.popleft()[1]]
+        # A uid is buried twice if it was pushed again in a run that remembered none.
+        state.tombstones.pop(state.buried.popleft()[1], None)
     if state.buried:
         state.timers.set(state.tombstone_timer, state.buried[0][0] + state.settings.uid_window)
     else:

@@ -17,6 +17,8 @@ from taskyard.engine.records import Record
 from taskyard.engine.replay import apply_record
 from taskyard.engine.state import EngineSettings, State
 
+IN_CI = bool(os.environ.get("CI"))
+
 START = 1_700_000_000 * SECOND
 FRAME_HEAD = 40  # bytes between the records of one turn and those of the next
 SALT = b"0123456789abcdef"
@@ -203,6 +205,15 @@ def machine_settings(examples: int, steps: int) -> settings:
         stateful_step_count=steps,
         deadline=None,
         print_blob=True,
-        derandomize=bool(os.environ.get("CI")),
+        derandomize=IN_CI,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
+
+
+property_settings = settings(
+    max_examples=60,
+    deadline=None,
+    print_blob=True,
+    derandomize=IN_CI,
+    suppress_health_check=[HealthCheck.too_slow],
+)

@@ -4,7 +4,6 @@ import resource
 import socket
 from pathlib import Path
 
-import pytest
 from support.process import ServerProcess
 from support.sockets import SocketPeer
 from support.wire import error_of, exchange, queue_counts
@@ -179,18 +178,3 @@ def test_the_size_of_segments_is_as_configured(tmp_path: Path) -> None:
         for number in range(1, 8):
             exchange(peer, push, b'OK {"id":%d}\n' % number)
         assert len(list((server.data / "journal").iterdir())) == 3
-
-
-@pytest.mark.parametrize("form", ["interpreted", "compiled"])
-def test_the_form_under_test_is_the_one_that_runs(tmp_path: Path, form: str) -> None:
-    """`make test` says which form it means to test; without that, either will do."""
-    with ServerProcess(tmp_path) as server:
-        wanted = server_form_wanted()
-        log = server.log_text()
-        assert wanted != form or f"form={form}\n" in log
-
-
-def server_form_wanted() -> str:
-    import os
-
-    return os.environ.get("TASKYARD_FORM", "")

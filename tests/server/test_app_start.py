@@ -149,14 +149,9 @@ def test_the_data_directory_is_free_after_a_kill(tmp_path: Path) -> None:
 
 
 def test_the_data_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path / "a") as server:
+    with ServerProcess(tmp_path) as server:
         for path in [server.data, *server.data.rglob("*")]:
             assert path.stat().st_mode & 0o077 == 0, path
-
-
-@pytest.fixture(autouse=True)
-def directory_for_data(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
 
 
 def test_a_data_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:

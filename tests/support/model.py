@@ -4,7 +4,7 @@ model_world.py has what it knows, model_jobs.py the life of a job; here is the r
 jobs and queues, batches, values, sessions, restarts, and what happens by itself.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from support.model_jobs import Lifecycle, require, valid_name
 from support.model_world import (
@@ -31,6 +31,7 @@ from taskyard.engine.job import BACKOFF_EXPONENTIAL, STATE_NAMES, NewJob, Origin
 from taskyard.engine.queue import QueueSettings
 
 Event = tuple[int, str, object]  # deadline, kind, whose
+Hints = Mapping[tuple[str, object], int]  # the order in which things happened, as far as known
 
 
 def check_settings(settings: QueueSettings) -> None:
@@ -316,8 +317,8 @@ class Model(Lifecycle):
 
     # Time
 
-    def ticks(self, now: int) -> Iterator["Model"]:
-        """Every world that doing what is due can lead to.
+    def ticks(self, now: int, hints: Hints) -> Iterator["Model"]:
+        """Every world that doing what is due can lead to, the likeliest first.
 
         What is due earlier is done earlier; what is due at the same time goes in any order. A
         queue's delayed jobs wake together and its dead letters go together, and both may do so
@@ -329,12 +330,12 @@ class Model(Lifecycle):
             return
         first = [event for event in due if event[0] == due[0][0]]
         first += [event for event in due[len(first) :] if event[1] in ("wake", "dead")]
-        for event in first:
+        for event in sorted(first, key=lambda event: hints.get(event[1:], len(hints))):
             world = self if len(first) == 1 else self.copy()
             assert isinstance(world, Model)
             world._happen(event, now)
             world.settle(now)
-            yield from world.ticks(now)
+            yield from world.ticks(now, hints)
 
     def due(self, now: int) -> list[Event]:
         return [event for event in self.planned() if 0 < event[0] <= now]

@@ -9,7 +9,7 @@ from support.snapshot import LANES, LEASE, POLICY, SETTINGS, fields, lane_jobs
 
 from taskyard.engine.effects import Assigned, Effect, GaveUp, Notice, Watched
 from taskyard.engine.engine import Engine
-from taskyard.engine.job import STATE_NAMES, Extra, Job, Lease, Notify
+from taskyard.engine.job import LEASED, READY, STATE_NAMES, Extra, Job, Lease, Notify
 from taskyard.engine.queue import Queue
 from taskyard.engine.state import Session
 
@@ -132,8 +132,15 @@ def _engine_queue(queue: Queue) -> View:
         "settings": fields(queue.settings, SETTINGS),
         "counts": fields(queue, COUNTS),
         "keys": {key: job.id for key, job in (queue.keys or {}).items()},
+        "line": _engine_line(queue),
         **{STATE_NAMES[lane]: [job.id for job in lane_jobs(queue, lane)] for lane in LANES},
     }
+
+
+def _engine_line(queue: Queue) -> list[int]:
+    """Ready and leased jobs, each in its place."""
+    jobs = lane_jobs(queue, READY) + lane_jobs(queue, LEASED)
+    return [job.id for job in sorted(jobs, key=lambda job: job.position)]
 
 
 def _model_queue(model: Model, name: bytes) -> View:
@@ -145,6 +152,7 @@ def _model_queue(model: Model, name: bytes) -> View:
         "settings": fields(queue.settings, SETTINGS),
         "counts": {count: queue.counts[count] for count in COUNTS},
         "keys": {key: job.id for key, job in found.items() if job is not None},
+        "line": queue.line,
         **{
             STATE_NAMES[lane]: [job.id for job in model.in_state(name, STATE_NAMES[lane])]
             for lane in LANES

@@ -63,7 +63,7 @@ class ServerProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
-                preexec_fn=self._prepare,
+                preexec_fn=self._prepare,  # noqa: PLW1509 (no thread of a test has a lock then)
             )
 
     def start(self) -> None:
@@ -130,7 +130,11 @@ class ServerProcess:
     def wait(self) -> int:
         """The exit code, when it has ended."""
         assert self._process is not None
-        return self._process.wait(HANG_GUARD)
+        try:
+            return self._process.wait(HANG_GUARD)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"the server goes on running:\n{self.log_text()}") from None
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """As an operator would do it; gives the exit code."""

@@ -228,6 +228,7 @@ class SimulatedYard:
         payload_memory: int = 1 << 22,
         output_limit: int = 1 << 20,
         durability: str = "sync",
+        spare: bool = False,
         inline_sync: bool = True,
         disk: MemoryDisk | None = None,
         segment_size: int = 1 << 20,
@@ -238,6 +239,7 @@ class SimulatedYard:
         self._payload_memory = payload_memory
         self._output_limit = output_limit
         self._durability = durability
+        self._spare = spare
         self._inline_sync = inline_sync
         self._segment_size = segment_size
         self._random = random.Random(seed)
@@ -252,6 +254,7 @@ class SimulatedYard:
             segment_size=self._segment_size,
             payload_memory=self._payload_memory,
             durability=self._durability,
+            spare=self._spare,
         )
         self.journal: Journal
         self.journal, self.report = open_journal(

@@ -19,6 +19,7 @@ from taskyard.engine.effects import Assigned, GaveUp, Notice, Watched
 from taskyard.engine.engine import Engine
 from taskyard.engine.job import FOREVER, Job
 from taskyard.journal.journal import ColdRead, Journal, SyncPoint
+from taskyard.journal.spare import SpareWork
 
 SYNC: Final = "sync"
 WRITE: Final = "write"
@@ -162,6 +163,9 @@ class Broker:
         self.commits += 1
         try:
             self.journal.write()
+            spare = self.journal.spare()
+            if spare is not None:
+                _Spare(self, spare).start(self._scheduler)
             if self._durability != SYNC:
                 self._plan_background_sync()
             elif self._syncs_inline:
@@ -279,6 +283,20 @@ class Broker:
         self._alarm = None
         self.engine.tick(self.clock.now())
         self.end()
+
+
+class _Spare:
+    """The next segment of the journal, made off the loop."""
+
+    def __init__(self, broker: Broker, work: SpareWork) -> None:
+        self._broker = broker
+        self._work = work
+
+    def start(self, scheduler: Scheduler) -> None:
+        scheduler.run_blocking(self._work.run, self._done)
+
+    def _done(self, error: BaseException | None) -> None:
+        self._broker.journal.spared(self._work)
 
 
 class _ThreadSync:

@@ -155,8 +155,8 @@ class MasenkoConnection(Conversation):
     def _carry_out(self, command: Command, rest: bytes) -> None:
         try:
             command.run(self, rest)
-        except Refused as error:
-            self._refuse(str(error))
+        except Refused as refusal:  # a name of its own: mypyc gives each name one type
+            self._refuse(str(refusal))
         except TaskyardError as error:
             self._refuse(error_text(error, None))
 

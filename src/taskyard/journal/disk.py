@@ -44,7 +44,7 @@ class Disk(Protocol):
     def names(self) -> list[str]: ...
 
     def create(self, name: str, size: int) -> File:
-        """A new file of zeros with `size` bytes of room reserved for it."""
+        """A new file with `size` bytes of zeros, written out so that they are quick to replace."""
 
     def open(self, name: str) -> File:
         """For reading and writing."""
@@ -149,6 +149,7 @@ class RealDisk:
         try:
             if size:
                 _reserve(file, size)
+                file.write_at(0, [bytes(size)])
         except OSError:
             file.close()
             os.unlink(path)

@@ -40,23 +40,27 @@ from taskyard.journal.segment import (
     segment_name,
     segment_names,
 )
+from taskyard.journal.spare import SPARE, SpareWork, find_spare
 
 _TIME_AT: Final = 6  # where in a record its time stands
+_SMALL: Final = 4 * 1_048_576  # a segment that has to be made at once; the next is made in advance
 
 
 @mypyc_attr(acyclic=True)
 class JournalSettings:
-    __slots__ = ("durability", "payload_memory", "segment_size")
+    __slots__ = ("durability", "payload_memory", "segment_size", "spare")
 
     def __init__(
         self,
         segment_size: i64 = 64 * 1_048_576,
         payload_memory: i64 = 256 * 1_048_576,
         durability: str = "sync",
+        spare: bool = False,
     ) -> None:
         self.segment_size = segment_size
         self.payload_memory = payload_memory
         self.durability = durability  # what replies wait for: the broker's business
+        self.spare = spare  # make the next segment in advance
 
 
 @mypyc_attr(acyclic=True)
@@ -173,6 +177,9 @@ class Journal:
         self._end = end
         self._closed: list[Segment] = []  # full ones that may not be on disk yet
         self._syncing: i64 = 0  # sync points that are out
+        self._spare = find_spare(directory, settings.segment_size)  # it is there
+        self._spare_work: SpareWork | None = None
+        self._size: i64 = 0  # of the current segment
         self._segment = self._begin_segment()
         self.log = Log(next_seq, self._end + FRAME_HEADER)
         self.written: i64 = self.log.mark()
@@ -221,7 +228,7 @@ class Journal:
         return True
 
     def _is_full(self, end: i64) -> bool:
-        return end - self._segment.base >= self.settings.segment_size
+        return end - self._segment.base >= min(self._size, self.settings.segment_size)
 
     def _rotate(self) -> None:
         """Begin the next segment.
@@ -249,12 +256,30 @@ class Journal:
             self._time,
             self.durable_seq,
         )
-        segment = create_segment(self._directory, header, self.settings.segment_size)
+        size = self.settings.segment_size
+        if self.settings.spare and not self._spare:
+            size = min(size, _SMALL)
+        segment = create_segment(self._directory, header, size, SPARE if self._spare else "")
+        self._spare = False
+        self._size = size
         self._cache.begin(base)
         self._cache.append(header.encoded())
         self._bases.append(base)
         self._end = base + SEGMENT_HEADER
         return segment
+
+    def spare(self) -> SpareWork | None:
+        """Work to be run in a thread and then given to `spared`, if the next segment is near."""
+        if self._spare or self._spare_work is not None or not self.settings.spare:
+            return None
+        if self._health.failure or self._end - self._segment.base < self._size // 4:
+            return None  # a server that has little to do needs no more room
+        self._spare_work = SpareWork(self._directory, self.settings.segment_size)
+        return self._spare_work
+
+    def spared(self, work: SpareWork) -> None:
+        self._spare_work = None
+        self._spare = work.done
 
     # Syncing
 

@@ -148,10 +148,17 @@ class Segment:
         self.anchored = False  # its header and its name are on disk for certain
 
 
-def create_segment(directory: Disk, header: SegmentHeader, size: i64) -> Segment:
-    """A new segment with its room reserved; on failure nothing of it is left."""
+def create_segment(directory: Disk, header: SegmentHeader, size: i64, spare: str = "") -> Segment:
+    """A new segment with its room reserved, in the file `spare` if there is one.
+
+    On failure nothing of it is left.
+    """
     name = segment_name(header.base)
-    file = directory.create(name, size)
+    if spare:
+        directory.rename(spare, name)
+        file = directory.open(name)
+    else:
+        file = directory.create(name, size)
     try:
         file.write_at(0, [header.encoded()])
     except OSError:

@@ -235,6 +235,7 @@ def journal_settings(settings: Settings) -> JournalSettings:
         segment_size=settings.segment_size,
         payload_memory=settings.payload_memory,
         durability=settings.durability,
+        spare=True,
     )
 
 

@@ -22,9 +22,10 @@ class LoopScheduler:
         self._loop.call_soon(call)
 
     def call_at(self, when: int, call: Callable[[], None]) -> Cancellable:
-        # Rounded up to the loop's millisecond, so that the time has come when it rings.
+        # The loop counts whole milliseconds, from the one that has begun: half of one is for
+        # rounding up, and one for that, so that the time has come when it rings.
         delay = max(0, when - self._clock.now()) / 1_000_000
-        return self._loop.call_later(delay + 0.0005 if delay else 0, call)
+        return self._loop.call_later(delay + 0.0015 if delay else 0, call)
 
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]

@@ -1,0 +1,171 @@
+"""Lanes: jobs in order, whatever comes and goes in between."""
+
+from bisect import bisect_right, insort
+
+import pytest
+from engine.harness import property_settings
+from hypothesis import given
+from hypothesis import strategies as st
+from support.model_invariants import check_lane
+
+from taskyard.engine.job import Job, Policy
+from taskyard.engine.lane import CHUNK, Lane
+from taskyard.engine.queue import Queue
+
+QUEUE = Queue(0, "q", b"q", Policy())
+
+
+def job_at(position: int, id: int) -> Job:
+    job = Job(id, QUEUE, "task", QUEUE.policy, 0, 0, 0, 0, 0, 0, 0)
+    job.position = position
+    return job
+
+
+def fill(lane: Lane, count: int) -> list[Job]:
+    jobs = [job_at(number, number) for number in range(count)]
+    for job in jobs:
+        lane.insert(job)
+    return jobs
+
+
+def key(job: Job) -> tuple[int, int]:
+    return job.position, job.id
+
+
+def everything(lane: Lane) -> list[Job]:
+    return lane.slice(0, lane.size)
+
+
+def test_jobs_come_in_order_of_position_then_id() -> None:
+    lane = Lane()
+    later, first, second = job_at(2, 1), job_at(1, 2), job_at(1, 3)
+    for job in (later, second, first):
+        lane.insert(job)
+    assert everything(lane) == [first, second, later]
+    assert lane.first() is first
+    assert lane.last() is later
+
+
+def test_negative_positions_come_before_the_others() -> None:
+    lane = Lane()
+    jobs = [job_at(position, 1 + abs(position)) for position in (0, -1, 1, -2)]
+    for job in jobs:
+        lane.insert(job)
+    assert [job.position for job in everything(lane)] == [-2, -1, 0, 1]
+
+
+def test_a_job_that_is_not_there_cannot_be_removed() -> None:
+    lane = Lane()
+    fill(lane, 3)
+    with pytest.raises((KeyError, IndexError)):
+        lane.remove(job_at(1, 99))
+    assert lane.size == 3
+
+
+def test_nothing_can_be_removed_from_an_empty_lane() -> None:
+    with pytest.raises((KeyError, IndexError)):
+        Lane().remove(job_at(0, 1))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(("back", "front", "anywhere", "first", "last", "middle")),
+            st.integers(-50, 50),
+        ),
+        max_size=60,
+    )
+)
+@property_settings
+def test_a_lane_is_a_sorted_list(steps: list[tuple[str, int]]) -> None:
+    lane = Lane()
+    model: list[Job] = []
+    for id, (step, number) in enumerate(steps, 1):
+        if step in ("back", "front", "anywhere"):
+            ends = {"back": 1000 + id, "front": -1000 - id, "anywhere": number}
+            job = job_at(ends[step], id)
+            lane.insert(job)
+            insort(model, job, key=key)
+        elif model:
+            place = {"first": 0, "last": -1, "middle": number % len(model)}[step]
+            lane.remove(model.pop(place))
+        assert everything(lane) == model
+        start = abs(number)
+        assert lane.slice(start, 3) == model[start : start + 3]
+        after = bisect_right(model, (number, id), key=key)
+        assert lane.after(number, id, 4) == model[after : after + 4]
+        check_lane(lane)
+
+
+@given(st.data())
+@property_settings
+def test_a_long_lane_is_a_sorted_list_too(data: st.DataObject) -> None:
+    """Long enough for several chunks that split, shrink and vanish."""
+    lane = Lane()
+    model = fill(lane, CHUNK * 3)
+    for id in data.draw(st.lists(st.integers(-CHUNK, CHUNK * 4), max_size=8)):
+        for offset in range(80):
+            job = job_at(id, CHUNK * 10 + len(model) + offset * 10_000)
+            lane.insert(job)
+            insort(model, job, key=key)
+    for start in data.draw(st.lists(st.integers(0, CHUNK * 3), max_size=3)):
+        for job in model[start : start + CHUNK + 5]:
+            lane.remove(job)
+        del model[start : start + CHUNK + 5]
+    check_lane(lane)
+    assert everything(lane) == model
+    for start in (0, len(model) // 3, len(model) // 2, len(model) - 2):
+        assert lane.slice(max(start, 0), 700) == model[max(start, 0) : max(start, 0) + 700]
+
+
+def test_pushing_to_the_front_again_and_again_splits_chunks() -> None:
+    lane = Lane()
+    for number in range(CHUNK * 4):
+        lane.insert(job_at(-number, number))
+    check_lane(lane)
+    assert [job.id for job in lane.slice(0, 3)] == [CHUNK * 4 - 1, CHUNK * 4 - 2, CHUNK * 4 - 3]
+
+
+def test_draining_leaves_no_chunks() -> None:
+    lane = Lane()
+    for job in fill(lane, CHUNK * 2 + 1):
+        lane.remove(job)
+    assert lane.chunks == []
+    assert lane.size == 0
+
+
+def test_a_slice_beyond_the_end_is_short_or_empty() -> None:
+    lane = Lane()
+    jobs = fill(lane, 5)
+    assert lane.slice(3, 10) == jobs[3:]
+    assert lane.slice(5, 10) == []
+    assert lane.slice(0, 0) == []
+    assert lane.slice(0, -1) == []
+
+
+def test_a_walk_goes_on_where_it_was_although_jobs_leave() -> None:
+    """The cursor names a place, not a job: it may have left, and others before it too."""
+    lane = Lane()
+    jobs = fill(lane, CHUNK * 3)
+    seen: list[Job] = []
+    position, id = -1, 0
+    while part := lane.after(position, id, 100):
+        seen += part
+        position, id = key(part[-1])
+        for gone in (part[-1], part[0]):
+            lane.remove(gone)
+    assert seen == jobs
+
+
+def test_a_walk_meets_what_joins_behind_it_and_not_what_joins_before() -> None:
+    lane = Lane()
+    fill(lane, 10)
+    first = lane.after(-1, 0, 5)
+    lane.insert(job_at(2, 50))
+    lane.insert(job_at(99, 51))
+    rest = lane.after(*key(first[-1]), 100)
+    assert [job.id for job in rest] == [5, 6, 7, 8, 9, 51]
+
+
+def test_a_walk_of_an_empty_lane_is_over_at_once() -> None:
+    assert Lane().after(0, 0, 10) == []

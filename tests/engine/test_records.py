@@ -1,0 +1,235 @@
+"""Records: each kind comes back from its bytes, and damage is always noticed as such."""
+
+import pytest
+from engine.harness import ORIGIN, SALT, Bench, decode, property_settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskyard.engine import records as r
+from taskyard.engine import side_records as s
+from taskyard.engine.decode import Decoder
+from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.job import API, SYSTEM_ORIGIN, NewJob, Notify, Origin, Policy
+from taskyard.engine.log import Log
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.replay import apply_record
+from taskyard.engine.state import EngineSettings, State
+
+POLICY = Policy(1, 2, -1, 4, 2, 6, 7, "dead", True)
+FULL = NewJob(
+    "q",
+    "name",
+    b"payload",
+    POLICY,
+    -5,
+    123,
+    1,
+    True,
+    2**64 - 1,
+    b"u" * 16,
+    b"key",
+    [1, 2],
+    Notify(3, 2**64 - 1, 127),
+)
+SETTINGS = QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8)
+
+EXAMPLES: list[r.Record] = [
+    r.Boot(1, ORIGIN, 2, "1.0"),
+    r.Push(1, ORIGIN, 7, b"q", FULL, [1, 2]),
+    r.Push(1, ORIGIN, 7, b"q", NewJob("q", "name", b"", Policy())),
+    r.Lease(1, ORIGIN, 7, b"q", 9, True, 2**32 - 1, 99),
+    r.Finish(1, ORIGIN, 7, b"q", 3, r.COMPLETED, b"result"),
+    r.Retry(1, ORIGIN, 7, b"q", 3, 55, b"error"),
+    r.Release(1, ORIGIN, 7, b"q", 3, r.RESTARTED),
+    r.Fail(1, ORIGIN, 7, b"q", 3, True, "reason", "dead", b"error"),
+    r.Wake(1, ORIGIN, 7, b"q"),
+    r.Unblock(1, ORIGIN, 7, b"q", 6),
+    r.Remove(1, ORIGIN, 7, b"q", r.RETENTION_OVER),
+    r.Move(1, ORIGIN, 7, b"q", b"other", True),
+    r.Rescore(1, ORIGIN, 7, b"q", -(2**63)),
+    r.Extend(1, ORIGIN, 7, b"q", 3, 2**63 - 1),
+    r.Replay(1, ORIGIN, 7, b"q"),
+    s.QueueSet(1, ORIGIN, b"q", SETTINGS),
+    s.QueueGone(1, ORIGIN, b"q"),
+    s.ValueSet(1, ORIGIN, b"key", 99, False, b"value"),
+    s.ValueSet(1, ORIGIN, b"key", 0, True),
+    s.ValueGone(1, ORIGIN, b"key"),
+    s.SessionSet(1, ORIGIN, 5, r.DELIVERED, 8),
+    s.Batch(1, ORIGIN, "consumer", 9, 2, 99, [7, 8]),
+    s.BatchDone(1, ORIGIN, "consumer", 2, dropped=True),
+    s.BatchDone(1, ORIGIN, "consumer", 2, expired=True),
+    s.Forget(1, ORIGIN, 3),
+]
+
+
+def encode(*records: r.Record, base: int = 0) -> bytes:
+    log = Log(1, base)
+    for record in records:
+        log.append(record)
+    return log.take(0)
+
+
+def flat(thing: object) -> object:
+    """All attributes, down to plain values, so that two records can be compared."""
+    if isinstance(thing, list | tuple):
+        return [flat(each) for each in thing]
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    if not slots:
+        return thing
+    return {name: flat(getattr(thing, name)) for name in slots if name != "encoded"}
+
+
+def name_of(record: r.Record) -> str:
+    return type(record).__name__
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=name_of)
+def test_a_record_comes_back_from_its_bytes(record: r.Record) -> None:
+    (found,) = decode(encode(record, base=1000), 1000)
+    if isinstance(record, r.Push) and isinstance(found, r.Push):
+        assert flat(found.job.policy) == flat(record.job.policy)
+        for name in ("name", "priority", "run_at", "content", "front", "ttl_ms", "uid", "key"):
+            assert getattr(found.job, name) == getattr(record.job, name)
+        assert flat(found.job.notify) == flat(record.job.notify)
+        assert found.blockers == record.blockers
+        found.job = record.job
+    found.seq = record.seq
+    assert flat(found) == flat(record)
+
+
+def test_every_kind_of_record_is_tried() -> None:
+    assert {record.kind() for record in EXAMPLES} == set(r.EVENT_NAMES)
+
+
+def test_records_have_a_sequence_number_each() -> None:
+    log = Log(41)
+    records = EXAMPLES[:3]
+    for record in records:
+        log.append(record)
+    assert [record.seq for record in records] == [41, 42, 43]
+    assert log.next_seq == 44
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=name_of)
+def test_a_record_cut_off_at_any_byte_is_noticed(record: r.Record) -> None:
+    data = encode(record)
+    for size in range(len(data)):
+        with pytest.raises(CorruptRecord):
+            Decoder(True).read(data[:size], 0, 0)
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=name_of)
+def test_a_record_whose_size_was_shortened_is_noticed(record: r.Record) -> None:
+    """The bytes are there, but they are said to belong to the next record."""
+    data = encode(record)
+    for size in range(len(data) - 4):
+        with pytest.raises(CorruptRecord):
+            Decoder(True).read(size.to_bytes(4, "little") + data[4:], 0, 0)
+
+
+@given(st.sampled_from(EXAMPLES), st.data())
+@property_settings
+def test_damaged_bytes_are_read_or_refused_but_nothing_else(
+    record: r.Record, data: st.DataObject
+) -> None:
+    damaged = bytearray(encode(record))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(0, len(damaged) - 1))
+        damaged[at] = data.draw(st.integers(0, 255))
+    state = State(EngineSettings())
+    try:
+        for found in decode(bytes(damaged), 0):
+            apply_record(state, found)
+    except CorruptRecord:
+        pass
+
+
+@given(st.binary(max_size=200))
+@property_settings
+def test_garbage_is_refused(data: bytes) -> None:
+    with pytest.raises(CorruptRecord):
+        Decoder(True).read(len(data).to_bytes(4, "little") + data, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [0, 23, 63, 64, 255])
+def test_an_unknown_kind_is_refused(kind: int) -> None:
+    data = bytearray(encode(EXAMPLES[0]))
+    data[4] = kind
+    with pytest.raises(CorruptRecord, match="unknown kind"):
+        Decoder(True).read(bytes(data), 0, 0)
+
+
+@pytest.mark.parametrize("version", [0, 2, 255])
+def test_an_unknown_version_is_refused(version: int) -> None:
+    data = bytearray(encode(EXAMPLES[0]))
+    data[5] = version
+    with pytest.raises(CorruptRecord, match="unknown version"):
+        Decoder(True).read(bytes(data), 0, 0)
+
+
+NEEDS_SOMETHING = [
+    record
+    for record in EXAMPLES
+    if not isinstance(record, r.Boot | r.Push | s.QueueSet | s.ValueSet | s.Forget)
+]
+
+
+@pytest.mark.parametrize("record", NEEDS_SOMETHING, ids=name_of)
+def test_a_record_that_does_not_fit_what_came_before_is_refused(record: r.Record) -> None:
+    with pytest.raises(CorruptRecord):
+        apply_record(State(EngineSettings()), record)
+
+
+def test_a_reader_may_leave_the_blobs_where_they_are() -> None:
+    data = encode(r.Finish(1, ORIGIN, 7, b"q", 3, r.COMPLETED, b"result"), base=500)
+    record = Decoder(False).read(data, 0, 500)
+    assert record.blob == b""
+    assert record.blob_size == 6
+    assert data[record.blob_at - 500 :][:6] == b"result"
+
+
+def test_blobs_can_be_found_in_the_log_before_they_are_written() -> None:
+    log = Log(1, 4096)
+    record = s.ValueSet(1, ORIGIN, b"key", 0, False, b"value")
+    log.append(record)
+    assert log.blobs == {record.blob_at: b"value"}
+    data = log.take(8192)
+    assert data[record.blob_at - 4096 :] == b"value"
+    assert log.blobs == {}
+
+
+def test_the_mark_is_what_must_be_durable_for_all_so_far() -> None:
+    log = Log(1, 100)
+    assert log.mark() == 100
+    log.append(EXAMPLES[0])
+    end = 100 + log.size()
+    assert log.mark() == end
+    log.take(500)
+    assert log.mark() == end  # nothing new: the bytes between are the next frame's head
+    log.append(EXAMPLES[0])
+    assert log.mark() == 500 + log.size()
+
+
+@pytest.mark.parametrize("text", ["", "worker", "x" * 300, "é" * 200, "\ud800"])
+def test_who_caused_a_record_is_remembered_in_255_bytes(text: str) -> None:
+    origin = Origin(API, text, text)
+    (found,) = decode(encode(r.Boot(1, origin, 1, "")), 0)
+    assert found.origin.user == origin.user
+    assert found.origin.holder == origin.holder
+    assert len(origin.user.encode()) <= 255
+    assert len(text) > 127 or "\ud800" in text or origin.user == text
+
+
+def test_replaying_the_journal_needs_no_blobs(bench: Bench) -> None:
+    job = bench.push(payload=b"payload")
+    bench.take()
+    bench.engine.complete(job.id, b"result", ORIGIN, bench.now)
+    state = bench.rebuild()
+    found = state.jobs.get(job.id)
+    assert found is not None
+    assert bench.read(found.payload_at, found.payload_size) == b"payload"
+
+
+def test_the_system_itself_is_an_origin() -> None:
+    assert SYSTEM_ORIGIN.encoded == b"\x00\x00\x00"
+    assert len(SALT) == 16

@@ -1,0 +1,113 @@
+"""The event loop behind the broker's seam: never early, never on the wrong thread."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import pytest
+import uvloop
+
+from taskyard.broker.clock import AnchoredClock
+from taskyard.server.loop import LoopScheduler
+
+Scene = Callable[[LoopScheduler, AnchoredClock], Awaitable[None]]
+
+
+def play(scene: Scene) -> None:
+    async def run() -> None:
+        clock = AnchoredClock()
+        scheduler = LoopScheduler(asyncio.get_running_loop(), clock)
+        try:
+            await scene(scheduler, clock)
+        finally:
+            scheduler.close()
+
+    uvloop.run(run())
+
+
+def test_an_alarm_never_rings_early() -> None:
+    async def scene(scheduler: LoopScheduler, clock: AnchoredClock) -> None:
+        early: list[int] = []
+        rung = asyncio.Event()
+        left = 200
+
+        def ring(when: int) -> None:
+            nonlocal left
+            left -= 1
+            if clock.now() < when:
+                early.append(when - clock.now())
+            if not left:
+                rung.set()
+
+        for number in range(left):
+            when = clock.now() + number * 397
+            scheduler.call_at(when, partial(ring, when))
+        await rung.wait()
+        assert not early
+
+    play(scene)
+
+
+def test_an_alarm_for_the_past_rings_at_once() -> None:
+    async def scene(scheduler: LoopScheduler, clock: AnchoredClock) -> None:
+        rung = asyncio.Event()
+        scheduler.call_at(0, rung.set)
+        await rung.wait()
+
+    play(scene)
+
+
+def test_an_alarm_can_be_cancelled_and_may_be_centuries_away() -> None:
+    async def scene(scheduler: LoopScheduler, clock: AnchoredClock) -> None:
+        rung = asyncio.Event()
+        scheduler.call_at(2**62, rung.set)
+        alarm = scheduler.call_at(clock.now(), rung.set)
+        alarm.cancel()
+        passed = asyncio.Event()
+        scheduler.call_at(clock.now() + 5000, passed.set)
+        await passed.wait()
+        assert not rung.is_set()
+
+    play(scene)
+
+
+@pytest.mark.parametrize("error", [None, OSError("broken")])
+def test_blocking_work_runs_in_a_thread_and_is_told_of_on_the_loop(error: OSError | None) -> None:
+    async def scene(scheduler: LoopScheduler, _: AnchoredClock) -> None:
+        told: asyncio.Future[tuple[str, BaseException | None]] = asyncio.Future()
+        threads: list[str] = []
+
+        def work() -> None:
+            threads.append(threading.current_thread().name)
+            if error is not None:
+                raise error
+
+        def done(failure: BaseException | None) -> None:
+            told.set_result((threading.current_thread().name, failure))
+
+        scheduler.run_blocking(work, done)
+        assert await told == (threading.current_thread().name, error)
+        assert threads != [threading.current_thread().name]
+
+    play(scene)
+
+
+def test_the_end_waits_for_blocking_work() -> None:
+    done = threading.Event()
+
+    async def scene(scheduler: LoopScheduler, _: AnchoredClock) -> None:
+        begun = threading.Event()
+        go_on = threading.Event()
+
+        def work() -> None:
+            begun.set()
+            go_on.wait()
+            done.set()
+
+        scheduler.run_blocking(work, lambda _: None)
+        begun.wait()
+        go_on.set()
+
+    play(scene)
+    assert done.is_set()

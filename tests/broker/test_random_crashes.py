@@ -15,7 +15,7 @@ from support.simulated import SimulatedPeer, SimulatedYard
 
 CRASHES = 3
 STEPS = 60
-SEEDS = 150
+SEEDS = 3000
 LONGEST_WAIT = 120  # seconds of the fake clock in which every delay and retry is over
 
 
@@ -120,6 +120,7 @@ def make_yard(chance: Random, seed: int, durability: str = "sync") -> SimulatedY
     return SimulatedYard(
         heartbeat=1000.0,
         durability=durability,
+        spare=chance.random() < 0.5,
         inline_sync=chance.random() < 0.5,
         segment_size=65_536,
         payload_memory=0,
@@ -144,7 +145,7 @@ def survive(yard: SimulatedYard, chance: Random, crash: Callable[[], None], faul
 
 def break_disk(yard: SimulatedYard, chance: Random) -> None:
     """Some call will fail, if it comes to that."""
-    operation = chance.choice(["write", "sync", "sync_directory", "create"])
+    operation = chance.choice(["write", "sync", "sync_directory", "create", "rename"])
     nth = chance.randint(1, 20 if operation in ("write", "sync") else 2)
     yard.disk.fail(operation, nth=nth, keep=chance.randint(0, 5000))
 

@@ -177,4 +177,4 @@ def test_the_size_of_segments_is_as_configured(tmp_path: Path) -> None:
         push = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 60_000)
         for number in range(1, 8):
             exchange(peer, push, b'OK {"id":%d}\n' % number)
-        assert len(list((server.data / "journal").iterdir())) == 3
+        assert len(list((server.data / "journal").glob("*.seg"))) == 3

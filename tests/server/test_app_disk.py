@@ -78,6 +78,7 @@ def test_a_frame_that_is_written_in_part_is_no_frame(server: ServerProcess) -> N
 
 def test_a_segment_that_cannot_be_made_makes_the_server_read_only(server: ServerProcess) -> None:
     with server:
+        (server.data / "journal" / "spare.new").mkdir()  # none can be made in advance
         peer, other = server.connect(), server.connect()
         push(peer, 26)  # which fill the first segment
         limit_files(server, 128 * KIBIBYTE)

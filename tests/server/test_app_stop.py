@@ -66,7 +66,7 @@ def test_a_stop_leaves_everything_on_disk_in_every_mode(tmp_path: Path, durabili
 def test_the_room_that_was_reserved_is_given_back(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         (segment,) = (server.data / "journal").iterdir()
-        assert segment.stat().st_size == 64 * 1024 * 1024
+        assert segment.stat().st_size > 1024 * 1024
         assert server.stop() == 0
         assert segment.stat().st_size < 4096
 

@@ -53,7 +53,7 @@ class Broker:
         self._receivers: dict[int, Receiver] = {}  # by owner
         self._holding: list[Outbox] = []
         self._commit_planned = False
-        self._idle_commit: Cancellable | None = None
+        self._idle_commit_planned = False
         self._syncing = False
         self._background_sync: Cancellable | None = None
         self._alarm: Cancellable | None = None
@@ -98,9 +98,10 @@ class Broker:
             self._deliver()
         if engine.log.size() > _FULL:
             self._commit()
-        elif engine.log.count and not self._commit_planned and self._idle_commit is None:
-            when = self.clock.now() + _IDLE_COMMIT
-            self._idle_commit = self._scheduler.call_at(when, self._commit_idle)
+        elif engine.log.count and not self._commit_planned and not self._idle_commit_planned:
+            # Left to ring even if all is written by then: cheaper than to cancel it each time.
+            self._idle_commit_planned = True
+            self._scheduler.call_at(self.clock.now() + _IDLE_COMMIT, self._commit_idle)
         self._set_alarm()
 
     def is_behind(self) -> bool:
@@ -149,7 +150,7 @@ class Broker:
         self._release()
 
     def _commit_idle(self) -> None:
-        self._idle_commit = None
+        self._idle_commit_planned = False
         if self.engine.log.count and not self._commit_planned:
             self._commit()
 
@@ -157,9 +158,6 @@ class Broker:
         self._commit_planned = False
         if self.failure or (self._syncing and self._durability == SYNC):
             return  # what has been added meanwhile goes with the next one
-        if self._idle_commit is not None:
-            self._idle_commit.cancel()
-            self._idle_commit = None
         self.commits += 1
         try:
             self.journal.write()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import random
@@ -32,6 +33,8 @@ from taskyard.server.connection import Connection, Dialect, OpenConnections
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
 
+# Hardly anything here is in cycles, so looking for them can wait longer than Python's default.
+COLLECTIONS: Final = (50_000, 20, 50)
 GOODBYE: Final = 5.0  # seconds that clients have at a stop to read their last replies
 
 
@@ -128,6 +131,7 @@ class Server:
             journal, report = open_journal(
                 disk, journal_settings(settings), state, time.time_ns() // 1000
             )
+        gc.set_threshold(*COLLECTIONS)
         self._journal = journal
         seconds = time.perf_counter() - began
         log.info(

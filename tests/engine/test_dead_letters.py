@@ -1,0 +1,243 @@
+"""Where jobs go that failed for good, for how long, and how they come back."""
+
+import pytest
+from engine.harness import NO_LIMIT, ORIGIN, START, Bench
+
+from taskyard.engine.errors import JobNotFound, WrongState
+from taskyard.engine.job import FAILED, READY, SECOND, Job, Policy
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.state import EngineSettings
+
+ONCE = Policy(max_fails=1)
+LETTER = 512  # bytes that each counts for besides its payload and error
+
+
+def kill(bench: Bench, job: Job, error: bytes = b"") -> None:
+    bench.engine.fail(job.id, error, ORIGIN, bench.now)
+
+
+def dead(bench: Bench, count: int = 1, payload: bytes = b"") -> list[Job]:
+    jobs = [bench.push(policy=ONCE, payload=payload) for _ in range(count)]
+    for job in jobs:
+        kill(bench, job)
+        bench.now += 1
+    return jobs
+
+
+# The dead letters of a queue
+
+
+def test_a_job_that_finally_fails_is_kept_with_the_reason(bench: Bench) -> None:
+    job = bench.push(policy=ONCE)
+    bench.take()
+    bench.nack(job, error=b"boom")
+    assert bench.ids(state=FAILED) == [job.id]
+    extra = job.more()
+    assert extra.reason == "failures used up"
+    assert bench.read(extra.error_at, extra.error_size) == b"boom"
+    assert job.finished_at == START
+    assert bench.queue().failed == 1
+
+
+def test_dead_letters_are_listed_oldest_first(bench: Bench) -> None:
+    jobs = [bench.push(policy=ONCE, priority=priority) for priority in (0, 9, -9)]
+    for job in reversed(jobs):
+        kill(bench, job)
+    assert bench.ids(state=FAILED) == [job.id for job in reversed(jobs)]
+
+
+def test_dead_letters_are_kept_for_a_week(bench: Bench) -> None:
+    job = dead(bench)[0]
+    week = 7 * 86_400 * SECOND
+    bench.pass_time(START + week - bench.now - 1)
+    assert job.state == FAILED
+    bench.pass_time(1)
+    with pytest.raises(JobNotFound):
+        bench.engine.job(job.id)
+
+
+def test_each_is_kept_for_its_own_time(bench: Bench) -> None:
+    bench.engine.create_queue("q", QueueSettings(dead_retention=10 * SECOND), ORIGIN, bench.now)
+    first = dead(bench)[0]
+    bench.pass_time(4 * SECOND)
+    second = dead(bench)[0]
+    bench.pass_time(6 * SECOND)
+    assert bench.ids(state=FAILED) == [second.id]
+    assert bench.engine.recent(first.id) is first
+
+
+def test_a_queue_can_keep_them_longer_or_shorter_at_any_time(bench: Bench) -> None:
+    dead(bench)
+    bench.configure("q", QueueSettings(dead_retention=5 * SECOND))
+    bench.pass_time(5 * SECOND)
+    assert bench.ids(state=FAILED) == []
+
+
+def test_a_new_retention_holds_for_those_that_come_after_a_replay(bench: Bench) -> None:
+    """The timer of the letter that left must not make the next one stay."""
+    job = dead(bench)[0]
+    bench.engine.replay(job.id, ORIGIN, bench.now)
+    bench.configure("q", QueueSettings(dead_retention=SECOND))
+    kill(bench, job)
+    bench.pass_time(SECOND)
+    assert bench.ids(state=FAILED) == []
+
+
+def test_a_retention_of_nothing_keeps_nothing(bench: Bench) -> None:
+    bench.engine.create_queue("q", QueueSettings(dead_retention=0), ORIGIN, bench.now)
+    dead(bench)
+    bench.pass_time(1)
+    assert bench.ids(state=FAILED) == []
+
+
+def test_a_dead_letter_is_not_kept_beyond_its_ttl(bench: Bench) -> None:
+    job = bench.push(policy=ONCE, ttl_ms=3000)
+    kill(bench, job)
+    bench.pass_time(3 * SECOND)
+    assert bench.ids(state=FAILED) == []
+    assert bench.queue().dead_bytes == 0
+
+
+def test_they_are_bounded_in_bytes_and_the_oldest_go_first() -> None:
+    bench = Bench(EngineSettings(dead_bytes=2 * LETTER + 20))
+    jobs = dead(bench, 3, b"x" * 10)
+    assert bench.ids(state=FAILED) == [jobs[1].id, jobs[2].id]
+    assert bench.queue().dead_bytes == 2 * LETTER + 20
+    kill(bench, bench.push(policy=ONCE, payload=b"x" * 10), b"e")
+    assert len(bench.ids(state=FAILED)) == 1
+
+
+def test_one_that_is_too_large_is_not_kept_at_all() -> None:
+    bench = Bench(EngineSettings(dead_bytes=LETTER))
+    job = dead(bench, 1, b"x")[0]
+    assert bench.engine.recent(job.id) is job
+    assert bench.queue().dead_bytes == 0
+
+
+# Coming back
+
+
+def test_a_replayed_job_starts_anew_at_the_back(bench: Bench) -> None:
+    job = bench.push(policy=ONCE)
+    bench.take()
+    bench.nack(job, error=b"boom")
+    other = bench.push()
+    bench.engine.replay(job.id, ORIGIN, bench.now)
+    assert bench.ids() == [other.id, job.id]
+    assert (job.attempts, job.fails, job.losses, job.finished_at) == (0, 0, 0, 0)
+    assert job.more().reason == ""
+    assert not job.more().has_result
+    bench.engine.complete(job.id, b"", ORIGIN, bench.now)
+
+
+def test_only_dead_letters_can_be_replayed(bench: Bench) -> None:
+    job = bench.push()
+    with pytest.raises(WrongState):
+        bench.engine.replay(job.id, ORIGIN, bench.now)
+    with pytest.raises(JobNotFound):
+        bench.engine.replay(99, ORIGIN, bench.now)
+
+
+def test_a_replayed_job_goes_to_who_waits(bench: Bench) -> None:
+    job = dead(bench)[0]
+    waiter = bench.wait()
+    bench.engine.replay(job.id, ORIGIN, bench.now)
+    assert bench.effects() == [("assigned", waiter.number, job.id)]
+
+
+def test_a_dead_letter_that_is_moved_starts_anew_too(bench: Bench) -> None:
+    job = bench.push(policy=ONCE)
+    bench.take()
+    bench.nack(job)
+    bench.engine.move(job.id, "other", False, ORIGIN, bench.now)
+    assert bench.ids("other") == [job.id]
+    assert (job.attempts, job.fails, job.finished_at, job.more().reason) == (0, 0, 0, "")
+    assert not job.more().has_result
+
+
+def test_dead_letters_can_be_purged_in_portions(bench: Bench) -> None:
+    jobs = dead(bench, 3)
+    assert bench.engine.purge(b"q", FAILED, 2, ORIGIN, bench.now) == 2
+    assert bench.ids(state=FAILED) == [jobs[2].id]
+    assert bench.engine.purge(b"q", FAILED, 2, ORIGIN, bench.now) == 1
+
+
+# Dead queues
+
+
+def test_a_job_can_name_the_queue_it_goes_to(bench: Bench) -> None:
+    policy = Policy(ttr=5, max_attempts=9, max_fails=2, max_losses=4, dead_queue="dead")
+    job = bench.push("q", policy=policy, name="name", payload=b"payload", key=b"k")
+    for _ in range(2):
+        bench.take()
+        bench.nack(job, error=b"boom")
+    assert bench.ids("dead") == [job.id]
+    assert bench.ids("q", FAILED) == []
+    assert (job.name, job.attempts, job.fails, job.losses) == ("name", 0, 0, 0)
+    assert bench.read(job.payload_at, job.payload_size) == b"payload"
+    assert job.policy.dead_queue == ""
+    assert job.policy.ttr == 5
+    assert job.policy.max_fails == 2
+    assert job.more().reason == "failures used up"
+    assert job.more().key is None
+    assert bench.queue("q").failed == 1
+
+
+def test_what_fails_in_the_dead_queue_is_a_dead_letter_there(bench: Bench) -> None:
+    job = bench.push("q", policy=Policy(max_fails=1, dead_queue="dead"))
+    kill(bench, job)
+    kill(bench, job)
+    assert bench.ids("dead", FAILED) == [job.id]
+
+
+def test_a_job_whose_attempts_or_holders_are_used_up_goes_there_too(bench: Bench) -> None:
+    bench.push("q", policy=Policy(ttr=SECOND, max_attempts=1, dead_queue="dead"))
+    bench.push("q", policy=Policy(ttr=SECOND, max_losses=1, dead_queue="dead"))
+    bench.take()
+    bench.take()
+    bench.pass_time(SECOND)
+    assert bench.ids("dead") == [1, 2]
+
+
+def test_who_waits_at_the_dead_queue_gets_it(bench: Bench) -> None:
+    waiter = bench.wait("dead")
+    job = bench.push("q", policy=Policy(max_fails=1, dead_queue="dead"))
+    kill(bench, job)
+    assert bench.effects() == [("assigned", waiter.number, job.id)]
+
+
+def test_the_dead_queue_can_be_its_own(bench: Bench) -> None:
+    job = bench.push("q", policy=Policy(max_fails=1, dead_queue="q"))
+    other = bench.push("q")
+    kill(bench, job)
+    assert bench.ids("q") == [other.id, job.id]
+    kill(bench, job)
+    assert bench.ids("q", FAILED) == [job.id]
+
+
+# Dependents
+
+
+def test_dependents_fail_when_the_blocker_does_whatever_happens_to_it_later(
+    bench: Bench,
+) -> None:
+    blocker = bench.push(policy=Policy(max_fails=1, dead_queue="dead"))
+    blocked = bench.push(policy=NO_LIMIT, blocked_by=[blocker.id])
+    kill(bench, blocker)
+    assert blocked.state == FAILED
+    assert blocked.more().reason == "a job it waited for failed"
+    bench.engine.complete(blocker.id, b"", ORIGIN, bench.now)
+    assert blocked.state == FAILED
+
+
+def test_a_job_in_the_dead_queue_can_be_waited_for_anew(bench: Bench) -> None:
+    blocker = bench.push(policy=Policy(max_fails=1, dead_queue="dead"))
+    kill(bench, blocker)
+    blocked = bench.push(blocked_by=[blocker.id])
+    bench.engine.complete(blocker.id, b"", ORIGIN, bench.now)
+    assert blocked.state == READY
+
+
+def test_a_dead_letter_does_not_block(bench: Bench) -> None:
+    job = dead(bench)[0]
+    assert bench.push(blocked_by=[job.id]).state == READY

@@ -1,0 +1,234 @@
+"""Handing out jobs: fetch, pop, and waiting in line."""
+
+from collections import Counter
+
+import pytest
+from engine.harness import ORIGIN, START, Bench
+
+from taskyard.engine.errors import InvalidOption
+from taskyard.engine.job import FOREVER, LEASED, READY, SECOND, Policy
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.state import EngineSettings
+
+
+def test_an_empty_queue_gives_nothing(bench: Bench) -> None:
+    bench.push("other")
+    assert bench.engine.fetch(bench.wish("q", "unknown"), bench.now) is None
+
+
+def test_queues_are_looked_at_in_the_order_given(bench: Bench) -> None:
+    first, second = bench.push("a", priority=0), bench.push("b", priority=9)
+    assert bench.take("a", "b") is first
+    assert bench.take("a", "b") is second
+
+
+def test_uniform_means_over_the_queues_that_have_work(bench: Bench) -> None:
+    for _ in range(300):
+        bench.push("a")
+        bench.push("b")
+        bench.push("c", run_at=START + SECOND)
+    taken: Counter[str] = Counter()
+    for _ in range(300):
+        job = bench.engine.fetch(bench.wish("a", "b", "c", "unknown", uniform=True), bench.now)
+        assert job is not None
+        taken[job.queue.name] += 1
+    assert set(taken) == {"a", "b"}
+    assert min(taken.values()) > 100
+
+
+def test_the_same_seed_makes_the_same_choices() -> None:
+    def choices(seed: int) -> list[int]:
+        bench = Bench(seed=seed)
+        for _ in range(20):
+            bench.push("a")
+            bench.push("b")
+        wish = bench.wish("a", "b", uniform=True)
+        jobs = [bench.engine.fetch(wish, bench.now) for _ in range(20)]
+        return [job.id for job in jobs if job is not None]
+
+    assert choices(1) == choices(1)
+    assert choices(1) != choices(2)
+
+
+def test_a_paused_queue_hands_out_nothing(bench: Bench) -> None:
+    bench.push("q")
+    other = bench.push("other")
+    bench.configure("q", QueueSettings(paused=True))
+    assert bench.take("q", "other") is other
+    assert bench.engine.fetch(bench.wish("q", uniform=True), bench.now) is None
+    assert bench.engine.pop(b"q", False, ORIGIN, bench.now) is None
+
+
+def test_a_lease_says_who_has_the_job_and_counts_an_attempt(bench: Bench) -> None:
+    bench.push()
+    job = bench.take(owner=7)
+    lease = job.lease
+    assert lease is not None
+    assert (job.state, job.attempts) == (LEASED, 1)
+    assert (lease.owner, lease.holder, lease.since) == (7, "worker-1", bench.now)
+    assert (lease.epoch, lease.attempt) == (1, 1)
+    assert bench.queue().leases == 1
+
+
+@pytest.mark.parametrize(
+    ("job_ttr", "taker_ttr", "bound", "lasts"),
+    [
+        (5, 0, False, 5),
+        (0, 7, False, 7),
+        (5, 7, False, 5),
+        (7, 5, False, 5),
+        (0, 0, False, 60),  # the configured default
+        (0, 0, True, 0),  # until the connection is gone
+        (5, 0, True, 5),
+        (0, 7, True, 7),
+    ],
+)
+def test_a_lease_lasts_as_long_as_job_and_taker_allow(
+    bench: Bench, job_ttr: int, taker_ttr: int, bound: bool, lasts: int
+) -> None:
+    bench.push(policy=Policy(ttr=job_ttr * SECOND))
+    lease = bench.take(bound=bound, ttr=taker_ttr * SECOND).lease
+    assert lease is not None
+    assert lease.deadline == (START + lasts * SECOND if lasts else 0)
+
+
+def test_the_longest_time_is_for_ever(bench: Bench) -> None:
+    bench.push()
+    lease = bench.take(ttr=FOREVER).lease
+    assert lease is not None
+    assert lease.deadline == FOREVER
+
+
+def test_a_negative_time_is_refused(bench: Bench) -> None:
+    job = bench.push()
+    with pytest.raises(InvalidOption):
+        bench.take(ttr=-1)
+    assert job.state == READY
+
+
+# Pops
+
+
+def test_a_pop_takes_either_end_and_finishes(bench: Bench) -> None:
+    first, middle, last = bench.push(), bench.push(), bench.push()
+    assert bench.engine.pop(b"q", False, ORIGIN, bench.now) is first
+    assert bench.engine.pop(b"q", True, ORIGIN, bench.now) is last
+    assert bench.ids() == [middle.id]
+    assert bench.engine.recent(first.id) is first
+    assert bench.queue().finished == 2
+
+
+def test_the_last_of_the_delivery_order_has_the_lowest_priority(bench: Bench) -> None:
+    low, high = bench.push(priority=-1), bench.push(priority=1)
+    assert bench.engine.pop(b"q", True, ORIGIN, bench.now) is low
+    assert bench.engine.pop(b"q", True, ORIGIN, bench.now) is high
+    assert bench.engine.pop(b"q", True, ORIGIN, bench.now) is None
+
+
+def test_a_pop_is_no_attempt(bench: Bench) -> None:
+    job = bench.push()
+    assert bench.engine.fetch(bench.wish(pop=True), bench.now) is job
+    assert job.attempts == 0
+
+
+# Waiting
+
+
+def test_a_waiter_gets_the_job_that_comes(bench: Bench) -> None:
+    waiter = bench.wait("a", "b")
+    job = bench.push("b")
+    assert bench.effects() == [("assigned", waiter.number, job.id)]
+    assert job.state == LEASED
+    assert bench.engine.waiting == {}
+    assert not waiter.waiting
+
+
+def test_waiters_are_served_in_order_of_arrival(bench: Bench) -> None:
+    first, second = bench.wait("a", "b"), bench.wait("b")
+    one, two = bench.push("b"), bench.push("b")
+    assert bench.effects() == [
+        ("assigned", first.number, one.id),
+        ("assigned", second.number, two.id),
+    ]
+
+
+def test_one_job_goes_to_one_waiter(bench: Bench) -> None:
+    bench.wait()
+    second = bench.wait()
+    bench.push()
+    assert len(bench.effects()) == 1
+    assert second.waiting
+
+
+def test_each_waiter_takes_on_its_own_terms(bench: Bench) -> None:
+    bench.wait(owner=5, bound=True)
+    bench.wait(pop=True)
+    leased, popped = bench.push(), bench.push()
+    assert leased.lease is not None
+    assert (leased.lease.owner, leased.lease.bound) == (5, True)
+    assert bench.engine.recent(popped.id) is popped
+
+
+def test_a_waiter_gives_up_when_its_time_is_over(bench: Bench) -> None:
+    waiter = bench.wait(seconds=5)
+    bench.pass_time(5 * SECOND - 1)
+    assert bench.effects() == []
+    bench.pass_time(1)
+    assert bench.effects() == [("gave up", waiter.number)]
+    job = bench.push()
+    assert job.state == READY
+
+
+def test_who_stops_waiting_is_given_nothing(bench: Bench) -> None:
+    gone, there = bench.wait("a", "b"), bench.wait("b")
+    bench.engine.stop_waiting(gone)
+    bench.engine.stop_waiting(gone)
+    job = bench.push("b")
+    bench.push("a")
+    assert bench.effects() == [("assigned", there.number, job.id)]
+    bench.pass_time(60 * SECOND)
+    assert bench.effects() == []
+
+
+def test_naming_a_queue_twice_is_waiting_once(bench: Bench) -> None:
+    waiter = bench.wait("q", "q")
+    first, second = bench.push(), bench.push()
+    assert bench.effects() == [("assigned", waiter.number, first.id)]
+    assert second.state == READY
+
+
+def test_nobody_is_served_while_the_queue_is_paused(bench: Bench) -> None:
+    bench.push()
+    bench.take()
+    bench.configure("q", QueueSettings(paused=True))
+    waiter = bench.wait()
+    job = bench.push()
+    assert bench.effects() == []
+    bench.configure("q", QueueSettings())
+    assert bench.effects() == [("assigned", waiter.number, job.id)]
+
+
+def test_a_waiter_gets_a_job_that_wakes_comes_back_or_is_released(bench: Bench) -> None:
+    delayed = bench.push(run_at=START + SECOND)
+    returned = bench.push()
+    bench.take(owner=9)
+    blocker = bench.push("other")
+    blocked = bench.push(blocked_by=[blocker.id])
+    waiters = [bench.wait() for _ in range(3)]
+    bench.engine.give_back(returned.id, 9, ORIGIN, bench.now)
+    bench.pass_time(SECOND)
+    bench.engine.pop(b"other", False, ORIGIN, bench.now)
+    numbers = [waiter.number for waiter in waiters]
+    assert bench.effects() == [
+        ("assigned", numbers[0], returned.id),
+        ("assigned", numbers[1], delayed.id),
+        ("assigned", numbers[2], blocked.id),
+    ]
+
+
+def test_the_default_time_to_run_is_a_setting() -> None:
+    bench = Bench(EngineSettings(default_ttr=3 * SECOND))
+    bench.push()
+    lease = bench.take().lease
+    assert lease is not None
+    assert lease.deadline == START + 3 * SECOND

@@ -14,8 +14,8 @@ from support.load import DEAD, QUEUES, Conversation
 from support.simulated import SimulatedPeer, SimulatedYard
 
 CRASHES = 3
-STEPS = 60
-SEEDS = 3000
+STEPS = 80
+SEEDS = 150
 LONGEST_WAIT = 120  # seconds of the fake clock in which every delay and retry is over
 
 

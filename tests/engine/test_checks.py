@@ -15,7 +15,7 @@ DAY = 86_400_000_000
 I64 = 2**63 - 1
 
 # Beyond 64 bits the compiled form refuses a number before the engine sees it.
-REFUSED = (InvalidOption, OverflowError, ValueError)
+REFUSED = (InvalidOption, TypeError)
 
 
 @dataclass

@@ -5,12 +5,10 @@ the engine's invariants must hold.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import replace
 
 from engine.draws import (
     NAMES,
-    OWNERS,
     PAYLOAD_LIMIT,
     DrawnStep,
     Settings,
@@ -22,7 +20,6 @@ from engine.draws import (
     durations,
     faults,
     keys,
-    make_settings,
     name_lists,
     names,
     origins,
@@ -30,84 +27,21 @@ from engine.draws import (
     picks,
     plain_wishes,
     policies,
-    queue_settings,
     scores,
     steps,
     wishes,
 )
-from engine.harness import ORIGIN, SALT, START, Bench, machine_settings
+from engine.harness import ORIGIN, SALT, START, machine_settings
+from engine.upkeep_rules import UpkeepRules
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
-from support.model import Model
-from support.model_invariants import check_invariants
-from support.model_view import effect_view, engine_view, model_view
+from hypothesis.stateful import initialize, precondition, rule
 from support.model_world import OPEN
-from support.snapshot import snapshot
 
-from taskyard.engine.effects import Notice, Take, Waiter, Watcher
+from taskyard.engine.effects import Take, Waiter, Watcher
 from taskyard.engine.engine import Engine
-from taskyard.engine.errors import DuplicateJob, StepRefused, TaskyardError
-from taskyard.engine.job import FOREVER, SECOND, Job, Origin, Policy
+from taskyard.engine.job import FOREVER, SECOND, Origin, Policy
 from taskyard.engine.pushing import Step
-from taskyard.engine.queue import Queue
-from taskyard.engine.records import Fail, Record, Release, Remove, Retry, Wake
-from taskyard.engine.replay import apply_record
-from taskyard.engine.side_records import BatchDone
-from taskyard.engine.state import EngineSettings, Session, State
 from taskyard.engine.uid import derive_uid
-
-
-@dataclass
-class Refusal:
-    """How an operation was refused, as far as both sides must agree on it."""
-
-    error: type[BaseException]
-    details: tuple[object, ...] = ()
-
-
-@dataclass
-class Waiting:
-    """Objects of the engine that the test must hand back to it."""
-
-    waiters: dict[int, Waiter] = field(default_factory=dict)
-    watchers: dict[int, Watcher] = field(default_factory=dict)
-
-
-def outcome(call: Callable[[], object]) -> object:
-    """What came back, or how it was refused, in terms that both sides have."""
-    try:
-        return plain(call())
-    except StepRefused as error:
-        return Refusal(StepRefused, (error.index, type(error.cause)))
-    except DuplicateJob as error:
-        return Refusal(DuplicateJob, (error.job_id,))
-    except TaskyardError as error:
-        return Refusal(type(error))
-
-
-def plain(value: object) -> object:
-    if isinstance(value, Job):
-        return value.id
-    if isinstance(value, Waiter | Watcher):
-        return value.number
-    if isinstance(value, list):
-        return [plain(each) for each in value]
-    return None if isinstance(value, Queue | Session) else value
-
-
-def order_of(records: list[Record]) -> dict[tuple[str, object], int]:
-    """Which timers seem to have been met in which order."""
-    met: list[tuple[str, object]] = []
-    for record in records:
-        if isinstance(record, Release | Fail):
-            met.append(("lease", record.id))
-        elif isinstance(record, Wake):
-            met.append(("wake", record.queue))
-        elif isinstance(record, Remove):
-            met += [("ttl", record.id), ("dead", record.queue)]
-        elif isinstance(record, BatchDone):
-            met.append(("consumer", record.consumer))
-    return {each: place for place, each in enumerate(dict.fromkeys(met))}
 
 
 def with_job(*states: str) -> Callable[["EngineAndModel"], bool]:
@@ -119,10 +53,7 @@ def with_job(*states: str) -> Callable[["EngineAndModel"], bool]:
     return has_one
 
 
-class EngineAndModel(RuleBasedStateMachine):
-    bench: Bench
-    model: Model
-
+class EngineAndModel(UpkeepRules):
     @initialize(
         seed=st.integers(0, 3),
         window=st.sampled_from((0, 20 * SECOND, 20 * SECOND)),
@@ -133,117 +64,12 @@ class EngineAndModel(RuleBasedStateMachine):
     def start(
         self, seed: int, window: int, letters: int, jobs: list[Wish], sessions: set[int]
     ) -> None:
-        settings = EngineSettings(
-            payload_limit=PAYLOAD_LIMIT,
-            finished_bytes=1 << 40,
-            uid_window=window,
-            dead_retention=30 * SECOND,
-            dead_bytes=2 * 512 + 20,
-            default_ttr=4 * SECOND,
-            outbox_age=15 * SECOND,
-            outbox_bytes=letters * 64,
-        )
-        self.bench = Bench(settings, seed)
-        self.model = Model(settings, SALT)
-        self.model.boot(self.bench.now)
-        self.shadow = State(settings)
-        self.waiting = Waiting()
-        self.follow()
-        self.compare()
+        self.begin(seed, window, letters)
         for id in sessions:
             self.session(id, "open", 0)
         for wish in jobs:
             self.push_wish(wish, ORIGIN)
         self.fetch_anything(1, True, False, 3)
-
-    @property
-    def now(self) -> int:
-        return self.bench.now
-
-    @property
-    def engine(self) -> Engine:
-        return self.bench.engine
-
-    # Both sides, step by step
-
-    def do(
-        self, engine: Callable[[Engine], object], model: Callable[[Model, object], object]
-    ) -> object:
-        """The same on both sides; what comes back must be the same."""
-        before = len(self.bench.frames)
-        got = outcome(lambda: engine(self.engine))
-        records = self.follow()
-        self.model.retries = {each.id: each.run_at for each in records if isinstance(each, Retry)}
-        wanted = outcome(lambda: model(self.model, got))
-        assert got == wanted
-        assert not isinstance(got, Refusal) or len(self.bench.frames) == before
-        if self.engine.state.followups:
-            self.tick(1000)
-        else:
-            self.compare()
-        return got
-
-    def follow(self) -> list[Record]:
-        """Apply what was logged since the last time to a second state."""
-        records = self.bench.collect()
-        for record in records:
-            apply_record(self.shadow, record)
-        assert snapshot(self.shadow) == snapshot(self.engine.state)
-        return records
-
-    def tick(self, budget: int) -> None:
-        """Ties may go either way: the model takes the way that the engine took."""
-        records: list[Record] = []
-        while self.engine.tick(self.now, budget):
-            records += self.follow()
-        records += self.follow()
-        hints = order_of(records)
-        before = self.model.copy()
-        seen = self.visible()
-        for world in islice(self.model.ticks(self.now, hints), 300):
-            if seen == (model_view(world), sorted(world.effects)):
-                self.model = world
-                break
-        else:
-            assert isinstance(before, Model)
-            self.model = next(before.ticks(self.now, hints))
-        self.compare()
-
-    def visible(self) -> tuple[dict[str, object], list[tuple[object, ...]]]:
-        effects = sorted(effect_view(effect) for effect in self.engine.effects)
-        return engine_view(self.engine, self.bench.read), effects
-
-    def compare(self) -> None:
-        view, effects = self.visible()
-        assert view == model_view(self.model)
-        assert effects == sorted(self.model.effects)
-        for effect in self.engine.effects:
-            assert not isinstance(effect, Notice) or 0 < effect.mark <= self.engine.log.mark()
-        self.engine.take_effects()
-        self.model.take_effects()
-        check_invariants(self.engine)
-        planned = [when for when, _, _ in self.model.planned() if 0 < when < FOREVER]
-        if planned:
-            assert 0 < self.engine.next_deadline(self.now) <= max(self.now, min(planned))
-
-    def teardown(self) -> None:
-        if hasattr(self, "bench"):
-            assert snapshot(self.bench.rebuild()) == snapshot(self.engine.state)
-
-    # Choosing among what is there
-
-    def some_job(self, pick: int, *states: str) -> int:
-        """The id of a job: mostly a live one, now and then one that is gone or never was."""
-        if pick >= 18:
-            return max(1, self.model.next_id - 19 + pick)
-        jobs = [job for job in self.model.jobs.values() if job.state != "gone"]
-        jobs = [job for job in jobs if job.state in states] or jobs
-        return jobs[pick % len(jobs)].id if jobs else self.model.next_id
-
-    def holder_of(self, id: int, right: bool) -> int:
-        job = self.model.jobs.get(id)
-        owner = job.lease.owner if job is not None and job.lease is not None else 1
-        return owner if right else owner + 1
 
     # Time
 
@@ -276,11 +102,7 @@ class EngineAndModel(RuleBasedStateMachine):
     @rule(downtime=st.just(0) | durations)
     def restart(self, downtime: int) -> None:
         self.bench.now += downtime
-        self.bench.restart()
-        self.waiting = Waiting()
-        self.follow()
-        self.model.boot(self.now)
-        self.compare()
+        self.restart_both()
 
     # Pushing
 
@@ -566,160 +388,6 @@ class EngineAndModel(RuleBasedStateMachine):
             lambda model, _: model.remove_by_payload(name.encode(), payload, count, self.now),
         )
 
-    # Looking after queues
-
-    @rule(
-        name=names,
-        drawn=queue_settings,
-        state=st.integers(0, 5),
-        what=st.sampled_from(("configure",) * 4 + ("purge", "create", "delete")),
-    )
-    def look_after_queue(self, name: str, drawn: Settings, state: int, what: str) -> None:
-        if what == "configure":
-            self.configure_queue(name, drawn)
-        elif what == "purge":
-            self.purge(name, state, 2)
-        elif what == "create":
-            self.create_queue(name, drawn)
-        else:
-            self.delete_queue(name, state == 5)
-
-    def create_queue(self, name: str, drawn: Settings) -> None:
-        both = make_settings(drawn), make_settings(drawn)
-        self.do(
-            lambda engine: engine.create_queue(name, both[0], ORIGIN, self.now),
-            lambda model, _: model.create_queue(name, both[1]),
-        )
-
-    def configure_queue(self, name: str, drawn: Settings) -> None:
-        both = make_settings(drawn), make_settings(drawn)
-        self.do(
-            lambda engine: engine.configure_queue(name.encode(), both[0], ORIGIN, self.now),
-            lambda model, _: model.configure_queue(name.encode(), both[1], self.now),
-        )
-
-    def purge(self, name: str, state: int, count: int) -> None:
-        self.do(
-            lambda engine: engine.purge(name.encode(), state, count, ORIGIN, self.now),
-            lambda model, _: model.purge(name.encode(), state, count, self.now),
-        )
-
-    def delete_queue(self, name: str, emptied: bool) -> None:
-        if emptied and name.encode() in self.model.queues:
-            for state in range(6):
-                self.purge(name, state, 1000)
-        self.do(
-            lambda engine: engine.delete_queue(name.encode(), ORIGIN, self.now),
-            lambda model, _: model.delete_queue(name.encode()),
-        )
-
-    # Batches
-
-    @rule(
-        consumer=st.sampled_from(("c1", "c1", "c2")),
-        what=st.sampled_from(("next", "next", "same", "ack", "drop")),
-        limit=st.integers(1, 3),
-        ttr=st.sampled_from((0, 5 * SECOND)),
-    )
-    def batch(self, consumer: str, what: str, limit: int, ttr: int) -> None:
-        if what == "ack":
-            self.ack_batch(consumer, 0)
-        elif what == "drop":
-            self.drop_consumer(consumer)
-        else:
-            self.lease_batch(consumer, what == "next", limit, ttr)
-
-    def lease_batch(self, consumer: str, step: int, limit: int, ttr: int) -> None:
-        known = self.model.consumers.get(consumer)
-        number = (known.number if known is not None else 0) + step
-        queues = [b"a", b"b", b"a", b"unknown"]
-        self.do(
-            lambda engine: engine.lease_batch(
-                consumer, number, queues, limit, ttr, ORIGIN, self.now
-            ),
-            lambda model, _: model.lease_batch(
-                consumer, number, queues, limit, ttr, self.owner_of(consumer), ORIGIN, self.now
-            ),
-        )
-
-    def owner_of(self, consumer: str) -> int:
-        """The engine chooses it; nobody else may have it."""
-        found = self.engine.state.consumers.get(consumer)
-        if found is None:
-            return 0
-        others = [each.owner for each in self.engine.state.consumers.values() if each is not found]
-        assert found.owner not in (*others, *OWNERS)
-        return found.owner
-
-    def ack_batch(self, consumer: str, step: int) -> None:
-        known = self.model.consumers.get(consumer)
-        number = (known.number if known is not None else 1) + step
-        self.do(
-            lambda engine: engine.ack_batch(consumer, number, ORIGIN, self.now),
-            lambda model, _: model.ack_batch(consumer, number, self.now),
-        )
-
-    def drop_consumer(self, consumer: str) -> None:
-        self.do(
-            lambda engine: engine.drop_consumer(consumer, ORIGIN, self.now),
-            lambda model, _: model.drop_consumer(consumer, self.now),
-        )
-
-    # Values and sessions
-
-    @rule(
-        key=st.sampled_from((b"v1", b"v2")),
-        what=st.sampled_from(("set", "set", "expire", "delete")),
-        value=blobs,
-        lasts=st.none() | durations,
-    )
-    def value(self, key: bytes, what: str, value: bytes, lasts: int | None) -> None:
-        if what == "set":
-            self.set_value(key, value, lasts)
-        elif what == "expire":
-            self.expire_value(key, lasts)
-        else:
-            self.do(
-                lambda engine: engine.delete_value(key, ORIGIN, self.now),
-                lambda model, _: model.delete_value(key),
-            )
-
-    def set_value(self, key: bytes, value: bytes, lasts: int | None) -> None:
-        expires_at = 0 if lasts is None else self.now + lasts
-        self.do(
-            lambda engine: engine.set_value(key, value, expires_at, ORIGIN, self.now),
-            lambda model, _: model.set_value(key, value, expires_at, self.now),
-        )
-
-    def expire_value(self, key: bytes, lasts: int | None) -> None:
-        expires_at = 0 if lasts is None else self.now + lasts
-        self.do(
-            lambda engine: engine.expire_value(key, expires_at, ORIGIN, self.now),
-            lambda model, _: model.expire_value(key, expires_at, self.now),
-        )
-
-    @rule(
-        id=st.sampled_from((1, 2)),
-        event=st.sampled_from(("open", "attach", "detach", "close", "delivered")),
-        back=st.integers(0, 3),
-    )
-    def session(self, id: int, event: str, back: int) -> None:
-        if event == "delivered":
-            self.letters_delivered(id, back)
-            return
-        self.do(
-            lambda engine: getattr(engine, f"{event}_session")(id, ORIGIN, self.now),
-            lambda model, _: getattr(model, f"{event}_session")(id, self.now),
-        )
-
-    def letters_delivered(self, id: int, back: int) -> None:
-        known = self.model.sessions.get(id)
-        upto = (known.numbered if known is not None else 0) - back
-        self.do(
-            lambda engine: engine.letters_delivered(id, upto, ORIGIN, self.now),
-            lambda model, _: model.letters_delivered(id, upto),
-        )
-
     # What must be refused, or must change nothing
 
     @rule(wish=wishes, fault=faults, before=st.lists(plain_wishes, max_size=2))
@@ -790,4 +458,4 @@ class EngineAndModel(RuleBasedStateMachine):
 
 
 TestEngineAndModel = EngineAndModel.TestCase
-TestEngineAndModel.settings = machine_settings(examples=100, steps=50)
+TestEngineAndModel.settings = machine_settings(examples=300, steps=80)

@@ -1,5 +1,7 @@
 """Records: each kind comes back from its bytes, and damage is always noticed as such."""
 
+import inspect
+
 import pytest
 from engine.harness import ORIGIN, SALT, Bench, decode, property_settings
 from hypothesis import given
@@ -71,12 +73,14 @@ def encode(*records: r.Record, base: int = 0) -> bytes:
 
 def flat(thing: object) -> object:
     """All attributes, down to plain values, so that two records can be compared."""
-    if isinstance(thing, list | tuple):
+    if isinstance(thing, list):
         return [flat(each) for each in thing]
-    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
-    if not slots:
+    kind = type(thing)
+    if not kind.__module__.startswith("taskyard."):
         return thing
-    return {name: flat(getattr(thing, name)) for name in slots if name != "encoded"}
+    names = [name for name in dir(kind) if inspect.isdatadescriptor(getattr(kind, name))]
+    wanted = [name for name in names if not name.startswith("_") and name != "encoded"]
+    return {name: flat(getattr(thing, name)) for name in wanted}
 
 
 def name_of(record: r.Record) -> str:

@@ -1,12 +1,13 @@
 """The reference model: what the engine must do, said as simply as possible.
 
-model_world.py has what it knows, model_jobs.py the life of a job; here is the rest: looking after
-jobs and queues, batches, values, sessions, restarts, and what happens by itself.
+model_world.py has what it knows, model_jobs.py and model_pushing.py the life of a job; here is the
+rest: looking after jobs and queues, batches, values, sessions, restarts, and the passing of time.
 """
 
 from collections.abc import Iterator, Mapping
 
-from support.model_jobs import Lifecycle, require, valid_name
+from support.model_checks import check_settings, require, valid_name
+from support.model_pushing import Pushing
 from support.model_world import (
     ENDED,
     FOREVER,
@@ -27,23 +28,14 @@ from taskyard.engine.errors import (
     StaleBatch,
     WrongState,
 )
-from taskyard.engine.job import BACKOFF_EXPONENTIAL, STATE_NAMES, NewJob, Origin, Policy
+from taskyard.engine.job import STATE_NAMES, NewJob, Origin, Policy
 from taskyard.engine.queue import QueueSettings
 
 Event = tuple[int, str, object]  # deadline, kind, whose
 Hints = Mapping[tuple[str, object], int]  # the order in which things happened, as far as known
 
 
-def check_settings(settings: QueueSettings) -> None:
-    require(-1 <= settings.retries < 2**32, "retries")
-    require(0 <= settings.result_retention <= 2**62, "result_retention")
-    require(-1 <= settings.dead_retention <= 2**62, "dead_retention")
-    require(-1 <= settings.backoff <= BACKOFF_EXPONENTIAL, "backoff")
-    require(min(settings.backoff_base, settings.backoff_cap) >= 0, "backoff")
-    require(min(settings.max_jobs, settings.max_bytes) >= -1, "max_jobs")
-
-
-class Model(Lifecycle):
+class Model(Pushing):
     def boot(self, now: int) -> None:
         """Connections are gone: leases bound to them end, with the attempt but no fail counted."""
         self.epoch += 1

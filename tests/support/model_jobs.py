@@ -1,14 +1,11 @@
-"""The life of a job in the reference model: pushed, handed out, finished, failed, followed up."""
+"""The life of a job in the reference model: handed out, finished, failed, followed up."""
 
-import unicodedata
-from collections.abc import Iterable
-
+from support.model_checks import require
 from support.model_world import (
     DEAD_LETTER_BYTES,
     ENDED,
     FOREVER,
     LETTER_BYTES,
-    OPEN,
     Ended,
     Job,
     Lease,
@@ -24,188 +21,26 @@ from taskyard.engine.effects import (
     Take,
 )
 from taskyard.engine.errors import (
-    DuplicateJob,
     DuplicateResult,
-    InvalidOption,
     JobNotFound,
     NotLeaseholder,
-    StepRefused,
-    TaskyardError,
 )
 from taskyard.engine.job import (
-    BACKOFF_EXPONENTIAL,
     BACKOFF_QUARTIC,
-    NewJob,
-    Notify,
-    Origin,
     Policy,
 )
-from taskyard.engine.pushing import Step
 from taskyard.engine.stages import (
     STAGE_ASSIGN,
     STAGE_DROP,
     STAGE_FINISH,
-    STAGE_READY,
     STAGE_RETRY,
-    STAGE_SYNC,
-    STAGE_WRITE,
 )
-from taskyard.engine.uid import derive_uid
 
 SECOND = 1_000_000
-DAY = 86_400 * SECOND
-
-
-def require(fine: bool, option: str) -> None:
-    if not fine:
-        raise InvalidOption(option, "out of range")
-
-
-def valid_name(name: str) -> bool:
-    """1-255 bytes of UTF-8 without spaces or control characters."""
-    if any(char.isspace() or unicodedata.category(char) in ("Cc", "Cs") for char in name):
-        return False
-    return 1 <= len(name.encode()) <= 255
-
-
-def check_policy(policy: Policy) -> None:
-    require(0 <= policy.ttr <= DAY, "ttr")
-    require(0 <= policy.max_attempts < 2**32, "max_attempts")
-    require(-1 <= policy.max_fails < 2**32, "max_fails")
-    require(0 <= policy.max_losses < 2**32, "max_losses")
-    require(0 <= policy.backoff <= BACKOFF_EXPONENTIAL, "backoff")
-    require(min(policy.backoff_base, policy.backoff_cap) >= 0, "backoff")
-    require(not policy.dead_queue or valid_name(policy.dead_queue), "dead_queue")
 
 
 class Lifecycle(World):
     """Operations on jobs. Each tells dependents of ended jobs before it is over."""
-
-    # Pushing
-
-    def push(self, new: NewJob, origin: Origin, now: int) -> int:
-        self._check_new(new)
-        self._check_uid(new.uid)
-        require(all(id > 0 for id in new.blocked_by or ()), "blocked_by")
-        notify = self._fast_pop_notify(new, now)
-        job = self._add(new, new.blocked_by or [], notify, origin, now)
-        self.serve(job.queue, now)
-        self.settle(now)
-        return job.id
-
-    def transact(self, steps: list[Step], owner: int, origin: Origin, now: int) -> list[int]:
-        """All steps or none of them; a blocker of -k is the k-th push before."""
-        self._check_steps(steps, owner)
-        ids: list[int] = []
-        for step in steps:
-            if step.new is None:
-                self._finish(self.jobs[step.ack], b"", now)
-            else:
-                blockers = [id if id > 0 else ids[id] for id in step.new.blocked_by or ()]
-                ids.append(self._add(step.new, blockers, step.new.notify, origin, now).id)
-        for id in ids:
-            self.serve(self.jobs[id].queue, now)
-        self.settle(now)
-        return ids
-
-    def _check_steps(self, steps: list[Step], owner: int) -> None:
-        pushed = 0
-        used: set[object] = set()
-        for index, step in enumerate(steps):
-            try:
-                if step.new is None:
-                    self._held(step.ack, owner)
-                    if step.ack in used:
-                        raise NotLeaseholder(step.ack)
-                    used.add(step.ack)
-                    continue
-                self._check_new(step.new)
-                self._check_uid(step.new.uid)
-                if step.new.uid is not None and step.new.uid in used:
-                    raise DuplicateJob(0)
-                used.add(step.new.uid)
-                for blocker in step.new.blocked_by or ():
-                    require(blocker != 0 and blocker >= -pushed, "blocked_by")
-                pushed += 1
-            except TaskyardError as error:
-                raise StepRefused(index, error) from error
-
-    def _check_new(self, new: NewJob) -> None:
-        require(valid_name(new.queue), "queue")
-        require(valid_name(new.name), "name")
-        require(len(new.payload) <= self.settings.payload_limit, "payload")
-        require(-(2**63) <= new.priority < 2**63, "priority")
-        require(0 <= new.run_at < FOREVER, "run_at")
-        require(new.content in (0, 1), "content")
-        check_policy(new.policy)
-        require(0 <= new.ttl_ms < 2**64, "ttl")
-        require(new.uid is None or len(new.uid) == 16, "uid")
-        require(new.key is None or 1 <= len(new.key) <= 65535, "key")
-        require(len(new.blocked_by or ()) <= 255, "blocked_by")
-        if new.notify is not None:
-            require(0 <= new.notify.stages < 128, "notify")
-            require(0 <= new.notify.label < 2**64, "notify")
-
-    def _check_uid(self, uid: bytes | None) -> None:
-        if uid is None:
-            return
-        known = self.with_uid(uid)
-        if known is not None:
-            raise DuplicateJob(known.id)
-        if uid in self.tombstones:
-            raise DuplicateJob(self.tombstones[uid][1])
-        for job in self.jobs.values():
-            if job.state != "gone" and derive_uid(self.salt, job.id) == uid:
-                raise DuplicateJob(job.id)
-
-    def _fast_pop_notify(self, new: NewJob, now: int) -> Notify | None:
-        """A job that a waiting pop takes at once is never ready, only finished."""
-        notify = new.notify
-        queue = self.queues.get(new.queue.encode())
-        first = self._first_waiter(new.queue.encode())
-        if notify is None or first is None or not first.take.pop:
-            return notify
-        if new.run_at > now or new.blocked_by or (queue is not None and queue.settings.paused):
-            return notify
-        wanted = notify.stages & (STAGE_READY | STAGE_FINISH)
-        return Notify(notify.session, notify.label, STAGE_FINISH if wanted else 0)
-
-    def _add(
-        self,
-        new: NewJob,
-        blocked_by: Iterable[int],
-        notify: Notify | None,
-        origin: Origin,
-        now: int,
-    ) -> Job:
-        job = Job(
-            id=self.next_id,
-            queue=new.queue.encode(),
-            name=new.name,
-            payload=new.payload,
-            policy=new.policy,
-            priority=new.priority,
-            dialect=origin.dialect,
-            content=new.content,
-            pushed_at=now,
-            run_at=new.run_at,
-            uid=new.uid,
-            key=new.key,
-            ttl_ms=new.ttl_ms,
-            notify=notify,
-            state="new",
-        )
-        self.next_id += 1
-        if job.ttl_ms:
-            job.expires_at = min((job.run_at or now) + job.ttl_ms * 1000, FOREVER)
-        blockers = [self.live(id) for id in blocked_by]
-        job.blockers = {each.id for each in blockers if each is not None and each.state in OPEN}
-        self.queue(job.queue).counts["pushed"] += 1
-        self.jobs[job.id] = job
-        self._enter(job, new.front, now)
-        for stage in (STAGE_READY, STAGE_WRITE, STAGE_SYNC):
-            self._notice(job, stage, now)
-        return job
 
     def _enter(self, job: Job, front: bool, now: int) -> None:
         """Where a job goes that is new or was just released by its last blocker."""

@@ -179,6 +179,7 @@ class Journal:
         self._syncing: i64 = 0  # sync points that are out
         self._spare = find_spare(directory, settings.segment_size)  # it is there
         self._spare_work: SpareWork | None = None
+        self._spare_failed = False  # while this segment is written, it is not tried again
         self._size: i64 = 0  # of the current segment
         self._segment = self._begin_segment()
         self.log = Log(next_seq, self._end + FRAME_HEADER)
@@ -261,6 +262,7 @@ class Journal:
             size = min(size, _SMALL)
         segment = create_segment(self._directory, header, size, SPARE if self._spare else "")
         self._spare = False
+        self._spare_failed = False
         self._size = size
         self._cache.begin(base)
         self._cache.append(header.encoded())
@@ -272,7 +274,9 @@ class Journal:
         """Work to be run in a thread and then given to `spared`, if the next segment is near."""
         if self._spare or self._spare_work is not None or not self.settings.spare:
             return None
-        if self._health.failure or self._end - self._segment.base < self._size // 4:
+        if self._spare_failed or self._health.failure:
+            return None
+        if self._end - self._segment.base < self._size // 4:
             return None  # a server that has little to do needs no more room
         self._spare_work = SpareWork(self._directory, self.settings.segment_size)
         return self._spare_work
@@ -280,6 +284,7 @@ class Journal:
     def spared(self, work: SpareWork) -> None:
         self._spare_work = None
         self._spare = work.done
+        self._spare_failed = not work.done
 
     # Syncing
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
 import random
+import resource
 import signal
 import time
 from functools import partial
@@ -40,6 +42,7 @@ GOODBYE: Final = 5.0  # seconds that clients have at a stop to read their last r
 
 def serve(settings: Settings) -> int:
     """Run until a signal says stop; gives the exit code."""
+    _raise_file_limit()
     try:
         return uvloop.run(_serve(settings))
     except (JournalError, OSError) as error:
@@ -221,6 +224,13 @@ class Server:
             host, port = listener.sockets[0].getsockname()[:2]
             found[name] = {"host": host, "port": port}
         return found
+
+
+def _raise_file_limit() -> None:
+    """As many connections as the system allows; the usual soft limit is for other programs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def engine_settings(settings: Settings) -> EngineSettings:

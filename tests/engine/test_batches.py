@@ -1,0 +1,243 @@
+"""Consumers that read in numbered batches: the same jobs for the same number, or an error."""
+
+import pytest
+from engine.harness import ORIGIN, START, Bench
+
+from taskyard.engine.errors import InvalidOption, JobNotFound, StaleBatch
+from taskyard.engine.job import FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
+from taskyard.engine.queue import QueueSettings
+
+
+def lease(
+    bench: Bench,
+    number: int,
+    limit: int = 2,
+    *,
+    consumer: str = "c",
+    queues: tuple[str, ...] = ("q",),
+    ttr: int = 0,
+) -> list[int]:
+    names = [name.encode() for name in queues]
+    jobs = bench.engine.lease_batch(consumer, number, names, limit, ttr, ORIGIN, bench.now)
+    return [job.id for job in jobs]
+
+
+def ack(bench: Bench, number: int, consumer: str = "c") -> None:
+    bench.engine.ack_batch(consumer, number, ORIGIN, bench.now)
+
+
+def push(bench: Bench, count: int, queue: str = "q") -> list[Job]:
+    return [bench.push(queue) for _ in range(count)]
+
+
+def test_a_batch_has_the_first_jobs_of_its_queues(bench: Bench) -> None:
+    push(bench, 2, "a")
+    push(bench, 3, "b")
+    assert lease(bench, 1, 4, queues=("a", "b", "a", "unknown")) == [1, 2, 3, 4]
+    assert bench.ids("b") == [5]
+    assert bench.engine.job(1).attempts == 1
+
+
+def test_the_same_number_gives_the_same_jobs(bench: Bench) -> None:
+    push(bench, 5)
+    assert lease(bench, 1) == [1, 2]
+    bench.collect()
+    assert lease(bench, 1, 5) == [1, 2]
+    assert bench.collect() == []
+
+
+def test_the_next_number_says_that_this_one_is_done(bench: Bench) -> None:
+    jobs = push(bench, 5)
+    lease(bench, 1)
+    assert lease(bench, 2) == [3, 4]
+    assert bench.engine.recent(1) is jobs[0]
+    assert bench.queue().finished == 2
+
+
+def test_a_batch_may_be_empty_and_is_one_all_the_same(bench: Bench) -> None:
+    assert lease(bench, 1) == []
+    push(bench, 1)
+    assert lease(bench, 1) == []
+    assert lease(bench, 2) == [1]
+
+
+def test_a_consumer_may_begin_with_any_number(bench: Bench) -> None:
+    push(bench, 2)
+    assert lease(bench, 41, 1) == [1]
+    assert lease(bench, 42, 1) == [2]
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1, 4])
+def test_any_other_number_is_refused(bench: Bench, number: int) -> None:
+    push(bench, 9)
+    lease(bench, 1)
+    lease(bench, 2)
+    bench.collect()
+    with pytest.raises(StaleBatch):
+        lease(bench, number)
+    assert bench.collect() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "limit", "ttr", "consumer"),
+    [
+        (0, 1, 0, "c"),
+        (-1, 1, 0, "c"),
+        (1, 0, 0, "c"),
+        (1, 1_000_001, 0, "c"),
+        (1, 1, -1, "c"),
+        (1, 1, FOREVER - START, "c"),
+        (1, 1, 0, ""),
+        (1, 1, 0, "two words"),
+        (1, 1, 0, "c" * 256),
+        (1, 1, 0, "c" * 70_000),
+    ],
+)
+def test_a_batch_out_of_range_is_refused(
+    bench: Bench, number: int, limit: int, ttr: int, consumer: str
+) -> None:
+    push(bench, 1)
+    bench.collect()
+    with pytest.raises(InvalidOption):
+        lease(bench, number, limit, ttr=ttr, consumer=consumer)
+    assert bench.collect() == []
+
+
+def test_an_acked_batch_is_done_however_often_it_is_said(bench: Bench) -> None:
+    push(bench, 3)
+    lease(bench, 1)
+    ack(bench, 1)
+    ack(bench, 1)
+    ack(bench, 0)
+    assert bench.queue().finished == 2
+    with pytest.raises(StaleBatch):
+        lease(bench, 1)
+    assert lease(bench, 2) == [3]
+
+
+def test_a_batch_that_is_not_out_cannot_be_acked(bench: Bench) -> None:
+    lease(bench, 1)
+    with pytest.raises(StaleBatch):
+        ack(bench, 2)
+    with pytest.raises(StaleBatch):
+        ack(bench, 1, "unknown")
+
+
+def test_consumers_do_not_share_jobs(bench: Bench) -> None:
+    push(bench, 4)
+    assert lease(bench, 1, consumer="one") == [1, 2]
+    assert lease(bench, 1, consumer="two") == [3, 4]
+
+
+def test_single_jobs_may_be_finished_before_the_batch(bench: Bench) -> None:
+    jobs = push(bench, 2)
+    lease(bench, 1)
+    bench.engine.complete(jobs[0].id, b"", ORIGIN, bench.now)
+    assert lease(bench, 1) == [2]
+    ack(bench, 1)
+    assert bench.queue().finished == 2
+
+
+def test_a_job_that_others_have_by_now_is_not_finished_with_the_batch(bench: Bench) -> None:
+    (job,) = push(bench, 1)
+    lease(bench, 1)
+    bench.engine.fail(job.id, b"", ORIGIN, bench.now)
+    bench.take(owner=7)
+    ack(bench, 1)
+    assert job.state == LEASED
+
+
+def test_a_batch_survives_a_restart(bench: Bench) -> None:
+    push(bench, 3)
+    lease(bench, 1)
+    bench.restart()
+    assert lease(bench, 1) == [1, 2]
+    assert lease(bench, 2) == [3]
+
+
+def test_a_batch_has_no_end_by_default(bench: Bench) -> None:
+    push(bench, 1)
+    lease(bench, 1)
+    bench.pass_time(10_000 * SECOND)
+    assert lease(bench, 1) == [1]
+
+
+def test_a_batch_that_was_out_for_too_long_goes_back(bench: Bench) -> None:
+    jobs = push(bench, 3)
+    lease(bench, 1, ttr=5 * SECOND)
+    bench.pass_time(5 * SECOND - 1)
+    assert lease(bench, 1, ttr=5 * SECOND) == [1, 2]
+    bench.pass_time(1)
+    assert bench.ids() == [job.id for job in jobs]
+    assert jobs[0].losses == 1
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_who_comes_too_late_gets_an_error_and_never_other_jobs(bench: Bench, number: int) -> None:
+    push(bench, 3)
+    lease(bench, 1, ttr=5 * SECOND)
+    bench.pass_time(5 * SECOND)
+    for _ in range(2):
+        with pytest.raises(StaleBatch):
+            lease(bench, number)
+        bench.restart()
+
+
+def test_a_batch_that_expired_cannot_be_acked(bench: Bench) -> None:
+    """Others have its jobs: a promise that they are done would be a lie."""
+    push(bench, 1)
+    lease(bench, 1, ttr=5 * SECOND)
+    bench.pass_time(5 * SECOND)
+    with pytest.raises(StaleBatch):
+        ack(bench, 1)
+
+
+def test_a_consumer_that_came_too_late_begins_anew_once_it_is_dropped(bench: Bench) -> None:
+    push(bench, 1)
+    lease(bench, 1, ttr=5 * SECOND)
+    bench.pass_time(5 * SECOND)
+    bench.engine.drop_consumer("c", ORIGIN, bench.now)
+    assert lease(bench, 1) == [1]
+
+
+def test_a_job_of_an_expired_batch_counts_it_as_a_loss(bench: Bench) -> None:
+    poison = bench.push(policy=Policy(max_losses=1))
+    last = bench.push(policy=Policy(max_attempts=1))
+    lease(bench, 1, ttr=SECOND)
+    bench.pass_time(SECOND)
+    assert bench.ids(state=FAILED) == [poison.id, last.id]
+
+
+def test_a_dropped_consumer_gives_its_jobs_back_uncounted(bench: Bench) -> None:
+    jobs = push(bench, 3)
+    lease(bench, 1, ttr=SECOND)
+    bench.engine.drop_consumer("c", ORIGIN, bench.now)
+    assert bench.ids() == [job.id for job in jobs]
+    assert jobs[0].losses == 0
+    assert bench.engine.state.timers.heap == []
+    with pytest.raises(StaleBatch):
+        bench.engine.drop_consumer("c", ORIGIN, bench.now)
+
+
+def test_a_paused_queue_is_left_out(bench: Bench) -> None:
+    push(bench, 1, "a")
+    push(bench, 1, "b")
+    bench.configure("a", QueueSettings(paused=True))
+    assert lease(bench, 1, queues=("a", "b")) == [2]
+
+
+def test_dependents_of_a_batch_are_released_with_it(bench: Bench) -> None:
+    push(bench, 1)
+    blocked = bench.push(blocked_by=[1])
+    lease(bench, 1)
+    ack(bench, 1)
+    assert blocked.state == READY
+
+
+def test_a_removed_job_leaves_the_batch(bench: Bench) -> None:
+    jobs = push(bench, 2)
+    lease(bench, 1)
+    bench.delete(jobs[0])
+    assert lease(bench, 1) == [2]
+    with pytest.raises(JobNotFound):
+        bench.engine.job(1)

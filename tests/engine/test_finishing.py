@@ -91,6 +91,14 @@ def test_without_back_off_a_nacked_job_is_ready_in_its_place(bench: Bench) -> No
     assert bench.queue().retried == 1
 
 
+def test_a_nacked_job_goes_to_who_waits(bench: Bench) -> None:
+    job = bench.push()
+    bench.take()
+    waiter = bench.wait(owner=2)
+    bench.nack(job)
+    assert bench.effects() == [("assigned", waiter.number, job.id)]
+
+
 @pytest.mark.parametrize(("max_fails", "allowed"), [(0, 1), (1, 1), (2, 2), (5, 5)])
 def test_the_nth_fail_is_final(bench: Bench, max_fails: int, allowed: int) -> None:
     job = bench.push(policy=Policy(max_fails=max_fails))

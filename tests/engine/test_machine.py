@@ -186,6 +186,7 @@ class EngineAndModel(UpkeepRules):
         pop=st.booleans(),
         ttr=st.sampled_from((0, 0, 3 * SECOND, FOREVER)),
         patience=durations | st.just(0),
+        count=st.integers(1, 3),
     )
     def fetch_with_patience(
         self,
@@ -197,9 +198,12 @@ class EngineAndModel(UpkeepRules):
         pop: bool,
         ttr: int,
         patience: int,
+        count: int,
     ) -> None:
         encoded = [name.encode() for name in queues]
-        self.fetch_or_wait(Take(encoded, owner, origin, bound, uniform, pop, ttr), patience)
+        for number in range(count):
+            take = Take(encoded, owner + number, origin, bound, uniform, pop, ttr)
+            self.fetch_or_wait(take, patience)
 
     @precondition(lambda machine: machine.waiting.waiters)
     @rule(pick=picks)

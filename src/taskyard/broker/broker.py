@@ -27,6 +27,7 @@ MEMORY: Final = "memory"
 
 _FULL: Final = 4 * 1_048_576  # bytes of records after which a commit does not wait for the round
 _BEHIND: Final = 4 * _FULL  # and after which those who wait for a commit have to wait for more
+_GATHERINGS: Final = 4  # rounds of the loop that a commit waits at most while more comes in
 _IDLE_COMMIT: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
 _BACKGROUND_SYNC: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
 
@@ -53,6 +54,9 @@ class Broker:
         self._receivers: dict[int, Receiver] = {}  # by owner
         self._holding: list[Outbox] = []
         self._commit_planned = False
+        self._turns: i64 = 0
+        self._turns_seen: i64 = 0
+        self._gathered: i64 = 0  # rounds of the loop that this commit has waited for more
         self._idle_commit_planned = False
         self._syncing = False
         self._background_sync: Cancellable | None = None
@@ -79,12 +83,15 @@ class Broker:
         self._holding.append(outbox)
         if not self._commit_planned:
             self._commit_planned = True
-            self._scheduler.call_soon(self._commit)
+            self._turns_seen = self._turns
+            self._gathered = 0
+            self._scheduler.call_soon(self._gather)
 
     # Turns
 
     def begin(self) -> i64:
         """Start a turn: what is due happens before what is asked."""
+        self._turns += 1
         now = self.clock.now()
         first = self.engine.state.timers.first()
         if first is not None and first.deadline <= now:
@@ -148,6 +155,19 @@ class Broker:
             self._fail(error)
             return
         self._release()
+
+    def _gather(self) -> None:
+        """Commit, unless more has come in this round of the loop: then that goes along.
+
+        Each sync costs as much as some ten commands, so it pays to look once more for those that
+        arrived while the last ones were handled.
+        """
+        if self._turns != self._turns_seen and self._gathered < _GATHERINGS:
+            self._turns_seen = self._turns
+            self._gathered += 1
+            self._scheduler.call_soon(self._gather)
+        elif self._commit_planned:
+            self._commit()
 
     def _commit_idle(self) -> None:
         self._idle_commit_planned = False

@@ -68,9 +68,9 @@ def order_of(records: list[Record]) -> dict[tuple[str, object], int]:
         if isinstance(record, Release | Fail):
             met.append(("lease", record.id))
         elif isinstance(record, Wake):
-            met.append(("wake", record.queue))
+            met += [("wake", record.queue), ("wake one", record.id)]
         elif isinstance(record, Remove):
-            met += [("ttl", record.id), ("dead", record.queue)]
+            met += [("ttl", record.id), ("dead", record.queue), ("dead one", record.id)]
         elif isinstance(record, BatchDone):
             met.append(("consumer", record.consumer))
     return {each: place for place, each in enumerate(dict.fromkeys(met))}
@@ -94,7 +94,7 @@ class SideBySide(RuleBasedStateMachine):
         )
         self.bench = Bench(settings, seed)
         self.model = Model(settings, SALT)
-        self.model.boot(self.bench.now)
+        self.model.boot(self.bench.now, [])
         self.shadow = State(settings)  # what the records so far give
         self.waiting = Waiting()
         self.follow()
@@ -103,8 +103,8 @@ class SideBySide(RuleBasedStateMachine):
     def restart_both(self) -> None:
         self.bench.restart()
         self.waiting = Waiting()
-        self.follow()
-        self.model.boot(self.now)
+        released = [each.id for each in self.follow() if isinstance(each, Release)]
+        self.model.boot(self.now, released)
         self.compare()
 
     @property
@@ -147,7 +147,8 @@ class SideBySide(RuleBasedStateMachine):
             records += self.follow()
         records += self.follow()
         hints = order_of(records)
-        before = self.model.copy()
+        self.model.portions = budget < 1000
+        before = self.model.copy() if self.model.due(self.now) else self.model
         seen = self.visible()
         for world in islice(self.model.ticks(self.now, hints), 300):
             if seen == (model_view(world), sorted(world.effects)):

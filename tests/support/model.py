@@ -35,9 +35,19 @@ Event = tuple[int, str, object]  # deadline, kind, whose
 Hints = Mapping[tuple[str, object], int]  # the order in which things happened, as far as known
 
 
+def _likely(event: Event, hints: Hints) -> int:
+    """What leaves no trace of its place among the others is tried at once."""
+    if event[1] in ("waiter", "watcher", "value", "session", "tombstones"):
+        return -1
+    return hints.get(event[1:], len(hints))
+
+
 class Model(Pushing):
-    def boot(self, now: int) -> None:
-        """Connections are gone: leases bound to them end, with the attempt but no fail counted."""
+    def boot(self, now: int, order: list[int]) -> None:
+        """Connections are gone: leases bound to them end, with the attempt but no fail counted.
+
+        `order` is the one in which the engine ended them; any will do.
+        """
         self.epoch += 1
         self.evicted = 0
         self.numbered = 0
@@ -47,10 +57,10 @@ class Model(Pushing):
             if session.attached:
                 session.attached = False
                 session.since = now
-        leases = [job.lease for job in self.jobs.values() if job.lease and job.lease.bound]
-        for lease in sorted(leases, key=lambda lease: lease.number):
-            for job in self.held_by(lease.owner):
-                self.release(job, now)
+        bound = [job.id for job in self.jobs.values() if job.lease and job.lease.bound]
+        assert sorted(order) == bound
+        for id in order:
+            self.release(self.jobs[id], now)
         self.settle(now)
 
     # Watching
@@ -314,15 +324,15 @@ class Model(Pushing):
 
         What is due earlier is done earlier; what is due at the same time goes in any order. A
         queue's delayed jobs wake together and its dead letters go together, and both may do so
-        as soon as one of them is due.
+        as soon as one of them is due; or, if the work is done in small portions, one by one.
         """
         due = sorted(self.due(now), key=lambda event: event[0])
         if not due:
             yield self
             return
         first = [event for event in due if event[0] == due[0][0]]
-        first += [event for event in due[len(first) :] if event[1] in ("wake", "dead")]
-        for event in sorted(first, key=lambda event: hints.get(event[1:], len(hints))):
+        first += [event for event in due[len(first) :] if event[1].startswith(("wake", "dead"))]
+        for event in sorted(first, key=lambda event: _likely(event, hints)):
             world = self if len(first) == 1 else self.copy()
             assert isinstance(world, Model)
             world._happen(event, now)
@@ -357,9 +367,10 @@ class Model(Pushing):
                 yield job.expires_at, "ttl", job.id
         for name in self.queues:
             for job in self.in_state(name, "delayed")[:1]:
-                yield job.wake_at, "wake", name
+                yield job.wake_at, *(("wake one", job.id) if self.portions else ("wake", name))
             for job in self.in_state(name, "failed")[:1]:
-                yield self._dead_until(job), "dead", name
+                until = self._dead_until(job)
+                yield until, *(("dead one", job.id) if self.portions else ("dead", name))
 
     def _dead_until(self, job: Job) -> int:
         kept = self.queues[job.queue].settings.dead_retention
@@ -413,6 +424,10 @@ class Model(Pushing):
             self.effects.append(("watched", number, WATCH_TIMEOUT, job))
         elif kind == "session":
             del self.sessions[number]
+        elif kind == "wake one":
+            self._join_back(self.jobs[number])
+        elif kind == "dead one":
+            self.remove(self.jobs[number], now, remember=True)
         elif kind == "lease":
             self.lose(self.jobs[number], now)
         else:

@@ -150,7 +150,7 @@ class SideBySide(RuleBasedStateMachine):
         self.model.portions = budget < 1000
         before = self.model.copy() if self.model.due(self.now) else self.model
         seen = self.visible()
-        for world in islice(self.model.ticks(self.now, hints), 300):
+        for world in islice(self.model.ticks(self.now, hints), 600):
             if seen == (model_view(world), sorted(world.effects)):
                 self.model = world
                 break

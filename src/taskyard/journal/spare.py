@@ -1,8 +1,8 @@
 """The next segment, made ready in advance.
 
-Overwriting zeros that are on disk already is quicker to sync than filling reserved room (about
-half the time on ext4), and making the file takes no time when the segment is needed. The work is
-done off the loop, in small portions, so that syncs in between do not have to wait for all of it.
+Overwriting zeros that are on disk already is quicker to sync than filling reserved room (half to
+three quarters of the time on ext4), and making the file takes no time when the segment is needed.
+The work is done off the loop, in small portions, so that syncs in between need not wait for all.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """An engine with a fake clock and a journal in memory: what the tests of this folder work with."""
 
 import os
+from dataclasses import dataclass
 from random import Random
 
 from hypothesis import HealthCheck, settings
@@ -12,6 +13,7 @@ from taskyard.engine.effects import Take, Waiter
 from taskyard.engine.engine import Engine
 from taskyard.engine.job import API, READY, SECOND, Job, NewJob, Notify, Origin, Policy
 from taskyard.engine.log import Log
+from taskyard.engine.partial import begin_partial
 from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.records import Record
 from taskyard.engine.replay import apply_record
@@ -28,6 +30,19 @@ OWNER = 1
 NO_LIMIT = Policy(max_fails=-1)
 
 
+@dataclass(frozen=True)
+class Frame:
+    """The records of one turn, as the journal has them."""
+
+    base: int  # where the first of them stands
+    first: int  # its sequence number
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        return self.base + len(self.data)
+
+
 class Bench:
     """One engine; `now` only moves when the test says so."""
 
@@ -35,8 +50,10 @@ class Bench:
         self.settings = settings or EngineSettings()
         self.seed = seed
         self.now = START
-        self.frames: list[tuple[int, bytes]] = []  # where each begins, and its records
+        self.frames: list[Frame] = []
         self.next_seq = 1
+        self.gap = FRAME_HEAD  # between the end of one frame's records and those of the next
+        self.base = 0  # where the journal begins: what stands before it may be gone
         self.engine = self._start(State(self.settings))
 
     # The journal
@@ -48,18 +65,26 @@ class Bench:
             return []
         base = log.base
         end = base + log.size()
+        first = self.next_seq
         self.next_seq = log.next_seq
-        data = log.take(end + FRAME_HEAD)
-        self.frames.append((base, data))
-        return decode(data, base)
+        data = log.take(end + self.gap)
+        self.frames.append(Frame(base, first, data))
+        return decode(data, base, first)
 
     def rebuild(self, settings: EngineSettings | None = None) -> State:
         """What a server would start from that has nothing but the journal."""
+        return self.replay(self.base, settings)
+
+    def replay(self, start: int, settings: EngineSettings | None = None) -> State:
+        """What the records give that stand at this position or behind it."""
         self.collect()
         state = State(settings or self.settings)
-        for base, data in self.frames:
-            for record in decode(data, base, blobs=False):
-                apply_record(state, record)
+        if start:
+            begin_partial(state, start)
+        for frame in self.frames:
+            if frame.base >= start:
+                for record in decode(frame.data, frame.base, frame.first, blobs=False):
+                    apply_record(state, record)
         return state
 
     def restart(self, settings: EngineSettings | None = None) -> None:
@@ -68,8 +93,8 @@ class Bench:
         self.engine = self._start(state)
 
     def _start(self, state: State) -> Engine:
-        last = self.frames[-1] if self.frames else (0, b"")
-        log = Log(self.next_seq, last[0] + len(last[1]) + FRAME_HEAD)
+        last = self.frames[-1] if self.frames else Frame(0, 1, b"")
+        log = Log(self.next_seq, last.end + self.gap)
         engine = Engine(state, log, SALT, Random(self.seed))
         engine.boot("0", self.now)
         return engine
@@ -79,11 +104,11 @@ class Bench:
         if not size:
             return b""
         if at in self.engine.log.blobs:
-            return self.engine.log.blobs[at]
-        for base, data in reversed(self.frames):
-            if base <= at:
-                assert at + size <= base + len(data)
-                return data[at - base : at - base + size]
+            return self.engine.log.blobs[at][:size]
+        for frame in reversed(self.frames):
+            if frame.base <= at:
+                assert at + size <= frame.end
+                return frame.data[at - frame.base :][:size]
         raise KeyError(at)
 
     # Shorthands
@@ -188,12 +213,15 @@ class Bench:
         self.now = target
 
 
-def decode(data: bytes, base: int, blobs: bool = True) -> list[Record]:
+def decode(data: bytes, base: int, first: int = 0, blobs: bool = True) -> list[Record]:
+    """The records, numbered from `first` on."""
     decoder = Decoder(blobs)
-    records = []
+    records: list[Record] = []
     at = 0
     while at < len(data):
-        records.append(decoder.read(data, at, base))
+        record = decoder.read(data, at, base)
+        record.seq = first + len(records)
+        records.append(record)
         at = decoder.next
     return records
 

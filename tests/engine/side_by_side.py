@@ -79,6 +79,7 @@ def order_of(records: list[Record]) -> dict[tuple[str, object], int]:
 class SideBySide(RuleBasedStateMachine):
     bench: Bench
     model: Model
+    kind_of_bench: type[Bench] = Bench
 
     def begin(self, seed: int, window: int, letters: int) -> None:
         """`window`: how long uids are remembered; `letters`: how many an outbox can hold."""
@@ -92,7 +93,7 @@ class SideBySide(RuleBasedStateMachine):
             outbox_age=15 * SECOND,
             outbox_bytes=letters * 64,
         )
-        self.bench = Bench(settings, seed)
+        self.bench = self.kind_of_bench(settings, seed)
         self.model = Model(settings, SALT)
         self.model.boot(self.bench.now, [])
         self.shadow = State(settings)  # what the records so far give
@@ -102,10 +103,21 @@ class SideBySide(RuleBasedStateMachine):
 
     def restart_both(self) -> None:
         self.bench.restart()
+        self.restarted()
         self.waiting = Waiting()
         released = [each.id for each in self.follow() if isinstance(each, Release)]
         self.model.boot(self.now, released)
         self.compare()
+
+    def restarted(self) -> None:
+        """For a machine that has something to say to that."""
+
+    def stepped(self) -> None:
+        """For a machine that does something between the steps."""
+
+    def comparable(self, state: State) -> dict[str, object]:
+        """What must be the same in the engine's state and in one that its records give."""
+        return snapshot(state)
 
     @property
     def now(self) -> int:
@@ -130,6 +142,7 @@ class SideBySide(RuleBasedStateMachine):
             self.tick(1000)
         else:
             self.compare()
+        self.stepped()
         return got
 
     def follow(self) -> list[Record]:
@@ -137,7 +150,7 @@ class SideBySide(RuleBasedStateMachine):
         records = self.bench.collect()
         for record in records:
             apply_record(self.shadow, record)
-        assert snapshot(self.shadow) == snapshot(self.engine.state)
+        assert self.comparable(self.shadow) == self.comparable(self.engine.state)
         return records
 
     def tick(self, budget: int) -> None:
@@ -145,6 +158,7 @@ class SideBySide(RuleBasedStateMachine):
         records: list[Record] = []
         while self.engine.tick(self.now, budget):
             records += self.follow()
+            self.stepped()
         records += self.follow()
         hints = order_of(records)
         self.model.portions = budget < 1000
@@ -178,7 +192,8 @@ class SideBySide(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         if hasattr(self, "bench"):
-            assert snapshot(self.bench.rebuild()) == snapshot(self.engine.state)
+            rebuilt = self.bench.rebuild()
+            assert self.comparable(rebuilt) == self.comparable(self.engine.state)
 
     # Choosing among what is there
 

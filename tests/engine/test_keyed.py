@@ -123,6 +123,21 @@ def test_unless_another_has_it_meanwhile(bench: Bench) -> None:
     assert bench.ids() == [1, 2]
 
 
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_dead_letter_that_lives_again_has_its_key_if_it_is_free(
+    bench: Bench, taken: bool
+) -> None:
+    job = bench.push(key=b"k", policy=Policy())
+    bench.engine.fail(job.id, b"", ORIGIN, bench.now)
+    if taken:
+        update(bench, b"k", 1)
+    bench.engine.replay(job.id, ORIGIN, bench.now)
+    assert job.more().key == (None if taken else b"k")
+    keys = bench.queue().keys
+    assert keys is not None
+    assert (keys[b"k"] is job) != taken
+
+
 def test_a_popped_item_leaves_its_key_free(bench: Bench) -> None:
     update(bench, b"k", 5)
     bench.engine.pop(b"q", False, ORIGIN, bench.now)

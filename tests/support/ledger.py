@@ -158,6 +158,24 @@ class Ledger:
     def failed(self, fails: Fails) -> None:
         fails.acknowledged += 1
 
+    def kept(self, client: str, entry: Entry) -> None:
+        """It was not finished after all: the server refused that, and the client still has it."""
+        entry.finish_asked = False
+        entry.holder = client
+        self._held.setdefault(client, {})[entry.token] = entry
+
+    def not_failed(self, client: str, entry: Entry, fails: Fails) -> None:
+        fails.possible -= 1
+        self.kept(client, entry)
+
+    def not_transacted(self, client: str, transaction: Transaction) -> None:
+        for entry in transaction.pushes:
+            self.refused(entry)
+        transaction.applied = False
+        self._undecided.remove(transaction)
+        for entry in transaction.finishes:
+            self.kept(client, entry)
+
     def transacted(self, transaction: Transaction, ids: list[int]) -> None:
         assert len(ids) == len(transaction.pushes), ids
         for entry, id in zip(transaction.pushes, ids, strict=True):

@@ -48,6 +48,7 @@ class Conversation:
         self._unread = b""
         self._pushes = 0
         self.read_only = False  # the server has said so
+        self.refusals = 0  # for want of room
         self.waiting_jobs = -1  # as the last INFO counted them
 
     def is_idle(self) -> bool:
@@ -103,12 +104,22 @@ class Conversation:
 
     def finish(self, entry: Entry) -> bytes:
         self._ledger.finishing(entry)
-        self._pending.append(self._then(lambda: self._ledger.finished(entry)))
+        self._pending.append(
+            self._then(
+                lambda: self._ledger.finished(entry),
+                lambda: self._ledger.kept(self.name, entry),
+            )
+        )
         return _line("ACK", {"id": entry.id})
 
     def fail(self, entry: Entry) -> bytes:
         fails = self._ledger.failing(entry)
-        self._pending.append(self._then(lambda: self._ledger.failed(fails)))
+        self._pending.append(
+            self._then(
+                lambda: self._ledger.failed(fails),
+                lambda: self._ledger.not_failed(self.name, entry, fails),
+            )
+        )
         return _line("NACK", {"id": entry.id})
 
     def transaction(self) -> bytes:
@@ -196,16 +207,23 @@ class Conversation:
             self.name, token, body["id"], body["queue"], body.get("failures", 0), self._clock()
         )
 
-    def _then(self, tell: Callable[[], None]) -> Handler:
+    def _then(self, tell: Callable[[], None], undo: Callable[[], None]) -> Handler:
+        """`undo` is for what was refused for the moment and can be asked for again."""
+
         def reply(verb: str, body: Reply) -> None:
             if not self._is_refused(verb, body):
                 tell()
+            elif not self.read_only:
+                undo()
 
         return reply
 
     def _transacted(self, transaction: Transaction) -> Handler:
         def reply(verb: str, body: Reply) -> None:
             if self._is_refused(verb, body):
+                if not self.read_only:
+                    self._ledger.not_transacted(self.name, transaction)
+                    return
                 for entry in transaction.pushes:
                     self._ledger.refused(entry)
             else:
@@ -218,6 +236,9 @@ class Conversation:
         if verb == "OK":
             return False
         assert verb == "ERR", (verb, body)
+        if body["msg"].startswith("no space: "):
+            self.refusals += 1
+            return True
         assert body["msg"].startswith("read only: "), body
         self.read_only = True
         return True

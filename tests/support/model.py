@@ -12,6 +12,8 @@ from support.model_world import (
     ENDED,
     FOREVER,
     OPEN,
+    UID_STRETCH,
+    UID_STRETCHES,
     Consumer,
     Job,
     Queue,
@@ -256,8 +258,8 @@ class Model(Pushing):
 
     def _batch(self, consumer: Consumer) -> list[Job]:
         """What the consumer still holds of its batch."""
-        jobs = [self.jobs[id] for id in consumer.ids]
-        return [job for job in jobs if job.lease and job.lease.owner == consumer.owner]
+        jobs = [self.live(id) for id in consumer.ids]
+        return [job for job in jobs if job and job.lease and job.lease.owner == consumer.owner]
 
     def _finish_batch(self, consumer: Consumer, now: int) -> None:
         for job in self._batch(consumer):
@@ -356,8 +358,9 @@ class Model(Pushing):
                 yield session.since + self.settings.outbox_age, "session", id
         for name, consumer in self.consumers.items():
             yield consumer.deadline, "consumer", name
-        for when, _ in list(self.tombstones.values())[:1]:
-            yield when + self.settings.uid_window, "tombstones", None
+        if self.tombstones:
+            first = min(when for when, _ in self.tombstones.values())
+            yield self._forgotten_at(first), "tombstones", None
 
     def _planned_for_jobs(self) -> Iterator[Event]:
         for job in self.jobs.values():
@@ -385,7 +388,7 @@ class Model(Pushing):
             self.tombstones = {
                 uid: (when, id)
                 for uid, (when, id) in self.tombstones.items()
-                if when + self.settings.uid_window > now
+                if self._forgotten_at(when) > now
             }
         elif kind == "consumer":
             assert isinstance(whose, str)
@@ -396,6 +399,12 @@ class Model(Pushing):
         else:
             assert isinstance(whose, int)
             self._numbered_event(kind, whose, now)
+
+    def _forgotten_at(self, when: int) -> int:
+        """Uids are forgotten together, a stretch of time at once: a little late, never early."""
+        window = self.settings.uid_window
+        stretch = max(UID_STRETCH, window // UID_STRETCHES)
+        return when - when % stretch + stretch + window
 
     def _expire_batch(self, consumer: Consumer, now: int) -> None:
         for job in self._batch(consumer):

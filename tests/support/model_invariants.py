@@ -1,5 +1,8 @@
 """What must hold in the engine at all times, whatever was done to it."""
 
+from collections import Counter
+from collections.abc import Iterator
+
 from support.snapshot import LANES, deadlines, lane_jobs, waits_for
 
 from taskyard.engine.engine import Engine
@@ -18,8 +21,16 @@ from taskyard.engine.lane import CHUNK, Lane
 from taskyard.engine.places import RING_ENTRY, dead_weight
 from taskyard.engine.queue import Queue
 from taskyard.engine.ready import Ready
-from taskyard.engine.state import State
+from taskyard.engine.state import (
+    State,
+    consumer_weight,
+    queue_weight,
+    reader_weight,
+    session_weight,
+    value_weight,
+)
 from taskyard.engine.timers import Timer, Timers
+from taskyard.engine.weights import ZONE
 
 QUEUED = (READY, DELAYED, BLOCKED)
 
@@ -33,6 +44,7 @@ def check_invariants(engine: Engine) -> None:
     _check_held(state)
     _check_dependencies(state)
     _check_ring(state)
+    check_weights(state)
     check_heap(state.timers)
     _check_timers(engine)
     _check_waiting(engine)
@@ -102,9 +114,7 @@ def _check_identities(state: State) -> None:
     assert {uid: job.id for uid, job in state.uids.items()} == {
         job.extra.uid: job.id for job in live if job.extra is not None and job.extra.uid is not None
     }
-    assert [uid for _, uid in state.buried] == list(state.tombstones)
-    assert [when for when, _ in state.buried] == sorted(when for when, _ in state.buried)
-    assert not state.uids.keys() & state.tombstones.keys()
+    _check_graves(state)
     for queue in state.queues.values():
         mine = [job for job in live if job.queue is queue and job.state in QUEUED]
         assert (queue.keys or {}) == {
@@ -113,6 +123,20 @@ def _check_identities(state: State) -> None:
             if job.extra is not None and job.extra.key is not None
         }
         assert queue.keys is None or queue.keys
+
+
+def _check_graves(state: State) -> None:
+    """Each uid of a job that is gone is in the one grave of its time, and none is in use again."""
+    tombstones = state.tombstones
+    buried: dict[bytes, int] = {}
+    for since, grave in tombstones.graves.items():
+        assert since == grave.since
+        assert since % tombstones.width == 0
+        assert grave.uids
+        assert len(set(grave.uids)) == len(grave.uids)
+        buried |= dict(zip(grave.uids, grave.ids, strict=True))
+    assert buried == tombstones.ids
+    assert not state.uids.keys() & buried.keys()
 
 
 def _check_held(state: State) -> None:
@@ -146,6 +170,35 @@ def _check_ring(state: State) -> None:
     assert {job.id for job in state.finished} == {job.id for job in state.jobs if job.state == GONE}
     assert state.finished_bytes == RING_ENTRY * len(state.finished)
     assert state.finished_bytes <= state.settings.finished_bytes
+
+
+def check_weights(state: State) -> None:
+    """Zone by zone, what has weight is what lives there."""
+    weights = state.weights
+    placed = Counter[int]()
+    for at, weight in _weighing(state):
+        placed[at // ZONE] += weight
+    for zone in range(max(placed, default=0) + 2):
+        assert weights.in_zone_of(zone * ZONE) == placed[zone], zone
+    assert weights.total == placed.total()
+    loose = sum(session_weight(session) for session in state.sessions.values())
+    loose += sum(consumer_weight(consumer) for consumer in state.consumers.values())
+    assert weights.loose == loose + sum(map(reader_weight, state.readers.values()))
+
+
+def _weighing(state: State) -> Iterator[tuple[int, int]]:
+    for job in state.jobs:
+        if job.state == GONE:
+            continue
+        assert int(job.weight) > job.payload_size
+        yield job.payload_at, job.weight
+        if job.extra is not None:
+            yield job.extra.result_at, job.extra.result_size
+            yield job.extra.error_at, job.extra.error_size
+    for queue in state.queues.values():
+        yield queue.at, queue_weight(queue)
+    for value in state.values.values():
+        yield value.at, value_weight(value)
 
 
 def check_heap(timers: Timers) -> None:

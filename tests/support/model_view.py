@@ -5,7 +5,7 @@ from collections.abc import Callable
 from support.model import Model
 from support.model_world import Job as ModelJob
 from support.model_world import Lease as ModelLease
-from support.snapshot import LANES, LEASE, POLICY, SETTINGS, fields, lane_jobs
+from support.snapshot import LANES, LEASE, POLICY, SETTINGS, fields, lane_jobs, sorted_queues
 
 from taskyard.engine.effects import Assigned, Effect, GaveUp, Notice, Watched
 from taskyard.engine.engine import Engine
@@ -39,8 +39,8 @@ def engine_view(engine: Engine, read: Read) -> View:
     return {
         "counts": (state.epoch, state.next_id, state.evicted),
         "jobs": {job.id: _engine_job(job, read) for job in state.jobs},
-        "queues": [_engine_queue(queue) for queue in state.queues.values()],
-        "tombstones": dict(state.tombstones),
+        "queues": [_engine_queue(queue) for queue in sorted_queues(state)],
+        "tombstones": dict(state.tombstones.ids),
         "values": {
             key: (read(value.at, value.size), value.expires_at)
             for key, value in state.values.items()

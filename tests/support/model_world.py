@@ -19,6 +19,8 @@ ENDED = ("succeeded", "failed")
 
 LETTER_BYTES = 64
 DEAD_LETTER_BYTES = 512  # besides payload and error
+UID_STRETCH = 100_000  # microseconds, or
+UID_STRETCHES = 4096  # so many in the window of uids, if that makes them longer
 FOREVER = 2**63 - 1
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,11 +25,13 @@ class ServerProcess:
         *flags: str,
         prepare: Callable[[], None] | None = None,
         environment: dict[str, str] | None = None,
+        wrapper: Sequence[str] = (),
     ) -> None:
         self.data = directory / "data"
         self.ports_file = directory / "ports.json"
         self.log = directory / "server.log"
         self.flags = list(flags)
+        self._wrapper = wrapper  # a command that becomes the one behind it
         self._prepare = prepare  # called in the child before it becomes the server
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -52,7 +54,15 @@ class ServerProcess:
 
     def spawn(self) -> None:
         """Start the process, with a log of its own, and wait for nothing."""
-        command = [sys.executable, "-m", "taskyard", "serve", "--data", str(self.data)]
+        command = [
+            *self._wrapper,
+            sys.executable,
+            "-m",
+            "taskyard",
+            "serve",
+            "--data",
+            str(self.data),
+        ]
         command += ["--ports-file", str(self.ports_file)]
         if "--masenko-port" not in self.flags:
             command += ["--masenko-port", "0"]

@@ -21,6 +21,7 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.journal import Journal, JournalSettings, open_journal
 from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.retention import Limits
 
 START = 1_700_000_000_250_000  # not a whole second, so that rounding shows
 
@@ -93,6 +94,10 @@ class FakeScheduler:
     def finish_blocking(self) -> None:
         """The oldest blocking work is done; whoever waits for it hears so when the loop runs."""
         self._soon.append(self.blocking.popleft().run())
+
+    def is_waiting(self) -> bool:
+        """Whether anything is planned for later."""
+        return any(not alarm.cancelled for _, _, alarm in self._alarms)
 
     def step(self) -> bool:
         """Run one thing that is due now; false if there is none."""
@@ -232,6 +237,8 @@ class SimulatedYard:
         inline_sync: bool = True,
         disk: MemoryDisk | None = None,
         segment_size: int = 1 << 20,
+        compaction: int = 200,
+        limits: Limits | None = None,
         seed: int = 1,
     ) -> None:
         self._heartbeat = round(heartbeat * 1_000_000)
@@ -242,6 +249,8 @@ class SimulatedYard:
         self._spare = spare
         self._inline_sync = inline_sync
         self._segment_size = segment_size
+        self._compaction = compaction
+        self.limits = limits or Limits()
         self._random = random.Random(seed)
         self.disk = disk or MemoryDisk()
         self.clock = FakeClock()
@@ -270,6 +279,8 @@ class SimulatedYard:
             self.scheduler,
             self._durability,
             self._inline_sync,
+            self._compaction,
+            self.limits,
         )
         self.broker.flush()
         self.broker.begin()

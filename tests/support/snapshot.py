@@ -21,7 +21,7 @@ from taskyard.engine.job import (
 )
 from taskyard.engine.places import dead_until
 from taskyard.engine.queue import Queue
-from taskyard.engine.state import Consumer, Session, State, Value
+from taskyard.engine.state import Consumer, NamedReader, Session, State, Value
 
 LANES = (BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
 
@@ -86,12 +86,10 @@ _COUNTERS = (
     "released",
     "expired",
     "removed",
-    "back",
-    "front",
-    "dead_count",
     "dead_bytes",
 )
 
+_OF_GONE = ("jobs", "ring", "ring_bytes", "evicted")
 _LETTER = ("number", "time", "job", "label", "stage")
 
 Plain = dict[str, object]
@@ -100,22 +98,53 @@ Plain = dict[str, object]
 def snapshot(state: State) -> Plain:
     """All that is persistent, as dicts, lists and plain values."""
     return {
-        **fields(state, ("time", "epoch", "next_id", "queues_made", "evicted")),
+        **fields(state, ("time", "epoch", "next_id", "evicted")),
         "jobs": {job.id: job_snapshot(job) for job in sorted(state.jobs, key=_id)},
-        "queues": [queue_snapshot(state, queue) for queue in state.queues.values()],
+        "queues": [queue_snapshot(state, queue) for queue in sorted_queues(state)],
         "uids": {uid: job.id for uid, job in state.uids.items()},
-        "tombstones": dict(state.tombstones),
-        "buried": list(state.buried),
-        "dependents": {blocker: list(jobs) for blocker, jobs in state.dependents.items()},
+        "tombstones": dict(state.tombstones.ids),
+        "graves": {
+            since: sorted(zip(grave.uids, grave.ids, strict=True))
+            for since, grave in state.tombstones.graves.items()
+        },
+        "dependents": {blocker: sorted(jobs) for blocker, jobs in state.dependents.items()},
         "followups": pending_followups(state),
-        "held": {owner: list(jobs) for owner, jobs in state.held.items()},
+        "held": {owner: sorted(jobs) for owner, jobs in state.held.items()},
         "ring": [job.id for job in state.finished],
         "ring_bytes": state.finished_bytes,
         "values": {key: _value(value) for key, value in state.values.items()},
         "sessions": {id: _session(session) for id, session in state.sessions.items()},
         "consumers": {name: _consumer(each) for name, each in state.consumers.items()},
+        "readers": {name: _reader(reader) for name, reader in state.readers.items()},
         "deadlines": deadlines(state),
     }
+
+
+def lasting(state: State) -> Plain:
+    """The same as far as a replay from a base knows it, and what compaction goes by.
+
+    Of jobs that are gone such a replay has seen only some; all else it must know exactly.
+    """
+    live = {job.id: job_snapshot(job) for job in state.jobs if job.state != GONE}
+    anchors: dict[object, object] = {
+        **{id: (each.anchor, each.noted) for id, each in state.sessions.items()},
+        **{("consumer", name): each.anchor for name, each in state.consumers.items()},
+        **{("reader", name): each.anchor for name, each in state.readers.items()},
+        **{("grave", since): each.anchor for since, each in state.tombstones.graves.items()},
+    }
+    return {
+        **{name: each for name, each in snapshot(state).items() if name not in _OF_GONE},
+        "jobs": dict(sorted(live.items())),
+        "weights": {job.id: job.weight for job in state.jobs if job.state != GONE},
+        "weight": state.weight(),
+        "queues in order": [(queue.name, queue.at) for queue in state.queues.values()],
+        "anchors": anchors,
+    }
+
+
+def sorted_queues(state: State) -> list[Queue]:
+    """In order of creation."""
+    return sorted(state.queues.values(), key=_number)
 
 
 def lane_jobs(queue: Queue, state: int) -> list[Job]:
@@ -184,8 +213,8 @@ def deadlines(state: State) -> dict[tuple[object, ...], int]:
     for consumer in state.consumers.values():
         if consumer.deadline:
             found["consumer", consumer.name] = consumer.deadline
-    if state.buried:
-        found["tombstones",] = state.buried[0][0] + state.settings.uid_window
+    if state.tombstones.graves:
+        found["tombstones",] = state.tombstones.first_end()
     return found
 
 
@@ -201,6 +230,10 @@ def _job_deadlines(state: State) -> dict[tuple[object, ...], int]:
 
 def fields(thing: object, names: tuple[str, ...]) -> Plain:
     return {name: getattr(thing, name) for name in names}
+
+
+def _number(queue: Queue) -> int:
+    return queue.number
 
 
 def _id(job: Job) -> int:
@@ -240,3 +273,7 @@ def _session(session: Session) -> Plain:
 def _consumer(consumer: Consumer) -> Plain:
     names = ("name", "owner", "number", "open", "expired", "ids", "deadline")
     return {**fields(consumer, names), "ids": list(consumer.ids)}
+
+
+def _reader(reader: NamedReader) -> Plain:
+    return fields(reader, ("name", "next_seq", "lease_until"))

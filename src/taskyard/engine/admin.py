@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from taskyard.engine.apply import apply_move, apply_remove, apply_replay, apply_rescore, apply_wake
-from taskyard.engine.checks import check_settings, check_writable, valid_name
-from taskyard.engine.core import Core, reveal, tell_watchers
-from taskyard.engine.effects import WATCH_GONE
+from taskyard.engine.apply import apply_move, apply_replay, apply_rescore, apply_wake
+from taskyard.engine.checks import check_adding, check_settings, check_writable, valid_name
+from taskyard.engine.core import Core, reveal
 from taskyard.engine.errors import (
     BlobNotResident,
     InvalidOption,
@@ -17,7 +16,7 @@ from taskyard.engine.errors import (
     QueueNotFound,
     WrongState,
 )
-from taskyard.engine.finishing import finish_leased
+from taskyard.engine.finishing import emit_removal, finish_leased
 from taskyard.engine.job import (
     BLOCKED,
     DELAYED,
@@ -31,10 +30,12 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
+from taskyard.engine.places import key_is_taken
 from taskyard.engine.pushing import push
 from taskyard.engine.queue import Queue, QueueSettings
-from taskyard.engine.records import PURGED, TAKEN_OUT, Move, Remove, Replay, Rescore, Wake
-from taskyard.engine.replay import apply_queue, apply_queue_gone
+from taskyard.engine.records import PURGED, TAKEN_OUT, Move, Replay, Rescore, Wake
+from taskyard.engine.room import RECORD_ROOM, many
+from taskyard.engine.side_apply import apply_queue, apply_queue_gone
 from taskyard.engine.side_records import QueueGone, QueueSet
 from taskyard.engine.taking import serve
 
@@ -44,10 +45,7 @@ Read = Callable[[int, int], bytes | None]  # payload bytes at a place, None if o
 def delete(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
     """Remove a job in whatever state."""
     check_writable(core)
-    record = Remove(now, origin, job.id, job.queue.utf8, cause)
-    core.log.append(record)
-    apply_remove(core.state, record)
-    tell_watchers(core, job, WATCH_GONE, True)
+    emit_removal(core, job, cause, origin, now)
 
 
 def move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
@@ -113,7 +111,7 @@ def replay(core: Core, job: Job, origin: Origin, now: i64) -> None:
     check_writable(core)
     if job.state != FAILED:
         raise WrongState("the job is not among the dead letters")
-    record = Replay(now, origin, job.id, job.queue.utf8)
+    record = Replay(now, origin, job.id, job.queue.utf8, key_is_taken(job))
     core.log.append(record)
     apply_replay(core.state, record)
     reveal(core)
@@ -148,13 +146,14 @@ def remove_by_payload(
         found.append(job)
         if len(found) == wanted:
             break
+    check_writable(core, many(len(found), RECORD_ROOM, origin))
     for job in found:
         finish_leased(core, job, TAKEN_OUT, b"", origin, now)
     return len(found)
 
 
 def create_queue(core: Core, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
-    check_writable(core)
+    check_adding(core, 0)
     if not valid_name(name):
         raise InvalidOption("queue", "not a valid name")
     check_settings(settings)
@@ -168,7 +167,7 @@ def configure_queue(
     core: Core, name: bytes, settings: QueueSettings, origin: Origin, now: i64
 ) -> Queue:
     """Give a queue other settings; pausing and resuming are settings too."""
-    check_writable(core)
+    check_adding(core, 0)
     if name not in core.state.queues:
         raise QueueNotFound(name.decode(errors="replace"))
     check_settings(settings)
@@ -198,8 +197,9 @@ def purge(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: 
         raise InvalidOption("count", "must not be negative")
     ready = state == READY
     jobs = queue.ready.slice(0, count) if ready else queue.lane(state).slice(0, count)
+    check_writable(core, many(len(jobs), RECORD_ROOM, origin))
     for job in jobs:
-        delete(core, job, PURGED, origin, now)
+        emit_removal(core, job, PURGED, origin, now)
     return len(jobs)
 
 

@@ -6,7 +6,7 @@ recovery cannot come to another state than the one that was there.
 
 from __future__ import annotations
 
-from mypy_extensions import i64
+from mypy_extensions import i32, i64
 
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import (
@@ -21,6 +21,7 @@ from taskyard.engine.job import (
     Policy,
 )
 from taskyard.engine.places import (
+    bury,
     claim_key,
     delay,
     expire_at,
@@ -32,8 +33,11 @@ from taskyard.engine.places import (
     ready_at_front,
     ready_in_place,
     retire,
+    set_error,
+    set_result,
     to_dead_letters,
 )
+from taskyard.engine.queue import Queue
 from taskyard.engine.records import (
     EXPIRED,
     LOST,
@@ -69,7 +73,7 @@ from taskyard.engine.timers import LEASE, Timer
 
 def apply_push(state: State, record: Push) -> Job:
     new = record.job
-    queue = state.queue(record.queue)
+    queue = state.queue(record.queue, record.seq, record.blob_at)
     time = record.time
     job = Job(
         record.id,
@@ -87,6 +91,8 @@ def apply_push(state: State, record: Push) -> Job:
     state.time = time
     state.next_id = record.id + 1
     state.jobs.add(job)
+    job.weight = i32(record.size)
+    state.weights.add(record.blob_at, record.size)
     queue.pushed += 1
     if (
         new.uid is not None
@@ -104,9 +110,9 @@ def apply_push(state: State, record: Push) -> Job:
     elif new.run_at > time:
         delay(state, job, new.run_at)
     elif new.front:
-        ready_at_front(job)
+        ready_at_front(job, record.seq)
     else:
-        ready_at_back(job)
+        ready_at_back(job, record.seq)
     note(state, job, STAGE_READY, time)
     note(state, job, STAGE_WRITE, time)
     note(state, job, STAGE_SYNC, time)
@@ -138,7 +144,14 @@ def apply_lease(state: State, record: LeaseRecord) -> Job:
     queue = job.queue
     queue.ready.remove(job)
     lease_to(
-        state, job, record.owner, record.bound, record.origin.holder, record.time, record.deadline
+        state,
+        job,
+        record.owner,
+        record.bound,
+        record.origin.holder,
+        record.epoch,
+        record.time,
+        record.deadline,
     )
     state.time = record.time
     return job
@@ -152,25 +165,27 @@ def apply_finish(state: State, record: Finish) -> Job:
     state.time = time
     job.finished_at = time
     queue.finished += 1
-    follow_up(state, job, True)
+    follow_up(state, job.id, True)
+    kept_until = record.kept_until
     extra = job.extra
-    retention = queue.settings.result_retention
-    if extra is None and not retention and not record.blob_size:
-        retire(state, job, time, False)
+    if extra is None and not kept_until and not record.blob_size:
+        retire(state, job)
         return job
     extra = job.more()
     note(state, job, STAGE_FINISH, time)
     extra.has_result = True
-    extra.result_at = record.blob_at
-    extra.result_size = record.blob_size
-    if not extra.ttl_ms and retention:
-        expire_at(state, job, extra, time + retention)
-    if extra.expires_at:
+    set_result(state, extra, record.blob_at, record.blob_size)
+    if kept_until:
+        if not extra.expires_at:
+            expire_at(state, job, extra, kept_until)
         job.state = SUCCEEDED
         job.position = time
         queue.done.insert(job)
     else:
-        retire(state, job, time, True)
+        retire(state, job)
+        uid = record.uid
+        if uid is not None:
+            bury(state, uid, job.id, time, record.seq)
     return job
 
 
@@ -180,9 +195,9 @@ def apply_retry(state: State, record: Retry) -> Job:
     job.fails += 1
     job.queue.retried += 1
     if record.blob_size:
-        extra = job.more()
-        extra.error_at = record.blob_at
-        extra.error_size = record.blob_size
+        set_error(state, job.more(), record.blob_at, record.blob_size)
+    if record.keyless:
+        job.more().key = None
     if job.state != BLOCKED:  # such a one goes on waiting
         kept_place = job.state == LEASED or job.state == READY
         leave_lane(state, job)
@@ -191,7 +206,7 @@ def apply_retry(state: State, record: Retry) -> Job:
         elif kept_place:
             ready_in_place(job)
         else:
-            ready_at_back(job)
+            ready_at_back(job, record.seq)
     note(state, job, STAGE_RETRY, record.time)
     return job
 
@@ -203,6 +218,8 @@ def apply_release(state: State, record: Release) -> Job:
     if record.reason == EXPIRED or record.reason == LOST:
         job.losses += 1
     job.queue.released += 1
+    if record.keyless:
+        job.more().key = None
     ready_in_place(job)
     note(state, job, STAGE_RETRY, record.time)
     return job
@@ -217,27 +234,26 @@ def apply_fail(state: State, record: Fail) -> Job:
     queue.failed += 1
     if record.explicit:
         job.fails += 1
-    follow_up(state, job, False)
+    follow_up(state, job.id, False)
     extra = job.more()
     extra.reason = record.reason
     if record.blob_size:
-        extra.error_at = record.blob_at
-        extra.error_size = record.blob_size
+        set_error(state, extra, record.blob_at, record.blob_size)
     note(state, job, STAGE_DROP, time)
     if record.dead_queue:
-        _to_dead_queue(state, job, record.dead_queue)
+        _to_dead_queue(state, job, record)
     else:
         job.finished_at = time
         if record.explicit:
             extra.has_result = True
-            extra.result_at = record.blob_at
-            extra.result_size = record.blob_size
-        to_dead_letters(state, job, extra)
+            set_result(state, extra, record.blob_at, record.blob_size)
+        job.position = record.seq
+        to_dead_letters(state, job)
     return job
 
 
-def _to_dead_queue(state: State, job: Job, name: str) -> None:
-    job.queue = state.queue(name.encode())
+def _to_dead_queue(state: State, job: Job, record: Fail) -> None:
+    job.queue = state.queue(record.dead_queue.encode(), record.seq, record.blob_at)
     job.attempts = 0
     job.fails = 0
     job.losses = 0
@@ -257,14 +273,14 @@ def _to_dead_queue(state: State, job: Job, name: str) -> None:
     extra = job.extra
     if extra is not None:
         extra.key = None
-    ready_at_back(job)
+    ready_at_back(job, record.seq)
 
 
 def apply_wake(state: State, record: Wake) -> Job:
     job = _job(state, record.id)
     leave_lane(state, job)
     state.time = record.time
-    ready_at_back(job)
+    ready_at_back(job, record.seq)
     return job
 
 
@@ -289,26 +305,33 @@ def apply_unblock(state: State, record: Unblock) -> Job:
     if job.run_at > record.time:
         delay(state, job, job.run_at)
     else:
-        ready_at_back(job)
+        ready_at_back(job, record.seq)
     return job
 
 
 def apply_remove(state: State, record: Remove) -> Job:
     job = _job(state, record.id)
-    queue = job.queue
-    ended = job.state == SUCCEEDED or job.state == FAILED
     leave_lane(state, job)
     state.time = record.time
-    if not ended:
+    if not record.ended:
         job.finished_at = record.time
+    retire(state, job)
+    after_remove(state, record, job.queue)
+    return job
+
+
+def after_remove(state: State, record: Remove, queue: Queue) -> None:
+    """What a removal means beyond the job itself."""
+    if not record.ended:
         if record.cause == TTL_OVER:
             queue.expired += 1
             state.evicted += 1
         else:
             queue.removed += 1
-        follow_up(state, job, False)
-    retire(state, job, record.time, record.cause == RETENTION_OVER)
-    return job
+        follow_up(state, record.id, False)
+    uid = record.uid
+    if uid is not None and record.cause == RETENTION_OVER:
+        bury(state, uid, record.id, record.time, record.seq)
 
 
 def apply_move(state: State, record: Move) -> Job:
@@ -316,15 +339,15 @@ def apply_move(state: State, record: Move) -> Job:
     leave_lane(state, job)
     state.time = record.time
     if job.state == FAILED:
-        _revive(job)
+        _revive(state, job)
     extra = job.extra
     if extra is not None:
         extra.key = None
-    job.queue = state.queue(record.to)
+    job.queue = state.queue(record.to, record.seq, record.blob_at)
     if record.front:
-        ready_at_front(job)
+        ready_at_front(job, record.seq)
     else:
-        ready_at_back(job)
+        ready_at_back(job, record.seq)
     return job
 
 
@@ -335,8 +358,7 @@ def apply_rescore(state: State, record: Rescore) -> Job:
         queue = job.queue
         queue.ready.remove(job)
         job.priority = record.priority
-        job.position = queue.back
-        queue.back += 1
+        job.position = record.seq
         queue.ready.add(job)
     else:
         job.priority = record.priority
@@ -362,12 +384,14 @@ def apply_replay(state: State, record: Replay) -> Job:
     job = _job(state, record.id)
     leave_lane(state, job)
     state.time = record.time
-    _revive(job)
-    ready_at_back(job)
+    _revive(state, job)
+    if record.keyless:
+        job.more().key = None
+    ready_at_back(job, record.seq)
     return job
 
 
-def _revive(job: Job) -> None:
+def _revive(state: State, job: Job) -> None:
     """A dead letter gets another life: with its counts at zero, and as if it had not ended."""
     job.attempts = 0
     job.fails = 0
@@ -376,8 +400,7 @@ def _revive(job: Job) -> None:
     extra = job.more()
     extra.reason = ""
     extra.has_result = False
-    extra.result_at = 0
-    extra.result_size = 0
+    set_result(state, extra, 0, 0)
 
 
 def _job(state: State, id: i64) -> Job:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from taskyard.engine.checks import check_writable, valid_name
+from taskyard.engine.checks import check_alive, check_writable, valid_name
 from taskyard.engine.core import Core, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED
 from taskyard.engine.errors import InvalidOption, StaleBatch
 from taskyard.engine.finishing import finish_leased, lose
 from taskyard.engine.job import FOREVER, SYSTEM_ORIGIN, Job, Origin
 from taskyard.engine.records import ACKED, EXPIRED, RETURNED
-from taskyard.engine.replay import apply_batch, apply_batch_done
+from taskyard.engine.room import RECORD_ROOM, RELEASE_ROOM, STEP_ROOM, fits_due, many
+from taskyard.engine.side_apply import apply_batch, apply_batch_done
 from taskyard.engine.side_records import Batch, BatchDone
 from taskyard.engine.stages import STAGE_ASSIGN
 from taskyard.engine.state import Consumer
@@ -36,7 +37,7 @@ def lease_batch(
     now: i64,
 ) -> list[Job]:
     """Batch `number` of this consumer: leased now, or the one it already holds."""
-    check_writable(core)
+    check_alive(core)
     if not valid_name(name):
         raise InvalidOption("consumer", "not a valid name")
     if not 1 <= limit <= MAX_BATCH:
@@ -44,6 +45,7 @@ def lease_batch(
     if not 0 <= ttr < FOREVER - now:
         raise InvalidOption("ttr", "out of range")
     consumer = core.state.consumers.get(name)
+    size: i64 = STEP_ROOM + 8 * _ready(core, queues, limit)
     if consumer is None:
         if number < 1:
             raise InvalidOption("batch", "numbers start at 1")
@@ -55,11 +57,20 @@ def lease_batch(
         raise StaleBatch(f"{name} is done with batch {consumer.number}; {number} is not the next")
     else:
         if consumer.open:
+            size += many(len(consumer.ids), RECORD_ROOM, origin)
+            check_writable(core, size)
             _finish_batch(core, consumer, origin, now)
+            size = 0  # it has been seen to
         owner = consumer.owner
-    jobs = _pick(core, queues, limit)
+    if size:
+        check_writable(core, size)
+    names: list[bytes] = []
+    counts: list[int] = []
+    jobs = _pick(core, queues, limit, names, counts)
     ids: list[int] = [job.id for job in jobs]
-    record = Batch(now, origin, name, owner, number, now + ttr if ttr else 0, ids)
+    deadline: i64 = now + ttr if ttr else 0
+    epoch = core.state.epoch
+    record = Batch(now, origin, name, owner, number, epoch, deadline, ids, names, counts)
     core.log.append(record)
     apply_batch(core.state, record)
     for job in jobs:
@@ -77,6 +88,7 @@ def ack_batch(core: Core, name: str, upto: i64, origin: Origin, now: i64) -> Non
     if upto == consumer.number and consumer.expired:
         raise StaleBatch(f"{name} had batch {upto} for too long")
     if upto == consumer.number and consumer.open:
+        check_writable(core, many(len(consumer.ids), RECORD_ROOM, origin))
         _finish_batch(core, consumer, origin, now)
 
 
@@ -86,6 +98,7 @@ def drop_consumer(core: Core, name: str, origin: Origin, now: i64) -> None:
     consumer = core.state.consumers.get(name)
     if consumer is None:
         raise StaleBatch(f"there is no consumer {name}")
+    check_writable(core, many(len(consumer.ids), RELEASE_ROOM, origin))
     for job in _jobs_held(core, consumer):
         release(core, job, RETURNED, origin, now)
     _done(core, BatchDone(now, origin, name, consumer.number, dropped=True))
@@ -98,8 +111,11 @@ def expire_batch(core: Core, name: str, now: i64) -> None:
     """
     consumer = core.state.consumers[name]
     for job in _jobs_held(core, consumer):
+        if not fits_due(core):
+            return
         lose(core, job, EXPIRED, SYSTEM_ORIGIN, now)
-    _done(core, BatchDone(now, SYSTEM_ORIGIN, name, consumer.number, expired=True))
+    if fits_due(core):
+        _done(core, BatchDone(now, SYSTEM_ORIGIN, name, consumer.number, expired=True))
 
 
 def _finish_batch(core: Core, consumer: Consumer, origin: Origin, now: i64) -> None:
@@ -125,12 +141,28 @@ def _jobs_held(core: Core, consumer: Consumer) -> list[Job]:
     return jobs
 
 
-def _pick(core: Core, queues: list[bytes], limit: i64) -> list[Job]:
+def _ready(core: Core, queues: list[bytes], limit: i64) -> i64:
+    """How many jobs a batch can have."""
+    count: i64 = 0
+    for name in dict.fromkeys(queues):
+        queue = core.state.queues.get(name)
+        if queue is not None:
+            count += queue.ready.size
+    return min(count, limit)
+
+
+def _pick(
+    core: Core, queues: list[bytes], limit: i64, names: list[bytes], counts: list[int]
+) -> list[Job]:
+    """The next jobs of the queues, first come first served; `names` and `counts` are filled."""
     jobs: list[Job] = []
     for name in dict.fromkeys(queues):
         queue = core.state.queues.get(name)
-        if queue is not None and not queue.settings.paused:
-            jobs.extend(queue.ready.slice(0, limit - len(jobs)))
+        if queue is not None and not queue.settings.paused and queue.ready.size:
+            found = queue.ready.slice(0, limit - len(jobs))
+            jobs.extend(found)
+            names.append(name)
+            counts.append(len(found))
         if len(jobs) >= limit:
             break
     return jobs

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from mypy_extensions import i64
+
 from taskyard.engine.core import Core
-from taskyard.engine.errors import InvalidOption, ReadOnly
+from taskyard.engine.errors import InvalidOption, NoSpace, ReadOnly
 from taskyard.engine.job import (
     BACKOFF_EXPONENTIAL,
     FOREVER,
@@ -22,6 +24,7 @@ from taskyard.engine.job import (
     Policy,
 )
 from taskyard.engine.queue import QueueSettings
+from taskyard.engine.room import STEP_ROOM, fits
 from taskyard.engine.stages import ALL_STAGES
 
 MAX_NAME: Final = 255
@@ -34,9 +37,37 @@ def valid_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None and len(text.encode()) <= MAX_NAME
 
 
-def check_writable(core: Core) -> None:
+def check_alive(core: Core) -> None:
+    """Whether anything can be promised at all."""
     if core.read_only:
         raise ReadOnly(core.read_only)
+
+
+def check_writable(core: Core, size: i64 = 0) -> None:
+    """Whether the records of one step can be taken, with `size` bytes beside its names."""
+    check_alive(core)
+    if core.log.size() + size + STEP_ROOM > core.room.free and not fits(core, size):
+        raise NoSpace(core.room.reason)
+
+
+def check_adding(core: Core, size: i64) -> None:
+    """The same for what adds something: it must not use the room that is kept for finishing."""
+    check_alive(core)
+    if core.room.refusing:
+        raise NoSpace(core.room.refusing)
+    check_writable(core, size + core.room.kept)
+
+
+def push_size(new: NewJob) -> i64:
+    """What may be long in the record of a push."""
+    size: i64 = len(new.payload)
+    key = new.key
+    if key is not None:
+        size += len(key)
+    blocked_by = new.blocked_by
+    if blocked_by is not None:
+        size += 8 * len(blocked_by)
+    return size
 
 
 def check_new_job(core: Core, new: NewJob) -> bytes:

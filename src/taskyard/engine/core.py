@@ -12,8 +12,9 @@ from random import Random
 from mypy_extensions import i64
 
 from taskyard.engine.effects import Effect, Notice, Waiter, Watched, Watcher
-from taskyard.engine.job import Job
+from taskyard.engine.job import Job, Origin
 from taskyard.engine.log import Log
+from taskyard.engine.room import Room
 from taskyard.engine.state import State
 
 
@@ -29,6 +30,9 @@ class Core:
         self.numbered: i64 = 0  # waiters and watchers
         self.revealed: i64 = 0  # see reveal
         self.read_only = ""  # why no record can be taken any more; "": they can
+        self.room = Room()  # how many records can be taken now
+        self.left: list[tuple[int, Origin]] = []  # owners who went when there was no room
+        self.detached: list[tuple[int, Origin]] = []  # sessions whose client went then
 
 
 def reveal(core: Core) -> None:

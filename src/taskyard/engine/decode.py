@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import read_i32_le
+from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
+from taskyard.engine.carry_decode import read_carry, read_job, read_queue
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import NewJob, Notify, Origin, Policy
 from taskyard.engine.queue import QueueSettings
@@ -17,6 +18,25 @@ from taskyard.engine.wire import Reader
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
 HEAD: Final = 4  # bytes of the size that stands before each record
 VERSION: Final = 1  # of all kinds so far
+_ORIGIN_AT: Final = HEAD + 10  # behind size, kind, version and time
+
+
+def size_at(data: bytes, at: i64) -> i64:
+    """Bytes of the whole record that begins at `data[at]`."""
+    return HEAD + i64(read_i32_le(data, at))
+
+
+def kind_at(data: bytes, at: i64) -> i64:
+    return data[at + HEAD]
+
+
+def job_id_at(data: bytes, at: i64) -> i64:
+    """The job's id in a record that has one, without reading the rest of it."""
+    at += _ORIGIN_AT + 1
+    user: i64 = data[at]
+    at += 1 + user
+    holder: i64 = data[at]
+    return read_i64_le(data, at + 1 + holder)
 
 
 @mypyc_attr(acyclic=True)
@@ -56,6 +76,7 @@ class Decoder:
         blob_size = fields.u32()
         if fields.at + blob_size != end:
             raise CorruptRecord(f"a record at byte {at} is longer or shorter than what is in it")
+        record.size = size + HEAD
         record.blob_size = blob_size
         record.blob_at = position + fields.at
         if blob_size and self.blobs:
@@ -106,6 +127,18 @@ class Decoder:
             return self._push(fields, time, origin)
         if r.LEASE <= kind <= r.REPLAY:
             return _job_record(kind, fields, time, origin)
+        if kind == r.CARRY_JOB:
+            id = fields.s64()
+            queue = fields.short()
+            name = fields.text()
+            policy = self._policy(fields.short())
+            return read_job(fields, time, origin, id, queue, name, policy)
+        if kind == r.CARRY_QUEUE:
+            queue = fields.short()
+            number = fields.s64()
+            return read_queue(fields, time, origin, queue, number, _settings(fields))
+        if kind >= r.FIRST_CARRY:
+            return read_carry(kind, fields, time, origin)
         return _side_record(kind, fields, time, origin)
 
     def _push(self, fields: Reader, time: i64, origin: Origin) -> r.Push:
@@ -150,17 +183,24 @@ def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Recor
     if kind == r.LEASE:
         owner = fields.s64()
         bound = fields.u8() != 0
+        epoch = fields.u32()
         attempt = fields.u32()
-        return r.Lease(time, origin, id, queue, owner, bound, attempt, fields.s64())
+        return r.Lease(time, origin, id, queue, owner, bound, epoch, attempt, fields.s64())
     if kind == r.FINISH:
         attempt = fields.u32()
-        return r.Finish(time, origin, id, queue, attempt, fields.u8())
+        way = fields.u8()
+        flags = fields.u8()
+        uid = fields.take(16) if flags & 1 else None
+        kept_until = fields.s64() if flags & 2 else i64(0)
+        return r.Finish(time, origin, id, queue, attempt, way, kept_until, uid)
     if kind == r.RETRY:
         attempt = fields.u32()
-        return r.Retry(time, origin, id, queue, attempt, fields.s64())
+        run_at = fields.s64()
+        return r.Retry(time, origin, id, queue, attempt, run_at, fields.u8() != 0)
     if kind == r.RELEASE:
         attempt = fields.u32()
-        return r.Release(time, origin, id, queue, attempt, fields.u8())
+        cause = fields.u8()
+        return r.Release(time, origin, id, queue, attempt, cause, fields.u8() != 0)
     if kind == r.FAIL:
         attempt = fields.u32()
         explicit = fields.u8() != 0
@@ -171,7 +211,10 @@ def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Recor
     if kind == r.UNBLOCK:
         return r.Unblock(time, origin, id, queue, fields.s64())
     if kind == r.REMOVE:
-        return r.Remove(time, origin, id, queue, fields.u8())
+        cause = fields.u8()
+        flags = fields.u8()
+        uid = fields.take(16) if flags & 1 else None
+        return r.Remove(time, origin, id, queue, cause, flags & 2 != 0, uid)
     if kind == r.MOVE:
         to = fields.short()
         return r.Move(time, origin, id, queue, to, fields.u8() != 0)
@@ -180,7 +223,7 @@ def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Recor
     if kind == r.EXTEND:
         attempt = fields.u32()
         return r.Extend(time, origin, id, queue, attempt, fields.s64())
-    return r.Replay(time, origin, id, queue)
+    return r.Replay(time, origin, id, queue, fields.u8() != 0)
 
 
 def _side_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
@@ -206,8 +249,12 @@ def _side_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Reco
         consumer = fields.text()
         owner = fields.s64()
         number = fields.s64()
+        epoch = fields.u32()
         deadline = fields.s64()
-        return s.Batch(time, origin, consumer, owner, number, deadline, fields.ids())
+        ids = fields.ids()
+        counts = fields.ids()
+        queues = [fields.short() for _ in counts]
+        return s.Batch(time, origin, consumer, owner, number, epoch, deadline, ids, queues, counts)
     if kind == r.BATCH_DONE:
         consumer = fields.text()
         number = fields.s64()
@@ -215,6 +262,12 @@ def _side_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Reco
         return s.BatchDone(time, origin, consumer, number, flags & 1 != 0, flags & 2 != 0)
     if kind == r.FORGET:
         return s.Forget(time, origin, fields.s64())
+    if kind == r.READER:
+        name = fields.text()
+        next_seq = fields.s64()
+        return s.ReaderSet(time, origin, name, next_seq, fields.s64())
+    if kind == r.READER_GONE:
+        return s.ReaderGone(time, origin, fields.text())
     raise CorruptRecord(f"unknown kind of record {kind}: written by a newer version?")
 
 

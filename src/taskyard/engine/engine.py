@@ -1,8 +1,8 @@
 """The engine's vocabulary: every operation there is, in one place.
 
 Each method is a line or two; the decisions are in the modules named after what they are about
-(pushing, taking, finishing, ticking, admin, batches, keeping), the changes of state in apply.py
-and replay.py.
+(pushing, taking, finishing, ticking, admin, batches, keeping, reading), the changes of state in
+apply.py and replay.py.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine import admin, batches, finishing, keeping, pushing, taking, ticking
+from taskyard.engine import admin, batches, finishing, keeping, pushing, reading, taking, ticking
 from taskyard.engine.admin import Read
-from taskyard.engine.checks import check_writable
+from taskyard.engine.checks import check_alive
 from taskyard.engine.core import Core
 from taskyard.engine.effects import Effect, Take, Waiter, Watcher
 from taskyard.engine.errors import JobNotFound
@@ -23,8 +23,8 @@ from taskyard.engine.log import Log
 from taskyard.engine.pushing import Step
 from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.records import DELETED, RESTARTED, Boot
-from taskyard.engine.replay import apply_boot
-from taskyard.engine.state import Session, State, Value
+from taskyard.engine.side_apply import apply_boot
+from taskyard.engine.state import NamedReader, Session, State, Value
 from taskyard.engine.uid import derive_uid, job_id_of
 
 FOLLOWUPS_AT_ONCE: Final = 256  # dependents told in the operation that ended their blocker
@@ -148,6 +148,11 @@ class Engine(Core):
 
     def tick(self, now: i64, budget: i64 = 1000) -> bool:
         return ticking.tick(self, now, budget)
+
+    def resume(self, now: i64) -> None:
+        """There may be room again: do what could not be done without."""
+        ticking.resume(self, now)
+        self._settle(now)
 
     def next_deadline(self, now: i64) -> i64:
         return ticking.next_deadline(self, now)
@@ -296,6 +301,24 @@ class Engine(Core):
     def letters_delivered(self, id: i64, upto: i64, origin: Origin, now: i64) -> None:
         keeping.letters_delivered(self, id, upto, origin, now)
 
+    # Readers of the journal
+
+    def register_reader(
+        self, name: str, next_seq: i64, lease: i64, origin: Origin, now: i64
+    ) -> NamedReader:
+        return reading.register_reader(self, name, next_seq, lease, origin, now)
+
+    def commit_reader(
+        self, name: str, next_seq: i64, lease: i64, origin: Origin, now: i64
+    ) -> NamedReader:
+        return reading.commit_reader(self, name, next_seq, lease, origin, now)
+
+    def drop_reader(self, name: str, origin: Origin, now: i64) -> None:
+        reading.drop_reader(self, name, origin, now)
+
+    def reader(self, name: str) -> NamedReader | None:
+        return self.state.readers.get(name)
+
     # What came out
 
     def take_effects(self) -> list[Effect]:
@@ -304,8 +327,8 @@ class Engine(Core):
             self.effects = []
         return effects
 
-    def check_writable(self) -> None:
-        check_writable(self)
+    def check_alive(self) -> None:
+        check_alive(self)
 
     def _settle(self, now: i64) -> None:
         if self.state.followups:

@@ -70,8 +70,16 @@ class SessionNotFound(TaskyardError):
     """No durable session has that id."""
 
 
+class ReaderNotFound(TaskyardError):
+    """No reader of the journal has that name."""
+
+
 class ReadOnly(TaskyardError):
     """The journal cannot take records any more; the reason is in the text."""
+
+
+class NoSpace(TaskyardError):
+    """The journal has no room for it at the moment; the reason is in the text."""
 
 
 class BlobNotResident(TaskyardError):

@@ -29,6 +29,7 @@ from taskyard.engine.job import (
     Job,
     Origin,
 )
+from taskyard.engine.places import key_is_taken
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import (
     ACKED,
@@ -36,13 +37,13 @@ from taskyard.engine.records import (
     LOST,
     RETENTION_OVER,
     Fail,
-    Finish,
     Remove,
     Retry,
     Unblock,
 )
+from taskyard.engine.room import fits, fits_due
 from taskyard.engine.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY
-from taskyard.engine.taking import release, serve
+from taskyard.engine.taking import finish_record, release, serve
 
 # Reasons of final failures: few and fixed, so that dead letters can be grouped by them.
 FAILS_USED_UP = "failures used up"
@@ -63,7 +64,7 @@ def ack(core: Core, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
 
 def nack(core: Core, id: i64, owner: i64, error: bytes, origin: Origin, now: i64) -> Job:
     """The holder could not do the job."""
-    check_writable(core)
+    check_writable(core, len(error))
     check_size(core, "error", error)
     job = _held(core, id, owner)
     fail_attempt(core, job, error, origin, now)
@@ -72,7 +73,7 @@ def nack(core: Core, id: i64, owner: i64, error: bytes, origin: Origin, now: i64
 
 def complete(core: Core, job: Job, result: bytes, origin: Origin, now: i64) -> None:
     """Succeed a job with a result, whoever holds it."""
-    check_writable(core)
+    check_writable(core, len(result))
     check_size(core, "result", result)
     _check_open(job)
     finish_leased(core, job, COMPLETED, result, origin, now)
@@ -80,7 +81,7 @@ def complete(core: Core, job: Job, result: bytes, origin: Origin, now: i64) -> N
 
 def fail(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -> None:
     """One failure of a job, whoever holds it; final or not is up to its policy."""
-    check_writable(core)
+    check_writable(core, len(error))
     check_size(core, "error", error)
     _check_open(job)
     fail_attempt(core, job, error, origin, now)
@@ -90,7 +91,7 @@ def finish_with_token(
     core: Core, id: i64, epoch: i64, attempt: i64, result: bytes, origin: Origin, now: i64
 ) -> Job:
     """Succeed a job if this lease is still the one that counts."""
-    check_writable(core)
+    check_writable(core, len(result))
     check_size(core, "result", result)
     job = core.state.live(id)
     if job is None:
@@ -108,6 +109,9 @@ def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
     if held is None or core.read_only:
         return
     for job in list(held.values()):
+        if not fits_due(core):
+            core.left.append((owner, origin))
+            return
         if job.policy.lost_is_failed:
             fail_attempt(core, job, CONNECTION_LOST, origin, now)
         else:
@@ -115,7 +119,7 @@ def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
 
 
 def finish_leased(core: Core, job: Job, way: i64, result: bytes, origin: Origin, now: i64) -> None:
-    record = Finish(now, origin, job.id, job.queue.utf8, i64(job.attempts), way, result)
+    record = finish_record(job, way, result, origin, now)
     core.log.append(record)
     apply_finish(core.state, record)
     if job.extra is not None:
@@ -138,7 +142,8 @@ def fail_attempt(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -
         run_at: i64 = 0 if job.state == BLOCKED else _retry_at(core, job, fails, now)
         if job.state == DELAYED and job.position > run_at:
             run_at = job.position  # a failure does not make it come sooner
-        record = Retry(now, origin, job.id, queue.utf8, attempts, run_at, error)
+        keyless = key_is_taken(job)
+        record = Retry(now, origin, job.id, queue.utf8, attempts, run_at, keyless, error)
         core.log.append(record)
         apply_retry(core.state, record)
         tell(core, job, STAGE_RETRY)
@@ -172,6 +177,8 @@ def settle(core: Core, now: i64, budget: i64) -> i64:
         if job is None or not _waits_for(job, blocker):
             ids.pop()
             continue
+        if not fits_due(core):
+            return 0
         budget -= 1
         if not followup.failed:
             _unblock(core, job, blocker, now)
@@ -226,7 +233,14 @@ def _fail_finally(
 
 def remove(core: Core, job: Job, cause: i64, now: i64) -> None:
     """End a job without success, by the broker's own decision."""
-    record = Remove(now, SYSTEM_ORIGIN, job.id, job.queue.utf8, cause)
+    emit_removal(core, job, cause, SYSTEM_ORIGIN, now)
+
+
+def emit_removal(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
+    ended = job.state == SUCCEEDED or job.state == FAILED
+    extra = job.extra
+    uid = extra.uid if extra is not None else None
+    record = Remove(now, origin, job.id, job.queue.utf8, cause, ended, uid)
     core.log.append(record)
     apply_remove(core.state, record)
     tell_watchers(core, job, WATCH_GONE, True)
@@ -235,7 +249,7 @@ def remove(core: Core, job: Job, cause: i64, now: i64) -> None:
 def _trim_dead(core: Core, queue: Queue, now: i64) -> None:
     """Keep the dead letters of a queue within their bytes: the oldest go first."""
     limit = core.state.settings.dead_bytes
-    while queue.dead_bytes > limit and queue.dead.size:
+    while queue.dead_bytes > limit and queue.dead.size and fits(core):
         remove(core, queue.dead.first(), RETENTION_OVER, now)
 
 

@@ -291,6 +291,7 @@ class Job:
         "queue",
         "run_at",
         "state",
+        "weight",
     )
 
     def __init__(
@@ -319,6 +320,7 @@ class Job:
         self.attempts: i32 = 0
         self.fails: i32 = 0
         self.losses: i32 = 0
+        self.weight: i32 = 0  # bytes of the record at payload_at, without result and error
         self.payload_at = payload_at  # where the journal keeps the payload
         self.payload_size = payload_size
         self.pushed_at = pushed_at

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from taskyard.engine.checks import check_size, check_writable
+from taskyard.engine.checks import check_adding, check_size, check_writable
 from taskyard.engine.core import Core
 from taskyard.engine.errors import InvalidOption, SessionNotFound
 from taskyard.engine.job import FOREVER, Origin
 from taskyard.engine.records import ATTACHED, CLOSED, DELIVERED, DETACHED, OPENED
-from taskyard.engine.replay import apply_session, apply_value, apply_value_gone
+from taskyard.engine.room import fits, fits_due
+from taskyard.engine.side_apply import apply_session, apply_value, apply_value_gone
 from taskyard.engine.side_records import SessionSet, ValueGone, ValueSet
 from taskyard.engine.state import Session, Value
 
@@ -20,7 +21,7 @@ def set_value(
     core: Core, key: bytes, value: bytes, expires_at: i64, origin: Origin, now: i64
 ) -> None:
     """Set a value that is forgotten at `expires_at`; 0: never."""
-    check_writable(core)
+    check_adding(core, len(key) + len(value))
     _check_key(key)
     _check_expiry(expires_at, now)
     check_size(core, "value", value)
@@ -31,7 +32,7 @@ def set_value(
 
 def expire_value(core: Core, key: bytes, expires_at: i64, origin: Origin, now: i64) -> bool:
     """Change when a value is forgotten; False if there is none."""
-    check_writable(core)
+    check_writable(core, len(key))
     _check_expiry(expires_at, now)
     if key not in core.state.values:
         return False
@@ -42,7 +43,7 @@ def expire_value(core: Core, key: bytes, expires_at: i64, origin: Origin, now: i
 
 
 def delete_value(core: Core, key: bytes, origin: Origin, now: i64) -> bool:
-    check_writable(core)
+    check_writable(core, len(key))
     if key not in core.state.values:
         return False
     record = ValueGone(now, origin, key)
@@ -56,7 +57,7 @@ def get_value(core: Core, key: bytes) -> Value | None:
 
 
 def open_session(core: Core, id: i64, origin: Origin, now: i64) -> Session:
-    check_writable(core)
+    check_adding(core, 0)
     if id in core.state.sessions:
         raise InvalidOption("session", "already there")
     _session_event(core, id, OPENED, 0, origin, now)
@@ -74,8 +75,12 @@ def attach_session(core: Core, id: i64, origin: Origin, now: i64) -> Session:
 
 def detach_session(core: Core, id: i64, origin: Origin, now: i64) -> None:
     """The socket is away; the session is kept for a while."""
-    if id in core.state.sessions and not core.read_only:
+    if id not in core.state.sessions or core.read_only:
+        return
+    if fits_due(core):
         _session_event(core, id, DETACHED, 0, origin, now)
+    else:
+        core.detached.append((id, origin))
 
 
 def close_session(core: Core, id: i64, origin: Origin, now: i64) -> None:
@@ -92,7 +97,7 @@ def letters_delivered(core: Core, id: i64, upto: i64, origin: Origin, now: i64) 
         return
     if upto > session.numbered:
         raise InvalidOption("upto", "no letter has that number yet")
-    if upto > session.delivered:
+    if upto > session.delivered and fits(core):  # else they will come a second time
         _session_event(core, id, DELIVERED, upto, origin, now)
 
 

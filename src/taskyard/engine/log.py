@@ -48,6 +48,7 @@ class Log:
         out[start + 1] = u8((size >> 8) & 0xFF)
         out[start + 2] = u8((size >> 16) & 0xFF)
         out[start + 3] = u8((size >> 24) & 0xFF)
+        record.size = size + HEAD
         record.seq = self.next_seq
         self.next_seq += 1
         self.count += 1

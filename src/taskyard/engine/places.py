@@ -26,21 +26,19 @@ from taskyard.engine.queue import Queue
 from taskyard.engine.stages import STAGE_ASSIGN
 from taskyard.engine.state import LETTER_BYTES, Followup, Letter, State
 from taskyard.engine.timers import LEASE, TTL, Timer
+from taskyard.engine.weights import LETTER_WEIGHT
 
 RING_ENTRY: Final = 512  # bytes that one finished job counts for in the ring
 
 
-def ready_at_back(job: Job) -> None:
-    queue = job.queue
-    job.position = queue.back
-    queue.back += 1
+def ready_at_back(job: Job, seq: i64) -> None:
+    """Ready behind all others: records are numbered in order, so their numbers are positions."""
+    job.position = seq
     ready_in_place(job)
 
 
-def ready_at_front(job: Job) -> None:
-    queue = job.queue
-    job.position = queue.front
-    queue.front -= 1
+def ready_at_front(job: Job, seq: i64) -> None:
+    job.position = -seq
     ready_in_place(job)
 
 
@@ -61,31 +59,42 @@ def delay(state: State, job: Job, until: i64) -> None:
 
 
 def lease_to(
-    state: State, job: Job, owner: i64, bound: bool, holder: str, since: i64, deadline: i64
+    state: State,
+    job: Job,
+    owner: i64,
+    bound: bool,
+    holder: str,
+    epoch: i64,
+    since: i64,
+    deadline: i64,
 ) -> None:
     """A job that was taken out of the ready lane becomes leased."""
     queue = job.queue
     job.attempts += 1
-    lease = Lease(owner, bound, holder, state.epoch, i64(job.attempts), since, deadline)
-    job.lease = lease
-    job.state = LEASED
-    queue.leased.insert(job)
     queue.leases += 1
-    if bound:
-        held = state.held.get(owner)
-        if held is None:
-            state.held[owner] = {job.id: job}
-        else:
-            held[job.id] = job
-    if deadline:
-        timer = Timer(LEASE, job)
-        lease.timer = timer
-        state.timers.set(timer, deadline)
+    hold(state, job, Lease(owner, bound, holder, epoch, i64(job.attempts), since, deadline))
     extra = job.extra
     if extra is not None:
         if extra.key is not None:
             _drop_key(queue, extra.key, job)
         note(state, job, STAGE_ASSIGN, since)
+
+
+def hold(state: State, job: Job, lease: Lease) -> None:
+    """The job is among the leased ones, with this lease."""
+    job.lease = lease
+    job.state = LEASED
+    job.queue.leased.insert(job)
+    if lease.bound:
+        held = state.held.get(lease.owner)
+        if held is None:
+            state.held[lease.owner] = {job.id: job}
+        else:
+            held[job.id] = job
+    if lease.deadline:
+        timer = Timer(LEASE, job)
+        lease.timer = timer
+        state.timers.set(timer, lease.deadline)
 
 
 def end_lease(state: State, job: Job) -> None:
@@ -103,11 +112,9 @@ def end_lease(state: State, job: Job) -> None:
     job.lease = None
 
 
-def to_dead_letters(state: State, job: Job, extra: Extra) -> None:
+def to_dead_letters(state: State, job: Job) -> None:
     queue = job.queue
     job.state = FAILED
-    job.position = queue.dead_count
-    queue.dead_count += 1
     queue.dead.insert(job)
     queue.dead_bytes += dead_weight(job)
     timer = queue.dead_timer
@@ -174,29 +181,26 @@ def expire_at(state: State, job: Job, extra: Extra, when: i64) -> None:
     state.timers.set(timer, when)
 
 
-def follow_up(state: State, job: Job, succeeded: bool) -> None:
-    waiting = state.dependents.pop(job.id, None)
+def follow_up(state: State, id: i64, succeeded: bool) -> None:
+    """The job of this id has ended, known here or not: those that wait for it must hear of it."""
+    waiting = state.dependents.pop(id, None)
     if not waiting:
         return
-    followup = state.followups.get(job.id)
+    followup = state.followups.get(id)
     if followup is None:
         followup = Followup()
-        state.followups[job.id] = followup
-    ids = list(waiting)
-    ids.reverse()
+        state.followups[id] = followup
+    ids = sorted(waiting, reverse=True)  # in order of their pushes, next one last
     if succeeded:
         followup.succeeded = ids
     else:
         followup.failed = ids + followup.failed
 
 
-def retire(state: State, job: Job, time: i64, bury: bool) -> None:
-    """The job is gone; the ring of recently finished jobs takes it for a while.
-
-    Its uid is remembered if the job has run its course (a producer may still repeat its push),
-    and free again if the job was deleted or its ttl is over.
-    """
+def retire(state: State, job: Job) -> None:
+    """The job is gone; the ring of recently finished jobs takes it for a while."""
     job.state = GONE
+    state.weights.sub(job.payload_at, i64(job.weight))
     extra = job.extra
     if extra is not None:
         timer = extra.timer
@@ -206,8 +210,10 @@ def retire(state: State, job: Job, time: i64, bury: bool) -> None:
         uid = extra.uid
         if uid is not None:
             del state.uids[uid]
-            if bury:
-                _bury(state, uid, job.id, time)
+        if extra.result_size:
+            state.weights.sub(extra.result_at, extra.result_size)
+        if extra.error_size:
+            state.weights.sub(extra.error_at, extra.error_size)
     limit = state.settings.finished_bytes
     state.finished.append(job)
     state.finished_bytes += RING_ENTRY
@@ -216,14 +222,40 @@ def retire(state: State, job: Job, time: i64, bury: bool) -> None:
         state.finished_bytes -= RING_ENTRY
 
 
-def _bury(state: State, uid: bytes, id: i64, time: i64) -> None:
-    window = state.settings.uid_window
-    if not window:
-        return
-    state.tombstones[uid] = id
-    state.buried.append((time, uid))
+def bury(state: State, uid: bytes, id: i64, time: i64, seq: i64) -> None:
+    """Remember the uid of a job that has run its course: a producer may still repeat its push.
+
+    That of a job that was deleted, or whose ttl is over, is free again.
+    """
+    state.tombstones.bury(uid, id, time, seq)
     if state.tombstone_timer.slot < 0:
-        state.timers.set(state.tombstone_timer, time + window)
+        wait_for_graves(state)
+
+
+def wait_for_graves(state: State) -> None:
+    end = state.tombstones.first_end()
+    if end:
+        state.timers.set(state.tombstone_timer, end)
+    else:
+        state.timers.cancel(state.tombstone_timer)
+
+
+def set_result(state: State, extra: Extra, at: i64, size: i64) -> None:
+    if extra.result_size:
+        state.weights.sub(extra.result_at, extra.result_size)
+    extra.result_at = at
+    extra.result_size = size
+    if size:
+        state.weights.add(at, size)
+
+
+def set_error(state: State, extra: Extra, at: i64, size: i64) -> None:
+    if extra.error_size:
+        state.weights.sub(extra.error_at, extra.error_size)
+    extra.error_at = at
+    extra.error_size = size
+    if size:
+        state.weights.add(at, size)
 
 
 def note(state: State, job: Job, stage: i64, time: i64) -> None:
@@ -237,14 +269,26 @@ def note(state: State, job: Job, stage: i64, time: i64) -> None:
     session = state.sessions.get(notify.session)
     if session is None:
         return
+    session.noted = True
     session.numbered += 1
     session.outbox.append(Letter(session.numbered, time, job.id, notify.label, stage))
+    state.weights.loose += LETTER_WEIGHT
     while len(session.outbox) * LETTER_BYTES > state.settings.outbox_bytes:
         session.outbox.popleft()
+        state.weights.loose -= LETTER_WEIGHT
+
+
+def key_is_taken(job: Job) -> bool:
+    """Whether another queued job has this one's key by now."""
+    extra = job.extra
+    keys = job.queue.keys
+    if extra is None or extra.key is None or keys is None:
+        return False
+    return keys.get(extra.key, job) is not job
 
 
 def claim_key(job: Job) -> None:
-    """A job joins the queued ones: its key is its own, unless another of them has it by now."""
+    """A job joins the queued ones, with its key: nobody else has it, or it has none any more."""
     extra = job.extra
     if extra is None or extra.key is None:
         return
@@ -253,8 +297,7 @@ def claim_key(job: Job) -> None:
     if keys is None:
         keys = {}
         queue.keys = keys
-    if keys.setdefault(extra.key, job) is not job:
-        extra.key = None
+    keys[extra.key] = job
 
 
 def _drop_key(queue: Queue, key: bytes, job: Job) -> None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from taskyard.engine.apply import apply_push
-from taskyard.engine.checks import check_new_job, check_writable
+from taskyard.engine.checks import (
+    check_adding,
+    check_alive,
+    check_new_job,
+    check_writable,
+    push_size,
+)
 from taskyard.engine.core import Core, tell
 from taskyard.engine.errors import (
     DuplicateJob,
@@ -18,6 +24,7 @@ from taskyard.engine.finishing import finish_leased
 from taskyard.engine.job import FAILED, READY, SUCCEEDED, Job, NewJob, Notify, Origin
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import ACKED, Push
+from taskyard.engine.room import STEP_ROOM
 from taskyard.engine.stages import (
     STAGE_FINISH,
     STAGE_READY,
@@ -39,8 +46,9 @@ class Step:
 
 
 def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
-    check_writable(core)
+    check_alive(core)
     queue = check_new_job(core, new)
+    check_adding(core, push_size(new))
     if new.uid is not None:
         check_uid(core, new.uid)
     blocked_by = new.blocked_by
@@ -61,8 +69,9 @@ def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64
 
     A blocker of 0 or below is relative: -k is the k-th push before this one in the transaction.
     """
-    check_writable(core)
+    check_alive(core)
     check_steps(core, steps, owner)
+    _check_room(core, steps)
     ids: list[int] = []
     touched: list[Queue] = []
     for step in steps:
@@ -89,7 +98,7 @@ def check_uid(core: Core, uid: bytes) -> None:
     job = state.uids.get(uid)
     if job is not None:
         raise DuplicateJob(job.id)
-    buried = state.tombstones.get(uid)
+    buried = state.tombstones.ids.get(uid)
     if buried is not None:
         raise DuplicateJob(buried)
     derived = job_id_of(core.salt, uid)
@@ -100,6 +109,10 @@ def check_uid(core: Core, uid: bytes) -> None:
 def _emit(core: Core, new: NewJob, queue: bytes, origin: Origin, now: i64) -> Job:
     state = core.state
     blockers = _open_blockers(core, new.blocked_by) if new.blocked_by else None
+    if new.key is not None:
+        there = state.queues.get(queue)
+        if there is not None and there.keys is not None and new.key in there.keys:
+            new.key = None  # another queued job has it
     record = Push(now, origin, state.next_id, queue, new, blockers)
     core.log.append(record)
     job = apply_push(state, record)
@@ -159,6 +172,21 @@ def check_steps(core: Core, steps: list[Step], owner: i64) -> None:
                 pushed += 1
         except TaskyardError as error:
             raise StepRefused(index, error) from error
+
+
+def _check_room(core: Core, steps: list[Step]) -> None:
+    """All of it must fit, since none of it is done otherwise."""
+    size: i64 = len(steps) * STEP_ROOM
+    adds = False
+    for step in steps:
+        new = step.new
+        if new is not None:
+            adds = True
+            size += push_size(new)
+    if adds:
+        check_adding(core, size)
+    else:
+        check_writable(core, size)
 
 
 def _check_ack(core: Core, id: i64, owner: i64, acked: set[int]) -> None:

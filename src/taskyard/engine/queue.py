@@ -59,18 +59,16 @@ class QueueSettings:
 @mypyc_attr(acyclic=True)
 class Queue:
     __slots__ = (
-        "back",
+        "at",
         "blocked",
         "dead",
         "dead_bytes",
-        "dead_count",
         "dead_timer",
         "delayed",
         "done",
         "expired",
         "failed",
         "finished",
-        "front",
         "keys",
         "leased",
         "leases",
@@ -89,7 +87,8 @@ class Queue:
     )
 
     def __init__(self, number: i64, name: str, utf8: bytes, policy: Policy) -> None:
-        self.number = number  # in order of creation
+        self.number = number  # of the record that made it: they are in order of creation
+        self.at: i64 = 0  # where the record stands that says all of it: that one, or a carry
         self.name = name
         self.utf8 = utf8
         self.settings = QueueSettings()
@@ -100,9 +99,6 @@ class Queue:
         self.done = Lane()
         self.dead = Lane()
         self.keys: dict[bytes, Job] | None = None  # queued keyed jobs
-        self.back: i64 = 0  # position of the next job that joins at the back
-        self.front: i64 = -1  # and of the next that is put in front
-        self.dead_count: i64 = 0  # dead letters so far: their positions
         self.dead_bytes: i64 = 0
         self.policy = policy  # the last one seen: shared with the next job that has the same
         self.names: dict[str, str] = {}
@@ -133,6 +129,28 @@ class Queue:
         if len(names) < _NAMES_KEPT:
             names[name] = name
         return name
+
+    def counters(self) -> list[int]:
+        return [
+            self.pushed,
+            self.leases,
+            self.finished,
+            self.failed,
+            self.retried,
+            self.released,
+            self.expired,
+            self.removed,
+        ]
+
+    def set_counters(self, counters: list[int]) -> None:
+        self.pushed = counters[0]
+        self.leases = counters[1]
+        self.finished = counters[2]
+        self.failed = counters[3]
+        self.retried = counters[4]
+        self.released = counters[5]
+        self.expired = counters[6]
+        self.removed = counters[7]
 
     def lane(self, state: i64) -> Lane:
         """The lane of a state other than READY."""

@@ -44,7 +44,18 @@ SESSION: Final = 19
 BATCH: Final = 20
 BATCH_DONE: Final = 21
 FORGET: Final = 22
-# 64 and above are kept for carries: what compaction writes forward out of old segments.
+READER: Final = 23
+READER_GONE: Final = 24
+# What compaction writes forward out of old segments: no events, nothing happens in them.
+FIRST_CARRY: Final = 64
+CARRY_JOB: Final = 64
+CARRY_QUEUE: Final = 65
+CARRY_VALUE: Final = 66
+CARRY_SESSION: Final = 67
+CARRY_CONSUMER: Final = 68
+CARRY_GRAVE: Final = 69
+BASE: Final = 70
+CARRY_READER: Final = 71
 
 EVENT_NAMES: Final = {
     BOOT: "boot",
@@ -69,6 +80,16 @@ EVENT_NAMES: Final = {
     BATCH: "batch",
     BATCH_DONE: "batch_done",
     FORGET: "forget",
+    READER: "reader",
+    READER_GONE: "reader_gone",
+    CARRY_JOB: "carry_job",
+    CARRY_QUEUE: "carry_queue",
+    CARRY_VALUE: "carry_value",
+    CARRY_SESSION: "carry_session",
+    CARRY_CONSUMER: "carry_consumer",
+    CARRY_GRAVE: "carry_grave",
+    BASE: "base",
+    CARRY_READER: "carry_reader",
 }
 
 # Why a lease ended without a verdict.
@@ -114,14 +135,15 @@ _NO_BLOB: Final = b""
 
 @mypyc_attr(acyclic=True, allow_interpreted_subclasses=False)
 class Record:
-    """Base: what all records have. `seq` and `blob_at` are given by the log."""
+    """Base: what all records have. `seq`, `size` and `blob_at` are given by the log."""
 
-    __slots__ = ("blob", "blob_at", "blob_size", "origin", "seq", "time")
+    __slots__ = ("blob", "blob_at", "blob_size", "origin", "seq", "size", "time")
 
     def __init__(self, time: i64, origin: Origin, blob: bytes = _NO_BLOB) -> None:
         self.time = time
         self.origin = origin
         self.seq: i64 = 0
+        self.size: i64 = 0  # in the journal, blob and all
         self.blob = blob  # left empty by a reader that only wants its place
         self.blob_at: i64 = 0
         self.blob_size: i64 = len(blob)
@@ -230,7 +252,7 @@ class Push(Record):
 class Lease(Record):
     """A job was handed to a holder."""
 
-    __slots__ = ("attempt", "bound", "deadline", "id", "owner", "queue")
+    __slots__ = ("attempt", "bound", "deadline", "epoch", "id", "owner", "queue")
 
     def __init__(
         self,
@@ -240,6 +262,7 @@ class Lease(Record):
         queue: bytes,
         owner: i64,
         bound: bool,
+        epoch: i64,
         attempt: i64,
         deadline: i64,
     ) -> None:
@@ -248,6 +271,7 @@ class Lease(Record):
         self.queue = queue
         self.owner = owner
         self.bound = bound
+        self.epoch = epoch
         self.attempt = attempt
         self.deadline = deadline
 
@@ -259,6 +283,7 @@ class Lease(Record):
         put_short(out, self.queue)
         put_i64(out, self.owner)
         put_u8(out, 1 if self.bound else 0)
+        put_u32(out, self.epoch)
         put_u32(out, self.attempt)
         put_i64(out, self.deadline)
 
@@ -267,7 +292,7 @@ class Lease(Record):
 class Finish(Record):
     """A job succeeded. The blob is its result."""
 
-    __slots__ = ("attempt", "id", "queue", "way")
+    __slots__ = ("attempt", "id", "kept_until", "queue", "uid", "way")
 
     def __init__(
         self,
@@ -277,6 +302,8 @@ class Finish(Record):
         queue: bytes,
         attempt: i64,
         way: i64,
+        kept_until: i64 = 0,
+        uid: bytes | None = None,
         result: bytes = _NO_BLOB,
     ) -> None:
         super().__init__(time, origin, result)
@@ -284,22 +311,30 @@ class Finish(Record):
         self.queue = queue
         self.attempt = attempt
         self.way = way
+        self.kept_until = kept_until  # with its result; 0: it is gone at once
+        self.uid = uid
 
     def kind(self) -> i64:
         return FINISH
 
     def put(self, out: BytesWriter) -> None:
+        uid = self.uid
         put_i64(out, self.id)
         put_short(out, self.queue)
         put_u32(out, self.attempt)
         put_u8(out, self.way)
+        put_u8(out, (1 if uid is not None else 0) | (2 if self.kept_until else 0))
+        if uid is not None:
+            out.write(uid)
+        if self.kept_until:
+            put_i64(out, self.kept_until)
 
 
 @mypyc_attr(acyclic=True)
 class Retry(Record):
     """An attempt failed and the job is tried again at run_at. The blob is the error."""
 
-    __slots__ = ("attempt", "id", "queue", "run_at")
+    __slots__ = ("attempt", "id", "keyless", "queue", "run_at")
 
     def __init__(
         self,
@@ -309,6 +344,7 @@ class Retry(Record):
         queue: bytes,
         attempt: i64,
         run_at: i64,
+        keyless: bool = False,
         error: bytes = _NO_BLOB,
     ) -> None:
         super().__init__(time, origin, error)
@@ -316,6 +352,7 @@ class Retry(Record):
         self.queue = queue
         self.attempt = attempt
         self.run_at = run_at  # 0: at once, in its old place
+        self.keyless = keyless  # another job has its key by now
 
     def kind(self) -> i64:
         return RETRY
@@ -325,22 +362,31 @@ class Retry(Record):
         put_short(out, self.queue)
         put_u32(out, self.attempt)
         put_i64(out, self.run_at)
+        put_u8(out, 1 if self.keyless else 0)
 
 
 @mypyc_attr(acyclic=True)
 class Release(Record):
     """A lease ended without a verdict; the job is ready again in its old place."""
 
-    __slots__ = ("attempt", "id", "queue", "reason")
+    __slots__ = ("attempt", "id", "keyless", "queue", "reason")
 
     def __init__(
-        self, time: i64, origin: Origin, id: i64, queue: bytes, attempt: i64, reason: i64
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        reason: i64,
+        keyless: bool = False,
     ) -> None:
         super().__init__(time, origin)
         self.id = id
         self.queue = queue
         self.attempt = attempt
         self.reason = reason
+        self.keyless = keyless  # another job has its key by now
 
     def kind(self) -> i64:
         return RELEASE
@@ -350,6 +396,7 @@ class Release(Record):
         put_short(out, self.queue)
         put_u32(out, self.attempt)
         put_u8(out, self.reason)
+        put_u8(out, 1 if self.keyless else 0)
 
 
 @mypyc_attr(acyclic=True)
@@ -438,18 +485,33 @@ class Unblock(JobRecord):
 class Remove(JobRecord):
     """A job is gone without having been finished, or a kept one was forgotten."""
 
-    __slots__ = ("cause",)
+    __slots__ = ("cause", "ended", "uid")
 
-    def __init__(self, time: i64, origin: Origin, id: i64, queue: bytes, cause: i64) -> None:
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        cause: i64,
+        ended: bool,
+        uid: bytes | None,
+    ) -> None:
         super().__init__(time, origin, id, queue)
         self.cause = cause
+        self.ended = ended  # it had succeeded or failed before
+        self.uid = uid
 
     def kind(self) -> i64:
         return REMOVE
 
     def put(self, out: BytesWriter) -> None:
         super().put(out)
+        uid = self.uid
         put_u8(out, self.cause)
+        put_u8(out, (1 if uid is not None else 0) | (2 if self.ended else 0))
+        if uid is not None:
+            out.write(uid)
 
 
 @mypyc_attr(acyclic=True)
@@ -518,10 +580,20 @@ class Extend(JobRecord):
 class Replay(JobRecord):
     """A dead letter is ready again, with its counts at zero."""
 
-    __slots__ = ()
+    __slots__ = ("keyless",)
+
+    def __init__(
+        self, time: i64, origin: Origin, id: i64, queue: bytes, keyless: bool = False
+    ) -> None:
+        super().__init__(time, origin, id, queue)
+        self.keyless = keyless  # another job has its key by now
 
     def kind(self) -> i64:
         return REPLAY
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_u8(out, 1 if self.keyless else 0)
 
 
 def policy_bytes(policy: Policy) -> bytes:

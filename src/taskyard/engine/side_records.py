@@ -1,4 +1,4 @@
-"""Records of what the engine keeps beside jobs: queues, values, sessions, consumers, uids.
+"""Records of what the engine keeps beside jobs: queues, values, sessions, consumers and the like.
 
 Layout and version rules are those of records.py.
 """
@@ -16,12 +16,26 @@ from taskyard.engine.records import (
     FORGET,
     QUEUE,
     QUEUE_GONE,
+    READER,
+    READER_GONE,
     SESSION,
     VALUE,
     VALUE_GONE,
     Record,
 )
-from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u8
+from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u8, put_u32
+
+
+def put_settings(out: BytesWriter, settings: QueueSettings) -> None:
+    put_u8(out, (1 if settings.created else 0) | (2 if settings.paused else 0))
+    put_i64(out, settings.retries)
+    put_i64(out, settings.result_retention)
+    put_i64(out, settings.dead_retention)
+    put_i64(out, settings.backoff)
+    put_i64(out, settings.backoff_base)
+    put_i64(out, settings.backoff_cap)
+    put_i64(out, settings.max_jobs)
+    put_i64(out, settings.max_bytes)
 
 
 @mypyc_attr(acyclic=True)
@@ -39,17 +53,8 @@ class QueueSet(Record):
         return QUEUE
 
     def put(self, out: BytesWriter) -> None:
-        settings = self.settings
         put_short(out, self.queue)
-        put_u8(out, (1 if settings.created else 0) | (2 if settings.paused else 0))
-        put_i64(out, settings.retries)
-        put_i64(out, settings.result_retention)
-        put_i64(out, settings.dead_retention)
-        put_i64(out, settings.backoff)
-        put_i64(out, settings.backoff_base)
-        put_i64(out, settings.backoff_cap)
-        put_i64(out, settings.max_jobs)
-        put_i64(out, settings.max_bytes)
+        put_settings(out, self.settings)
 
 
 @mypyc_attr(acyclic=True)
@@ -140,7 +145,7 @@ class SessionSet(Record):
 class Batch(Record):
     """A consumer leased batch `number`: these jobs, until `deadline` if there is one."""
 
-    __slots__ = ("consumer", "deadline", "ids", "number", "owner")
+    __slots__ = ("consumer", "counts", "deadline", "epoch", "ids", "number", "owner", "queues")
 
     def __init__(
         self,
@@ -149,15 +154,21 @@ class Batch(Record):
         consumer: str,
         owner: i64,
         number: i64,
+        epoch: i64,
         deadline: i64,
         ids: list[int],
+        queues: list[bytes],
+        counts: list[int],
     ) -> None:
         super().__init__(time, origin)
         self.consumer = consumer
         self.owner = owner
         self.number = number
+        self.epoch = epoch
         self.deadline = deadline
         self.ids = ids
+        self.queues = queues  # that they were taken from, one after the other
+        self.counts = counts  # and how many of each
 
     def kind(self) -> i64:
         return BATCH
@@ -166,8 +177,12 @@ class Batch(Record):
         put_text(out, self.consumer)
         put_i64(out, self.owner)
         put_i64(out, self.number)
+        put_u32(out, self.epoch)
         put_i64(out, self.deadline)
         put_ids(out, self.ids)
+        put_ids(out, self.counts)
+        for queue in self.queues:
+            put_short(out, queue)
 
 
 @mypyc_attr(acyclic=True)
@@ -202,16 +217,59 @@ class BatchDone(Record):
 
 @mypyc_attr(acyclic=True)
 class Forget(Record):
-    """The oldest `count` remembered uids are forgotten."""
+    """The uids of jobs that were gone before a time are forgotten."""
 
-    __slots__ = ("count",)
+    __slots__ = ("before",)
 
-    def __init__(self, time: i64, origin: Origin, count: i64) -> None:
+    def __init__(self, time: i64, origin: Origin, before: i64) -> None:
         super().__init__(time, origin)
-        self.count = count
+        self.before = before
 
     def kind(self) -> i64:
         return FORGET
 
     def put(self, out: BytesWriter) -> None:
-        put_i64(out, self.count)
+        put_i64(out, self.before)
+
+
+@mypyc_attr(acyclic=True)
+class ReaderSet(Record):
+    """A reader of the journal has all before `next_seq`; what follows is kept for it for a while.
+
+    It says all there is to know of the reader.
+    """
+
+    __slots__ = ("lease_until", "name", "next_seq")
+
+    def __init__(
+        self, time: i64, origin: Origin, name: str, next_seq: i64, lease_until: i64
+    ) -> None:
+        super().__init__(time, origin)
+        self.name = name
+        self.next_seq = next_seq
+        self.lease_until = lease_until
+
+    def kind(self) -> i64:
+        return READER
+
+    def put(self, out: BytesWriter) -> None:
+        put_text(out, self.name)
+        put_i64(out, self.next_seq)
+        put_i64(out, self.lease_until)
+
+
+@mypyc_attr(acyclic=True)
+class ReaderGone(Record):
+    """A reader of the journal will not come back: nothing need be kept for it."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, time: i64, origin: Origin, name: str) -> None:
+        super().__init__(time, origin)
+        self.name = name
+
+    def kind(self) -> i64:
+        return READER_GONE
+
+    def put(self, out: BytesWriter) -> None:
+        put_text(out, self.name)

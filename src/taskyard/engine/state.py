@@ -14,6 +14,18 @@ from taskyard.engine.index import JobIndex
 from taskyard.engine.job import GONE, Job, Policy
 from taskyard.engine.queue import Queue
 from taskyard.engine.timers import CONSUMER, SESSION, TOMBSTONE, VALUE, Timer, Timers
+from taskyard.engine.tombstones import Tombstones
+from taskyard.engine.weights import (
+    CONSUMER_WEIGHT,
+    HELD_WEIGHT,
+    LETTER_WEIGHT,
+    QUEUE_WEIGHT,
+    READER_WEIGHT,
+    SESSION_WEIGHT,
+    TOMBSTONE_WEIGHT,
+    VALUE_WEIGHT,
+    Weights,
+)
 
 NO_POLICY: Final = Policy()
 
@@ -100,10 +112,22 @@ LETTER_BYTES: Final = 64  # what one counts for in the bound of an outbox
 class Session:
     """A durable session: what its client is owed while its socket is away."""
 
-    __slots__ = ("attached", "delivered", "id", "numbered", "outbox", "since", "timer")
+    __slots__ = (
+        "anchor",
+        "attached",
+        "delivered",
+        "id",
+        "noted",
+        "numbered",
+        "outbox",
+        "since",
+        "timer",
+    )
 
-    def __init__(self, id: i64, since: i64) -> None:
+    def __init__(self, id: i64, since: i64, seq: i64) -> None:
         self.id = id
+        self.anchor = seq  # the record that says all of it
+        self.noted = False  # a letter was added since then
         self.attached = True
         self.since = since  # of the last attach or detach
         self.outbox: deque[Letter] = deque()
@@ -115,17 +139,61 @@ class Session:
 class Consumer:
     """A reader in batches: the one batch it holds, and its number."""
 
-    __slots__ = ("deadline", "expired", "ids", "name", "number", "open", "owner", "timer")
+    __slots__ = (
+        "anchor",
+        "deadline",
+        "expired",
+        "ids",
+        "name",
+        "number",
+        "open",
+        "owner",
+        "timer",
+    )
 
     def __init__(self, name: str, owner: i64) -> None:
         self.name = name
         self.owner = owner
+        self.anchor: i64 = 0  # the record that says all of it
         self.number: i64 = 0
         self.open = False  # the batch of that number is out and not done
         self.expired = False  # it was out for too long: its jobs are with others now
         self.ids: list[int] = []
         self.deadline: i64 = 0
         self.timer = Timer(CONSUMER, name)
+
+
+@mypyc_attr(acyclic=True)
+class NamedReader:
+    """One who reads the journal itself, and for whom it is kept: how far it is, and how long."""
+
+    __slots__ = ("anchor", "lease_until", "name", "next_seq")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.anchor: i64 = 0  # the record that says all of it
+        self.next_seq: i64 = 0  # it has all records before this one
+        self.lease_until: i64 = 0  # from then on nothing is kept for it
+
+
+def queue_weight(queue: Queue) -> i64:
+    return QUEUE_WEIGHT + len(queue.utf8)
+
+
+def value_weight(value: Value) -> i64:
+    return VALUE_WEIGHT + len(value.key) + value.size
+
+
+def session_weight(session: Session) -> i64:
+    return SESSION_WEIGHT + LETTER_WEIGHT * len(session.outbox)
+
+
+def consumer_weight(consumer: Consumer) -> i64:
+    return CONSUMER_WEIGHT + len(consumer.name) + HELD_WEIGHT * len(consumer.ids)
+
+
+def reader_weight(reader: NamedReader) -> i64:
+    return READER_WEIGHT + len(reader.name)
 
 
 class State:
@@ -136,13 +204,11 @@ class State:
         self.time: i64 = 0  # of the last record
         self.epoch: i64 = 0  # counts starts of the server
         self.next_id: i64 = 1
-        self.queues_made: i64 = 0
         self.jobs = JobIndex()
         self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
         self.timers = Timers()
         self.uids: dict[bytes, Job] = {}
-        self.tombstones: dict[bytes, int] = {}  # uid -> id of the job that is gone
-        self.buried: deque[tuple[int, bytes]] = deque()  # (when, uid), oldest first
+        self.tombstones = Tombstones(settings.uid_window)
         self.tombstone_timer = Timer(TOMBSTONE, None)
         self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
         self.followups: dict[int, Followup] = {}  # ended blocker -> who must still hear of it
@@ -152,18 +218,43 @@ class State:
         self.values: dict[bytes, Value] = {}
         self.sessions: dict[int, Session] = {}
         self.consumers: dict[str, Consumer] = {}
+        self.readers: dict[str, NamedReader] = {}
+        self.readers_changed: i64 = 0  # the last record that was about one of them
         self.evicted: i64 = 0  # unfinished jobs that their ttl ended, since the start
+        self.weights = Weights()
+        self.base: i64 = 0  # the last position that compaction says a replay may begin at
+        # While records are applied that do not begin at the beginning: see partial.py.
+        self.partial = False
+        self.partial_from: i64 = 0  # the position where they begin
+        self.first_pushed: i64 = 0  # the first id that was pushed after it
 
     def live(self, id: i64) -> Job | None:
         """The job, unless it is gone."""
         job = self.jobs.get(id)
         return None if job is None or job.state == GONE else job
 
-    def queue(self, utf8: bytes) -> Queue:
-        """The queue of that name, made if need be."""
+    def weight(self) -> i64:
+        """About how many bytes the journal would have if it were written anew."""
+        tombstones: i64 = len(self.tombstones.ids)
+        return self.weights.total + self.weights.loose + tombstones * TOMBSTONE_WEIGHT
+
+    def counts(self) -> list[int]:
+        """How much there is of everything that lives until it is ended."""
+        return [
+            self.jobs.size - len(self.finished),
+            len(self.queues),
+            len(self.values),
+            len(self.sessions),
+            len(self.consumers),
+            len(self.readers),
+        ]
+
+    def queue(self, utf8: bytes, seq: i64, at: i64) -> Queue:
+        """The queue of that name, made if need be by the record of this number and place."""
         queue = self.queues.get(utf8)
         if queue is None:
-            queue = Queue(self.queues_made, utf8.decode(), utf8, NO_POLICY)
-            self.queues_made += 1
+            queue = Queue(seq, utf8.decode(), utf8, NO_POLICY)
             self.queues[utf8] = queue
+            queue.at = at
+            self.weights.add(at, queue_weight(queue))
         return queue

@@ -12,8 +12,10 @@ from taskyard.engine.core import Core, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Take, Waiter
 from taskyard.engine.errors import InvalidOption, NotLeaseholder
 from taskyard.engine.job import FOREVER, Job, Origin
+from taskyard.engine.places import key_is_taken
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import POPPED, RETURNED, Extend, Finish, Lease, Release
+from taskyard.engine.room import fits_due
 from taskyard.engine.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
 
 
@@ -73,7 +75,7 @@ def serve(core: Core, queue: Queue, now: i64) -> None:
     """Jobs have become ready: hand them to those in line."""
     while queue.ready.size and not queue.settings.paused:
         line = core.waiting.get(queue.utf8)
-        if line is None:
+        if line is None or not fits_due(core):
             return
         waiter = next(iter(line.values()))
         stop_waiting(core, waiter)
@@ -102,7 +104,8 @@ def give_back(core: Core, job: Job, owner: i64, origin: Origin, now: i64) -> Non
 
 def release(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
     queue = job.queue
-    record = Release(now, origin, job.id, queue.utf8, i64(job.attempts), reason)
+    keyless = key_is_taken(job)
+    record = Release(now, origin, job.id, queue.utf8, i64(job.attempts), reason, keyless)
     core.log.append(record)
     apply_release(core.state, record)
     tell(core, job, STAGE_RETRY)
@@ -118,11 +121,25 @@ def held_lease(job: Job, owner: i64) -> i64:
 
 
 def finish_popped(core: Core, job: Job, origin: Origin, now: i64) -> None:
-    record = Finish(now, origin, job.id, job.queue.utf8, i64(job.attempts), POPPED)
+    record = finish_record(job, POPPED, b"", origin, now)
     core.log.append(record)
     apply_finish(core.state, record)
     tell(core, job, STAGE_FINISH)
     tell_watchers(core, job, WATCH_SUCCEEDED, True)
+
+
+def finish_record(job: Job, way: i64, result: bytes, origin: Origin, now: i64) -> Finish:
+    queue = job.queue
+    retention = queue.settings.result_retention
+    kept_until: i64 = now + retention if retention else 0
+    uid: bytes | None = None
+    extra = job.extra
+    if extra is not None:
+        uid = extra.uid
+        if extra.expires_at:
+            kept_until = extra.expires_at
+    attempts = i64(job.attempts)
+    return Finish(now, origin, job.id, queue.utf8, attempts, way, kept_until, uid, result)
 
 
 def _check_take(take: Take) -> None:
@@ -162,6 +179,7 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
         job.queue.utf8,
         take.owner,
         take.bound,
+        core.state.epoch,
         i64(job.attempts) + 1,
         _after(now, ttr) if ttr else 0,
     )

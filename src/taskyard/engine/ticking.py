@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from taskyard.engine.apply import apply_wake
 from taskyard.engine.batches import expire_batch
 from taskyard.engine.core import Core
 from taskyard.engine.effects import WATCH_TIMEOUT, GaveUp, Waiter, Watched, Watcher
-from taskyard.engine.finishing import lose, remove, settle
+from taskyard.engine.finishing import disconnect, lose, remove, settle
 from taskyard.engine.job import SYSTEM_ORIGIN, Job
-from taskyard.engine.places import dead_until
+from taskyard.engine.keeping import detach_session
+from taskyard.engine.places import dead_until, wait_for_graves
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import (
     CLOSED,
@@ -19,7 +22,8 @@ from taskyard.engine.records import (
     TTL_OVER,
     Wake,
 )
-from taskyard.engine.replay import apply_forget, apply_session, apply_value_gone
+from taskyard.engine.room import fits_due, is_short
+from taskyard.engine.side_apply import apply_forget, apply_session, apply_value_gone
 from taskyard.engine.side_records import Forget, SessionSet, ValueGone
 from taskyard.engine.taking import serve, stop_waiting
 from taskyard.engine.timers import (
@@ -36,25 +40,47 @@ from taskyard.engine.timers import (
     Timer,
 )
 
+_AT_ONCE: Final = 1000  # steps of what is due, when there is room again
+
 
 def tick(core: Core, now: i64, budget: i64) -> bool:
     """Do what is due, at most about `budget` steps of it; True if more is due already."""
     timers = core.state.timers
-    if core.read_only:
+    if core.read_only or is_short(core):
         return _tick_volatile(core, now)
     budget = settle(core, now, budget)
     while budget > 0:
         timer = timers.first()
         if timer is None or timer.deadline > now:
             return bool(core.state.followups)
+        if is_short(core) or not fits_due(core):
+            break
         budget -= _fire(core, timer, now, budget)
         if core.state.followups:
             budget = settle(core, now, budget)
-    return True
+    return _tick_volatile(core, now) if is_short(core) else True
+
+
+def resume(core: Core, now: i64) -> None:
+    """Do what there was no room for; whoever is in line may have been passed over."""
+    core.room.short = False
+    left = core.left
+    core.left = []
+    for owner, origin in left:
+        disconnect(core, owner, origin, now)
+    detached = core.detached
+    core.detached = []
+    for id, origin in detached:
+        detach_session(core, id, origin, now)
+    for name in list(core.waiting):
+        queue = core.state.queues.get(name)
+        if queue is not None:
+            serve(core, queue, now)
+    tick(core, now, _AT_ONCE)
 
 
 def _tick_volatile(core: Core, now: i64) -> bool:
-    """Without a journal only what needs no record can happen: waits end."""
+    """Without room in the journal only what needs no record can happen: waits end."""
     for line in list(core.waiting.values()):
         for waiter in list(line.values()):
             if waiter.timer.deadline <= now:
@@ -69,7 +95,7 @@ def _tick_volatile(core: Core, now: i64) -> bool:
 
 def next_deadline(core: Core, now: i64) -> i64:
     """When tick is to be called next; 0: nothing is planned."""
-    if core.read_only:
+    if core.read_only or is_short(core):
         return _next_volatile(core)
     if core.state.followups:
         return now
@@ -123,6 +149,8 @@ def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
         return _forget_dead(core, target, now, budget)
     elif kind == VALUE:
         assert isinstance(target, bytes)
+        if not fits_due(core, len(target)):
+            return 1
         gone = ValueGone(now, SYSTEM_ORIGIN, target)
         core.log.append(gone)
         apply_value_gone(core.state, gone)
@@ -151,7 +179,7 @@ def _wake(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
     woken: i64 = 0
     while delayed.size and woken < budget:
         job = delayed.first()
-        if job.position > now:
+        if job.position > now or not fits_due(core):
             break
         record = Wake(now, SYSTEM_ORIGIN, job.id, queue.utf8)
         core.log.append(record)
@@ -173,7 +201,7 @@ def _forget_dead(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
     forgotten: i64 = 0
     while dead.size and forgotten < budget:
         job = dead.first()
-        if dead_until(state, queue, job) > now:
+        if dead_until(state, queue, job) > now or not fits_due(core):
             break
         remove(core, job, RETENTION_OVER, now)
         forgotten += 1
@@ -186,17 +214,12 @@ def _forget_dead(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
 
 def _forget_uids(core: Core, now: i64) -> None:
     state = core.state
-    window = state.settings.uid_window
-    count: i64 = 0
-    for when, _ in state.buried:
-        if when + window > now:
-            break
-        count += 1
-        if count == 10_000:  # a record each, and no long pause
-            break
-    if not count:
-        state.timers.set(state.tombstone_timer, state.buried[0][0] + window)
+    tombstones = state.tombstones
+    if tombstones.first_end() > now:
+        wait_for_graves(state)
         return
-    record = Forget(now, SYSTEM_ORIGIN, count)
+    # One grave at a time: no long pause.
+    before = tombstones.first_end() - tombstones.window
+    record = Forget(now, SYSTEM_ORIGIN, before)
     core.log.append(record)
     apply_forget(state, record)

@@ -1,0 +1,142 @@
+"""Carries back from bytes; the counterpart of each one's `put`."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from taskyard.engine import carry_records as c
+from taskyard.engine import records as r
+from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.job import SYSTEM_ORIGIN, Extra, Lease, Notify, Origin, Policy
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.state import Consumer, Letter, Session
+from taskyard.engine.wire import Reader
+
+
+def read_job(
+    fields: Reader,
+    time: i64,
+    origin: Origin,
+    id: i64,
+    queue: bytes,
+    name: str,
+    policy: Policy,
+) -> c.CarryJob:
+    """The rest of the fields of a job, after those that are in a push as well."""
+    moves = fields.u8()
+    flags = fields.u8()
+    record = c.CarryJob(time, origin, id, queue, name, policy, moves)
+    record.state = fields.u8()
+    record.dialect = fields.u8()
+    record.content = fields.u8()
+    record.priority = fields.s64()
+    record.position = fields.s64()
+    record.attempts = fields.u32()
+    record.fails = fields.u32()
+    record.losses = fields.u32()
+    record.pushed_at = fields.s64()
+    record.run_at = fields.s64()
+    record.finished_at = fields.s64()
+    record.payload_at = fields.s64()
+    record.payload_size = fields.u32()
+    record.weight = fields.u32()
+    if flags & c.HAS_LEASE:
+        record.lease = _lease(fields)
+    if flags & c.HAS_EXTRA:
+        record.extra = _extra(fields, flags)
+    return record
+
+
+def _lease(fields: Reader) -> Lease:
+    owner = fields.s64()
+    bound = fields.u8() != 0
+    holder = fields.text()
+    epoch = fields.u32()
+    attempt = fields.u32()
+    since = fields.s64()
+    return Lease(owner, bound, holder, epoch, attempt, since, fields.s64())
+
+
+def _extra(fields: Reader, flags: i64) -> Extra:
+    extra = Extra()
+    extra.ttl_ms = fields.u64()
+    extra.expires_at = fields.s64()
+    extra.result_at = fields.s64()
+    extra.result_size = fields.u32()
+    extra.error_at = fields.s64()
+    extra.error_size = fields.u32()
+    extra.reason = fields.text()
+    extra.has_result = flags & c.HAS_RESULT != 0
+    if flags & c.HAS_UID:
+        extra.uid = fields.take(16)
+    if flags & c.HAS_KEY:
+        extra.key = fields.short()
+    if flags & c.HAS_NOTIFY:
+        session = fields.s64()
+        label = fields.u64()
+        extra.notify = Notify(session, label, fields.u8())
+    if flags & c.HAS_BLOCKERS:
+        extra.blockers = set(fields.ids())
+    return extra
+
+
+def read_queue(
+    fields: Reader, time: i64, origin: Origin, queue: bytes, number: i64, settings: QueueSettings
+) -> c.CarryQueue:
+    return c.CarryQueue(time, origin, queue, number, settings, fields.ids())
+
+
+def read_carry(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+    """Any carry that has no part in common with another record."""
+    if kind == r.CARRY_VALUE:
+        key = fields.short()
+        return c.CarryValue(time, origin, key, fields.s64())
+    if kind == r.CARRY_SESSION:
+        return c.CarrySession(time, origin, _session(fields))
+    if kind == r.CARRY_CONSUMER:
+        return c.CarryConsumer(time, origin, _consumer(fields))
+    if kind == r.CARRY_READER:
+        name = fields.text()
+        next_seq = fields.s64()
+        return c.CarryReader(time, origin, name, next_seq, fields.s64())
+    if kind == r.CARRY_GRAVE:
+        since = fields.s64()
+        first = fields.u8() != 0
+        ids = fields.ids()
+        return c.CarryGrave(time, origin, since, first, [fields.take(16) for _ in ids], ids)
+    if kind == r.BASE:
+        if origin.encoded != SYSTEM_ORIGIN.encoded:
+            raise CorruptRecord("a base is the server's own doing")
+        base = fields.s64()
+        epoch = fields.s64()
+        next_id = fields.s64()
+        return c.Base(time, base, epoch, next_id, fields.ids())
+    raise CorruptRecord(f"unknown kind of record {kind}: written by a newer version?")
+
+
+def _session(fields: Reader) -> Session:
+    id = fields.s64()
+    attached = fields.u8() != 0
+    session = Session(id, fields.s64(), 0)
+    session.attached = attached
+    session.numbered = fields.s64()
+    session.delivered = fields.s64()
+    for _ in range(fields.u32()):
+        number = fields.s64()
+        time = fields.s64()
+        job = fields.s64()
+        label = fields.u64()
+        session.outbox.append(Letter(number, time, job, label, fields.u8()))
+    return session
+
+
+def _consumer(fields: Reader) -> Consumer:
+    name = fields.text()
+    consumer = Consumer(name, fields.s64())
+    consumer.number = fields.s64()
+    flags = fields.u8()
+    consumer.open = flags & 1 != 0
+    consumer.expired = flags & 2 != 0
+    consumer.deadline = fields.s64()
+    consumer.ids = fields.ids()
+    return consumer

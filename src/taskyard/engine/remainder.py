@@ -1,0 +1,102 @@
+"""What compaction carries without having to look for it: all but jobs and values.
+
+There is not much of it, so all of it is gone through, one thing at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.engine import carrying
+from taskyard.engine.core import Core
+from taskyard.engine.state import consumer_weight, queue_weight, session_weight
+from taskyard.engine.weights import TOMBSTONE_WEIGHT
+
+LOOK: Final = 24  # what it costs to look at something, in bytes of carries
+NO_ROOM: Final = -1
+
+HasRoom = Callable[[int], bool]
+
+
+class Remainder:
+    """Things as they were when the last job had been carried; what came since needs no carry."""
+
+    def __init__(self, core: Core, base: i64, first_seq: i64, has_room: HasRoom) -> None:
+        state = core.state
+        self._core = core
+        self._base = base
+        self._first_seq = first_seq  # of the first record behind the base
+        self._has_room = has_room
+        self._queues = list(state.queues.values())
+        self._sessions = list(state.sessions.values())
+        self._consumers = list(state.consumers.values())
+        self._readers = list(state.readers.values())
+        self._graves = list(state.tombstones.graves.values())
+
+    def carry_one(self, now: i64) -> i64:
+        """The next one, if it needs it; gives what that took, 0 at the end, or NO_ROOM."""
+        if self._queues:
+            return self._queue(now)
+        if self._sessions:
+            return self._session(now)
+        if self._consumers:
+            return self._consumer(now)
+        if self._readers:
+            return self._reader(now)
+        if self._graves:
+            return self._grave(now)
+        return 0
+
+    def _queue(self, now: i64) -> i64:
+        queue = self._queues.pop()
+        if queue.at > self._base or self._core.state.queues.get(queue.utf8) is not queue:
+            return LOOK
+        carrying.carry_queue(self._core, queue, now)
+        return queue_weight(queue)
+
+    def _session(self, now: i64) -> i64:
+        """A letter of a job that a replay does not know may have come since its last carry."""
+        session = self._sessions[-1]
+        size: i64 = LOOK
+        known = self._core.state.sessions.get(session.id) is session
+        if known and (session.anchor < self._first_seq or session.noted):
+            size = session_weight(session)
+            if not self._has_room(size):
+                return NO_ROOM
+            carrying.carry_session(self._core, session, now)
+        self._sessions.pop()
+        return size
+
+    def _consumer(self, now: i64) -> i64:
+        consumer = self._consumers[-1]
+        size: i64 = LOOK
+        known = self._core.state.consumers.get(consumer.name) is consumer
+        if known and consumer.anchor < self._first_seq:
+            size = consumer_weight(consumer)
+            if not self._has_room(size):
+                return NO_ROOM
+            carrying.carry_consumer(self._core, consumer, now)
+        self._consumers.pop()
+        return size
+
+    def _reader(self, now: i64) -> i64:
+        reader = self._readers.pop()
+        known = self._core.state.readers.get(reader.name) is reader
+        if known and reader.anchor < self._first_seq:
+            carrying.carry_reader(self._core, reader, now)
+        return 2 * LOOK
+
+    def _grave(self, now: i64) -> i64:
+        grave = self._graves[-1]
+        size: i64 = LOOK
+        known = self._core.state.tombstones.graves.get(grave.since) is grave
+        if known and grave.anchor < self._first_seq:
+            size = TOMBSTONE_WEIGHT * len(grave.uids)
+            if not self._has_room(size):
+                return NO_ROOM
+            carrying.carry_grave(self._core, grave, now)
+        self._graves.pop()
+        return size

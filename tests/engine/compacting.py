@@ -1,0 +1,119 @@
+"""Compaction as far as the engine has a part in it: one pass, in any portions.
+
+The journal's own (journal/compaction.py) finds what lives in the dying segments by reading them;
+here it is found by looking at everything.
+"""
+
+from collections.abc import Iterator
+
+from engine.harness import Bench
+
+from taskyard.engine.carrying import (
+    carry_consumer,
+    carry_grave,
+    carry_job,
+    carry_queue,
+    carry_reader,
+    carry_session,
+    carry_value,
+    close_base,
+    job_blobs,
+    job_moves,
+)
+from taskyard.engine.job import GONE, Job
+from taskyard.engine.queue import Queue
+from taskyard.engine.state import Consumer, NamedReader, Session, State, Value
+from taskyard.engine.tombstones import Grave
+
+Side = Queue | Session | Consumer | NamedReader | Grave
+
+
+class Compaction:
+    def __init__(self, bench: Bench, base: int) -> None:
+        self.bench = bench
+        self.base = base
+        self.closed = False
+        later = [frame.first for frame in bench.frames if frame.base >= base]
+        self.first_seq = later[0] if later else bench.next_seq
+        self._sides: list[Side] | None = None  # still to be carried, once all jobs are
+
+    @property
+    def state(self) -> State:
+        return self.bench.engine.state
+
+    def go_on(self, count: int, pick: int) -> None:
+        """Carry at most so many things; `pick` says in which order."""
+        if self.closed or self.state.followups:
+            return
+        waiting = list(self._jobs_and_values())
+        for _ in range(count):
+            if waiting:
+                assert self._sides is None  # all that came since is behind the base
+                self._carry(waiting.pop(pick % len(waiting)))
+                continue
+            if self._sides is None:
+                self._sides = list(self._all_sides())
+            if not self._sides:
+                close_base(self.bench.engine, self.base, self.bench.now)
+                self.closed = True
+                return
+            self._carry_side(self._sides.pop(pick % len(self._sides)))
+
+    def _jobs_and_values(self) -> Iterator[Job | Value]:
+        for job in self.state.jobs:
+            if job.state != GONE and job_moves(job, self.base):
+                yield job
+        for value in self.state.values.values():
+            if value.at <= self.base:
+                yield value
+
+    def _carry(self, thing: Job | Value) -> None:
+        engine, now = self.bench.engine, self.bench.now
+        if isinstance(thing, Value):
+            carry_value(engine, thing, self.bench.read(thing.at, thing.size), now)
+            return
+        moves = job_moves(thing, self.base)
+        parts = [self.bench.read(at, size) for at, size in job_blobs(thing, moves)]
+        carry_job(engine, thing, moves, b"".join(parts), now)
+        assert not job_moves(thing, self.base)
+
+    def _all_sides(self) -> Iterator[Side]:
+        state = self.state
+        yield from state.queues.values()
+        yield from state.sessions.values()
+        yield from state.consumers.values()
+        yield from state.readers.values()
+        yield from state.tombstones.graves.values()
+
+    def _carry_side(self, side: Side) -> None:
+        """Unless it is gone by now, or all of it was told behind the base."""
+        engine, now, state = self.bench.engine, self.bench.now, self.state
+        if isinstance(side, Queue):
+            if side.at <= self.base and state.queues.get(side.utf8) is side:
+                carry_queue(engine, side, now)
+        elif side.anchor >= self.first_seq and not (isinstance(side, Session) and side.noted):
+            return
+        elif isinstance(side, Session):
+            if state.sessions.get(side.id) is side:
+                carry_session(engine, side, now)
+        elif isinstance(side, Consumer):
+            if state.consumers.get(side.name) is side:
+                carry_consumer(engine, side, now)
+        elif isinstance(side, NamedReader):
+            if state.readers.get(side.name) is side:
+                carry_reader(engine, side, now)
+        elif state.tombstones.graves.get(side.since) is side:
+            carry_grave(engine, side, now)
+
+
+def places(state: State) -> Iterator[int]:
+    """Where the bytes stand that are still needed."""
+    for job in state.jobs:
+        if job.state == GONE:
+            continue
+        yield job.payload_at
+        if job.extra is not None:
+            yield from (job.extra.result_at,) * bool(job.extra.result_size)
+            yield from (job.extra.error_at,) * bool(job.extra.error_size)
+    for value in state.values.values():
+        yield value.at

@@ -1,0 +1,459 @@
+"""The rules of the state machine: every operation, done to the engine and to the model."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from engine.draws import (
+    NAMES,
+    PAYLOAD_LIMIT,
+    DrawnStep,
+    Settings,
+    Wish,
+    bad_queue_settings,
+    blobs,
+    blocked_wishes,
+    budgets,
+    durations,
+    faults,
+    keys,
+    name_lists,
+    names,
+    origins,
+    owners,
+    picks,
+    plain_wishes,
+    policies,
+    scores,
+    steps,
+    wishes,
+)
+from engine.harness import ORIGIN, SALT, START
+from engine.upkeep_rules import UpkeepRules
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, precondition, rule
+from support.model_world import OPEN
+
+from taskyard.engine.effects import Take, Waiter, Watcher
+from taskyard.engine.engine import Engine
+from taskyard.engine.job import FOREVER, SECOND, Origin, Policy
+from taskyard.engine.pushing import Step
+from taskyard.engine.uid import derive_uid
+
+
+def with_job(*states: str) -> Callable[["JobRules"], bool]:
+    """A rule is of use while there is a job in one of these states."""
+
+    def has_one(machine: "JobRules") -> bool:
+        return any(job.state in states for job in machine.model.jobs.values())
+
+    return has_one
+
+
+class JobRules(UpkeepRules):
+    @initialize(
+        seed=st.integers(0, 3),
+        window=st.sampled_from((0, 20 * SECOND, 20 * SECOND)),
+        letters=st.integers(0, 5),
+        jobs=st.lists(plain_wishes | wishes, min_size=2, max_size=10),
+        sessions=st.sets(st.sampled_from((1, 2))),
+    )
+    def start(
+        self, seed: int, window: int, letters: int, jobs: list[Wish], sessions: set[int]
+    ) -> None:
+        self.begin(seed, window, letters)
+        for id in sessions:
+            self.session(id, "open", 0)
+        for wish in jobs:
+            self.push_wish(wish, ORIGIN)
+        self.fetch_anything(1, True, False, 3)
+
+    # Time
+
+    @rule(duration=durations, budget=budgets)
+    def time_passes(self, duration: int, budget: int) -> None:
+        """Each timer is met when it is due."""
+        target = self.now + duration
+        self.meet_due(budget)
+        while 0 < self.engine.next_deadline(self.now) <= target:
+            self.bench.now = max(self.now, self.engine.next_deadline(self.now))
+            self.meet_due(budget)
+        self.bench.now = target
+
+    @rule(budget=budgets)
+    def next_timer(self, budget: int) -> None:
+        when = self.engine.next_deadline(self.now)
+        if 0 < when < FOREVER:
+            self.bench.now = max(self.now, when)
+            self.meet_due(budget)
+
+    def meet_due(self, budget: int) -> None:
+        # Woken jobs are handed out after each portion, so that its size shows to those who wait.
+        self.tick(1000 if self.engine.waiting else budget)
+
+    @rule(duration=durations)
+    def clock_runs_ahead(self, duration: int) -> None:
+        """Commands may be met before the timers that are due."""
+        self.bench.now += duration
+
+    @rule(downtime=st.just(0) | durations)
+    def restart(self, downtime: int) -> None:
+        self.bench.now += downtime
+        self.restart_both()
+
+    # Pushing
+
+    def push_wish(self, wish: Wish, origin: Origin) -> None:
+        ids = [self.some_job(pick) for pick in wish.blockers]
+        self.do(
+            lambda engine: engine.push(wish.new(self.now, ids), origin, self.now),
+            lambda model, _: model.push(wish.new(self.now, ids), origin, self.now),
+        )
+
+    @rule(many=st.lists(plain_wishes, min_size=1, max_size=4))
+    def push_plain(self, many: list[Wish]) -> None:
+        for wish in many:
+            self.push_wish(wish, ORIGIN)
+
+    @rule(wish=wishes, origin=origins)
+    def push(self, wish: Wish, origin: Origin) -> None:
+        self.push_wish(wish, origin)
+
+    @rule(wish=blocked_wishes)
+    def push_blocked(self, wish: Wish) -> None:
+        self.push_wish(wish, ORIGIN)
+
+    @rule(drawn=steps, owner=owners)
+    def transact(self, drawn: list[DrawnStep], owner: int) -> None:
+        acks = [each for each in drawn if isinstance(each, int)]
+        if acks:
+            owner = self.holder_of(self.some_job(acks[0], "leased"), True)
+        both = self.make_steps(drawn), self.make_steps(drawn)
+        self.do(
+            lambda engine: engine.transact(both[0], owner, ORIGIN, self.now),
+            lambda model, _: model.transact(both[1], owner, ORIGIN, self.now),
+        )
+
+    def make_steps(self, drawn: list[DrawnStep]) -> list[Step]:
+        made = []
+        for each in drawn:
+            if isinstance(each, int):
+                made.append(Step(None, self.some_job(each, "leased")))
+            elif isinstance(each, Wish):
+                ids = [self.some_job(pick) for pick in each.blockers]
+                made.append(Step(each.new(self.now, ids)))
+            else:
+                made.append(Step(each[0].new(self.now, [each[1]])))
+        return made
+
+    # Taking
+
+    def fetch_or_wait(self, take: Take, patience: int | None) -> None:
+        got = self.do(
+            lambda engine: engine.fetch(take, self.now),
+            lambda model, got: model.fetch(take, self.now, self.queue_of(got)),
+        )
+        # After a restart the first step may be followed by what is due, which may bring a job.
+        empty = all(self.model.first_ready(name) is None for name in take.queues)
+        if got is None and empty and patience is not None:
+            self.wait(take, self.now + patience)
+
+    def queue_of(self, id: object) -> bytes | None:
+        job = self.engine.state.jobs.get(id) if isinstance(id, int) else None
+        return None if job is None else job.queue.utf8
+
+    def wait(self, take: Take, deadline: int) -> None:
+        def start(engine: Engine) -> Waiter:
+            waiter = engine.wait(take, deadline)
+            self.waiting.waiters[waiter.number] = waiter
+            return waiter
+
+        self.do(start, lambda model, _: model.wait(take, deadline))
+
+    @rule(owner=owners, bound=st.booleans(), uniform=st.booleans(), count=st.integers(1, 3))
+    def fetch_anything(self, owner: int, bound: bool, uniform: bool, count: int) -> None:
+        for _ in range(count):
+            take = Take([b"a", b"b", b"dead"], owner, ORIGIN, bound, uniform)
+            self.fetch_or_wait(take, None)
+
+    @rule(
+        queues=name_lists,
+        owner=owners,
+        origin=origins,
+        bound=st.booleans(),
+        uniform=st.booleans(),
+        pop=st.booleans(),
+        ttr=st.sampled_from((0, 0, 3 * SECOND, FOREVER)),
+        patience=durations | st.just(0),
+        count=st.integers(1, 3),
+    )
+    def fetch_with_patience(
+        self,
+        queues: list[str],
+        owner: int,
+        origin: Origin,
+        bound: bool,
+        uniform: bool,
+        pop: bool,
+        ttr: int,
+        patience: int,
+        count: int,
+    ) -> None:
+        encoded = [name.encode() for name in queues]
+        for number in range(count):
+            take = Take(encoded, owner + number, origin, bound, uniform, pop, ttr)
+            self.fetch_or_wait(take, patience)
+
+    @precondition(lambda machine: machine.waiting.waiters)
+    @rule(pick=picks)
+    def stop_waiting(self, pick: int) -> None:
+        waiters = list(self.waiting.waiters.values())
+        waiter = waiters[pick % len(waiters)]
+        self.do(
+            lambda engine: engine.stop_waiting(waiter),
+            lambda model, _: model.stop_waiting(waiter.number),
+        )
+
+    @rule(name=names, last=st.booleans())
+    def pop(self, name: str, last: bool) -> None:
+        self.do(
+            lambda engine: engine.pop(name.encode(), last, ORIGIN, self.now),
+            lambda model, _: model.pop(name.encode(), last, self.now),
+        )
+
+    @precondition(with_job("leased"))
+    @rule(pick=picks, ttr=st.sampled_from((1, 6 * SECOND, FOREVER - 1)))
+    def extend(self, pick: int, ttr: int, right: bool = True) -> None:
+        id = self.some_job(pick, "leased")
+        owner = self.holder_of(id, right)
+        self.do(
+            lambda engine: engine.extend(id, owner, ttr, ORIGIN, self.now),
+            lambda model, _: model.extend(id, owner, ttr, self.now),
+        )
+
+    @precondition(with_job("leased"))
+    @rule(pick=picks)
+    def give_back(self, pick: int, right: bool = True) -> None:
+        id = self.some_job(pick, "leased")
+        owner = self.holder_of(id, right)
+        self.do(
+            lambda engine: engine.give_back(id, owner, ORIGIN, self.now),
+            lambda model, _: model.give_back(id, owner, self.now),
+        )
+
+    # Finishing
+
+    @precondition(with_job("leased"))
+    @rule(pick=picks)
+    def ack(self, pick: int, right: bool = True) -> None:
+        id = self.some_job(pick, "leased")
+        owner = self.holder_of(id, right)
+        self.do(
+            lambda engine: engine.ack(id, owner, ORIGIN, self.now),
+            lambda model, _: model.ack(id, owner, self.now),
+        )
+
+    @precondition(with_job("leased"))
+    @rule(pick=picks, error=blobs)
+    def nack(self, pick: int, error: bytes, right: bool = True) -> None:
+        id = self.some_job(pick, "leased")
+        owner = self.holder_of(id, right)
+        self.do(
+            lambda engine: engine.nack(id, owner, error, ORIGIN, self.now),
+            lambda model, _: model.nack(id, owner, error, self.now),
+        )
+
+    @precondition(with_job("leased"))
+    @rule(pick=picks, result=blobs)
+    def finish_with_token(self, pick: int, result: bytes, later: tuple[int, int] = (0, 0)) -> None:
+        id = self.some_job(pick, "leased")
+        job = self.model.jobs.get(id)
+        lease = job.lease if job is not None else None
+        epoch = (lease.epoch if lease is not None else 1) + later[0]
+        attempt = (lease.attempt if lease is not None else 1) + later[1]
+        self.do(
+            lambda engine: engine.finish_with_token(id, epoch, attempt, result, ORIGIN, self.now),
+            lambda model, _: model.finish_with_token(id, epoch, attempt, result, self.now),
+        )
+
+    @precondition(with_job("leased"))
+    @rule(owner=owners)
+    def disconnect(self, owner: int) -> None:
+        self.do(
+            lambda engine: engine.disconnect(owner, ORIGIN, self.now),
+            lambda model, _: model.disconnect(owner, self.now),
+        )
+
+    @precondition(with_job(*OPEN))
+    @rule(pick=picks, result=blobs)
+    def complete(self, pick: int, result: bytes) -> None:
+        id = self.some_job(pick)
+        self.do(
+            lambda engine: engine.complete(id, result, ORIGIN, self.now),
+            lambda model, _: model.complete(id, result, self.now),
+        )
+
+    @precondition(with_job(*OPEN))
+    @rule(pick=picks, error=blobs)
+    def fail(self, pick: int, error: bytes) -> None:
+        id = self.some_job(pick)
+        self.do(
+            lambda engine: engine.fail(id, error, ORIGIN, self.now),
+            lambda model, _: model.fail(id, error, self.now),
+        )
+
+    # Watching
+
+    @precondition(with_job(*OPEN))
+    @rule(pick=picks, patience=st.none() | durations)
+    def watch(self, pick: int, patience: int | None) -> None:
+        id = self.some_job(pick)
+        deadline = 0 if patience is None else self.now + patience
+
+        def start(engine: Engine) -> Watcher:
+            watcher = engine.watch(id, 1, deadline)
+            self.waiting.watchers[watcher.number] = watcher
+            return watcher
+
+        self.do(start, lambda model, _: model.watch(id, deadline))
+
+    @precondition(lambda machine: machine.waiting.watchers)
+    @rule(pick=picks)
+    def stop_watching(self, pick: int) -> None:
+        watchers = list(self.waiting.watchers.values())
+        watcher = watchers[pick % len(watchers)]
+        self.do(
+            lambda engine: engine.stop_watching(watcher),
+            lambda model, _: model.stop_watching(watcher.number),
+        )
+
+    # Looking after jobs
+
+    @precondition(with_job("ready", "blocked"))
+    @rule(pick=picks)
+    def delete(self, pick: int) -> None:
+        id = self.some_job(pick)
+        self.do(
+            lambda engine: engine.delete(id, ORIGIN, self.now),
+            lambda model, _: model.delete(id, self.now),
+        )
+
+    @precondition(with_job("ready", "delayed", "failed"))
+    @rule(pick=picks, to=st.sampled_from((*NAMES, "dead")), front=st.booleans())
+    def move(self, pick: int, to: str, front: bool) -> None:
+        id = self.some_job(pick)
+        self.do(
+            lambda engine: engine.move(id, to, front, ORIGIN, self.now),
+            lambda model, _: model.move(id, to, front, self.now),
+        )
+
+    @precondition(with_job(*OPEN))
+    @rule(pick=picks, priority=scores)
+    def rescore(self, pick: int, priority: int) -> None:
+        id = self.some_job(pick)
+        self.do(
+            lambda engine: engine.rescore(id, priority, ORIGIN, self.now),
+            lambda model, _: model.rescore(id, priority),
+        )
+
+    @rule(name=names, key=keys, delta=scores, policy=policies)
+    def update_keyed(self, name: str, key: bytes, delta: int, policy: Policy) -> None:
+        self.do(
+            lambda engine: engine.update_keyed(name, key, delta, policy, ORIGIN, self.now),
+            lambda model, _: model.update_keyed(name, key, delta, policy, ORIGIN, self.now),
+        )
+
+    @precondition(with_job("delayed"))
+    @rule(pick=picks, state=st.sampled_from(("delayed", "delayed", "ready")))
+    def wake_now(self, pick: int, state: str) -> None:
+        id = self.some_job(pick, state)
+        self.do(
+            lambda engine: engine.wake_now(id, ORIGIN, self.now),
+            lambda model, _: model.wake_now(id, self.now),
+        )
+
+    @precondition(with_job("failed"))
+    @rule(pick=picks, state=st.sampled_from(("failed", "failed", "ready")))
+    def replay(self, pick: int, state: str) -> None:
+        id = self.some_job(pick, state)
+        self.do(
+            lambda engine: engine.replay(id, ORIGIN, self.now),
+            lambda model, _: model.replay(id, self.now),
+        )
+
+    @precondition(with_job("ready"))
+    @rule(name=names, payload=blobs, count=st.integers(-2, 2))
+    def remove_by_payload(self, name: str, payload: bytes, count: int) -> None:
+        self.do(
+            lambda engine: engine.remove_by_payload(
+                name.encode(), payload, count, self.bench.read, ORIGIN, self.now
+            ),
+            lambda model, _: model.remove_by_payload(name.encode(), payload, count, self.now),
+        )
+
+    # What must be refused, or must change nothing
+
+    @rule(wish=wishes, fault=faults, before=st.lists(plain_wishes, max_size=2))
+    def push_badly(self, wish: Wish, fault: Mapping[str, object], before: list[Wish]) -> None:
+        bad = replace(wish, **fault)  # type: ignore[arg-type]
+        self.push_wish(bad, ORIGIN)
+        self.transact([*before, bad, Wish("a", Policy())], 1)
+
+    @rule(wish=wishes, pick=picks)
+    def push_twice(self, wish: Wish, pick: int) -> None:
+        """A uid that is taken: given to another job, or derived for one that was given none."""
+        self.push_wish(replace(wish, uid=b"1" * 16), ORIGIN)
+        self.push_wish(replace(wish, uid=b"1" * 16), ORIGIN)
+        twice = [Wish("a", Policy(), uid=b"9" * 16)] * 2
+        self.transact([*twice], 1)
+        self.push_wish(replace(wish, uid=derive_uid(SALT, self.some_job(pick))), ORIGIN)
+
+    @precondition(with_job("leased"))
+    @rule(pick=picks, which=st.integers(0, 9))
+    def misuse_leases(self, pick: int, which: int) -> None:
+        too_large = b"x" * (PAYLOAD_LIMIT + 1)
+        misuses: tuple[Callable[[], object], ...] = (
+            lambda: self.extend(pick, 0),
+            lambda: self.extend(pick, SECOND, right=False),
+            lambda: self.give_back(pick, right=False),
+            lambda: self.ack(pick, right=False),
+            lambda: self.nack(pick, b"", right=False),
+            lambda: self.nack(pick, too_large),
+            lambda: self.finish_with_token(pick, b"", (1, 0)),
+            lambda: self.finish_with_token(pick, b"", (0, 1)),
+            lambda: self.finish_with_token(pick, too_large),
+            lambda: self.complete(pick, too_large),
+        )
+        misuses[which]()
+
+    @rule(pick=picks, which=st.integers(0, 25), bad=bad_queue_settings)
+    def misuse_the_rest(self, pick: int, which: int, bad: Settings) -> None:
+        too_large = b"x" * (PAYLOAD_LIMIT + 1)
+        misuses: tuple[Callable[[], object], ...] = (
+            lambda: self.fetch_or_wait(Take([b"a"], 1, ORIGIN, ttr=-1), None),
+            lambda: self.wait(Take([b"a"], 1, ORIGIN, ttr=-1), self.now + SECOND),
+            lambda: self.fail(pick, too_large),
+            lambda: self.move(pick, "two words", False),
+            lambda: self.move(pick, "", False),
+            lambda: self.create_queue("two words", {}),
+            lambda: self.create_queue("new", bad),
+            lambda: self.configure_queue("a", bad),
+            lambda: self.configure_queue("unknown", {}),
+            lambda: self.purge("a", 6, 1),
+            lambda: self.purge("a", 2, -1),
+            lambda: self.purge("unknown", 2, 1),
+            lambda: self.delete_queue("unknown", False),
+            lambda: self.lease_batch("two words", 1, 1, 0),
+            lambda: self.lease_batch("c1", -1, 1, 0),
+            lambda: self.lease_batch("c1", 2, 1, 0),
+            lambda: self.lease_batch("c1", 1, 0, 0),
+            lambda: self.lease_batch("c1", 1, 1, -1),
+            lambda: self.lease_batch("c1", 1, 1, FOREVER - START),
+            lambda: self.ack_batch("c1", 1),
+            lambda: self.set_value(b"", b"", None),
+            lambda: self.set_value(b"v" * 65536, b"", None),
+            lambda: self.set_value(b"v1", too_large, None),
+            lambda: self.set_value(b"v1", b"", 0),
+            lambda: self.expire_value(b"v1", -1),
+            lambda: self.letters_delivered(1, -1),
+        )
+        misuses[which]()

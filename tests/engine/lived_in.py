@@ -1,0 +1,30 @@
+"""An engine that has been in use for a while."""
+
+from engine.harness import ORIGIN, START, Bench
+
+from taskyard.engine.job import SECOND, Notify, Policy
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.state import EngineSettings
+
+
+def lived_in() -> Bench:
+    """A server with something of everything in it."""
+    bench = Bench(EngineSettings(finished_bytes=4 * 512))
+    engine = bench.engine
+    engine.open_session(1, ORIGIN, bench.now)
+    engine.set_value(b"v", b"value", START + 90 * SECOND, ORIGIN, bench.now)
+    engine.create_queue("q", QueueSettings(retries=3, max_jobs=9), ORIGIN, bench.now)
+    for number in range(20):
+        bench.push(payload=b"x" * number, priority=number % 3, notify=Notify(1, number, 127))
+        bench.now += 1
+    bench.push(run_at=START + 50 * SECOND, key=b"k")
+    bench.push(blocked_by=[1, 2], uid=b"u" * 16)
+    for owner in (1, 2):
+        bench.take(owner=owner, bound=True)
+        bench.take(owner=owner)
+    engine.lease_batch("c", 1, [b"q"], 2, 60 * SECOND, ORIGIN, bench.now)
+    for number in range(6):
+        job = bench.push("done", ttl_ms=60_000 * (number % 2), uid=bytes([number]) * 16)
+        engine.complete(job.id, b"result", ORIGIN, bench.now)
+    engine.fail(bench.push("dead", policy=Policy()).id, b"error", ORIGIN, bench.now)
+    return bench

@@ -1,0 +1,178 @@
+"""Readers of the journal: named, with a position that only moves forwards, and a lease."""
+
+import pytest
+from engine.harness import ORIGIN, Bench, decode
+from support.snapshot import snapshot
+
+from taskyard.engine import carrying
+from taskyard.engine.carry_records import CarryReader
+from taskyard.engine.errors import InvalidOption, NoSpace, ReaderNotFound, ReadOnly
+from taskyard.engine.job import SECOND, SYSTEM_ORIGIN
+from taskyard.engine.log import Log
+from taskyard.engine.records import EVENT_NAMES, Record
+from taskyard.engine.room import Room
+from taskyard.engine.side_records import ReaderGone, ReaderSet
+from taskyard.engine.weights import READER_WEIGHT
+from taskyard.journal.describe import describe
+
+DAY = 86_400 * SECOND
+
+
+RECORDS = [
+    ReaderSet(1, ORIGIN, "läke", 2**62, 2**63 - 1),
+    ReaderGone(1, ORIGIN, "lake"),
+    CarryReader(1, SYSTEM_ORIGIN, "lake", 7, 99),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_its_records_come_back_from_their_bytes(record: Record) -> None:
+    log = Log(5, 1000)
+    log.append(record)
+    read = decode(log.take(0), 1000, 5)[0]
+    assert type(read) is type(record)
+    assert describe(read, True) == describe(record, True)
+    assert describe(read, True)["event"] == EVENT_NAMES[record.kind()]
+
+
+def register(bench: Bench, name: str = "lake", next_seq: int = 1, lease: int = DAY) -> None:
+    bench.engine.register_reader(name, next_seq, lease, ORIGIN, bench.now)
+
+
+def commit(bench: Bench, name: str = "lake", next_seq: int = 1, lease: int = DAY) -> None:
+    bench.engine.commit_reader(name, next_seq, lease, ORIGIN, bench.now)
+
+
+def position(bench: Bench, name: str = "lake") -> tuple[int, int]:
+    reader = bench.engine.reader(name)
+    assert reader is not None
+    return reader.next_seq, reader.lease_until
+
+
+def test_a_reader_is_where_it_says_and_stays_there(bench: Bench) -> None:
+    register(bench, next_seq=2)
+    assert position(bench) == (2, bench.now + DAY)
+    until = bench.now + DAY
+    bench.restart()
+    assert position(bench) == (2, until)
+
+
+def test_a_commit_moves_it_and_renews_the_lease(bench: Bench) -> None:
+    register(bench)
+    bench.pass_time(5 * SECOND)
+    commit(bench, next_seq=2, lease=SECOND)
+    assert position(bench) == (2, bench.now + SECOND)
+    commit(bench, next_seq=2)
+    assert position(bench) == (2, bench.now + DAY)
+
+
+def test_a_commit_does_not_go_back(bench: Bench) -> None:
+    register(bench, next_seq=2)
+    with pytest.raises(InvalidOption, match="next_seq: lake is at 2 already"):
+        commit(bench, next_seq=1)
+    assert position(bench)[0] == 2
+
+
+def test_one_that_comes_back_is_where_it_was(bench: Bench) -> None:
+    register(bench, next_seq=2, lease=SECOND)
+    bench.pass_time(DAY)
+    register(bench, next_seq=1)
+    assert position(bench) == (2, bench.now + DAY)
+    register(bench, next_seq=3)
+    assert position(bench)[0] == 3
+    assert list(bench.engine.state.readers) == ["lake"]
+
+
+def test_a_lapsed_lease_takes_nothing_away(bench: Bench) -> None:
+    register(bench, next_seq=2, lease=SECOND)
+    before = bench.engine.log.next_seq
+    bench.pass_time(DAY)
+    assert bench.engine.log.next_seq == before
+    commit(bench, next_seq=2)
+    assert position(bench) == (2, bench.now + DAY)
+
+
+def test_a_dropped_reader_is_gone(bench: Bench) -> None:
+    register(bench)
+    bench.engine.drop_reader("lake", ORIGIN, bench.now)
+    assert bench.engine.reader("lake") is None
+    assert bench.engine.state.weights.loose == 0
+    bench.restart()
+    assert bench.engine.reader("lake") is None
+
+
+def test_an_unknown_reader_can_do_nothing(bench: Bench) -> None:
+    with pytest.raises(ReaderNotFound):
+        commit(bench)
+    with pytest.raises(ReaderNotFound):
+        bench.engine.drop_reader("lake", ORIGIN, bench.now)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 256, "a\n"])
+def test_names_are_those_of_queues(bench: Bench, name: str) -> None:
+    with pytest.raises(InvalidOption, match="reader"):
+        register(bench, name)
+
+
+@pytest.mark.parametrize("lease", [0, SECOND - 1, 366 * DAY + 1, -1])
+def test_a_lease_has_bounds(bench: Bench, lease: int) -> None:
+    with pytest.raises(InvalidOption, match="lease"):
+        register(bench, lease=lease)
+    register(bench)
+    with pytest.raises(InvalidOption, match="lease"):
+        commit(bench, lease=lease)
+
+
+def test_a_position_is_not_behind_the_end(bench: Bench) -> None:
+    end = bench.engine.log.next_seq
+    for wrong in (0, -1, end + 1):
+        with pytest.raises(InvalidOption, match="next_seq"):
+            register(bench, next_seq=wrong)
+    register(bench, next_seq=end)
+    assert position(bench)[0] == end
+
+
+def test_readers_weigh_what_they_take(bench: Bench) -> None:
+    register(bench)
+    register(bench)
+    commit(bench, next_seq=2)
+    assert bench.engine.state.weights.loose == READER_WEIGHT + len("lake")
+    assert bench.engine.state.counts()[-1] == 1
+
+
+def test_nothing_is_taken_when_nothing_can_be_promised(bench: Bench) -> None:
+    register(bench)
+    bench.engine.read_only = "broken"
+    for call in (register, commit):
+        with pytest.raises(ReadOnly):
+            call(bench)
+    with pytest.raises(ReadOnly):
+        bench.engine.drop_reader("lake", ORIGIN, bench.now)
+
+
+def test_without_room_no_reader_is_added_and_those_there_go_on(bench: Bench) -> None:
+    register(bench)
+    room = Room()
+    room.refusing = "full"
+    bench.engine.room = room
+    with pytest.raises(NoSpace, match="full"):
+        register(bench, "other")
+    commit(bench, next_seq=2)
+    register(bench, next_seq=3)
+    assert position(bench)[0] == 3
+
+
+def test_a_carried_reader_is_known_to_a_replay_from_there(bench: Bench) -> None:
+    register(bench, next_seq=2)
+    register(bench, "gone")
+    bench.collect()
+    base = bench.engine.log.base
+    bench.engine.drop_reader("gone", ORIGIN, bench.now)
+    for reader in bench.engine.state.readers.values():
+        carrying.carry_reader(bench.engine, reader, bench.now)
+    carrying.close_base(bench.engine, base, bench.now)
+    state = bench.replay(base)
+    assert not state.partial
+    assert state.base == base
+    assert snapshot(state) == snapshot(bench.engine.state)
+    assert state.readers["lake"].anchor == bench.engine.state.readers["lake"].anchor

@@ -1,0 +1,306 @@
+"""When the journal has no room: what adds is refused first, finishing later, and all before it."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from engine.harness import ORIGIN, OWNER, Bench
+
+from taskyard.engine.effects import Take
+from taskyard.engine.errors import NoSpace
+from taskyard.engine.job import API, DELAYED, LEASED, READY, SECOND, NewJob, Origin, Policy
+from taskyard.engine.pushing import Step
+from taskyard.engine.queue import QueueSettings
+
+FULL = "no room for the next segment"
+LONG = "n" * 255
+
+
+def refuse_additions(bench: Bench) -> None:
+    bench.engine.room.refusing = FULL
+
+
+def fill(bench: Bench) -> None:
+    """Not one record more fits."""
+    bench.engine.room.free = 0
+
+
+def empty(bench: Bench) -> None:
+    """There is room again, and whoever waits for it is told."""
+    bench.engine.room.free = 1 << 30
+    bench.engine.room.refusing = ""
+    bench.engine.resume(bench.now)
+
+
+def additions(bench: Bench) -> list[Callable[[], object]]:
+    engine, now = bench.engine, bench.now
+    return [
+        bench.push,
+        lambda: engine.transact([Step(NewJob("q", "a", b"", Policy()))], OWNER, ORIGIN, now),
+        lambda: engine.set_value(b"key", b"value", 0, ORIGIN, now),
+        lambda: engine.open_session(7, ORIGIN, now),
+        lambda: engine.create_queue("new", QueueSettings(), ORIGIN, now),
+        bench.configure,
+        lambda: engine.update_keyed("q", b"key", 1, Policy(), ORIGIN, now),
+    ]
+
+
+def test_what_adds_something_is_refused_with_the_reason(bench: Bench) -> None:
+    bench.push()
+    bench.collect()
+    refuse_additions(bench)
+    for addition in additions(bench):
+        with pytest.raises(NoSpace, match=FULL):
+            addition()
+    assert bench.collect() == []
+
+
+def test_what_finishes_work_goes_on_meanwhile(bench: Bench) -> None:
+    for _ in range(4):
+        bench.push()
+    refuse_additions(bench)
+    bench.ack(bench.take())
+    bench.nack(bench.take(), error=b"broken")
+    bench.engine.give_back(bench.take().id, OWNER, ORIGIN, bench.now)
+    bench.engine.transact([Step(None, bench.take().id)], OWNER, ORIGIN, bench.now)
+    bench.engine.delete(4, ORIGIN, bench.now)
+    assert bench.queue().count(READY) + bench.queue().count(DELAYED) == 1
+
+
+def test_a_transaction_that_pushes_is_refused_as_a_whole(bench: Bench) -> None:
+    bench.push()
+    job = bench.take()
+    refuse_additions(bench)
+    steps = [Step(None, job.id), Step(NewJob("q", "a", b"", Policy()))]
+    with pytest.raises(NoSpace):
+        bench.engine.transact(steps, OWNER, ORIGIN, bench.now)
+    assert job.state == LEASED
+
+
+def test_without_any_room_everything_is_refused_and_nothing_changed(bench: Bench) -> None:
+    bench.push(payload=b"1")
+    bench.push(payload=b"2")
+    job = bench.take()
+    bench.collect()
+    fill(bench)
+    engine, now = bench.engine, bench.now
+    operations: list[Callable[[], object]] = [
+        *additions(bench),
+        bench.take,
+        lambda: bench.ack(job),
+        lambda: bench.nack(job),
+        lambda: engine.complete(job.id, b"result", ORIGIN, now),
+        lambda: engine.fail(job.id, b"", ORIGIN, now),
+        lambda: engine.extend(job.id, OWNER, SECOND, ORIGIN, now),
+        lambda: engine.give_back(job.id, OWNER, ORIGIN, now),
+        lambda: engine.pop(b"q", False, ORIGIN, now),
+        lambda: engine.delete(job.id, ORIGIN, now),
+        lambda: engine.move(2, "other", False, ORIGIN, now),
+        lambda: engine.rescore(2, 5, ORIGIN, now),
+        lambda: engine.purge(b"q", READY, 5, ORIGIN, now),
+        lambda: engine.remove_by_payload(b"q", b"2", 0, bench.read, ORIGIN, now),
+        lambda: engine.lease_batch("c", 1, [b"q"], 1, 0, ORIGIN, now),
+    ]
+    for operation in operations:
+        with pytest.raises(NoSpace, match="no room"):
+            operation()
+    assert bench.collect() == []
+    assert (job.state, bench.ids()) == (LEASED, [2])
+    engine.check_alive()
+
+
+def test_a_payload_must_fit_with_what_is_around_it(bench: Bench) -> None:
+    bench.engine.room.free = bench.engine.log.size() + 100_000
+    with pytest.raises(NoSpace):
+        bench.push(payload=bytes(100_000))
+    bench.push(payload=bytes(90_000))
+    with pytest.raises(NoSpace):
+        bench.push(payload=bytes(9_000))
+
+
+def test_what_is_due_happens_when_there_is_room_again(bench: Bench) -> None:
+    bench.push(run_at=bench.now + SECOND)
+    bench.push("leased", policy=Policy(ttr=SECOND))
+    bench.take("leased")
+    bench.engine.set_value(b"k" * 60_000, b"v", bench.now + SECOND, ORIGIN, bench.now)
+    bench.collect()
+    fill(bench)
+    bench.pass_time(5 * SECOND)
+    assert bench.collect() == []
+    assert bench.engine.room.short
+    assert bench.engine.next_deadline(bench.now) == 0
+    empty(bench)
+    assert (bench.ids(), bench.ids("leased")) == ([1], [2])
+    assert bench.engine.value(b"k" * 60_000) is None
+    assert not bench.engine.room.short
+
+
+def test_waits_end_in_time_without_any_room(bench: Bench) -> None:
+    bench.push(run_at=bench.now + SECOND)
+    waiter = bench.wait(seconds=3)
+    fill(bench)
+    bench.pass_time(4 * SECOND)
+    assert not waiter.waiting
+    assert [effect[0] for effect in bench.effects()] == ["gave up"]
+
+
+def test_jobs_of_a_lost_connection_come_back_when_there_is_room_again(bench: Bench) -> None:
+    for _ in range(3):
+        bench.push()
+        bench.take(bound=True)
+    bench.collect()
+    fill(bench)
+    bench.engine.disconnect(OWNER, ORIGIN, bench.now)
+    assert bench.ids(state=LEASED) == [1, 2, 3]
+    empty(bench)
+    assert bench.ids() == [1, 2, 3]
+
+
+def test_who_is_in_line_is_served_when_there_is_room_again(bench: Bench) -> None:
+    bench.push()
+    job = bench.take()
+    waiter = bench.wait(owner=2)
+    room = bench.engine.room
+    room.free = bench.engine.log.size() + 2560
+    bench.nack(job)
+    if waiter.waiting:
+        empty(bench)
+    assert not waiter.waiting
+    assert job.state == LEASED
+
+
+def test_dependents_are_told_when_there_is_room_again(bench: Bench) -> None:
+    first = bench.push()
+    for _ in range(5):
+        bench.push("after", blocked_by=[first.id])
+    job = bench.take()
+    bench.engine.room.free = bench.engine.log.size() + 2600
+    bench.ack(job)
+    assert len(bench.ids("after")) < 5
+    assert bench.engine.next_deadline(bench.now) == 0
+    empty(bench)
+    bench.pass_time(SECOND)
+    assert len(bench.ids("after")) == 5
+
+
+def test_a_batch_that_expires_goes_back_in_portions(bench: Bench) -> None:
+    for _ in range(10):
+        bench.push()
+    bench.engine.lease_batch("c", 1, [b"q"], 10, SECOND, ORIGIN, bench.now)
+    bench.engine.room.free = bench.engine.log.size() + 2700
+    bench.pass_time(2 * SECOND)
+    assert 0 < len(bench.ids()) < 10
+    empty(bench)
+    assert len(bench.ids()) == 10
+    assert bench.engine.state.consumers["c"].expired
+
+
+class Busy:
+    """Clients that do anything, with names as long as they may be."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.bench = Bench(seed=seed)
+        self.bench.collect()
+        self.engine = self.bench.engine
+        self.origin = Origin(API, LONG, LONG)
+        self.policies = [
+            Policy(max_fails=2, dead_queue="d" * 255),
+            Policy(max_fails=1),
+            Policy(ttr=SECOND),
+        ]
+        self.queues = [LONG, "q" * 255]
+        self.utf8 = [name.encode() for name in self.queues]
+
+    def step(self) -> None:
+        self.random.choice(
+            (
+                self.push,
+                self.push,
+                self.transact,
+                self.fetch,
+                self.fetch,
+                self.finish,
+                self.finish,
+                self.leave,
+                self.purge,
+                self.tick,
+                self.batch,
+            )
+        )()
+
+    def _new(self, blockers: list[int] | None) -> NewJob:
+        random = self.random
+        return NewJob(
+            random.choice(self.queues),
+            LONG,
+            bytes(random.choice((0, 10, 3000))),
+            random.choice(self.policies),
+            run_at=random.choice((0, 0, self.bench.now + SECOND)),
+            uid=random.randbytes(16),
+            key=random.randbytes(random.choice((1, 5000))),
+            blocked_by=blockers,
+        )
+
+    def push(self) -> None:
+        blockers = [self.random.randint(1, 50) for _ in range(self.random.choice((0, 3, 255)))]
+        self.engine.push(self._new(blockers or None), self.origin, self.bench.now)
+
+    def transact(self) -> None:
+        steps = [Step(self._new(None)) for _ in range(self.random.randint(1, 4))]
+        self.engine.transact(steps, OWNER, self.origin, self.bench.now)
+
+    def fetch(self) -> None:
+        wish = Take(self.utf8, self.random.randint(1, 3), self.origin, bound=True)
+        if self.engine.fetch(wish, self.bench.now) is None:
+            self.engine.wait(wish, self.bench.now + SECOND)
+
+    def finish(self) -> None:
+        owner = self.random.randint(1, 3)
+        held = self.engine.state.held.get(owner)
+        if not held:
+            return
+        job = self.random.choice(list(held.values()))
+        if self.random.random() < 0.5:
+            self.engine.ack(job.id, owner, self.origin, self.bench.now)
+        else:
+            self.engine.nack(job.id, owner, bytes(500), self.origin, self.bench.now)
+
+    def leave(self) -> None:
+        self.engine.disconnect(self.random.randint(1, 3), self.origin, self.bench.now)
+
+    def purge(self) -> None:
+        if self.engine.queue(self.utf8[0]) is not None:
+            self.engine.purge(self.utf8[0], READY, 5, self.origin, self.bench.now)
+
+    def tick(self) -> None:
+        self.bench.now += SECOND // 2
+        self.engine.tick(self.bench.now)
+
+    def batch(self) -> None:
+        consumer = self.engine.state.consumers.get("c")
+        number = consumer.number + 1 if consumer is not None else 1
+        self.engine.lease_batch("c", number, self.utf8, 7, 0, self.origin, self.bench.now)
+
+    def room_changes(self) -> None:
+        self.bench.collect()
+        self.engine.room.free = self.random.choice((0, 2600, 6000, 20_000))
+        self.engine.resume(self.bench.now)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_log_never_holds_more_than_there_is_room_for(seed: int) -> None:
+    busy = Busy(seed)
+    log, room = busy.engine.log, busy.engine.room
+    refused = 0
+    for _ in range(300):
+        if busy.random.random() < 0.2:
+            busy.room_changes()
+        before = log.size()
+        try:
+            busy.step()
+        except NoSpace:
+            refused += 1
+            assert log.size() == before
+        assert log.size() <= room.free
+    assert refused

@@ -1,0 +1,225 @@
+"""Carries to test with: one example of each kind, and strategies that draw any of them."""
+
+import inspect
+from collections import deque
+
+from hypothesis import strategies as st
+
+from taskyard.engine import carry_records as c
+from taskyard.engine import records as r
+from taskyard.engine.job import (
+    LEASED,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+    READY,
+    SYSTEM_ORIGIN,
+    Extra,
+    Lease,
+    Notify,
+    Origin,
+    Policy,
+)
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.state import Consumer, Letter, Session
+
+I64 = st.integers(-(2**63), 2**63 - 1)
+POSITIVE = st.integers(0, 2**63 - 1)
+U64 = st.integers(0, 2**64 - 1)
+U32 = st.integers(0, 2**32 - 1)
+U8 = st.integers(0, 255)
+TEXT = st.text(max_size=20)
+NAME = TEXT.map(str.encode)  # the UTF-8 of a text, as queue names are
+BLOB = st.binary(max_size=60)
+SHORT = st.binary(max_size=40)
+UID = st.binary(min_size=16, max_size=16)
+IDS = st.lists(POSITIVE, max_size=5)
+ORIGIN = st.builds(Origin, st.integers(0, 6), TEXT, TEXT)
+POLICY = st.builds(Policy, POSITIVE, U32, I64, U32, U8, I64, I64, TEXT, st.booleans())
+NOTIFY = st.builds(Notify, POSITIVE, U64, U8)
+SETTINGS = st.builds(
+    QueueSettings, st.booleans(), st.booleans(), I64, I64, I64, I64, I64, I64, I64, I64
+)
+LEASE = st.builds(Lease, I64, st.booleans(), TEXT, U32, U32, I64, I64)
+LETTER = st.builds(Letter, POSITIVE, I64, POSITIVE, U64, U8)
+
+_JOB: dict[str, st.SearchStrategy[object]] = {
+    "state": st.integers(0, 5),
+    "priority": st.integers(MIN_PRIORITY, MAX_PRIORITY),
+    "position": I64,
+    "dialect": U8,
+    "content": st.integers(0, 1),
+    "attempts": U32,
+    "fails": U32,
+    "losses": U32,
+    "payload_at": POSITIVE,
+    "payload_size": U32,
+    "weight": U32,
+    "pushed_at": I64,
+    "run_at": I64,
+    "finished_at": I64,
+}
+_EXTRA: dict[str, st.SearchStrategy[object]] = {
+    "uid": st.none() | UID,
+    "key": st.none() | SHORT,
+    "ttl_ms": U64,
+    "expires_at": I64,
+    "blockers": st.none() | st.sets(POSITIVE, min_size=1, max_size=5),
+    "notify": st.none() | NOTIFY,
+    "has_result": st.booleans(),
+    "result_at": POSITIVE,
+    "result_size": U32,
+    "error_at": POSITIVE,
+    "error_size": U32,
+    "reason": TEXT,
+}
+
+
+@st.composite
+def extras(draw: st.DrawFn) -> Extra:
+    extra = Extra()
+    for name, drawn in _EXTRA.items():
+        setattr(extra, name, draw(drawn))
+    return extra
+
+
+@st.composite
+def carried_jobs(draw: st.DrawFn) -> c.CarryJob:
+    record = draw(
+        st.builds(
+            c.CarryJob,
+            I64,
+            ORIGIN,
+            POSITIVE,
+            NAME,
+            TEXT,
+            POLICY,
+            moves=st.integers(0, 15),
+            blob=BLOB,
+        )
+    )
+    for name, drawn in _JOB.items():
+        setattr(record, name, draw(drawn))
+    record.lease = draw(st.none() | LEASE)
+    record.extra = draw(st.none() | extras())
+    return record
+
+
+@st.composite
+def sessions(draw: st.DrawFn) -> Session:
+    session = Session(draw(POSITIVE), draw(I64), 0)
+    session.attached = draw(st.booleans())
+    session.numbered = draw(POSITIVE)
+    session.delivered = draw(POSITIVE)
+    session.outbox = deque(draw(st.lists(LETTER, max_size=4)))
+    return session
+
+
+@st.composite
+def consumers(draw: st.DrawFn) -> Consumer:
+    consumer = Consumer(draw(TEXT), draw(I64))
+    consumer.number = draw(I64)
+    consumer.open = draw(st.booleans())
+    consumer.expired = draw(st.booleans())
+    consumer.deadline = draw(I64)
+    consumer.ids = draw(IDS)
+    return consumer
+
+
+@st.composite
+def carried_graves(draw: st.DrawFn) -> c.CarryGrave:
+    buried = draw(st.lists(st.tuples(UID, POSITIVE), max_size=5))
+    uids = [uid for uid, _ in buried]
+    ids = [id for _, id in buried]
+    return c.CarryGrave(draw(I64), draw(ORIGIN), draw(I64), draw(st.booleans()), uids, ids)
+
+
+CARRY: st.SearchStrategy[r.Record] = st.one_of(
+    carried_jobs(),
+    st.builds(
+        c.CarryQueue, I64, ORIGIN, NAME, I64, SETTINGS, st.lists(POSITIVE, min_size=8, max_size=8)
+    ),
+    st.builds(c.CarryValue, I64, ORIGIN, SHORT, I64, BLOB),
+    st.builds(c.CarrySession, I64, ORIGIN, sessions()),
+    st.builds(c.CarryConsumer, I64, ORIGIN, consumers()),
+    carried_graves(),
+    st.builds(c.CarryReader, I64, ORIGIN, TEXT, I64, I64),
+    st.builds(c.Base, I64, POSITIVE, POSITIVE, POSITIVE, IDS),
+)
+
+
+def a_job(full: bool = False) -> c.CarryJob:
+    """A plain ready job, or a leased one that has everything."""
+    moves = c.MOVES_PAYLOAD | c.MOVES_RESULT | c.MOVES_ERROR if full else c.MOVES_PAYLOAD
+    blob = b"payloadresulterror" if full else b"payload"
+    policy = Policy(1, 2, -1, 4, 2, 6, 7, "dead", True) if full else Policy()
+    record = c.CarryJob(1, SYSTEM_ORIGIN, 7, b"q", "name", policy, moves, blob)
+    for number, name in enumerate(_JOB):
+        setattr(record, name, number)
+    record.state = LEASED if full else READY
+    record.content = 1
+    record.payload_size = 7
+    record.weight = 100
+    if full:
+        record.position = -(2**63)
+        record.lease = Lease(9, True, "holder", 2**32 - 1, 2**32 - 2, 3, 2**63 - 1)
+        record.extra = _full_extra()
+    return record
+
+
+def _full_extra() -> Extra:
+    extra = Extra()
+    extra.uid = b"u" * 16
+    extra.key = b"key"
+    extra.ttl_ms = 2**64 - 1
+    extra.expires_at = 2**63 - 1
+    extra.blockers = {1, 2}
+    extra.notify = Notify(3, 2**64 - 1, 127)
+    extra.has_result = True
+    extra.result_at, extra.result_size = 500, 6
+    extra.error_at, extra.error_size = 600, 5
+    extra.reason = "reason"
+    return extra
+
+
+def _a_session() -> Session:
+    session = Session(5, 6, 0)
+    session.attached = False
+    session.numbered, session.delivered = 9, 7
+    session.outbox = deque([Letter(8, 1, 2, 2**64 - 1, 4), Letter(9, 1, 3, 0, 64)])
+    return session
+
+
+def _a_consumer() -> Consumer:
+    consumer = Consumer("consumer", 9)
+    consumer.number = 4
+    consumer.open = True
+    consumer.deadline = 99
+    consumer.ids = [7, 8]
+    return consumer
+
+
+CARRIES: list[r.Record] = [
+    a_job(),
+    a_job(full=True),
+    c.CarryQueue(
+        1, SYSTEM_ORIGIN, b"q", 3, QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8), [*range(8)]
+    ),
+    c.CarryValue(1, SYSTEM_ORIGIN, b"key", 99, b"value"),
+    c.CarrySession(1, SYSTEM_ORIGIN, _a_session()),
+    c.CarryConsumer(1, SYSTEM_ORIGIN, _a_consumer()),
+    c.CarryReader(1, SYSTEM_ORIGIN, "reader", 7, 99),
+    c.CarryGrave(1, SYSTEM_ORIGIN, 5, True, [b"u" * 16, b"v" * 16], [1, 2]),
+    c.Base(1, 4096, 2, 9, [1, 2, 3, 4, 5, 6]),
+]
+
+
+def flat(thing: object) -> object:
+    """All attributes, down to plain values, so that two records can be compared."""
+    if isinstance(thing, list | deque):
+        return [flat(each) for each in thing]
+    kind = type(thing)
+    if not kind.__module__.startswith("taskyard."):
+        return thing
+    names = [name for name in dir(kind) if inspect.isdatadescriptor(getattr(kind, name))]
+    wanted = [name for name in names if not name.startswith("_") and name != "encoded"]
+    return {name: flat(getattr(thing, name)) for name in wanted}

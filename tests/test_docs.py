@@ -178,7 +178,8 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_flags_that_are_named_exist(page: Path) -> None:
     known = {option.flag for option in options()} | {"--strict"}  # mypy's
-    for source in (*ROOT.glob("src/taskyard/cli/*.py"), *ROOT.glob("benchmarks/*.[cp]*")):
+    sources = [*ROOT.glob("src/taskyard/cli/*.py"), *ROOT.glob("benchmarks/*.[cp]*")]
+    for source in (*sources, *ROOT.glob("benchmarks/soak/*.py")):
         text = source.read_text(encoding="utf-8")
         known.update(re.findall(r'"(--[a-z-]+)"', text))
         known.update(f"--{name}" for name in re.findall(r'^\s*\{"([a-z-]+)",', text, re.MULTILINE))

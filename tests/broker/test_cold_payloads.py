@@ -140,3 +140,97 @@ def test_a_task_whose_client_leaves_during_the_read_goes_to_the_next(yard: Simul
     for number in range(2, 13):
         exchange(worker, b"FETCH\n", task(number))
     exchange(worker, b"FETCH\n", task(1)[:-2] + b',"failures":1}\n')
+
+
+SMALL = 4_000
+
+
+def push_small(yard: SimulatedYard, count: int) -> SimulatedPeer:
+    """Push that many small tasks, a hundred at a time; a restart takes them out of memory."""
+    peer = yard.connect()
+    for first in range(1, count + 1, 100):
+        lines = [b'PUSH {"name":"a","payload":%b}\n' % small(n) for n in range(first, first + 100)]
+        peer.send(b"".join(lines))
+        peer.take()
+    peer.close()
+    yard.restart()
+    return yard.connect()
+
+
+def small(number: int) -> bytes:
+    return b'"%b"' % (b"%08d" % number * (SMALL // 8))
+
+
+def small_task(number: int) -> bytes:
+    return b'OK {"id":%d,"queue":"default","name":"a","payload":%b}\n' % (number, small(number))
+
+
+def fetch(yard: SimulatedYard, peer: SimulatedPeer, number: int) -> bool:
+    """Fetch the task with this number; true if it had to wait for the disk.
+
+    Reads that are out come back before the next one, as they do where clients have work to do.
+    """
+    peer.send(b"FETCH\n")
+    reply = peer.take()
+    reads_done(yard)
+    assert reply + peer.take() == small_task(number)
+    return not reply
+
+
+@pytest.mark.parametrize("payload_memory", [0, 1 << 21, 1 << 24])
+def test_a_drain_of_a_queue_deeper_than_memory_hardly_waits(payload_memory: int) -> None:
+    yard = SimulatedYard(payload_memory=payload_memory)
+    peer = push_small(yard, 8000)
+    yard.scheduler.slow = True
+    waits = sum(fetch(yard, peer, number) for number in range(1, 8001))
+    assert waits <= 5
+
+
+def test_clients_that_share_a_drain_share_the_reads(yard: SimulatedYard) -> None:
+    push_small(yard, 4000)
+    yard.scheduler.slow = True
+    peers = [yard.connect() for _ in range(40)]
+    reads = yard.disk.calls("read")
+    for _ in range(100):
+        for peer in peers:
+            peer.send(b"FETCH\n")
+        assert len(yard.scheduler.blocking) <= 4
+        reads_done(yard)
+    received = sorted(b"".join(peer.take() for peer in peers).splitlines(keepends=True))
+    assert received == sorted(small_task(number) for number in range(1, 4001))
+    blocks = 4000 * SMALL // (256 * 1024)
+    assert yard.disk.calls("read") - reads <= 2 * blocks
+
+
+def test_reads_ahead_that_are_slow_hold_up_nobody() -> None:
+    yard = SimulatedYard(payload_memory=1 << 24)
+    peer = push_small(yard, 2000)
+    yard.scheduler.slow = True
+    for number in range(1, 301):
+        fetch(yard, peer, number)
+    number = 301
+    while not yard.scheduler.blocking:  # until the next ones are read ahead
+        exchange(peer, b"FETCH\n", small_task(number))
+        number += 1
+    exchange(peer, b"FETCH\n", small_task(number))
+    exchange(peer, b'PUSH {"name":"b","queue":"q"}\n', b'OK {"id":2001}\n')
+    exchange(peer, b'ACK {"id":%d}\n' % number, b"OK {}\n")
+    assert yard.scheduler.blocking
+
+
+def test_a_read_ahead_that_fails_closes_no_connection() -> None:
+    yard = SimulatedYard(payload_memory=1 << 24)
+    peer = push_small(yard, 3000)
+    yard.scheduler.slow = True
+    failed = 0
+    for number in range(1, 2001):
+        peer.send(b"FETCH\n")
+        reply = peer.take()
+        if reply and yard.scheduler.blocking:  # nobody waits for it
+            failed += 1
+            yard.disk.fail("read")
+            yard.scheduler.finish_blocking()
+            yard.disk.heal()
+        reads_done(yard)
+        assert reply + peer.take() == small_task(number)
+    assert failed > 3

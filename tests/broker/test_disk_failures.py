@@ -212,32 +212,6 @@ def test_a_failing_write_beside_a_sync_in_the_background_is_one_failure() -> Non
     assert refusal(other, PUSH).startswith("read only: ")
 
 
-def test_a_segment_that_cannot_be_made_is_a_failure(yard: SimulatedYard) -> None:
-    peer, other = yard.connect(), yard.connect()
-    push = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 1_000_000)
-    exchange(peer, push * 2, b'OK {"id":1}\nOK {"id":2}\n')
-    yard.disk.fail("create", error=errno.ENOSPC)
-    peer.send(PUSH)
-    peer.expect_closed()
-    assert "injected into create" in refusal(other, PUSH)
-    yard.crash()
-    assert queue_counts(yard.connect()) == {"default": (2, 0, 0)}
-
-
-def test_a_segment_that_cannot_be_made_in_advance_is_made_when_it_is_needed() -> None:
-    """A disk that has no room for it is not tried with each commit."""
-    yard = SimulatedYard(spare=True)
-    peer = yard.connect()
-    push = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 400_000)
-    creations = yard.disk.calls("create")
-    yard.disk.fail("create")
-    for number in range(1, 4):
-        exchange(peer, push, b'OK {"id":%d}\n' % number)
-    assert yard.disk.calls("create") == creations + 1
-    exchange(peer, push, b'OK {"id":4}\n')
-    assert yard.disk.calls("create") == creations + 3  # the segment, and the next one in advance
-
-
 def test_a_payload_that_cannot_be_read_closes_the_connection_that_wants_it() -> None:
     yard = SimulatedYard(payload_memory=0)
     peer, other = yard.connect(), yard.connect()

@@ -35,6 +35,12 @@ def yard(request: pytest.FixtureRequest) -> SimulatedYard:
     return SimulatedYard(inline_sync=request.param == "inline")
 
 
+@pytest.fixture(params=["inline", "thread"])
+def roomy(request: pytest.FixtureRequest) -> SimulatedYard:
+    """With segments that the largest frame does not fill."""
+    return SimulatedYard(inline_sync=request.param == "inline", segment_size=16 * MEBIBYTE)
+
+
 def test_the_commands_of_many_connections_in_one_round_share_one_frame_and_one_sync(
     yard: SimulatedYard,
 ) -> None:
@@ -96,19 +102,19 @@ def test_what_comes_while_a_sync_is_on_its_way_shares_the_next_one() -> None:
     assert counter.syncs() == 2
 
 
-def test_a_turn_with_much_in_it_is_committed_at_once(yard: SimulatedYard) -> None:
+def test_a_turn_with_much_in_it_is_committed_at_once(roomy: SimulatedYard) -> None:
     """Even though others may still have something to say in this round."""
-    peer = yard.connect()
-    counter = Counter(yard)
+    peer = roomy.connect()
+    counter = Counter(roomy)
     peer.arrive(PUSH + b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * (MEBIBYTE - 2)) * 4)
     assert counter.writes() == 1
-    yard.settle()
+    roomy.settle()
     assert (counter.writes(), counter.syncs()) == (1, 1)
     peer.expect(b"".join(b'OK {"id":%d}\n' % id for id in range(1, 6)))
 
 
 def test_a_turn_with_much_in_it_that_nobody_waits_for_is_committed_at_once() -> None:
-    yard = SimulatedYard(durability="memory")
+    yard = SimulatedYard(durability="memory", segment_size=16 * MEBIBYTE)
     peer = yard.connect()
     counter = Counter(yard)
     peer.arrive(b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * (MEBIBYTE - 2)) * 5)
@@ -128,16 +134,16 @@ def test_a_frame_goes_into_a_new_segment_when_the_last_one_is_full(yard: Simulat
         assert peer.read_line().startswith(b'OK {"id":%d,' % number)
 
 
-def test_a_transaction_is_one_frame_however_large(yard: SimulatedYard) -> None:
-    peer = yard.connect()
-    counter = Counter(yard)
+def test_a_transaction_is_one_frame_however_large(roomy: SimulatedYard) -> None:
+    peer = roomy.connect()
+    counter = Counter(roomy)
     push = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 500_000)
     peer.arrive(b"ATOMIC\n" + push * 20)
-    yard.settle()
+    roomy.settle()
     assert counter.writes() == 0
     peer.arrive(b"DONE\n")
     assert counter.writes() == 1
-    yard.settle()
+    roomy.settle()
     assert peer.read_line().startswith(b'OK {"ids":[1,2,3')
 
 

@@ -122,7 +122,7 @@ def make_yard(chance: Random, seed: int, durability: str = "sync") -> SimulatedY
         durability=durability,
         spare=chance.random() < 0.5,
         inline_sync=chance.random() < 0.5,
-        segment_size=65_536,
+        segment_size=chance.choice([4096, 16_384, 65_536]),  # small ones are compacted
         payload_memory=0,
         seed=seed,
     )

@@ -1,11 +1,13 @@
 """Journals to test with: an engine that writes one, and what its state looks like."""
 
+import contextlib
 from random import Random
 
 from taskyard.engine.effects import Take
 from taskyard.engine.engine import Engine
 from taskyard.engine.job import MASENKO, Job, NewJob, Origin, Policy
 from taskyard.engine.state import EngineSettings, State
+from taskyard.journal.cold import Load
 from taskyard.journal.disk import Disk
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.journal import JournalSettings, open_journal
@@ -20,6 +22,10 @@ ORIGIN = Origin(MASENKO, "ann", "127.0.0.1:4000")
 
 def fresh_state() -> State:
     return State(EngineSettings(payload_limit=1 << 23))
+
+
+def _nobody(_: bytes | None) -> None:
+    """Waits for a load without wanting to be told."""
 
 
 class Running:
@@ -70,9 +76,22 @@ class Running:
         found = self.journal.read(at, size)
         if found is not None:
             return found
-        cold = self.journal.cold(at, size)
-        cold.run()
-        return self.journal.loaded(cold)
+        load = self.load(at, size)
+        self.finish_reads()
+        assert load.data is not None
+        return load.data
+
+    def load(self, at: int, size: int) -> Load:
+        return self.journal.reads.load(at, size, _nobody)
+
+    def finish_reads(self) -> list[Load]:
+        """Run all cold reads there are, one after the other; gives those who waited for them."""
+        over: list[Load] = []
+        while (read := self.journal.reads.next_read()) is not None:
+            with contextlib.suppress(OSError):
+                read.run()
+            over += self.journal.reads.done(read)
+        return over
 
     def payload(self, job: Job) -> bytes:
         return self.blob(job.payload_at, job.payload_size)
@@ -100,7 +119,7 @@ def picture(state: State) -> object:
         for job in state.jobs
     )
     queues = sorted(
-        (queue.name, queue.pushed, queue.leases, queue.finished, queue.back, queue.front)
+        (queue.name, queue.pushed, queue.leases, queue.finished, queue.number)
         for queue in state.queues.values()
     )
     return (jobs, queues, state.time, state.epoch, state.next_id)

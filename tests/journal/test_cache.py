@@ -1,6 +1,6 @@
 """The cache gives the bytes that were written or nothing, and stays within its budget."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskyard.journal.cache import BLOCK, Cache, block_of
@@ -55,7 +55,7 @@ def test_the_budget_is_kept_but_for_the_tail() -> None:
     cache.begin(0)
     for size in (BLOCK // 3, BLOCK, 5 * BLOCK + 1, 17, 40 * BLOCK):
         cache.append(b"x" * size)
-        assert cache.held <= budget
+        assert cache.held() <= budget
     assert len(cache.tail) == BLOCK
 
 
@@ -82,10 +82,37 @@ def test_a_block_that_was_read_back_is_found() -> None:
     data = pattern(10 * BLOCK)
     cache = filled(0, data)
     assert cache.read(0, 10, 4) is None
-    cache.put(0, data[:BLOCK])
+    cache.put(0, bytearray(data[:BLOCK]))
     assert cache.read(0, 10, 4) == data[10:14]
 
 
+def test_blocks_are_used_again_and_not_made_anew() -> None:
+    cache = filled(0, pattern(20 * BLOCK))
+    blocks = {id(block) for block in (*cache._blocks.values(), *cache._free, cache.tail)}
+    cache.append(pattern(20 * BLOCK))
+    again = {id(block) for block in (*cache._blocks.values(), *cache._free, cache.tail)}
+    assert again == blocks
+    assert len(blocks) <= 6
+
+
+def test_what_was_read_stays_when_its_block_is_used_again() -> None:
+    data = pattern(4 * BLOCK)
+    cache = filled(0, data)
+    found = cache.read(0, 8, 800)
+    cache.append(b"x" * (9 * BLOCK))
+    assert found == data[8:808]
+
+
+def test_a_block_that_was_read_ahead_stays_until_it_is_used() -> None:
+    cache = filled(0, pattern(10 * BLOCK))
+    cache.put_ahead(0, bytearray(pattern(BLOCK)), 0)
+    cache.append(b"x" * (10 * BLOCK))
+    assert cache.read(0, 8, 8) == pattern(16)[8:]
+    cache.append(b"x" * (10 * BLOCK))
+    assert cache.read(0, 8, 8) is None
+
+
+@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 3 * BLOCK // 2), min_size=1, max_size=8),
     reads=st.lists(st.tuples(st.floats(0, 1), st.integers(1, BLOCK + 10)), max_size=8),

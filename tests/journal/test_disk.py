@@ -37,6 +37,10 @@ def test_parts_are_written_one_after_the_other(disk: Disk) -> None:
     assert file.read_at(0, 100) == bytes(3) + b"abcdefghijk"
     assert file.read_at(5, 2) == b"cd"
     assert file.read_at(500, 2) == b""
+    buffer = bytearray(b"........")
+    assert file.read_into(9, memoryview(buffer)) == 5
+    assert buffer == b"ghijk..."
+    assert file.read_into(500, memoryview(buffer)) == 0
     file.close()
 
 

@@ -104,7 +104,7 @@ def test_a_full_segment_is_followed_by_another_where_it_ends(disk: MemoryDisk) -
         assert (header.base, header.first_seq) == (end, seq)
         assert header.timeline == run.journal.timeline
         if name != names[-1]:
-            assert len(directory.content(name)) == report.end >= 1000
+            assert len(directory.content(name)) >= report.end >= 750
         end, seq = end + report.end, seq + report.records
 
 
@@ -142,12 +142,12 @@ def test_a_blob_that_is_partly_in_memory_is_put_together(disk: MemoryDisk) -> No
     job = run.push(payload)
     run.commit()
     assert run.journal.read(job.payload_at, job.payload_size) is None
-    cold = run.journal.cold(job.payload_at, job.payload_size)
-    assert any(part is not None for part in cold.parts)
+    load = run.load(job.payload_at, job.payload_size)
+    assert any(part is not None for part in load.parts)
     run.push(bytes(2_000_000))
     run.commit()
-    cold.run()
-    assert run.journal.loaded(cold) == payload
+    run.finish_reads()
+    assert load.data == payload
 
 
 def test_a_cold_read_brings_its_neighbours_into_memory(disk: MemoryDisk) -> None:
@@ -156,33 +156,46 @@ def test_a_cold_read_brings_its_neighbours_into_memory(disk: MemoryDisk) -> None
     run.commit()
     run.journal.close()
     again = Running(disk)
-    cold = again.journal.cold(jobs[0].payload_at, 50)
+    load = again.load(jobs[0].payload_at, 50)
     assert again.journal.read(jobs[0].payload_at, 50) is None
-    cold.run()
+    again.finish_reads()
     reads = disk.calls("read")
-    assert again.journal.loaded(cold) == b"00000" * 10
+    assert load.data == b"00000" * 10
     for number, job in enumerate(jobs):
         assert again.journal.read(job.payload_at, 50) == b"%05d" % number * 10
     assert disk.calls("read") == reads
 
 
 def test_a_cold_read_may_overlap_writing(disk: MemoryDisk) -> None:
+    early = Running(disk, segment_size=5000)
+    job = early.push(b"early" * 10)
+    early.commit()
+    early.journal.close()
     run = Running(disk, segment_size=5000)
-    job = run.push(b"early" * 10)
-    run.commit()
-    cold = run.journal.cold(job.payload_at, job.payload_size)
+    load = run.load(job.payload_at, job.payload_size)
     for _ in range(200):
         run.push(b"x" * 100)
         run.commit()
-    cold.run()
-    assert run.journal.loaded(cold) == b"early" * 10
+    assert run.finish_reads() == [load]
+    assert load.data == b"early" * 10
+
+
+def test_what_is_in_memory_after_all_need_not_be_read(disk: MemoryDisk) -> None:
+    run = Running(disk)
+    job = run.push(b"here")
+    run.commit()
+    load = run.load(job.payload_at, job.payload_size)
+    assert load.over
+    assert load.data == b"here"
+    assert run.journal.reads.next_read() is None
 
 
 def test_what_is_not_there_cannot_be_read(disk: MemoryDisk) -> None:
     run = Running(disk)
     run.commit()
     with pytest.raises(OSError, match="nothing at position"):
-        run.journal.cold(run.journal.written, 10)
+        run.load(run.journal.written, 10)
+    assert run.load(-1, 10).data is None
 
 
 def test_a_segment_that_became_shorter_is_an_error(disk: MemoryDisk) -> None:
@@ -193,9 +206,13 @@ def test_a_segment_that_became_shorter_is_an_error(disk: MemoryDisk) -> None:
     again = Running(disk)
     directory = disk.directory("journal")
     directory.put(segments(disk)[0], directory.content(segments(disk)[0])[:500])
-    cold = again.journal.cold(job.payload_at, job.payload_size)
+    load = again.load(job.payload_at, job.payload_size)
+    read = again.journal.reads.next_read()
+    assert read is not None
     with pytest.raises(OSError, match="shorter than it was"):
-        cold.run()
+        read.run()
+    assert again.journal.reads.done(read) == [load]
+    assert load.data is None
 
 
 def test_the_cache_stays_within_its_budget(disk: MemoryDisk) -> None:
@@ -203,7 +220,7 @@ def test_the_cache_stays_within_its_budget(disk: MemoryDisk) -> None:
     for _ in range(100):
         run.push(bytes(100_000))
         run.commit()
-        assert run.journal._cache.held <= 2 << 20
+        assert run.journal._cache.held() <= 2 << 20
 
 
 def test_a_failed_sync_is_never_repeated(disk: MemoryDisk) -> None:
@@ -250,12 +267,10 @@ def test_nothing_is_written_after_a_failed_write(disk: MemoryDisk, keep: int) ->
     assert bool(recovery.torn_bytes) == bool(keep)
 
 
-def test_records_stay_in_the_log_while_no_new_segment_can_be_made(disk: MemoryDisk) -> None:
+def test_records_stay_in_the_log_while_there_is_no_room_for_them(disk: MemoryDisk) -> None:
     run = Running(disk, segment_size=1000)
     run.push(bytes(1000))
-    run.commit()
-    run.push(b"next")
-    disk.fail("create", error=errno.ENOSPC)
+    disk.fail("allocate", error=errno.ENOSPC)
     with pytest.raises(OSError, match="injected"):
         run.journal.write()
     assert not run.journal.failure

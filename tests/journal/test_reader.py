@@ -3,9 +3,10 @@
 import pytest
 from journal.building import Running, copy, flipped, segments
 
+from taskyard.engine import carrying
 from taskyard.engine.records import EVENT_NAMES, Push
 from taskyard.journal.disk import Disk
-from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.errors import JournalCorrupt, LeftBehind
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import Entry, JournalReader
@@ -160,3 +161,75 @@ def test_a_segment_that_is_just_being_made_is_not_there_yet(disk: MemoryDisk) ->
     run.journal.close()
     disk.directory(JOURNAL).put(f"{int(run.journal.written):020}.seg", bytes(700))
     assert seqs(disk) == list(range(1, 7))
+
+
+def dropped(run: Running, count: int) -> int:
+    """Drop the first segments; gives the first record that is left."""
+    work = run.journal.drop_before(run.journal._bases[count])
+    assert work is not None
+    work.run()
+    run.journal.dropped(work)
+    return int(run.journal.first_seq_of(run.journal.first))
+
+
+def test_who_wants_what_is_gone_is_told_how_much_it_missed(disk: MemoryDisk) -> None:
+    run = filled(disk)
+    first = dropped(run, 2)
+    for live in (False, True):
+        with pytest.raises(LeftBehind) as raised:
+            seqs(disk, 2, live)
+        told = raised.value
+        assert (told.wanted, told.first, told.missed) == (2, first, first - 2)
+        assert f"records 2 to {first - 1} are not there any more" in str(told)
+        assert f"{first - 2} records were missed; the first one left is {first}" in str(told)
+        assert seqs(disk, first, live)[0] == first
+        assert seqs(disk, 0, live)[0] == first
+    with pytest.raises(LeftBehind, match=f"record {first - 1} is .* 1 record was missed"):
+        seqs(disk, first - 1)
+    assert run.journal.missed(2) == first - 2
+    assert run.journal.missed(first) == run.journal.missed(first + 5) == 0
+
+
+def test_large_numbers_can_be_read() -> None:
+    text = "records 1 to 5210 are not there any more: 5,210 records were missed; "
+    assert str(LeftBehind(1, 5211)) == text + "the first one left is 5211"
+
+
+def test_a_segment_that_goes_while_it_is_read(disk: MemoryDisk) -> None:
+    run = filled(disk)
+    reader = JournalReader(disk.directory(JOURNAL), live=True)
+    entries = reader.read(1)
+    got = [next(entries).seq]
+    first = dropped(run, 4)
+    with pytest.raises(LeftBehind) as raised:
+        got.extend(entry.seq for entry in entries)
+    assert got == list(range(1, raised.value.wanted))
+    assert raised.value.first == first
+    assert reader.next_seq == raised.value.wanted
+
+
+def test_carries_are_no_events(disk: MemoryDisk) -> None:
+    run = Running(disk)
+    job = run.push()
+    carrying.carry_job(run.engine, job, carrying.job_moves(job, 1 << 40), b"payload", run.now)
+    run.push()
+    carrying.carry_queue(run.engine, job.queue, run.now)
+    run.journal.close()
+    assert seqs(disk) == [1, 2, 4]
+    reader = JournalReader(disk.directory(JOURNAL))
+    assert [entry.seq for entry in reader.read(carries=True)] == [1, 2, 3, 4, 5]
+    list(reader.read(3))
+    assert reader.next_seq == 6
+
+
+def test_a_damaged_header_stops_only_who_wants_what_is_behind_it(disk: MemoryDisk) -> None:
+    run = filled(disk)
+    run.journal.close()
+    name = segments(disk)[1]
+    data = disk.directory(JOURNAL).content(name)
+    damaged = copy(disk, name, flipped(data, 8 * 40))
+    first = int(run.journal.first_seq_of(run.journal._bases[2]))
+    assert seqs(damaged, first) == list(range(first, 32))
+    with pytest.raises(JournalCorrupt) as raised:
+        seqs(damaged)
+    assert raised.value.file == name

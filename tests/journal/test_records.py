@@ -5,29 +5,35 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from support.carries import (
+    BLOB,
+    CARRIES,
+    CARRY,
+    I64,
+    IDS,
+    NAME,
+    NOTIFY,
+    ORIGIN,
+    POLICY,
+    POSITIVE,
+    SETTINGS,
+    SHORT,
+    TEXT,
+    U8,
+    U32,
+    U64,
+    UID,
+    a_job,
+    flat,
+)
 
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.decode import Decoder
-from taskyard.engine.job import MAX_PRIORITY, MIN_PRIORITY, NewJob, Notify, Origin, Policy
+from taskyard.engine.job import MAX_PRIORITY, MIN_PRIORITY, NewJob
 from taskyard.engine.log import Log
-from taskyard.engine.queue import QueueSettings
 from taskyard.journal.describe import describe
 
-I64 = st.integers(-(2**63), 2**63 - 1)
-POSITIVE = st.integers(0, 2**63 - 1)
-U64 = st.integers(0, 2**64 - 1)
-U32 = st.integers(0, 2**32 - 1)
-U8 = st.integers(0, 255)
-TEXT = st.text(max_size=20)
-# The utf-8 of a text, as queue names are.
-NAME = TEXT.map(str.encode)
-BLOB = st.binary(max_size=60)
-SHORT = st.binary(max_size=40)
-IDS = st.lists(POSITIVE, max_size=5)
-ORIGIN = st.builds(Origin, st.integers(0, 6), TEXT, TEXT)
-POLICY = st.builds(Policy, POSITIVE, U32, I64, U32, U8, I64, I64, TEXT, st.booleans())
-NOTIFY = st.builds(Notify, POSITIVE, U64, U8)
 NEW_JOB = st.builds(
     NewJob,
     TEXT,
@@ -39,13 +45,10 @@ NEW_JOB = st.builds(
     st.integers(0, 1),
     st.booleans(),
     U64,
-    st.none() | st.binary(min_size=16, max_size=16),
+    st.none() | UID,
     st.none() | SHORT,
     st.none(),
     st.none() | NOTIFY,
-)
-SETTINGS = st.builds(
-    QueueSettings, st.booleans(), st.booleans(), I64, I64, I64, I64, I64, I64, I64, I64
 )
 
 # The arguments after time and origin, in the order of the constructors; and their attributes.
@@ -53,35 +56,58 @@ KINDS: dict[Any, tuple[list[Any], tuple[str, ...]]] = {
     r.Boot: ([I64, TEXT], ("epoch", "version")),
     r.Push: ([POSITIVE, NAME, NEW_JOB, st.none() | IDS], ("id", "queue")),
     r.Lease: (
-        [POSITIVE, NAME, I64, st.booleans(), U32, I64],
-        ("id", "queue", "owner", "bound", "attempt", "deadline"),
+        [POSITIVE, NAME, I64, st.booleans(), U32, U32, I64],
+        ("id", "queue", "owner", "bound", "epoch", "attempt", "deadline"),
     ),
-    r.Finish: ([POSITIVE, NAME, U32, U8, BLOB], ("id", "queue", "attempt", "way")),
-    r.Retry: ([POSITIVE, NAME, U32, POSITIVE, BLOB], ("id", "queue", "attempt", "run_at")),
-    r.Release: ([POSITIVE, NAME, U32, U8], ("id", "queue", "attempt", "reason")),
+    r.Finish: (
+        [POSITIVE, NAME, U32, U8, I64, st.none() | UID, BLOB],
+        ("id", "queue", "attempt", "way", "kept_until", "uid"),
+    ),
+    r.Retry: (
+        [POSITIVE, NAME, U32, POSITIVE, st.booleans(), BLOB],
+        ("id", "queue", "attempt", "run_at", "keyless"),
+    ),
+    r.Release: (
+        [POSITIVE, NAME, U32, U8, st.booleans()],
+        ("id", "queue", "attempt", "reason", "keyless"),
+    ),
     r.Fail: (
         [POSITIVE, NAME, U32, st.booleans(), TEXT, TEXT, BLOB],
         ("id", "queue", "attempt", "explicit", "reason", "dead_queue"),
     ),
     r.Wake: ([POSITIVE, NAME], ("id", "queue")),
     r.Unblock: ([POSITIVE, NAME, POSITIVE], ("id", "queue", "blocker")),
-    r.Remove: ([POSITIVE, NAME, U8], ("id", "queue", "cause")),
+    r.Remove: (
+        [POSITIVE, NAME, U8, st.booleans(), st.none() | UID],
+        ("id", "queue", "cause", "ended", "uid"),
+    ),
     r.Move: ([POSITIVE, NAME, NAME, st.booleans()], ("id", "queue", "to", "front")),
     r.Rescore: ([POSITIVE, NAME, I64], ("id", "queue", "priority")),
     r.Extend: ([POSITIVE, NAME, U32, I64], ("id", "queue", "attempt", "deadline")),
-    r.Replay: ([POSITIVE, NAME], ("id", "queue")),
+    r.Replay: ([POSITIVE, NAME, st.booleans()], ("id", "queue", "keyless")),
     s.QueueSet: ([NAME, SETTINGS], ("queue",)),
     s.QueueGone: ([NAME], ("queue",)),
     s.ValueSet: ([SHORT, I64, st.booleans(), BLOB], ("key", "expires_at", "keep")),
     s.ValueGone: ([SHORT], ("key",)),
     s.SessionSet: ([POSITIVE, st.integers(0, 4), POSITIVE], ("id", "event", "upto")),
-    s.Batch: (
-        [TEXT, I64, I64, I64, IDS],
-        ("consumer", "owner", "number", "deadline", "ids"),
+    s.BatchDone: (
+        [TEXT, I64, st.booleans(), st.booleans()],
+        ("consumer", "number", "dropped", "expired"),
     ),
-    s.BatchDone: ([TEXT, I64, st.booleans()], ("consumer", "number", "dropped")),
-    s.Forget: ([POSITIVE], ("count",)),
+    s.Forget: ([I64], ("before",)),
+    s.ReaderSet: ([TEXT, I64, I64], ("name", "next_seq", "lease_until")),
+    s.ReaderGone: ([TEXT], ("name",)),
 }
+BATCH_FIELDS = (
+    "consumer",
+    "owner",
+    "number",
+    "epoch",
+    "deadline",
+    "ids",
+    "queues",
+    "counts",
+)
 JOB_FIELDS = ("name", "priority", "run_at", "content", "front", "ttl_ms", "uid", "key")
 POLICY_FIELDS = (
     "ttr",
@@ -107,9 +133,20 @@ SETTINGS_FIELDS = (
     "max_bytes",
 )
 
-RECORD = st.one_of(
-    [st.builds(kind, I64, ORIGIN, *arguments) for kind, (arguments, _) in KINDS.items()]
+
+@st.composite
+def batches(draw: st.DrawFn) -> s.Batch:
+    """As many counts as queues."""
+    taken = draw(st.lists(st.tuples(NAME, POSITIVE), max_size=3))
+    queues = st.just([name for name, _ in taken])
+    counts = st.just([count for _, count in taken])
+    return draw(st.builds(s.Batch, I64, ORIGIN, TEXT, I64, I64, U32, I64, IDS, queues, counts))
+
+
+EVENT: st.SearchStrategy[r.Record] = st.one_of(
+    batches(), *(st.builds(kind, I64, ORIGIN, *each) for kind, (each, _) in KINDS.items())
 )
+RECORD = EVENT | CARRY
 
 
 def fields(thing: Any, names: tuple[str, ...]) -> list[Any]:
@@ -117,10 +154,10 @@ def fields(thing: Any, names: tuple[str, ...]) -> list[Any]:
 
 
 def content(record: r.Record) -> list[Any]:
-    """All that a record says, but for its blob."""
+    """All that an event says, but for its blob."""
     origin = record.origin
     found = [type(record), record.time, origin.dialect, origin.user, origin.holder]
-    found += fields(record, KINDS[type(record)][1])
+    found += fields(record, BATCH_FIELDS if type(record) is s.Batch else KINDS[type(record)][1])
     if isinstance(record, r.Push):
         job = record.job
         found += fields(job, JOB_FIELDS) + fields(job.policy, POLICY_FIELDS)
@@ -132,10 +169,18 @@ def content(record: r.Record) -> list[Any]:
     return found
 
 
+def carried(record: r.Record) -> dict[str, object]:
+    """All that a carry says, but for its blob."""
+    found = flat(record)
+    assert isinstance(found, dict)
+    return {name: each for name, each in found.items() if name not in ("blob", "seq")}
+
+
 def test_every_kind_is_tested() -> None:
     known: set[Any] = {*r.Record.__subclasses__(), *r.JobRecord.__subclasses__()}
-    assert known - {r.JobRecord} == set(KINDS)
-    assert len(r.EVENT_NAMES) == len(KINDS)
+    carries = {type(record) for record in CARRIES}
+    assert known - {r.JobRecord} == {*KINDS, s.Batch} | carries
+    assert len(r.EVENT_NAMES) == len(KINDS) + 1 + len(carries)
 
 
 @given(
@@ -156,7 +201,10 @@ def test_what_is_appended_is_read_back(
     at = 0
     for number, record in enumerate(appended):
         read = decoder.read(data, at, base)
-        assert content(read) == content(record)
+        if record.kind() < r.FIRST_CARRY:
+            assert content(read) == content(record)
+        else:
+            assert carried(read) == carried(record)
         assert record.seq == first_seq + number
         assert read.blob_size == len(record.blob)
         assert read.blob == (record.blob if blobs else b"")
@@ -176,3 +224,36 @@ def test_every_kind_can_be_described(record: r.Record, blobs: bool) -> None:
     if record.kind() == r.PUSH:
         assert described["payload_size"] == len(record.blob)
         assert ("payload" in described or "payload_base64" in described) == blobs
+
+
+def test_a_carried_job_is_described_with_all_it_has() -> None:
+    log = Log(9, 1000)
+    record = a_job(full=True)
+    log.append(record)
+    found = describe(record, True)
+    assert found["state"] == "leased"
+    assert found["lease"] == {
+        "owner": 9,
+        "bound": True,
+        "holder": "holder",
+        "epoch": 2**32 - 1,
+        "attempt": 2**32 - 2,
+        "since": "1970-01-01T00:00:00.000003Z",
+        "deadline": 2**63 - 1,
+    }
+    assert found["blocked_by"] == [1, 2]
+    assert found["uid"] == "75" * 16
+    blobs = [found[name] for name in ("payload", "result", "error")]
+    assert blobs == ["payload", "result", "error"]
+    assert found["payload_at"] == record.blob_at
+    assert found["result_at"] == record.blob_at + len("payload")
+    assert found["error_at"] == record.blob_at + len("payloadresult")
+
+
+def test_uids_are_described_as_hex() -> None:
+    buried = [record for record in CARRIES if record.kind() == r.CARRY_GRAVE]
+    assert describe(buried[0], False)["uids"] == ["75" * 16, "76" * 16]
+    origin = buried[0].origin
+    assert "uid" not in describe(r.Finish(1, origin, 7, b"q", 3, r.POPPED), False)
+    finish = r.Finish(1, origin, 7, b"q", 3, r.POPPED, 0, b"u" * 16)
+    assert describe(finish, False)["uid"] == "75" * 16

@@ -13,7 +13,7 @@ from taskyard.journal.frames import frame_header
 from taskyard.journal.identity import JOURNAL, load_identity, save_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.recovery import Recovery
-from taskyard.journal.segment import SEGMENT_HEADER, segment_name
+from taskyard.journal.segment import SEGMENT_HEADER, base_of, segment_name
 
 
 class Written:
@@ -28,11 +28,11 @@ class Written:
         self.pictures: dict[int, object] = {0: picture(fresh_state())}
         for number in range(frames):
             self._work(number)
+            base = run.journal._segment.base
             run.journal.write()
             if number < frames - unsynced:
                 run.sync()
             seq = run.journal.log.next_seq - 1
-            base = run.journal._segment.base
             self.ends.append((segment_name(base), run.journal.written - base))
             self.seqs.append(seq)
             self.pictures[seq] = picture(run.state)
@@ -237,7 +237,9 @@ def test_a_frame_out_of_sequence_is_damage(synced: Written) -> None:
 @pytest.fixture(scope="module")
 def many() -> Written:
     """A journal of several segments, all synced."""
-    return Written(24, segment_size=500)
+    written = Written(25, segment_size=500)
+    assert written.ends[-1][0] == segments(written.disk)[-1]  # it is not an empty one
+    return written
 
 
 def test_every_flip_in_a_header_is_damage_even_in_the_last_segment(many: Written) -> None:
@@ -308,7 +310,8 @@ def test_a_segment_of_another_journal_is_damage(many: Written) -> None:
 def test_a_segment_that_was_cut_short_before_others_is_damage(many: Written) -> None:
     names = segments(many.disk)
     name = names[1]
-    for size in (0, 10, SEGMENT_HEADER, SEGMENT_HEADER + 20, len(many.content(name)) - 1):
+    length = base_of(names[2]) - base_of(name)
+    for size in (0, 10, SEGMENT_HEADER, SEGMENT_HEADER + 20, length - 1):
         result = outcome(many, many.with_segment(name, many.content(name)[:size]))
         assert isinstance(result, JournalCorrupt)
         assert result.file == name
@@ -355,10 +358,10 @@ def test_segments_behind_a_torn_one_are_dropped_if_nothing_says_it_was_durable()
     """Two segments were written, the second reached the disk and the end of the first did not."""
     written = Written(3)
     run = written.run
-    run.journal.settings.segment_size = 1500
     run.push(bytes(600))
     run.journal.write()
     torn = run.journal.written
+    run.journal._size = 1500
     run.push(bytes(600))
     run.journal.write()
     run.push(b"in the next segment")
@@ -382,6 +385,7 @@ def test_a_crash_while_a_tail_is_cut_off_does_no_harm() -> None:
             written = Written(3)
             run = written.run
             run.journal.settings.segment_size = 1500
+            run.journal._size = 1500
             for _ in range(4):
                 run.push(bytes(600))
                 run.journal.write()
@@ -390,7 +394,7 @@ def test_a_crash_while_a_tail_is_cut_off_does_no_harm() -> None:
             data = disk.directory(JOURNAL).content(name)
             start = written.ends[-1][1]
             disk = copy(disk, name, data[:start] + bytes(30) + data[start + 30 :])
-            disk.fail(operation)
+            disk.break_down(operation)
             with pytest.raises(OSError, match="injected"):
                 Running(disk)
             disk.crash(Random(seed))
@@ -416,3 +420,17 @@ def test_other_files_in_the_directory_are_left_alone(synced: Written) -> None:
     assert isinstance(outcome(synced, disk), Recovery)
     Running(disk)
     assert disk.directory(JOURNAL).content("notes.txt") == b"hello"
+
+
+def test_a_segment_that_cannot_be_read_ends_recovery_with_that_error() -> None:
+    disk = MemoryDisk()
+    run = Running(disk, segment_size=2000)
+    for _ in range(40):
+        run.push(b"x" * 200)
+        run.commit()
+    run.journal.close()
+    assert len(segments(disk)) > 3
+    disk.fail("read", nth=3)
+    with pytest.raises(OSError, match="injected into read"):
+        recover(disk)
+    assert recover(disk).next_seq == run.journal.log.next_seq

@@ -72,7 +72,7 @@ def test_nothing_is_deleted(disk: MemoryDisk) -> None:
     journal = broken.directory(JOURNAL)
     aside = journal.directory(ASIDE)
     for name, data in list(before.items())[1:]:
-        assert aside.content(name) == data
+        assert aside.content(name).rstrip(b"\0") == data.rstrip(b"\0")
     kept = segments(broken)
     assert kept == list(before)[:2]
     assert before[kept[1]].startswith(journal.content(kept[1]))

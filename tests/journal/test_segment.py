@@ -82,9 +82,14 @@ def test_segments_are_listed_in_order() -> None:
     assert segment_names(disk) == [segment_name(0), segment_name(70), segment_name(500)]
 
 
-def test_a_segment_that_cannot_be_made_leaves_nothing_behind() -> None:
+@pytest.mark.parametrize("operation", ["write", "rename"])
+def test_a_file_has_the_name_of_a_segment_only_with_its_header(operation: str) -> None:
     disk = MemoryDisk()
-    disk.fail("write", keep=10)
+    disk.put("spare", bytes(4096))
+    disk.fail(operation, keep=10)
     with pytest.raises(OSError, match="injected"):
-        create_segment(disk, HEADER, 4096)
-    assert disk.names() == []
+        create_segment(disk, HEADER, "spare")
+    assert disk.names() == ["spare"]
+    create_segment(disk, HEADER, "spare")
+    assert disk.names() == [segment_name(HEADER.base)]
+    assert disk.content(segment_name(HEADER.base)) == HEADER.encoded() + bytes(4096 - 128)

@@ -3,8 +3,10 @@
 The limit on the size of files stands for the full disk: it can be lowered while the server runs.
 """
 
+import os
 import re
 import resource
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from support.sockets import SocketPeer
 from support.wire import error_of, exchange, queue_counts
 
 KIBIBYTE = 1024
+SHIM = Path(__file__).resolve().parent.parent / "support" / "faults.c"
 PUSH = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 10_000)
 FLAGS = ("--segment-size", "256KiB", "--payload-limit", "64KiB")
 
@@ -76,20 +79,6 @@ def test_a_frame_that_is_written_in_part_is_no_frame(server: ServerProcess) -> N
         assert queue_counts(server.connect()) == {"default": (3, 0, 0)}
 
 
-def test_a_segment_that_cannot_be_made_makes_the_server_read_only(server: ServerProcess) -> None:
-    with server:
-        (server.data / "journal" / "spare.new").mkdir()  # none can be made in advance
-        peer, other = server.connect(), server.connect()
-        push(peer, 26)  # which fill the first segment
-        limit_files(server, 128 * KIBIBYTE)
-        peer.send(PUSH)
-        peer.expect_closed()
-        assert_read_only(server, other)
-        assert server.stop() == 1
-        server.restart()
-        assert queue_counts(server.connect()) == {"default": (26, 0, 0)}
-
-
 def test_a_stop_that_cannot_write_is_no_success(server: ServerProcess) -> None:
     server.flags += ["--durability", "memory"]
     with server:
@@ -102,7 +91,7 @@ def test_a_stop_that_cannot_write_is_no_success(server: ServerProcess) -> None:
 
 
 def test_a_disk_without_room_for_a_segment_is_refused_at_the_start(tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path, *FLAGS, prepare=allow_small_files)
+    server = ServerProcess(tmp_path, *FLAGS, prepare=allow_tiny_files)
     server.start()
     assert server.wait() == 1
     log = server.log_text()
@@ -111,5 +100,91 @@ def test_a_disk_without_room_for_a_segment_is_refused_at_the_start(tmp_path: Pat
     assert "Traceback" not in log
 
 
-def allow_small_files() -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (128 * KIBIBYTE, 128 * KIBIBYTE))
+def allow_tiny_files() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8 * KIBIBYTE, 8 * KIBIBYTE))
+
+
+# A disk that does what the test says
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that stands between the server and its disk."""
+    library = tmp_path_factory.mktemp("shim") / "faults.so"
+    compiler = (os.environ.get("CC") or "cc").split()[0]
+    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(SHIM), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+class FaultyServer(ServerProcess):
+    def __init__(self, directory: Path, shim: Path, *flags: str) -> None:
+        self._faults = directory / "faults"
+        environment = {"LD_PRELOAD": str(shim), "FAULTS": str(self._faults)}
+        super().__init__(directory, *flags, environment=environment)
+
+    def fail(self, *words: str) -> None:
+        """From now on; see support/faults.c."""
+        draft = self._faults.with_suffix(".new")
+        draft.write_text(" ".join(words))
+        draft.rename(self._faults)
+
+
+@pytest.fixture(params=["inline", "thread"])
+def faulty(request: pytest.FixtureRequest, tmp_path: Path, shim: Path) -> FaultyServer:
+    return FaultyServer(tmp_path, shim, "--sync-mode", str(request.param), *FLAGS)
+
+
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("sync", "Input/output error"),
+        ("write", "Input/output error"),
+        ("full", "No space left on device"),
+    ],
+)
+def test_a_disk_that_fails_makes_the_server_read_only_until_it_is_restarted(
+    faulty: FaultyServer, fault: str, text: str
+) -> None:
+    with faulty as server:
+        peer, other = server.connect(), server.connect()
+        push(peer, 5)
+        server.fail(fault)
+        peer.send(PUSH)
+        peer.expect_closed()
+        server.fail()  # that it works again changes nothing
+        for command in (PUSH, b"FETCH\n", b"INFO\n"):
+            other.send(command)
+            line = error_of(other.read_line())
+            assert line.startswith("read only: the journal cannot be written: ")
+            assert text in line
+        exchange(other, b"PING\n", b"PONG {}\n")
+        assert len(re.findall(" ERROR read only until restarted: ", server.log_text())) == 1
+        assert server.stop() == 1
+        server.restart()
+        again = server.connect()
+        ready = queue_counts(again)["default"][0]
+        assert ready in (5, 6)  # the one without a reply may be there or not
+        exchange(again, PUSH, b'OK {"id":%d}\n' % (ready + 1))
+
+
+def test_short_writes_are_continued(faulty: FaultyServer) -> None:
+    with faulty as server:
+        server.fail("short")
+        peer = server.connect()
+        push(peer, 40)  # more than one segment
+        server.kill()
+        server.fail()
+        server.restart()
+        assert "torn" not in server.log_text()
+        assert queue_counts(server.connect()) == {"default": (40, 0, 0)}
+
+
+def test_a_disk_that_fails_at_the_start_is_named(faulty: FaultyServer) -> None:
+    faulty.fail("sync")
+    faulty.start()
+    assert faulty.wait() == 1
+    log = faulty.log_text()
+    assert "ERROR cannot start: " in log
+    assert "Input/output error" in log
+    assert "Traceback" not in log

@@ -195,6 +195,15 @@ def test_the_log_says_that_the_flush_is_as_configured(tmp_path: Path, mode: str)
         exchange(server.connect(), b'PUSH {"name":"a"}\n', b'OK {"id":1}\n')
 
 
+def test_a_flush_that_cannot_be_measured_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    """As on a disk that is full."""
+    server = ServerProcess(tmp_path)
+    (server.data / "flush.probe").mkdir(parents=True)
+    with server:
+        assert "WARNING the disk's flush could not be measured: " in server.log_text()
+        exchange(server.connect(), b'PUSH {"name":"a"}\n', b'OK {"id":1}\n')
+
+
 def test_the_log_says_what_was_recovered_and_what_runs(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         peer = server.connect()

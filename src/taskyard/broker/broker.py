@@ -14,12 +14,19 @@ from mypy_extensions import i64
 
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
+from taskyard.broker.retention import Retention
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
+from taskyard.broker.upkeep import Upkeep
 from taskyard.engine.effects import Assigned, GaveUp, Notice, Watched
 from taskyard.engine.engine import Engine
 from taskyard.engine.job import FOREVER, Job
-from taskyard.journal.journal import ColdRead, Journal, SyncPoint
+from taskyard.journal.cold import ColdRead, Load
+from taskyard.journal.compaction import Compactor
+from taskyard.journal.drop import DropWork
+from taskyard.journal.journal import Journal
+from taskyard.journal.retention import Limits
 from taskyard.journal.spare import SpareWork
+from taskyard.journal.sync import SyncPoint
 
 SYNC: Final = "sync"
 WRITE: Final = "write"
@@ -30,6 +37,7 @@ _BEHIND: Final = 4 * _FULL  # and after which those who wait for a commit have t
 _GATHERINGS: Final = 4  # rounds of the loop that a commit waits at most while more comes in
 _IDLE_COMMIT: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
 _BACKGROUND_SYNC: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
+_ROOM_AGAIN: Final = 1_000_000  # between two looks whether the disk has room again
 
 
 class Broker:
@@ -41,6 +49,8 @@ class Broker:
         scheduler: Scheduler,
         durability: str = SYNC,
         inline_sync: bool = True,
+        compaction: i64 = 200,
+        limits: Limits | None = None,
     ) -> None:
         self.engine = engine
         self.journal = journal
@@ -63,6 +73,12 @@ class Broker:
         self._alarm: Cancellable | None = None
         self._alarm_at: i64 = 0
         self._on_failure: list[Callable[[str], None]] = []
+        self._on_room: list[Callable[[str], None]] = []
+        self._refusing = ""  # why pushes are refused, as far as anybody was told
+        self._room_alarm: Cancellable | None = None
+        engine.room = journal.room
+        self.retention = Retention(self, limits if limits is not None else Limits(), scheduler)
+        self.upkeep = Upkeep(self, Compactor(engine, journal, compaction), scheduler)
 
     # Connections
 
@@ -109,6 +125,8 @@ class Broker:
             # Left to ring even if all is written by then: cheaper than to cancel it each time.
             self._idle_commit_planned = True
             self._scheduler.call_at(self.clock.now() + _IDLE_COMMIT, self._commit_idle)
+        if engine.room.short:
+            self._watch_room()
         self._set_alarm()
 
     def is_behind(self) -> bool:
@@ -118,15 +136,40 @@ class Broker:
     def payload(self, job: Job) -> bytes | None:
         """The job's payload, or None if it must be loaded first."""
         size = job.payload_size
-        return self.journal.read(job.payload_at, size) if size else b""
+        if not size:
+            return b""
+        payload = self.journal.read(job.payload_at, size)
+        if self.journal.reads.queued:  # what follows it will be wanted soon
+            self._start_reads()
+        return payload
 
     def load(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
         """Read bytes back from disk off the loop, and give them to `then` in a turn of its own.
 
         None means that the disk could not be read.
         """
-        cold = self.journal.cold(at, size)
-        _Load(self, cold, then).start(self._scheduler)
+        load = self.journal.reads.load(at, size, then)
+        if load.over:
+            self._scheduler.call_soon(_Answer(self, load).give)
+        self._start_reads()
+
+    def _start_reads(self) -> None:
+        while True:
+            read = self.journal.reads.next_read()
+            if read is None:
+                return
+            _Read(self, read).start(self._scheduler)
+
+    def read_done(self, read: ColdRead) -> None:
+        loads = self.journal.reads.done(read)
+        self._start_reads()
+        for load in loads:
+            self.answer(load)
+
+    def answer(self, load: Load) -> None:
+        self.begin()
+        load.then(load.data)
+        self.end()
 
     def payload_mark(self, job: Job) -> i64:
         """What must be durable before the job may be handed out: why it is ready, no more."""
@@ -181,9 +224,7 @@ class Broker:
         self.commits += 1
         try:
             self.journal.write()
-            spare = self.journal.spare()
-            if spare is not None:
-                _Spare(self, spare).start(self._scheduler)
+            self._look_after_room()
             if self._durability != SYNC:
                 self._plan_background_sync()
             elif self._syncs_inline:
@@ -232,10 +273,12 @@ class Broker:
             self.released = self.journal.durable
         elif durability == WRITE:
             self.released = self.journal.written
-        mark = self.released
+        self._let_go(self.released)
+        self.retention.look()
+        self.upkeep.committed()
+
+    def _let_go(self, mark: i64) -> None:
         holding = self._holding
-        if not holding:
-            return
         self._holding = []
         for outbox in holding:
             outbox.listed = False
@@ -258,6 +301,72 @@ class Broker:
             outbox.abort()
         for call in self._on_failure:
             call(self.failure)
+
+    # Room
+
+    def on_room(self, call: Callable[[str], None]) -> None:
+        """Hear when pushes begin to be refused, and why, and with "" when they go on."""
+        self._on_room.append(call)
+
+    def drop_before(self, base: i64) -> bool:
+        """Let the journal drop segments before `base`, off the loop; False if there are none."""
+        work = self.journal.drop_before(base)
+        if work is None:
+            return False
+        _Drop(self, work).start(self._scheduler)
+        return True
+
+    def dropped(self, work: DropWork) -> None:
+        try:
+            self.journal.dropped(work)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._room_came()
+
+    def spared(self, work: SpareWork) -> None:
+        try:
+            self.journal.spared(work)
+        except OSError as error:
+            self._fail(error)
+            return
+        if work.done:
+            self._room_came()
+        else:
+            self.retention.give_up_one()
+            self._look_after_room()
+
+    def _look_after_room(self) -> None:
+        """Have the next segment made in time, and tell whether there is room for pushes."""
+        spare = self.journal.spare()
+        if spare is not None:
+            _Spare(self, spare).start(self._scheduler)
+        refusing = self.journal.room.refusing
+        if refusing:
+            self._watch_room()
+        if bool(refusing) != bool(self._refusing):
+            for call in self._on_room:
+                call(refusing)
+        self._refusing = refusing
+
+    def _watch_room(self) -> None:
+        """While something waits for room, look for it now and then."""
+        if self._room_alarm is None and not self.failure:
+            when = self.clock.now() + _ROOM_AGAIN
+            self._room_alarm = self._scheduler.call_at(when, self._look_for_room)
+
+    def _look_for_room(self) -> None:
+        self._room_alarm = None
+        if not self.failure:
+            self.journal.retry()
+            self._room_came()
+
+    def _room_came(self) -> None:
+        """There may be more room than before: go on with what there was none for."""
+        self._look_after_room()
+        if self.engine.room.short:
+            self.engine.resume(self.begin())
+            self.end()
 
     # Effects and time
 
@@ -314,7 +423,21 @@ class _Spare:
         scheduler.run_blocking(self._work.run, self._done)
 
     def _done(self, error: BaseException | None) -> None:
-        self._broker.journal.spared(self._work)
+        self._broker.spared(self._work)
+
+
+class _Drop:
+    """Segments of the journal that are removed off the loop."""
+
+    def __init__(self, broker: Broker, work: DropWork) -> None:
+        self._broker = broker
+        self._work = work
+
+    def start(self, scheduler: Scheduler) -> None:
+        scheduler.run_blocking(self._work.run, self._done)
+
+    def _done(self, error: BaseException | None) -> None:
+        self._broker.dropped(self._work)
 
 
 class _ThreadSync:
@@ -331,21 +454,26 @@ class _ThreadSync:
         self._broker.sync_done(self._point, error)
 
 
-class _Load:
+class _Answer:
+    """Bytes that were in memory when they were to be read; they are given later all the same."""
+
+    def __init__(self, broker: Broker, load: Load) -> None:
+        self._broker = broker
+        self._load = load
+
+    def give(self) -> None:
+        self._broker.answer(self._load)
+
+
+class _Read:
     """One read of cold bytes off the loop."""
 
-    def __init__(
-        self, broker: Broker, cold: ColdRead, then: Callable[[bytes | None], None]
-    ) -> None:
+    def __init__(self, broker: Broker, read: ColdRead) -> None:
         self._broker = broker
-        self._cold = cold
-        self._then = then
+        self._read = read
 
     def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._cold.run, self._done)
+        scheduler.run_blocking(self._read.run, self._done)
 
     def _done(self, error: BaseException | None) -> None:
-        data = None if error is not None else self._broker.journal.loaded(self._cold)
-        self._broker.begin()
-        self._then(data)
-        self._broker.end()
+        self._broker.read_done(self._read)  # what is missing in it says that it has failed

@@ -33,7 +33,7 @@ class Outbox:
     ) -> None:
         self._broker = broker
         self._transport = transport
-        self._receiver = receiver
+        self._receiver: Receiver | None = receiver  # until the connection is lost
         self._limit = limit
         self._ready: list[bytes] = []  # may go, and goes in one write at the end of the turn
         self._ready_size: i64 = 0
@@ -93,8 +93,12 @@ class Outbox:
         self.flush()
         if self._closing and not held:
             self._transport.close()
-        elif self._overfull and self.has_room():
+        elif self._overfull and self.has_room() and self._receiver is not None:
             self._receiver.resume()
+
+    def forget_receiver(self) -> None:
+        """The connection is lost. Else the two would keep each other alive."""
+        self._receiver = None
 
     def waits(self) -> bool:
         return bool(self._held)

@@ -10,14 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from taskyard.cli.journal_stat import figures
 from taskyard.cli.main import Parser
-from taskyard.engine.errors import TaskyardError
-from taskyard.engine.job import STATE_NAMES
-from taskyard.engine.records import EVENT_NAMES
-from taskyard.engine.replay import apply_record
 from taskyard.engine.state import EngineSettings, State
+from taskyard.journal.closing import Closing
 from taskyard.journal.collector import CollectorPaused
-from taskyard.journal.describe import describe, iso
+from taskyard.journal.describe import describe
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, JournalError
 from taskyard.journal.identity import (
@@ -33,10 +31,10 @@ from taskyard.journal.reader import Entry, JournalReader
 from taskyard.journal.recovery import Recovery, SegmentReport
 from taskyard.journal.repair import Repair, carry_out, plan_repair
 from taskyard.journal.segment import segment_names
+from taskyard.journal.survey import Survey
 
 # How often a damage that a running server may only just be writing over is looked at.
 LOOKS: Final = 3
-_LIVE_STATES: Final = STATE_NAMES[:-1]
 
 
 def main(argv: Sequence[str]) -> int:
@@ -71,11 +69,14 @@ def _parser() -> Parser:
     stat_parser.add_argument("--json", action="store_true", help="as one JSON object")
     dump_parser = add("dump", dump, "print records as lines of JSON")
     dump_parser.add_argument(
-        "--from", type=int, default=1, metavar="SEQ", dest="first", help="first record"
+        "--from", type=int, default=0, metavar="SEQ", dest="first", help="first record"
     )
     dump_parser.add_argument("--to", type=int, metavar="SEQ", dest="last", help="last record")
     dump_parser.add_argument(
         "--payloads", action="store_true", help="with payloads, results, errors and values"
+    )
+    dump_parser.add_argument(
+        "--carries", action="store_true", help="with what compaction has only written forward"
     )
     repair_parser = add("repair", repair, "keep all before a damage, move the rest aside")
     repair_parser.add_argument("--yes", action="store_true", help="do it, do not only say what")
@@ -110,11 +111,13 @@ class Progress:
             print(f"{self._done} of {self._total} segments", file=sys.stderr)
 
 
-def _entries(reader: JournalReader, directory: RealDisk, from_seq: int = 1) -> Iterator[Entry]:
+def _entries(
+    reader: JournalReader, directory: RealDisk, from_seq: int, carries: bool
+) -> Iterator[Entry]:
     """All records from `from_seq` on, with progress."""
     progress = Progress(directory)
-    begins = [header.first_seq for header in reader.segments()]
-    for entry in reader.read(from_seq):
+    begins = [header.first_seq for header in reader.segments(from_seq)]
+    for entry in reader.read(from_seq, carries):
         while begins and entry.seq >= begins[0]:
             begins.pop(0)
             progress.step()
@@ -125,11 +128,20 @@ def check(arguments: argparse.Namespace) -> int:
     """One line a segment, then the verdict; a running server is read beside."""
     live = is_locked(str(arguments.data))
     disk = RealDisk(str(arguments.data))
-    recovery = _recover(disk, live)
+    seen: list[SegmentReport] = []
+    try:
+        recovery, survey = _recover(disk, live, seen)
+    except JournalCorrupt:
+        for segment in seen:
+            _print_segment(segment)
+        raise
+    for segment in survey.retained:
+        _print_segment(segment, "  retained for readers")
     for segment in recovery.segments:
         _print_segment(segment)
     print(
-        f"intact: {len(recovery.segments)} segments, {recovery.next_seq - 1} records, "
+        f"intact: {len(recovery.segments)} segments, "
+        f"{sum(segment.records for segment in recovery.segments)} records, "
         f"timeline {recovery.identity.timeline.hex()}"
     )
     if live:
@@ -139,94 +151,64 @@ def check(arguments: argparse.Namespace) -> int:
             f"torn tail: {recovery.torn_bytes} bytes at {recovery.torn_at}; "
             "nobody was told of them, the next start cuts them off"
         )
-    return 0
+    for damage in survey.damage:
+        print(f"{damage}: only readers want it, the server starts without it")
+    return 1 if survey.damage else 0
 
 
-def _recover(disk: RealDisk, live: bool) -> Recovery:
-    """Replay the journal, reading only. A damage beside a server must show more than once."""
+def _recover(disk: RealDisk, live: bool, seen: list[SegmentReport]) -> tuple[Recovery, Survey]:
+    """Replay the journal and count what is in it, reading only.
+
+    A damage beside a server must show more than once, and a segment that it drops meanwhile is
+    a reason to begin anew. `seen`: the segments up to the damage, if there is one.
+    """
     looks = LOOKS if live else 1
     while True:
         directory = disk.directory(JOURNAL)
-        progress = Progress(directory)
-        recovery = Recovery(directory, _identity(disk), State(EngineSettings()), progress.step)
+        recovery = Recovery(
+            directory, _identity(disk), State(EngineSettings()), Progress(directory).step
+        )
         try:
             with CollectorPaused():
                 recovery.run()
-        except JournalCorrupt:
+            survey = Survey(directory, recovery, _positions(recovery.state))
+            survey.look()
+        except (JournalCorrupt, FileNotFoundError):  # compaction may have removed a segment
             looks -= 1
             if looks:
                 continue
-            for segment in recovery.segments:
-                _print_segment(segment)
+            seen += recovery.segments
             raise
-        return recovery
+        return recovery, survey
 
 
-def _print_segment(segment: SegmentReport) -> None:
+def _positions(state: State) -> list[int]:
+    return [reader.next_seq for reader in state.readers.values()]
+
+
+def _print_segment(segment: SegmentReport, note: str = "") -> None:
     records = (
         f"records {segment.first_seq} to {segment.last_seq()}" if segment.records else "no records"
     )
-    print(f"{segment.name}  {segment.end} bytes  {segment.frames} frames  {records}")
+    print(f"{segment.name}  {segment.end} bytes  {segment.frames} frames  {records}{note}")
 
 
 def stat(arguments: argparse.Namespace) -> int:
-    figures = _figures(arguments.data)
+    data = arguments.data
+    disk = RealDisk(str(data))
+    recovery, survey = _recover(disk, is_locked(str(data)), [])
+    found = figures(disk.directory(JOURNAL), recovery, survey, time.time_ns() // 1000)
     if arguments.json:
-        print(json.dumps(figures))
+        print(json.dumps(found))
     else:
-        _print_figures(figures, "")
+        _print_figures(found, "")
     return 0
 
 
-def _figures(data: Path) -> dict[str, Any]:
-    disk = RealDisk(str(data))
-    identity = _identity(disk)
-    directory = disk.directory(JOURNAL)
-    reader = JournalReader(directory, live=is_locked(str(data)))
-    state = State(EngineSettings())
-    kinds: dict[int, int] = {}
-    first_seq = first_time = last_seq = 0
-    with CollectorPaused():
-        for entry in _entries(reader, directory):
-            record = entry.record
-            kind = record.kind()
-            kinds[kind] = kinds.get(kind, 0) + 1
-            _apply(state, entry.seq, record)
-            if not first_seq:
-                first_seq, first_time = entry.seq, record.time
-            last_seq = entry.seq
-    names = segment_names(directory)
-    return {
-        "timeline": identity.timeline.hex(),
-        "segments": len(names),
-        "bytes": sum(os.path.getsize(os.path.join(directory.path, name)) for name in names),
-        "records": sum(kinds.values()),
-        "first": {"seq": first_seq, "time": iso(first_time)} if first_seq else None,
-        "last": {"seq": last_seq, "time": iso(state.time)} if first_seq else None,
-        "head_age_seconds": round(time.time() - first_time / 1e6, 3) if first_seq else None,
-        "by_kind": {EVENT_NAMES[kind]: kinds[kind] for kind in sorted(kinds)},
-        "jobs": _jobs_by_state(state),
-    }
-
-
-def _apply(state: State, seq: int, record: Any) -> None:
-    try:
-        apply_record(state, record)
-    except TaskyardError as error:
-        raise JournalError(f"record {seq} cannot be applied: {error}") from error
-
-
-def _jobs_by_state(state: State) -> dict[str, int]:
-    return {
-        name: sum(queue.count(number) for queue in state.queues.values())
-        for number, name in enumerate(_LIVE_STATES)
-    }
-
-
-def _print_figures(figures: dict[str, Any], indent: str) -> None:
-    for name, figure in figures.items():
+def _print_figures(found: dict[str, Any], indent: str) -> None:
+    for name, figure in found.items():
         if isinstance(figure, dict):
-            print(f"{indent}{name}:")
+            print(f"{indent}{name}:{'' if figure else ' -'}")
             _print_figures(figure, indent + "  ")
         else:
             print(f"{indent}{name}: {'-' if figure is None else figure}")
@@ -238,7 +220,7 @@ def dump(arguments: argparse.Namespace) -> int:
     reader = JournalReader(directory, arguments.payloads, is_locked(str(data)))
     out = sys.stdout
     try:
-        for entry in _entries(reader, directory, max(arguments.first, 1)):
+        for entry in _entries(reader, directory, max(arguments.first, 0), arguments.carries):
             if arguments.last is not None and entry.seq > arguments.last:
                 break
             out.write(json.dumps(describe(entry.record, arguments.payloads)) + "\n")
@@ -281,11 +263,21 @@ def _print_plan(plan: Repair, aside: str) -> None:
     if plan.lost_identity:
         print(f"{IDENTITY} {plan.lost_identity}: a new one is made")
         print("  uids that were derived for jobs without one will be others")
+    passed = plan.passed
+    if passed is not None:
+        print(f"damage: {passed.file}, byte {passed.offset}: {passed.reason}")
+        print("  only readers want what is there; the server will begin behind it")
     damage = plan.damage
     if damage is None:
+        if passed is not None:
+            print(f"kept: all up to record {plan.last_kept}, the last one")
         return
     print(f"damage: {damage.file}, byte {damage.offset}: {damage.reason}")
     print(f"kept: all up to record {plan.last_kept}")
+    if plan.closing is not None:
+        _print_closing(plan.closing)
+    if not plan.cut and not plan.moved:
+        return
     if plan.last_lost >= plan.first_lost:
         print(
             f"lost: records {plan.first_lost} to at least {plan.last_lost}, "
@@ -298,3 +290,14 @@ def _print_plan(plan: Repair, aside: str) -> None:
         if name:
             how = f"a copy; cut at byte {damage.offset}" if name == plan.cut else "moved"
             print(f"  {name} ({how})")
+
+
+def _print_closing(closing: Closing) -> None:
+    if closing.earlier:
+        print(f"  the server will begin at byte {closing.start}, with what was kept for readers")
+    if not closing.partial:
+        return
+    print(f"  all before byte {closing.start} was dropped by compaction")
+    print("  what lived there is only known as far as it was written forward before the damage")
+    counted = f" of the {closing.counted} that were there" if closing.counted >= 0 else ""
+    print(f"  {closing.jobs} jobs{counted} are known; which others there were cannot be known")

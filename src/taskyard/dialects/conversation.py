@@ -73,6 +73,7 @@ class Conversation(Receiver):
         self.broker.leave(self)
         if not self._stopping:
             self.let_go()
+        self.outbox.forget_receiver()
 
     def ended(self) -> None:
         self._end()

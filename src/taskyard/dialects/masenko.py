@@ -196,7 +196,7 @@ class MasenkoConnection(Conversation):
         self.send(OK, self.engine.log.mark())
 
     def _info(self, _: bytes) -> None:
-        self.engine.check_writable()  # else it would count what will never be on disk
+        self.engine.check_alive()  # else it would count what will never be on disk
         self.send(b"OK " + encode_json(info(self._masenko)) + b"\n", self.engine.log.mark())
 
     def _quit(self, _: bytes) -> None:

@@ -20,6 +20,7 @@ from taskyard.duration import format_duration
 from taskyard.engine.checks import valid_name
 from taskyard.engine.errors import (
     InvalidOption,
+    NoSpace,
     NotLeaseholder,
     ReadOnly,
     StepRefused,
@@ -125,6 +126,8 @@ def error_text(error: TaskyardError, new: NewJob | None) -> str:
         return "task not acquired"
     if isinstance(error, ReadOnly):
         return f"read only: {error}"
+    if isinstance(error, NoSpace):
+        return f"no space: {error}"
     if isinstance(error, InvalidOption) and new is not None:
         return _option_text(error, new)
     return str(error)

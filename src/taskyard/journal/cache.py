@@ -1,7 +1,8 @@
 """Journal bytes in memory, within a budget, so that payloads need not be read back.
 
-Blocks are aligned to the start of their segment. The tail blocks are filled as frames are
-written; older blocks stay until room is needed, the one that was used longest ago goes first.
+Blocks are aligned to the start of their segment. The tail block is filled as frames are written;
+older blocks stay until room is needed, the one that was used longest ago goes first. Blocks that
+were read ahead are kept apart until they are used: nothing drives them out before.
 Nothing here knows of jobs: what is asked for is bytes at a position.
 """
 
@@ -10,78 +11,176 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 BLOCK: Final = 256 * 1024
 _SHIFT: Final = 18
-_LEAST: Final = 4 * BLOCK
+_LEAST: Final = 4  # blocks
+_IDLE: Final = 16  # steps of others after which a stream that makes none may have stopped
+
+
+@mypyc_attr(acyclic=True)
+class _Ahead:
+    """A block that was read ahead, and when, in steps of all streams."""
+
+    __slots__ = ("block", "since")
+
+    def __init__(self, block: bytearray, since: i64) -> None:
+        self.block = block
+        self.since = since
 
 
 class Cache:
-    __slots__ = ("_blocks", "_last", "_last_at", "budget", "held", "tail", "tail_at", "tail_size")
+    """Its blocks are used again for others: what is read is always a copy.
+
+    Were they given back and made anew, some of them by the threads that read, the process would
+    come to hold about twice the budget.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_blocks",
+        "_free",
+        "_last",
+        "_last_at",
+        "_room",
+        "budget",
+        "tail",
+        "tail_at",
+        "tail_size",
+    )
 
     def __init__(self, budget: i64) -> None:
-        self.budget: i64 = max(budget, _LEAST)
-        self.held: i64 = 0  # bytes of the blocks, without the tail
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()  # by position, used last at the end
-        self._last: bytes = b""  # the block that was used last, found without a look-up
-        self._last_at: i64 = -1
+        self._room: i64 = max(budget // BLOCK, i64(_LEAST))  # blocks, without the tail
+        self.budget: i64 = self._room * BLOCK
+        # By position. The one that was used last is at the end.
+        self._blocks: OrderedDict[int, bytearray] = OrderedDict()
+        self._ahead: OrderedDict[int, _Ahead] = OrderedDict()  # not used yet, oldest first
+        self._free: list[bytearray] = []
         self.tail = bytearray(BLOCK)  # the block that is being filled
         self.tail_at: i64 = 0
         self.tail_size: i64 = 0
+        self._last = self.tail  # the block that was used last, found without a look-up
+        self._last_at: i64 = -1
+
+    def held(self) -> i64:
+        """Bytes of all blocks but the tail."""
+        return (len(self._blocks) + len(self._ahead)) * BLOCK
+
+    def spare_block(self) -> bytearray:
+        """A block to be filled and given to `put` or `put_ahead`."""
+        return self._free.pop() if self._free else bytearray(BLOCK)
+
+    def give_back(self, block: bytearray) -> None:
+        """A spare block that was of no use."""
+        self._free.append(block)
+
+    # Writing
 
     def begin(self, base: i64) -> None:
         """What is appended from now on stands at `base`, the start of a segment."""
         if self.tail_size:
-            self.put(self.tail_at, bytes(self.tail[: self.tail_size]))
+            self._keep_tail()
         self.tail_at = base
-        self.tail_size = 0
 
     def append(self, data: bytes) -> None:
         size: i64 = len(data)
-        room = BLOCK - self.tail_size
-        if size < room:
+        if size < BLOCK - self.tail_size:
             self.tail[self.tail_size : self.tail_size + size] = data
             self.tail_size += size
             return
-        self.tail[self.tail_size :] = data[:room]
-        self._next_block()
-        done = room
-        while size - done >= BLOCK:
-            self.put(self.tail_at, data[done : done + BLOCK])
-            self.tail_at += BLOCK
-            done += BLOCK
-        self.tail_size = size - done
-        self.tail[: self.tail_size] = data[done:]
+        rest = memoryview(data)
+        while rest:
+            taken = min(i64(len(rest)), BLOCK - self.tail_size)
+            # Through a view: to assign to a slice of the bytearray itself copies twice.
+            memoryview(self.tail)[self.tail_size : self.tail_size + taken] = rest[:taken]
+            self.tail_size += taken
+            rest = rest[taken:]
+            if self.tail_size == BLOCK:
+                end = self.tail_at + BLOCK
+                self._keep_tail()
+                self.tail_at = end
 
-    def _next_block(self) -> None:
-        self.put(self.tail_at, bytes(self.tail))
-        self.tail_at += BLOCK
+    def _keep_tail(self) -> None:
+        self.put(self.tail_at, self.tail)
+        self.tail = self.spare_block()
         self.tail_size = 0
 
-    def put(self, at: i64, block: bytes) -> None:
-        """Keep a whole block that begins at `at`, and let older ones go for it."""
-        blocks = self._blocks
-        if at in blocks:
-            return
-        self.held += len(block)
-        while self.held > self.budget:
-            gone_at, gone = blocks.popitem(last=False)
-            self.held -= len(gone)
-            if gone_at == self._last_at:
-                self._last_at = -1
-                self._last = b""
-        blocks[at] = block
+    # Keeping
 
-    def block(self, at: i64) -> bytes | None:
+    def put(self, at: i64, block: bytearray) -> None:
+        """Keep the block that begins at `at`, and let an older one go for it."""
+        if at in self._blocks or at in self._ahead:
+            self._free.append(block)
+            return
+        self._make_room()
+        self._blocks[at] = block
+
+    def put_ahead(self, at: i64, block: bytearray, steps: i64) -> None:
+        """The same for one that was read ahead, when all streams had made so many steps."""
+        if at in self._blocks or at in self._ahead:
+            self._free.append(block)
+            return
+        self._make_room()
+        self._ahead[at] = _Ahead(block, steps)
+
+    def has(self, at: i64) -> bool:
+        return at in self._blocks or at in self._ahead or at == self.tail_at
+
+    def has_room_ahead(self, coming: i64, steps: i64) -> bool:
+        """Whether one more block may be read ahead while `coming` are on their way.
+
+        Half of the budget is for that. Blocks of streams that have stopped make room, but not
+        those of streams that go on: to be read twice they need not be read ahead.
+        """
+        half = self._room // 2
+        while self._ahead and len(self._ahead) + coming >= half:
+            at, oldest = next(iter(self._ahead.items()))
+            if steps - oldest.since <= 4 * half + _IDLE:
+                return False
+            del self._ahead[at]
+            self._free.append(oldest.block)
+        return coming < half
+
+    def _make_room(self) -> None:
+        if len(self._blocks) + len(self._ahead) < self._room:
+            return
+        if not self._blocks:
+            self._free.append(self._ahead.popitem(last=False)[1].block)
+            return
+        at, block = self._blocks.popitem(last=False)
+        self._free.append(block)
+        if at == self._last_at:
+            self._last_at = -1
+
+    # Reading
+
+    def forget(self, before: i64) -> None:
+        """Blocks before this position are not wanted any more."""
+        blocks = self._blocks
+        for at in [at for at in blocks if at < before]:
+            self._free.append(blocks.pop(at))
+        ahead = self._ahead
+        for at in [at for at in ahead if at < before]:
+            self._free.append(ahead.pop(at).block)
+        if self._last_at < before:
+            self._last_at = -1
+
+    def block(self, at: i64) -> bytearray | None:
         """The block that begins at `at`, the tail not among them; it counts as used."""
         if at == self._last_at:
             return self._last
         block = self._blocks.get(at)
         if block is not None:
             self._blocks.move_to_end(at)
-            self._last = block
-            self._last_at = at
+        else:
+            ahead = self._ahead.pop(at, None)
+            if ahead is None:
+                return None
+            block = ahead.block
+            self._blocks[at] = block
+        self._last = block
+        self._last_at = at
         return block
 
     def piece(self, block_at: i64, start: i64, end: i64) -> bytes | None:
@@ -89,7 +188,7 @@ class Cache:
         if block_at == self.tail_at:
             return bytes(self.tail[start:end]) if end <= self.tail_size else None
         block = self.block(block_at)
-        return block[start:end] if block is not None else None
+        return bytes(block[start:end]) if block is not None else None
 
     def read(self, base: i64, at: i64, size: i64) -> bytes | None:
         """`size` bytes at `at` of the segment at `base`, or None if not all are in memory."""

@@ -8,38 +8,65 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.engine import carry_records as c
 from taskyard.engine import records as r
-from taskyard.engine.job import DIALECT_NAMES, JSON
+from taskyard.engine.job import DIALECT_NAMES, JSON, STATE_NAMES, Policy
 from taskyard.engine.side_records import QueueSet
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_DATE: Final = 253_402_300_800_000_000  # the year 10,000
 _SESSION_EVENTS: Final = ("opened", "detached", "attached", "delivered", "closed")
 
-# What each kind has beside time and origin. "queue" is text, *_at and deadline are times.
+# What each kind has beside time and origin. Names, keys and uids are shown as text.
 _FIELDS: Final[dict[int, tuple[str, ...]]] = {
     r.BOOT: ("epoch", "version"),
     r.PUSH: ("id", "queue"),
-    r.LEASE: ("id", "queue", "attempt", "owner", "bound", "deadline"),
-    r.FINISH: ("id", "queue", "attempt", "way"),
-    r.RETRY: ("id", "queue", "attempt", "run_at"),
-    r.RELEASE: ("id", "queue", "attempt", "reason"),
+    r.LEASE: ("id", "queue", "attempt", "owner", "bound", "epoch", "deadline"),
+    r.FINISH: ("id", "queue", "attempt", "way", "kept_until", "uid"),
+    r.RETRY: ("id", "queue", "attempt", "run_at", "keyless"),
+    r.RELEASE: ("id", "queue", "attempt", "reason", "keyless"),
     r.FAIL: ("id", "queue", "attempt", "explicit", "reason", "dead_queue"),
     r.WAKE: ("id", "queue"),
     r.UNBLOCK: ("id", "queue", "blocker"),
-    r.REMOVE: ("id", "queue", "cause"),
+    r.REMOVE: ("id", "queue", "cause", "ended", "uid"),
     r.MOVE: ("id", "queue", "to", "front"),
     r.RESCORE: ("id", "queue", "priority"),
     r.EXTEND: ("id", "queue", "attempt", "deadline"),
-    r.REPLAY: ("id", "queue"),
+    r.REPLAY: ("id", "queue", "keyless"),
     r.QUEUE: ("queue",),
     r.QUEUE_GONE: ("queue",),
     r.VALUE: ("key", "expires_at", "keep"),
     r.VALUE_GONE: ("key",),
     r.SESSION: ("id", "event", "upto"),
-    r.BATCH: ("consumer", "number", "owner", "deadline", "ids"),
-    r.BATCH_DONE: ("consumer", "number", "dropped"),
-    r.FORGET: ("count",),
+    r.BATCH: ("consumer", "number", "owner", "epoch", "deadline", "ids", "queues", "counts"),
+    r.BATCH_DONE: ("consumer", "number", "dropped", "expired"),
+    r.FORGET: ("before",),
+    r.READER: ("name", "next_seq", "lease_until"),
+    r.READER_GONE: ("name",),
+    r.CARRY_JOB: (
+        "id",
+        "queue",
+        "name",
+        "state",
+        "priority",
+        "position",
+        "content",
+        "attempts",
+        "fails",
+        "losses",
+        "pushed_at",
+        "run_at",
+        "finished_at",
+        "payload_at",
+        "payload_size",
+    ),
+    r.CARRY_QUEUE: ("queue", "number"),
+    r.CARRY_VALUE: ("key", "expires_at"),
+    r.CARRY_SESSION: (),
+    r.CARRY_CONSUMER: (),
+    r.CARRY_READER: ("name", "next_seq", "lease_until"),
+    r.CARRY_GRAVE: ("since", "first", "ids", "uids"),
+    r.BASE: ("base", "epoch", "next_id"),
 }
 _BLOBS: Final = {
     r.PUSH: "payload",
@@ -47,14 +74,27 @@ _BLOBS: Final = {
     r.RETRY: "error",
     r.FAIL: "error",
     r.VALUE: "value",
+    r.CARRY_VALUE: "value",
 }
-_TIMES: Final = ("deadline", "run_at", "expires_at")
+_TIMES: Final = (
+    "before",
+    "deadline",
+    "expires_at",
+    "finished_at",
+    "kept_until",
+    "lease_until",
+    "pushed_at",
+    "run_at",
+    "since",
+)
+_IF_ANY: Final = ("uid", "key", "ttl_ms", "expires_at", "reason")  # left out if a job has none
 # Numbers that stand for words, by kind.
 _WORDS: Final = {
     r.FINISH: ("way", r.FINISH_WAYS),
     r.RELEASE: ("reason", r.RELEASE_REASONS),
     r.REMOVE: ("cause", r.REMOVE_CAUSES),
     r.SESSION: ("session_event", _SESSION_EVENTS),
+    r.CARRY_JOB: ("state", STATE_NAMES),
 }
 _SETTINGS: Final = (
     "created",
@@ -68,6 +108,28 @@ _SETTINGS: Final = (
     "max_jobs",
     "max_bytes",
 )
+_COUNTERS: Final = (  # in the order of Queue.counters
+    "pushed",
+    "leases",
+    "finished",
+    "failed",
+    "retried",
+    "released",
+    "expired",
+    "removed",
+)
+_COUNTS: Final = (
+    "jobs",
+    "queues",
+    "values",
+    "sessions",
+    "consumers",
+    "readers",
+)  # and of State.counts
+_LEASE: Final = ("owner", "bound", "holder", "epoch", "attempt", "since", "deadline")
+_SESSION: Final = ("id", "attached", "since", "numbered", "delivered")
+_LETTER: Final = ("number", "job", "label", "stage")
+_CONSUMER: Final = ("owner", "number", "open", "expired", "deadline", "ids")
 
 
 def describe(record: r.Record, blobs: bool) -> dict[str, object]:
@@ -85,14 +147,18 @@ def describe(record: r.Record, blobs: bool) -> dict[str, object]:
     if origin.holder:
         found["holder"] = origin.holder
     for name in _FIELDS[kind]:
-        found[_shown_name(kind, name)] = _plain(name, getattr(record, name))
+        field: object = getattr(record, name)
+        if name != "uid" or field is not None:
+            found[_shown_name(kind, name)] = _plain(name, field)
     words = _WORDS.get(kind)
     if words is not None:
         found[words[0]] = _word(words[1], _number(found[words[0]]))
     if isinstance(record, r.Push):
         _describe_job(record, found)
     elif isinstance(record, QueueSet):
-        found["settings"] = {name: getattr(record.settings, name) for name in _SETTINGS}
+        found["settings"] = _fields(record.settings, _SETTINGS)
+    elif kind >= r.FIRST_CARRY:
+        _describe_carry(record, blobs, found)
     _describe_blob(record, blobs, found)
     return found
 
@@ -107,7 +173,6 @@ def iso(time: i64) -> object:
 
 def _describe_job(record: r.Push, found: dict[str, object]) -> None:
     job = record.job
-    policy = job.policy
     found["name"] = job.name
     found["priority"] = int(job.priority)
     found["content"] = "json" if job.content == JSON else "opaque"
@@ -125,6 +190,10 @@ def _describe_job(record: r.Push, found: dict[str, object]) -> None:
         found["blocked_by"] = record.blockers
     if job.notify is not None:
         found["notify"] = int(job.notify.session)
+    _describe_policy(job.policy, found)
+
+
+def _describe_policy(policy: Policy, found: dict[str, object]) -> None:
     found["ttr"] = int(policy.ttr)
     found["max_attempts"] = int(policy.max_attempts)
     found["max_fails"] = int(policy.max_fails)
@@ -132,17 +201,95 @@ def _describe_job(record: r.Push, found: dict[str, object]) -> None:
         found["dead_queue"] = policy.dead_queue
 
 
+def _describe_carry(record: r.Record, blobs: bool, found: dict[str, object]) -> None:
+    if isinstance(record, c.CarryJob):
+        _describe_carried_job(record, blobs, found)
+    elif isinstance(record, c.CarryQueue):
+        found["settings"] = _fields(record.settings, _SETTINGS)
+        found["counters"] = _named(_COUNTERS, record.counters)
+    elif isinstance(record, c.CarrySession):
+        found.update(_fields(record.session, _SESSION))
+        found["outbox"] = [
+            {"time": iso(letter.time), **_fields(letter, _LETTER)}
+            for letter in record.session.outbox
+        ]
+    elif isinstance(record, c.CarryConsumer):
+        found["consumer"] = record.consumer.name
+        found.update(_fields(record.consumer, _CONSUMER))
+    elif isinstance(record, c.Base):
+        found["counts"] = _named(_COUNTS, record.counts)
+
+
+def _describe_carried_job(record: c.CarryJob, blobs: bool, found: dict[str, object]) -> None:
+    found["content"] = "json" if record.content == JSON else "opaque"
+    found["origin"] = _word(DIALECT_NAMES, record.dialect)  # the dialect it was pushed in
+    _describe_policy(record.policy, found)
+    lease = record.lease
+    if lease is not None:
+        found["lease"] = _fields(lease, _LEASE)
+    extra = record.extra
+    if extra is not None:
+        for name in _IF_ANY:
+            field: object = getattr(extra, name)
+            if field:
+                found[name] = _plain(name, field)
+        if extra.blockers:
+            found["blocked_by"] = sorted(extra.blockers)
+        if extra.notify is not None:
+            found["notify"] = int(extra.notify.session)
+        if extra.has_result:
+            found["result_at"] = int(extra.result_at)
+            found["result_size"] = int(extra.result_size)
+        if extra.error_size:
+            found["error_at"] = int(extra.error_at)
+            found["error_size"] = int(extra.error_size)
+    _describe_moved(record, blobs, found)
+
+
+def _describe_moved(record: c.CarryJob, blobs: bool, found: dict[str, object]) -> None:
+    """Which of the job's blobs stand in this record from now on; the others stay elsewhere."""
+    moves = record.moves
+    extra = record.extra
+    parts: list[tuple[str, i64]] = []
+    if moves & c.MOVES_PAYLOAD:
+        parts.append(("payload", record.payload_size))
+    if extra is not None and moves & c.MOVES_RESULT:
+        parts.append(("result", extra.result_size))
+    if extra is not None and moves & c.MOVES_ERROR:
+        parts.append(("error", extra.error_size))
+    at = record.blob_at
+    start: i64 = 0
+    for name, size in parts:
+        found[f"{name}_at"] = int(at + start)
+        if blobs:
+            _show_blob(name, record.blob[start : start + size], found)
+        start += size
+    if moves & c.ERROR_IS_RESULT:
+        found["error_at"] = found.get("result_at")
+
+
 def _describe_blob(record: r.Record, blobs: bool, found: dict[str, object]) -> None:
     name = _BLOBS.get(record.kind())
     if name is None:
         return
     found[f"{name}_size"] = int(record.blob_size)
-    if not blobs:
-        return
+    if blobs:
+        _show_blob(name, record.blob, found)
+
+
+def _show_blob(name: str, blob: bytes, found: dict[str, object]) -> None:
     try:
-        found[name] = record.blob.decode()
+        found[name] = blob.decode()
     except UnicodeDecodeError:
-        found[f"{name}_base64"] = base64.b64encode(record.blob).decode()
+        found[f"{name}_base64"] = base64.b64encode(blob).decode()
+
+
+def _fields(thing: object, names: tuple[str, ...]) -> dict[str, object]:
+    return {name: _plain(name, getattr(thing, name)) for name in names}
+
+
+def _named(names: tuple[str, ...], numbers: list[int]) -> dict[str, int]:
+    return dict(zip(names, numbers, strict=False))
 
 
 def _shown_name(kind: i64, name: str) -> str:
@@ -151,7 +298,9 @@ def _shown_name(kind: i64, name: str) -> str:
 
 def _plain(name: str, field: object) -> object:
     if isinstance(field, bytes):
-        return _text(field)
+        return field.hex() if name == "uid" else _text(field)
+    if isinstance(field, list):
+        return [_plain("uid" if name == "uids" else "", each) for each in field]
     if name in _TIMES:
         number = _number(field)
         return iso(number) if number else None

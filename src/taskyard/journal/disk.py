@@ -6,6 +6,7 @@ has come, gone or has another name, after `Disk.sync`.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from typing import Final, Protocol
@@ -13,7 +14,8 @@ from typing import Final, Protocol
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
 _PROBE: Final = 65_536
-# Where the file system cannot reserve room for a file; then it only gets its length.
+_PORTION: Final = 1_048_576
+# Where the file system cannot reserve room for a file; then it is written full of zeros.
 _NO_ROOM_KEPT: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
@@ -24,10 +26,16 @@ class File(Protocol):
     def read_at(self, offset: int, size: int) -> bytes:
         """The bytes there; fewer only at the end of the file. Other threads may read too."""
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        """The same into a buffer; gives how many bytes there were."""
+
     def sync(self) -> None:
         """Bring all that was written to the disk. After a failure the state is unknown."""
 
     def truncate(self, size: int) -> None: ...
+
+    def allocate(self, size: int) -> None:
+        """Make it this long, with zeros, and keep the room for that; or leave it and raise."""
 
     def size(self) -> int: ...
 
@@ -96,11 +104,43 @@ class RealFile:
             missing -= len(data)
         return b"".join(parts)
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        done = os.preadv(self._fd, [buffer], offset)
+        while 0 < done < len(buffer):
+            more = os.preadv(self._fd, [buffer[done:]], offset + done)
+            if not more:
+                break
+            done += more
+        return done
+
     def sync(self) -> None:
         os.fdatasync(self._fd)
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
+
+    def allocate(self, size: int) -> None:
+        before = self.size()
+        if size <= before:
+            return
+        try:
+            self._allocate(before, size)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, before)  # a part of it may have been found
+            raise
+
+    def _allocate(self, start: int, end: int) -> None:
+        try:
+            os.posix_fallocate(self._fd, start, end - start)
+            return
+        except OSError as error:
+            if error.errno not in _NO_ROOM_KEPT:
+                raise
+        while start < end:
+            portion = min(_PORTION, end - start)
+            self.write_at(start, [bytes(portion)])
+            start += portion
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -148,7 +188,7 @@ class RealDisk:
         file = RealFile(os.open(path, flags, _FILE_MODE))
         try:
             if size:
-                _reserve(file, size)
+                file.allocate(size)
                 file.write_at(0, [bytes(size)])
         except OSError:
             file.close()
@@ -170,15 +210,6 @@ class RealDisk:
 
     def sync(self) -> None:
         _sync_directory(self.path)
-
-
-def _reserve(file: RealFile, size: int) -> None:
-    try:
-        os.posix_fallocate(file._fd, 0, size)
-    except OSError as error:
-        if error.errno not in _NO_ROOM_KEPT:
-            raise
-        file.truncate(size)
 
 
 def _sync_directory(path: str) -> None:

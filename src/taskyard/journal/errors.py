@@ -19,6 +19,30 @@ class DataDirectoryInUse(JournalError):
         self.pid = pid
 
 
+class JournalPassed(JournalError):
+    """A segment was dropped by compaction while somebody was reading it."""
+
+    def __init__(self, file: str) -> None:
+        super().__init__(
+            f"{file} is gone: compaction has dropped it while it was read; read again from a "
+            "record that is still there"
+        )
+        self.file = file
+
+
+class LeftBehind(JournalError):
+    """A reader wants records that are not there any more."""
+
+    def __init__(self, wanted: i64, first: i64) -> None:
+        missed = first - wanted
+        gone = f"records {wanted} to {first - 1} are" if missed > 1 else f"record {wanted} is"
+        were = f"{missed:,} records were" if missed > 1 else "1 record was"
+        super().__init__(f"{gone} not there any more: {were} missed; the first one left is {first}")
+        self.wanted = wanted  # the record that it wanted next
+        self.first = first  # the first one that is there
+        self.missed = missed
+
+
 class JournalCorrupt(JournalError):
     """Something that was durable is damaged or missing. Nothing is changed on disk.
 
@@ -35,6 +59,10 @@ class JournalCorrupt(JournalError):
         self.offset = offset
         self.seq = seq  # of the first record that is lost
         self.reason = reason
+
+
+class JournalIncomplete(JournalCorrupt):
+    """All that is there is intact, but its beginning was dropped and nothing stands for it."""
 
 
 @mypyc_attr(native_class=False)  # mypyc cannot extend OSError

@@ -24,6 +24,7 @@ _CRC_AT: Final = 4
 _CHECKED_AT: Final = 8  # the checksum is over what is before and after it
 _SALT_AT: Final = 24
 _ZEROS: Final = bytes(65_536)
+_PIECE: Final = 65_536
 
 
 @mypyc_attr(acyclic=True)
@@ -87,6 +88,11 @@ def frame_header(body: bytes, first_seq: i64, count: i64, salt: i64, durable: i6
     return out.getvalue()
 
 
+def frame_length(data: bytes, offset: i64) -> i64:
+    """Bytes of records in what may be a frame at this offset; 0 if there is no room for one."""
+    return _u32(data, offset) if offset + FRAME_HEADER <= len(data) else i64(0)
+
+
 def frame_at(content: Content, offset: i64, salt: i64) -> Frame | None:
     """The frame at this offset, unless there is none of this salt, or it is not intact."""
     body = offset + FRAME_HEADER
@@ -100,7 +106,7 @@ def frame_at(content: Content, offset: i64, salt: i64) -> Frame | None:
         return None
     data = content.data
     checked = data[offset : offset + _CRC_AT] + data[offset + _CHECKED_AT : body]
-    if i64(extend(value(checked), data[body:end])) != _u32(data, offset + _CRC_AT):
+    if _extend(value(checked), data, body, end) != _u32(data, offset + _CRC_AT):
         return None
     first_seq = read_i64_le(data, offset + 8)
     return Frame(offset, end, first_seq, _u32(data, offset + 16), read_i64_le(data, offset + 32))
@@ -145,6 +151,30 @@ def written_end(content: Content, start: i64) -> i64:
         end -= step
     low = max(start, end - step)
     return low + len(data[low:end].rstrip(b"\0"))
+
+
+def torn_end(content: Content, start: i64, salt: i64) -> i64:
+    """Where the last frame of this salt ends that begins behind `start`, intact or not.
+
+    `start` if there is none: what stands there is of an earlier use of the file.
+    """
+    found: i64 = content.data.rfind(salt_bytes(salt), start + _SALT_AT)
+    if found < 0:
+        return start
+    offset = found - _SALT_AT
+    content.reaches(offset + FRAME_HEADER)
+    return min(offset + FRAME_HEADER + _u32(content.data, offset), content.size)
+
+
+def _extend(crc: int, data: bytes, start: i64, end: i64) -> i64:
+    """The checksum goes on over a part of `data`, which is copied in small pieces.
+
+    One copy of it all would be memory that is new each time; that took longer than the checksum.
+    """
+    while end - start > _PIECE:
+        crc = extend(crc, data[start : start + _PIECE])
+        start += _PIECE
+    return i64(extend(crc, data[start:end]))
 
 
 def _u32(data: bytes, at: i64) -> i64:

@@ -7,6 +7,7 @@ off the loop, from disk. Positions and marks are those of the log: see segment.p
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from bisect import bisect_right
@@ -17,10 +18,12 @@ from librt.strings import read_i64_le
 from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.log import Log
+from taskyard.engine.room import Room
 from taskyard.engine.state import State
-from taskyard.journal.cache import BLOCK, Cache, block_of
-from taskyard.journal.disk import Disk, File
-from taskyard.journal.errors import JournalFailed
+from taskyard.journal.cache import Cache
+from taskyard.journal.cold import ColdReads
+from taskyard.journal.disk import Disk
+from taskyard.journal.drop import DropWork
 from taskyard.journal.frames import FRAME_HEADER, MAX_BODY, frame_header
 from taskyard.journal.identity import (
     JOURNAL,
@@ -32,23 +35,28 @@ from taskyard.journal.identity import (
     save_identity,
 )
 from taskyard.journal.recovery import Recovery, RecoveryReport
+from taskyard.journal.retention import Spans
 from taskyard.journal.segment import (
     SEGMENT_HEADER,
     Segment,
     SegmentHeader,
     create_segment,
-    segment_name,
     segment_names,
 )
-from taskyard.journal.spare import SPARE, SpareWork, find_spare
+from taskyard.journal.spare import ZERO, SpareWork, reason_of
+from taskyard.journal.supply import Supply
+from taskyard.journal.sync import Health, SyncPoint
 
 _TIME_AT: Final = 6  # where in a record its time stands
-_SMALL: Final = 4 * 1_048_576  # a segment that has to be made at once; the next is made in advance
+_LEAST: Final = 16_384  # one that a server starts with where there is no room for more
+_LEAST_MARGIN: Final = 8192  # a few small records fit
+_NO_NEXT: Final = "no room for the next segment of the journal: "
+_NO_MORE: Final = "no room in the journal: "
 
 
 @mypyc_attr(acyclic=True)
 class JournalSettings:
-    __slots__ = ("durability", "payload_memory", "segment_size", "spare")
+    __slots__ = ("durability", "payload_memory", "preallocate", "segment_size", "spare")
 
     def __init__(
         self,
@@ -56,93 +64,24 @@ class JournalSettings:
         payload_memory: i64 = 256 * 1_048_576,
         durability: str = "sync",
         spare: bool = False,
+        preallocate: str = ZERO,
     ) -> None:
         self.segment_size = segment_size
         self.payload_memory = payload_memory
         self.durability = durability  # what replies wait for: the broker's business
         self.spare = spare  # make the next segment in advance
+        self.preallocate = preallocate  # how the room of a segment is made sure of
 
 
-@mypyc_attr(acyclic=True)
-class _Health:
-    """Why nothing can be written any more; "": it can. Shared with the syncs in other threads."""
+class JournalRoom(Room):
+    """What the engine may still say: the room of the current segment."""
 
-    __slots__ = ("failure",)
+    def __init__(self, journal: Journal) -> None:
+        super().__init__()
+        self._journal = journal
 
-    def __init__(self) -> None:
-        self.failure = ""
-
-    def check(self) -> None:
-        if self.failure:
-            raise JournalFailed(errno.EIO, self.failure)
-
-
-class SyncPoint:
-    """What must be synced for all that is written now to be durable."""
-
-    __slots__ = ("_directory", "_health", "done", "mark", "segments", "seq")
-
-    def __init__(
-        self,
-        segments: list[Segment],
-        directory: Disk | None,
-        mark: i64,
-        seq: i64,
-        health: _Health,
-    ) -> None:
-        self.segments = segments
-        self.mark = mark
-        self.seq = seq
-        self.done = False
-        self._directory = directory
-        self._health = health
-
-    def run(self) -> None:
-        """Do it. May run in another thread. What has failed is never tried again."""
-        self._health.check()
-        try:
-            for segment in self.segments:
-                segment.file.sync()
-            if self._directory is not None:
-                self._directory.sync()
-        except OSError as error:
-            self._health.failure = f"a sync has failed: {error}"
-            raise
-        self.done = True
-
-
-class ColdRead:
-    """Bytes that are on disk only. Reads whole blocks: their neighbours will be wanted too."""
-
-    __slots__ = ("_base", "_directory", "_end", "at", "blocks", "parts", "size")
-
-    def __init__(self, directory: Disk, base: i64, end: i64, at: i64, size: i64) -> None:
-        self.at = at
-        self.size = size
-        self.parts: list[bytes | None] = []  # one for each block; None: it must be read
-        self.blocks: dict[int, bytes] = {}  # those that were read, by position
-        self._directory = directory
-        self._base = base
-        self._end = end  # of the segment
-
-    def run(self) -> None:
-        """Read what is missing. May run in another thread."""
-        file = self._directory.view(segment_name(self._base))
-        try:
-            block_at = block_of(self._base, self.at)
-            for part in self.parts:
-                if part is None:
-                    self._read(file, block_at)
-                block_at += BLOCK
-        finally:
-            file.close()
-
-    def _read(self, file: File, block_at: i64) -> None:
-        size = min(BLOCK, self._end - block_at)
-        block = file.read_at(block_at - self._base, size)
-        if len(block) < size:
-            raise OSError(errno.EIO, f"{segment_name(self._base)} is shorter than it was")
-        self.blocks[block_at] = block
+    def extend(self, size: i64) -> bool:
+        return self._journal.extend(size)
 
 
 class Journal:
@@ -154,15 +93,12 @@ class Journal:
         settings: JournalSettings,
         identity: Identity,
         entropy: Entropy,
-        bases: list[int],
-        end: i64,
-        next_seq: i64,
+        recovery: Recovery,
         now: i64,
     ) -> None:
-        """Go on at position `end` with record `next_seq`, in a new segment.
-
-        All before that is durable; `bases` are the segments it is in.
-        """
+        """Go on behind what was recovered, in a new segment; all before it is durable."""
+        end = recovery.end
+        next_seq = recovery.next_seq
         self.settings = settings
         self.timeline = identity.timeline
         self.salt = identity.salt  # of derived uids
@@ -170,48 +106,69 @@ class Journal:
         self.written_seq: i64 = next_seq - 1
         self._directory = directory
         self._entropy = entropy
-        self._health = _Health()
+        self._health = Health()
         self._cache = Cache(settings.payload_memory)
-        self._bases = bases  # of all segments, the current one last
+        self.frames = recovery.frames  # of all segments from the base on
+        self._bases: list[int] = []  # of all segments, the current one last
+        self._facts: dict[int, tuple[int, int]] = {}  # first record of each, and its time
+        for header in recovery.retained:
+            self._know_segment(header.base, header.first_seq, header.created)
+        for segment in recovery.segments:
+            self._know_segment(segment.base, segment.first_seq, segment.created)
+        self.base: i64 = recovery.base  # a replay may begin there: it is durable that it may
+        state = recovery.state
+        if state.base > self.base and state.base in self._facts:
+            self.move_base(state.base)  # the headers know of it only after the next one is made
+            state.weights.forget_before(state.base)
+        self.reads = ColdReads(directory, self._bases, self._cache)
         self._time = now  # of about the last record
         self._end = end
         self._closed: list[Segment] = []  # full ones that may not be on disk yet
         self._syncing: i64 = 0  # sync points that are out
-        self._spare = find_spare(directory, settings.segment_size)  # it is there
-        self._spare_work: SpareWork | None = None
-        self._spare_failed = False  # while this segment is written, it is not tried again
-        self._size: i64 = 0  # of the current segment
-        self._segment = self._begin_segment()
+        self._supply = Supply(
+            directory, settings.segment_size, settings.preallocate, settings.spare
+        )
+        self._drop_work: DropWork | None = None
+        self._size: i64 = 0  # of the current segment, as it was made
+        self._room_end: i64 = 0  # position up to which the disk has room for it
+        self._segment = self._begin_segment(_LEAST)
         self.log = Log(next_seq, self._end + FRAME_HEADER)
         self.written: i64 = self.log.mark()
         self.durable: i64 = self.written
+        self.room = JournalRoom(self)
+        self._count_room()
 
     # Writing
 
     def write(self) -> bool:
         """Write all records that were appended since the last time, as one frame.
 
-        If a new segment is needed and cannot be made, OSError is raised and the records stay in
-        the log. After any other failure nothing more can be written.
+        OSError if the disk has no room for them, which the engine sees to: see `room`. After any
+        other failure nothing more can be written.
         """
+        if not self._write_frame():
+            return False
+        # Here, not before the next frame: the log must know where that will stand.
+        if self._is_full() and (self._supply.ready or not self.room.refusing):
+            self._rotate()
+        self._count_room()
+        return True
+
+    def _write_frame(self) -> bool:
         self._health.check()
         log = self.log
         count = log.count
         if not count:
             return False
-        if self._is_full(self._end):
-            self._rotate()
         size = log.size()
         if size > MAX_BODY:
             raise OSError(errno.EFBIG, f"{size} bytes of records are too many for one frame")
         start = self._end
         end = start + FRAME_HEADER + size
-        # Where the next frame's records begin: after this one, or in the next segment.
-        follows = end + FRAME_HEADER
-        if self._is_full(end):
-            follows += SEGMENT_HEADER
+        if end > self._room_end:
+            self._reserve(end)
         first_seq = log.next_seq - count
-        body = log.take(follows)
+        body = log.take(end + FRAME_HEADER)
         segment = self._segment
         header = frame_header(body, first_seq, count, segment.salt, self.durable_seq)
         # Into the cache first: after a failure these bytes may be nowhere else.
@@ -222,32 +179,55 @@ class Journal:
         except OSError as error:
             self._health.failure = f"a write has failed: {error}"
             raise
+        self.frames.add(start, end)
         self._time = read_i64_le(body, _TIME_AT)
         self._end = end
         self.written = end
         self.written_seq = first_seq + count - 1
         return True
 
-    def _is_full(self, end: i64) -> bool:
-        return end - self._segment.base >= min(self._size, self.settings.segment_size)
+    # Segments
+
+    def _is_full(self) -> bool:
+        return self._segment.base + self._size - self._end < self._margin()
+
+    def _margin(self) -> i64:
+        """What is left over at the end of a segment, and by how much one is made longer.
+
+        A frame that would not fit is not known of before its records come; then the segment is
+        made longer. The larger this is, the seldomer that happens.
+        """
+        return min(max(self._size >> 5, _LEAST_MARGIN), self._size >> 2)
 
     def _rotate(self) -> None:
-        """Begin the next segment.
+        """Begin the next segment; if it cannot be made, this one is used to its end.
 
         The current one is on disk by then with its header and its name, so that after a crash only
-        the last segment can be without. It has outgrown its room, so nothing is to be cut off.
+        the last segment can be without.
         """
         old = self._segment
         if not old.anchored:
             point = self.sync_point()
             point.run()
             self.synced(point)
-        old.end = self._end
-        self._segment = self._begin_segment()
+        end, room_end, size = self._end, self._room_end, self._size
+        try:
+            self._segment = self._begin_segment(0)
+        except OSError as error:
+            self.room.refusing = _NO_NEXT + reason_of(error)
+            return
+        if room_end > old.base + size:
+            with contextlib.suppress(OSError):  # no harm if it stays
+                old.file.truncate(max(end - old.base, size))
+        old.end = end
         self._closed.append(old)
         self._let_go()
+        self.log.base = self._end + FRAME_HEADER
 
-    def _begin_segment(self) -> Segment:
+    def _begin_segment(self, least: i64) -> Segment:
+        """Make the next segment, of at least that size if it cannot be of the usual one."""
+        supply = self._supply
+        size = supply.prepare(least)
         base = self._end
         header = SegmentHeader(
             self.timeline,
@@ -256,35 +236,156 @@ class Journal:
             _new_salt(self._entropy),
             self._time,
             self.durable_seq,
+            self.base,
+            self._bases[0] if self._bases else base,
+            recycled=supply.is_used(),
         )
-        size = self.settings.segment_size
-        if self.settings.spare and not self._spare:
-            size = min(size, _SMALL)
-        segment = create_segment(self._directory, header, size, SPARE if self._spare else "")
-        self._spare = False
-        self._spare_failed = False
+        try:
+            segment = create_segment(self._directory, header, supply.source)
+        finally:
+            supply.taken()
         self._size = size
+        self._room_end = base + size
         self._cache.begin(base)
         self._cache.append(header.encoded())
-        self._bases.append(base)
+        self._know_segment(base, header.first_seq, header.created)
         self._end = base + SEGMENT_HEADER
         return segment
 
+    def _know_segment(self, base: i64, first_seq: i64, created: i64) -> None:
+        self._bases.append(base)
+        self._facts[base] = (first_seq, created)
+
+    # Room
+
+    def _count_room(self) -> None:
+        """What there is, and what of it finishing work must be able to rely on.
+
+        Once the next segment is there, that will do; until then it is a part of this one.
+        """
+        self.room.free = self._room_end - self.log.base
+        wanting = self.settings.spare and not self._supply.ready
+        self.room.kept = self._size >> 2 if wanting else i64(0)
+
+    def extend(self, size: i64) -> bool:
+        """Make room for that many bytes of records that are not written yet, if that can be."""
+        room = self.room
+        if self._health.failure or size > MAX_BODY:
+            room.reason = self._health.failure or "too much is waiting to be written"
+            return False
+        try:
+            self._reserve(self.log.base + size)
+        except OSError as error:
+            room.reason = _NO_MORE + reason_of(error)
+            return self._move_on(size)
+        self._count_room()
+        return True
+
+    def _reserve(self, end: i64) -> None:
+        """Have room in the current segment up to position `end`, or raise OSError."""
+        segment = self._segment
+        step = self._room_end + self._margin()
+        if step > end:
+            try:
+                segment.file.allocate(step - segment.base)
+            except OSError:
+                segment.file.allocate(end - segment.base)
+                step = end
+            end = step
+        else:
+            segment.file.allocate(end - segment.base)
+        self._room_end = end
+
+    def _move_on(self, size: i64) -> bool:
+        """Go to the next segment for the sake of records that do not fit this one."""
+        supply = self._supply
+        if self.log.count or self._end == self._segment.base + SEGMENT_HEADER:
+            return False
+        if self.room.refusing and not supply.ready:
+            return False
+        if size > (supply.next_size() >> 2) * 3:
+            return False
+        try:
+            self._rotate()
+        except OSError:
+            return False  # a sync has failed: the next write says so
+        self._count_room()
+        return size <= self.room.free
+
     def spare(self) -> SpareWork | None:
         """Work to be run in a thread and then given to `spared`, if the next segment is near."""
-        if self._spare or self._spare_work is not None or not self.settings.spare:
+        if self._supply.ready or self._health.failure or self._drop_work is not None:
             return None
-        if self._spare_failed or self._health.failure:
-            return None
-        if self._end - self._segment.base < self._size // 4:
+        if not self.room.refusing and (
+            not self.settings.spare or self._end - self._segment.base < self._size // 4
+        ):
             return None  # a server that has little to do needs no more room
-        self._spare_work = SpareWork(self._directory, self.settings.segment_size)
-        return self._spare_work
+        return self._supply.work()
 
     def spared(self, work: SpareWork) -> None:
-        self._spare_work = None
-        self._spare = work.done
-        self._spare_failed = not work.done
+        """The work has run. OSError if the journal has failed with what follows from that."""
+        self._supply.worked(work)
+        if work.done:
+            self._has_next()
+        else:
+            self.room.refusing = _NO_NEXT + work.reason
+
+    def _has_next(self) -> None:
+        self.room.refusing = ""
+        if self._is_full() and not self.log.count and not self._health.failure:
+            self._rotate()
+        self._count_room()
+
+    def retry(self) -> None:
+        """Let `spare` try again what has failed."""
+        self._supply.failed = False
+
+    # Dropping
+
+    @property
+    def first(self) -> i64:
+        """The base of the first segment."""
+        return self._bases[0]
+
+    def drop_before(self, base: i64) -> DropWork | None:
+        """Work that removes the segments that lie wholly before `base`, or None if there is none.
+
+        To be run in a thread and then given to `dropped`. From now on nothing can be read there;
+        segments that are being read or are not on disk yet stay, with all behind them.
+        """
+        if self._drop_work is not None or self._health.failure:
+            return None
+        limit = min(base, self.durable)
+        reading = self.reads.lowest()
+        if reading >= 0:
+            limit = min(limit, self.base_of(reading))
+        if self._closed:
+            limit = min(limit, self._closed[0].base)
+        count: i64 = 0
+        while count + 1 < len(self._bases) and self._bases[count + 1] <= limit:
+            count += 1
+        if not count:
+            return None
+        recycle = self.settings.spare and self._supply.is_wanting()
+        work = DropWork(self._directory, self._bases[:count], recycle, self.settings.segment_size)
+        del self._bases[:count]
+        self._cache.forget(self._bases[0])
+        self._drop_work = work
+        return work
+
+    def dropped(self, work: DropWork) -> None:
+        """The work has run. What it could not remove is there again, to be dropped once more.
+
+        OSError if the journal has failed with what follows from that.
+        """
+        self._drop_work = None
+        for base in work.bases[: work.gone]:
+            del self._facts[base]
+        self._bases[:0] = work.bases[work.gone :]
+        self._supply.failed = False  # there is more room than there was
+        if work.recycled:
+            self._supply.ready = True
+            self._has_next()
 
     # Syncing
 
@@ -325,61 +426,54 @@ class Journal:
                 waiting.append(segment)
         self._closed = waiting
 
+    # Segments
+
+    @property
+    def directory(self) -> Disk:
+        return self._directory
+
+    @property
+    def end(self) -> i64:
+        """Position behind the last frame."""
+        return self._end
+
+    def next_base(self, base: i64) -> i64:
+        """Where the segment ends that begins there; 0 if that is the current one."""
+        index = bisect_right(self._bases, base)
+        return self._bases[index] if index < len(self._bases) else 0
+
+    def base_of(self, at: i64) -> i64:
+        """Where the segment begins that a position is in."""
+        return self._bases[bisect_right(self._bases, at) - 1]
+
+    def first_seq_of(self, base: i64) -> i64:
+        """The number of the first record of the segment that begins there."""
+        return self._facts[base][0]
+
+    def missed(self, next_seq: i64) -> i64:
+        """How many records are gone that a reader wants which goes on with `next_seq`."""
+        return max(i64(0), self.first_seq_of(self._bases[0]) - next_seq)
+
+    def retained(self) -> Spans:
+        """The segments before the base, which only readers want, and the one at the base."""
+        bases = self._bases[: bisect_right(self._bases, self.base)]
+        facts = [self._facts[base] for base in bases]
+        return Spans(bases, [fact[0] for fact in facts], [fact[1] for fact in facts])
+
+    def move_base(self, base: i64) -> None:
+        """It is durable that a replay may begin at this segment."""
+        self.base = base
+        self.frames.forget_before(base)
+
     # Reading
 
     def read(self, at: i64, size: i64) -> bytes | None:
-        """The blob at `at`, or None if it must be read from disk."""
+        """The blob at `at`, or None if it must be read from disk: see `reads`."""
         if not size:
             return b""
         if at >= self.log.base:
             return self.log.blobs.get(at)
-        return self._cache.read(self._base_of(at), at, size)
-
-    def cold(self, at: i64, size: i64) -> ColdRead:
-        """How to read the blob at `at` from disk: run it in a thread, then give it to `loaded`."""
-        if at < 0 or at + size > self.written:
-            raise OSError(errno.EIO, f"there is nothing at position {at} of the journal")
-        base = self._base_of(at)
-        cold = ColdRead(self._directory, base, self._end_of(base), at, size)
-        block_at = block_of(base, at)
-        start = at - block_at
-        while size > 0:
-            taken = min(size, BLOCK - start)
-            cold.parts.append(self._cache.piece(block_at, start, start + taken))
-            size -= taken
-            block_at += BLOCK
-            start = 0
-        return cold
-
-    def loaded(self, cold: ColdRead) -> bytes:
-        """The blob that `cold` has read; its blocks go into the cache."""
-        block_at = block_of(self._base_of(cold.at), cold.at)
-        start = cold.at - block_at
-        size = cold.size
-        whole: list[bytes] = []
-        for part in cold.parts:
-            taken = min(size, BLOCK - start)
-            if part is None:
-                block = cold.blocks[block_at]
-                self._cache.put(block_at, block)
-                whole.append(block[start : start + taken])
-            else:
-                whole.append(part)
-            size -= taken
-            block_at += BLOCK
-            start = 0
-        return b"".join(whole)
-
-    def _base_of(self, at: i64) -> i64:
-        base = self._segment.base
-        if at >= base:
-            return base
-        return self._bases[bisect_right(self._bases, at) - 1]
-
-    def _end_of(self, base: i64) -> i64:
-        if base == self._segment.base:
-            return self._end
-        return self._bases[bisect_right(self._bases, base)]
+        return self.reads.read(at, size)
 
     # Ending
 
@@ -392,7 +486,7 @@ class Journal:
         """Write and sync what there is, and give back the room that was reserved."""
         try:
             if not self._health.failure:
-                self.write()
+                self._write_frame()
                 self._segment.file.truncate(self._end - self._segment.base)
                 point = self.sync_point()
                 point.run()
@@ -426,11 +520,8 @@ def open_journal(
     recovery = Recovery(directory, identity, state)
     recovery.run()
     recovery.settle()
-    bases: list[int] = [segment.base for segment in recovery.segments]
     now = max(clock_now, state.time)
-    journal = Journal(
-        directory, settings, identity, entropy, bases, recovery.end, recovery.next_seq, now
-    )
+    journal = Journal(directory, settings, identity, entropy, recovery, now)
     report = recovery.report()
     report.seconds = stopwatch() - started
     return journal, report

@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 SECTOR: Final = 512
+NO_SPACE: Final = "No space left on device"
 _GARBAGE: Final = 0.02  # how often a sector that was being written holds neither old nor new
 
 
@@ -121,12 +122,25 @@ class _World:
         self.names: dict[str, _Node] = {}  # by path
         self.stable: dict[str, _Node] = {}  # those whose names are on disk
         self.faults: list[Fault] = []
+        self.broken: dict[str, int] = {}  # operations that always fail, and how
         self.age = 0  # crashes so far; files opened before one are of no use after it
         self.calls: dict[str, int] = {}
+        self.capacity = -1  # bytes that all files may have together; -1: any number
+
+    def grant(self, more: int) -> int:
+        """How many of these bytes there is room for."""
+        if self.capacity < 0 or more <= 0:
+            return more
+        return min(more, max(0, self.capacity - self.used()))
+
+    def used(self) -> int:
+        return sum(len(node.now) for node in self.names.values())
 
     def enter(self, operation: str) -> Fault | None:
         """Count the call, and raise or return the fault that is due, if one is."""
         self.calls[operation] = self.calls.get(operation, 0) + 1
+        if operation in self.broken:
+            raise OSError(self.broken[operation], f"injected into {operation}")
         due: Fault | None = None
         for fault in self.faults:
             if fault.operation == operation:
@@ -156,6 +170,11 @@ class MemoryFile:
         data = b"".join(parts)
         fault = self._world.enter("write")
         if fault is None:
+            beyond = offset + len(data) - len(self._node.now)
+            granted = self._world.grant(beyond)
+            if beyond > granted:
+                self._node.change(_Change(offset, data[: len(data) - beyond + granted]))
+                raise OSError(errno.ENOSPC, NO_SPACE)
             self._node.change(_Change(offset, data))
             return
         if fault.keep:
@@ -167,6 +186,11 @@ class MemoryFile:
         self._world.enter("read")
         return bytes(self._node.now[offset : offset + size])
 
+    def read_into(self, offset: int, buffer: memoryview) -> int:
+        data = self.read_at(offset, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def sync(self) -> None:
         self._check()
         self._world.enter("sync")
@@ -176,6 +200,15 @@ class MemoryFile:
         self._check()
         self._world.enter("truncate")
         self._node.change(_Change(size, None))
+
+    def allocate(self, size: int) -> None:
+        self._check()
+        self._world.enter("allocate")
+        more = size - len(self._node.now)
+        if self._world.grant(more) < more:
+            raise OSError(errno.ENOSPC, NO_SPACE)
+        if more > 0:
+            self._node.change(_Change(size, None))
 
     def size(self) -> int:
         self._check()
@@ -207,6 +240,8 @@ class MemoryDisk:
         path = self._path + name
         if path in self._world.names:
             raise FileExistsError(errno.EEXIST, "the file is there already", path)
+        if self._world.grant(size) < size:
+            raise OSError(errno.ENOSPC, NO_SPACE)
         node = _Node()
         if size:
             node.change(_Change(size, None))
@@ -251,6 +286,7 @@ class MemoryDisk:
         world = self._world
         world.age += 1
         world.faults = []
+        world.broken = {}
         if random is not None:
             _keep_some_names(world, random)
         for node in [*world.stable.values(), *world.names.values()]:
@@ -264,9 +300,22 @@ class MemoryDisk:
         """
         self._world.faults.append(Fault(operation, nth, error, keep))
 
+    def limit(self, capacity: int) -> None:
+        """Let the disk have so many bytes, however many are used; -1: any number."""
+        self._world.capacity = capacity
+
+    def used(self) -> int:
+        """Bytes of all files, with those that are only reserved."""
+        return self._world.used()
+
+    def break_down(self, operation: str, error: int = errno.EIO) -> None:
+        """Let every call fail from now on, until `heal`."""
+        self._world.broken[operation] = error
+
     def heal(self) -> None:
-        """Forget the faults that did not come."""
+        """Forget the faults that did not come, and those that stay."""
         self._world.faults = []
+        self._world.broken = {}
 
     def calls(self, operation: str) -> int:
         """How often an operation was called so far."""

@@ -11,11 +11,11 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.decode import Decoder
+from taskyard.engine.decode import Decoder, kind_at, size_at
 from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.records import Record
+from taskyard.engine.records import FIRST_CARRY, Record
 from taskyard.journal.disk import Disk
-from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.errors import JournalCorrupt, JournalPassed, LeftBehind
 from taskyard.journal.evidence import durable_behind, durable_later
 from taskyard.journal.frames import Content, Frame, frame_at, written_end
 from taskyard.journal.segment import (
@@ -51,56 +51,93 @@ class JournalReader:
         """`blobs`: with the records' blobs. `live`: a server may be writing it now."""
         self.directory = directory
         self.live = live
+        self.next_seq: i64 = 1  # where to go on: behind all that was given or left out
         self._decoder = Decoder(blobs)
 
-    def segments(self) -> list[SegmentHeader]:
-        """The headers of all segments, in order; one that is being made is left out."""
+    def segments(self, from_seq: i64 = 0) -> list[SegmentHeader]:
+        """The headers of the segments from that on which has record `from_seq`, in order.
+
+        One that is being made is left out. Those before it are not looked at, so damage in what a
+        reader has left behind does not stop it.
+        """
         headers: list[SegmentHeader] = []
         names = segment_names(self.directory)
-        for name in names:
-            file = self.directory.view(name)
+        for name in reversed(names):
             try:
-                headers.append(
-                    parse_header(Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER))
-                )
+                header = self._header(name)
+            except FileNotFoundError:
+                if not headers:
+                    raise JournalPassed(name) from None
+                break  # it went from the head, and those before it went first
             except BadHeader as error:
-                if name != names[-1]:
-                    seq = headers[-1].first_seq if headers else 0
-                    raise JournalCorrupt(name, 0, seq, str(error)) from error
-            finally:
-                file.close()
+                if name == names[-1]:
+                    continue
+                if name not in self.directory.names():
+                    break  # it was just being recycled
+                raise JournalCorrupt(name, 0, 0, str(error)) from error
+            headers.append(header)
+            if header.first_seq <= from_seq:
+                break
+        headers.reverse()
         return headers
+
+    def _header(self, name: str) -> SegmentHeader:
+        file = self.directory.view(name)
+        try:
+            return parse_header(Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER))
+        finally:
+            file.close()
 
     def durable(self) -> i64:
         """The last sequence number that the files say is durable.
 
         They lag behind: what was synced last is only known from the frame after it.
         """
-        highest: i64 = 0
-        for header in reversed(self.segments()):
-            highest = max(highest, header.durable)
-            frames = self._intact(read_segment(self.directory, segment_name(header.base)), header)
-            if frames:
-                return max(highest, frames[-1].durable)
-        return highest
+        headers = self.segments(_ALL)
+        if not headers:
+            return 0
+        header = headers[-1]  # it knows all that those before it do
+        frames = self._intact(self._content(header), header)
+        return max(header.durable, frames[-1].durable) if frames else header.durable
 
-    def read(self, from_seq: i64 = 1) -> Iterator[Entry]:
-        """The records from `from_seq` on, in order, up to the end or the last durable one."""
+    def read(self, from_seq: i64 = 0, carries: bool = False) -> Iterator[Entry]:
+        """The records from `from_seq` on, in order, up to the end or the last durable one.
+
+        0: from the first one that is there. Carries are no events, and left out unless they are
+        wanted. LeftBehind if the next one to be given is not there any more.
+        """
         upto: i64 = self.durable() if self.live else _ALL
-        headers = self.segments()
+        headers = self.segments(from_seq)
+        if not headers:
+            return
+        self.next_seq = from_seq if from_seq > 0 else headers[0].first_seq
+        if self.next_seq < headers[0].first_seq:
+            raise LeftBehind(self.next_seq, headers[0].first_seq)
         for index, header in enumerate(headers):
             if header.first_seq > upto:
                 return
             after = headers[index + 1] if index + 1 < len(headers) else None
-            if after is not None and after.first_seq <= from_seq:
-                continue
-            content, frames = self._frames(header, after, upto)
+            content, frames = self._frames_of(header, after, upto)
             for frame in frames:
                 if frame.last_seq() < from_seq:
                     continue
-                for entry in self._entries(content, frame, header):
+                for entry in self._entries(content, frame, header, carries):
                     if from_seq <= entry.seq <= upto:
+                        self.next_seq = entry.seq + 1
                         yield entry
+                self.next_seq = max(self.next_seq, min(frame.last_seq(), upto) + 1)
+
+    def _frames_of(
+        self, header: SegmentHeader, after: SegmentHeader | None, upto: i64
+    ) -> tuple[Content, list[Frame]]:
+        """The same as _frames; LeftBehind if the segment was dropped meanwhile."""
+        try:
+            return self._frames(header, after, upto)
+        except JournalPassed:
+            first = self.segments()[0].first_seq
+            if first <= self.next_seq:
+                raise
+            raise LeftBehind(self.next_seq, first) from None
 
     def _frames(
         self, header: SegmentHeader, after: SegmentHeader | None, upto: i64
@@ -108,7 +145,7 @@ class JournalReader:
         """A segment's content and frames; JournalCorrupt if some are missing that were durable."""
         looks = _LOOKS if self.live else 1
         while True:
-            content = read_segment(self.directory, segment_name(header.base))
+            content = self._content(header)
             frames = self._intact(content, header)
             offset = frames[-1].end if frames else i64(SEGMENT_HEADER)
             seq = frames[-1].last_seq() + 1 if frames else header.first_seq
@@ -118,15 +155,35 @@ class JournalReader:
                 return content, frames
             looks -= 1
             if not looks:
+                self._content(header)
                 name = segment_name(header.base)
                 raise JournalCorrupt(name, offset, seq, "no intact frame stands there")
 
+    def _content(self, header: SegmentHeader) -> Content:
+        """All of a segment, or JournalPassed if it is not there any more."""
+        name = segment_name(header.base)
+        try:
+            content = read_segment(self.directory, name)
+            found = parse_header(content)
+        except FileNotFoundError as error:
+            raise JournalPassed(name) from error
+        except BadHeader:
+            # Damaged, unless it was renamed to be used again after it had been opened.
+            if name in self.directory.names():
+                raise JournalCorrupt(name, 0, header.first_seq, "its header is damaged") from None
+            raise JournalPassed(name) from None
+        if found.salt != header.salt:
+            raise JournalPassed(name)
+        return content
+
     def _was_durable(self, content: Content, header: SegmentHeader, offset: i64, seq: i64) -> bool:
         later = [name for name in segment_names(self.directory) if name > segment_name(header.base)]
-        return (
-            durable_behind(content, offset, written_end(content, offset), header, seq) > 0
-            or durable_later(self.directory, later, seq) > 0
-        )
+        if durable_behind(content, offset, written_end(content, offset), header, seq):
+            return True
+        try:
+            return durable_later(self.directory, later, seq) > 0
+        except FileNotFoundError as error:  # dropped, and what comes before it with it
+            raise JournalPassed(segment_name(header.base)) from error
 
     def _intact(self, content: Content, header: SegmentHeader) -> list[Frame]:
         """The frames of a segment up to the first that is not intact or not the next one."""
@@ -141,17 +198,21 @@ class JournalReader:
             offset = frame.end
             seq += frame.count
 
-    def _entries(self, content: Content, frame: Frame, header: SegmentHeader) -> list[Entry]:
+    def _entries(
+        self, content: Content, frame: Frame, header: SegmentHeader, carries: bool
+    ) -> list[Entry]:
+        data = content.data
         decoder = self._decoder
         entries: list[Entry] = []
         at = frame.body
         seq = frame.first_seq
         try:
             while seq <= frame.last_seq():
-                record = decoder.read(content.data, at, header.base)
-                record.seq = seq
-                entries.append(Entry(seq, header.base + at, record))
-                at = decoder.next
+                if carries or kind_at(data, at) < FIRST_CARRY:
+                    record = decoder.read(data, at, header.base)
+                    record.seq = seq
+                    entries.append(Entry(seq, header.base + at, record))
+                at += size_at(data, at)
                 seq += 1
         except CorruptRecord as error:
             name = segment_name(header.base)

@@ -7,18 +7,22 @@ they are lost by other means than a crash, and nothing may be cut: see docs/inte
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from threading import Thread
 
 from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.decode import Decoder
 from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.partial import begin_partial
 from taskyard.engine.replay import apply_record
 from taskyard.engine.state import State
 from taskyard.journal.disk import Disk
-from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.errors import JournalCorrupt, JournalIncomplete
 from taskyard.journal.evidence import durable_behind, durable_later, first_frame_survives
-from taskyard.journal.frames import Content, Frame, frame_at, written_end
+from taskyard.journal.frame_index import FrameIndex
+from taskyard.journal.frames import Content, Frame, frame_at, torn_end, written_end
 from taskyard.journal.identity import Identity
 from taskyard.journal.segment import (
     SEGMENT_HEADER,
@@ -29,6 +33,7 @@ from taskyard.journal.segment import (
     read_segment,
     segment_names,
 )
+from taskyard.journal.spare import begins_used
 
 
 @mypyc_attr(acyclic=True)
@@ -71,6 +76,35 @@ def nobody(_: SegmentReport) -> None:
     """Told of each segment when nobody wants to be."""
 
 
+class _Reading:
+    """A segment that is read in a thread, while the records of the one before it are applied."""
+
+    def __init__(self, directory: Disk, name: str) -> None:
+        self._directory = directory
+        self._name = name
+        self._content: Content | None = None
+        self._failure: Exception | None = None
+        self._worker = Thread(target=self._read)
+        self._worker.start()
+
+    def _read(self) -> None:
+        try:
+            self._content = read_segment(self._directory, self._name)
+        except Exception as error:
+            self._failure = error
+
+    def content(self) -> Content:
+        self._worker.join()
+        if self._failure is not None:
+            raise self._failure
+        assert self._content is not None
+        return self._content
+
+    def drop(self) -> None:
+        """It is not wanted, but nothing may go on behind our back."""
+        self._worker.join()
+
+
 class Recovery:
     """One pass over the journal. `run` only reads; `settle` makes the disk what was read."""
 
@@ -93,14 +127,87 @@ class Recovery:
         self.torn_at = ""
         self.behind: list[str] = []  # segments that begin behind the torn end
         self.long = False  # the last segment is longer than what is intact in it
+        self.start: i64 = -1  # where to begin, if not where the journal says: for a repair
+        self.base: i64 = 0  # where the replay began
+        self.retained: list[SegmentHeader] = []  # segments before that, kept for readers
+        self.frames = FrameIndex()
         self._decoder = Decoder(blobs=False)
 
     def run(self) -> None:
         """Apply all that is intact to the state, or raise JournalCorrupt."""
-        names = segment_names(self.directory)
-        for index, name in enumerate(names):
-            if not self._segment(name, names[index + 1 :]):
-                break
+        names = self._begin(segment_names(self.directory))
+        reading = _Reading(self.directory, names[0]) if names else None
+        try:
+            for index, name in enumerate(names):
+                assert reading is not None
+                content = reading.content()
+                later = names[index + 1 :]
+                reading = _Reading(self.directory, later[0]) if later else None
+                if not self._segment(name, content, later):
+                    break
+        finally:
+            if reading is not None:
+                reading.drop()
+        if self.state.partial:
+            first = self.segments[0].first_seq if self.segments else 0
+            raise JournalIncomplete(names[0], 0, first, f"{self.base} bytes before it are missing")
+
+    def _begin(self, names: list[str]) -> list[str]:
+        """The segments to be replayed: those from the recovery base on.
+
+        The newest segment says where that was when it was made. Segments may have been dropped
+        since; then the first that is left is a base too, and a record further on says so.
+        """
+        if not names:
+            return names
+        recorded = self._recorded_base(names)
+        base = base_of(names[0])
+        if self.start >= 0:
+            base = self.start
+        elif base <= recorded:
+            for name in names:
+                if base_of(name) <= recorded:
+                    base = base_of(name)
+        if not base:
+            return names
+        kept = [name for name in names if base_of(name) < base]
+        if kept:
+            self._retain(kept, names[len(kept)] if len(kept) < len(names) else kept[-1])
+        self.base = base
+        begin_partial(self.state, base)
+        return names[len(kept) :]
+
+    def _retain(self, names: list[str], after: str) -> None:
+        """Segments that only readers want: damage in them is theirs to find.
+
+        One whose header is damaged counts as if it were empty.
+        """
+        first_seq: i64 = 0
+        created: i64 = 0
+        retained: list[SegmentHeader] = []
+        for name in [after, *reversed(names)]:
+            header = SegmentHeader(self.identity.timeline, base_of(name), first_seq, 0, created, 0)
+            with contextlib.suppress(BadHeader):
+                header = self._header(name)
+            first_seq = header.first_seq
+            created = header.created
+            retained.append(header)
+        self.retained = retained[:0:-1]
+
+    def _recorded_base(self, names: list[str]) -> i64:
+        for name in reversed(names):
+            try:
+                return self._header(name).recovery_base
+            except BadHeader:
+                continue  # of a segment that a crash kept from being made, or damaged
+        return 0
+
+    def _header(self, name: str) -> SegmentHeader:
+        file = self.directory.view(name)
+        try:
+            return parse_header(Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER))
+        finally:
+            file.close()
 
     def report(self) -> RecoveryReport:
         report = RecoveryReport()
@@ -141,9 +248,8 @@ class Recovery:
         finally:
             file.close()
 
-    def _segment(self, name: str, later: list[str]) -> bool:
-        """Read one segment; false if the journal ends in it."""
-        content = read_segment(self.directory, name)
+    def _segment(self, name: str, content: Content, later: list[str]) -> bool:
+        """Apply one segment; false if the journal ends in it."""
         try:
             header = parse_header(content)
         except BadHeader as error:
@@ -164,10 +270,6 @@ class Recovery:
         if header.base != base_of(name):
             raise JournalCorrupt(
                 name, 0, header.first_seq, f"its header is that of position {header.base}"
-            )
-        if not self.segments and header.base > header.recovery_base:
-            raise JournalCorrupt(
-                name, 0, header.first_seq, f"{header.base} bytes before it are missing"
             )
         if not self.segments:
             self.next_seq = header.first_seq
@@ -197,6 +299,7 @@ class Recovery:
                     self.next_seq,
                     f"record {frame.first_seq} stands there instead",
                 )
+            self.frames.add(segment.base + frame.offset, segment.base + frame.end)
             self._apply(content, frame, segment)
             self.next_seq += frame.count
             self.durable = max(self.durable, frame.durable)
@@ -249,7 +352,10 @@ class Recovery:
                     segment.name, end, self.next_seq, "the segment that follows it is missing"
                 )
         self.long = size > end
-        written = written_end(content, end)
+        if header.recycled:
+            written = torn_end(content, end, header.salt)
+        else:
+            written = written_end(content, end)
         if written > end or later:
             self._judge(segment.name, content, end, written, header, later)
             self._tear(segment.name, end, written - end, later)
@@ -260,6 +366,9 @@ class Recovery:
 
         The next one is only begun when the header of this one is on disk.
         """
+        if not later and begins_used(content.data):
+            self.behind = [name]  # a recycled file that got its name and nothing else
+            return
         if later or first_frame_survives(content):
             raise JournalCorrupt(name, 0, self.next_seq, reason)
         written = written_end(content, 0)
@@ -280,13 +389,12 @@ class Recovery:
             durable_behind(content, end, written, header, self.next_seq),
             durable_later(self.directory, later, self.next_seq),
         )
-        if durable:
-            raise JournalCorrupt(
-                name,
-                end,
-                self.next_seq,
-                f"no intact frame stands there, though record {durable} was durable later",
-            )
+        if not durable:
+            return
+        reason = f"no intact frame stands there, though record {durable} was durable later"
+        if later and written == end:
+            reason = f"the segment that follows it is missing, or its own end: {reason}"
+        raise JournalCorrupt(name, end, self.next_seq, reason)
 
     def _tear(self, name: str, end: i64, torn: i64, behind: list[str]) -> None:
         self.torn_at = f"{name}, byte {end}"

@@ -1,7 +1,8 @@
 """Making a damaged journal usable again: all before the damage stays, the rest is moved aside.
 
 Nothing is deleted. The journal gets a new timeline, since sequence numbers of lost records are
-given again. Stopped at any point, a repair can be run again.
+given again. Stopped at any point, a repair can be run again. Where compaction has dropped the
+beginning and the damage took what stood for it, see closing.py.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from taskyard.engine.state import EngineSettings, State
+from taskyard.journal.closing import Closing, close_journal, last_base, plan_closing
 from taskyard.journal.disk import Disk
-from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.errors import JournalCorrupt, JournalIncomplete
 from taskyard.journal.evidence import frames_behind
-from taskyard.journal.frames import Content, Frame, written_end
+from taskyard.journal.frames import Content, Frame, torn_end, written_end
 from taskyard.journal.identity import (
     JOURNAL,
     BadIdentity,
@@ -52,9 +54,12 @@ class Repair:
         self.readable: i64 = 0  # records behind the damage that are intact, yet cannot be kept
         self.end: i64 = 0  # position up to which the journal is kept
         self.last_kept: i64 = 0  # the last record before that
+        self.passed: JournalCorrupt | None = None  # a damage that a replay need not meet
+        self.closing: Closing | None = None  # how it can begin, if not as it did
+        self.empty = ""  # a last segment without records, which would be of the wrong timeline
 
     def needed(self) -> bool:
-        return self.damage is not None or bool(self.lost_identity)
+        return self.damage is not None or self.passed is not None or bool(self.lost_identity)
 
 
 def plan_repair(disk: Disk, told: Callable[[SegmentReport], None] = nobody) -> Repair:
@@ -70,16 +75,39 @@ def plan_repair(disk: Disk, told: Callable[[SegmentReport], None] = nobody) -> R
         lost_identity = error.reason
     known = identity if identity is not None else _identity_of(directory)
     recovery = Recovery(directory, known, State(EngineSettings()), told)
+    damage = _run(recovery)
+    repair = Repair(damage, lost_identity)
+    if damage is not None:
+        later = Recovery(directory, known, State(EngineSettings()))
+        later.start = last_base(directory, base_of(damage.file))
+        if later.start > base_of(damage.file):
+            # The newest header may be older than that. Then what is damaged is of no use to
+            # anybody but readers, if all is known to who begins behind it.
+            later_damage = _run(later)
+            if not later.state.partial:
+                recovery = later
+                repair.passed = damage
+                repair.damage = damage = later_damage
+    repair.end = recovery.end
+    repair.last_kept = recovery.next_seq - 1
+    if damage is not None and not isinstance(damage, JournalIncomplete):
+        _weigh(directory, repair)
+    elif recovery.segments and not recovery.segments[-1].frames:
+        repair.empty = recovery.segments[-1].name
+    if recovery.state.partial:
+        repair.closing = plan_closing(directory, known, recovery, repair.end, repair.last_kept)
+    elif repair.passed is not None or (recovery.retained and (repair.cut or repair.moved)):
+        # The headers that are left may say that a replay begins in what is only retained.
+        repair.closing = Closing(recovery.base, partial=False)
+    return repair
+
+
+def _run(recovery: Recovery) -> JournalCorrupt | None:
     try:
         recovery.run()
     except JournalCorrupt as damage:
-        repair = Repair(damage, lost_identity)
-        _weigh(directory, repair)
-    else:
-        repair = Repair(None, lost_identity)
-        repair.end = recovery.end
-    repair.last_kept = recovery.next_seq - 1
-    return repair
+        return damage
+    return None
 
 
 def carry_out(disk: Disk, repair: Repair, aside: str, entropy: Entropy, now: i64) -> None:
@@ -89,21 +117,31 @@ def carry_out(disk: Disk, repair: Repair, aside: str, entropy: Entropy, now: i64
     still refused, or one whose damage has become a torn tail behind which nothing is left.
     """
     directory = disk.directory(JOURNAL)
-    if repair.damage is not None:
+    if repair.cut or repair.moved:
         _set_aside(directory, repair, aside)
+    if repair.empty:
+        directory.remove(repair.empty)
+        directory.sync()
     kept = _identity_of(directory) if repair.lost_identity else load_identity(disk)
     assert kept is not None
     if repair.lost_identity:
         kept.salt = new_identity(entropy, now).salt
-    save_identity(disk, kept.branch(entropy(TIMELINE_SIZE), repair.end, repair.last_kept, now))
-    if repair.damage is None:
-        return
+    branch = kept.branch(entropy(TIMELINE_SIZE), repair.end, repair.last_kept, now)
+    save_identity(disk, branch)
+    if repair.cut or repair.moved:
+        assert repair.damage is not None
+        _take_out(directory, repair, aside, repair.damage.offset)
+    if repair.closing is not None:
+        close_journal(directory, branch, repair.closing, repair.end, entropy, now)
+
+
+def _take_out(directory: Disk, repair: Repair, aside: str, offset: i64) -> None:
     for name in reversed(repair.moved):
         directory.rename(name, f"{aside}/{name}")
     directory.directory(aside).sync()
     directory.sync()
     if repair.cut:
-        _cut(directory, repair.cut, repair.damage.offset)
+        _cut(directory, repair.cut, offset)
 
 
 def _weigh(directory: Disk, repair: Repair) -> None:
@@ -123,8 +161,19 @@ def _weigh(directory: Disk, repair: Repair) -> None:
     for name in behind:
         content = read_segment(directory, name)
         start: i64 = damage.offset if name == repair.cut else 0
-        repair.bytes += written_end(content, start) - start
+        repair.bytes += _used_end(content, start) - start
         _count_readable(repair, content, start)
+
+
+def _used_end(content: Content, start: i64) -> i64:
+    """Where that ends which this segment has written."""
+    try:
+        header = parse_header(content)
+    except BadHeader:
+        return written_end(content, start)
+    if header.recycled:
+        return torn_end(content, start, header.salt)
+    return written_end(content, start)
 
 
 def _count_readable(repair: Repair, content: Content, start: i64) -> None:
@@ -170,7 +219,7 @@ def _identity_of(directory: Disk) -> Identity:
         try:
             headers.append(parse_header(read_segment(directory, name)))
         except BadHeader:
-            break
+            continue
     earlier: list[EarlierTimeline] = []
     for index, header in enumerate(headers[:-1]):
         after = headers[index + 1]

@@ -6,7 +6,8 @@ file. Header, 128 bytes, little endian:
 
     8 magic | u32 format version | u32 size of this header | 16 timeline id | i64 base
     u64 first sequence number | u64 salt | i64 created | u64 last sequence number known durable
-    i64 recovery base | i64 retention base | reserved, 0 | u32 crc32c of all before it
+    i64 recovery base | i64 retention base | u32 1 if recycled | reserved, 0
+    u32 crc32c of all before it
 
 The recovery base is where replay starts, the retention base what readers may still want: both 0
 until compaction and retention write them.
@@ -46,6 +47,7 @@ class SegmentHeader:
         "durable",
         "first_seq",
         "recovery_base",
+        "recycled",
         "retention_base",
         "salt",
         "timeline",
@@ -61,6 +63,7 @@ class SegmentHeader:
         durable: i64,
         recovery_base: i64 = 0,
         retention_base: i64 = 0,
+        recycled: bool = False,
     ) -> None:
         self.timeline = timeline
         self.base = base
@@ -70,6 +73,7 @@ class SegmentHeader:
         self.durable = durable  # last sequence number known durable when it was made
         self.recovery_base = recovery_base
         self.retention_base = retention_base
+        self.recycled = recycled  # frames of an earlier segment may stand behind its own
 
     def encoded(self) -> bytes:
         out = BytesWriter()
@@ -84,6 +88,7 @@ class SegmentHeader:
         write_i64_le(out, self.durable)
         write_i64_le(out, self.recovery_base)
         write_i64_le(out, self.retention_base)
+        put_u32(out, 1 if self.recycled else 0)
         out.write(bytes(_CRC_AT - len(out)))
         put_u32(out, i64(value(out.getvalue())))
         return out.getvalue()
@@ -112,6 +117,7 @@ def parse_header(content: Content) -> SegmentHeader:
         read_i64_le(data, 64),
         read_i64_le(data, 72),
         read_i64_le(data, 80),
+        bool(read_i32_le(data, 88)),
     )
 
 
@@ -148,22 +154,18 @@ class Segment:
         self.anchored = False  # its header and its name are on disk for certain
 
 
-def create_segment(directory: Disk, header: SegmentHeader, size: i64, spare: str = "") -> Segment:
-    """A new segment with its room reserved, in the file `spare` if there is one.
+def create_segment(directory: Disk, header: SegmentHeader, source: str) -> Segment:
+    """A new segment in the file `source`, which has the room for it.
 
-    On failure nothing of it is left.
+    It gets its name last: a file without a header must not be taken for a segment, nor one that
+    was given up for the place that it would have had.
     """
-    name = segment_name(header.base)
-    if spare:
-        directory.rename(spare, name)
-        file = directory.open(name)
-    else:
-        file = directory.create(name, size)
+    file = directory.open(source)
     try:
         file.write_at(0, [header.encoded()])
+        directory.rename(source, segment_name(header.base))
     except OSError:
         file.close()
-        directory.remove(name)
         raise
     return Segment(file, header.base, header.salt)
 

@@ -1,6 +1,6 @@
 """The next segment, made ready in advance.
 
-Overwriting zeros that are on disk already is quicker to sync than filling reserved room (half to
+Overwriting blocks that are on disk already is quicker to sync than filling reserved room (half to
 three quarters of the time on ext4), and making the file takes no time when the segment is needed.
 The work is done off the loop, in small portions, so that syncs in between need not wait for all.
 """
@@ -12,57 +12,81 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.journal.disk import Disk
+from taskyard.journal.disk import Disk, File
 
-SPARE: Final = "spare"
-_DRAFT: Final = "spare.new"
+SPARE: Final = "spare"  # ready to become a segment
+DRAFT: Final = "spare.new"  # being made, off the loop
+AT_ONCE: Final = "spare.now"  # made when it is needed, on the loop
+
+ZERO: Final = "zero"  # write all of it, so that syncs are quick
+RESERVE: Final = "reserve"  # only see to it that the room is there
+
+# How a file begins that was a segment before; the rest of its first page is zeros then. So what
+# is left of its earlier header and first frame cannot be taken for those of its next use.
+USED: Final = b"RECYCLED"
+PAGE: Final = 4096
+
 _PORTION: Final = 1_048_576
 _ZEROS: Final = bytes(_PORTION)
 
 
 class SpareWork:
-    """Makes a file of zeros that a segment can be written into."""
+    """Makes a file that a segment can be written into."""
 
-    __slots__ = ("_directory", "_size", "done")
+    __slots__ = ("_directory", "_preallocate", "_size", "done", "reason")
 
-    def __init__(self, directory: Disk, size: i64) -> None:
+    def __init__(self, directory: Disk, size: i64, preallocate: str = ZERO) -> None:
         self._directory = directory
         self._size = size
+        self._preallocate = preallocate
         self.done = False
+        self.reason = ""  # why it could not be done
 
     def run(self) -> None:
         """May run in another thread. A failure is none of the journal: it does without."""
-        with contextlib.suppress(OSError):
+        try:
             self._make()
+        except OSError as error:
+            self.reason = reason_of(error)
+            remove_if_there(self._directory, DRAFT)
+        else:
             self.done = True
 
     def _make(self) -> None:
         directory = self._directory
-        if _DRAFT in directory.names():
-            directory.remove(_DRAFT)
-        file = directory.create(_DRAFT, 0)
+        if DRAFT in directory.names():
+            directory.remove(DRAFT)
+        file = directory.create(DRAFT, 0)
         try:
-            at: i64 = 0
-            while at < self._size:
-                portion = min(_PORTION, self._size - at)
-                file.write_at(at, [_ZEROS if portion == _PORTION else _ZEROS[:portion]])
+            # All of the room first: if it is not there, nothing need be written to find out.
+            file.allocate(self._size)
+            if self._preallocate == ZERO:
+                self._fill(file)
+            else:
                 file.sync()
-                at += portion
-        except OSError:
-            directory.remove(_DRAFT)
-            raise
         finally:
             file.close()
-        directory.rename(_DRAFT, SPARE)
+        directory.rename(DRAFT, SPARE)
+
+    def _fill(self, file: File) -> None:
+        at: i64 = 0
+        while at < self._size:
+            portion = min(_PORTION, self._size - at)
+            file.write_at(at, [_ZEROS if portion == _PORTION else _ZEROS[:portion]])
+            file.sync()
+            at += portion
 
 
-def find_spare(directory: Disk, size: i64) -> bool:
-    """Whether an earlier run has left a spare of this size; another one is of no use."""
-    if SPARE not in directory.names():
-        return False
-    file = directory.view(SPARE)
-    fits = file.size() == size
-    file.close()
-    if not fits:
-        directory.remove(SPARE)
-    return fits
+def begins_used(data: bytes) -> bool:
+    return data[: len(USED)] == USED
+
+
+def remove_if_there(directory: Disk, name: str) -> None:
+    """Leftovers are not worth a failure."""
+    with contextlib.suppress(OSError):
+        if name in directory.names():
+            directory.remove(name)
+
+
+def reason_of(error: OSError) -> str:
+    return error.strerror or str(error)

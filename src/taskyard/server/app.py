@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import json
 import os
 import random
@@ -30,13 +29,13 @@ from taskyard.journal.errors import JournalError
 from taskyard.journal.flush import choose_sync_mode
 from taskyard.journal.identity import DirectoryLock
 from taskyard.journal.journal import Journal, JournalSettings, open_journal
+from taskyard.journal.retention import Limits
+from taskyard.server.collector import Collector
 from taskyard.server.config import Settings
 from taskyard.server.connection import Connection, Dialect, OpenConnections
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
 
-# Hardly anything here is in cycles, so looking for them can wait longer than Python's default.
-COLLECTIONS: Final = (50_000, 20, 50)
 GOODBYE: Final = 5.0  # seconds that clients have at a stop to read their last replies
 
 
@@ -72,6 +71,7 @@ class Server:
         self._journal: Journal | None = None
         self._broker: Broker | None = None
         self._scheduler: LoopScheduler | None = None
+        self._collector: Collector | None = None
         self._ports_told = False
         self.failed = False
 
@@ -108,6 +108,8 @@ class Server:
             self._scheduler.close()
         if self._journal is not None and (broker is None or not broker.failure):
             self._close_journal(self._journal)
+        if self._collector is not None:
+            self._collector.stop()
         if self._lock is not None:
             self._lock.release()
         if broker is not None:
@@ -134,7 +136,8 @@ class Server:
             journal, report = open_journal(
                 disk, journal_settings(settings), state, time.time_ns() // 1000
             )
-        gc.set_threshold(*COLLECTIONS)
+        self._collector = Collector(lambda: state.jobs.size)
+        self._collector.start()
         self._journal = journal
         seconds = time.perf_counter() - began
         log.info(
@@ -163,11 +166,16 @@ class Server:
             scheduler,
             settings.durability,
             self._choose_sync_mode(data) == "inline",
+            settings.compaction or 0,
+            Limits(settings.retain_bytes, settings.retain_age),
         )
         broker.flush()
         if broker.failure:
             raise OSError(broker.failure)
         broker.on_failure(self._journal_failed)
+        broker.upkeep.on_damage(self._compaction_stopped)
+        broker.on_room(_room_changed)
+        broker.retention.on_left_behind(_left_behind)
         broker.begin()
         broker.end()
         self._broker = broker
@@ -179,7 +187,11 @@ class Server:
         if mode != "auto":
             log.info("the disk is flushed as configured", extra=fields(mode=mode))
             return mode
-        choice = choose_sync_mode(data)
+        try:
+            choice = choose_sync_mode(data)
+        except OSError as error:  # a full disk is no reason not to finish what there is
+            log.warning("the disk's flush could not be measured: %s", error)
+            return "thread"
         log.info(
             "the disk's flush was measured",
             extra=fields(
@@ -193,6 +205,9 @@ class Server:
     def _journal_failed(self, reason: str) -> None:
         self.failed = True
         log.error("read only until restarted: %s", reason)
+
+    def _compaction_stopped(self, reason: str) -> None:
+        log.error("the journal is not compacted any more, and will grow: %s", reason)
 
     def _dialects(self) -> list[tuple[str, int | None, Dialect]]:
         settings = self._settings
@@ -226,11 +241,25 @@ class Server:
         return found
 
 
+def _left_behind(name: str, missed: int) -> None:
+    log.warning(
+        "a reader of the journal was left behind: what it wants next was not kept",
+        extra=fields(reader=name, missed=missed),
+    )
+
+
 def _raise_file_limit() -> None:
     """As many connections as the system allows; the usual soft limit is for other programs."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _room_changed(reason: str) -> None:
+    if reason:
+        log.error("pushes are refused: %s", reason)
+    else:
+        log.info("pushes go on: there is room again")
 
 
 def engine_settings(settings: Settings) -> EngineSettings:
@@ -250,6 +279,7 @@ def journal_settings(settings: Settings) -> JournalSettings:
         payload_memory=settings.payload_memory,
         durability=settings.durability,
         spare=True,
+        preallocate=settings.preallocate,
     )
 
 

@@ -14,6 +14,7 @@ from taskyard.server.kinds import Kind
 T = TypeVar("T")
 
 Durability = Literal["sync", "write", "memory"]
+Preallocate = Literal["zero", "reserve"]
 SyncMode = Literal["auto", "inline", "thread"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -95,6 +96,14 @@ class Settings:
     segment_size: int = setting(
         "64MiB", kinds.size("64KiB", "4GiB"), "size of one file of the journal"
     )
+    preallocate: Preallocate = choice(
+        "zero",
+        "how room is made sure of in advance: files of the journal are filled with zeros, so that "
+        "flushes are quick (zero), or their room is only reserved, so that less is written "
+        "(reserve)",
+        "zero",
+        "reserve",
+    )
     payload_memory: int = setting(
         "256MiB",
         kinds.size("0", "1TiB"),
@@ -107,6 +116,21 @@ class Settings:
         "1MiB",
         kinds.size("4KiB", "1GiB"),
         "bytes kept for a client that does not read its replies, before it is no longer read from",
+    )
+    compaction: int | None = setting(
+        "200",
+        kinds.percent(130, 10_000),
+        "percent of the bytes still needed that the journal is kept at by compaction; "
+        "off disables it",
+    )
+    retain_bytes: int = setting(
+        "4GiB",
+        kinds.size("0", "1024TiB"),
+        "bytes of the journal kept for its readers, beyond what the server needs itself; "
+        "0 keeps none",
+    )
+    retain_age: int = setting(
+        "72h", kinds.duration("0s", "87600h"), "how long they are kept at most"
     )
     finished_memory: int = setting(
         "4MiB", kinds.size("0", "64GiB"), "memory for the recently finished jobs that can be listed"

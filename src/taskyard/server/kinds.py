@@ -110,6 +110,18 @@ def port() -> Kind[int | None]:
     )
 
 
+def percent(low: int, high: int) -> Kind[int | None]:
+    """A whole number of percent, or "off" (None)."""
+    return Kind(
+        metavar="PERCENT",
+        expected='a whole number of percent or "off"',
+        parse=lambda text: None if text == "off" else _parse_integer(text),
+        show=lambda value: "off" if value is None else str(value),
+        toml=(str, int),
+        limits=(low, high),
+    )
+
+
 def host() -> Kind[str]:
     return Kind(metavar="HOST", expected="a host name or address", parse=_parse_host, show=str)
 

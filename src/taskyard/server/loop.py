@@ -16,7 +16,8 @@ class LoopScheduler:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._threads = ThreadPoolExecutor(4, thread_name_prefix="disk")
+        # Four cold reads, the next segment and a sync, which must not wait for any of the others.
+        self._threads = ThreadPoolExecutor(6, thread_name_prefix="disk")
 
     def call_soon(self, call: Callable[[], None]) -> None:
         self._loop.call_soon(call)

@@ -1,0 +1,195 @@
+"""Making a journal start again whose beginning was dropped, when what was to replace it is lost.
+
+Compaction drops segments once a Base record behind them says that all that lived there has been
+carried. Is the journal cut off before that record, a replay cannot know all. Two things help: the
+segments that are still kept for readers, if they go back far enough; else a Base record of our own,
+which says that what is known is all there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from librt.strings import read_i64_le
+from mypy_extensions import i64
+
+from taskyard.engine.carry_records import Base
+from taskyard.engine.decode import Decoder, job_id_at, kind_at, size_at
+from taskyard.engine.job import SYSTEM_ORIGIN
+from taskyard.engine.log import Log
+from taskyard.engine.records import BASE, BOOT, CARRY_JOB, DELETED, PUSH, REPLAY, Boot, Remove
+from taskyard.engine.replay import apply_record
+from taskyard.engine.state import EngineSettings, State
+from taskyard.journal.disk import Disk
+from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.evidence import frames_behind
+from taskyard.journal.frames import FRAME_HEADER, frame_header, written_end
+from taskyard.journal.identity import Identity
+from taskyard.journal.recovery import Recovery
+from taskyard.journal.segment import (
+    SEGMENT_HEADER,
+    BadHeader,
+    SegmentHeader,
+    base_of,
+    parse_header,
+    read_segment,
+    segment_name,
+    segment_names,
+)
+from taskyard.journal.spare import AT_ONCE, remove_if_there
+
+
+class Closing:
+    """Where a journal that was cut can begin, and what is known then."""
+
+    def __init__(self, start: i64, partial: bool) -> None:
+        self.start = start
+        self.partial = partial  # something may have lived that is not known any more
+        self.earlier = False  # it begins in what was retained for readers
+        self.jobs: i64 = 0  # that are known
+        self.counted: i64 = -1  # jobs that compaction has counted behind the cut; -1: unreadable
+        self.epoch: i64 = 0  # the last that any record speaks of
+        self.next_id: i64 = 1  # higher than any id in any record
+
+
+def plan_closing(
+    directory: Disk, identity: Identity, recovery: Recovery, end: i64, last_kept: i64
+) -> Closing:
+    """How to begin where `recovery` could not: all from its base up to `end` is intact."""
+    for header in recovery.retained:
+        tried = _replay(directory, identity, header.base)
+        if tried.end == end and tried.next_seq == last_kept + 1:
+            closing = _weigh(directory, tried)
+            closing.earlier = True
+            return closing
+    return _weigh(directory, recovery)
+
+
+def _replay(directory: Disk, identity: Identity, start: i64) -> Recovery:
+    recovery = Recovery(directory, identity, State(EngineSettings()))
+    recovery.start = start
+    with contextlib.suppress(JournalCorrupt):  # it goes as far as it can
+        recovery.run()
+    return recovery
+
+
+def _weigh(directory: Disk, recovery: Recovery) -> Closing:
+    state = recovery.state
+    closing = Closing(recovery.base, state.partial)
+    closing.jobs = state.counts()[0]
+    closing.epoch = state.epoch
+    closing.next_id = state.next_id
+    if state.partial:
+        for name in segment_names(directory):
+            if base_of(name) >= recovery.base:
+                _look_for_numbers(directory, name, closing)
+    return closing
+
+
+def _look_for_numbers(directory: Disk, name: str, closing: Closing) -> None:
+    """Ids and epochs must not be given a second time, if only what is lost speaks of them."""
+    content = read_segment(directory, name)
+    try:
+        header = parse_header(content)
+    except BadHeader:
+        return
+    decoder = Decoder(blobs=False)
+    end = written_end(content, 0)
+    for frame in frames_behind(content, SEGMENT_HEADER, end, header.salt):
+        at = frame.body
+        while at < frame.end:
+            kind = kind_at(content.data, at)
+            if PUSH <= kind <= REPLAY or kind == CARRY_JOB:
+                closing.next_id = max(closing.next_id, job_id_at(content.data, at) + 1)
+            elif kind in (BOOT, BASE):
+                record = decoder.read(content.data, at, 0)
+                if isinstance(record, Boot):
+                    closing.epoch = max(closing.epoch, record.epoch)
+                elif isinstance(record, Base):
+                    closing.epoch = max(closing.epoch, record.epoch)
+                    closing.next_id = max(closing.next_id, record.next_id)
+                    closing.counted = record.counts[0]
+            at += size_at(content.data, at)
+
+
+def last_base(directory: Disk, after: i64) -> i64:
+    """The highest base that any record names which can be read behind a position; 0: none."""
+    found: i64 = 0
+    names = segment_names(directory)
+    decoder = Decoder(blobs=False)
+    for name in names:
+        if base_of(name) < after:
+            continue
+        content = read_segment(directory, name)
+        try:
+            header = parse_header(content)
+        except BadHeader:
+            continue
+        end = written_end(content, 0)
+        for frame in frames_behind(content, SEGMENT_HEADER, end, header.salt):
+            at = frame.body
+            while at < frame.end:
+                if kind_at(content.data, at) == BASE:
+                    record = decoder.read(content.data, at, 0)
+                    if isinstance(record, Base) and segment_name(record.base) in names:
+                        found = max(found, record.base)
+                at += size_at(content.data, at)
+    return found
+
+
+def close_journal(
+    directory: Disk,
+    identity: Identity,
+    closing: Closing,
+    end: i64,
+    entropy: Callable[[int], bytes],
+    now: i64,
+) -> None:
+    """Put a segment behind the cut whose one frame says that a replay may begin at the start."""
+    recovery = _replay(directory, identity, closing.start)
+    recovery.settle()
+    state = recovery.state
+    if recovery.segments:
+        end = recovery.end
+    first_seq = recovery.next_seq
+    time = max(now, state.time)
+    log = Log(first_seq, end + SEGMENT_HEADER + FRAME_HEADER)
+    if state.partial:
+        _end_lost_blockers(state, log, time)
+        record = Base(time, closing.start, closing.epoch, closing.next_id, state.counts())
+    else:
+        record = Base(time, closing.start, state.epoch, state.next_id, state.counts())
+    log.append(record)
+    count = log.count
+    body = log.take(0)
+    salt = read_i64_le(entropy(8), 0) | 1  # never 0
+    header = SegmentHeader(
+        identity.timeline, end, first_seq, salt, time, first_seq - 1, closing.start, closing.start
+    )
+    frame = frame_header(body, first_seq, count, salt, first_seq - 1)
+    _write(directory, segment_name(end), [header.encoded(), frame, body])
+
+
+def _end_lost_blockers(state: State, log: Log, time: i64) -> None:
+    """Jobs that wait for one that is not known would wait for ever; they hear that it is gone."""
+    for blocker in list(state.dependents):
+        if state.live(blocker) is None:
+            waiting = state.jobs.get(next(iter(state.dependents[blocker])))
+            assert waiting is not None
+            record = Remove(time, SYSTEM_ORIGIN, blocker, waiting.queue.utf8, DELETED, False, None)
+            log.append(record)
+            apply_record(state, record)
+
+
+def _write(directory: Disk, name: str, parts: list[bytes]) -> None:
+    """It gets its name last, so that it is there as a whole or not at all."""
+    remove_if_there(directory, AT_ONCE)
+    file = directory.create(AT_ONCE, 0)
+    try:
+        file.write_at(0, parts)
+        file.sync()
+    finally:
+        file.close()
+    directory.rename(AT_ONCE, name)
+    directory.sync()

@@ -1,0 +1,77 @@
+"""Segments that nobody needs any more go from the head of the journal, the oldest first.
+
+One of them may become the spare: its blocks are on disk already, so nothing need be written to
+make it one but its first page.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.journal.disk import Disk, File
+from taskyard.journal.segment import segment_name
+from taskyard.journal.spare import DRAFT, PAGE, SPARE, USED, reason_of, remove_if_there
+
+_FIRST_PAGE: Final = USED + bytes(PAGE - len(USED))
+
+
+class DropWork:
+    """Run it in a thread, then give it to `Journal.dropped`."""
+
+    __slots__ = ("_directory", "_recycle", "_size", "bases", "gone", "reason", "recycled")
+
+    def __init__(self, directory: Disk, bases: list[int], recycle: bool, size: i64) -> None:
+        self.bases = bases  # of the segments that are to go, in order
+        self.gone: i64 = 0  # how many of them are not there any more
+        self.recycled = False  # one of them is the spare now
+        self.reason = ""  # why not all of them could be dropped
+        self._directory = directory
+        self._recycle = recycle
+        self._size = size
+
+    def run(self) -> None:
+        """Each is gone for good before the next one goes: a crash must not leave a gap."""
+        try:
+            self._directory.sync()  # an earlier drop may have failed before it came to that
+            for base in self.bases:
+                self._drop(segment_name(base))
+        except OSError as error:
+            self.reason = reason_of(error)
+            if self._recycle:
+                remove_if_there(self._directory, DRAFT)
+
+    def _drop(self, name: str) -> None:
+        directory = self._directory
+        if self._recycle and not self.recycled and self._fits(name):
+            remove_if_there(directory, DRAFT)
+            directory.rename(name, DRAFT)
+            self.gone += 1
+            directory.sync()
+            self._make_spare()
+            return
+        directory.remove(name)
+        self.gone += 1
+        directory.sync()
+
+    def _fits(self, name: str) -> bool:
+        """One that was cut, or was a small one, has less room than a segment needs."""
+        file = self._directory.view(name)
+        try:
+            return file.size() >= self._size
+        finally:
+            file.close()
+
+    def _make_spare(self) -> None:
+        """Only now, under a name that recovery does not look at, its header may be destroyed."""
+        file: File = self._directory.open(DRAFT)
+        try:
+            file.write_at(0, [_FIRST_PAGE])
+            if file.size() > self._size:
+                file.truncate(self._size)
+            file.sync()
+        finally:
+            file.close()
+        self._directory.rename(DRAFT, SPARE)
+        self.recycled = True

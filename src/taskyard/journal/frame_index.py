@@ -1,0 +1,38 @@
+"""Where frames begin, roughly: enough to read a part of a segment without all that is before it."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.weights import ZONE
+
+
+@mypyc_attr(acyclic=True)
+class FrameIndex:
+    """For each zone of positions, the first frame that reaches it, if only with its end."""
+
+    __slots__ = ("_last", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: dict[int, int] = {}
+        self._last: i64 = -1  # zone that the last frame ended in
+
+    def add(self, start: i64, end: i64) -> None:
+        """A frame stands from `start` to `end`; they are added in order."""
+        zone = end // ZONE
+        if zone == self._last:
+            return
+        self._last = zone
+        first = start // ZONE
+        while zone >= first and zone not in self._starts:
+            self._starts[zone] = start
+            zone -= 1
+
+    def start(self, zone: i64) -> i64:
+        """Where the first frame begins that reaches this zone; -1: none does."""
+        return self._starts.get(zone, -1)
+
+    def forget_before(self, position: i64) -> None:
+        """Frames before that position are gone."""
+        for zone in [zone for zone in self._starts if (zone + 1) * ZONE <= position]:
+            del self._starts[zone]

@@ -1,0 +1,92 @@
+"""Reading parts of old segments off the loop, for compaction."""
+
+from __future__ import annotations
+
+import errno
+
+from mypy_extensions import i64
+
+from taskyard.journal.disk import Disk, File
+from taskyard.journal.frames import FRAME_HEADER, Content, Frame, frame_at, frame_length
+from taskyard.journal.segment import SEGMENT_HEADER, BadHeader, parse_header, segment_name
+
+
+class HeadRead:
+    """Whole frames out of one segment: those that begin from `start` on and before `end`.
+
+    Their checksums are tested: what is carried gets a new one, which must not cover up damage.
+    """
+
+    __slots__ = ("_base", "_directory", "_end", "_limit", "data", "frames", "start")
+
+    def __init__(self, directory: Disk, base: i64, start: i64, end: i64, limit: i64) -> None:
+        self.start = start  # position of data[0]
+        self.data = b""
+        self.frames: list[Frame] = []  # their offsets are in data
+        self._directory = directory
+        self._base = base
+        self._end = end
+        self._limit = limit  # end of the segment
+
+    def run(self) -> None:
+        """May run in another thread."""
+        file = self._directory.view(segment_name(self._base))
+        try:
+            self._read(file)
+        finally:
+            file.close()
+
+    def _read(self, file: File) -> None:
+        salt = self._salt(file)
+        content = Content(self._more(file, self.start, self._end), 0)
+        offset: i64 = 0
+        while self.start + offset < self._end:
+            self._reach(file, content, offset + FRAME_HEADER)
+            self._reach(file, content, offset + FRAME_HEADER + frame_length(content.data, offset))
+            frame = frame_at(content, offset, salt)
+            if frame is None:
+                at = self.start + offset - self._base
+                name = segment_name(self._base)
+                raise OSError(errno.EIO, f"no intact frame stands at byte {at} of {name}")
+            self.frames.append(frame)
+            offset = frame.end
+        self.data = content.data
+
+    def _salt(self, file: File) -> i64:
+        try:
+            return parse_header(Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER)).salt
+        except BadHeader as error:
+            raise OSError(errno.EIO, f"{segment_name(self._base)}: {error}") from error
+
+    def _reach(self, file: File, content: Content, size: i64) -> None:
+        """The last frame may end behind what was read."""
+        have: i64 = len(content.data)
+        if size > have:
+            content.data += self._more(file, self.start + have, self.start + size)
+        content.size = len(content.data)
+
+    def _more(self, file: File, start: i64, end: i64) -> bytes:
+        return file.read_at(start - self._base, min(end, self._limit) - start)
+
+
+class BlobsRead:
+    """Blobs of old segments that are not where the rest of their job is."""
+
+    __slots__ = ("_directory", "_wanted", "blobs")
+
+    def __init__(self, directory: Disk, wanted: list[tuple[int, int, int]]) -> None:
+        self.blobs: dict[int, bytes] = {}  # by position
+        self._directory = directory
+        self._wanted = wanted  # base of the segment, position, size
+
+    def run(self) -> None:
+        """May run in another thread."""
+        for base, at, size in self._wanted:
+            file = self._directory.view(segment_name(base))
+            try:
+                blob = file.read_at(at - base, size)
+            finally:
+                file.close()
+            if len(blob) < size:
+                raise OSError(errno.EIO, f"{segment_name(base)} is shorter than it was")
+            self.blobs[at] = blob

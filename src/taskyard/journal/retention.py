@@ -1,0 +1,79 @@
+"""How far back the journal is kept for its readers: those segments that no replay needs any more.
+
+Pure arithmetic over what is known of segments and readers. A reader with a live lease keeps the
+segment of its next record and all behind it, within the operator's limits of bytes and age.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.job import FOREVER
+from taskyard.engine.state import NamedReader
+
+
+@mypyc_attr(acyclic=True)
+class Limits:
+    """What the operator gives to readers at most."""
+
+    __slots__ = ("age", "size")
+
+    def __init__(self, size: i64 = 4 * 1_073_741_824, age: i64 = 72 * 3_600_000_000) -> None:
+        self.size = size  # bytes before the base of the journal; 0: nothing is kept for readers
+        self.age = age  # since the last record of a segment, in microseconds
+
+
+@mypyc_attr(acyclic=True)
+class Spans:
+    """The segments up to the one that a replay begins with, which is the last."""
+
+    __slots__ = ("bases", "created", "first_seqs")
+
+    def __init__(self, bases: list[int], first_seqs: list[int], created: list[int]) -> None:
+        self.bases = bases
+        self.first_seqs = first_seqs
+        self.created = created  # each one ends when the next was made
+
+
+@mypyc_attr(acyclic=True)
+class Verdict:
+    """Where what is kept begins, and when that should be looked at again."""
+
+    __slots__ = ("again", "base")
+
+    def __init__(self, base: i64, again: i64) -> None:
+        self.base = base
+        self.again = again  # FOREVER: only when a reader moves, or the journal's base does
+
+
+def judge(readers: Iterable[NamedReader], spans: Spans, limits: Limits, now: i64) -> Verdict:
+    """The first segment that is kept, by its base; that of the replay if none is before it."""
+    last: i64 = len(spans.bases) - 1
+    live = [reader for reader in readers if reader.lease_until > now]
+    wanting = [reader for reader in live if reader.next_seq < spans.first_seqs[last]]
+    if not last or not wanting:
+        return Verdict(spans.bases[last], FOREVER)
+    lowest = min([reader.next_seq for reader in wanting])
+    first: i64 = max(bisect_right(spans.first_seqs, lowest) - 1, 0)
+    kept = max(first, _first_allowed(spans, limits, now))
+    if kept == last:
+        return Verdict(spans.bases[last], FOREVER)
+    again = min([reader.lease_until for reader in wanting])
+    again = min(again, spans.created[kept + 1] + limits.age)
+    return Verdict(spans.bases[kept], again)
+
+
+def _first_allowed(spans: Spans, limits: Limits, now: i64) -> i64:
+    """The first segment that the limits allow to be kept."""
+    last: i64 = len(spans.bases) - 1
+    index = last
+    while index:
+        if spans.bases[last] - spans.bases[index - 1] > limits.size:
+            break
+        if spans.created[index] + limits.age <= now:
+            break
+        index -= 1
+    return index

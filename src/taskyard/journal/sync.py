@@ -1,0 +1,59 @@
+"""Bringing to disk what was written, here or in another thread."""
+
+from __future__ import annotations
+
+import errno
+
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.journal.disk import Disk
+from taskyard.journal.errors import JournalFailed
+from taskyard.journal.segment import Segment
+
+
+@mypyc_attr(acyclic=True)
+class Health:
+    """Why nothing can be written any more; "": it can. Shared with the syncs in other threads."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure = ""
+
+    def check(self) -> None:
+        if self.failure:
+            raise JournalFailed(errno.EIO, self.failure)
+
+
+class SyncPoint:
+    """What must be synced for all that is written now to be durable."""
+
+    __slots__ = ("_directory", "_health", "done", "mark", "segments", "seq")
+
+    def __init__(
+        self,
+        segments: list[Segment],
+        directory: Disk | None,
+        mark: i64,
+        seq: i64,
+        health: Health,
+    ) -> None:
+        self.segments = segments
+        self.mark = mark
+        self.seq = seq
+        self.done = False
+        self._directory = directory
+        self._health = health
+
+    def run(self) -> None:
+        """Do it. May run in another thread. What has failed is never tried again."""
+        self._health.check()
+        try:
+            for segment in self.segments:
+                segment.file.sync()
+            if self._directory is not None:
+                self._directory.sync()
+        except OSError as error:
+            self._health.failure = f"a sync has failed: {error}"
+            raise
+        self.done = True

@@ -1,0 +1,44 @@
+"""The garbage collector beside a deep queue: kept from walking over the jobs.
+
+Jobs themselves are not tracked, but the lists that they stand in are, and each entry is looked at:
+a collection of the 50,000 lists that 3,000,000 pushes make stops the loop for 80 ms. Nothing in the
+engine's state is ever in a cycle. So while there are many jobs, what has survived a collection is
+never looked at again; the price is that a cycle which has survived one is only found when there are
+few jobs again.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from typing import Final
+
+# A collection for each 2,000 new containers: 4 ms if all of them are lists of jobs.
+_COLLECTIONS: Final = (2_000, 20, 50)
+_MANY: Final = 100_000  # jobs: their lists are about as many as are looked at in one go
+_FEW: Final = _MANY // 2
+
+
+class Collector:
+    def __init__(self, jobs: Callable[[], int]) -> None:
+        self._jobs = jobs  # how many there are
+        self._apart = False  # what has survived is not looked at
+
+    def start(self) -> None:
+        gc.set_threshold(*_COLLECTIONS)
+        gc.callbacks.append(self._collected)
+
+    def stop(self) -> None:
+        if self._collected in gc.callbacks:
+            gc.callbacks.remove(self._collected)
+
+    def _collected(self, phase: str, _: Mapping[str, int]) -> None:
+        if phase != "stop":
+            return
+        jobs = self._jobs()
+        if jobs >= _MANY:
+            gc.freeze()
+            self._apart = True
+        elif self._apart and jobs < _FEW:
+            gc.unfreeze()
+            self._apart = False

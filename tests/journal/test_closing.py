@@ -1,0 +1,233 @@
+"""A compacted journal whose damage took what stood for its beginning can be made to start again."""
+
+import random
+
+import pytest
+from journal.building import recover
+from support.retaining import ORIGIN, SEGMENT, RetainingYard, without_ring
+
+from taskyard.engine.job import FAILED, NewJob, Policy
+from taskyard.engine.records import BASE
+from taskyard.journal.errors import JournalCorrupt, JournalIncomplete
+from taskyard.journal.identity import JOURNAL, load_identity
+from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.reader import JournalReader
+from taskyard.journal.repair import carry_out, plan_repair
+from taskyard.journal.retention import Limits
+from taskyard.journal.segment import SEGMENT_HEADER, base_of, segment_names
+
+NOW = 1_800_000_000_000_000
+
+
+def compacted(readers: bool = False, seed: int = 1) -> RetainingYard:
+    """Some passes, 30 jobs that stay, and a journal that begins behind 0."""
+    yard = RetainingYard(Limits(4 * SEGMENT), seed)
+    if readers:
+        yard.register("lake", 1)
+    for _ in range(30):
+        yard.push()
+        yard.work(SEGMENT // 2)
+    assert yard.journal.first > 0
+    yard.stop()
+    return yard
+
+
+def names(disk: MemoryDisk) -> list[str]:
+    return segment_names(disk.directory(JOURNAL))
+
+
+def flip(disk: MemoryDisk, name: str, offset: int) -> None:
+    directory = disk.directory(JOURNAL)
+    data = bytearray(directory.content(name))
+    data[offset % len(data)] ^= 0xFF
+    directory.put(name, bytes(data))
+
+
+def fix(disk: MemoryDisk, seed: int = 5) -> None:
+    carry_out(disk, plan_repair(disk), "damaged-now", random.Random(seed).randbytes, NOW)
+
+
+def bases(disk: MemoryDisk) -> list[int]:
+    """Positions of the Base records."""
+    entries = JournalReader(disk.directory(JOURNAL)).read(carries=True)
+    return [int(entry.position) for entry in entries if entry.record.kind() == BASE]
+
+
+def starts_again(yard: RetainingYard) -> None:
+    """A repaired journal starts, works, and starts once more."""
+    assert not plan_repair(yard.disk).needed()
+    yard._start()
+    yard.settle()
+    yard.work(8 * SEGMENT)
+    known = sorted(job.id for job in yard.engine.state.jobs if job.queue.name == "kept")
+    yard.restart()
+    assert known == sorted(job.id for job in yard.engine.state.jobs if job.queue.name == "kept")
+
+
+def test_damage_before_the_base_record_leaves_what_was_carried_until_then() -> None:
+    yard = compacted()
+    kept = {job.id for job in yard.engine.state.jobs if job.queue.name == "kept"}
+    next_id = yard.engine.state.next_id
+    flip(yard.disk, names(yard.disk)[0], SEGMENT // 2)
+    plan = plan_repair(yard.disk)
+    assert plan.closing is not None
+    assert plan.closing.partial
+    assert plan.closing.counted >= plan.closing.jobs
+    assert plan.closing.next_id == next_id
+    fix(yard.disk)
+    starts_again(yard)
+    known = {job.id for job in yard.engine.state.jobs if job.queue.name == "kept"}
+    assert known < kept
+    assert yard.push() >= next_id
+
+
+@pytest.mark.parametrize("offset", [10, SEGMENT_HEADER + 5])
+def test_damage_at_the_very_beginning_leaves_nothing(offset: int) -> None:
+    yard = compacted()
+    flip(yard.disk, names(yard.disk)[0], offset)
+    fix(yard.disk)
+    starts_again(yard)
+
+
+def test_what_is_kept_for_readers_saves_the_rest() -> None:
+    """From further back there is another Base record: all up to the damage is known."""
+    yard = compacted(readers=True)
+    yard._start()  # from now on a header knows of the last base
+    yard.stop()
+    base = yard.journal.base
+    assert any(position < base for position in bases(yard.disk))
+    name = next(name for name in names(yard.disk) if base_of(name) == base)
+    flip(yard.disk, name, SEGMENT // 4)
+    plan = plan_repair(yard.disk)
+    assert plan.closing is not None
+    assert not plan.closing.partial
+    assert plan.closing.start < base
+    fix(yard.disk)
+    starts_again(yard)
+
+
+def test_damage_that_only_readers_meet_costs_nothing() -> None:
+    """The newest header says an older base than the last one: a start would meet the damage."""
+    yard = compacted(readers=True)
+    yard._start()
+    reader = JournalReader(yard.disk.directory(JOURNAL))
+    while (recorded := reader.segments()[-1].recovery_base) == yard.journal.base:
+        yard.work(4000)
+    yard.stop()
+    before = without_ring(yard.engine.state)
+    name = next(name for name in names(yard.disk) if base_of(name) == recorded)
+    flip(yard.disk, name, SEGMENT // 4)
+    plan = plan_repair(yard.disk)
+    assert plan.passed is not None
+    assert plan.passed.file == name
+    assert plan.damage is None
+    fix(yard.disk)
+    yard.disk.crash()
+    found = without_ring(recover(yard.disk).state)
+    assert {**found, "time": before["time"]} == before
+    starts_again(yard)
+
+
+def test_damage_in_what_is_retained_does_not_make_a_repair_lose_more() -> None:
+    """With the newest segment goes the header that knows where a replay begins."""
+    yard = compacted(readers=True)
+    yard._start()
+    for _ in range(3):
+        yard.push()
+    yard.stop()
+    all_names = names(yard.disk)
+    flip(yard.disk, all_names[1], SEGMENT // 2)
+    flip(yard.disk, all_names[-1], 1000)
+    plan = plan_repair(yard.disk)
+    assert plan.passed is None
+    assert plan.damage is not None
+    assert plan.damage.file == all_names[-1]
+    fix(yard.disk)
+    assert recover(yard.disk).next_seq == plan.last_kept + 2  # with the Base record of the repair
+    starts_again(yard)
+
+
+def test_a_journal_whose_last_frame_was_its_base_record() -> None:
+    """That it is lost looks like the torn end of a crash; that it was needed shows."""
+    yard = compacted()
+    last = bases(yard.disk)[-1]
+    directory = yard.disk.directory(JOURNAL)
+    all_names = names(yard.disk)
+    index = max(i for i, name in enumerate(all_names) if base_of(name) <= last)
+    data = directory.content(all_names[index])
+    directory.put(all_names[index], data[: last - base_of(all_names[index]) - 40])
+    for name in all_names[index + 1 :]:
+        directory.remove(name)
+    begin = base_of(all_names[0])
+    if begin > 0:
+        with pytest.raises(JournalIncomplete):
+            RetainingYard(disk=yard.disk)
+    fix(yard.disk)
+    starts_again(yard)
+
+
+def test_jobs_that_wait_for_a_lost_one_hear_that_it_is_gone() -> None:
+    yard = RetainingYard(Limits(0))
+    blocker = yard.push(size=10)
+    compactor = yard.broker.upkeep.compactor
+    compactor.percent = 0
+    yard.work(SEGMENT + 4000)
+    new = NewJob("kept", "waits", b"", Policy(), blocked_by=[blocker])
+    dependent = yard.engine.push(new, ORIGIN, yard.turn())
+    yard.end()
+    compactor.percent = 200
+    while not yard.journal.base:
+        yard.work(4000)
+    assert yard.journal.base < dependent.payload_at
+    at = int(yard.engine.job(blocker).payload_at)  # of its carry
+    assert at > dependent.payload_at
+    yard.stop()
+    name = [name for name in names(yard.disk) if base_of(name) <= at][-1]
+    flip(yard.disk, name, at - base_of(name))
+    fix(yard.disk)
+    assert not plan_repair(yard.disk).needed()
+    yard._start()
+    yard.advance(1)
+    assert yard.engine.state.live(blocker) is None
+    assert yard.engine.job(dependent.id).state == FAILED
+    starts_again(yard)
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("readers", [False, True])
+def test_a_repair_after_any_damage_gives_a_journal_that_starts(seed: int, readers: bool) -> None:
+    chance = random.Random(seed)
+    yard = compacted(readers, seed)
+    before = {job.id for job in yard.engine.state.jobs if job.queue.name == "kept"}
+    for _ in range(chance.randrange(1, 3)):
+        name = chance.choice(names(yard.disk))
+        size = len(yard.disk.directory(JOURNAL).content(name))
+        flip(yard.disk, name, chance.randrange(size))
+    plan = plan_repair(yard.disk)
+    if plan.needed():
+        old = load_identity(yard.disk)
+        fix(yard.disk, seed + 1000)
+        new = load_identity(yard.disk)
+        assert old is not None
+        assert new is not None
+        assert old.timeline != new.timeline
+    yard.disk.crash()
+    starts_again(yard)
+    assert {job.id for job in yard.engine.state.jobs if job.queue.name == "kept"} <= before
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "rename", "sync_directory"])
+@pytest.mark.parametrize("nth", range(1, 8))
+def test_a_repair_that_was_stopped_can_be_run_again(operation: str, nth: int) -> None:
+    yard = compacted()
+    flip(yard.disk, names(yard.disk)[0], SEGMENT // 2)
+    yard.disk.fail(operation, nth)
+    try:
+        fix(yard.disk)
+    except OSError:
+        yard.disk.crash()
+        with pytest.raises(JournalCorrupt):
+            RetainingYard(disk=yard.disk)
+        fix(yard.disk, 6)
+    yard.disk.crash()
+    starts_again(yard)

@@ -1,0 +1,89 @@
+"""Beside many jobs, what has survived a collection is left alone; beside few it is not."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from support.simulated import SimulatedYard
+
+from taskyard.server.collector import Collector
+
+
+class Jobs:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> int:
+        return self.count
+
+
+@pytest.fixture
+def jobs() -> Iterator[Jobs]:
+    """How many jobs a collector is told of that is at work during the test."""
+    thresholds = gc.get_threshold()
+    gc.unfreeze()
+    jobs = Jobs()
+    collector = Collector(jobs)
+    collector.start()
+    yield jobs
+    collector.stop()
+    gc.unfreeze()
+    gc.set_threshold(*thresholds)
+
+
+def test_with_few_jobs_everything_is_looked_at(jobs: Jobs) -> None:
+    jobs.count = 99_999
+    gc.collect(0)
+    assert gc.get_freeze_count() == 0
+
+
+def test_with_many_jobs_what_has_survived_is_left_alone(jobs: Jobs) -> None:
+    jobs.count = 100_000
+    lists: list[list[int]] = [[] for _ in range(10_000)]
+    assert gc.get_freeze_count() > 5_000
+    assert len(lists) == 10_000
+
+
+def test_garbage_in_cycles_is_still_found_with_many_jobs(jobs: Jobs) -> None:
+    jobs.count = 100_000
+    gc.collect()
+    cycle: list[object] = []
+    cycle.append(cycle)
+    del cycle
+    assert gc.collect() > 0
+
+
+def test_with_few_jobs_again_everything_is_looked_at_again(jobs: Jobs) -> None:
+    jobs.count = 100_000
+    gc.collect(0)
+    jobs.count = 50_000
+    gc.collect(0)
+    assert gc.get_freeze_count() > 0
+    jobs.count = 49_999
+    gc.collect(0)
+    assert gc.get_freeze_count() == 0
+
+
+def test_after_its_end_the_collector_is_left_to_itself(jobs: Jobs) -> None:
+    before = len(gc.callbacks)
+    other = Collector(jobs)
+    other.start()
+    other.stop()
+    other.stop()
+    assert len(gc.callbacks) == before
+
+
+def test_a_connection_leaves_nothing_for_the_collector() -> None:
+    yard = SimulatedYard()
+
+    def visit() -> None:
+        peer = yard.connect()
+        peer.send(b'PUSH {"name":"a"}\nFETCH\nFETCH {"timeout":"3s"}\n')
+        peer.close()
+        yard.advance(50)
+
+    visit()
+    gc.collect()
+    for _ in range(10):
+        visit()
+    assert gc.collect() == 0

@@ -6,7 +6,8 @@
  * Depth 1 is the plain client that waits for each reply. Connections know nothing of each
  * other: a take may well bring the job of another connection, and what was brought is finished.
  *
- * Nothing here knows a protocol: those are in loadgen_protocols.c.
+ * Nothing here knows a protocol: those are in loadgen_protocols.c. Measuring, the checks of a
+ * drain and the probe are in the other files.
  *
  * A reply that is not the expected one ends the run with status 1: figures of a server that
  * answers wrongly are worth nothing.
@@ -44,24 +45,20 @@ enum {
     CONNECT_SECONDS = 10,
 };
 
-enum mode { CYCLE, FILL, DRAIN };
-
-/* Logarithmic buckets with 64 steps to each doubling: within 1.6% of the true value. */
-enum { STEPS = 64, BUCKETS = 36 * STEPS };
-struct histogram {
-    uint64_t total;
-    uint64_t count[BUCKETS];
-};
+enum mode { CYCLE, FILL, DRAIN, PROBE };
 
 static struct {
     const char *host;
-    int port, connections, depth;
+    int port, connections, depth, pid;
     uint32_t queues;
     double seconds, warmup;
-    int64_t jobs; /* cycles to do or jobs to push; 0: go by time */
+    int64_t jobs;     /* cycles to do or jobs to push; 0: go by time */
+    int64_t serial;   /* of the first payload; -1: any */
+    int64_t expect;   /* drain: how many jobs must come; 0: any */
+    int64_t first_id; /* drain: of the first of them */
     enum mode mode;
     const struct driver *driver;
-} opt = {.host = "127.0.0.1", .connections = 1, .depth = 1, .queues = 1, .seconds = 5};
+} opt = {.serial = -1, .first_id = 1, .host = "127.0.0.1", .connections = 1, .depth = 1, .queues = 1, .seconds = 5};
 
 static struct histogram cycle_ns, op_ns[OPS];
 static struct conn *conns;
@@ -78,50 +75,9 @@ uint64_t next_serial;
 size_t payload_bytes = 200;
 unsigned take_wait_ms = 1000;
 
+static uint64_t first_serial;
+
 static const char *const op_names[OPS] = {"push", "take", "finish"};
-
-static void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-
-static void die(const char *format, ...) {
-    va_list args;
-    va_start(args, format);
-    fprintf(stderr, "loadgen: ");
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
-    va_end(args);
-    exit(1);
-}
-
-static int64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1000000000LL + t.tv_nsec;
-}
-
-static void record(struct histogram *h, int64_t ns) {
-    uint64_t v = ns > 0 ? (uint64_t)ns : 0;
-    size_t bucket = v;
-    if (v >= STEPS) {
-        int shift = 63 - __builtin_clzll(v) - 6;
-        bucket = (size_t)(shift + 1) * STEPS + ((v >> shift) - STEPS);
-    }
-    h->count[bucket < BUCKETS ? bucket : BUCKETS - 1]++;
-    h->total++;
-}
-
-static double percentile_us(const struct histogram *h, double share) {
-    uint64_t rank = (uint64_t)(share * (double)h->total), seen = 0;
-    for (size_t i = 0; i < BUCKETS; i++) {
-        seen += h->count[i];
-        if (seen > rank) {
-            if (i < STEPS)
-                return (double)i / 1000;
-            int shift = (int)(i / STEPS) - 1;
-            return ((double)(STEPS + i % STEPS) + 0.5) * (double)(1ULL << shift) / 1000;
-        }
-    }
-    return 0;
-}
 
 static void watch(struct conn *c, int how, uint32_t events) {
     struct epoll_event e = {.events = events, .data.ptr = c};
@@ -230,6 +186,8 @@ static void replied(struct conn *c, const struct job *job, int64_t now) {
         record(&op_ns[c->op], now - c->sent);
     if (c->op == TAKE) {
         if (job->len) {
+            if (opt.expect)
+                check_job(c, job);
             c->jobs[c->held++] = *job;
             c->empty_in_a_row = 0;
         } else {
@@ -399,9 +357,10 @@ static void report(void) {
            opt.driver->name, modes[opt.mode], opt.connections, opt.depth, payload_bytes,
            opt.queues);
     printf("\"cycles\": %llu, \"seconds\": %.6f, \"cycles_per_s\": %.1f, \"empty\": %llu, "
-           "\"cpu_seconds\": %.6f, \"latency_us\": {",
+           "\"pushed\": %llu, \"cpu_seconds\": %.6f, \"latency_us\": {",
            (unsigned long long)done, seconds, seconds > 0 ? (double)done / seconds : 0,
-           (unsigned long long)empty, cpu);
+           (unsigned long long)empty, (unsigned long long)(next_serial - first_serial),
+           cpu);
     print_latency("cycle", &cycle_ns);
     for (int op = 0; op < OPS; op++) {
         printf(", ");
@@ -416,8 +375,11 @@ static void usage(void) {
             "       loadgen fill N  --driver NAME --port PORT [options]   push N jobs\n"
             "       loadgen drain   --driver NAME --port PORT [options]   take and finish until "
             "nothing is left\n"
+            "       loadgen probe   --driver NAME --port PORT [--seconds 5] [--pid PID]   ask every ms\n"
             "options: --host 127.0.0.1  --connections 1  --depth 1  --payload 200  --queues 1\n"
             "         --seconds 5 | --cycles N  --warmup 0 (seconds)          for cycle\n"
+            "         --serial N (of the first payload)                      for cycle and fill\n"
+            "         --expect N  --first-id 1                               for drain\n"
             "drivers:");
     for (size_t i = 0; i < driver_count; i++)
         fprintf(stderr, " %s", drivers[i].name);
@@ -447,6 +409,10 @@ static void read_options(int argc, char **argv) {
         {"warmup", required_argument, 0, 'w'},
         {"payload", required_argument, 0, 'b'},
         {"queues", required_argument, 0, 'q'},
+        {"serial", required_argument, 0, 'S'},
+        {"expect", required_argument, 0, 'e'},
+        {"first-id", required_argument, 0, 'f'},
+        {"pid", required_argument, 0, 'P'},
         {0, 0, 0, 0},
     };
     int option;
@@ -468,6 +434,10 @@ static void read_options(int argc, char **argv) {
             payload_bytes = (size_t)number("--payload", optarg, MIN_PAYLOAD, MAX_PAYLOAD);
             break;
         case 'q': opt.queues = (uint32_t)number("--queues", optarg, 1, MAX_QUEUES); break;
+        case 'S': opt.serial = (int64_t)number("--serial", optarg, 0, MAX_JOBS); break;
+        case 'e': opt.expect = (int64_t)number("--expect", optarg, 1, MAX_JOBS); break;
+        case 'f': opt.first_id = (int64_t)number("--first-id", optarg, 1, MAX_JOBS); break;
+        case 'P': opt.pid = (int)number("--pid", optarg, 1, 1 << 22); break;
         default: usage();
         }
     }
@@ -481,9 +451,14 @@ static void read_options(int argc, char **argv) {
         opt.mode = DRAIN;
         opt.jobs = 0;
         take_wait_ms = 1;
+    } else if (strcmp(mode, "probe") == 0) {
+        opt.mode = PROBE;
+        opt.connections = 1;
     } else if (strcmp(mode, "cycle") != 0) {
         usage();
     }
+    if (opt.mode == PROBE && strcmp(opt.driver->name, "masenko") != 0)
+        usage();
     if (optind != argc)
         usage();
     if (opt.mode != CYCLE)
@@ -509,6 +484,11 @@ int main(int argc, char **argv) {
     }
     /* Unique over runs too: a queue may still hold the jobs of an earlier one. */
     next_serial = ((uint64_t)time(NULL) << 32) ^ ((uint64_t)getpid() << 44);
+    if (opt.serial >= 0)
+        next_serial = (uint64_t)opt.serial;
+    first_serial = next_serial;
+    if (opt.expect)
+        expect_jobs((uint64_t)opt.first_id, (uint64_t)opt.expect);
     for (size_t i = 0; i < sizeof filler; i++)
         filler[i] = letters[(i * i + i / 64) % 64];
 
@@ -518,7 +498,13 @@ int main(int argc, char **argv) {
         die("cannot start: %s", strerror(errno));
     for (int i = 0; i < opt.connections; i++)
         open_connection(&conns[i], i, &address);
+    if (opt.mode == PROBE) {
+        probe(conns[0].fd, opt.pid, opt.seconds);
+        return 0;
+    }
     run();
+    if (opt.expect && done != (uint64_t)opt.expect)
+        die("%llu jobs came instead of %lld", (unsigned long long)done, (long long)opt.expect);
     report();
     return 0;
 }

@@ -18,8 +18,10 @@ enum op { PUSH, TAKE, FINISH, OPS };
 
 /* What a take brought: the text by which the finish names the job; empty when there was none. */
 struct job {
+    uint64_t id;     /* given by the server, dense and in order; 0 where a protocol has none */
+    uint64_t serial; /* of its payload */
     uint8_t len;
-    char ref[119];
+    char ref[103];
 };
 
 struct conn {
@@ -38,6 +40,7 @@ struct conn {
     bool counted; /* the batch began while measuring */
     bool dry;     /* drain: a take of this batch found nothing */
     bool waits_for_room;
+    uint64_t last_id; /* drain: of the job that was taken last */
     int64_t begun, sent;
     char *out, *out_end, *out_at;
     char *in;
@@ -58,6 +61,26 @@ struct driver {
         parse_fn *parse;
     } op[OPS];
 };
+
+/* Logarithmic buckets with 64 steps to each doubling: within 1.6% of the true value. */
+enum { STEPS = 64, BUCKETS = 36 * STEPS };
+struct histogram {
+    uint64_t total;
+    uint64_t count[BUCKETS];
+};
+
+/* loadgen_measure.c */
+void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+int64_t now_ns(void);
+void record(struct histogram *h, int64_t ns);
+double percentile_us(const struct histogram *h, double share);
+
+/* loadgen_check.c: that a drain gives `count` jobs from `first_id` on, each once and in order. */
+void expect_jobs(uint64_t first_id, uint64_t count);
+void check_job(struct conn *c, const struct job *job);
+
+/* loadgen_probe.c: how long the server lets one connection wait; prints that. */
+void probe(int fd, int pid, double seconds);
 
 /* What all payloads consist of after their serial numbers. */
 extern char filler[MAX_PAYLOAD];

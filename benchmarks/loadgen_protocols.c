@@ -10,6 +10,21 @@ static char *put_serial(char *out, uint64_t n) {
     return out + SERIAL;
 }
 
+/* The serial number at `in`; UINT64_MAX if there is none, which no payload has. */
+static uint64_t read_serial(const char *in) {
+    uint64_t n = 0;
+    for (int i = 0; i < SERIAL; i++) {
+        char c = in[i];
+        if (c >= '0' && c <= '9')
+            n = n << 4 | (uint64_t)(c - '0');
+        else if (c >= 'a' && c <= 'f')
+            n = n << 4 | (uint64_t)(c - 'a' + 10);
+        else
+            return UINT64_MAX;
+    }
+    return n;
+}
+
 static inline bool starts(const char *in, const char *end, const void *text, size_t len) {
     return (size_t)(end - in) >= len && memcmp(in, text, len) == 0;
 }
@@ -60,8 +75,9 @@ static ssize_t masenko_taken(const struct conn *c, const char *in, size_t len, s
     if (!STARTS(in, end, "OK {\"id\":"))
         return -1;
     const char *id = in + 9, *at = id;
+    job->id = 0;
     while (at < end && *at >= '0' && *at <= '9')
-        at++;
+        job->id = job->id * 10 + (uint64_t)(*at++ - '0');
     size_t id_len = (size_t)(at - id), rest = payload_bytes - SERIAL - 2;
     if (id_len == 0 || id_len > 20 || !STARTS(at, end, ",\"queue\":\""))
         return -1;
@@ -74,6 +90,7 @@ static ssize_t masenko_taken(const struct conn *c, const char *in, size_t len, s
     at += 28 + SERIAL;
     if (at > end || !starts(at, end, filler, rest))
         return -1;
+    job->serial = read_serial(at - SERIAL);
     at += rest;
     if (!STARTS(at, end, "\"}") && !STARTS(at, end, "\",\"failures\":"))
         return -1;
@@ -167,6 +184,7 @@ static ssize_t redis_list_taken(const struct conn *c, const char *in, size_t len
     if (memcmp(value + SERIAL, filler, (size_t)size - SERIAL) != 0 ||
         memcmp(value + size, "\r\n", 2) != 0)
         return -1;
+    job->serial = read_serial(value);
     memcpy(job->ref, value, SERIAL);
     job->len = SERIAL;
     return (ssize_t)need;

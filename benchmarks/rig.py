@@ -25,7 +25,7 @@ GENERATOR_SOURCES = sorted(Path(__file__).resolve().parent.glob("loadgen*.[ch]")
 DEFAULT_DIRECTORY = ROOT / "build" / "bench"
 HOST = "127.0.0.1"
 
-START_SECONDS = 60.0
+START_SECONDS = 300.0
 STOP_SECONDS = 30.0
 INSTALL_SECONDS = 300.0
 GENERATOR_SECONDS = 3900.0
@@ -54,6 +54,8 @@ class Measurement:
     seconds: float
     cycles_per_s: float
     empty: int
+    pushed: int
+    """Also before and after what was measured."""
     latency_us: dict[str, Percentiles]
     generator_cores: float
     server_cores: float
@@ -107,26 +109,50 @@ class Generator:
         self._binary = binary
 
     def cycle(
-        self, server: RunningServer, load: Load, *, seconds: float, warmup: float
+        self,
+        server: RunningServer,
+        load: Load,
+        *,
+        seconds: float,
+        warmup: float,
+        serial: int | None = None,
     ) -> Measurement:
-        """Push, take and finish for some time."""
-        return self._run(server, load, ["cycle", f"--seconds={seconds}", f"--warmup={warmup}"])
+        """Push, take and finish for some time; payloads are numbered from `serial` on."""
+        mode = ["cycle", f"--seconds={seconds}", f"--warmup={warmup}"]
+        return self._run(server, load, mode + numbered_from(serial))
 
     def cycles(self, server: RunningServer, load: Load, count: int) -> Measurement:
         """Push, take and finish exactly `count` jobs."""
         return self._run(server, load, ["cycle", f"--cycles={count}"])
 
-    def fill(self, server: RunningServer, load: Load, count: int) -> Measurement:
+    def fill(
+        self, server: RunningServer, load: Load, count: int, *, serial: int | None = None
+    ) -> Measurement:
         """Push `count` jobs and leave them waiting."""
-        return self._run(server, load, ["fill", str(count)])
+        return self._run(server, load, ["fill", str(count), *numbered_from(serial)])
 
-    def drain(self, server: RunningServer, load: Load) -> Measurement:
-        """Take and finish until nothing waits."""
-        return self._run(server, load, ["drain"])
+    def drain(
+        self, server: RunningServer, load: Load, *, expect: int = 0, first_id: int = 1
+    ) -> Measurement:
+        """Take and finish until nothing waits.
+
+        With `expect`, that many jobs must come from `first_id` on, each once, and to each
+        connection in order.
+        """
+        expected = [f"--expect={expect}", f"--first-id={first_id}"] if expect else []
+        return self._run(server, load, ["drain", *expected])
+
+    def probe(self, server: RunningServer) -> subprocess.Popen[str]:
+        """Asks every millisecond until it is terminated, then says how long answers took."""
+        return subprocess.Popen(
+            [str(self._binary), "probe", *target(server), f"--pid={server.pid}", "--seconds=3600"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def _run(self, server: RunningServer, load: Load, mode: list[str]) -> Measurement:
-        target = [f"--driver={server.driver}", f"--host={HOST}", f"--port={server.port}"]
-        command = [str(self._binary), *mode, *target, *load.arguments()]
+        command = [str(self._binary), *mode, *target(server), *load.arguments()]
         cpu, began = cpu_seconds(server.pid), time.monotonic()
         run = subprocess.run(
             command, capture_output=True, text=True, timeout=GENERATOR_SECONDS, check=False
@@ -138,6 +164,14 @@ class Generator:
         return measurement(json.loads(run.stdout), server_cores)
 
 
+def target(server: RunningServer) -> list[str]:
+    return [f"--driver={server.driver}", f"--host={HOST}", f"--port={server.port}"]
+
+
+def numbered_from(serial: int | None) -> list[str]:
+    return [] if serial is None else [f"--serial={serial}"]
+
+
 def measurement(result: dict[str, Any], server_cores: float) -> Measurement:
     seconds = float(result["seconds"])
     return Measurement(
@@ -145,6 +179,7 @@ def measurement(result: dict[str, Any], server_cores: float) -> Measurement:
         seconds=seconds,
         cycles_per_s=result["cycles_per_s"],
         empty=result["empty"],
+        pushed=result["pushed"],
         latency_us={name: Percentiles(**values) for name, values in result["latency_us"].items()},
         generator_cores=result["cpu_seconds"] / seconds if seconds else 0.0,
         server_cores=server_cores,
@@ -159,10 +194,27 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
+    return _memory(pid, "VmRSS:")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most that was resident at any time so far."""
+    return _memory(pid, "VmHWM:")
+
+
+def _memory(pid: int, name: str) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
+        if line.startswith(name):
             return int(line.split()[1]) * 1024
     raise BenchmarkError(f"process {pid} shows no resident memory")
+
+
+def put_first(pid: int) -> None:
+    """What else runs on the machine is not to pass for a pause of the server, if root says so."""
+    with contextlib.suppress(PermissionError, FileNotFoundError):
+        os.setpriority(os.PRIO_PROCESS, pid, -20)
+        # Where processes are weighed by session, this is what counts; servers have their own.
+        Path(f"/proc/{pid}/autogroup").write_text("-20")
 
 
 @contextlib.contextmanager
@@ -196,6 +248,7 @@ def process(
             stdout=output,
             stderr=subprocess.STDOUT,
             env={**clean, **(environment or {})},
+            start_new_session=True,
         )
     try:
         yield child
@@ -234,6 +287,8 @@ class Taskyard:
     form: Form
     durability: Durability
     options: tuple[str, ...] = ()
+    first: bool = False
+    """Before all else that runs on the machine, where that is allowed."""
 
     @property
     def name(self) -> str:
@@ -251,6 +306,8 @@ class Taskyard:
         with process(
             self._command(directory, ports), log, environment=environment, end_with=end_with
         ) as child:
+            if self.first:
+                put_first(child.pid)
             port = wait_until_ready(lambda: masenko_port(ports), child, log)
             yield RunningServer(child.pid, port, "masenko", time.monotonic() - began)
 

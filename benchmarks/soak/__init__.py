@@ -1,0 +1,1 @@
+"""The soak: minutes of load on a small-segment server. See docs/benchmarks.md."""

@@ -9,7 +9,7 @@ CHECKED := $(wildcard src tests benchmarks scripts/compile.py)
 ARGS ?=
 
 .PHONY: help run test lint format bench compiled interpreted-tests compiled-tests lock clean \
-	environment run-environment
+	environment run-environment lint-and-interpreted
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,7 +27,11 @@ run: run-environment ## start the server on ./data (ARGS="..." is appended)
 	fi; \
 	PYTHONPATH="$$form" exec $(PYTHON_VENV) -m taskyard serve --data ./data $(ARGS)
 
-test: lint interpreted-tests compiled-tests ## lint, then the tests in both forms
+test: environment ## lint, and the tests in both forms, one beside the other
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-and-interpreted compiled-tests
+
+lint-and-interpreted: lint
+	@$(MAKE) --no-print-directory interpreted-tests
 
 interpreted-tests: environment ## the tests on plain Python (ARGS="..." goes to pytest)
 	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(ARGS)

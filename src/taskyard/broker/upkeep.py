@@ -19,7 +19,7 @@ from taskyard.journal.head_read import BlobsRead, HeadRead
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
 
-_PORTION: Final = 131_072  # bytes of carries in one go: well under a millisecond
+_PORTION: Final = 131_072  # bytes of carries in one go
 _LEAST: Final = 16_384  # below that it is not worth a turn
 _PAUSE: Final = 5_000  # microseconds between portions while nothing else happens
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 class Retention:
     def __init__(self, broker: Broker, limits: Limits, scheduler: Scheduler) -> None:
         self.limits = limits
+        self.judged: i64 = 0  # how often what is kept was worked out
         self._broker = broker
         self._scheduler = scheduler
         self._kept: i64 = 0  # the segments before it can go
@@ -56,6 +57,7 @@ class Retention:
             self._drop(journal.next_base(journal.first))
 
     def _judge(self, changed: i64) -> None:
+        self.judged += 1
         journal = self._broker.journal
         readers = self._broker.engine.state.readers
         verdict = judge(

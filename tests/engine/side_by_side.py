@@ -16,8 +16,9 @@ from taskyard.engine.effects import Notice, Waiter, Watcher
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import DuplicateJob, StepRefused, TaskyardError
 from taskyard.engine.job import FOREVER, SECOND, Job
+from taskyard.engine.job_records import Remove, Wake
 from taskyard.engine.queue import Queue
-from taskyard.engine.records import Fail, Record, Release, Remove, Retry, Wake
+from taskyard.engine.records import Fail, Record, Release, Retry
 from taskyard.engine.replay import apply_record
 from taskyard.engine.side_records import BatchDone
 from taskyard.engine.state import EngineSettings, Session, State

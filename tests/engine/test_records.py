@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.carries import CARRIES, flat
 
+from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.carry_records import CarryGrave
@@ -46,14 +47,14 @@ EXAMPLES: list[r.Record] = [
     r.Retry(1, ORIGIN, 7, b"q", 3, 55, True, b"error"),
     r.Release(1, ORIGIN, 7, b"q", 3, r.RESTARTED, True),
     r.Fail(1, ORIGIN, 7, b"q", 3, True, "reason", "dead", b"error"),
-    r.Wake(1, ORIGIN, 7, b"q"),
-    r.Unblock(1, ORIGIN, 7, b"q", 6),
-    r.Remove(1, ORIGIN, 7, b"q", r.RETENTION_OVER, True, b"u" * 16),
-    r.Remove(1, ORIGIN, 7, b"q", r.DELETED, False, None),
-    r.Move(1, ORIGIN, 7, b"q", b"other", True),
-    r.Rescore(1, ORIGIN, 7, b"q", -(2**63)),
-    r.Extend(1, ORIGIN, 7, b"q", 3, 2**63 - 1),
-    r.Replay(1, ORIGIN, 7, b"q", True),
+    j.Wake(1, ORIGIN, 7, b"q"),
+    j.Unblock(1, ORIGIN, 7, b"q", 6),
+    j.Remove(1, ORIGIN, 7, b"q", r.RETENTION_OVER, True, b"u" * 16),
+    j.Remove(1, ORIGIN, 7, b"q", r.DELETED, False, None),
+    j.Move(1, ORIGIN, 7, b"q", b"other", True),
+    j.Rescore(1, ORIGIN, 7, b"q", -(2**63)),
+    j.Extend(1, ORIGIN, 7, b"q", 3, 2**63 - 1),
+    j.Replay(1, ORIGIN, 7, b"q", True),
     s.QueueSet(1, ORIGIN, b"q", SETTINGS),
     s.QueueGone(1, ORIGIN, b"q"),
     s.ValueSet(1, ORIGIN, b"key", 99, False, b"value"),

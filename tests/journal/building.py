@@ -10,8 +10,9 @@ from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.cold import Load
 from taskyard.journal.disk import Disk
 from taskyard.journal.identity import JOURNAL, load_identity
-from taskyard.journal.journal import JournalSettings, open_journal
+from taskyard.journal.journal import JournalSettings
 from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.opening import open_journal
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.segment import segment_names
 

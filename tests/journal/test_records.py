@@ -27,6 +27,7 @@ from support.carries import (
     flat,
 )
 
+from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.decode import Decoder
@@ -75,16 +76,16 @@ KINDS: dict[Any, tuple[list[Any], tuple[str, ...]]] = {
         [POSITIVE, NAME, U32, st.booleans(), TEXT, TEXT, BLOB],
         ("id", "queue", "attempt", "explicit", "reason", "dead_queue"),
     ),
-    r.Wake: ([POSITIVE, NAME], ("id", "queue")),
-    r.Unblock: ([POSITIVE, NAME, POSITIVE], ("id", "queue", "blocker")),
-    r.Remove: (
+    j.Wake: ([POSITIVE, NAME], ("id", "queue")),
+    j.Unblock: ([POSITIVE, NAME, POSITIVE], ("id", "queue", "blocker")),
+    j.Remove: (
         [POSITIVE, NAME, U8, st.booleans(), st.none() | UID],
         ("id", "queue", "cause", "ended", "uid"),
     ),
-    r.Move: ([POSITIVE, NAME, NAME, st.booleans()], ("id", "queue", "to", "front")),
-    r.Rescore: ([POSITIVE, NAME, I64], ("id", "queue", "priority")),
-    r.Extend: ([POSITIVE, NAME, U32, I64], ("id", "queue", "attempt", "deadline")),
-    r.Replay: ([POSITIVE, NAME, st.booleans()], ("id", "queue", "keyless")),
+    j.Move: ([POSITIVE, NAME, NAME, st.booleans()], ("id", "queue", "to", "front")),
+    j.Rescore: ([POSITIVE, NAME, I64], ("id", "queue", "priority")),
+    j.Extend: ([POSITIVE, NAME, U32, I64], ("id", "queue", "attempt", "deadline")),
+    j.Replay: ([POSITIVE, NAME, st.booleans()], ("id", "queue", "keyless")),
     s.QueueSet: ([NAME, SETTINGS], ("queue",)),
     s.QueueGone: ([NAME], ("queue",)),
     s.ValueSet: ([SHORT, I64, st.booleans(), BLOB], ("key", "expires_at", "keep")),
@@ -177,9 +178,9 @@ def carried(record: r.Record) -> dict[str, object]:
 
 
 def test_every_kind_is_tested() -> None:
-    known: set[Any] = {*r.Record.__subclasses__(), *r.JobRecord.__subclasses__()}
+    known: set[Any] = {*r.Record.__subclasses__(), *j.JobRecord.__subclasses__()}
     carries = {type(record) for record in CARRIES}
-    assert known - {r.JobRecord} == {*KINDS, s.Batch} | carries
+    assert known - {j.JobRecord} == {*KINDS, s.Batch} | carries
     assert len(r.EVENT_NAMES) == len(KINDS) + 1 + len(carries)
 
 

@@ -19,8 +19,9 @@ from taskyard.broker.receiver import Receiver
 from taskyard.dialects.masenko import Masenko
 from taskyard.engine.engine import Engine
 from taskyard.engine.state import EngineSettings, State
-from taskyard.journal.journal import Journal, JournalSettings, open_journal
+from taskyard.journal.journal import Journal, JournalSettings
 from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
 
 START = 1_700_000_000_250_000  # not a whole second, so that rounding shows

@@ -30,10 +30,11 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
+from taskyard.engine.job_records import Move, Replay, Rescore, Wake
 from taskyard.engine.places import key_is_taken
 from taskyard.engine.pushing import push
 from taskyard.engine.queue import Queue, QueueSettings
-from taskyard.engine.records import PURGED, TAKEN_OUT, Move, Replay, Rescore, Wake
+from taskyard.engine.records import PURGED, TAKEN_OUT
 from taskyard.engine.room import RECORD_ROOM, many
 from taskyard.engine.side_apply import apply_queue, apply_queue_gone
 from taskyard.engine.side_records import QueueGone, QueueSet

@@ -20,6 +20,7 @@ from taskyard.engine.job import (
     Job,
     Policy,
 )
+from taskyard.engine.job_records import Extend, Move, Remove, Replay, Rescore, Unblock, Wake
 from taskyard.engine.places import (
     bury,
     claim_key,
@@ -43,18 +44,11 @@ from taskyard.engine.records import (
     LOST,
     RETENTION_OVER,
     TTL_OVER,
-    Extend,
     Fail,
     Finish,
-    Move,
     Push,
     Release,
-    Remove,
-    Replay,
-    Rescore,
     Retry,
-    Unblock,
-    Wake,
 )
 from taskyard.engine.records import (
     Lease as LeaseRecord,

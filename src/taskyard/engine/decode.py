@@ -7,6 +7,7 @@ from typing import Final
 from librt.strings import read_i32_le, read_i64_le
 from mypy_extensions import i64, mypyc_attr
 
+from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.carry_decode import read_carry, read_job, read_queue
@@ -207,23 +208,23 @@ def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Recor
         reason = fields.text()
         return r.Fail(time, origin, id, queue, attempt, explicit, reason, fields.text())
     if kind == r.WAKE:
-        return r.Wake(time, origin, id, queue)
+        return j.Wake(time, origin, id, queue)
     if kind == r.UNBLOCK:
-        return r.Unblock(time, origin, id, queue, fields.s64())
+        return j.Unblock(time, origin, id, queue, fields.s64())
     if kind == r.REMOVE:
         cause = fields.u8()
         flags = fields.u8()
         uid = fields.take(16) if flags & 1 else None
-        return r.Remove(time, origin, id, queue, cause, flags & 2 != 0, uid)
+        return j.Remove(time, origin, id, queue, cause, flags & 2 != 0, uid)
     if kind == r.MOVE:
         to = fields.short()
-        return r.Move(time, origin, id, queue, to, fields.u8() != 0)
+        return j.Move(time, origin, id, queue, to, fields.u8() != 0)
     if kind == r.RESCORE:
-        return r.Rescore(time, origin, id, queue, fields.s64())
+        return j.Rescore(time, origin, id, queue, fields.s64())
     if kind == r.EXTEND:
         attempt = fields.u32()
-        return r.Extend(time, origin, id, queue, attempt, fields.s64())
-    return r.Replay(time, origin, id, queue, fields.u8() != 0)
+        return j.Extend(time, origin, id, queue, attempt, fields.s64())
+    return j.Replay(time, origin, id, queue, fields.u8() != 0)
 
 
 def _side_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:

@@ -29,18 +29,10 @@ from taskyard.engine.job import (
     Job,
     Origin,
 )
+from taskyard.engine.job_records import Remove, Unblock
 from taskyard.engine.places import key_is_taken
 from taskyard.engine.queue import Queue
-from taskyard.engine.records import (
-    ACKED,
-    COMPLETED,
-    LOST,
-    RETENTION_OVER,
-    Fail,
-    Remove,
-    Retry,
-    Unblock,
-)
+from taskyard.engine.records import ACKED, COMPLETED, LOST, RETENTION_OVER, Fail, Retry
 from taskyard.engine.room import fits, fits_due
 from taskyard.engine.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY
 from taskyard.engine.taking import finish_record, release, serve

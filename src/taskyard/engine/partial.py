@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
+from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.apply import after_remove
@@ -62,7 +63,7 @@ def _job_of(record: r.Record) -> i64:
         return record.id
     if isinstance(record, r.Fail):
         return record.id
-    if isinstance(record, r.JobRecord):
+    if isinstance(record, j.JobRecord):
         return record.id
     return 0
 
@@ -96,9 +97,9 @@ def apply_unknown(state: State, record: r.Record) -> None:
         follow_up(state, record.id, False)
         if record.dead_queue:
             _queue(state, record, record.dead_queue.encode())
-    elif isinstance(record, r.Remove):
+    elif isinstance(record, j.Remove):
         after_remove(state, record, _queue(state, record, record.queue))
-    elif isinstance(record, r.Move):
+    elif isinstance(record, j.Move):
         _queue(state, record, record.to)
     elif isinstance(record, s.Batch):
         _apply_batch(state, record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.apply import (
@@ -62,26 +63,26 @@ def _apply(state: State, record: r.Record) -> None:
         apply_release(state, record)
     elif isinstance(record, r.Fail):
         apply_fail(state, record)
-    elif isinstance(record, r.JobRecord):
+    elif isinstance(record, j.JobRecord):
         _apply_job(state, record)
     else:
         _apply_side(state, record)
 
 
-def _apply_job(state: State, record: r.JobRecord) -> None:
-    if isinstance(record, r.Wake):
+def _apply_job(state: State, record: j.JobRecord) -> None:
+    if isinstance(record, j.Wake):
         apply_wake(state, record)
-    elif isinstance(record, r.Unblock):
+    elif isinstance(record, j.Unblock):
         apply_unblock(state, record)
-    elif isinstance(record, r.Remove):
+    elif isinstance(record, j.Remove):
         apply_remove(state, record)
-    elif isinstance(record, r.Move):
+    elif isinstance(record, j.Move):
         apply_move(state, record)
-    elif isinstance(record, r.Rescore):
+    elif isinstance(record, j.Rescore):
         apply_rescore(state, record)
-    elif isinstance(record, r.Extend):
+    elif isinstance(record, j.Extend):
         apply_extend(state, record)
-    elif isinstance(record, r.Replay):
+    elif isinstance(record, j.Replay):
         apply_replay(state, record)
 
 

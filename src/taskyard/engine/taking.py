@@ -12,9 +12,10 @@ from taskyard.engine.core import Core, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Take, Waiter
 from taskyard.engine.errors import InvalidOption, NotLeaseholder
 from taskyard.engine.job import FOREVER, Job, Origin
+from taskyard.engine.job_records import Extend
 from taskyard.engine.places import key_is_taken
 from taskyard.engine.queue import Queue
-from taskyard.engine.records import POPPED, RETURNED, Extend, Finish, Lease, Release
+from taskyard.engine.records import POPPED, RETURNED, Finish, Lease, Release
 from taskyard.engine.room import fits_due
 from taskyard.engine.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
 

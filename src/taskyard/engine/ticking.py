@@ -12,16 +12,11 @@ from taskyard.engine.core import Core
 from taskyard.engine.effects import WATCH_TIMEOUT, GaveUp, Waiter, Watched, Watcher
 from taskyard.engine.finishing import disconnect, lose, remove, settle
 from taskyard.engine.job import SYSTEM_ORIGIN, Job
+from taskyard.engine.job_records import Wake
 from taskyard.engine.keeping import detach_session
 from taskyard.engine.places import dead_until, wait_for_graves
 from taskyard.engine.queue import Queue
-from taskyard.engine.records import (
-    CLOSED,
-    EXPIRED,
-    RETENTION_OVER,
-    TTL_OVER,
-    Wake,
-)
+from taskyard.engine.records import CLOSED, EXPIRED, RETENTION_OVER, TTL_OVER
 from taskyard.engine.room import fits_due, is_short
 from taskyard.engine.side_apply import apply_forget, apply_session, apply_value_gone
 from taskyard.engine.side_records import Forget, SessionSet, ValueGone

@@ -17,8 +17,9 @@ from mypy_extensions import i64
 from taskyard.engine.carry_records import Base
 from taskyard.engine.decode import Decoder, job_id_at, kind_at, size_at
 from taskyard.engine.job import SYSTEM_ORIGIN
+from taskyard.engine.job_records import Remove
 from taskyard.engine.log import Log
-from taskyard.engine.records import BASE, BOOT, CARRY_JOB, DELETED, PUSH, REPLAY, Boot, Remove
+from taskyard.engine.records import BASE, BOOT, CARRY_JOB, DELETED, PUSH, REPLAY, Boot
 from taskyard.engine.replay import apply_record
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.disk import Disk

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 from bisect import bisect_right
-from collections.abc import Callable
 from typing import Final
 
 from librt.strings import read_i64_le
@@ -19,29 +17,22 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.log import Log
 from taskyard.engine.room import Room
-from taskyard.engine.state import State
 from taskyard.journal.cache import Cache
 from taskyard.journal.cold import ColdReads
 from taskyard.journal.disk import Disk
 from taskyard.journal.drop import DropWork
 from taskyard.journal.frames import FRAME_HEADER, MAX_BODY, frame_header
 from taskyard.journal.identity import (
-    JOURNAL,
-    BadIdentity,
     Entropy,
     Identity,
-    load_identity,
-    new_identity,
-    save_identity,
 )
-from taskyard.journal.recovery import Recovery, RecoveryReport
+from taskyard.journal.recovery import Recovery
 from taskyard.journal.retention import Spans
 from taskyard.journal.segment import (
     SEGMENT_HEADER,
     Segment,
     SegmentHeader,
     create_segment,
-    segment_names,
 )
 from taskyard.journal.spare import ZERO, SpareWork, reason_of
 from taskyard.journal.supply import Supply
@@ -496,46 +487,6 @@ class Journal:
             for segment in [*self._closed, self._segment]:
                 segment.file.close()
             self._closed = []
-
-
-def no_clock() -> float:
-    return 0.0
-
-
-def open_journal(
-    disk: Disk,
-    settings: JournalSettings,
-    state: State,
-    clock_now: i64,
-    entropy: Entropy = os.urandom,
-    stopwatch: Callable[[], float] = no_clock,
-) -> tuple[Journal, RecoveryReport]:
-    """Bring `state` to what the journal of this data directory says, and go on from there.
-
-    JournalError if the directory cannot be used as it is; then nothing was changed.
-    """
-    started = stopwatch()
-    directory = disk.directory(JOURNAL)
-    identity = _identity(disk, directory, entropy, clock_now)
-    recovery = Recovery(directory, identity, state)
-    recovery.run()
-    recovery.settle()
-    now = max(clock_now, state.time)
-    journal = Journal(directory, settings, identity, entropy, recovery, now)
-    report = recovery.report()
-    report.seconds = stopwatch() - started
-    return journal, report
-
-
-def _identity(disk: Disk, directory: Disk, entropy: Entropy, now: i64) -> Identity:
-    identity = load_identity(disk)
-    if identity is not None:
-        return identity
-    if segment_names(directory):
-        raise BadIdentity("is missing")
-    identity = new_identity(entropy, now)
-    save_identity(disk, identity)
-    return identity
 
 
 def _new_salt(entropy: Entropy) -> i64:

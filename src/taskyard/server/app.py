@@ -28,7 +28,8 @@ from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalError
 from taskyard.journal.flush import choose_sync_mode
 from taskyard.journal.identity import DirectoryLock
-from taskyard.journal.journal import Journal, JournalSettings, open_journal
+from taskyard.journal.journal import Journal, JournalSettings
+from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
 from taskyard.server.collector import Collector
 from taskyard.server.config import Settings

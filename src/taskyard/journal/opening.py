@@ -1,0 +1,63 @@
+"""From a data directory to a journal that can be written: the way in for the server."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from mypy_extensions import i64
+
+from taskyard.engine.state import State
+from taskyard.journal.disk import Disk
+from taskyard.journal.identity import (
+    JOURNAL,
+    BadIdentity,
+    Entropy,
+    Identity,
+    load_identity,
+    new_identity,
+    save_identity,
+)
+from taskyard.journal.journal import Journal, JournalSettings
+from taskyard.journal.recovery import Recovery, RecoveryReport
+from taskyard.journal.segment import segment_names
+
+
+def no_clock() -> float:
+    return 0.0
+
+
+def open_journal(
+    disk: Disk,
+    settings: JournalSettings,
+    state: State,
+    clock_now: i64,
+    entropy: Entropy = os.urandom,
+    stopwatch: Callable[[], float] = no_clock,
+) -> tuple[Journal, RecoveryReport]:
+    """Bring `state` to what the journal of this data directory says, and go on from there.
+
+    JournalError if the directory cannot be used as it is; then nothing was changed.
+    """
+    started = stopwatch()
+    directory = disk.directory(JOURNAL)
+    identity = _identity(disk, directory, entropy, clock_now)
+    recovery = Recovery(directory, identity, state)
+    recovery.run()
+    recovery.settle()
+    now = max(clock_now, state.time)
+    journal = Journal(directory, settings, identity, entropy, recovery, now)
+    report = recovery.report()
+    report.seconds = stopwatch() - started
+    return journal, report
+
+
+def _identity(disk: Disk, directory: Disk, entropy: Entropy, now: i64) -> Identity:
+    identity = load_identity(disk)
+    if identity is not None:
+        return identity
+    if segment_names(directory):
+        raise BadIdentity("is missing")
+    identity = new_identity(entropy, now)
+    save_identity(disk, identity)
+    return identity

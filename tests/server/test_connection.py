@@ -126,6 +126,7 @@ def test_much_that_arrives_at_once_is_answered_in_portions(rig: Rig) -> None:
     assert LIMIT < len(rig.transport.buffered) < LIMIT + 100_000
     for _ in range(20):
         rig.transport.take()
+        rig.yard.settle()
     assert rig.transport.received == b"PONG {}\n" * 50_000
 
 
@@ -167,6 +168,16 @@ def test_nothing_is_done_to_a_connection_that_is_gone(rig: Rig) -> None:
     rig.yard.advance(100)
 
 
+def test_replies_are_not_written_to_a_connection_that_is_closing(rig: Rig) -> None:
+    """The loop tells of a loss only later, and until then a write to it would be an error."""
+    rig.connection.data_received(b'PUSH {"name":"a"}\n')
+    rig.transport.abort()
+    rig.yard.settle()
+    assert not rig.transport.buffered
+    peer = rig.yard.connect()
+    exchange(peer, b"FETCH\n", b'OK {"id":1,"queue":"default","name":"a"}\n')
+
+
 def test_the_client_is_named_in_the_records(rig: Rig) -> None:
     rig.arrive(b'PUSH {"name":"a"}\nFETCH\n')
     job = rig.yard.engine.state.live(1)
@@ -190,6 +201,7 @@ def test_half_a_connection_is_not_read_from_again(rig: Rig) -> None:
     rig.connection.eof_received()
     rig.transport.reads = True
     rig.transport.take()
+    rig.yard.settle()
     assert not rig.transport.is_reading()
     assert rig.transport.received == b"PONG {}\n" * 5000
     assert rig.transport.ended == "closed"

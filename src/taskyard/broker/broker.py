@@ -12,6 +12,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.broker.line import Line
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.retention import Retention
@@ -62,6 +63,7 @@ class Broker:
         self._durability = durability
         self._syncs_inline = inline_sync
         self._receivers: dict[int, Receiver] = {}  # by owner
+        self.line = Line(clock, scheduler)
         self._holding: list[Outbox] = []
         self._commit_planned = False
         self._turns: i64 = 0
@@ -200,12 +202,14 @@ class Broker:
         self._release()
 
     def _gather(self) -> None:
-        """Commit, unless more has come in this round of the loop: then that goes along.
+        """Commit, unless more has come in this round of the loop or waits in line: then that
+        goes along.
 
         Each sync costs as much as some ten commands, so it pays to look once more for those that
         arrived while the last ones were handled.
         """
-        if self._turns != self._turns_seen and self._gathered < _GATHERINGS:
+        more = self._turns != self._turns_seen or self.line.waits()
+        if more and self._gathered < _GATHERINGS:
             self._turns_seen = self._turns
             self._gathered += 1
             self._scheduler.call_soon(self._gather)
@@ -392,11 +396,11 @@ class Broker:
                         receiver.watched(effect)
 
     def _set_alarm(self) -> None:
-        state = self.engine.state
-        first = state.timers.first()
-        if first is None and not state.followups:
+        engine = self.engine
+        pending = engine.is_pending()
+        if engine.state.timers.first() is None and not pending:
             return
-        when = self.engine.next_deadline(self.clock.now() if state.followups else 0)
+        when = engine.next_deadline(self.clock.now() if pending else 0)
         if not when:
             return
         if self._alarm is not None:

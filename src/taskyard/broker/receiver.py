@@ -14,9 +14,14 @@ class Receiver:
     def __init__(self, owner: i64) -> None:
         self.owner = owner
         self.stuffed = False  # the client does not read: no further command until `resume`
+        self.in_line = False  # has commands that wait for its turn
 
     def feed(self, data: bytes) -> None:
         """Bytes have arrived."""
+        raise NotImplementedError
+
+    def take_turn(self) -> None:
+        """Carry out some of the commands that have arrived."""
         raise NotImplementedError
 
     def resume(self) -> None:

@@ -11,6 +11,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.broker import Broker
+from taskyard.broker.line import TURN
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Transport
@@ -68,6 +69,12 @@ class Conversation(Receiver):
     def resume(self) -> None:
         self.run()
 
+    def take_turn(self) -> None:
+        self.now = self.broker.begin()
+        self._run_commands()
+        self._end_turn()
+        self.broker.end()
+
     def lost(self) -> None:
         self.closed = True
         self.broker.leave(self)
@@ -115,25 +122,42 @@ class Conversation(Receiver):
     # Commands
 
     def run(self) -> None:
-        """Carry out the commands that have come, until one has to wait."""
+        """Carry out commands that have come, until one has to wait or the turn is over."""
         self.now = self.broker.begin()
-        self._run_commands()
-        self.outbox.flush()
+        self._run_or_join()
         self.broker.end()
 
     def _run_on(self) -> None:
         """The same, inside of a turn that has already begun."""
         self.now = self.broker.clock.now()
-        self._run_commands()
+        self._run_or_join()
+
+    def _run_or_join(self) -> None:
+        if self.broker.line.is_long(self.now):
+            self._join()
+        elif not self.in_line:
+            self._run_commands()
+        self._end_turn()
+
+    def _join(self) -> None:
+        if not self.in_line and (self.unread() or self.ending):
+            self.broker.line.join(self)
+
+    def _end_turn(self) -> None:
+        self._keep_reading(self.unread() <= INPUT_LIMIT)
         self.outbox.flush()
 
     def _run_commands(self) -> None:
+        left: i64 = TURN
         while not self._busy():
+            if not left:
+                self._join()
+                break
+            left -= 1
             if not self.next_command():
                 if self.ending and not self.closed:
                     self.quit()
                 break
-        self._keep_reading(self.unread() <= INPUT_LIMIT)
 
     def _busy(self) -> bool:
         """Whether the next command has to wait."""

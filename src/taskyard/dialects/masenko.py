@@ -289,7 +289,7 @@ class MasenkoConnection(Conversation):
             self.outbox.abort()  # its last replies were not read in all this time
             return
         now = self.broker.begin()
-        if self.waiter is not None or self.loading:
+        if self.waiter is not None or self.loading or self.in_line:
             self._set_alarm(now)
         elif now >= self._heard_at + self._masenko.heartbeat:
             self._refuse("no heartbeat")

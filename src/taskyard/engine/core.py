@@ -18,6 +18,17 @@ from taskyard.engine.room import Room
 from taskyard.engine.state import State
 
 
+class Departure:
+    """An owner who has gone, and the jobs whose leases still have to end for that."""
+
+    __slots__ = ("jobs", "origin", "owner")
+
+    def __init__(self, owner: i64, origin: Origin, jobs: list[Job]) -> None:
+        self.owner = owner
+        self.origin = origin
+        self.jobs = jobs  # the next one last
+
+
 class Core:
     def __init__(self, state: State, log: Log, random: Random, salt: bytes) -> None:
         self.state = state
@@ -31,7 +42,7 @@ class Core:
         self.revealed: i64 = 0  # see reveal
         self.read_only = ""  # why no record can be taken any more; "": they can
         self.room = Room()  # how many records can be taken now
-        self.left: list[tuple[int, Origin]] = []  # owners who went when there was no room
+        self.departures: list[Departure] = []  # of owners who still have leases
         self.detached: list[tuple[int, Origin]] = []  # sessions whose client went then
 
 

@@ -154,6 +154,10 @@ class Engine(Core):
         ticking.resume(self, now)
         self._settle(now)
 
+    def is_pending(self) -> bool:
+        """Whether a tick has something to do whatever the time."""
+        return ticking.is_pending(self)
+
     def next_deadline(self, now: i64) -> i64:
         return ticking.next_deadline(self, now)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
 
 from taskyard.engine.apply import (
@@ -12,7 +14,7 @@ from taskyard.engine.apply import (
     apply_unblock,
 )
 from taskyard.engine.checks import check_size, check_writable
-from taskyard.engine.core import Core, reveal, tell, tell_watchers
+from taskyard.engine.core import Core, Departure, reveal, tell, tell_watchers
 from taskyard.engine.effects import WATCH_FAILED, WATCH_GONE, WATCH_SUCCEEDED
 from taskyard.engine.errors import DuplicateResult, JobNotFound, NotLeaseholder
 from taskyard.engine.job import (
@@ -44,6 +46,8 @@ POISON_PILL = "poison pill: too many holders were lost"
 BLOCKER_FAILED = "a job it waited for failed"
 
 CONNECTION_LOST = b"connection lost"
+
+LEASES_AT_ONCE: Final = 256  # that end when their owner goes; the others follow soon
 
 
 def ack(core: Core, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
@@ -96,18 +100,33 @@ def finish_with_token(
 
 
 def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
-    """A connection is gone: the leases bound to it end."""
+    """A connection is gone: the leases bound to it end, the first of them now, the rest soon."""
     held = core.state.held.get(owner)
     if held is None or core.read_only:
         return
-    for job in list(held.values()):
-        if not fits_due(core):
-            core.left.append((owner, origin))
-            return
+    jobs = list(held.values())
+    jobs.reverse()
+    end_leases(core, Departure(owner, origin, jobs), now, LEASES_AT_ONCE)
+
+
+def end_leases(core: Core, departure: Departure, now: i64, budget: i64) -> i64:
+    """End leases of an owner who has gone, at most `budget` of them; gives what is left of it."""
+    jobs = departure.jobs
+    origin = departure.origin
+    while jobs:
+        if budget <= 0 or not fits_due(core):
+            core.departures.append(departure)
+            break
+        job = jobs.pop()
+        lease = job.lease
+        if lease is None or not lease.bound or lease.owner != departure.owner:
+            continue  # somebody else has ended it
+        budget -= 1
         if job.policy.lost_is_failed:
             fail_attempt(core, job, CONNECTION_LOST, origin, now)
         else:
             lose(core, job, LOST, origin, now)
+    return budget
 
 
 def finish_leased(core: Core, job: Job, way: i64, result: bytes, origin: Origin, now: i64) -> None:

@@ -10,7 +10,7 @@ from taskyard.engine.apply import apply_wake
 from taskyard.engine.batches import expire_batch
 from taskyard.engine.core import Core
 from taskyard.engine.effects import WATCH_TIMEOUT, GaveUp, Waiter, Watched, Watcher
-from taskyard.engine.finishing import disconnect, lose, remove, settle
+from taskyard.engine.finishing import end_leases, lose, remove, settle
 from taskyard.engine.job import SYSTEM_ORIGIN, Job
 from taskyard.engine.job_records import Wake
 from taskyard.engine.keeping import detach_session
@@ -43,11 +43,13 @@ def tick(core: Core, now: i64, budget: i64) -> bool:
     timers = core.state.timers
     if core.read_only or is_short(core):
         return _tick_volatile(core, now)
+    if core.departures:
+        budget = _end_leases(core, now, budget)
     budget = settle(core, now, budget)
     while budget > 0:
         timer = timers.first()
         if timer is None or timer.deadline > now:
-            return bool(core.state.followups)
+            return is_pending(core)
         if is_short(core) or not fits_due(core):
             break
         budget -= _fire(core, timer, now, budget)
@@ -56,13 +58,23 @@ def tick(core: Core, now: i64, budget: i64) -> bool:
     return _tick_volatile(core, now) if is_short(core) else True
 
 
+def is_pending(core: Core) -> bool:
+    """Whether something that has begun is to go on as soon as possible."""
+    return bool(core.state.followups) or bool(core.departures)
+
+
+def _end_leases(core: Core, now: i64, budget: i64) -> i64:
+    departures = core.departures
+    core.departures = []
+    for departure in departures:
+        budget = end_leases(core, departure, now, budget)
+    return budget
+
+
 def resume(core: Core, now: i64) -> None:
     """Do what there was no room for; whoever is in line may have been passed over."""
     core.room.short = False
-    left = core.left
-    core.left = []
-    for owner, origin in left:
-        disconnect(core, owner, origin, now)
+    _end_leases(core, now, _AT_ONCE)
     detached = core.detached
     core.detached = []
     for id, origin in detached:
@@ -92,7 +104,7 @@ def next_deadline(core: Core, now: i64) -> i64:
     """When tick is to be called next; 0: nothing is planned."""
     if core.read_only or is_short(core):
         return _next_volatile(core)
-    if core.state.followups:
+    if is_pending(core):
         return now
     timer = core.state.timers.first()
     return timer.deadline if timer is not None else 0

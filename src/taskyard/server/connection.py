@@ -103,8 +103,9 @@ class Connection(Protocol):
     # As the dialect's transport
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(data)
+        transport = self._transport
+        if transport is not None and not transport.is_closing():  # uvloop would raise
+            transport.write(data)
 
     def pause_reading(self) -> None:
         self._wanted = False

@@ -1,0 +1,130 @@
+"""Turns: a connection with much to say does not keep the others waiting, nor the loop."""
+
+from support.simulated import SimulatedPeer, SimulatedYard
+from support.wire import exchange
+
+PUSH = b'PUSH {"name":"a"}\n'
+TURN = 16
+ROUND = 4_000  # microseconds
+
+
+def watch_replies(peer: SimulatedPeer, name: str, seen: list[str]) -> None:
+    peer.witness = lambda data: seen.extend([name] * data.count(b"\n"))
+
+
+def test_connections_take_turns_of_a_few_commands() -> None:
+    yard = SimulatedYard()
+    seen: list[str] = []
+    peers = {name: yard.connect() for name in ("deep", "also deep", "plain")}
+    for name, peer in peers.items():
+        watch_replies(peer, name, seen)
+        peer.arrive(b"PING\n" * (1 if name == "plain" else 3 * TURN))
+    yard.settle()
+    deep, also_deep = ["deep"] * TURN, ["also deep"] * TURN
+    # The second one found the first in line, and the third found both.
+    assert seen == [*deep, *deep, *also_deep, "plain", *deep, *also_deep, *also_deep]
+
+
+def test_replies_keep_the_order_of_commands_over_turns() -> None:
+    yard = SimulatedYard()
+    peer = yard.connect()
+    peer.arrive(PUSH * 50)
+    peer.arrive(PUSH * 50)
+    yard.settle()
+    peer.expect(b"".join(b'OK {"id":%d}\n' % id for id in range(1, 101)))
+    peer.expect_nothing()
+
+
+def test_the_loop_looks_at_its_sockets_after_a_while() -> None:
+    """Each look at the clock takes time here, as commands do in life."""
+    yard = SimulatedYard()
+    deep, plain = yard.connect(), yard.connect()
+    real_now = yard.clock.now
+
+    def slow_now() -> int:
+        yard.clock.time += ROUND // 10
+        return real_now()
+
+    yard.clock.now = slow_now  # type: ignore[method-assign]
+    deep.arrive(b"PING\n" * 100 * TURN)
+    answered = 0
+    rounds = 0
+    while answered < 100 * TURN:
+        assert yard.scheduler.step()
+        replies = deep.take().count(b"\n")
+        assert replies <= 10 * TURN
+        answered += replies
+        rounds += 1
+        if rounds == 3:
+            plain.arrive(b"PING\n")
+    assert rounds > 10
+    yard.clock.now = real_now  # type: ignore[method-assign]
+    yard.settle()
+    plain.expect(b"PONG {}\n")
+
+
+def test_what_waits_in_line_shares_a_commit_with_what_was_carried_out() -> None:
+    yard = SimulatedYard()
+    peers = [yard.connect() for _ in range(10)]
+    syncs = yard.disk.calls("sync")
+    for peer in peers:
+        peer.arrive(PUSH * 5 * TURN)
+    yard.settle()
+    assert yard.disk.calls("sync") == syncs + 1
+
+
+def test_a_connection_that_ends_while_it_is_in_line_is_answered_and_closed() -> None:
+    yard = SimulatedYard()
+    peer = yard.connect()
+    peer.arrive(PUSH * 3 * TURN)
+    assert peer.receiver is not None
+    peer.receiver.ended()
+    yard.settle()
+    assert peer.take().count(b"\n") == 3 * TURN
+    peer.expect_closed()
+
+
+def test_a_connection_that_is_lost_while_it_is_in_line_does_nothing_more() -> None:
+    yard = SimulatedYard()
+    peer = yard.connect()
+    peer.arrive(PUSH * 3 * TURN)
+    peer.close()
+    other = yard.connect()
+    exchange(other, PUSH, b'OK {"id":%d}\n' % (TURN + 1))
+
+
+def test_a_stop_answers_what_is_in_line() -> None:
+    yard = SimulatedYard()
+    peer = yard.connect()
+    peer.arrive(PUSH * 3 * TURN)
+    yard.stop()
+    assert peer.take().count(b"\n") == 3 * TURN
+    peer.expect_closed()
+
+
+def test_a_client_that_goes_with_many_jobs_gives_them_back_over_several_turns() -> None:
+    yard = SimulatedYard()
+    peer, other = yard.connect(), yard.connect()
+    peer.send(b'PUSH {"name":"a","retry":0,"deadqueue":"dead"}\n' * 1000 + b"FETCH\n" * 1000)
+    peer.take()
+    assert peer.receiver is not None
+    peer.receiver.lost()
+    held = yard.engine.state.queues[b"default"].leased.size
+    assert 0 < held < 1000
+    exchange(other, b"PING\n", b"PONG {}\n")
+    assert yard.engine.state.queues[b"default"].leased.size == 0
+    other.send(b'FETCH {"queues":["dead"]}\n' * 1000)
+    ids = [int(line.split(b":")[1].split(b",")[0]) for line in other.take().splitlines()]
+    assert ids == list(range(1, 1001))
+
+
+def test_jobs_that_are_still_to_be_given_back_at_a_crash_are_given_back_after_it() -> None:
+    yard = SimulatedYard()
+    peer = yard.connect()
+    peer.send(PUSH * 1000 + b"FETCH\n" * 1000)
+    assert peer.receiver is not None
+    peer.receiver.lost()
+    assert yard.engine.state.queues[b"default"].leased.size
+    yard.crash()
+    assert yard.engine.state.queues[b"default"].leased.size == 0
+    assert yard.engine.state.jobs.size == 1000

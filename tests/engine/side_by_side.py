@@ -15,6 +15,7 @@ from support.snapshot import snapshot
 from taskyard.engine.effects import Notice, Waiter, Watcher
 from taskyard.engine.engine import Engine
 from taskyard.engine.errors import DuplicateJob, StepRefused, TaskyardError
+from taskyard.engine.finishing import ATTEMPTS_USED_UP
 from taskyard.engine.job import FOREVER, SECOND, Job
 from taskyard.engine.job_records import Remove, Wake
 from taskyard.engine.queue import Queue
@@ -106,8 +107,13 @@ class SideBySide(RuleBasedStateMachine):
         self.bench.restart()
         self.restarted()
         self.waiting = Waiting()
-        released = [each.id for each in self.follow() if isinstance(each, Release)]
-        self.model.boot(self.now, released)
+        ended = [
+            each.id
+            for each in self.follow()
+            if isinstance(each, Release)
+            or (isinstance(each, Fail) and each.reason == ATTEMPTS_USED_UP)
+        ]
+        self.model.boot(self.now, ended)
         self.compare()
 
     def restarted(self) -> None:

@@ -216,7 +216,7 @@ def test_a_restart_in_between_tells_the_rest(
     before = snapshot(bench.engine.state)
     assert snapshot(bench.rebuild()) == before
     bench.restart()
-    assert len(bench.ids(state=BLOCKED)) == 1000 - FOLLOWUPS_AT_ONCE
+    assert len(bench.ids(state=BLOCKED)) == 1000 - 2 * FOLLOWUPS_AT_ONCE
     while bench.engine.tick(bench.now):
         check_invariants(bench.engine)
     assert bench.ids(state=state) == ids

@@ -32,6 +32,7 @@ from taskyard.engine.errors import (
 )
 from taskyard.engine.job import STATE_NAMES, NewJob, Origin, Policy
 from taskyard.engine.queue import QueueSettings
+from taskyard.engine.stages import CALLED
 
 Event = tuple[int, str, object]  # deadline, kind, whose
 Hints = Mapping[tuple[str, object], int]  # the order in which things happened, as far as known
@@ -46,7 +47,8 @@ def _likely(event: Event, hints: Hints) -> int:
 
 class Model(Pushing):
     def boot(self, now: int, order: list[int]) -> None:
-        """Connections are gone: leases bound to them end, with the attempt but no fail counted.
+        """Connections are gone: leases bound to them end, with the attempt but no fail counted;
+        where no further attempt is allowed, that is the end of the job.
 
         `order` is the one in which the engine ended them; any will do.
         """
@@ -62,7 +64,11 @@ class Model(Pushing):
         bound = [job.id for job in self.jobs.values() if job.lease and job.lease.bound]
         assert sorted(order) == bound
         for id in order:
-            self.release(self.jobs[id], now)
+            self.take_back(self.jobs[id], now)
+        for job in list(self.jobs.values()):
+            called = job.notify is not None and job.notify.stages & CALLED
+            if called and job.state not in ("leased", "gone"):
+                self._delete(job, now)  # nobody waits for it any more
         self.settle(now)
 
     # Watching

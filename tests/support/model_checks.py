@@ -56,5 +56,5 @@ def check_new_job(new: NewJob, settings: EngineSettings) -> None:
     require(new.key is None or 1 <= len(new.key) <= 65535, "key")
     require(len(new.blocked_by or ()) <= 255, "blocked_by")
     if new.notify is not None:
-        require(0 <= new.notify.stages < 128, "notify")
+        require(0 <= new.notify.stages < 256, "notify")
         require(0 <= new.notify.label < 2**64, "notify")

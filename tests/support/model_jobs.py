@@ -307,6 +307,13 @@ class Lifecycle(World):
             job.losses += 1
             self.release(job, now)
 
+    def take_back(self, job: Job, now: int) -> None:
+        """The server ended under the holder."""
+        if job.policy.max_attempts and job.attempts >= job.policy.max_attempts:
+            self._fail_finally(job, "attempts used up", False, b"", now)
+        else:
+            self.release(job, now)
+
     def _fail_finally(self, job: Job, reason: str, explicit: bool, error: bytes, now: int) -> None:
         """Into its dead queue if it names one, else among the dead letters of its own."""
         queue = self.queues[job.queue]

@@ -27,6 +27,7 @@ from taskyard.engine.places import (
     delay,
     expire_at,
     follow_up,
+    is_called,
     lease_to,
     leave_lane,
     note,
@@ -122,6 +123,8 @@ def _push_extra(state: State, job: Job, record: Push) -> None:
         state.uids[uid] = job
     extra.key = new.key
     extra.notify = new.notify
+    if is_called(extra):
+        state.called.add(job.id)
     if new.ttl_ms:
         extra.ttl_ms = new.ttl_ms
         since: int = new.run_at or record.time  # int: the sum may be beyond 64 bits

@@ -26,6 +26,7 @@ from taskyard.engine.places import (
     dead_until,
     expire_at,
     hold,
+    is_called,
     set_error,
     set_result,
     to_dead_letters,
@@ -137,6 +138,8 @@ def _adopt_extra(state: State, job: Job) -> None:
     uid = extra.uid
     if uid is not None:
         state.uids[uid] = job
+    if is_called(extra):
+        state.called.add(job.id)
     if extra.expires_at:
         expire_at(state, job, extra, extra.expires_at)
     blockers = extra.blockers

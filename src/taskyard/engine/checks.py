@@ -25,7 +25,7 @@ from taskyard.engine.job import (
 )
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.room import STEP_ROOM, fits
-from taskyard.engine.stages import ALL_STAGES
+from taskyard.engine.stages import ALL_STAGES, CALLED
 
 MAX_NAME: Final = 255
 MAX_DURATION: Final = 1 << 62  # microseconds; added to any time of a clock it still fits 64 bits
@@ -93,7 +93,7 @@ def check_new_job(core: Core, new: NewJob) -> bytes:
         raise InvalidOption("blocked_by", f"at most {MAX_BLOCKERS} jobs")
     notify = new.notify
     if notify is not None and not (
-        0 <= notify.stages <= ALL_STAGES and 0 <= notify.label <= MAX_TTL_MS
+        0 <= notify.stages <= ALL_STAGES | CALLED and 0 <= notify.label <= MAX_TTL_MS
     ):
         raise InvalidOption("notify", "out of range")
     return queue

@@ -22,7 +22,7 @@ from taskyard.engine.job import FOREVER, GONE, READY, SYSTEM_ORIGIN, Job, NewJob
 from taskyard.engine.log import Log
 from taskyard.engine.pushing import Step
 from taskyard.engine.queue import Queue, QueueSettings
-from taskyard.engine.records import DELETED, RESTARTED, Boot
+from taskyard.engine.records import DELETED, Boot
 from taskyard.engine.side_apply import apply_boot
 from taskyard.engine.state import NamedReader, Session, State, Value
 from taskyard.engine.uid import derive_uid, job_id_of
@@ -37,13 +37,17 @@ class Engine(Core):
         self._owners: i64 = 0
 
     def boot(self, version: str, now: i64) -> None:
-        """A new run of the server begins: leases bound to connections of the last one end."""
+        """A new run of the server begins: leases bound to connections of the last one end, and
+        what its clients were waiting for is not wanted any more."""
         record = Boot(now, SYSTEM_ORIGIN, self.state.epoch + 1, version)
         self.log.append(record)
         apply_boot(self.state, record)
         for held in list(self.state.held.values()):
             for job in list(held.values()):
-                taking.release(self, job, RESTARTED, SYSTEM_ORIGIN, now)
+                finishing.take_back(self, job, now)
+        for id in sorted(self.state.called):
+            finishing.withdraw(self, id, SYSTEM_ORIGIN, now)
+        self._settle(now)
 
     def new_owner(self) -> i64:
         """A number for a connection, session or consumer that no other run has used."""
@@ -173,6 +177,10 @@ class Engine(Core):
             self.state.timers.set(watcher.timer, deadline)
         return watcher
 
+    def watch_on(self, watcher: Watcher) -> None:
+        """From now on, however long it takes."""
+        self.state.timers.cancel(watcher.timer)
+
     def stop_watching(self, watcher: Watcher) -> None:
         ticking.stop_watching(self, watcher)
 
@@ -189,7 +197,7 @@ class Engine(Core):
         job = self.state.uids.get(uid)
         if job is not None:
             return job
-        derived = self.state.live(job_id_of(self.salt, uid))
+        derived = self.state.live(job_id_of(self.salt, uid, self.state.next_id))
         if derived is None:
             return None
         extra = derived.extra
@@ -208,6 +216,12 @@ class Engine(Core):
 
     def delete(self, id: i64, origin: Origin, now: i64, cause: i64 = DELETED) -> None:
         admin.delete(self, self.job(id), cause, origin, now)
+        self._settle(now)
+
+    def withdraw(self, id: i64, origin: Origin, now: i64) -> None:
+        """Whoever waited for the job has gone: remove it, unless somebody works on it."""
+        check_alive(self)
+        finishing.withdraw(self, id, origin, now)
         self._settle(now)
 
     def move(self, id: i64, to: str, front: bool, origin: Origin, now: i64) -> None:

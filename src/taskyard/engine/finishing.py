@@ -24,6 +24,7 @@ from taskyard.engine.job import (
     DELAYED,
     FAILED,
     FOREVER,
+    LEASED,
     READY,
     SECOND,
     SUCCEEDED,
@@ -34,7 +35,16 @@ from taskyard.engine.job import (
 from taskyard.engine.job_records import Remove, Unblock
 from taskyard.engine.places import key_is_taken
 from taskyard.engine.queue import Queue
-from taskyard.engine.records import ACKED, COMPLETED, LOST, RETENTION_OVER, Fail, Retry
+from taskyard.engine.records import (
+    ACKED,
+    COMPLETED,
+    LOST,
+    RESTARTED,
+    RETENTION_OVER,
+    WITHDRAWN,
+    Fail,
+    Retry,
+)
 from taskyard.engine.room import fits, fits_due
 from taskyard.engine.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY
 from taskyard.engine.taking import finish_record, release, serve
@@ -174,6 +184,15 @@ def lose(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
         release(core, job, reason, origin, now)
 
 
+def take_back(core: Core, job: Job, now: i64) -> None:
+    """The server has ended under a holder: nobody's fault, but an attempt it was."""
+    policy = job.policy
+    if policy.max_attempts and i64(job.attempts) >= policy.max_attempts:
+        _fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", SYSTEM_ORIGIN, now)
+    else:
+        release(core, job, RESTARTED, SYSTEM_ORIGIN, now)
+
+
 def settle(core: Core, now: i64, budget: i64) -> i64:
     """Tell dependents of ended jobs, at most `budget` of them; gives what is left of it."""
     followups = core.state.followups
@@ -245,6 +264,16 @@ def _fail_finally(
 def remove(core: Core, job: Job, cause: i64, now: i64) -> None:
     """End a job without success, by the broker's own decision."""
     emit_removal(core, job, cause, SYSTEM_ORIGIN, now)
+
+
+def withdraw(core: Core, id: i64, origin: Origin, now: i64) -> None:
+    """Whoever waited for the job has gone: remove it, unless somebody works on it.
+
+    Without room for that it stays until its ttl.
+    """
+    job = core.state.live(id)
+    if job is not None and job.state != LEASED and fits(core):
+        emit_removal(core, job, WITHDRAWN, origin, now)
 
 
 def emit_removal(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:

@@ -23,7 +23,7 @@ from taskyard.engine.job import (
     Lease,
 )
 from taskyard.engine.queue import Queue
-from taskyard.engine.stages import STAGE_ASSIGN
+from taskyard.engine.stages import CALLED, STAGE_ASSIGN
 from taskyard.engine.state import LETTER_BYTES, Followup, Letter, State
 from taskyard.engine.timers import LEASE, TTL, Timer
 from taskyard.engine.weights import LETTER_WEIGHT
@@ -197,6 +197,12 @@ def follow_up(state: State, id: i64, succeeded: bool) -> None:
         followup.failed = ids + followup.failed
 
 
+def is_called(extra: Extra) -> bool:
+    """Whether somebody waits for the job's end, or did before the server was started again."""
+    notify = extra.notify
+    return notify is not None and notify.stages & CALLED != 0
+
+
 def retire(state: State, job: Job) -> None:
     """The job is gone; the ring of recently finished jobs takes it for a while."""
     job.state = GONE
@@ -210,6 +216,8 @@ def retire(state: State, job: Job) -> None:
         uid = extra.uid
         if uid is not None:
             del state.uids[uid]
+        if is_called(extra):
+            state.called.discard(job.id)
         if extra.result_size:
             state.weights.sub(extra.result_at, extra.result_size)
         if extra.error_size:

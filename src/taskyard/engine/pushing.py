@@ -101,7 +101,7 @@ def check_uid(core: Core, uid: bytes) -> None:
     buried = state.tombstones.ids.get(uid)
     if buried is not None:
         raise DuplicateJob(buried)
-    derived = job_id_of(core.salt, uid)
+    derived = job_id_of(core.salt, uid, state.next_id)
     if derived and state.live(derived) is not None:
         raise DuplicateJob(derived)
 

@@ -49,6 +49,7 @@ def apply_queue(state: State, record: s.QueueSet) -> None:
 def apply_queue_gone(state: State, record: s.QueueGone) -> None:
     state.time = record.time
     queue = state.queues.pop(record.queue)
+    state.queues_changed += 1
     state.weights.sub(queue.at, queue_weight(queue))
     for timer in (queue.wake_timer, queue.dead_timer):
         state.timers.cancel(timer)

@@ -10,3 +10,6 @@ STAGE_FINISH: Final = 16
 STAGE_RETRY: Final = 32
 STAGE_DROP: Final = 64
 ALL_STAGES: Final = 127
+
+# Beside them: the one who is told waits for the job's end, and without him nobody wants it.
+CALLED: Final = 128

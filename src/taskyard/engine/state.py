@@ -206,10 +206,12 @@ class State:
         self.next_id: i64 = 1
         self.jobs = JobIndex()
         self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
+        self.queues_changed: i64 = 0  # how often one came or went
         self.timers = Timers()
         self.uids: dict[bytes, Job] = {}
         self.tombstones = Tombstones(settings.uid_window)
         self.tombstone_timer = Timer(TOMBSTONE, None)
+        self.called: set[int] = set()  # jobs that a client of this or the last run waits for
         self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
         self.followups: dict[int, Followup] = {}  # ended blocker -> who must still hear of it
         self.held: dict[int, dict[int, Job]] = {}  # owner -> its leased jobs, if bound to it
@@ -255,6 +257,7 @@ class State:
         if queue is None:
             queue = Queue(seq, utf8.decode(), utf8, NO_POLICY)
             self.queues[utf8] = queue
+            self.queues_changed += 1
             queue.at = at
             self.weights.add(at, queue_weight(queue))
         return queue

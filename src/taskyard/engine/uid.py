@@ -1,7 +1,9 @@
 """Public ids of jobs that were pushed without one.
 
-A derived uid is the job's id, enciphered under the data directory's salt into 122 bits that look
-like a random UUID. It can be turned back into the id, so no index is needed for it.
+A derived uid looks like a random UUID: eight bytes are a keyed hash of the job's id, the other
+eight are the id under a mask that depends on them. So it can be turned back into the id without an
+index, a uid that somebody else has made up is known as such after one hash, and who does not know
+the data directory's salt can neither guess one nor see that two are neighbours.
 """
 
 from __future__ import annotations
@@ -10,48 +12,34 @@ import uuid
 from hashlib import blake2b
 from typing import Final
 
-_HALF: Final = 61
-_MASK: Final = (1 << _HALF) - 1
-_ROUNDS: Final = (b"0", b"1", b"2", b"3")
+MAX_ID: Final = (1 << 62) - 1
+_VARIANT: Final = 2 << 62
 
 
 def derive_uid(salt: bytes, job_id: int) -> bytes:
     """The uid of `job_id`: 16 bytes, a UUID of version 4 by its looks."""
-    # The upper 58 bits of the plain text are zero: that is how job_id_of knows its own.
-    left, right = job_id >> _HALF, job_id & _MASK
-    for tag in _ROUNDS:
-        left, right = right, left ^ _mix(salt, tag, right)
-    return _dress((left << _HALF) | right)
+    tag = _tag(salt, job_id)
+    return tag + (job_id ^ _mask(salt, tag) | _VARIANT).to_bytes(8, "big")
 
 
-def job_id_of(salt: bytes, uid: bytes) -> int:
-    """The id behind a derived uid, or 0 if `uid` is not one."""
-    bits = _undress(uid)
-    if bits < 0:
+def job_id_of(salt: bytes, uid: bytes, below: int = MAX_ID + 1) -> int:
+    """The id behind a derived uid, or 0 if `uid` is not one of an id below that limit."""
+    if uid[6] >> 4 != 4 or uid[8] >> 6 != 2:
         return 0
-    left, right = bits >> _HALF, bits & _MASK
-    for tag in reversed(_ROUNDS):
-        left, right = right ^ _mix(salt, tag, left), left
-    return (left << _HALF) | right if left >> 3 == 0 else 0
+    tag = uid[:8]
+    job_id = (int.from_bytes(uid[8:], "big") & MAX_ID) ^ _mask(salt, tag)
+    return job_id if job_id < below and tag == _tag(salt, job_id) else 0
 
 
 def format_uid(uid: bytes) -> str:
     return str(uuid.UUID(bytes=uid))
 
 
-def _mix(salt: bytes, tag: bytes, half: int) -> int:
-    digest = blake2b(half.to_bytes(8, "big"), key=salt, person=tag, digest_size=8).digest()
-    return int.from_bytes(digest, "big") & _MASK
+def _tag(salt: bytes, job_id: int) -> bytes:
+    tag = blake2b(job_id.to_bytes(8, "big"), key=salt, person=b"tag", digest_size=8).digest()
+    return tag[:6] + bytes([0x40 | tag[6] & 0x0F]) + tag[7:]
 
 
-def _dress(bits: int) -> bytes:
-    """Put 122 bits around the version and variant bits of a UUID."""
-    high, middle, low = bits >> 74, (bits >> 62) & 0xFFF, bits & ((1 << 62) - 1)
-    return ((high << 80) | (4 << 76) | (middle << 64) | (2 << 62) | low).to_bytes(16, "big")
-
-
-def _undress(uid: bytes) -> int:
-    value = int.from_bytes(uid, "big")
-    if (value >> 76) & 0xF != 4 or (value >> 62) & 3 != 2:
-        return -1
-    return ((value >> 80) << 74) | (((value >> 64) & 0xFFF) << 62) | (value & ((1 << 62) - 1))
+def _mask(salt: bytes, tag: bytes) -> int:
+    digest = blake2b(tag, key=salt, person=b"mask", digest_size=8).digest()
+    return int.from_bytes(digest, "big") & MAX_ID

@@ -1,10 +1,12 @@
 """A disk that is full: pushes are refused with the reason, finishing goes on, and all by itself."""
 
 import errno
+from functools import partial
 from random import Random
 
 import pytest
-from broker.test_random_crashes import CRASHES, Storm, drain
+from broker.test_random_crashes import conversation, drain
+from support.crashing import CRASHES, Kind, Storm
 from support.ledger import Ledger
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import error_of, exchange, queue_counts
@@ -287,12 +289,10 @@ def test_what_was_acknowledged_survives_a_disk_that_fills_and_empties(seed: int)
         seed=seed,
     )
     ledger = Ledger()
-    refusals = 0
+    kinds = [Kind("masenko", partial(conversation, yard, ledger, chance))]
     for number in range(CRASHES):
         yard.scheduler.slow = chance.random() < 0.5
-        storm = FullStorm(yard, ledger, chance, number)
-        storm.rage()
-        refusals += storm.refusals()
+        FullStorm(yard, kinds, chance, number).rage()
         ledger.crashed()
         disk.limit(disk.used() + chance.choice((80_000, 200_000, 1 << 20)))
         if chance.random() < 0.5:
@@ -314,6 +314,3 @@ class FullStorm(Storm):
             disk = self._yard.disk
             disk.limit(disk.used() + self._chance.choice((0, 0, 1000, 70_000, 140_000)))
         super()._step()
-
-    def refusals(self) -> int:
-        return sum(client.conversation.refusals for client in self._clients)

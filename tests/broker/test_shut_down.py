@@ -171,5 +171,8 @@ class Stubborn:
     def close(self) -> None:
         pass
 
+    def linger(self) -> None:
+        pass
+
     def abort(self) -> None:
         self._aborted.append(True)

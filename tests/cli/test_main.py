@@ -51,7 +51,9 @@ def test_help_of_serve_lists_every_setting(capsys: pytest.CaptureFixture[str]) -
         command.main(["serve", "--help"])
     assert exit_.value.code == 0
     out = capsys.readouterr().out
-    assert all(f"{option.flag} {option.kind.metavar}" in out for option in options())
+    for option in options():
+        metavar = option.kind.metavar
+        assert f"{option.flag} {metavar if option.kind.alone is None else f'[{metavar}]'}" in out
 
 
 @pytest.mark.parametrize(
@@ -107,6 +109,34 @@ def test_serve_starts_the_server_with_the_settings(
 def test_the_last_of_a_repeated_flag_counts(served: list[Settings]) -> None:
     command.main(["serve", "--bind", "first", "--bind", "last"])
     assert served == [Settings(bind="last")]
+
+
+@pytest.mark.parametrize(
+    ("flags", "value"),
+    [
+        (["--workq-lease-ttr"], True),
+        (["--workq-lease-ttr", "on"], True),
+        (["--workq-lease-ttr=off"], False),
+        (["--workq-lease-ttr", "off"], False),
+        (["--workq-lease-ttr", "--bind", "127.0.0.1"], True),
+        ([], False),
+    ],
+)
+def test_a_switch_with_no_value_is_on(
+    served: list[Settings], flags: list[str], value: bool
+) -> None:
+    assert command.main(["serve", *flags]) == 7
+    assert served == [Settings(workq_lease_ttr=value)]
+
+
+def test_a_switch_that_is_neither_on_nor_off_is_refused(
+    capsys: pytest.CaptureFixture[str], served: list[Settings]
+) -> None:
+    assert command.main(["serve", "--workq-lease-ttr=maybe"]) == 2
+    assert capsys.readouterr().err == (
+        "taskyard serve: --workq-lease-ttr must be on or off, not 'maybe'.\n"
+    )
+    assert served == []
 
 
 def test_help_needs_neither_the_event_loop_nor_the_engine() -> None:

@@ -4,6 +4,7 @@ import resource
 import socket
 from pathlib import Path
 
+import pytest
 from support.process import ServerProcess
 from support.sockets import SocketPeer
 from support.wire import error_of, exchange, queue_counts
@@ -157,6 +158,23 @@ def test_the_limit_of_payloads_is_as_configured(tmp_path: Path) -> None:
         assert error_of(peer.read_line()) == "payload too large"
         peer.send(b"x" * 65_547)
         assert error_of(peer.read_line()) == "line too long"
+
+
+@pytest.mark.parametrize(
+    ("dialect", "reply"),
+    [
+        ("masenko", b'ERR {"msg":"line too long"}\n'),
+        ("workq", b"-CLIENT-ERROR Line too long\r\n"),
+    ],
+)
+def test_a_client_that_sends_on_after_a_line_too_long_can_read_why_it_is_cut_off(
+    tmp_path: Path, dialect: str, reply: bytes
+) -> None:
+    with ServerProcess(tmp_path) as server:
+        peer = server.connect(dialect)
+        peer.send(b"x" * 8_000_000)
+        peer.expect(reply)
+        peer.expect_closed()
 
 
 def test_the_heartbeat_is_as_configured(tmp_path: Path) -> None:

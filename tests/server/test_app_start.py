@@ -54,14 +54,16 @@ def refused(server: ServerProcess) -> str:
     return log
 
 
-def test_the_ports_file_has_the_address_of_the_listener(tmp_path: Path) -> None:
+def test_the_ports_file_has_the_address_of_each_listener(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         ports = json.loads(server.ports_file.read_bytes())
-        assert list(ports) == ["masenko"]
-        assert ports["masenko"]["host"] == "127.0.0.1"
-        assert ports["masenko"]["port"] > 0
-        assert list(ports["masenko"]) == ["host", "port"]
+        assert list(ports) == ["masenko", "workq"]
+        for listener in ports.values():
+            assert list(listener) == ["host", "port"]
+            assert listener["host"] == "127.0.0.1"
+            assert listener["port"] > 0
         exchange(server.connect(), b"PING\n", b"PONG {}\n")
+        exchange(server.connect("workq"), b"ping\r\n", b"-CLIENT-ERROR Unknown command\r\n")
 
 
 def test_the_ports_file_is_there_as_a_whole_and_nothing_beside_it(tmp_path: Path) -> None:
@@ -108,7 +110,7 @@ def test_a_given_port_and_address_are_used(tmp_path: Path) -> None:
 
 
 def test_a_listener_can_be_switched_off(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, "--masenko-port", "off") as server:
+    with ServerProcess(tmp_path, "--masenko-port", "off", "--workq-port", "off") as server:
         assert json.loads(server.ports_file.read_bytes()) == {}
         assert "listening" not in server.log_text()
         assert server.stop() == 0

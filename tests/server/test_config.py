@@ -34,6 +34,9 @@ def test_defaults() -> None:
         data=Path("data"),
         bind="127.0.0.1",
         masenko_port=12345,
+        workq_port=9922,
+        workq_lease_ttr=False,
+        workq_max_losses=0,
         heartbeat=45 * SECOND,
         durability="sync",
         sync_mode="auto",
@@ -115,6 +118,41 @@ def test_a_port_in_toml(file: Path, line: str, port: int | None) -> None:
     assert load_file(file, line).masenko_port == port
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on", True),
+        ("off", False),
+        ("true", True),
+        ("false", False),
+        ("On", True),
+        ("FALSE", False),
+    ],
+)
+def test_a_switch_is_on_or_off_in_any_case(text: str, value: bool) -> None:
+    assert load_settings({"workq_lease_ttr": text}, {}).workq_lease_ttr is value
+    assert load_settings({}, {"TASKYARD_WORKQ_LEASE_TTR": text}).workq_lease_ttr is value
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("workq_lease_ttr = true", True),
+        ("workq_lease_ttr = false", False),
+        ('workq_lease_ttr = "on"', True),
+        ('workq_lease_ttr = "off"', False),
+    ],
+)
+def test_a_switch_in_toml_is_a_boolean_or_a_text(file: Path, line: str, value: bool) -> None:
+    assert load_file(file, line).workq_lease_ttr is value
+
+
+def test_a_switch_that_is_off_in_a_flag_wins_over_one_that_is_on_in_the_file(file: Path) -> None:
+    file.write_text("workq_lease_ttr = true\n")
+    flags = {"config": str(file), "workq_lease_ttr": "off"}
+    assert load_settings(flags, {}).workq_lease_ttr is False
+
+
 @pytest.mark.parametrize("line", ["segment_size = 1048576", 'segment_size = "1 MiB"'])
 def test_a_size_in_toml_is_a_text_or_a_number_of_bytes(file: Path, line: str) -> None:
     assert load_file(file, f'{line}\npayload_limit = "64KiB"').segment_size == MIB
@@ -136,6 +174,14 @@ def test_a_size_in_toml_is_a_text_or_a_number_of_bytes(file: Path, line: str) ->
         ("max_losses", "-1", "--max-losses must be from 0 to 2147483647, not -1."),
         ("max_losses", "", "--max-losses must be a whole number, not ''."),
         ("max_losses", "9" * 5_000, f"--max-losses must be a whole number, not '{'9' * 5_000}'."),
+        ("workq_lease_ttr", "yes", "--workq-lease-ttr must be on or off, not 'yes'."),
+        ("workq_lease_ttr", "1", "--workq-lease-ttr must be on or off, not '1'."),
+        ("workq_lease_ttr", "", "--workq-lease-ttr must be on or off, not ''."),
+        (
+            "workq_max_losses",
+            "1000001",
+            "--workq-max-losses must be from 0 to 1000000, not 1000001.",
+        ),
         ("durability", "fsync", "--durability must be one of sync, write, memory, not 'fsync'."),
         ("log_format", "JSON", "--log-format must be one of text, json, not 'JSON'."),
         ("bind", "", "--bind must be a host name or address, not ''."),
@@ -191,6 +237,8 @@ def test_variables_of_others_are_ignored() -> None:
         ("max_losses = 1.0", "max_losses must be a whole number, not a float."),
         ("max_losses = -1", "max_losses must be from 0 to 2147483647, not -1."),
         ("masenko_port = false", 'masenko_port must be a port or "off", not a boolean.'),
+        ("workq_lease_ttr = 1", "workq_lease_ttr must be on or off, not an integer."),
+        ("workq_lease_ttr = 'yes'", "workq_lease_ttr must be on or off, not 'yes'."),
         ("segment_size = 1", "segment_size must be from 64KiB to 4GiB, not 1."),
         ("segment_size = []", "segment_size must be a size such as 64MiB or 4096, not an array."),
         ("[bind]", "bind must be a host name or address, not a table."),

@@ -48,12 +48,15 @@ class Conversation:
         self._unread = b""
         self._pushes = 0
         self.read_only = False  # the server has said so
-        self.refusals = 0  # for want of room
         self.waiting_jobs = -1  # as the last INFO counted them
 
     def is_idle(self) -> bool:
         """Whether every request has its reply."""
         return not self._pending
+
+    def leave(self) -> None:
+        """Go away with no request open."""
+        self._ledger.leaving(self.name)
 
     # Replies
 
@@ -237,7 +240,6 @@ class Conversation:
             return False
         assert verb == "ERR", (verb, body)
         if body["msg"].startswith("no space: "):
-            self.refusals += 1
             return True
         assert body["msg"].startswith("read only: "), body
         self.read_only = True

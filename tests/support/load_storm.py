@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
+from typing import NamedTuple
 
 from support.ledger import Ledger
 from support.load import DEAD, QUEUES, Conversation
+from support.talk import Meet
+
+
+class Door(NamedTuple):
+    """Where a kind of clients comes in."""
+
+    address: tuple[str, int]
+    meet: Meet
 
 
 class SocketStorm:
     """Some clients at once. After so many replies, something is done to the server."""
 
-    def __init__(
-        self, address: tuple[str, int], ledger: Ledger, chance: Random, name: str, clients: int
-    ) -> None:
-        self._address = address
-        self._ledger = ledger
+    def __init__(self, doors: Sequence[Door], chance: Random, name: str, clients: int) -> None:
+        self._doors = doors
         self._chance = chance
         self._name = name
         self._clients = clients
@@ -50,8 +57,9 @@ class SocketStorm:
         """One connection; true if it was the client that has left."""
         chance = self._chance
         self._met += 1
-        talk = conversation(self._ledger, chance, f"{self._name}-{self._met}")
-        reader, writer = await asyncio.open_connection(*self._address)
+        door = chance.choice(self._doors)
+        talk = door.meet(f"{self._name}-{self._met}")
+        reader, writer = await asyncio.open_connection(*door.address)
         try:
             while chance.random() > 0.01:
                 pipelined = chance.choice([1, 1, 1, 2, 8])
@@ -64,10 +72,17 @@ class SocketStorm:
                 self._replies += pipelined
                 if self._replies >= replies:
                     enough.set()
-            self._ledger.leaving(talk.name)
+            talk.leave()
         finally:
             writer.close()
         return True
+
+
+def masenko_storm(
+    address: tuple[str, int], ledger: Ledger, chance: Random, name: str, clients: int
+) -> SocketStorm:
+    meet = partial(conversation, ledger, chance)
+    return SocketStorm([Door(address, meet)], chance, name, clients)
 
 
 def conversation(ledger: Ledger, chance: Random, name: str) -> Conversation:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from support.listeners import address_of, any_ports
 from support.sockets import HANG_GUARD, POLL_INTERVAL, SocketPeer
 
 
@@ -64,8 +65,7 @@ class ServerProcess:
             str(self.data),
         ]
         command += ["--ports-file", str(self.ports_file)]
-        if "--masenko-port" not in self.flags:
-            command += ["--masenko-port", "0"]
+        command += any_ports(self.flags)
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*command, *self.flags],
@@ -104,12 +104,11 @@ class ServerProcess:
         assert self._process is not None
         return self._process.pid
 
-    def address(self) -> tuple[str, int]:
-        listener = json.loads(self.ports_file.read_bytes())["masenko"]
-        return listener["host"], listener["port"]
+    def address(self, dialect: str = "masenko") -> tuple[str, int]:
+        return address_of(self.ports_file, dialect)
 
-    def connect(self) -> SocketPeer:
-        peer = SocketPeer(self.address())
+    def connect(self, dialect: str = "masenko") -> SocketPeer:
+        peer = SocketPeer(self.address(dialect), self.address())
         self._peers.append(peer)
         return peer
 

@@ -17,12 +17,14 @@ from itertools import count
 from taskyard.broker.broker import Broker
 from taskyard.broker.receiver import Receiver
 from taskyard.dialects.masenko import Masenko
+from taskyard.dialects.workq import Workq
 from taskyard.engine.engine import Engine
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.journal import Journal, JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
+from taskyard.server.connection import Dialect
 
 START = 1_700_000_000_250_000  # not a whole second, so that rounding shows
 
@@ -222,6 +224,9 @@ class ServerSide:
     def close(self) -> None:
         self._peer._shut()
 
+    def linger(self) -> None:
+        self._peer._shut()
+
 
 class SimulatedYard:
     """A server that listens to nobody; `connect` gives a client of it."""
@@ -240,6 +245,7 @@ class SimulatedYard:
         segment_size: int = 1 << 20,
         compaction: int = 200,
         limits: Limits | None = None,
+        lease_ttr: bool = False,
         seed: int = 1,
     ) -> None:
         self._heartbeat = round(heartbeat * 1_000_000)
@@ -252,6 +258,7 @@ class SimulatedYard:
         self._segment_size = segment_size
         self._compaction = compaction
         self.limits = limits or Limits()
+        self._lease_ttr = lease_ttr
         self._random = random.Random(seed)
         self.disk = disk or MemoryDisk()
         self.clock = FakeClock()
@@ -294,10 +301,13 @@ class SimulatedYard:
             self._output_limit,
             10,
         )
+        self.workq = Workq(self.broker, self._output_limit, self._lease_ttr, 0)
 
-    def connect(self) -> SimulatedPeer:
+    def connect(self, dialect: str = "masenko") -> SimulatedPeer:
         peer = SimulatedPeer(self)
-        peer.receiver = self.masenko.connect(ServerSide(peer), f"peer:{len(self._peers)}")
+        dialects: dict[str, Dialect] = {"masenko": self.masenko, "workq": self.workq}
+        speaks = dialects[dialect]
+        peer.receiver = speaks.connect(ServerSide(peer), f"peer:{len(self._peers)}")
         self._peers.append(peer)
         self.settle()
         return peer

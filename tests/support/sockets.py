@@ -4,7 +4,6 @@ Whatever is waited for is a condition; the time limits only turn a hang into a f
 """
 
 import contextlib
-import json
 import signal
 import socket
 import subprocess
@@ -14,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from support.listeners import address_of, any_ports
+
 HANG_GUARD = 30.0
 POLL_INTERVAL = 0.005
 
@@ -21,8 +22,9 @@ POLL_INTERVAL = 0.005
 class SocketPeer:
     """One TCP connection to the server."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
+    def __init__(self, address: tuple[str, int], masenko: tuple[str, int] | None = None) -> None:
+        """`masenko` is where that dialect listens, if this is another one."""
+        self._masenko = masenko or address
         self._socket = socket.create_connection(address, timeout=HANG_GUARD)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unread = bytearray()
@@ -41,7 +43,7 @@ class SocketPeer:
         """Two round trips on a second connection give the server the turns in which it would have
         answered this one, which itself may be waiting in a FETCH or be in a transaction.
         """
-        with contextlib.closing(SocketPeer(self._address)) as probe:
+        with contextlib.closing(SocketPeer(self._masenko)) as probe:
             for _ in range(2):
                 probe.send(b"PING\n")
                 probe.expect(b"PONG {}\n")
@@ -100,8 +102,9 @@ class SocketWire:
     ) -> None:
         self._stop()
 
-    def connect(self) -> SocketPeer:
-        peer = SocketPeer(self._address)
+    def connect(self, dialect: str = "masenko") -> SocketPeer:
+        masenko = address_of(self._ports_file, "masenko")
+        peer = SocketPeer(address_of(self._ports_file, dialect), masenko)
         self._peers.append(peer)
         return peer
 
@@ -117,15 +120,15 @@ class SocketWire:
     def _start(self) -> None:
         self._ports_file.unlink(missing_ok=True)
         command = [sys.executable, "-m", "taskyard", "serve", "--data", str(self._data)]
-        command += ["--masenko-port", "0", "--ports-file", str(self._ports_file)]
+        command += [*any_ports([]), "--ports-file", str(self._ports_file)]
         command += ["--heartbeat", self._heartbeat]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
             )
-        self._address = self._wait_for_address()
+        self._wait_for_ports()
 
-    def _wait_for_address(self) -> tuple[str, int]:
+    def _wait_for_ports(self) -> None:
         deadline = time.monotonic() + HANG_GUARD
         while not self._ports_file.exists():
             assert self._process.poll() is None, f"the server did not start:\n{self._log_text()}"
@@ -134,8 +137,6 @@ class SocketWire:
                 self._process.wait()
                 raise AssertionError(f"no ports file in {HANG_GUARD} s:\n{self._log_text()}")
             time.sleep(POLL_INTERVAL)
-        listener = json.loads(self._ports_file.read_bytes())["masenko"]
-        return listener["host"], listener["port"]
 
     def _stop(self) -> None:
         """End the server while its clients are still connected, as an operator would."""

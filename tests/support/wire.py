@@ -32,7 +32,7 @@ class Peer(Protocol):
 class Wire(Protocol):
     """A server that clients can connect to."""
 
-    def connect(self) -> Peer: ...
+    def connect(self, dialect: str = "masenko") -> Peer: ...
 
     def restart(self) -> None:
         """Stop the server and start it again on the same data; all peers are gone."""

@@ -114,6 +114,8 @@ class Broker:
         first = self.engine.state.timers.first()
         if first is not None and first.deadline <= now:
             self.engine.tick(now)
+            if self.engine.effects:  # those whom it concerns may change what is asked for
+                self._deliver()
         return now
 
     def end(self) -> None:

@@ -24,16 +24,18 @@ class Line:
         self._clock = clock
         self._scheduler = scheduler
         self._waiting: deque[Receiver] = deque()
-        self._began: i64 = clock.now()  # of this round
-        self._planned = False  # the next one
+        self._began: i64 = 0  # when this round began
+        self._open = False  # it is this round still
+        self._planned = False  # the next one, for those in line
 
     def is_long(self, now: i64) -> bool:
-        """Whether who comes now has to join the line.
-
-        That is also so for the first one after a pause, since nobody says when a round begins:
-        cheaper than to be told of each.
-        """
-        return bool(self._waiting) or now - self._began > _ROUND
+        """Whether who comes now has to join the line."""
+        if self._waiting:
+            return True
+        if self._open:
+            return now - self._began > _ROUND
+        self._begin(now)
+        return False
 
     def waits(self) -> bool:
         """Whether commands have arrived that were not carried out."""
@@ -46,9 +48,19 @@ class Line:
             self._planned = True
             self._scheduler.call_soon(self._go_round)
 
+    def _begin(self, now: i64) -> None:
+        self._began = now
+        self._open = True
+        self._scheduler.call_soon(self._end)
+
+    def _end(self) -> None:
+        """The loop has been at its sockets."""
+        self._open = False
+
     def _go_round(self) -> None:
-        self._began = self._clock.now()
-        end = self._began + _ROUND
+        now: i64 = self._clock.now()
+        self._begin(now)
+        end = now + _ROUND
         waiting = self._waiting
         try:
             while waiting and self._clock.now() <= end:

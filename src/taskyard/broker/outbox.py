@@ -40,6 +40,7 @@ class Outbox:
         self._held: deque[_Batch] = deque()
         self._open: _Batch | None = None  # the last of them, while its records are not written
         self._closing = False
+        self._lingers = False
         self._overfull = False
         self.listed = False  # among those the broker looks at after a commit
         self.size: i64 = 0  # bytes held back
@@ -92,7 +93,7 @@ class Outbox:
             self._open = None
         self.flush()
         if self._closing and not held:
-            self._transport.close()
+            self._close()
         elif self._overfull and self.has_room() and self._receiver is not None:
             self._receiver.resume()
 
@@ -103,11 +104,18 @@ class Outbox:
     def waits(self) -> bool:
         return bool(self._held)
 
-    def close(self) -> None:
+    def close(self, lingers: bool = False) -> None:
         """Close the connection once all replies are out."""
+        self._lingers = lingers
         self.flush()
         if self._held:
             self._closing = True
+        else:
+            self._close()
+
+    def _close(self) -> None:
+        if self._lingers:
+            self._transport.linger()
         else:
             self._transport.close()
 

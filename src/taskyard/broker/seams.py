@@ -47,6 +47,11 @@ class Transport(Protocol):
         """Send what was written, then close."""
         ...
 
+    def linger(self) -> None:
+        """The same for a client that is in the middle of sending: what still comes is read for a
+        moment, and dropped. Else the close would be a reset, which may overtake the last reply."""
+        ...
+
     def abort(self) -> None:
         """Close at once, unanswered."""
         ...

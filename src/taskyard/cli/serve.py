@@ -31,7 +31,12 @@ def parser() -> Parser:
     )
     for option in options():
         result.add_argument(
-            option.flag, dest=option.name, metavar=option.kind.metavar, help=_help(option)
+            option.flag,
+            dest=option.name,
+            metavar=option.kind.metavar,
+            nargs=None if option.kind.alone is None else "?",
+            const=option.kind.alone,
+            help=_help(option),
         )
     return result
 

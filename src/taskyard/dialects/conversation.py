@@ -6,6 +6,7 @@ those behind it on this connection, and nobody else. What the commands are is up
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
@@ -15,7 +16,7 @@ from taskyard.broker.line import TURN
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Transport
-from taskyard.engine.effects import Notice, Take, Waiter, Watched
+from taskyard.engine.effects import Notice, Take, Waiter, Watched, Watcher
 from taskyard.engine.job import Job, Origin
 
 INPUT_LIMIT: Final = 262_144  # bytes of commands kept while one has to wait
@@ -34,6 +35,7 @@ class Conversation(Receiver):
         self.closed = False
         self.ending = False  # nothing more will come: close when all is answered
         self.waiter: Waiter | None = None  # the fetch that has to wait
+        self.watcher: Watcher | None = None  # the command that waits for a job's end
         self.loading = False  # a payload is being read back from disk
         self._stopping = False  # since the server stops
         self._transport = transport
@@ -63,6 +65,18 @@ class Conversation(Receiver):
 
     def wait_is_over(self) -> None:
         """A command that had to wait is about to be answered."""
+
+    def heard(self, event: Watched) -> bool:
+        """Answer a command that waits for a job's end; False if it has to wait on."""
+        raise NotImplementedError
+
+    def unheard(self) -> None:
+        """Answer it although the job has not ended."""
+        raise NotImplementedError
+
+    def waits_on(self) -> bool:
+        """Whether such a command is worth waiting for although the client sends nothing more."""
+        return False
 
     # From the connection
 
@@ -97,6 +111,11 @@ class Conversation(Receiver):
             self.waiter = None
             self.engine.stop_waiting(waiter)
             self.empty_handed()
+        watcher = self.watcher
+        if watcher is not None and (self._stopping or not self.waits_on()):
+            self.watcher = None
+            self.engine.stop_watching(watcher)
+            self.unheard()
         self.run()
 
     # From the broker
@@ -114,7 +133,12 @@ class Conversation(Receiver):
         self._run_on()
 
     def watched(self, event: Watched) -> None:
-        raise NotImplementedError
+        if event.watcher is not self.watcher:
+            return  # nobody waits for that any more
+        self.now = self.broker.clock.now()
+        if self.heard(event):
+            self.watcher = None
+            self._run_on()
 
     def noticed(self, notice: Notice) -> None:
         raise NotImplementedError
@@ -163,6 +187,7 @@ class Conversation(Receiver):
         """Whether the next command has to wait."""
         return (
             self.waiter is not None
+            or self.watcher is not None
             or self.loading
             or self.closed
             or self.stuffed
@@ -184,30 +209,29 @@ class Conversation(Receiver):
         if payload is not None:
             self.deliver(job, payload)
             return
-        self.loading = True
-        self.broker.load(job.payload_at, job.payload_size, _Loaded(self, job).then)
+        self.load(job.payload_at, job.payload_size, _Delivery(self, job).go_on)
 
-    def loaded(self, job: Job, payload: bytes | None) -> None:
-        """The payload of a job that was handed out has been read back from disk."""
+    def load(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
+        """Read bytes back from disk, and go on with `then` when they have come, or cannot."""
+        self.loading = True
+        self.broker.load(at, size, _Loading(self, then).done)
+
+    def loaded(self, data: bytes | None, then: Callable[[bytes | None], None]) -> None:
         self.loading = False
-        if self.closed:
-            return
-        if payload is None:
-            self.outbox.abort()
-            return
-        self.wait_is_over()
-        self.deliver(job, payload)
-        self._run_on()
+        if not self.closed:
+            self.wait_is_over()
+            then(data)
+            self._run_on()
 
     def send(self, reply: bytes, mark: i64) -> None:
         self.outbox.send(reply, mark)
 
-    def quit(self) -> None:
-        """Close once all replies are out."""
+    def quit(self, lingers: bool = False) -> None:
+        """Close once all replies are out; `lingers`: although more is coming."""
         self.closed = True
         if not self._stopping:  # else its jobs go back when the server starts again
             self.let_go()
-        self.outbox.close()
+        self.outbox.close(lingers)
 
     def let_go(self) -> None:
         """Whatever this connection holds or waits for is no longer its."""
@@ -216,6 +240,10 @@ class Conversation(Receiver):
         if waiter is not None:
             self.waiter = None
             self.engine.stop_waiting(waiter)
+        watcher = self.watcher
+        if watcher is not None:
+            self.watcher = None
+            self.engine.stop_watching(watcher)
         self.engine.disconnect(self.owner, self.origin, self.broker.begin())
         self.broker.end()
 
@@ -229,12 +257,26 @@ class Conversation(Receiver):
             self._transport.pause_reading()
 
 
-class _Loaded:
+class _Loading:
+    """Remembers who goes on when bytes have been read back."""
+
+    def __init__(self, conversation: Conversation, then: Callable[[bytes | None], None]) -> None:
+        self._conversation = conversation
+        self._then = then
+
+    def done(self, data: bytes | None) -> None:
+        self._conversation.loaded(data, self._then)
+
+
+class _Delivery:
     """Remembers for which job a payload is being loaded."""
 
     def __init__(self, conversation: Conversation, job: Job) -> None:
         self._conversation = conversation
         self._job = job
 
-    def then(self, payload: bytes | None) -> None:
-        self._conversation.loaded(self._job, payload)
+    def go_on(self, payload: bytes | None) -> None:
+        if payload is None:
+            self._conversation.outbox.abort()
+        else:
+            self._conversation.deliver(self._job, payload)

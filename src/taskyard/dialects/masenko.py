@@ -131,7 +131,7 @@ class MasenkoConnection(Conversation):
         if line is None:
             if self._too_long:
                 self._refuse("line too long")
-                self.quit()
+                self.quit(lingers=True)
             return False
         self._heard_at = self.now
         if line and line[-1] <= SPACE:

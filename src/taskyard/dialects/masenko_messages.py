@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final
 
 import msgspec
@@ -12,12 +10,6 @@ from msgspec import Meta, Raw, Struct
 from taskyard.duration import parse_nanoseconds
 
 JobId = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
-
-_RFC_3339: Final = re.compile(
-    r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII
-)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Push(Struct, gc=False):
@@ -48,13 +40,6 @@ encode_json: Final = msgspec.json.Encoder().encode
 
 # A RecursionError is a document nested beyond all reason.
 MALFORMED: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
-
-def microseconds(moment: str) -> int:
-    """A time in RFC 3339, since the epoch; what lies before that is the epoch."""
-    if not _RFC_3339.fullmatch(moment):
-        raise ValueError(f"not a time with a zone: {moment}")
-    return max(0, (datetime.fromisoformat(moment.upper()) - _EPOCH) // _MICROSECOND)
 
 
 def timeout_of(message: Fetch, default: int) -> int:

@@ -13,9 +13,9 @@ from taskyard.dialects.masenko_messages import (
     decode_finish,
     decode_push,
     encode_json,
-    microseconds,
     timeout_of,
 )
+from taskyard.dialects.times import parse_time
 from taskyard.duration import format_duration
 from taskyard.engine.checks import valid_name
 from taskyard.engine.errors import (
@@ -168,6 +168,6 @@ def _run_at(moment: str | None) -> i64:
     if moment is None:
         return 0
     try:
-        return microseconds(moment)
+        return parse_time(moment)
     except ValueError:
         raise Refused(BAD_JSON) from None

@@ -20,6 +20,7 @@ from taskyard import __version__, build
 from taskyard.broker.broker import Broker
 from taskyard.broker.clock import AnchoredClock
 from taskyard.dialects.masenko import Masenko
+from taskyard.dialects.workq import Workq
 from taskyard.duration import format_duration
 from taskyard.engine.engine import Engine
 from taskyard.engine.state import EngineSettings, State
@@ -223,7 +224,13 @@ class Server:
             settings.output_limit,
             settings.max_losses,
         )
-        return [("masenko", settings.masenko_port, masenko)]
+        workq = Workq(
+            broker, settings.output_limit, settings.workq_lease_ttr, settings.workq_max_losses
+        )
+        return [
+            ("masenko", settings.masenko_port, masenko),
+            ("workq", settings.workq_port, workq),
+        ]
 
     async def _listen(
         self, loop: asyncio.AbstractEventLoop, name: str, port: int, dialect: Dialect

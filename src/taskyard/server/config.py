@@ -73,6 +73,21 @@ class Settings:
     masenko_port: int | None = setting(
         "12345", kinds.port(), "port of the Masenko listener; 0 takes a free one, off disables it"
     )
+    workq_port: int | None = setting(
+        "9922", kinds.port(), "port of the Workq listener; 0 takes a free one, off disables it"
+    )
+    workq_lease_ttr: bool = setting(
+        "off",
+        kinds.switch(),
+        "answer Workq's lease with the job's ttr before the size of its payload, as newer clients "
+        "expect it",
+    )
+    workq_max_losses: int = setting(
+        "0",
+        kinds.integer(0, 1_000_000),
+        "how often a Workq job may outlast its ttr before it is put among the dead letters; "
+        "0: as often as its max-attempts allow",
+    )
     heartbeat: int = setting(
         "45s",
         kinds.duration("1ms", "24h"),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from asyncio.protocols import Protocol
+from typing import Final
 from typing import Protocol as Seam
 
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Transport
+
+_LINGER: Final = 2.0  # seconds that a client has to read its last reply while it still sends
 
 
 class Dialect(Seam):
@@ -58,6 +61,7 @@ class Connection(Protocol):
         self._stuffed = False  # the client does not read what it was sent
         self._wanted = True  # the dialect wants to read
         self._ended = False  # nothing more can be read
+        self._lingering: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=self._output_limit)
@@ -75,6 +79,8 @@ class Connection(Protocol):
     def eof_received(self) -> bool:
         """The client may have closed only its half of the connection, and wait for replies."""
         self._ended = True
+        if self._lingering is not None:
+            return False
         if self._receiver is not None:
             self._receiver.ended()
         return True
@@ -83,6 +89,8 @@ class Connection(Protocol):
         receiver = self._receiver
         self._receiver = None
         self._open.discard(self)
+        if self._lingering is not None:
+            self._lingering.cancel()
         if receiver is not None:
             receiver.lost()
 
@@ -118,6 +126,15 @@ class Connection(Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+    def linger(self) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing() or self._ended:
+            self.close()
+            return
+        transport.write_eof()
+        self._lingering = asyncio.get_running_loop().call_later(_LINGER, self.abort)
+        self.resume_reading()
 
     def abort(self) -> None:
         if self._transport is not None:

@@ -31,6 +31,7 @@ class Kind(Generic[T]):
     show: Callable[[T], str]  # the text that parse reads back
     toml: tuple[type, ...] = (str,)  # an integer is read as the text of its digits
     limits: tuple[T, T] | None = None
+    alone: str | None = None  # what the flag stands for when no value follows it
 
     def from_text(self, text: str) -> T:
         try:
@@ -122,6 +123,18 @@ def percent(low: int, high: int) -> Kind[int | None]:
     )
 
 
+def switch() -> Kind[bool]:
+    """On or off; a boolean in TOML."""
+    return Kind(
+        metavar="on|off",
+        expected="on or off",
+        parse=_parse_switch,
+        show=lambda value: "on" if value else "off",
+        toml=(str, bool),
+        alone="on",
+    )
+
+
 def host() -> Kind[str]:
     return Kind(metavar="HOST", expected="a host name or address", parse=_parse_host, show=str)
 
@@ -164,6 +177,14 @@ def _parse_integer(text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         raise ValueError(text)
     return int(text)
+
+
+def _parse_switch(text: str) -> bool:
+    known = {"on": True, "true": True, "off": False, "false": False}
+    value = known.get(text.lower())
+    if value is None:
+        raise ValueError(text)
+    return value
 
 
 def _parse_host(text: str) -> str:

@@ -1,0 +1,472 @@
+"""Workq: lines of text over TCP, with payloads and results of raw bytes behind them.
+
+Replies come in the order of the commands; lease, result and run may have to wait, and hold up
+what is behind them on their connection. User documentation: docs/workq.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.broker.broker import Broker
+from taskyard.broker.seams import Transport
+from taskyard.dialects import workq_inspect as inspect
+from taskyard.dialects import workq_requests as requests
+from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
+from taskyard.dialects.workq_frames import (
+    BAD_ENDING,
+    NOTHING,
+    TOO_LARGE,
+    TOO_LONG,
+    Reader,
+)
+from taskyard.dialects.workq_requests import (
+    BAD_ARGS,
+    BAD_PAYLOAD,
+    BAD_RESULT,
+    MILLISECOND,
+    Refused,
+    Requests,
+    show_uid,
+)
+from taskyard.engine.effects import (
+    WATCH_FAILED,
+    WATCH_GONE,
+    WATCH_LEASED,
+    WATCH_SUCCEEDED,
+    Take,
+    Watched,
+)
+from taskyard.engine.errors import (
+    DuplicateJob,
+    DuplicateResult,
+    InvalidOption,
+    JobNotFound,
+    TaskyardError,
+)
+from taskyard.engine.job import FAILED, GONE, LEASED, READY, SUCCEEDED, WORKQ, Job, Origin
+
+OK: Final = b"+OK\r\n"
+TIMEOUT: Final = b"-TIMEOUT\r\n"
+NOT_FOUND: Final = b"-NOT-FOUND\r\n"
+STOPPING: Final = (
+    b"-SERVER-ERROR The server stops; the job goes on, its result can be asked for\r\n"
+)
+
+UNKNOWN: Final = "Unknown command"
+
+
+class Workq:
+    """What all connections of this dialect share."""
+
+    def __init__(self, broker: Broker, output_limit: i64, lease_ttr: bool, max_losses: i64) -> None:
+        self.broker = broker
+        self.output_limit = output_limit
+        self.lease_ttr = lease_ttr
+        self.requests = Requests(max_losses)
+        self.started: i64 = broker.clock.now()
+        self.clients: i64 = 0
+        self.connections: i64 = 0
+        self._names: list[bytes] = []
+        self._names_of: i64 = -1
+
+    def connect(self, transport: Transport, peer: str) -> WorkqConnection:
+        self.connections += 1
+        connection = WorkqConnection(self, transport, peer)
+        self.clients += 1
+        self.broker.join(connection)
+        return connection
+
+    def names(self) -> list[bytes]:
+        """The queues that this protocol can spell, in the order of the alphabet."""
+        state = self.broker.engine.state
+        if self._names_of != state.queues_changed:
+            self._names_of = state.queues_changed
+            self._names = sorted([name for name in state.queues if requests.spells(name)])
+        return self._names
+
+
+class WorkqConnection(Conversation):
+    def __init__(self, workq: Workq, transport: Transport, peer: str) -> None:
+        origin = Origin(WORKQ, "", f"{peer}#{workq.connections}")
+        super().__init__(workq.broker, transport, origin, workq.output_limit)
+        self._workq = workq
+        self._reader = Reader()
+        self._over = False  # what comes can no longer be read
+        self._call: Job | None = None  # of the run that waits
+        self._last_lease: list[bytes] = []  # which workers send again and again
+        self._last_take = Take([], self.owner, origin)
+        self._last_wait: i64 = 0
+
+    # From the connection
+
+    def feed(self, data: bytes) -> None:
+        if self.closed or self.ending or self._over:
+            return
+        self._reader.feed(data)
+        self.run()
+
+    def lost(self) -> None:
+        self._workq.clients -= 1
+        super().lost()
+
+    def let_go(self) -> None:
+        self._end_call(self.broker.begin())
+        super().let_go()
+        self.broker.end()
+
+    # Commands
+
+    def unread(self) -> i64:
+        return INPUT_LIMIT + 1 if self._over else self._reader.unread()
+
+    def forget_input(self) -> None:
+        self._reader.drop()
+
+    def next_command(self) -> bool:
+        reader = self._reader
+        found = reader.next()
+        if found == NOTHING:
+            return False
+        if found == BAD_ENDING:
+            self._refuse("Invalid line ending")
+        elif found == TOO_LONG:
+            self._refuse("Line too long")
+            self._close()
+        elif found == TOO_LARGE:
+            self._refuse(BAD_RESULT if reader.fields[0] == b"fail" else BAD_PAYLOAD)
+            self._close()
+        else:
+            fields = reader.fields
+            command = _COMMANDS.get(fields[0]) if fields else None
+            if command is None:
+                self._refuse(UNKNOWN)
+            else:
+                self._carry_out(command, fields)
+        return True
+
+    def _close(self) -> None:
+        self._over = True
+        self.quit(lingers=True)
+
+    def _carry_out(
+        self, command: Callable[[WorkqConnection, list[bytes]], None], fields: list[bytes]
+    ) -> None:
+        try:
+            command(self, fields)
+        except Refused as refusal:  # a name of its own: mypyc gives each name one type
+            self._refuse(str(refusal))
+        except TaskyardError as error:
+            self._refuse_with(error, fields[0])
+
+    def _add(self, fields: list[bytes]) -> None:
+        new = self._workq.requests.add(fields, self._reader.block)
+        self.engine.push(new, self.origin, self.now)
+        self.send(OK, self.engine.log.mark())
+
+    def _schedule(self, fields: list[bytes]) -> None:
+        new = self._workq.requests.schedule(fields, self._reader.block, self.now)
+        self.engine.push(new, self.origin, self.now)
+        self.send(OK, self.engine.log.mark())
+
+    def _lease(self, fields: list[bytes]) -> None:
+        if fields != self._last_lease:
+            names, wait = self._workq.requests.lease(fields)
+            self._last_lease = fields
+            self._last_take = Take(names, self.owner, self.origin, uniform=len(names) > 1)
+            self._last_wait = wait
+        self.fetch(self._last_take, self._last_wait)
+
+    def _complete(self, fields: list[bytes]) -> None:
+        uid, result = requests.finish(fields, self._reader.block, BAD_PAYLOAD)
+        self.engine.complete(self._job(uid).id, result, self.origin, self.now)
+        self.send(OK, self.engine.log.mark())
+
+    def _fail(self, fields: list[bytes]) -> None:
+        uid, result = requests.finish(fields, self._reader.block, BAD_RESULT)
+        self.engine.fail(self._job(uid).id, result, self.origin, self.now)
+        self.send(OK, self.engine.log.mark())
+
+    def _delete(self, fields: list[bytes]) -> None:
+        job = self._job(requests.delete(fields))
+        self.engine.delete(job.id, self.origin, self.now)
+        self.send(OK, self.engine.log.mark())
+
+    def _job(self, uid: bytes) -> Job:
+        job = self.engine.job_by_uid(uid)
+        if job is None:
+            raise JobNotFound
+        return job
+
+    # Waiting for a job's end
+
+    def _result(self, fields: list[bytes]) -> None:
+        uid, wait = requests.result(fields)
+        self.engine.check_alive()
+        job = self._job(uid)
+        if job.state == SUCCEEDED or job.state == FAILED:
+            self._tell_result(job, False)
+        elif not wait or self.ending:
+            self.send(TIMEOUT, 0)
+        else:
+            self.watcher = self.engine.watch(job.id, self.owner, self.now + wait)
+
+    def _run(self, fields: list[bytes]) -> None:
+        new, wait = self._workq.requests.run(fields, self._reader.block, self.owner)
+        job = self.engine.push(new, self.origin, self.now)
+        self._call = job
+        if job.state == LEASED:
+            self.watcher = self.engine.watch(job.id, self.owner)
+        elif wait and not self.ending:
+            self.watcher = self.engine.watch(job.id, self.owner, self.now + wait)
+        else:
+            self._end_call(self.now)
+            self.send(TIMEOUT, self.engine.log.mark())
+
+    def heard(self, event: Watched) -> bool:
+        """Something happened to the job that a result or run waits for; whether that is all."""
+        kind = event.event
+        job = event.job
+        call = self._call
+        if kind == WATCH_LEASED:
+            if call is not None:  # from now on it is the job's own time that counts
+                self.engine.watch_on(event.watcher)
+            return False
+        if kind == WATCH_GONE and (call is None or not _is_over(call, self.now)):
+            self._call = None
+            self.send(NOT_FOUND, self.engine.log.mark())
+        elif job is not None and kind in (WATCH_SUCCEEDED, WATCH_FAILED):
+            extra = job.extra
+            if call is not None and extra is not None and not extra.has_result:
+                self._end_call(self.now)
+                self.send(TIMEOUT, self.engine.log.mark())
+            else:
+                self._tell_result(job, kind == WATCH_SUCCEEDED)
+        else:
+            self._end_call(self.now)
+            self.send(TIMEOUT, self.engine.log.mark())
+        return True
+
+    def waits_on(self) -> bool:
+        call = self._call
+        return call is not None and call.state == LEASED
+
+    def unheard(self) -> None:
+        call = self._call
+        if call is not None and call.state == LEASED:
+            self._call = None
+            self.send(STOPPING, self.engine.log.mark())
+        else:
+            self._end_call(self.broker.clock.now())
+            self.send(TIMEOUT, self.engine.log.mark())
+
+    def _tell_result(self, job: Job, succeeded: bool) -> None:
+        extra = job.extra
+        at: i64 = 0
+        size: i64 = 0
+        if extra is not None and extra.has_result:
+            at = extra.result_at
+            size = extra.result_size
+        answer = _Result(self, job, succeeded or job.state == SUCCEEDED)
+        result = self.broker.journal.read(at, size)
+        if result is None:
+            self.load(at, size, answer.give)
+        else:
+            answer.give(result)
+
+    def give_result(self, job: Job, succeeded: bool, result: bytes | None) -> None:
+        if result is None:  # not there any more, or the disk cannot be read
+            if job.state != GONE:
+                self.outbox.abort()
+            self.send(NOT_FOUND, self.engine.log.mark())
+            return
+        if self._call is job:
+            self._end_call(self.broker.clock.now())
+        head = b"+OK 1\r\n%b %d %d\r\n" % (
+            show_uid(self.engine.uid_of(job)),
+            1 if succeeded else 0,
+            len(result),
+        )
+        self.send(b"".join([head, result, b"\r\n"]), self.engine.log.mark())
+
+    def _end_call(self, now: i64) -> None:
+        """The run is over. Its job goes as well, unless somebody works on it."""
+        call = self._call
+        self._call = None
+        if call is not None and not self.engine.read_only:
+            self.engine.withdraw(call.id, self.origin, now)
+
+    # Inspecting
+
+    def _inspect(self, fields: list[bytes]) -> None:
+        if len(fields) < 2:
+            raise Refused(BAD_ARGS)
+        self.engine.check_alive()  # else it would show what will never be on disk
+        command = _OBJECTS.get(fields[1])
+        if command is None:
+            raise Refused(UNKNOWN)
+        count, run = command
+        if len(fields) != count:
+            raise Refused(BAD_ARGS)
+        run(self, fields)
+
+    def _inspect_job(self, fields: list[bytes]) -> None:
+        self.show_more(inspect.Listing([self._job(requests.job_uid(fields[2]))], True))
+
+    def _inspect_jobs(self, fields: list[bytes]) -> None:
+        self._workq.requests.name(fields[2])
+        start, limit = requests.page(fields)
+        queue = self.engine.queue(fields[2])
+        if queue is None:
+            self.send(NOT_FOUND, self.engine.log.mark())
+        else:
+            self._list(self.engine.jobs_from(queue, READY, start, limit))
+
+    def _inspect_scheduled(self, fields: list[bytes]) -> None:
+        self._workq.requests.name(fields[2])
+        start, limit = requests.page(fields)
+        queue = self.engine.queue(fields[2])
+        if queue is None:
+            self.send(NOT_FOUND, self.engine.log.mark())
+        else:
+            self._list(inspect.scheduled(queue, start, limit))
+
+    def _inspect_queue(self, fields: list[bytes]) -> None:
+        self._workq.requests.name(fields[2])
+        queue = self.engine.queue(fields[2])
+        if queue is None:
+            self.send(NOT_FOUND, self.engine.log.mark())
+        else:
+            self._show([inspect.show_queue(queue)])
+
+    def _inspect_queues(self, fields: list[bytes]) -> None:
+        start, limit = requests.page(fields)
+        queues = self.engine.state.queues
+        names = self._workq.names()[start : start + limit]
+        self._show([inspect.show_queue(queues[name]) for name in names])
+
+    def _inspect_server(self, fields: list[bytes]) -> None:
+        workq = self._workq
+        evicted = self.engine.state.evicted
+        self._show([inspect.show_server(workq.clients, evicted, workq.started)])
+
+    def _show(self, parts: list[bytes]) -> None:
+        self.send(inspect.reply(parts), self.engine.log.mark())
+
+    def _list(self, jobs: list[Job]) -> None:
+        self.show_more(inspect.Listing(jobs))
+
+    def show_more(self, listing: inspect.Listing) -> None:
+        """Show job after job, as far as their payloads are in memory."""
+        while listing.at < len(listing.jobs):
+            job = listing.jobs[listing.at]
+            payload = self.broker.payload(job)
+            if payload is None:
+                self.load(job.payload_at, job.payload_size, _Listed(self, listing).give)
+                return
+            self.show_next(listing, payload)
+        found = listing.reply() if listing.parts or not listing.is_one else NOT_FOUND
+        self.send(found, self.engine.log.mark())
+
+    def show_next(self, listing: inspect.Listing, payload: bytes | None) -> bool:
+        """Show a job; False if the disk cannot be read. One that is gone by now is left out."""
+        job = listing.jobs[listing.at]
+        listing.at += 1
+        if job.state == GONE:
+            return True
+        if payload is not None:
+            listing.parts.append(inspect.show_job(job, self.engine.uid_of(job), payload))
+            return True
+        self.outbox.abort()
+        return False
+
+    # Replies
+
+    def empty_handed(self) -> None:
+        self.send(TIMEOUT, 0)
+
+    def deliver(self, job: Job, payload: bytes) -> None:
+        uid = show_uid(self.engine.uid_of(job))
+        name = job.queue.utf8
+        lease = job.lease
+        if self._workq.lease_ttr and lease is not None:
+            ttr = (lease.deadline - lease.since) // MILLISECOND
+            head = b"+OK 1\r\n%b %b %d %d\r\n" % (uid, name, ttr, len(payload))
+            self.send(b"".join([head, payload, b"\r\n"]), self.broker.payload_mark(job))
+            return
+        size = str(len(payload)).encode()
+        parts = [b"+OK 1\r\n", uid, b" ", name, b" ", size, b"\r\n", payload, b"\r\n"]
+        self.send(b"".join(parts), self.broker.payload_mark(job))
+
+    def _refuse(self, text: str) -> None:
+        self.send(f"-CLIENT-ERROR {text}\r\n".encode(), self.engine.log.mark())
+
+    def _refuse_with(self, error: TaskyardError, verb: bytes) -> None:
+        """The engine's refusal in this protocol's words."""
+        if isinstance(error, JobNotFound):
+            # It may tell of a change that is not on disk yet, so it waits like any reply.
+            self.send(NOT_FOUND, self.engine.log.mark())
+        elif isinstance(error, DuplicateJob):
+            self._refuse("Duplicate job")
+        elif isinstance(error, DuplicateResult):
+            self._refuse("Duplicate result")
+        elif isinstance(error, InvalidOption):  # the server's limit may be below the protocol's
+            self._refuse(BAD_RESULT if verb == b"fail" else BAD_PAYLOAD)
+        else:
+            self.send(f"-SERVER-ERROR {error}\r\n".encode(), self.engine.log.mark())
+
+
+def _is_over(job: Job, now: i64) -> bool:
+    """Whether its ttl has ended it."""
+    extra = job.extra
+    return extra is not None and extra.expires_at <= now
+
+
+class _Result:
+    """Remembers whose result is being read."""
+
+    def __init__(self, connection: WorkqConnection, job: Job, succeeded: bool) -> None:
+        self._connection = connection
+        self._job = job
+        self._succeeded = succeeded
+
+    def give(self, result: bytes | None) -> None:
+        self._connection.give_result(self._job, self._succeeded, result)
+
+
+class _Listed:
+    """Remembers for which listing a payload is being read."""
+
+    def __init__(self, connection: WorkqConnection, listing: inspect.Listing) -> None:
+        self._connection = connection
+        self._listing = listing
+
+    def give(self, payload: bytes | None) -> None:
+        if self._connection.show_next(self._listing, payload):
+            self._connection.show_more(self._listing)
+
+
+_COMMANDS: Final[dict[bytes, Callable[[WorkqConnection, list[bytes]], None]]] = {
+    b"add": WorkqConnection._add,
+    b"schedule": WorkqConnection._schedule,
+    b"run": WorkqConnection._run,
+    b"result": WorkqConnection._result,
+    b"lease": WorkqConnection._lease,
+    b"complete": WorkqConnection._complete,
+    b"fail": WorkqConnection._fail,
+    b"delete": WorkqConnection._delete,
+    b"inspect": WorkqConnection._inspect,
+}
+
+# What can be inspected: the number of fields, and how.
+_OBJECTS: Final[dict[bytes, tuple[int, Callable[[WorkqConnection, list[bytes]], None]]]] = {
+    b"job": (3, WorkqConnection._inspect_job),
+    b"jobs": (5, WorkqConnection._inspect_jobs),
+    b"scheduled-jobs": (5, WorkqConnection._inspect_scheduled),
+    b"queue": (3, WorkqConnection._inspect_queue),
+    b"queues": (4, WorkqConnection._inspect_queues),
+    b"server": (2, WorkqConnection._inspect_server),
+}

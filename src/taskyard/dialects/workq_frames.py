@@ -1,0 +1,173 @@
+"""Workq commands out of a stream of bytes, however it arrives. No I/O.
+
+A command is a line that ends with CR LF; behind some of them follow as many bytes as the line
+says, and CR LF again. Whatever is wrong with a line: if it says how much follows, that is taken
+along with it, so that what comes next is read from its beginning.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+MAX_BLOCK: Final = 1_048_576  # bytes of a payload or result
+LINE_LIMIT: Final = 65_536
+SKIP_LIMIT: Final = 64 * 1_048_576  # of a block that is too large, and is left out
+
+# What `next` has found.
+NOTHING: Final = 0  # more must arrive first
+COMMAND: Final = 1  # in `fields` and `block`
+BAD_ENDING: Final = 2  # a line without its CR
+TOO_LONG: Final = 3  # a line that does not end; nothing can be read after it
+TOO_LARGE: Final = 4  # the same for what follows a line; it is in `fields`
+
+# Commands that something follows, and which of their fields says how many bytes.
+_SIZED: Final = {b"add": 5, b"schedule": 6, b"run": 5, b"complete": 2, b"fail": 2}
+
+_CR: Final = 13
+_LF: Final = 10
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.fields: list[bytes] = []
+        self.block: bytes | None = None  # what follows the line; None: nothing, or it was not right
+        self._buffer = b""
+        self._at: i64 = 0  # in the buffer
+        self._pieces: list[bytes] = []  # come after the buffer
+        self._size: i64 = 0  # bytes of both that were not taken
+        self._wanted: i64 = 1  # so many must be there before anything can be found
+        self._expected: i64 = -1  # bytes of the block that `fields` has announced
+        self._skip: i64 = 0  # bytes that are to be dropped
+        self._lost = False  # whatever comes is dropped up to the next CR LF
+
+    def feed(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._at == len(self._buffer) and not self._pieces:
+            self._buffer = data
+            self._at = 0
+        else:
+            self._pieces.append(data)
+
+    def unread(self) -> i64:
+        """Bytes that may hold a command; what is waiting for its rest does not count."""
+        return self._size if self._size >= self._wanted else 0
+
+    def drop(self) -> None:
+        """Forget everything that was not taken."""
+        self._buffer = b""
+        self._at = 0
+        self._pieces = []
+        self._size = 0
+
+    def next(self) -> i64:
+        if self._lost and not self._find_step():
+            return NOTHING
+        if self._expected >= 0:
+            return self._take_block()
+        if self._size < self._wanted:
+            return NOTHING
+        end = self._buffer.find(b"\n", self._at)
+        if end < 0:
+            self._merge()
+            end = self._buffer.find(b"\n", self._at)
+            if end < 0:
+                self._wanted = self._size + 1
+                return TOO_LONG if self._size > LINE_LIMIT else NOTHING
+        return self._take_line(end)
+
+    def _take_line(self, end: i64) -> i64:
+        start = self._at
+        self._move(end + 1 - start)
+        self._wanted = 1
+        if end - start > LINE_LIMIT:
+            return TOO_LONG
+        if end == start or self._buffer[end - 1] != _CR:
+            return BAD_ENDING
+        line = self._buffer[start : end - 1]
+        fields = line.split(b" ")
+        if b"  " in line or not fields[0] or not fields[-1]:
+            fields = [field for field in fields if field]
+        self.fields = fields
+        self.block = None
+        where: i64 = _SIZED.get(fields[0], 0) if fields else 0
+        if where and len(fields) > where and fields[where].isdigit():
+            size: i64 = SKIP_LIMIT + 1
+            if is_number(fields[where]):
+                size = min(size, int(fields[where]))
+            if size > SKIP_LIMIT:
+                return TOO_LARGE
+            self._expected = size
+            if size > MAX_BLOCK:
+                self._skip = size
+            return self._take_block()
+        return COMMAND
+
+    def _take_block(self) -> i64:
+        """Take what follows the line, when all of it is there."""
+        if self._skip and not self._drop_skipped():
+            return NOTHING
+        kept: i64 = 0 if self._expected > MAX_BLOCK else self._expected
+        if self._size < kept + 2:
+            self._wanted = kept + 2
+            return NOTHING
+        if len(self._buffer) - self._at < kept + 2:
+            self._merge()
+        at = self._at
+        buffer = self._buffer
+        if buffer[at + kept] == _CR and buffer[at + kept + 1] == _LF:
+            if self._expected <= MAX_BLOCK:
+                self.block = buffer[at : at + kept]
+            self._move(kept + 2)
+        else:
+            self._move(kept)
+            self._lost = True
+        self._expected = -1
+        self._wanted = 1
+        return COMMAND
+
+    def _drop_skipped(self) -> bool:
+        """Drop what is too large as it comes; True when all of it is gone."""
+        while self._skip and self._size:
+            self._next_piece()
+            count = min(self._skip, len(self._buffer) - self._at)
+            self._move(count)
+            self._skip -= count
+        self._wanted = 1
+        return not self._skip
+
+    def _find_step(self) -> bool:
+        """Drop what comes up to the next CR LF; True when that was found."""
+        self._merge()
+        end = self._buffer.find(b"\r\n", self._at)
+        if end >= 0:
+            self._move(end + 2 - self._at)
+            self._lost = False
+            return True
+        kept: i64 = 1 if self._buffer.endswith(b"\r") else 0
+        self._move(self._size - kept)
+        self._wanted = kept + 1
+        return False
+
+    def _move(self, count: i64) -> None:
+        self._at += count
+        self._size -= count
+
+    def _next_piece(self) -> None:
+        if self._at == len(self._buffer) and self._pieces:
+            self._buffer = self._pieces.pop(0)
+            self._at = 0
+
+    def _merge(self) -> None:
+        """Have everything in the buffer."""
+        if self._pieces:
+            self._pieces.insert(0, self._buffer[self._at :])
+            self._buffer = b"".join(self._pieces)
+            self._at = 0
+            self._pieces = []
+
+
+def is_number(text: bytes) -> bool:
+    """Digits, and not more of them than the largest number of the protocol has."""
+    return text.isdigit() and len(text) <= 20

@@ -1,0 +1,7 @@
+"""The dialects under test. A new one joins by its module here and its name in ADAPTERS."""
+
+from interop.adapters.base import Adapter
+from interop.adapters.masenko import MasenkoAdapter
+from interop.adapters.workq import WorkqAdapter
+
+ADAPTERS: tuple[type[Adapter], ...] = (MasenkoAdapter, WorkqAdapter)

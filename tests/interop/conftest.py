@@ -1,0 +1,40 @@
+"""The servers of the conformance suite: simulated and interrupted in three ways, or a real one."""
+
+from collections.abc import Iterator
+
+import pytest
+from interop.world import TimedWorld, World, socket_world
+from support.simulated import SimulatedYard
+from support.sockets import SocketWire
+
+INTERRUPTIONS = ("steady", "restart", "crash")
+
+
+@pytest.fixture(params=INTERRUPTIONS)
+def world(request: pytest.FixtureRequest) -> TimedWorld:
+    """A fresh server with a clock to move, that runs on, is restarted or crashes in between."""
+    return TimedWorld(SimulatedYard(), request.param)
+
+
+@pytest.fixture
+def steady_world() -> TimedWorld:
+    """A fresh server with a clock to move, that runs on unless a test interrupts it."""
+    return TimedWorld(SimulatedYard())
+
+
+@pytest.fixture(params=[*INTERRUPTIONS, "socket"])
+def any_world(request: pytest.FixtureRequest) -> Iterator[World]:
+    """The same for tests that need no clock, and a real server that others of the module use."""
+    if request.param != "socket":
+        yield TimedWorld(SimulatedYard(), request.param)
+        return
+    server: SocketWire = request.getfixturevalue("socket_server")
+    yield socket_world(server)
+    server.hang_up()
+
+
+@pytest.fixture(scope="module")
+def socket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SocketWire]:
+    """One server process for all tests of a module."""
+    with SocketWire(tmp_path_factory.mktemp("server")) as server:
+        yield server

@@ -6,8 +6,8 @@
  * Depth 1 is the plain client that waits for each reply. Connections know nothing of each
  * other: a take may well bring the job of another connection, and what was brought is finished.
  *
- * Nothing here knows a protocol: those are in loadgen_protocols.c. Measuring, the checks of a
- * drain and the probe are in the other files.
+ * Nothing here knows a protocol: those are in loadgen_protocols.c. Options, measuring, the checks
+ * of a drain and the probe are in the other files.
  *
  * A reply that is not the expected one ends the run with status 1: figures of a server that
  * answers wrongly are worth nothing.
@@ -16,7 +16,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -24,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -33,32 +33,12 @@
 #include "loadgen.h"
 
 enum {
-    MAX_CONNECTIONS = 20000,
-    MAX_DEPTH = 10000,
-    MAX_QUEUES = 10000000,
-    MAX_SECONDS = 3600,
-    MAX_JOBS = 1000000000,
     READ_BYTES = 1 << 16,
     EVENTS = 512,
     MAX_EMPTY = 100, /* takes in a row that may find nothing before the run is given up */
     STALL_SECONDS = 30,
     CONNECT_SECONDS = 10,
 };
-
-enum mode { CYCLE, FILL, DRAIN, PROBE };
-
-static struct {
-    const char *host;
-    int port, connections, depth, pid;
-    uint32_t queues;
-    double seconds, warmup;
-    int64_t jobs;     /* cycles to do or jobs to push; 0: go by time */
-    int64_t serial;   /* of the first payload; -1: any */
-    int64_t expect;   /* drain: how many jobs must come; 0: any */
-    int64_t first_id; /* drain: of the first of them */
-    enum mode mode;
-    const struct driver *driver;
-} opt = {.serial = -1, .first_id = 1, .host = "127.0.0.1", .connections = 1, .depth = 1, .queues = 1, .seconds = 5};
 
 static struct histogram cycle_ns, op_ns[OPS];
 static struct conn *conns;
@@ -72,8 +52,7 @@ static struct rusage cpu_from, cpu_to;
 
 char filler[MAX_PAYLOAD];
 uint64_t next_serial;
-size_t payload_bytes = 200;
-unsigned take_wait_ms = 1000;
+uint64_t run_number;
 
 static uint64_t first_serial;
 
@@ -129,6 +108,7 @@ static bool next_queue(struct conn *c) {
     bool more = c->queue + (uint32_t)opt.connections < opt.queues;
     c->queue = more ? c->queue + (uint32_t)opt.connections : (uint32_t)c->index % opt.queues;
     name_queue(c);
+    forget_order(c);
     return more;
 }
 
@@ -240,6 +220,7 @@ static void read_replies(struct conn *c) {
             refuse(c, c->in + at, c->in_len - at);
         struct job job;
         job.len = 0;
+        job.pusher = 0;
         ssize_t used = opt.driver->op[c->op].parse(c, c->in + at, c->in_len - at, &job);
         if (used < 0)
             refuse(c, c->in + at, c->in_len - at);
@@ -326,6 +307,8 @@ static void open_connection(struct conn *c, int index, const struct sockaddr_in 
     c->jobs = calloc((size_t)opt.depth, sizeof *c->jobs);
     if (!c->out || !c->in || !c->jobs)
         die("out of memory");
+    if (opt.expect)
+        expect_order(c);
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     if (c->fd < 0)
         die("socket: %s", strerror(errno));
@@ -369,102 +352,6 @@ static void report(void) {
     printf("}}\n");
 }
 
-static void usage(void) {
-    fprintf(stderr,
-            "usage: loadgen cycle   --driver NAME --port PORT [options]   push, take and finish\n"
-            "       loadgen fill N  --driver NAME --port PORT [options]   push N jobs\n"
-            "       loadgen drain   --driver NAME --port PORT [options]   take and finish until "
-            "nothing is left\n"
-            "       loadgen probe   --driver NAME --port PORT [--seconds 5] [--pid PID]   ask every ms\n"
-            "options: --host 127.0.0.1  --connections 1  --depth 1  --payload 200  --queues 1\n"
-            "         --seconds 5 | --cycles N  --warmup 0 (seconds)          for cycle\n"
-            "         --serial N (of the first payload)                      for cycle and fill\n"
-            "         --expect N  --first-id 1                               for drain\n"
-            "drivers:");
-    for (size_t i = 0; i < driver_count; i++)
-        fprintf(stderr, " %s", drivers[i].name);
-    fputc('\n', stderr);
-    exit(2);
-}
-
-static double number(const char *what, const char *text, double low, double high) {
-    char *end;
-    double value = strtod(text, &end);
-    if (end == text || *end || !(value >= low && value <= high)) {
-        fprintf(stderr, "loadgen: %s must be from %.0f to %.0f, not %s\n", what, low, high, text);
-        exit(2);
-    }
-    return value;
-}
-
-static void read_options(int argc, char **argv) {
-    static const struct option options[] = {
-        {"driver", required_argument, 0, 'd'},
-        {"host", required_argument, 0, 'h'},
-        {"port", required_argument, 0, 'p'},
-        {"connections", required_argument, 0, 'c'},
-        {"depth", required_argument, 0, 'D'},
-        {"seconds", required_argument, 0, 's'},
-        {"cycles", required_argument, 0, 'n'},
-        {"warmup", required_argument, 0, 'w'},
-        {"payload", required_argument, 0, 'b'},
-        {"queues", required_argument, 0, 'q'},
-        {"serial", required_argument, 0, 'S'},
-        {"expect", required_argument, 0, 'e'},
-        {"first-id", required_argument, 0, 'f'},
-        {"pid", required_argument, 0, 'P'},
-        {0, 0, 0, 0},
-    };
-    int option;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
-        switch (option) {
-        case 'd':
-            for (size_t i = 0; i < driver_count; i++)
-                if (strcmp(drivers[i].name, optarg) == 0)
-                    opt.driver = &drivers[i];
-            break;
-        case 'h': opt.host = optarg; break;
-        case 'p': opt.port = (int)number("--port", optarg, 1, 65535); break;
-        case 'c': opt.connections = (int)number("--connections", optarg, 1, MAX_CONNECTIONS); break;
-        case 'D': opt.depth = (int)number("--depth", optarg, 1, MAX_DEPTH); break;
-        case 's': opt.seconds = number("--seconds", optarg, 0, MAX_SECONDS); break;
-        case 'n': opt.jobs = (int64_t)number("--cycles", optarg, 1, MAX_JOBS); break;
-        case 'w': opt.warmup = number("--warmup", optarg, 0, MAX_SECONDS); break;
-        case 'b':
-            payload_bytes = (size_t)number("--payload", optarg, MIN_PAYLOAD, MAX_PAYLOAD);
-            break;
-        case 'q': opt.queues = (uint32_t)number("--queues", optarg, 1, MAX_QUEUES); break;
-        case 'S': opt.serial = (int64_t)number("--serial", optarg, 0, MAX_JOBS); break;
-        case 'e': opt.expect = (int64_t)number("--expect", optarg, 1, MAX_JOBS); break;
-        case 'f': opt.first_id = (int64_t)number("--first-id", optarg, 1, MAX_JOBS); break;
-        case 'P': opt.pid = (int)number("--pid", optarg, 1, 1 << 22); break;
-        default: usage();
-        }
-    }
-    if (!opt.driver || !opt.port || optind >= argc)
-        usage();
-    const char *mode = argv[optind++];
-    if (strcmp(mode, "fill") == 0 && optind < argc) {
-        opt.mode = FILL;
-        opt.jobs = (int64_t)number("fill", argv[optind++], 1, MAX_JOBS);
-    } else if (strcmp(mode, "drain") == 0) {
-        opt.mode = DRAIN;
-        opt.jobs = 0;
-        take_wait_ms = 1;
-    } else if (strcmp(mode, "probe") == 0) {
-        opt.mode = PROBE;
-        opt.connections = 1;
-    } else if (strcmp(mode, "cycle") != 0) {
-        usage();
-    }
-    if (opt.mode == PROBE && strcmp(opt.driver->name, "masenko") != 0)
-        usage();
-    if (optind != argc)
-        usage();
-    if (opt.mode != CYCLE)
-        opt.warmup = 0;
-}
-
 int main(int argc, char **argv) {
     static const char letters[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
@@ -487,6 +374,8 @@ int main(int argc, char **argv) {
     if (opt.serial >= 0)
         next_serial = (uint64_t)opt.serial;
     first_serial = next_serial;
+    if (getrandom(&run_number, sizeof run_number, 0) != sizeof run_number)
+        die("getrandom: %s", strerror(errno));
     if (opt.expect)
         expect_jobs((uint64_t)opt.first_id, (uint64_t)opt.expect);
     for (size_t i = 0; i < sizeof filler; i++)

@@ -18,8 +18,9 @@ enum op { PUSH, TAKE, FINISH, OPS };
 
 /* What a take brought: the text by which the finish names the job; empty when there was none. */
 struct job {
-    uint64_t id;     /* given by the server, dense and in order; 0 where a protocol has none */
+    uint64_t id;     /* dense and, for one pusher, in order; 0 where a protocol has none */
     uint64_t serial; /* of its payload */
+    uint32_t pusher; /* the connection that has pushed it, where the client makes the ids */
     uint8_t len;
     char ref[103];
 };
@@ -40,7 +41,7 @@ struct conn {
     bool counted; /* the batch began while measuring */
     bool dry;     /* drain: a take of this batch found nothing */
     bool waits_for_room;
-    uint64_t last_id; /* drain: of the job that was taken last */
+    uint64_t *last_id; /* drain: of the job that was taken last, for each of the pushers */
     int64_t begun, sent;
     char *out, *out_end, *out_at;
     char *in;
@@ -62,6 +63,27 @@ struct driver {
     } op[OPS];
 };
 
+enum mode { CYCLE, FILL, DRAIN, PROBE };
+
+struct options {
+    const char *host;
+    int port, connections, depth, pid;
+    uint32_t queues;
+    double seconds, warmup;
+    int64_t jobs;     /* cycles to do or jobs to push; 0: go by time */
+    int64_t serial;   /* of the first payload; -1: any */
+    int64_t expect;   /* drain: how many jobs must come; 0: any */
+    int64_t first_id; /* drain: of the first of them */
+    enum mode mode;
+    const struct driver *driver;
+};
+
+enum { MAX_SECONDS = 3600 };
+
+/* loadgen_options.c */
+extern struct options opt;
+void read_options(int argc, char **argv);
+
 /* Logarithmic buckets with 64 steps to each doubling: within 1.6% of the true value. */
 enum { STEPS = 64, BUCKETS = 36 * STEPS };
 struct histogram {
@@ -77,6 +99,8 @@ double percentile_us(const struct histogram *h, double share);
 
 /* loadgen_check.c: that a drain gives `count` jobs from `first_id` on, each once and in order. */
 void expect_jobs(uint64_t first_id, uint64_t count);
+void expect_order(struct conn *c);
+void forget_order(struct conn *c); /* it goes on with another queue */
 void check_job(struct conn *c, const struct job *job);
 
 /* loadgen_probe.c: how long the server lets one connection wait; prints that. */
@@ -88,6 +112,10 @@ extern uint64_t next_serial;
 extern size_t payload_bytes;
 /* How long a take that would block may wait. */
 extern unsigned take_wait_ms;
+/* How long a job and its result are kept, where that has to be said. */
+extern unsigned ttl_ms;
+/* A random one, for ids that must differ from those of every other run. */
+extern uint64_t run_number;
 
 extern const struct driver drivers[];
 extern const size_t driver_count;

@@ -4,16 +4,18 @@
  */
 #include "loadgen.h"
 
-static char *put_serial(char *out, uint64_t n) {
-    for (int i = SERIAL - 1; i >= 0; i--, n >>= 4)
+static char *put_hex(char *out, uint64_t n, int digits) {
+    for (int i = digits - 1; i >= 0; i--, n >>= 4)
         out[i] = "0123456789abcdef"[n & 15];
-    return out + SERIAL;
+    return out + digits;
 }
 
-/* The serial number at `in`; UINT64_MAX if there is none, which no payload has. */
-static uint64_t read_serial(const char *in) {
+static char *put_serial(char *out, uint64_t n) { return put_hex(out, n, SERIAL); }
+
+/* The number of that many digits at `in`; UINT64_MAX if there is none, which no payload has. */
+static uint64_t read_hex(const char *in, int digits) {
     uint64_t n = 0;
-    for (int i = 0; i < SERIAL; i++) {
+    for (int i = 0; i < digits; i++) {
         char c = in[i];
         if (c >= '0' && c <= '9')
             n = n << 4 | (uint64_t)(c - '0');
@@ -25,11 +27,26 @@ static uint64_t read_serial(const char *in) {
     return n;
 }
 
+static uint64_t read_serial(const char *in) { return read_hex(in, SERIAL); }
+
 static inline bool starts(const char *in, const char *end, const void *text, size_t len) {
     return (size_t)(end - in) >= len && memcmp(in, text, len) == 0;
 }
 
 #define STARTS(in, end, literal) starts(in, end, literal, sizeof(literal) - 1)
+
+/* Payloads between lines: --payload bytes that begin with their serial number, and a line end. */
+
+static char *put_payload(char *out, const char *serial) {
+    out = put(out, serial, SERIAL);
+    out = put(out, filler, payload_bytes - SERIAL);
+    return PUT(out, "\r\n");
+}
+
+static bool is_payload(const char *in) {
+    return memcmp(in + SERIAL, filler, payload_bytes - SERIAL) == 0 &&
+           memcmp(in + payload_bytes, "\r\n", 2) == 0;
+}
 
 /* Masenko: lines of a verb and JSON. The payload is a string, --payload bytes with its quotes. */
 
@@ -131,9 +148,7 @@ static char *put_value(char *out, const char *head) {
     *out++ = '$';
     out = put_number(out, payload_bytes);
     out = PUT(out, "\r\n");
-    out = put(out, head, SERIAL);
-    out = put(out, filler, payload_bytes - SERIAL);
-    return PUT(out, "\r\n");
+    return put_payload(out, head);
 }
 
 static char *redis_list_push(char *out, const struct conn *c, int index) {
@@ -181,8 +196,7 @@ static ssize_t redis_list_taken(const struct conn *c, const char *in, size_t len
     size_t need = (size_t)(value - in) + (size_t)size + 2;
     if (len < need)
         return 0;
-    if (memcmp(value + SERIAL, filler, (size_t)size - SERIAL) != 0 ||
-        memcmp(value + size, "\r\n", 2) != 0)
+    if (!is_payload(value))
         return -1;
     job->serial = read_serial(value);
     memcpy(job->ref, value, SERIAL);
@@ -206,6 +220,111 @@ static ssize_t redis_list_finished(const struct conn *c, const char *in, size_t 
     return end - in == 3 && STARTS(in, end, ":1\r") ? 4 : -1;
 }
 
+/*
+ * Workq: add, lease, complete. An id is a UUID of version 4 that holds a random number of the run,
+ * the connection and the low digits of the serial number, so that it is unique over all of these
+ * and says where its job belongs: rrrrrrrr-rrrr-4ccc-8ccc-ssssssssssss.
+ */
+
+enum { UUID = 36, UUID_SERIAL = 12 };
+
+static char *put_uuid(char *out, uint32_t connection, uint64_t serial) {
+    out = put_hex(out, run_number >> 16, 8);
+    *out++ = '-';
+    out = put_hex(out, run_number, 4);
+    out = PUT(out, "-4");
+    out = put_hex(out, connection >> 12, 3);
+    out = PUT(out, "-8");
+    out = put_hex(out, connection, 3);
+    *out++ = '-';
+    return put_hex(out, serial, UUID_SERIAL);
+}
+
+/* The connection that made this id; UINT64_MAX if it was not made here. */
+static uint64_t read_uuid(const char *in) {
+    uint64_t high = read_hex(in + 15, 3), low = read_hex(in + 20, 3);
+    if (in[8] != '-' || memcmp(in + 13, "-4", 2) != 0 || memcmp(in + 18, "-8", 2) != 0 ||
+        in[23] != '-' || high == UINT64_MAX || low == UINT64_MAX)
+        return UINT64_MAX;
+    return high << 12 | low;
+}
+
+static char *workq_push(char *out, const struct conn *c, int index) {
+    (void)index;
+    char serial[SERIAL];
+    out = PUT(out, "add ");
+    out = put_uuid(out, (uint32_t)c->index, next_serial);
+    *out++ = ' ';
+    out = put(out, c->queue_name, c->queue_len);
+    out = PUT(out, " 60000 ");
+    out = put_number(out, ttl_ms);
+    *out++ = ' ';
+    out = put_number(out, payload_bytes);
+    out = PUT(out, "\r\n");
+    put_serial(serial, next_serial++);
+    return put_payload(out, serial);
+}
+
+static ssize_t workq_done(const struct conn *c, const char *in, size_t len, struct job *job) {
+    (void)c, (void)job;
+    const char *end = memchr(in, '\n', len);
+    if (!end)
+        return 0;
+    return end - in == 4 && STARTS(in, end, "+OK\r") ? 5 : -1;
+}
+
+static char *workq_take(char *out, const struct conn *c, int index) {
+    (void)index;
+    out = PUT(out, "lease ");
+    out = put(out, c->queue_name, c->queue_len);
+    *out++ = ' ';
+    out = put_number(out, take_wait_ms);
+    return PUT(out, "\r\n");
+}
+
+static ssize_t workq_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
+    const char *end = memchr(in, '\n', len);
+    if (!end)
+        return 0;
+    if (end - in == 9 && STARTS(in, end, "-TIMEOUT\r"))
+        return 10;
+    if (end - in != 6 || !STARTS(in, end, "+OK 1\r"))
+        return -1;
+    const char *id = end + 1;
+    end = memchr(id, '\n', len - 7);
+    if (!end)
+        return 0;
+    char rest[64], *to = rest; /* of the line, behind the id */
+    *to++ = ' ';
+    to = put(to, c->queue_name, c->queue_len);
+    *to++ = ' ';
+    to = put_number(to, payload_bytes);
+    *to++ = '\r';
+    if (end - id != UUID + (to - rest) || memcmp(id + UUID, rest, (size_t)(to - rest)) != 0)
+        return -1;
+    const char *payload = end + 1;
+    size_t need = (size_t)(payload - in) + payload_bytes + 2;
+    if (len < need)
+        return 0;
+    uint64_t pusher = read_uuid(id);
+    const char *digits = id + UUID - UUID_SERIAL;
+    if (!is_payload(payload) || pusher == UINT64_MAX ||
+        memcmp(payload + SERIAL - UUID_SERIAL, digits, UUID_SERIAL) != 0)
+        return -1;
+    job->serial = read_serial(payload);
+    job->id = job->serial + 1;
+    job->pusher = (uint32_t)pusher;
+    memcpy(job->ref, id, UUID);
+    job->len = UUID;
+    return (ssize_t)need;
+}
+
+static char *workq_finish(char *out, const struct conn *c, int index) {
+    out = PUT(out, "complete ");
+    out = put(out, c->jobs[index].ref, c->jobs[index].len);
+    return PUT(out, " 4\r\ndone\r\n");
+}
+
 const struct driver drivers[] = {
     {"masenko",
      {[PUSH] = {masenko_push, masenko_pushed},
@@ -215,6 +334,10 @@ const struct driver drivers[] = {
      {[PUSH] = {redis_list_push, redis_list_pushed},
       [TAKE] = {redis_list_take, redis_list_taken},
       [FINISH] = {redis_list_finish, redis_list_finished}}},
+    {"workq",
+     {[PUSH] = {workq_push, workq_done},
+      [TAKE] = {workq_take, workq_taken},
+      [FINISH] = {workq_finish, workq_done}}},
 };
 
 const size_t driver_count = sizeof drivers / sizeof *drivers;

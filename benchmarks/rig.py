@@ -33,6 +33,8 @@ GENERATOR_SECONDS = 3900.0
 Durability = Literal["sync", "write", "memory"]
 DURABILITIES: tuple[Durability, ...] = ("sync", "write", "memory")
 Form = Literal["compiled", "interpreted"]
+Dialect = Literal["masenko", "workq"]
+"""A protocol of Taskyard; the load generator's driver for it has the same name."""
 
 
 class BenchmarkError(Exception):
@@ -282,17 +284,18 @@ def tail(log: Path, lines: int = 20) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Taskyard:
-    """Taskyard in one form and durability, reached over its Masenko port."""
+    """Taskyard in one form and durability, reached over one of its protocols."""
 
     form: Form
     durability: Durability
     options: tuple[str, ...] = ()
     first: bool = False
     """Before all else that runs on the machine, where that is allowed."""
+    dialect: Dialect = "masenko"
 
     @property
     def name(self) -> str:
-        return f"taskyard-{self.form}"
+        return f"taskyard-{self.form}" + ("" if self.dialect == "masenko" else f"-{self.dialect}")
 
     @contextlib.contextmanager
     def run(
@@ -308,12 +311,12 @@ class Taskyard:
         ) as child:
             if self.first:
                 put_first(child.pid)
-            port = wait_until_ready(lambda: masenko_port(ports), child, log)
-            yield RunningServer(child.pid, port, "masenko", time.monotonic() - began)
+            port = wait_until_ready(lambda: listening_port(ports, self.dialect), child, log)
+            yield RunningServer(child.pid, port, self.dialect, time.monotonic() - began)
 
     def _command(self, directory: Path, ports: Path) -> list[str]:
         command = [sys.executable, "-m", "taskyard", "serve", "--bind", HOST]
-        command += ["--masenko-port", "0", "--durability", self.durability]
+        command += ["--masenko-port", "0", "--workq-port", "0", "--durability", self.durability]
         command += ["--data", str(directory / "data"), "--ports-file", str(ports)]
         return command + list(self.options)
 
@@ -327,9 +330,9 @@ def is_built(form: Form) -> bool:
     return package.is_dir() and (form == "interpreted" or any(package.rglob("*.so")))
 
 
-def masenko_port(ports: Path) -> int | None:
+def listening_port(ports: Path, dialect: Dialect) -> int | None:
     try:
-        port: int = json.loads(ports.read_text())["masenko"]["port"]
+        port: int = json.loads(ports.read_text())[dialect]["port"]
     except FileNotFoundError:
         return None
     return port

@@ -1,4 +1,4 @@
-"""Push-take-finish throughput of Taskyard and of Redis lists, side by side.
+"""Push-take-finish throughput of Taskyard over its protocols and of Redis lists, side by side.
 
 Every measurement has a fresh server on a fresh directory; the servers take turns within each
 round, so that what the machine does meanwhile falls on all of them alike.
@@ -18,12 +18,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import rig
 
 PEER = "redis-list"
-FORMS: tuple[rig.Form, ...] = ("compiled", "interpreted")
-SERVERS: dict[str, Callable[[rig.Durability], rig.Server]] = {
+TASKYARDS: dict[str, Callable[[rig.Durability], rig.Taskyard]] = {
     "taskyard-compiled": lambda durability: rig.Taskyard("compiled", durability),
+    "taskyard-compiled-workq": lambda durability: rig.Taskyard(
+        "compiled", durability, dialect="workq"
+    ),
     "taskyard-interpreted": lambda durability: rig.Taskyard("interpreted", durability),
-    PEER: rig.Redis,
+    "taskyard-interpreted-workq": lambda durability: rig.Taskyard(
+        "interpreted", durability, dialect="workq"
+    ),
 }
+SERVERS: dict[str, Callable[[rig.Durability], rig.Server]] = {**TASKYARDS, PEER: rig.Redis}
+MASENKO = {
+    "taskyard-compiled-workq": "taskyard-compiled",
+    "taskyard-interpreted-workq": "taskyard-interpreted",
+}
+"""For a server that is reached over another protocol, the same one over Masenko."""
 SHAPES: dict[str, tuple[int, int]] = {
     "c1": (1, 1),
     "c50": (50, 1),
@@ -39,15 +49,19 @@ PEER_DURABILITY: dict[rig.Durability, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A ratio to the peer that must be reached."""
+    """A ratio to another server that must be reached."""
 
     server: str
+    to: str
     durability: rig.Durability
     shape: str
     ratio: float
 
 
-BARS = (Bar("taskyard-compiled", "sync", "c50", 1.0),)
+BARS = (
+    Bar("taskyard-compiled", PEER, "sync", "c50", 1.0),
+    *(Bar("taskyard-compiled-workq", "taskyard-compiled", "sync", shape, 0.8) for shape in SHAPES),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +158,11 @@ def is_available(server: str) -> bool:
         if reason is not None:
             print(f"going on without {server}: {reason}", flush=True)
         return reason is None
-    for form in FORMS:
-        if server == f"taskyard-{form}" and not rig.is_built(form):
-            where = rig.code_path(form).relative_to(rig.ROOT)
-            print(f"going on without {server}: it is not built in {where}", flush=True)
-            return False
+    form = TASKYARDS[server]("sync").form
+    if not rig.is_built(form):
+        where = rig.code_path(form).relative_to(rig.ROOT)
+        print(f"going on without {server}: it is not built in {where}", flush=True)
+        return False
     return True
 
 
@@ -191,14 +205,18 @@ def find(cases: Sequence[Case], server: str, durability: str, shape: str) -> Cas
     return None
 
 
-def ratio_to_peer(cases: Sequence[Case], case: Case) -> float | None:
-    peer = find(cases, PEER, case.durability, case.shape)
-    return None if peer is None or peer is case else case.rate / peer.rate
+def ratio(cases: Sequence[Case], case: Case, to: str | None) -> float | None:
+    """To the rate of another server at the same durability and shape, if it was measured."""
+    other = None if to is None else find(cases, to, case.durability, case.shape)
+    return None if other is None or other is case else case.rate / other.rate
+
+
+def show_ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def row(cases: Sequence[Case], case: Case) -> list[str]:
     connections, depth = SHAPES[case.shape]
-    ratio = ratio_to_peer(cases, case)
     name = case.server
     if name == PEER:
         name += f" ({PEER_DURABILITY[case.durability]})"
@@ -208,7 +226,8 @@ def row(cases: Sequence[Case], case: Case) -> list[str]:
         name,
         f"{case.rate:,.0f}",
         f"{min(case.rates):,.0f} - {max(case.rates):,.0f}",
-        "" if ratio is None else f"{ratio:.2f}",
+        show_ratio(ratio(cases, case, PEER)),
+        show_ratio(ratio(cases, case, MASENKO.get(case.server))),
         f"{case.latency.p50:,.0f}",
         f"{case.latency.p99:,.0f}",
         f"{case.latency.p999:,.0f}",
@@ -218,8 +237,9 @@ def row(cases: Sequence[Case], case: Case) -> list[str]:
 
 
 def table(cases: Sequence[Case]) -> str:
-    header = ["durability", "connections", "server", "cycles/s", "least - most", "ratio to Redis"]
-    header += ["p50 µs", "p99 µs", "p99.9 µs", "server cores", "generator cores"]
+    header = ["durability", "connections", "server", "cycles/s", "least - most"]
+    header += ["ratio to Redis", "ratio to Masenko", "p50 µs", "p99 µs", "p99.9 µs"]
+    header += ["server cores", "generator cores"]
     return rig.markdown_table(header, [row(cases, case) for case in cases])
 
 
@@ -227,11 +247,11 @@ def bars(cases: Sequence[Case]) -> list[str]:
     lines: list[str] = []
     for bar in BARS:
         case = find(cases, bar.server, bar.durability, bar.shape)
-        ratio = None if case is None else ratio_to_peer(cases, case)
-        if ratio is not None:
-            verdict = "reached" if ratio >= bar.ratio else "MISSED"
+        reached = None if case is None else ratio(cases, case, bar.to)
+        if reached is not None:
+            verdict = "reached" if reached >= bar.ratio else "MISSED"
             lines.append(
-                f"bar {bar.server} {bar.durability} {bar.shape}: {ratio:.2f} x {PEER}, "
+                f"bar {bar.server} {bar.durability} {bar.shape}: {reached:.2f} x {bar.to}, "
                 f"at least {bar.ratio:.2f} wanted: {verdict}"
             )
     return lines
@@ -248,7 +268,12 @@ def results(
         "warmup": plan.warmup,
         "payload": plan.payload,
         "cases": [
-            {**asdict(case), "cycles_per_s": case.rate, "ratio": ratio_to_peer(cases, case)}
+            {
+                **asdict(case),
+                "cycles_per_s": case.rate,
+                "ratio": ratio(cases, case, PEER),
+                "ratio_to_masenko": ratio(cases, case, MASENKO.get(case.server)),
+            }
             for case in cases
         ],
         "bars": bars(cases),

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 from support.ledger import Ledger
-from support.load_storm import SocketStorm, drain
+from support.load_storm import drain, masenko_storm
 from support.process import ServerProcess
 
 ROUNDS = 8
@@ -20,7 +20,7 @@ def test_what_was_acknowledged_survives_a_kill_under_load(tmp_path: Path, mode: 
     server = ServerProcess(tmp_path, "--sync-mode", mode, *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS):
-            storm = SocketStorm(server.address(), ledger, chance, f"round{number}", clients=6)
+            storm = masenko_storm(server.address(), ledger, chance, f"round{number}", clients=6)
             storm.rage(chance.randint(1, 1000), server.kill)
             ledger.crashed()
             server.restart()
@@ -35,7 +35,7 @@ def test_what_was_acknowledged_survives_a_kill_in_write_mode(tmp_path: Path) -> 
     server = ServerProcess(tmp_path, "--durability", "write", *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS // 2):
-            storm = SocketStorm(server.address(), ledger, chance, f"round{number}", clients=6)
+            storm = masenko_storm(server.address(), ledger, chance, f"round{number}", clients=6)
             storm.rage(chance.randint(1, 1000), server.kill)
             ledger.crashed()
             server.restart()
@@ -50,7 +50,7 @@ def test_a_stop_under_load_is_clean_and_loses_nothing(tmp_path: Path) -> None:
     server = ServerProcess(tmp_path, *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS // 2):
-            storm = SocketStorm(server.address(), ledger, chance, f"round{number}", clients=6)
+            storm = masenko_storm(server.address(), ledger, chance, f"round{number}", clients=6)
             storm.rage(chance.randint(1, 1000), lambda: codes.append(server.stop()))
             ledger.crashed()  # what was held goes back without a failure, as after a crash
             assert "torn tail" not in server.log_text()
@@ -79,7 +79,7 @@ def test_a_kill_during_recovery_and_right_after_it_changes_nothing(tmp_path: Pat
     ledger = Ledger()
     server = ServerProcess(tmp_path, *SMALL_SEGMENTS)
     with server:
-        storm = SocketStorm(server.address(), ledger, chance, "first", clients=6)
+        storm = masenko_storm(server.address(), ledger, chance, "first", clients=6)
         storm.rage(2500, server.kill)
         ledger.crashed()
         for number in range(4):
@@ -93,7 +93,7 @@ def test_a_kill_during_recovery_and_right_after_it_changes_nothing(tmp_path: Pat
             server.wait_for(lambda: "listening" in server.log_text())
             server.kill()
             server.restart()
-            storm = SocketStorm(server.address(), ledger, chance, f"again{number}", clients=2)
+            storm = masenko_storm(server.address(), ledger, chance, f"again{number}", clients=2)
             storm.rage(1, server.kill)
             ledger.crashed()
         server.restart()

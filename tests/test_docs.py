@@ -1,8 +1,8 @@
 """The documents are true: their sessions run as written, and what they point at is there.
 
-In README.md and docs/masenko.md each `sh` and `python` block is run, from top to bottom, against a
-server whose data directory is empty at the top of the page. A `text` block right behind one is what
-it prints; `...` in it stands for anything within a line. Other blocks are only shown.
+In README.md and the pages of the dialects each `sh` and `python` block is run, from top to bottom,
+against a server whose data directory is empty at the top of the page. A `text` block right behind
+one is what it prints; `...` in it stands for anything within a line. Other blocks are only shown.
 """
 
 import ast
@@ -27,8 +27,12 @@ from taskyard.server.config import options
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-PAGES_WITH_SESSIONS = [ROOT / "README.md", DOCS / "masenko.md"]
-DOCUMENTED_PORT = re.compile(r"\b12345\b")
+PAGES_WITH_SESSIONS = [
+    ROOT / "README.md",
+    *(DOCS / name for name in ("masenko.md", "workq.md", "interop.md")),
+]
+DOCUMENTED_PORTS = {"12345": "masenko", "9922": "workq"}
+DOCUMENTED_PORT = re.compile(r"\b(?:12345|9922)\b")
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
@@ -40,8 +44,11 @@ MAKE_TARGET = re.compile(r"^\$? ?make ([a-z-]+)", re.MULTILINE)
 # Stands in for nc where there is none: sends what it is given, prints until the other side closes.
 NC = f"""#!{sys.executable}
 import shutil, socket, sys
-with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout={HANG_GUARD}) as peer:
+host, port = sys.argv[-2:]
+with socket.create_connection((host, int(port)), timeout={HANG_GUARD}) as peer:
     peer.sendall(sys.stdin.buffer.read())
+    if "-N" in sys.argv:
+        peer.shutdown(socket.SHUT_WR)
     shutil.copyfileobj(peer.makefile("rb"), sys.stdout.buffer)
 """
 
@@ -138,10 +145,11 @@ def test_the_sessions_of_a_page_run_as_written(
     page: Path, tmp_path: Path, namespace: dict[str, Any]
 ) -> None:
     with SocketWire(tmp_path):
-        port = json.loads((tmp_path / "ports.json").read_bytes())["masenko"]["port"]
+        listeners = json.loads((tmp_path / "ports.json").read_bytes())
+        ports = {port: listeners[name]["port"] for port, name in DOCUMENTED_PORTS.items()}
         for line, language, written, expected in sessions(page):
             where = f"{name_of(page)}:{line}"
-            code = DOCUMENTED_PORT.sub(str(port), written)
+            code = DOCUMENTED_PORT.sub(lambda port: str(ports[port[0]]), written)
             if language == "sh":
                 printed = run_shell(code, tmp_path)
             else:
@@ -202,6 +210,18 @@ def test_every_error_of_masenko_is_in_its_table() -> None:
     assert len(texts) > 15
     for text in texts:
         assert text in table, text
+
+
+def test_every_error_of_workq_is_in_its_table() -> None:
+    page = (DOCS / "workq.md").read_text(encoding="utf-8")
+    table = page.partition("## All errors")[2].partition("\n## ")[0]
+    texts: set[str] = set()
+    for module in (ROOT / "src" / "taskyard" / "dialects").glob("workq*.py"):
+        source = module.read_text(encoding="utf-8")
+        texts.update(re.findall(r'"((?:Invalid|Duplicate|Unknown|Line) [\w ]+)"', source))
+    assert len(texts) == 20
+    for text in texts:
+        assert f"`-CLIENT-ERROR {text}`" in table, text
 
 
 def error_texts(tree: ast.Module) -> set[str]:

@@ -93,11 +93,11 @@ class Reader:
         self.block = None
         where: i64 = _SIZED.get(fields[0], 0) if fields else 0
         if where and len(fields) > where and fields[where].isdigit():
-            size: i64 = SKIP_LIMIT + 1
-            if is_number(fields[where]):
-                size = min(size, int(fields[where]))
-            if size > SKIP_LIMIT:
+            # An int of any size, until it is known to be small.
+            announced: int = int(fields[where]) if is_number(fields[where]) else SKIP_LIMIT + 1
+            if announced > SKIP_LIMIT:
                 return TOO_LARGE
+            size: i64 = announced
             self._expected = size
             if size > MAX_BLOCK:
                 self._skip = size

@@ -70,7 +70,9 @@ class Requests:
         ttr = _ttr(fields[3])
         ttl = _ttl(fields[4])
         run_at = _time(fields[5])
-        if run_at + ttl * MILLISECOND <= now:
+        end: int = run_at + ttl * MILLISECOND  # ints, since it may be beyond 64 bits
+        moment: int = now
+        if end <= moment:
             raise Refused("Invalid Time")
         return self._new(uid, name, payload, ttr, ttl, run_at, flags)
 

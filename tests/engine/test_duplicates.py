@@ -58,6 +58,30 @@ def test_nobody_is_found_by_an_unknown_uid(bench: Bench) -> None:
     assert bench.engine.job_by_uid(derive_uid(SALT, 99)) is None
 
 
+def test_a_job_that_is_done_is_found_by_either_uid_while_the_ring_has_it(bench: Bench) -> None:
+    given, derived = bench.push(uid=UID), bench.push()
+    uid = bench.engine.uid_of(derived)
+    assert bench.engine.recent_by_uid(UID) is None
+    assert bench.engine.recent_by_uid(uid) is None
+    complete(bench, given)
+    complete(bench, derived)
+    assert bench.engine.recent_by_uid(UID) is given
+    assert bench.engine.recent_by_uid(uid) is derived
+    for stranger in (b"x" * 16, derive_uid(SALT, given.id), derive_uid(SALT, 2**63)):
+        assert bench.engine.recent_by_uid(stranger) is None
+
+
+def test_a_uid_names_the_job_whose_push_would_be_repeated(bench: Bench) -> None:
+    assert bench.engine.id_of_uid(UID) == 0
+    job, derived = bench.push(uid=UID), bench.push()
+    assert bench.engine.id_of_uid(UID) == job.id
+    assert bench.engine.id_of_uid(bench.engine.uid_of(derived)) == derived.id
+    complete(bench, job)
+    assert bench.engine.id_of_uid(UID) == job.id
+    bench.pass_time(WINDOW + 2 * LATE)
+    assert bench.engine.id_of_uid(UID) == 0
+
+
 def test_a_finished_job_is_not_found(bench: Bench) -> None:
     job = bench.push(uid=UID)
     complete(bench, job)

@@ -12,7 +12,11 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.broker.aside import Milestone
+from taskyard.broker.feed import Feed
 from taskyard.broker.line import Line
+from taskyard.broker.metrics import Metrics
+from taskyard.broker.offloop import Answer, Drop, Read, Spare, ThreadSync
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.retention import Retention
@@ -59,18 +63,23 @@ class Broker:
         self.released: i64 = FOREVER if durability == MEMORY else journal.durable
         self.failure = ""  # why nothing can be written any more
         self.commits: i64 = 0
+        self.metrics = Metrics()
+        self.feed = Feed(journal, scheduler)
         self._scheduler = scheduler
-        self._durability = durability
+        self.durability = durability
         self._syncs_inline = inline_sync
         self._receivers: dict[int, Receiver] = {}  # by owner
         self.line = Line(clock, scheduler)
         self._holding: list[Outbox] = []
+        self.written = Milestone()
+        self.synced = Milestone()
         self._commit_planned = False
         self._turns: i64 = 0
         self._turns_seen: i64 = 0
         self._gathered: i64 = 0  # rounds of the loop that this commit has waited for more
         self._idle_commit_planned = False
         self._syncing = False
+        self._flush_began: i64 = 0
         self._background_sync: Cancellable | None = None
         self._alarm: Cancellable | None = None
         self._alarm_at: i64 = 0
@@ -88,7 +97,8 @@ class Broker:
         self._receivers[receiver.owner] = receiver
 
     def leave(self, receiver: Receiver) -> None:
-        self._receivers.pop(receiver.owner, None)
+        if self._receivers.get(receiver.owner) is receiver:  # else another has taken its place
+            del self._receivers[receiver.owner]
 
     def receivers(self) -> list[Receiver]:
         return list(self._receivers.values())
@@ -99,6 +109,10 @@ class Broker:
             outbox.abort()  # none will come
             return
         self._holding.append(outbox)
+        self.plan_commit()
+
+    def plan_commit(self) -> None:
+        """Somebody waits for what has been done so far."""
         if not self._commit_planned:
             self._commit_planned = True
             self._turns_seen = self._turns
@@ -154,7 +168,7 @@ class Broker:
         """
         load = self.journal.reads.load(at, size, then)
         if load.over:
-            self._scheduler.call_soon(_Answer(self, load).give)
+            self._scheduler.call_soon(Answer(self, load).give)
         self._start_reads()
 
     def _start_reads(self) -> None:
@@ -162,7 +176,7 @@ class Broker:
             read = self.journal.reads.next_read()
             if read is None:
                 return
-            _Read(self, read).start(self._scheduler)
+            Read(self, read).start(self._scheduler)
 
     def read_done(self, read: ColdRead) -> None:
         loads = self.journal.reads.done(read)
@@ -194,6 +208,7 @@ class Broker:
         if self.failure:
             return
         try:
+            self.feed.take()
             self.journal.write()
             point = self.journal.sync_point()
             point.run()
@@ -225,13 +240,15 @@ class Broker:
 
     def _commit(self) -> None:
         self._commit_planned = False
-        if self.failure or (self._syncing and self._durability == SYNC):
+        if self.failure or (self._syncing and self.durability == SYNC):
             return  # what has been added meanwhile goes with the next one
         self.commits += 1
+        self._flush_began = self.clock.now()
         try:
+            self.feed.take()
             self.journal.write()
             self._look_after_room()
-            if self._durability != SYNC:
+            if self.durability != SYNC:
                 self._plan_background_sync()
             elif self._syncs_inline:
                 point = self.journal.sync_point()
@@ -239,11 +256,16 @@ class Broker:
                 self.journal.synced(point)
             else:
                 self._sync_in_thread()
+                self.written.reached(self.journal.written)
                 return
         except OSError as error:
             self._fail(error)
             return
+        self._flushed()
         self._release()
+
+    def _flushed(self) -> None:
+        self.metrics.flushes.add(self.clock.now() - self._flush_began)
 
     def _sync_in_thread(self) -> None:
         if self.journal.durable >= self.journal.written:
@@ -251,7 +273,7 @@ class Broker:
             return
         self._syncing = True
         point = self.journal.sync_point()
-        _ThreadSync(self, point).start(self._scheduler)
+        ThreadSync(self, point).start(self._scheduler)
 
     def sync_done(self, point: SyncPoint, error: BaseException | None) -> None:
         self._syncing = False
@@ -259,8 +281,9 @@ class Broker:
             self._fail(error)
             return
         self.journal.synced(point)
+        self._flushed()
         self._release()
-        if self.engine.log.count or self._holding:
+        if self.engine.log.count or self._holding or self.synced.waits():
             self._commit()
 
     def _plan_background_sync(self) -> None:
@@ -271,15 +294,19 @@ class Broker:
     def _sync_behind(self) -> None:
         self._background_sync = None
         if not self._syncing and not self.failure:
+            self._flush_began = self.clock.now()
             self._sync_in_thread()
 
     def _release(self) -> None:
-        durability = self._durability
+        durability = self.durability
         if durability == SYNC:
             self.released = self.journal.durable
         elif durability == WRITE:
             self.released = self.journal.written
+        self.written.reached(self.journal.written)
         self._let_go(self.released)
+        self.feed.durable()
+        self.synced.reached(self.journal.durable)
         self.retention.look()
         self.upkeep.committed()
 
@@ -305,6 +332,8 @@ class Broker:
         for outbox in holding:
             outbox.listed = False
             outbox.abort()
+        self.written.abort()
+        self.synced.abort()
         for call in self._on_failure:
             call(self.failure)
 
@@ -319,7 +348,7 @@ class Broker:
         work = self.journal.drop_before(base)
         if work is None:
             return False
-        _Drop(self, work).start(self._scheduler)
+        Drop(self, work).start(self._scheduler)
         return True
 
     def dropped(self, work: DropWork) -> None:
@@ -346,7 +375,7 @@ class Broker:
         """Have the next segment made in time, and tell whether there is room for pushes."""
         spare = self.journal.spare()
         if spare is not None:
-            _Spare(self, spare).start(self._scheduler)
+            Spare(self, spare).start(self._scheduler)
         refusing = self.journal.room.refusing
         if refusing:
             self._watch_room()
@@ -416,70 +445,3 @@ class Broker:
         self._alarm = None
         self.engine.tick(self.clock.now())
         self.end()
-
-
-class _Spare:
-    """The next segment of the journal, made off the loop."""
-
-    def __init__(self, broker: Broker, work: SpareWork) -> None:
-        self._broker = broker
-        self._work = work
-
-    def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._work.run, self._done)
-
-    def _done(self, error: BaseException | None) -> None:
-        self._broker.spared(self._work)
-
-
-class _Drop:
-    """Segments of the journal that are removed off the loop."""
-
-    def __init__(self, broker: Broker, work: DropWork) -> None:
-        self._broker = broker
-        self._work = work
-
-    def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._work.run, self._done)
-
-    def _done(self, error: BaseException | None) -> None:
-        self._broker.dropped(self._work)
-
-
-class _ThreadSync:
-    """One fdatasync off the loop."""
-
-    def __init__(self, broker: Broker, point: SyncPoint) -> None:
-        self._broker = broker
-        self._point = point
-
-    def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._point.run, self._done)
-
-    def _done(self, error: BaseException | None) -> None:
-        self._broker.sync_done(self._point, error)
-
-
-class _Answer:
-    """Bytes that were in memory when they were to be read; they are given later all the same."""
-
-    def __init__(self, broker: Broker, load: Load) -> None:
-        self._broker = broker
-        self._load = load
-
-    def give(self) -> None:
-        self._broker.answer(self._load)
-
-
-class _Read:
-    """One read of cold bytes off the loop."""
-
-    def __init__(self, broker: Broker, read: ColdRead) -> None:
-        self._broker = broker
-        self._read = read
-
-    def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._read.run, self._done)
-
-    def _done(self, error: BaseException | None) -> None:
-        self._broker.read_done(self._read)  # what is missing in it says that it has failed

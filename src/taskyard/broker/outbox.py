@@ -42,6 +42,7 @@ class Outbox:
         self._closing = False
         self._lingers = False
         self._overfull = False
+        self._aside: i64 = 0  # replies that wait for another place: see aside.py
         self.listed = False  # among those the broker looks at after a commit
         self.size: i64 = 0  # bytes held back
 
@@ -70,6 +71,27 @@ class Outbox:
             self.listed = True
             self._broker.hold(self)
 
+    def overtake(self, reply: bytes) -> None:
+        """Send `reply` with the next flush, ahead of those held back: it is true already."""
+        self._ready.append(reply)
+        self._ready_size += len(reply)
+        if self._ready_size > _ONE_WRITE:
+            self.flush()
+
+    def put_aside(self, size: i64) -> None:
+        """A reply waits for another place than those held back here."""
+        self._aside += 1
+        self.size += size
+
+    def take_back(self, replies: list[bytes]) -> None:
+        """Such replies may go."""
+        for reply in replies:
+            self._aside -= 1
+            self.size -= len(reply)
+            self.overtake(reply)
+        self.flush()
+        self._go_on()
+
     def flush(self) -> None:
         ready = self._ready
         if ready:
@@ -92,8 +114,13 @@ class Outbox:
         if not held:
             self._open = None
         self.flush()
-        if self._closing and not held:
-            self._close()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Fewer replies are held back: it may be time to close, or to answer more commands."""
+        if self._closing:
+            if not self._held and not self._aside:
+                self._close()
         elif self._overfull and self.has_room() and self._receiver is not None:
             self._receiver.resume()
 
@@ -108,7 +135,7 @@ class Outbox:
         """Close the connection once all replies are out."""
         self._lingers = lingers
         self.flush()
-        if self._held:
+        if self._held or self._aside:
             self._closing = True
         else:
             self._close()
@@ -125,5 +152,6 @@ class Outbox:
         self._open = None
         self._ready = []
         self._ready_size = 0
+        self._aside = 0
         self.size = 0
         self._transport.abort()

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.line import TURN
+from taskyard.broker.metrics import Traffic
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Transport
@@ -24,7 +25,12 @@ INPUT_LIMIT: Final = 262_144  # bytes of commands kept while one has to wait
 
 class Conversation(Receiver):
     def __init__(
-        self, broker: Broker, transport: Transport, origin: Origin, output_limit: i64
+        self,
+        broker: Broker,
+        transport: Transport,
+        origin: Origin,
+        output_limit: i64,
+        traffic: Traffic,
     ) -> None:
         super().__init__(broker.engine.new_owner())
         self.broker = broker
@@ -32,6 +38,7 @@ class Conversation(Receiver):
         self.origin = origin
         self.outbox = Outbox(broker, transport, self, output_limit)
         self.now: i64 = broker.clock.now()  # of this turn
+        self.verb = traffic.unknown  # the command that is to be answered
         self.closed = False
         self.ending = False  # nothing more will come: close when all is answered
         self.waiter: Waiter | None = None  # the fetch that has to wait
@@ -224,6 +231,8 @@ class Conversation(Receiver):
             self._run_on()
 
     def send(self, reply: bytes, mark: i64) -> None:
+        """Answer the command; each one has one reply."""
+        self.verb.replies += 1
         self.outbox.send(reply, mark)
 
     def quit(self, lingers: bool = False) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.broker import Broker
+from taskyard.broker.metrics import Traffic, Verb
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
 from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
 from taskyard.dialects.jsontext import as_json
@@ -59,15 +60,17 @@ class Masenko:
         self.line_limit = payload_limit + LINE_ROOM
         self.output_limit = output_limit
         self.requests = Requests(heartbeat, max_losses)
-        self.commands = {verb: Command(run) for verb, run in _COMMANDS.items()}
-        self.clients: i64 = 0
-        self.connections: i64 = 0
+        self.traffic = Traffic("masenko")
+        broker.metrics.add_dialect(self.traffic)
+        self.commands = {
+            verb: Command(self.traffic.verb(verb.decode()), run) for verb, run in _COMMANDS.items()
+        }
         self._names: dict[str, bytes] = {}
 
     def connect(self, transport: Transport, peer: str) -> MasenkoConnection:
-        self.connections += 1
+        self.traffic.connections += 1
         connection = MasenkoConnection(self, transport, peer)
-        self.clients += 1
+        self.traffic.clients += 1
         self.broker.join(connection)
         return connection
 
@@ -84,8 +87,8 @@ class Masenko:
 
 class MasenkoConnection(Conversation):
     def __init__(self, masenko: Masenko, transport: Transport, peer: str) -> None:
-        origin = Origin(MASENKO, "", f"{peer}#{masenko.connections}")
-        super().__init__(masenko.broker, transport, origin, masenko.output_limit)
+        origin = Origin(MASENKO, "", f"{peer}#{masenko.traffic.connections}")
+        super().__init__(masenko.broker, transport, origin, masenko.output_limit, masenko.traffic)
         self._masenko = masenko
         self._lines = LineBuffer(masenko.line_limit)
         self._too_long = False  # a line has come that is beyond the limit
@@ -111,7 +114,7 @@ class MasenkoConnection(Conversation):
         self.run()
 
     def lost(self) -> None:
-        self._masenko.clients -= 1
+        self._masenko.traffic.clients -= 1
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -130,6 +133,7 @@ class MasenkoConnection(Conversation):
         line = self._lines.take()
         if line is None:
             if self._too_long:
+                self.verb = self._masenko.traffic.unknown
                 self._refuse("line too long")
                 self.quit(lingers=True)
             return False
@@ -146,9 +150,12 @@ class MasenkoConnection(Conversation):
         if steps is not None and verb != b"DONE":
             self._add_step(steps, verb, rest)
         elif command is None:
+            self.verb = self._masenko.traffic.unknown
+            self.verb.count += 1
             self._refuse(f"unknown verb {verb.decode(errors='replace')}")
         else:
-            command.count += 1
+            self.verb = command.verb
+            command.verb.count += 1
             self._carry_out(command, rest)
         return True
 
@@ -246,6 +253,7 @@ class MasenkoConnection(Conversation):
     # Replies
 
     def empty_handed(self) -> None:
+        self.verb.empty += 1
         self.send(EMPTY, 0)
 
     def deliver(self, job: Job, payload: bytes) -> None:
@@ -271,6 +279,7 @@ class MasenkoConnection(Conversation):
         self.send(b"".join(parts), self.broker.payload_mark(job))
 
     def _refuse(self, text: str) -> None:
+        self.verb.errors += 1
         # An error may tell of a change that is not on disk yet, so it waits like any reply.
         self.send(b'ERR {"msg":' + encode_json(text) + b"}\n", self.engine.log.mark())
 
@@ -292,6 +301,7 @@ class MasenkoConnection(Conversation):
         if self.waiter is not None or self.loading or self.in_line:
             self._set_alarm(now)
         elif now >= self._heard_at + self._masenko.heartbeat:
+            self.verb = self._masenko.traffic.unknown
             self._refuse("no heartbeat")
             self.quit()
             self._set_alarm(now)
@@ -301,11 +311,11 @@ class MasenkoConnection(Conversation):
 
 
 class Command:
-    """A command, and how often it was asked for."""
+    """A command, and its count."""
 
-    def __init__(self, run: Callable[[MasenkoConnection, bytes], None]) -> None:
+    def __init__(self, verb: Verb, run: Callable[[MasenkoConnection, bytes], None]) -> None:
+        self.verb = verb
         self.run = run
-        self.count: i64 = 0
 
 
 _COMMANDS: Final[dict[bytes, Callable[[MasenkoConnection, bytes], None]]] = {
@@ -334,9 +344,11 @@ def info(masenko: Masenko) -> dict[str, object]:
         for queue in state.queues.values()
     ]
     metrics = {
-        "clients": masenko.clients,
-        "connections": masenko.connections,
+        "clients": masenko.traffic.clients,
+        "connections": masenko.traffic.connections,
         "jobs": state.jobs.size - len(state.finished),
-        "requests": {verb.decode(): command.count for verb, command in masenko.commands.items()},
+        "requests": {
+            verb.decode(): command.verb.count for verb, command in masenko.commands.items()
+        },
     }
     return {"queues": queues, "metrics": metrics}

@@ -12,6 +12,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.broker import Broker
+from taskyard.broker.metrics import Traffic, Verb
 from taskyard.broker.seams import Transport
 from taskyard.dialects import workq_inspect as inspect
 from taskyard.dialects import workq_requests as requests
@@ -68,15 +69,18 @@ class Workq:
         self.lease_ttr = lease_ttr
         self.requests = Requests(max_losses)
         self.started: i64 = broker.clock.now()
-        self.clients: i64 = 0
-        self.connections: i64 = 0
+        self.traffic = Traffic("workq")
+        broker.metrics.add_dialect(self.traffic)
+        self.commands = {
+            verb: Command(self.traffic.verb(verb.decode()), run) for verb, run in _COMMANDS.items()
+        }
         self._names: list[bytes] = []
         self._names_of: i64 = -1
 
     def connect(self, transport: Transport, peer: str) -> WorkqConnection:
-        self.connections += 1
+        self.traffic.connections += 1
         connection = WorkqConnection(self, transport, peer)
-        self.clients += 1
+        self.traffic.clients += 1
         self.broker.join(connection)
         return connection
 
@@ -91,8 +95,8 @@ class Workq:
 
 class WorkqConnection(Conversation):
     def __init__(self, workq: Workq, transport: Transport, peer: str) -> None:
-        origin = Origin(WORKQ, "", f"{peer}#{workq.connections}")
-        super().__init__(workq.broker, transport, origin, workq.output_limit)
+        origin = Origin(WORKQ, "", f"{peer}#{workq.traffic.connections}")
+        super().__init__(workq.broker, transport, origin, workq.output_limit, workq.traffic)
         self._workq = workq
         self._reader = Reader()
         self._over = False  # what comes can no longer be read
@@ -110,7 +114,7 @@ class WorkqConnection(Conversation):
         self.run()
 
     def lost(self) -> None:
-        self._workq.clients -= 1
+        self._workq.traffic.clients -= 1
         super().lost()
 
     def let_go(self) -> None:
@@ -131,6 +135,7 @@ class WorkqConnection(Conversation):
         found = reader.next()
         if found == NOTHING:
             return False
+        self.verb = self._workq.traffic.unknown
         if found == BAD_ENDING:
             self._refuse("Invalid line ending")
         elif found == TOO_LONG:
@@ -141,10 +146,13 @@ class WorkqConnection(Conversation):
             self._close()
         else:
             fields = reader.fields
-            command = _COMMANDS.get(fields[0]) if fields else None
+            command = self._workq.commands.get(fields[0]) if fields else None
             if command is None:
+                self.verb.count += 1
                 self._refuse(UNKNOWN)
             else:
+                self.verb = command.verb
+                command.verb.count += 1
                 self._carry_out(command, fields)
         return True
 
@@ -152,11 +160,9 @@ class WorkqConnection(Conversation):
         self._over = True
         self.quit(lingers=True)
 
-    def _carry_out(
-        self, command: Callable[[WorkqConnection, list[bytes]], None], fields: list[bytes]
-    ) -> None:
+    def _carry_out(self, command: Command, fields: list[bytes]) -> None:
         try:
-            command(self, fields)
+            command.run(self, fields)
         except Refused as refusal:  # a name of its own: mypyc gives each name one type
             self._refuse(str(refusal))
         except TaskyardError as error:
@@ -210,7 +216,7 @@ class WorkqConnection(Conversation):
         if job.state == SUCCEEDED or job.state == FAILED:
             self._tell_result(job, False)
         elif not wait or self.ending:
-            self.send(TIMEOUT, 0)
+            self._time_out(0)
         else:
             self.watcher = self.engine.watch(job.id, self.owner, self.now + wait)
 
@@ -224,7 +230,7 @@ class WorkqConnection(Conversation):
             self.watcher = self.engine.watch(job.id, self.owner, self.now + wait)
         else:
             self._end_call(self.now)
-            self.send(TIMEOUT, self.engine.log.mark())
+            self._time_out(self.engine.log.mark())
 
     def heard(self, event: Watched) -> bool:
         """Something happened to the job that a result or run waits for; whether that is all."""
@@ -237,17 +243,17 @@ class WorkqConnection(Conversation):
             return False
         if kind == WATCH_GONE and (call is None or not _is_over(call, self.now)):
             self._call = None
-            self.send(NOT_FOUND, self.engine.log.mark())
+            self._find_nothing()
         elif job is not None and kind in (WATCH_SUCCEEDED, WATCH_FAILED):
             extra = job.extra
             if call is not None and extra is not None and not extra.has_result:
                 self._end_call(self.now)
-                self.send(TIMEOUT, self.engine.log.mark())
+                self._time_out(self.engine.log.mark())
             else:
                 self._tell_result(job, kind == WATCH_SUCCEEDED)
         else:
             self._end_call(self.now)
-            self.send(TIMEOUT, self.engine.log.mark())
+            self._time_out(self.engine.log.mark())
         return True
 
     def waits_on(self) -> bool:
@@ -258,10 +264,11 @@ class WorkqConnection(Conversation):
         call = self._call
         if call is not None and call.state == LEASED:
             self._call = None
+            self.verb.errors += 1
             self.send(STOPPING, self.engine.log.mark())
         else:
             self._end_call(self.broker.clock.now())
-            self.send(TIMEOUT, self.engine.log.mark())
+            self._time_out(self.engine.log.mark())
 
     def _tell_result(self, job: Job, succeeded: bool) -> None:
         extra = job.extra
@@ -281,7 +288,7 @@ class WorkqConnection(Conversation):
         if result is None:  # not there any more, or the disk cannot be read
             if job.state != GONE:
                 self.outbox.abort()
-            self.send(NOT_FOUND, self.engine.log.mark())
+            self._find_nothing()
             return
         if self._call is job:
             self._end_call(self.broker.clock.now())
@@ -321,7 +328,7 @@ class WorkqConnection(Conversation):
         start, limit = requests.page(fields)
         queue = self.engine.queue(fields[2])
         if queue is None:
-            self.send(NOT_FOUND, self.engine.log.mark())
+            self._find_nothing()
         else:
             self._list(self.engine.jobs_from(queue, READY, start, limit))
 
@@ -330,7 +337,7 @@ class WorkqConnection(Conversation):
         start, limit = requests.page(fields)
         queue = self.engine.queue(fields[2])
         if queue is None:
-            self.send(NOT_FOUND, self.engine.log.mark())
+            self._find_nothing()
         else:
             self._list(inspect.scheduled(queue, start, limit))
 
@@ -338,7 +345,7 @@ class WorkqConnection(Conversation):
         self._workq.requests.name(fields[2])
         queue = self.engine.queue(fields[2])
         if queue is None:
-            self.send(NOT_FOUND, self.engine.log.mark())
+            self._find_nothing()
         else:
             self._show([inspect.show_queue(queue)])
 
@@ -351,7 +358,7 @@ class WorkqConnection(Conversation):
     def _inspect_server(self, fields: list[bytes]) -> None:
         workq = self._workq
         evicted = self.engine.state.evicted
-        self._show([inspect.show_server(workq.clients, evicted, workq.started)])
+        self._show([inspect.show_server(workq.traffic.clients, evicted, workq.started)])
 
     def _show(self, parts: list[bytes]) -> None:
         self.send(inspect.reply(parts), self.engine.log.mark())
@@ -368,8 +375,10 @@ class WorkqConnection(Conversation):
                 self.load(job.payload_at, job.payload_size, _Listed(self, listing).give)
                 return
             self.show_next(listing, payload)
-        found = listing.reply() if listing.parts or not listing.is_one else NOT_FOUND
-        self.send(found, self.engine.log.mark())
+        if listing.parts or not listing.is_one:
+            self.send(listing.reply(), self.engine.log.mark())
+        else:
+            self._find_nothing()
 
     def show_next(self, listing: inspect.Listing, payload: bytes | None) -> bool:
         """Show a job; False if the disk cannot be read. One that is gone by now is left out."""
@@ -386,7 +395,16 @@ class WorkqConnection(Conversation):
     # Replies
 
     def empty_handed(self) -> None:
-        self.send(TIMEOUT, 0)
+        self._time_out(0)
+
+    def _time_out(self, mark: i64) -> None:
+        self.verb.empty += 1
+        self.send(TIMEOUT, mark)
+
+    def _find_nothing(self) -> None:
+        # It may tell of a change that is not on disk yet, so it waits like any reply.
+        self.verb.errors += 1
+        self.send(NOT_FOUND, self.engine.log.mark())
 
     def deliver(self, job: Job, payload: bytes) -> None:
         uid = show_uid(self.engine.uid_of(job))
@@ -402,13 +420,13 @@ class WorkqConnection(Conversation):
         self.send(b"".join(parts), self.broker.payload_mark(job))
 
     def _refuse(self, text: str) -> None:
+        self.verb.errors += 1
         self.send(f"-CLIENT-ERROR {text}\r\n".encode(), self.engine.log.mark())
 
     def _refuse_with(self, error: TaskyardError, verb: bytes) -> None:
         """The engine's refusal in this protocol's words."""
         if isinstance(error, JobNotFound):
-            # It may tell of a change that is not on disk yet, so it waits like any reply.
-            self.send(NOT_FOUND, self.engine.log.mark())
+            self._find_nothing()
         elif isinstance(error, DuplicateJob):
             self._refuse("Duplicate job")
         elif isinstance(error, DuplicateResult):
@@ -416,6 +434,7 @@ class WorkqConnection(Conversation):
         elif isinstance(error, InvalidOption):  # the server's limit may be below the protocol's
             self._refuse(BAD_RESULT if verb == b"fail" else BAD_PAYLOAD)
         else:
+            self.verb.errors += 1
             self.send(f"-SERVER-ERROR {error}\r\n".encode(), self.engine.log.mark())
 
 
@@ -447,6 +466,14 @@ class _Listed:
     def give(self, payload: bytes | None) -> None:
         if self._connection.show_next(self._listing, payload):
             self._connection.show_more(self._listing)
+
+
+class Command:
+    """A command, and its count."""
+
+    def __init__(self, verb: Verb, run: Callable[[WorkqConnection, list[bytes]], None]) -> None:
+        self.verb = verb
+        self.run = run
 
 
 _COMMANDS: Final[dict[bytes, Callable[[WorkqConnection, list[bytes]], None]]] = {

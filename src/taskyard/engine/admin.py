@@ -213,6 +213,7 @@ def delete_queue(core: Core, name: bytes, origin: Origin, now: i64) -> None:
     record = QueueGone(now, origin, name)
     core.log.append(record)
     apply_queue_gone(core.state, record)
+    core.measures.forget(queue)
 
 
 def _queue(core: Core, name: bytes) -> Queue:

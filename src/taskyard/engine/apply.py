@@ -105,9 +105,9 @@ def apply_push(state: State, record: Push) -> Job:
     elif new.run_at > time:
         delay(state, job, new.run_at)
     elif new.front:
-        ready_at_front(job, record.seq)
+        ready_at_front(job, record.seq, record.time)
     else:
-        ready_at_back(job, record.seq)
+        ready_at_back(job, record.seq, record.time)
     note(state, job, STAGE_READY, time)
     note(state, job, STAGE_WRITE, time)
     note(state, job, STAGE_SYNC, time)
@@ -201,9 +201,9 @@ def apply_retry(state: State, record: Retry) -> Job:
         if record.run_at > record.time:
             delay(state, job, record.run_at)
         elif kept_place:
-            ready_in_place(job)
+            ready_in_place(job, record.time)
         else:
-            ready_at_back(job, record.seq)
+            ready_at_back(job, record.seq, record.time)
     note(state, job, STAGE_RETRY, record.time)
     return job
 
@@ -217,7 +217,7 @@ def apply_release(state: State, record: Release) -> Job:
     job.queue.released += 1
     if record.keyless:
         job.more().key = None
-    ready_in_place(job)
+    ready_in_place(job, record.time)
     note(state, job, STAGE_RETRY, record.time)
     return job
 
@@ -270,14 +270,14 @@ def _to_dead_queue(state: State, job: Job, record: Fail) -> None:
     extra = job.extra
     if extra is not None:
         extra.key = None
-    ready_at_back(job, record.seq)
+    ready_at_back(job, record.seq, record.time)
 
 
 def apply_wake(state: State, record: Wake) -> Job:
     job = _job(state, record.id)
     leave_lane(state, job)
     state.time = record.time
-    ready_at_back(job, record.seq)
+    ready_at_back(job, record.seq, record.time)
     return job
 
 
@@ -302,7 +302,7 @@ def apply_unblock(state: State, record: Unblock) -> Job:
     if job.run_at > record.time:
         delay(state, job, job.run_at)
     else:
-        ready_at_back(job, record.seq)
+        ready_at_back(job, record.seq, record.time)
     return job
 
 
@@ -342,9 +342,9 @@ def apply_move(state: State, record: Move) -> Job:
         extra.key = None
     job.queue = state.queue(record.to, record.seq, record.blob_at)
     if record.front:
-        ready_at_front(job, record.seq)
+        ready_at_front(job, record.seq, record.time)
     else:
-        ready_at_back(job, record.seq)
+        ready_at_back(job, record.seq, record.time)
     return job
 
 
@@ -384,7 +384,7 @@ def apply_replay(state: State, record: Replay) -> Job:
     _revive(state, job)
     if record.keyless:
         job.more().key = None
-    ready_at_back(job, record.seq)
+    ready_at_back(job, record.seq, record.time)
     return job
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from taskyard.engine.checks import check_alive, check_writable, valid_name
-from taskyard.engine.core import Core, tell, tell_watchers
+from taskyard.engine.core import Core, measure_wait, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED
 from taskyard.engine.errors import InvalidOption, StaleBatch
 from taskyard.engine.finishing import finish_leased, lose
@@ -74,6 +74,7 @@ def lease_batch(
     core.log.append(record)
     apply_batch(core.state, record)
     for job in jobs:
+        measure_wait(core, job, now)
         tell(core, job, STAGE_ASSIGN)
         tell_watchers(core, job, WATCH_LEASED, False)
     return jobs

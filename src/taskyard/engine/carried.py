@@ -153,6 +153,8 @@ def _place(state: State, job: Job, record: c.CarryJob) -> None:
     which = record.state
     if which == READY:
         job.state = READY
+        if not job.attempts:  # else only the records before this one know when it came back
+            job.ready_at = max(job.pushed_at, job.run_at)
         claim_key(job)
         queue.ready.add(job)
     elif which == LEASED:

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from taskyard.engine.effects import Effect, Notice, Waiter, Watched, Watcher
 from taskyard.engine.job import Job, Origin
 from taskyard.engine.log import Log
+from taskyard.engine.measures import Measures
 from taskyard.engine.room import Room
 from taskyard.engine.state import State
 
@@ -38,6 +39,7 @@ class Core:
         self.effects: list[Effect] = []
         self.waiting: dict[bytes, OrderedDict[int, Waiter]] = {}  # by queue, in order of arrival
         self.watchers: dict[int, dict[int, Watcher]] = {}  # by job
+        self.measures = Measures()
         self.numbered: i64 = 0  # waiters and watchers
         self.revealed: i64 = 0  # see reveal
         self.read_only = ""  # why no record can be taken any more; "": they can
@@ -52,6 +54,13 @@ def reveal(core: Core) -> None:
     So it must be durable by then, as a job's push must be. Losing a lease shows nothing new.
     """
     core.revealed = core.log.mark()
+
+
+def measure_wait(core: Core, job: Job, now: i64) -> None:
+    """A job is handed out: how long was it ready for that?"""
+    ready_at = job.ready_at
+    if ready_at:
+        core.measures.of(job.queue).waits.add(now - ready_at)
 
 
 def tell(core: Core, job: Job, stage: i64) -> None:

@@ -17,7 +17,7 @@ from taskyard.engine.admin import Read
 from taskyard.engine.checks import check_alive
 from taskyard.engine.core import Core
 from taskyard.engine.effects import Effect, Take, Waiter, Watcher
-from taskyard.engine.errors import JobNotFound
+from taskyard.engine.errors import DuplicateJob, JobNotFound
 from taskyard.engine.job import FOREVER, GONE, READY, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
 from taskyard.engine.log import Log
 from taskyard.engine.pushing import Step
@@ -42,6 +42,8 @@ class Engine(Core):
         record = Boot(now, SYSTEM_ORIGIN, self.state.epoch + 1, version)
         self.log.append(record)
         apply_boot(self.state, record)
+        for queue in self.state.queues.values():
+            queue.started = queue.counters()
         for held in list(self.state.held.values()):
             for job in list(held.values()):
                 finishing.take_back(self, job, now)
@@ -213,6 +215,21 @@ class Engine(Core):
         """A job that is gone, if the ring of recently finished ones still has it."""
         job = self.state.jobs.get(id)
         return job if job is not None and job.state == GONE else None
+
+    def recent_by_uid(self, uid: bytes) -> Job | None:
+        """The same by uid, as long as that is remembered."""
+        id: int = self.state.tombstones.ids.get(uid, 0) or job_id_of(self.salt, uid)
+        next_id: int = self.state.next_id
+        job = self.recent(id) if 0 < id < next_id else None  # a client may send any number
+        return job if job is not None and self.uid_of(job) == uid else None
+
+    def id_of_uid(self, uid: bytes) -> int:
+        """The job for which a push with this uid would be a repetition; 0: for none."""
+        try:
+            pushing.check_uid(self, uid)
+        except DuplicateJob as error:
+            return error.job_id
+        return 0
 
     def delete(self, id: i64, origin: Origin, now: i64, cause: i64 = DELETED) -> None:
         admin.delete(self, self.job(id), cause, origin, now)

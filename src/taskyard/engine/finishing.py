@@ -140,6 +140,9 @@ def end_leases(core: Core, departure: Departure, now: i64, budget: i64) -> i64:
 
 
 def finish_leased(core: Core, job: Job, way: i64, result: bytes, origin: Origin, now: i64) -> None:
+    lease = job.lease
+    if lease is not None:  # it may also be finished by somebody who does not hold it
+        core.measures.of(job.queue).runs.add(now - lease.since)
     record = finish_record(job, way, result, origin, now)
     core.log.append(record)
     apply_finish(core.state, record)

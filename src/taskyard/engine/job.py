@@ -289,6 +289,7 @@ class Job:
         "priority",
         "pushed_at",
         "queue",
+        "ready_at",
         "run_at",
         "state",
         "weight",
@@ -326,6 +327,7 @@ class Job:
         self.pushed_at = pushed_at
         self.run_at = run_at  # also after it woke
         self.finished_at: i64 = 0
+        self.ready_at: i64 = 0  # since when it has been ready; 0: not known, see carried.py
         self.lease: Lease | None = None
         self.extra: Extra | None = None
 

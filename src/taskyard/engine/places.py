@@ -31,19 +31,20 @@ from taskyard.engine.weights import LETTER_WEIGHT
 RING_ENTRY: Final = 512  # bytes that one finished job counts for in the ring
 
 
-def ready_at_back(job: Job, seq: i64) -> None:
+def ready_at_back(job: Job, seq: i64, time: i64) -> None:
     """Ready behind all others: records are numbered in order, so their numbers are positions."""
     job.position = seq
-    ready_in_place(job)
+    ready_in_place(job, time)
 
 
-def ready_at_front(job: Job, seq: i64) -> None:
+def ready_at_front(job: Job, seq: i64, time: i64) -> None:
     job.position = -seq
-    ready_in_place(job)
+    ready_in_place(job, time)
 
 
-def ready_in_place(job: Job) -> None:
+def ready_in_place(job: Job, time: i64) -> None:
     job.state = READY
+    job.ready_at = time
     claim_key(job)
     job.queue.ready.add(job)
 

@@ -8,6 +8,7 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.job import BLOCKED, DELAYED, FAILED, LEASED, READY, SUCCEEDED, Job, Policy
 from taskyard.engine.lane import Lane
+from taskyard.engine.measures import QueueTimes
 from taskyard.engine.ready import Ready
 from taskyard.engine.timers import DEAD, WAKE, Timer
 
@@ -82,6 +83,8 @@ class Queue:
         "removed",
         "retried",
         "settings",
+        "started",
+        "times",
         "utf8",
         "wake_timer",
     )
@@ -113,6 +116,8 @@ class Queue:
         self.released: i64 = 0
         self.expired: i64 = 0
         self.removed: i64 = 0
+        self.started: list[int] | None = None  # what they were when the server was started
+        self.times: QueueTimes | None = None  # see Measures
 
     def share_policy(self, policy: Policy) -> Policy:
         if policy.same(self.policy):
@@ -141,6 +146,18 @@ class Queue:
             self.expired,
             self.removed,
         ]
+
+    def counts(self) -> list[int]:
+        """The counters since the server was started.
+
+        After a crash the counters may be less than somebody has seen: who watches how they grow
+        would take that for a great leap.
+        """
+        started = self.started
+        counters = self.counters()
+        if started is None:
+            return counters
+        return [counters[at] - started[at] for at in range(len(counters))]
 
     def set_counters(self, counters: list[int]) -> None:
         self.pushed = counters[0]

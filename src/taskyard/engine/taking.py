@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from taskyard.engine.apply import apply_extend, apply_finish, apply_lease, apply_release
 from taskyard.engine.checks import check_writable
-from taskyard.engine.core import Core, tell, tell_watchers
+from taskyard.engine.core import Core, measure_wait, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Take, Waiter
 from taskyard.engine.errors import InvalidOption, NotLeaseholder
 from taskyard.engine.job import FOREVER, Job, Origin
@@ -122,6 +122,7 @@ def held_lease(job: Job, owner: i64) -> i64:
 
 
 def finish_popped(core: Core, job: Job, origin: Origin, now: i64) -> None:
+    measure_wait(core, job, now)
     record = finish_record(job, POPPED, b"", origin, now)
     core.log.append(record)
     apply_finish(core.state, record)
@@ -173,6 +174,7 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
         ttr = take.ttr
     if not ttr and not take.bound:
         ttr = core.state.settings.default_ttr
+    measure_wait(core, job, now)
     record = Lease(
         now,
         take.origin,

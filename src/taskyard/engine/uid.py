@@ -8,7 +8,6 @@ the data directory's salt can neither guess one nor see that two are neighbours.
 
 from __future__ import annotations
 
-import uuid
 from hashlib import blake2b
 from typing import Final
 
@@ -32,7 +31,8 @@ def job_id_of(salt: bytes, uid: bytes, below: int = MAX_ID + 1) -> int:
 
 
 def format_uid(uid: bytes) -> str:
-    return str(uuid.UUID(bytes=uid))
+    text = uid.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _tag(salt: bytes, job_id: int) -> bytes:

@@ -22,18 +22,10 @@ from taskyard.journal.cold import ColdReads
 from taskyard.journal.disk import Disk
 from taskyard.journal.drop import DropWork
 from taskyard.journal.frames import FRAME_HEADER, MAX_BODY, frame_header
-from taskyard.journal.identity import (
-    Entropy,
-    Identity,
-)
+from taskyard.journal.identity import Entropy, Identity
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.retention import Spans
-from taskyard.journal.segment import (
-    SEGMENT_HEADER,
-    Segment,
-    SegmentHeader,
-    create_segment,
-)
+from taskyard.journal.segment import SEGMENT_HEADER, Segment, SegmentHeader, create_segment
 from taskyard.journal.spare import ZERO, SpareWork, reason_of
 from taskyard.journal.supply import Supply
 from taskyard.journal.sync import Health, SyncPoint
@@ -427,6 +419,10 @@ class Journal:
     def end(self) -> i64:
         """Position behind the last frame."""
         return self._end
+
+    @property
+    def segments(self) -> i64:
+        return len(self._bases)
 
     def next_base(self, base: i64) -> i64:
         """Where the segment ends that begins there; 0 if that is the current one."""

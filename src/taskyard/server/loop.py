@@ -10,9 +10,9 @@ from typing import Final
 
 from taskyard.broker.seams import Cancellable, Clock
 
-# Four cold reads, a read of compaction, the next segment or the end of old ones, and a sync, which
-# must not wait for any of the others.
-_THREADS: Final = 7
+# Four cold reads, a read of compaction, one for those who listen to events, the next segment or the
+# end of old ones, and a sync, which must not wait for any of the others.
+_THREADS: Final = 8
 
 Done = Callable[[BaseException | None], None]
 

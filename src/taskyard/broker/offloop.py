@@ -1,0 +1,84 @@
+"""Work of the broker that is done off the loop, and whom its end is told to.
+
+Each of these remembers what the work was for; a method of it is what the scheduler calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from taskyard.broker.seams import Scheduler
+from taskyard.journal.cold import ColdRead, Load
+from taskyard.journal.drop import DropWork
+from taskyard.journal.spare import SpareWork
+from taskyard.journal.sync import SyncPoint
+
+if TYPE_CHECKING:
+    from taskyard.broker.broker import Broker
+
+
+class Spare:
+    """The next segment of the journal, made off the loop."""
+
+    def __init__(self, broker: Broker, work: SpareWork) -> None:
+        self._broker = broker
+        self._work = work
+
+    def start(self, scheduler: Scheduler) -> None:
+        scheduler.run_blocking(self._work.run, self._done)
+
+    def _done(self, error: BaseException | None) -> None:
+        self._broker.spared(self._work)
+
+
+class Drop:
+    """Segments of the journal that are removed off the loop."""
+
+    def __init__(self, broker: Broker, work: DropWork) -> None:
+        self._broker = broker
+        self._work = work
+
+    def start(self, scheduler: Scheduler) -> None:
+        scheduler.run_blocking(self._work.run, self._done)
+
+    def _done(self, error: BaseException | None) -> None:
+        self._broker.dropped(self._work)
+
+
+class ThreadSync:
+    """One fdatasync off the loop."""
+
+    def __init__(self, broker: Broker, point: SyncPoint) -> None:
+        self._broker = broker
+        self._point = point
+
+    def start(self, scheduler: Scheduler) -> None:
+        scheduler.run_blocking(self._point.run, self._done)
+
+    def _done(self, error: BaseException | None) -> None:
+        self._broker.sync_done(self._point, error)
+
+
+class Answer:
+    """Bytes that were in memory when they were to be read; they are given later all the same."""
+
+    def __init__(self, broker: Broker, load: Load) -> None:
+        self._broker = broker
+        self._load = load
+
+    def give(self) -> None:
+        self._broker.answer(self._load)
+
+
+class Read:
+    """One read of cold bytes off the loop."""
+
+    def __init__(self, broker: Broker, read: ColdRead) -> None:
+        self._broker = broker
+        self._read = read
+
+    def start(self, scheduler: Scheduler) -> None:
+        scheduler.run_blocking(self._read.run, self._done)
+
+    def _done(self, error: BaseException | None) -> None:
+        self._broker.read_done(self._read)  # what is missing in it says that it has failed

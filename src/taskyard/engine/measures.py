@@ -1,0 +1,123 @@
+"""How long things take: histograms that cost a few instructions to add to.
+
+Measured while the server runs, for its metrics; nothing here is persistent, and no decision
+depends on it. Durations are in microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64, mypyc_attr
+
+if TYPE_CHECKING:
+    from taskyard.engine.queue import Queue
+
+# Of the times of queues: from 256 microseconds in steps of four to some 4.8 hours.
+_QUEUE_FIRST: Final = 8
+_QUEUE_STEP: Final = 2
+_QUEUE_BOUNDS: Final = 14
+
+NAMED_QUEUES: Final = 1000
+
+
+@mypyc_attr(acyclic=True)
+class Histogram:
+    """Counts by powers of two: bound number `i` is 2^(first + i * step) and belongs to its bucket.
+
+    The last bucket is for what is beyond all bounds.
+    """
+
+    __slots__ = ("_last", "_lowest", "buckets", "first", "step", "total")
+
+    def __init__(self, first: i64, step: i64, bounds: i64) -> None:
+        self.first = first
+        self.step = step
+        self.buckets: list[int] = [0] * (int(bounds) + 1)
+        self.total: i64 = 0
+        self._lowest: i64 = 1 << first
+        self._last = bounds
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets)
+
+    def add(self, duration: i64) -> None:
+        if duration > 0:
+            self.total += duration
+        if duration <= self._lowest:  # as most are while workers keep up
+            self.buckets[0] += 1
+            return
+        index = (_bits(duration - 1) - self.first + self.step - 1) // self.step
+        if index > self._last:
+            index = self._last
+        self.buckets[index] += 1
+
+    def bounds(self) -> list[int]:
+        """In microseconds, without that of the last bucket, which has none."""
+        return [1 << (self.first + index * self.step) for index in range(len(self.buckets) - 1)]
+
+
+def _bits(number: i64) -> i64:
+    """How many bits a positive number has. int.bit_length would make an object of it first."""
+    bits: i64 = 1
+    if number >= 1 << 32:
+        number >>= 32
+        bits += 32
+    if number >= 1 << 16:
+        number >>= 16
+        bits += 16
+    if number >= 1 << 8:
+        number >>= 8
+        bits += 8
+    if number >= 1 << 4:
+        number >>= 4
+        bits += 4
+    if number >= 1 << 2:
+        number >>= 2
+        bits += 2
+    return bits + (number >> 1)
+
+
+@mypyc_attr(acyclic=True)
+class QueueTimes:
+    """How long the jobs of a queue have waited, and how long it took to do them."""
+
+    __slots__ = ("runs", "waits")
+
+    def __init__(self) -> None:
+        self.waits = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # ready until leased
+        self.runs = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # leased until finished
+
+
+class Measures:
+    """The times of all queues. So many have their own, the first that come; the others share one.
+
+    A queue that is deleted gives its place to the next new one.
+    """
+
+    def __init__(self, limit: i64 = NAMED_QUEUES) -> None:
+        self.limit = limit
+        self.named: i64 = 0
+        self.rest = QueueTimes()
+        self.gone: list[int] = []  # counters of those that were deleted and had none of their own
+
+    def of(self, queue: Queue) -> QueueTimes:
+        times = queue.times
+        if times is None:
+            times = self.rest
+            if self.named < self.limit:
+                times = QueueTimes()
+                self.named += 1
+            queue.times = times
+        return times
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is deleted. What it has counted stays in the sum that it was a part of."""
+        times = queue.times
+        if times is not None and times is not self.rest:
+            self.named -= 1
+            return
+        counts = queue.counts()
+        gone = self.gone
+        self.gone = [gone[at] + counts[at] for at in range(len(counts))] if gone else counts

@@ -1,0 +1,142 @@
+"""Old records out of a journal that is being written, a portion at a time, off the loop.
+
+The server itself reads here, for those who want to hear what has happened: it knows what is
+durable. A portion is bounded in records and in bytes read, and says where the next one goes on,
+so that nothing has to stay open or in memory between two of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.engine.decode import Decoder, kind_at, size_at
+from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.records import FIRST_CARRY, Record
+from taskyard.journal.disk import Disk, File
+from taskyard.journal.errors import JournalCorrupt, JournalPassed
+from taskyard.journal.frames import FRAME_HEADER, Content, Frame, frame_at, frame_length, salt_at
+from taskyard.journal.reader import JournalReader
+from taskyard.journal.segment import SEGMENT_HEADER, SegmentHeader, segment_name
+
+_PIECE: Final = 262_144  # read at once; a frame that is longer is read whole
+_MOST_READ: Final = 4 * 1_048_576
+
+
+class Place:
+    """Where the frame begins that record `seq` is in or behind."""
+
+    __slots__ = ("base", "offset", "salt", "seq")
+
+    def __init__(self, base: i64, salt: i64, offset: i64, seq: i64) -> None:
+        self.base = base
+        self.salt = salt
+        self.offset = offset
+        self.seq = seq  # the first record of that frame
+
+    def is_for(self, header: SegmentHeader, seq: i64) -> bool:
+        return self.base == header.base and self.salt == header.salt and self.seq <= seq
+
+
+class Portion:
+    """To be run in a thread; then `records` and `next_seq` say what was found."""
+
+    def __init__(
+        self, directory: Disk, from_seq: i64, upto: i64, limit: i64, place: Place | None
+    ) -> None:
+        """`upto`: the last durable record. `place`: where the last portion has ended."""
+        self.records: list[Record] = []
+        self.next_seq = from_seq  # all before it was given, or is no event
+        self.place = place
+        self.passed = False  # a segment was dropped meanwhile: ask again
+        self.damage = ""
+        self._directory = directory
+        self._upto = upto
+        self._limit = limit
+        self._left: i64 = _MOST_READ
+        self._decoder = Decoder(False)
+
+    def run(self) -> None:
+        try:
+            headers = JournalReader(self._directory, live=True).segments(self.next_seq)
+            if headers and headers[0].first_seq > self.next_seq:
+                self.passed = True
+                return
+            for header in headers:
+                if self._is_over() or header.first_seq > self._upto:
+                    return
+                self._read(header)
+        except (JournalPassed, FileNotFoundError):
+            self.passed = True
+        except (JournalCorrupt, CorruptRecord) as error:
+            self.damage = str(error)
+
+    def _is_over(self) -> bool:
+        return self._is_full() or self._left <= 0
+
+    def _is_full(self) -> bool:
+        return self.next_seq > self._upto or len(self.records) >= self._limit
+
+    def _read(self, header: SegmentHeader) -> None:
+        file = self._directory.view(segment_name(header.base))
+        try:
+            self._read_frames(file, header)
+        finally:
+            file.close()
+
+    def _read_frames(self, file: File, header: SegmentHeader) -> None:
+        offset: i64 = SEGMENT_HEADER
+        seq = header.first_seq
+        place = self.place
+        if place is not None and place.is_for(header, self.next_seq):
+            offset = place.offset
+            seq = place.seq
+        while not self._is_over():
+            data = file.read_at(offset, _PIECE)
+            if salt_at(Content(data, len(data)), 0) == header.salt:
+                length = frame_length(data, 0) + FRAME_HEADER
+                if length > len(data):
+                    data = file.read_at(offset, length)
+            self._left -= len(data)
+            content = Content(data, len(data))
+            at: i64 = 0
+            while not self._is_full():
+                frame = frame_at(content, at, header.salt)
+                if frame is None or frame.first_seq != seq:
+                    break
+                if not self._take(data, frame, header.base + offset):
+                    break  # the next portion goes on in this frame
+                at = frame.end
+                seq += frame.count
+            self.place = Place(header.base, header.salt, offset + at, seq)
+            if not at and not self._is_full():
+                self._check_end(header, offset, seq)
+                return
+            offset += at
+
+    def _take(self, data: bytes, frame: Frame, position: i64) -> bool:
+        """The events of a frame; False if there was no room for all of them."""
+        at = frame.body
+        seq = frame.first_seq
+        while seq <= frame.last_seq() and seq <= self._upto:
+            if seq >= self.next_seq:
+                if len(self.records) >= self._limit:
+                    return False
+                if kind_at(data, at) < FIRST_CARRY:
+                    record = self._decoder.read(data, at, position)
+                    record.seq = seq
+                    self.records.append(record)
+                self.next_seq = seq + 1
+            at += size_at(data, at)
+            seq += 1
+        return seq > frame.last_seq()
+
+    def _check_end(self, header: SegmentHeader, offset: i64, seq: i64) -> None:
+        """There is no frame here: the segment ends, and the next one begins with that record."""
+        headers = JournalReader(self._directory, live=True).segments(header.first_seq)
+        if not headers or headers[0].salt != header.salt:
+            raise JournalPassed(segment_name(header.base))
+        if len(headers) < 2 or headers[1].first_seq != seq:
+            name = segment_name(header.base)
+            raise JournalCorrupt(name, offset, seq, "no intact frame stands there")

@@ -37,6 +37,7 @@ from taskyard.server.config import Settings
 from taskyard.server.connection import Connection, Dialect, OpenConnections
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
+from taskyard.server.web import Web
 
 GOODBYE: Final = 5.0  # seconds that clients have at a stop to read their last replies
 
@@ -74,6 +75,7 @@ class Server:
         self._broker: Broker | None = None
         self._scheduler: LoopScheduler | None = None
         self._collector: Collector | None = None
+        self._web: Web | None = None
         self._ports_told = False
         self.failed = False
 
@@ -97,6 +99,8 @@ class Server:
         """Take nothing new, answer what has arrived, leave everything on disk."""
         if self._settings.ports_file is not None and self._ports_told:
             self._settings.ports_file.unlink(missing_ok=True)
+        if self._web is not None:
+            self._web.stop()
         for listener in self._listeners.values():
             listener.close()
         self._connections.closing = True
@@ -224,12 +228,14 @@ class Server:
             settings.output_limit,
             settings.max_losses,
         )
+        self._web = Web(settings, broker, scheduler)
         workq = Workq(
             broker, settings.output_limit, settings.workq_lease_ttr, settings.workq_max_losses
         )
         return [
             ("masenko", settings.masenko_port, masenko),
             ("workq", settings.workq_port, workq),
+            ("http", settings.http_port, self._web.http),
         ]
 
     async def _listen(

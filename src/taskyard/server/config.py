@@ -88,6 +88,24 @@ class Settings:
         "how often a Workq job may outlast its ttr before it is put among the dead letters; "
         "0: as often as its max-attempts allow",
     )
+    http_port: int | None = setting(
+        "8080", kinds.port(), "port of the HTTP listener; 0 takes a free one, off disables it"
+    )
+    http_body_limit: int = setting(
+        "64MiB", kinds.size("64KiB", "1GiB"), "largest body of an HTTP request"
+    )
+    http_origins: tuple[str, ...] = setting(
+        "",
+        kinds.words(),
+        "origins of pages, separated by commas, that may open WebSockets beside those that come "
+        "from this server; * allows all",
+    )
+    metrics_queues: int = setting(
+        "1000",
+        kinds.integer(0, 100_000),
+        "queues that have metrics of their own, the first ones there are; the others share theirs",
+    )
+    glovebox_creation: bool = setting("on", kinds.switch(), "let Glovebox clients create queues")
     heartbeat: int = setting(
         "45s",
         kinds.duration("1ms", "24h"),

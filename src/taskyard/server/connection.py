@@ -8,7 +8,6 @@ from typing import Final
 from typing import Protocol as Seam
 
 from taskyard.broker.receiver import Receiver
-from taskyard.broker.seams import Transport
 
 _LINGER: Final = 2.0  # seconds that a client has to read its last reply while it still sends
 
@@ -16,7 +15,7 @@ _LINGER: Final = 2.0  # seconds that a client has to read its last reply while i
 class Dialect(Seam):
     """What speaks a protocol on the connections of a listener."""
 
-    def connect(self, transport: Transport, peer: str) -> Receiver: ...
+    def connect(self, transport: Connection, peer: str) -> Receiver: ...
 
 
 class OpenConnections:
@@ -109,6 +108,15 @@ class Connection(Protocol):
         self._choose()
 
     # As the dialect's transport
+
+    def become(self, receiver: Receiver) -> None:
+        """The connection goes on in another protocol."""
+        receiver.stuffed = self._stuffed
+        self._receiver = receiver
+
+    def raw(self) -> asyncio.Transport:
+        assert self._transport is not None
+        return self._transport
 
     def write(self, data: bytes) -> None:
         transport = self._transport

@@ -135,6 +135,16 @@ def switch() -> Kind[bool]:
     )
 
 
+def words() -> Kind[tuple[str, ...]]:
+    """Any number of them, separated by commas."""
+    return Kind(
+        metavar="WORD,...",
+        expected="words separated by commas",
+        parse=_parse_words,
+        show=",".join,
+    )
+
+
 def host() -> Kind[str]:
     return Kind(metavar="HOST", expected="a host name or address", parse=_parse_host, show=str)
 
@@ -177,6 +187,15 @@ def _parse_integer(text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         raise ValueError(text)
     return int(text)
+
+
+def _parse_words(text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(","))
+    if words == ("",):
+        return ()
+    if not all(word and word.isprintable() and " " not in word for word in words):
+        raise ValueError(text)
+    return words
 
 
 def _parse_switch(text: str) -> bool:

@@ -1,0 +1,359 @@
+"""The course of one HTTP connection: request after request, answers in order.
+
+Each answer is held back until what it shows is on disk, like the replies of every dialect. A
+request whose answer takes time holds up those behind it on this connection, and nobody else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from taskyard.broker.broker import Broker
+from taskyard.broker.line import TURN
+from taskyard.broker.outbox import Outbox
+from taskyard.broker.receiver import Receiver
+from taskyard.broker.seams import Cancellable, Scheduler, Transport
+from taskyard.http.messages import Principal, Request, Response
+from taskyard.http.parser import BadRequest, Incoming, Parser
+from taskyard.http.problems import problem
+from taskyard.http.router import NoRoute, Router
+from taskyard.http.wire import CONTINUE, LAST_CHUNK, encode, encode_chunk, encode_stream_head
+
+INPUT_LIMIT: Final = 262_144  # bytes of requests kept while one has to wait
+PATIENCE: Final = 60_000_000  # microseconds for a request to arrive, or for the next one to begin
+
+log = logging.getLogger("taskyard")
+
+
+class Socket(Transport, Protocol):
+    """The transport of a connection that can change to another protocol."""
+
+    def become(self, receiver: Receiver) -> None:
+        """From now on this one hears of the connection."""
+        ...
+
+    def raw(self) -> asyncio.Transport: ...
+
+
+# Gives the one who goes on with the connection, and has what came behind the request; or a refusal.
+Upgrade = Callable[[Socket, Incoming, bytes], Receiver | Response]
+
+
+class Http:
+    """What all HTTP connections share."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        scheduler: Scheduler,
+        router: Router,
+        *,
+        output_limit: int,
+        body_limit: int,
+    ) -> None:
+        self.broker = broker
+        self.scheduler = scheduler
+        self.router = router
+        self.output_limit = output_limit
+        self.body_limit = body_limit
+        self.upgrades: dict[str, Upgrade] = {}  # by path
+        self.clients = 0
+        self.connections = 0
+
+    def connect(self, socket: Socket, peer: str) -> HttpConnection:
+        connection = HttpConnection(self, socket, peer)
+        self.clients += 1
+        self.connections += 1
+        self.broker.join(connection)
+        return connection
+
+    def principal_of(self, request: Request) -> Principal:
+        """The one place where it is found out who asks."""
+        return request.principal
+
+
+class HttpConnection(Receiver):
+    def __init__(self, http: Http, socket: Socket, peer: str) -> None:
+        super().__init__(http.broker.engine.new_owner())
+        self.http = http
+        self.broker = http.broker
+        self.socket = socket
+        self.peer = peer
+        self.outbox = Outbox(http.broker, socket, self, http.output_limit)
+        self.closed = False
+        self._parser = Parser(http.body_limit)
+        self._bad: BadRequest | None = None  # why nothing more can be read
+        self._exchange: _Exchange | None = None  # the one that is not answered yet
+        self._ending = False  # answer what has arrived, then close
+        self._in_turn = False
+        self._reading = True
+        self._since = http.broker.clock.now()  # that a request is awaited, or its rest
+        self._alarm: Cancellable = http.scheduler.call_at(self._since + PATIENCE, self._look)
+
+    # From the connection
+
+    def feed(self, data: bytes) -> None:
+        if self.closed or self._ending or self._bad is not None:
+            return
+        was_idle = self._parser.idle
+        try:
+            self._parser.feed(data)
+        except BadRequest as error:
+            self._bad = error
+        if was_idle and not self._parser.idle:
+            self._since = self.broker.clock.now()
+        if self._parser.wants_continue and self._exchange is None and not self._parser.ready:
+            self._parser.wants_continue = False
+            self.outbox.send(CONTINUE, 0)
+        self._run()
+
+    def ended(self) -> None:
+        self._ending = True
+        if self._exchange is not None and self._exchange.is_stream():
+            self.close()
+        else:
+            self._run()
+
+    def shut_down(self) -> None:
+        self.ended()
+
+    def lost(self) -> None:
+        self._leave()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            exchange.over()
+
+    def _leave(self) -> None:
+        self.closed = True
+        self.http.clients -= 1
+        self._alarm.cancel()
+        self.broker.leave(self)
+        self.outbox.forget_receiver()
+
+    def resume(self) -> None:
+        if self._exchange is not None and self._exchange.is_stream():
+            self._exchange.has_room_again()
+        else:
+            self._run()
+
+    def take_turn(self) -> None:
+        self._turn()
+
+    # Requests
+
+    def _run(self) -> None:
+        if self.in_line:
+            return
+        if self.broker.line.is_long(self.broker.clock.now()):
+            self.broker.line.join(self)
+        else:
+            self._turn()
+
+    def _turn(self) -> None:
+        self.broker.begin()
+        self._in_turn = True
+        for _ in range(TURN):
+            if not self._next():
+                break
+        else:
+            if not self.in_line:
+                self.broker.line.join(self)
+        self._in_turn = False
+        self._keep_reading()
+        self.outbox.flush()
+        self.broker.end()
+
+    def _next(self) -> bool:
+        """Begin one request; False if there is none, or it has to wait."""
+        if self.closed or self._exchange is not None or self.stuffed or not self.outbox.has_room():
+            return False
+        incoming = self._parser.take()
+        if incoming is not None:
+            self._handle(incoming)
+            return True
+        if self._bad is not None:
+            self._answer_bad(self._bad)
+        elif self._ending:
+            self.close()
+        return False
+
+    def _handle(self, incoming: Incoming) -> None:
+        request = incoming.request
+        request.peer = self.peer
+        request.principal = self.http.principal_of(request)
+        exchange = _Exchange(self, incoming)
+        self._exchange = exchange
+        if self._parser.upgrade and not self._parser.ready:
+            self._change(exchange, incoming)
+            return
+        try:
+            handler, request.params = self.http.router.find(request.method, incoming.raw_path)
+        except NoRoute as error:
+            exchange.reply(_no_route(request, error.allowed))
+            return
+        try:
+            handler(exchange)
+        except Exception:
+            log.exception("a request failed: %s %s", request.method, request.path)
+            self.broker.end()  # of a turn that it may have begun
+            if self._exchange is exchange:
+                self.answered(
+                    incoming, problem(500, "The server made a mistake; its log tells more.")
+                )
+
+    def _change(self, exchange: _Exchange, incoming: Incoming) -> None:
+        """Go on in another protocol, if there is one at this path."""
+        upgrade = self.http.upgrades.get(incoming.raw_path.rstrip("/"))
+        if upgrade is None:
+            incoming.keep_alive = False
+            exchange.reply(problem(404, f"There is no WebSocket at {incoming.raw_path}."))
+            return
+        self.outbox.flush()
+        became = upgrade(self.socket, incoming, self._parser.rest)
+        if isinstance(became, Response):
+            incoming.keep_alive = False
+            exchange.reply(became)
+        else:
+            self._leave()
+            self.socket.become(became)
+
+    def _answer_bad(self, error: BadRequest) -> None:
+        self.outbox.send(
+            encode(problem(error.status, error.detail), keep_alive=False, head_only=False), 0
+        )
+        self.close(lingers=True)
+
+    def answered(self, incoming: Incoming, response: Response) -> None:
+        keep_alive = incoming.keep_alive
+        head_only = incoming.request.method == "HEAD"
+        self.outbox.send(
+            encode(response, keep_alive=keep_alive, head_only=head_only), response.mark
+        )
+        self._exchange = None
+        self._since = self.broker.clock.now()
+        if not keep_alive:
+            self.close()
+        elif not self._in_turn:
+            self.outbox.flush()
+            if not self.in_line:
+                self.broker.line.join(self)
+
+    def close(self, lingers: bool = False) -> None:
+        """Close once all answers are out."""
+        if not self.closed:
+            self.closed = True
+            self.outbox.close(lingers)
+
+    # Limits
+
+    def _keep_reading(self) -> None:
+        parser = self._parser
+        wanted = parser.unread <= INPUT_LIMIT and len(parser.ready) <= TURN
+        if wanted == self._reading or self.closed:
+            return
+        self._reading = wanted
+        if wanted:
+            self.socket.resume_reading()
+        else:
+            self.socket.pause_reading()
+
+    def _look(self) -> None:
+        """Let go of a client that has begun a request and does not end it, or begins none."""
+        now = self.broker.clock.now()
+        if self.closed:
+            self.outbox.abort()  # its last answer was not read in all this time
+            return
+        if self._exchange is not None or now < self._since + PATIENCE:
+            since = now if self._exchange is not None else self._since
+            self._alarm = self.http.scheduler.call_at(since + PATIENCE, self._look)
+            return
+        if not self._parser.idle:
+            detail = f"The request did not arrive within {PATIENCE // 1_000_000} seconds."
+            self.outbox.send(encode(problem(408, detail), keep_alive=False, head_only=False), 0)
+        self.close()
+        self._alarm = self.http.scheduler.call_at(now + PATIENCE, self._look)
+
+
+class _Exchange:
+    """One request and its one answer."""
+
+    def __init__(self, connection: HttpConnection, incoming: Incoming) -> None:
+        self._connection: HttpConnection | None = connection
+        self._incoming = incoming
+        self._on_room: Callable[[], None] | None = None
+        self._on_close: Callable[[], None] | None = None
+        self.answered = False
+
+    @property
+    def request(self) -> Request:
+        return self._incoming.request
+
+    def reply(self, response: Response) -> None:
+        assert not self.answered, "a request is answered once"
+        self.answered = True
+        connection = self._connection
+        if connection is not None:
+            connection.answered(self._incoming, response)
+
+    def stream(
+        self,
+        content_type: str,
+        *,
+        on_room: Callable[[], None],
+        on_close: Callable[[], None],
+    ) -> _Exchange:
+        assert not self.answered, "a request is answered once"
+        self.answered = True
+        self._on_room = on_room
+        self._on_close = on_close
+        connection = self._connection
+        if connection is not None:
+            connection.outbox.send(encode_stream_head(content_type), 0)
+            connection.outbox.flush()
+        return self
+
+    # As the stream
+
+    def send(self, data: bytes, mark: int = 0) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.outbox.send(encode_chunk(data), mark)
+            connection.outbox.flush()
+
+    def has_room(self) -> bool:
+        connection = self._connection
+        return connection is None or (not connection.stuffed and connection.outbox.has_room())
+
+    def close(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            connection.outbox.send(LAST_CHUNK, 0)
+            connection.close()
+            self.over()
+
+    # From the connection
+
+    def is_stream(self) -> bool:
+        return self._on_close is not None
+
+    def has_room_again(self) -> None:
+        if self._on_room is not None:
+            self._on_room()
+
+    def over(self) -> None:
+        self._connection = None
+        on_close, self._on_close = self._on_close, None
+        if on_close is not None:
+            on_close()
+
+
+def _no_route(request: Request, allowed: list[str]) -> Response:
+    if not allowed:
+        return problem(404, f"There is nothing at {request.path}.")
+    names = ", ".join(allowed)
+    answer = problem(405, f"{request.method} is not possible at {request.path}, only {names}.")
+    answer.headers.append(("allow", names))
+    return answer

@@ -1,0 +1,83 @@
+"""What a handler sees of HTTP: a request, and the exchange through which it answers.
+
+An answer may come at once or later (a payload that must be read back, a long list), and it waits
+for the journal like any reply: `mark` is the place that must be durable before it is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks. There are no users yet, so everybody is anonymous."""
+
+    name: str = ""
+
+
+ANONYMOUS = Principal()
+
+
+@dataclass(slots=True)
+class Request:
+    method: str
+    path: str  # decoded, without the query
+    query: dict[str, str] = field(default_factory=dict)  # the last value of each name
+    headers: dict[str, str] = field(default_factory=dict)  # names in lower case
+    body: bytes = b""
+    peer: str = ""  # host:port of the client
+    principal: Principal = ANONYMOUS
+    params: dict[str, str] = field(default_factory=dict)  # what the route's {names} stand for
+
+
+@dataclass(slots=True)
+class Response:
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    mark: int = 0
+
+
+class Stream(Protocol):
+    """The body of a response that goes on and on, such as server-sent events."""
+
+    def send(self, data: bytes, mark: int = 0) -> None: ...
+
+    def has_room(self) -> bool:
+        """Whether the client reads what it is sent; if not, `on_room` tells when it does."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Exchange(Protocol):
+    """One request and its one answer: either `reply` or `stream`, once."""
+
+    @property
+    def request(self) -> Request: ...
+
+    def reply(self, response: Response) -> None: ...
+
+    def stream(
+        self,
+        content_type: str,
+        *,
+        on_room: Callable[[], None],
+        on_close: Callable[[], None],
+    ) -> Stream:
+        """Begin an answer without an end; `on_close`: the client has gone."""
+        ...
+
+
+Handler = Callable[[Exchange], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: str
+    pattern: str  # /api/v1/queues/{queue}: a {name} stands for one segment, decoded
+    handler: Handler

@@ -1,0 +1,128 @@
+"""Requests out of a stream of bytes, however it arrives, under limits. No I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from urllib.parse import parse_qsl, unquote
+
+import httptools
+
+from taskyard.http.messages import Request
+
+HEADER_LIMIT = 65_536  # bytes of the request line and all headers
+
+
+class BadRequest(Exception):
+    """What has come is not HTTP, or too much of it; the connection cannot go on."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class Incoming:
+    """A request as it was parsed, with what the connection must know of it."""
+
+    def __init__(self, request: Request, raw_path: str, keep_alive: bool) -> None:
+        self.request = request
+        self.raw_path = raw_path
+        self.keep_alive = keep_alive
+
+
+class Parser:
+    """Feed bytes; complete requests are in `ready`.
+
+    After an upgrade request nothing more is parsed: what belongs to the next protocol is in `rest`.
+    """
+
+    def __init__(self, body_limit: int) -> None:
+        self._body_limit = body_limit
+        self._parser = httptools.HttpRequestParser(self)
+        self._in_head = True
+        self._head_size = 0
+        self.ready: deque[Incoming] = deque()
+        self.unread = 0  # bytes of bodies in `ready`
+        self.wants_continue = False  # the client waits before it sends the body
+        self.upgrade = False  # the last request in `ready` asks for another protocol
+        self.rest = b""
+        self.idle = True  # between two requests
+        self._begin()
+
+    def feed(self, data: bytes) -> None:
+        if self._in_head:
+            self._head_size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self.upgrade = True
+            self.rest = data[upgrade.args[0] :]
+            return
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            if isinstance(cause, BadRequest):
+                raise cause from None
+            raise BadRequest(400, f"This is not HTTP/1.1: {error}.") from None
+        if self._in_head and self._head_size > HEADER_LIMIT:
+            raise BadRequest(431, f"The headers are longer than {HEADER_LIMIT} bytes.")
+
+    def take(self) -> Incoming | None:
+        if not self.ready:
+            return None
+        incoming = self.ready.popleft()
+        self.unread -= len(incoming.request.body)
+        return incoming
+
+    # From httptools
+
+    def on_message_begin(self) -> None:
+        self.idle = False
+        self._begin()
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        known = self._headers.get(key)
+        self._headers[key] = text if known is None else f"{known}, {text}"
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._head_size = 0
+        length = self._headers.get("content-length", "0")
+        if length.isdigit() and int(length) > self._body_limit:
+            raise BadRequest(413, f"The body is larger than {self._body_limit} bytes.")
+        if self._headers.get("expect", "").lower() == "100-continue":
+            self.wants_continue = True
+
+    def on_body(self, body: bytes) -> None:
+        self._size += len(body)
+        if self._size > self._body_limit:
+            raise BadRequest(413, f"The body is larger than {self._body_limit} bytes.")
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        self._head_size = 0
+        self.wants_continue = False
+        self.idle = True
+        path, _, query = self._url.decode("latin-1").partition("?")
+        if path.startswith(("http://", "https://")):  # as to a proxy, which is allowed too
+            path = "/" + path.split("/", 3)[3] if path.count("/") > 2 else "/"
+        request = Request(
+            self._parser.get_method().decode("latin-1"),
+            unquote(path),
+            dict(parse_qsl(query, keep_blank_values=True)),
+            self._headers,
+            b"".join(self._body),
+        )
+        self.unread += len(request.body)
+        self.ready.append(Incoming(request, path, self._parser.should_keep_alive()))
+
+    def _begin(self) -> None:
+        self._url = b""
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = 0

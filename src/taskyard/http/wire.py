@@ -1,0 +1,42 @@
+"""Responses as bytes."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+from taskyard.http.messages import Response
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+
+
+def encode(response: Response, *, keep_alive: bool, head_only: bool) -> bytes:
+    lines = [_status_line(response.status)]
+    if response.status != 204:
+        lines.append(f"content-type: {response.content_type}")
+        lines.append(f"content-length: {len(response.body)}")
+    lines.extend(f"{name}: {value}" for name, value in response.headers)
+    if not keep_alive:
+        lines.append("connection: close")
+    head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return head if head_only or response.status == 204 else head + response.body
+
+
+def encode_stream_head(content_type: str) -> bytes:
+    """The head of a response in chunks, which no cache and no proxy should hold back."""
+    lines = [
+        _status_line(200),
+        f"content-type: {content_type}",
+        "cache-control: no-store",
+        "x-accel-buffering: no",
+        "transfer-encoding: chunked",
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def encode_chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _status_line(status: int) -> str:
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}"

@@ -1,0 +1,106 @@
+"""An HTTP connection on a fake socket, with the whole simulated broker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+
+from support.simulated import ServerSide, SimulatedPeer, SimulatedYard
+
+from taskyard.broker.receiver import Receiver
+from taskyard.http.connection import Http
+from taskyard.http.messages import Exchange, Handler, Response, Route
+from taskyard.http.router import Router
+
+BODY_LIMIT = 1000
+
+
+class FakeSocket(ServerSide):
+    def __init__(self, peer: SimulatedPeer) -> None:
+        super().__init__(peer)
+        self._of = peer
+
+    def become(self, receiver: Receiver) -> None:
+        self._of.receiver = receiver
+
+    def raw(self) -> asyncio.Transport:
+        raise NotImplementedError
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> object:
+        return json.loads(self.body)
+
+
+def echo(exchange: Exchange) -> None:
+    request = exchange.request
+    body = {
+        "method": request.method,
+        "path": request.path,
+        "query": request.query,
+        "params": request.params,
+        "body": request.body.decode("latin-1"),
+        "peer": request.peer,
+        "x": request.headers.get("x"),
+    }
+    exchange.reply(Response(200, json.dumps(body).encode()))
+
+
+@dataclass
+class Rig:
+    """`later` collects exchanges of /later that the test answers when it likes."""
+
+    yard: SimulatedYard = field(default_factory=SimulatedYard)
+    later: list[Exchange] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        routes = [
+            Route("GET", "/echo", echo),
+            Route("POST", "/echo", echo),
+            Route("GET", "/things/{thing}/parts/{part}", echo),
+            Route("GET", "/things/all/parts/{part}", echo),
+            Route("GET", "/later", self.later.append),
+            Route("GET", "/broken", _broken),
+        ]
+        self.http = Http(
+            self.yard.broker,
+            self.yard.scheduler,
+            Router(routes),
+            output_limit=10_000,
+            body_limit=BODY_LIMIT,
+        )
+
+    def add(self, method: str, pattern: str, handler: Handler) -> None:
+        self.http.router.add(Route(method, pattern, handler))
+
+    def connect(self) -> SimulatedPeer:
+        peer = SimulatedPeer(self.yard)
+        peer.receiver = self.http.connect(FakeSocket(peer), "192.0.2.1:4321")
+        return peer
+
+
+def _broken(exchange: Exchange) -> None:
+    raise ZeroDivisionError
+
+
+def read(peer: SimulatedPeer) -> Reply:
+    """The next answer, whose length its head must tell."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += peer.read_line()
+    first, *lines = head.decode().split("\r\n")[:-2]
+    version, status, _ = first.split(" ", 2)
+    assert version == "HTTP/1.1"
+    headers = dict(line.split(": ", 1) for line in lines)
+    return Reply(int(status), headers, peer.read_exactly(int(headers.get("content-length", "0"))))
+
+
+def ask(peer: SimulatedPeer, request: bytes) -> Reply:
+    peer.send(request)
+    return read(peer)

@@ -1,0 +1,174 @@
+"""WebSockets over real sockets, with a client library that is not ours."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+from support.process import ServerProcess
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+from websockets.typing import Origin
+
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
+        yield running
+        assert "Traceback" not in running.log_text()
+
+
+def url(server: ServerProcess, path: str = "/connect/") -> str:
+    host, port = server.address("http")
+    return f"ws://{host}:{port}{path}"
+
+
+def say(client: ClientConnection, **request: object) -> object:
+    client.send(json.dumps(request))
+    return json.loads(client.recv())
+
+
+def test_the_first_message_is_a_greeting(server: ServerProcess) -> None:
+    with connect(url(server)) as client:
+        greeting = json.loads(client.recv())
+        assert greeting["type"] == "hello"
+        assert list(greeting) == ["type", "id"]
+
+
+def test_a_message_goes_through(server: ServerProcess) -> None:
+    with connect(url(server)) as client:
+        client.recv()
+        created = say(client, type="create", queue="through", label=1)
+        assert created == {"type": "notice", "label": 1, "notice": "ready"}
+        posted = say(client, type="post", queue="through", message="hi", label=2, notify=["sync"])
+        assert posted == {"type": "notice", "label": 2, "notice": "sync"}
+        popped = say(client, type="pop", queue="through", label=3)
+        assert isinstance(popped, dict)
+        assert popped["body"] == "hi"
+        assert popped["finished"] is True
+
+
+def test_a_client_can_ask_for_bincode(server: ServerProcess) -> None:
+    with connect(url(server), additional_headers={"Binary": "true"}) as client:
+        greeting = client.recv()
+        assert isinstance(greeting, bytes)
+        assert greeting[:8] == b"\0\0\0\0\2\0\0\0"
+        assert len(greeting) == 16
+
+
+def test_a_message_may_come_in_fragments(server: ServerProcess) -> None:
+    with connect(url(server)) as client:
+        client.recv()
+        request = json.dumps({"type": "pop", "queue": "nowhere", "label": 7})
+        client.send([request[:5], request[5:6], request[6:]])
+        assert json.loads(client.recv())["code"] == "NoObject"
+
+
+def test_a_large_message_goes_through(server: ServerProcess) -> None:
+    body = "é" * (MEBIBYTE // 2)
+    with connect(url(server), max_size=None) as client:
+        client.recv()
+        say(client, type="create", queue="large", label=1)
+        posted = say(client, type="post", queue="large", message=body, label=2, notify=["sync"])
+        assert posted == {"type": "notice", "label": 2, "notice": "sync"}
+        popped = say(client, type="pop", queue="large", label=3)
+        assert isinstance(popped, dict)
+        assert popped["body"] == body
+
+
+def test_a_message_beyond_all_limits_ends_the_connection(server: ServerProcess) -> None:
+    with connect(url(server)) as client:
+        client.recv()
+        with suppress(ConnectionClosed):  # it may be over while this is on its way
+            client.send("x" * (8 * MEBIBYTE))
+        with pytest.raises(ConnectionClosed):
+            client.recv()
+
+
+def test_what_is_malformed_is_refused_and_the_connection_goes_on(server: ServerProcess) -> None:
+    with connect(url(server)) as client:
+        client.recv()
+        for junk in ("junk", "[]", "{}", b"\xff" * 9, b""):
+            client.send(junk)
+            assert json.loads(client.recv())["type"] == "error"
+        assert client.ping().wait(30)
+
+
+def test_a_connection_is_closed_with_a_handshake(server: ServerProcess) -> None:
+    with connect(url(server)) as client:
+        client.recv()
+        client.close(1000, "done")
+        assert client.close_code == 1000
+
+
+def test_pages_of_other_sites_may_not_connect(server: ServerProcess) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        connect(url(server), origin=Origin("http://elsewhere.example"))
+    assert refused.value.response.status_code == 403
+
+
+def test_pages_of_this_server_may_connect(server: ServerProcess) -> None:
+    host, port = server.address("http")
+    with connect(url(server), origin=Origin(f"http://{host}:{port}")) as client:
+        assert client.recv()
+
+
+@pytest.mark.parametrize("origins", ["http://elsewhere.example", "a.example,*"])
+def test_the_operator_can_allow_other_sites(tmp_path: Path, origins: str) -> None:
+    with (
+        ServerProcess(tmp_path, "--http-origins", origins) as server,
+        connect(url(server), origin=Origin("http://elsewhere.example")) as client,
+    ):
+        assert client.recv()
+
+
+def test_a_websocket_elsewhere_is_not_found(server: ServerProcess) -> None:
+    with pytest.raises(InvalidStatus) as refused:
+        connect(url(server, "/elsewhere"))
+    assert refused.value.response.status_code == 404
+
+
+def test_a_plain_request_is_told_to_ask_for_a_websocket(server: ServerProcess) -> None:
+    with closing(HTTPConnection(*server.address("http"))) as connection:
+        connection.request("GET", "/connect/")
+        response = connection.getresponse()
+        assert response.status == 426
+        assert b"WebSocket" in response.read()
+
+
+def test_a_stop_closes_websockets(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server, connect(url(server)) as client:
+        client.recv()
+        assert server.stop() == 0
+        with pytest.raises(ConnectionClosed):
+            client.recv()
+
+
+def test_what_sync_was_said_of_is_there_after_a_kill(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        for round_ in range(3):
+            with connect(url(server)) as client:
+                post_synced(client, [f"{round_}:{number}" for number in range(50)])
+                server.kill()
+            server.restart()
+        with connect(url(server)) as client:
+            client.recv()
+            popped = [say(client, type="pop", queue="kept", label=1) for _ in range(150)]
+        bodies = [message["body"] for message in popped if isinstance(message, dict)]
+        assert bodies == [f"{round_}:{number}" for round_ in range(3) for number in range(50)]
+
+
+def post_synced(client: ClientConnection, messages: list[str]) -> None:
+    """All at once; it is over when all are said to be on disk."""
+    client.recv()
+    say(client, type="create", queue="kept", label=0)
+    for label, message in enumerate(messages):
+        post = {"type": "post", "queue": "kept", "message": message}
+        client.send(json.dumps({**post, "label": label, "notify": ["sync"]}))
+    for label in range(len(messages)):
+        notice = json.loads(client.recv())
+        assert notice == {"type": "notice", "label": label, "notice": "sync"}

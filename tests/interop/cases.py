@@ -31,7 +31,10 @@ PROPERTIES: dict[str, Roles] = {
     # Leases
     "connection lost": {"pusher": ANY, "taker": {Can.BOUND_LEASE}},
     "no sign of life": {"pusher": ANY, "taker": {Can.BOUND_LEASE}},
-    "connection lost and nothing held": {"pusher": ANY, "taker": {Can.TIMED_LEASE}},
+    "connection lost and nothing held": {
+        "pusher": ANY,
+        "taker": {Can.TIMED_LEASE, Can.FINISH_ANY},
+    },
     "time over": {"pusher": ANY, "taker": {Can.TIMED_LEASE}},
     "own ttr": {"pusher": {Can.TTR}, "taker": ANY},
     "attempts used up by time": {"pusher": {Can.TTR, Can.MAX_ATTEMPTS}, "taker": ANY},

@@ -40,6 +40,8 @@ class Crew:
             self._end_one(failing=chance.random() < 0.2)
         elif roll < 0.9:
             self._world.advance(chance.uniform(0, 5))
+            for other in self._clients:  # many short pauses would make a long silence
+                other.keep_alive()
         elif roll < 0.93:
             self._world.advance(chance.uniform(25, 65))
         elif roll < 0.97:
@@ -94,14 +96,15 @@ class Crew:
         if not self._held:
             return
         client, taken = self._held.pop(self._random.randrange(len(self._held)))
+        fails = failing and Can.FAIL in client.can
         try:
-            client.fail(taken) if failing else client.finish(taken)
+            client.fail(taken) if fails else client.finish(taken)
         except NotHeld:
             return  # its lease has ended, as it may
         except (NotFound, AlreadyEnded):
             assert taken.payload in self.done
             return
-        if not failing:
+        if not fails:
             self._note_done(taken)
 
     def _note_done(self, taken: Taken) -> None:

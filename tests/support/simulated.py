@@ -8,23 +8,29 @@ present time has happened.
 from __future__ import annotations
 
 import heapq
+import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from typing import Any
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.receiver import Receiver
+from taskyard.dialects import bincode, glovebox_messages
+from taskyard.dialects.glovebox import Glovebox
+from taskyard.dialects.glovebox_connection import GloveboxConnection
+from taskyard.dialects.glovebox_types import Error, Request
 from taskyard.dialects.masenko import Masenko
 from taskyard.dialects.workq import Workq
 from taskyard.engine.engine import Engine
 from taskyard.engine.state import EngineSettings, State
+from taskyard.http.frames import BINARY, PING, TEXT
 from taskyard.journal.journal import Journal, JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
-from taskyard.server.connection import Dialect
 
 START = 1_700_000_000_250_000  # not a whole second, so that rounding shows
 
@@ -169,6 +175,12 @@ class SimulatedPeer:
         del self._received[: len(line) + 1]
         return line + end
 
+    def read_exactly(self, size: int) -> bytes:
+        data = bytes(self._received[:size])
+        assert len(data) == size, f"only {data!r} instead of {size} bytes"
+        del self._received[:size]
+        return data
+
     def close(self) -> None:
         self._lose()
         self._yard.settle()
@@ -228,6 +240,89 @@ class ServerSide:
         self._peer._shut()
 
 
+class GloveboxPeer(SimulatedPeer):
+    """A client that sends and gets whole WebSocket messages, and answers pings by itself."""
+
+    def __init__(self, yard: SimulatedYard, binary: bool) -> None:
+        super().__init__(yard)
+        self.binary = binary  # what the server speaks to it
+        self.connection: GloveboxConnection | None = None
+        self.answers_pings = True
+        self.responses: deque[dict[str, Any]] = deque()  # arrived and not looked at
+
+    def send_json(self, **fields: object) -> None:
+        self.send_text(json.dumps(fields).encode())
+
+    def send_text(self, text: bytes) -> None:
+        if self.connection is not None and not self.closed:
+            self.connection.text(text)
+        self._yard.settle()
+
+    def send_data(self, data: bytes) -> None:
+        if self.connection is not None and not self.closed:
+            self.connection.data(data)
+        self._yard.settle()
+
+    def send_request(self, request: Request) -> None:
+        self.send_data(bincode.encode_request(request))
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        if not self.closed:
+            for opcode, payload in frames_of(self.take()):
+                self._frame(opcode, payload)
+
+    def _frame(self, opcode: int, payload: bytes) -> None:
+        if opcode == PING:
+            if self.answers_pings:
+                self._yard.scheduler.call_soon(partial(self._pong, payload))
+            return
+        assert opcode == (BINARY if self.binary else TEXT)
+        self.responses.append(as_json(payload) if self.binary else json.loads(payload))
+
+    def _pong(self, payload: bytes) -> None:
+        if self.connection is not None and not self.closed:
+            self.connection.pong(payload)
+
+    def next(self) -> dict[str, Any]:
+        assert self.responses, "no response has come"
+        return self.responses.popleft()
+
+    def expect_json(self, **fields: object) -> None:
+        assert self.next() == fields
+
+    def expect_nothing(self) -> None:
+        assert not self.responses, f"expected nothing, got {list(self.responses)}"
+
+    def abort(self) -> None:
+        super().abort()
+        self.responses.clear()
+
+
+def frames_of(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The frames of a server, which are whole messages and not masked."""
+    while data:
+        assert data[0] & 0xF0 == 0x80, "not a whole message"
+        size, start = data[1], 2
+        if size == 126:
+            size, start = int.from_bytes(data[2:4], "big"), 4
+        elif size == 127:
+            size, start = int.from_bytes(data[2:10], "big"), 10
+        assert len(data) >= start + size, "not a whole frame"
+        yield data[0] & 0x0F, data[start : start + size]
+        data = data[start + size :]
+
+
+def as_json(data: bytes) -> dict[str, Any]:
+    """A bincode response in the form that the same one has in JSON."""
+    response = bincode.decode_response(data)
+    if isinstance(response, Error) and response.key.startswith(("BadRequest:", "Unavailable:")):
+        name, _, key = response.key.partition(":")
+        return {"type": "error", "label": response.label, "code": name, "key": key}
+    form: dict[str, Any] = json.loads(glovebox_messages.encode_response(response))
+    return form
+
+
 class SimulatedYard:
     """A server that listens to nobody; `connect` gives a client of it."""
 
@@ -246,6 +341,7 @@ class SimulatedYard:
         compaction: int = 200,
         limits: Limits | None = None,
         lease_ttr: bool = False,
+        creation: bool = True,
         seed: int = 1,
     ) -> None:
         self._heartbeat = round(heartbeat * 1_000_000)
@@ -259,6 +355,7 @@ class SimulatedYard:
         self._compaction = compaction
         self.limits = limits or Limits()
         self._lease_ttr = lease_ttr
+        self._creation = creation
         self._random = random.Random(seed)
         self.disk = disk or MemoryDisk()
         self.clock = FakeClock()
@@ -302,15 +399,37 @@ class SimulatedYard:
             10,
         )
         self.workq = Workq(self.broker, self._output_limit, self._lease_ttr, 0)
+        self.glovebox = Glovebox(
+            self.broker, self.scheduler, self._output_limit, self._creation, self._draw_id
+        )
 
     def connect(self, dialect: str = "masenko") -> SimulatedPeer:
+        if dialect == "glovebox":
+            return self.connect_glovebox()
         peer = SimulatedPeer(self)
-        dialects: dict[str, Dialect] = {"masenko": self.masenko, "workq": self.workq}
+        dialects: dict[str, Masenko | Workq] = {"masenko": self.masenko, "workq": self.workq}
         speaks = dialects[dialect]
         peer.receiver = speaks.connect(ServerSide(peer), f"peer:{len(self._peers)}")
         self._peers.append(peer)
         self.settle()
         return peer
+
+    def connect_glovebox(
+        self, binary: bool = False, durable: bool = False, reconnect_as: int | None = None
+    ) -> GloveboxPeer:
+        """A client behind the WebSocket handshake; it is greeted first."""
+        peer = GloveboxPeer(self, binary)
+        connection = self.glovebox.connect(
+            ServerSide(peer), f"peer:{len(self._peers)}", binary, durable, reconnect_as
+        )
+        peer.receiver = connection
+        peer.connection = connection
+        self._peers.append(peer)
+        self.settle()
+        return peer
+
+    def _draw_id(self) -> int:
+        return 1 << 62 | self._random.getrandbits(62)
 
     def settle(self) -> None:
         self.scheduler.settle()

@@ -14,6 +14,8 @@ from types import TracebackType
 from typing import Self
 
 from support.listeners import address_of, any_ports
+from support.websocket_peer import WebSocketPeer
+from support.wire import Peer
 
 HANG_GUARD = 30.0
 POLL_INTERVAL = 0.005
@@ -88,7 +90,7 @@ class SocketWire:
         self._ports_file = directory / "ports.json"
         self._log = directory / "server.log"
         self._heartbeat = heartbeat
-        self._peers: list[SocketPeer] = []
+        self._peers: list[SocketPeer | WebSocketPeer] = []
 
     def __enter__(self) -> Self:
         self._start()
@@ -102,8 +104,12 @@ class SocketWire:
     ) -> None:
         self._stop()
 
-    def connect(self, dialect: str = "masenko") -> SocketPeer:
+    def connect(self, dialect: str = "masenko") -> Peer:
         masenko = address_of(self._ports_file, "masenko")
+        if dialect == "glovebox":
+            client = WebSocketPeer(address_of(self._ports_file, "http"), masenko)
+            self._peers.append(client)
+            return client
         peer = SocketPeer(address_of(self._ports_file, dialect), masenko)
         self._peers.append(peer)
         return peer

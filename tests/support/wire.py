@@ -5,7 +5,7 @@ with a fake clock. Nothing here knows the broker's code.
 """
 
 import json
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Peer(Protocol):
@@ -27,6 +27,15 @@ class Peer(Protocol):
 
     def close(self) -> None:
         """The client goes away without a word."""
+
+
+class MessagePeer(Peer, Protocol):
+    """A client of a dialect that sends and gets whole messages of JSON."""
+
+    def send_json(self, **fields: object) -> None: ...
+
+    def next(self) -> dict[str, Any]:
+        """The next message received."""
 
 
 class Wire(Protocol):

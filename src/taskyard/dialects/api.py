@@ -1,0 +1,69 @@
+"""The JSON API: all its routes, and the document that describes them.
+
+Handlers are short: they read what was sent, call the engine, and show what came of it. User
+documentation: docs/api.md.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from taskyard.broker.broker import Broker
+from taskyard.broker.seams import Scheduler
+from taskyard.dialects.api_call import Call, Operation
+from taskyard.dialects.api_dead import DeadOperations
+from taskyard.dialects.api_jobs import JobOperations
+from taskyard.dialects.api_push import PushOperations
+from taskyard.dialects.api_queues import QueueNames, QueueOperations
+from taskyard.dialects.api_schema import document
+from taskyard.dialects.api_server import Connections, Durability, ServerOperations
+from taskyard.dialects.permission import INSPECT, Allow, allow_everybody
+from taskyard.http.messages import Exchange, Response, Route
+
+
+class Api:
+    def __init__(
+        self,
+        broker: Broker,
+        scheduler: Scheduler,
+        *,
+        durability: Durability,
+        max_losses: int,
+        connections: Connections = dict,
+        allow: Allow = allow_everybody,
+    ) -> None:
+        self._broker = broker
+        self._allow = allow
+        names = QueueNames(broker)
+        self.operations: list[Operation] = [
+            *QueueOperations(names, scheduler).operations(),
+            *PushOperations(max_losses, scheduler).operations(),
+            *JobOperations(names).operations(),
+            *DeadOperations(scheduler).operations(),
+            *ServerOperations(broker, durability, connections).operations(),
+            Operation(
+                method="GET",
+                pattern="/api/v1/openapi.json",
+                name="getDocument",
+                summary="This document",
+                action=INSPECT,
+                run=self._show_document,
+                answers={200: ("OpenAPI 3.1.", dict)},
+                reads_state=False,
+            ),
+        ]
+        self._document = b""
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(operation.method, operation.pattern, partial(self._handle, operation))
+            for operation in self.operations
+        ]
+
+    def _handle(self, operation: Operation, exchange: Exchange) -> None:
+        Call(self._broker, self._allow, operation, exchange).start()
+
+    def _show_document(self, call: Call) -> None:
+        if not self._document:
+            self._document = document(self.operations)
+        call.reply(Response(200, self._document))

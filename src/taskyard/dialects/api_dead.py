@@ -1,0 +1,260 @@
+"""The API's dead letters: grouped by reason, listed, replayed, purged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from taskyard.broker.seams import Scheduler
+from taskyard.dialects import api_messages as messages
+from taskyard.dialects.api_call import JSON, Call, Operation, Parameter
+from taskyard.dialects.api_cursor import JobPlace, write_cursor
+from taskyard.dialects.api_jobs import after, place_behind, place_of
+from taskyard.dialects.api_problems import (
+    DISK_ERROR,
+    INVALID_CURSOR,
+    QUEUE_NOT_FOUND,
+    Problem,
+    invalid,
+    problem_of,
+)
+from taskyard.dialects.api_queues import CURSOR, LIMIT, QUEUE
+from taskyard.dialects.api_views import GLANCE, error_of, error_place, summary_of
+from taskyard.dialects.api_walk import PORTION, Walk
+from taskyard.dialects.permission import ADMIN, INSPECT
+from taskyard.dialects.times import format_moment
+from taskyard.engine.errors import TaskyardError
+from taskyard.engine.job import FAILED, Job
+from taskyard.engine.queue import Queue
+from taskyard.engine.records import PURGED
+
+SCANNED: Final = 10_000  # dead letters that are looked at in one turn at most
+_SAMPLE: Final = 10
+
+
+class DeadOperations:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                method="GET",
+                pattern=QUEUE + "/dead",
+                name="groupDead",
+                summary="The dead letters of a queue by reason",
+                action=INSPECT,
+                run=_group,
+                answers={200: ("The groups, the largest first.", messages.DeadGroups)},
+                problems=(QUEUE_NOT_FOUND, DISK_ERROR),
+            ),
+            Operation(
+                method="GET",
+                pattern=QUEUE + "/dead/jobs",
+                name="listDead",
+                summary="The dead letters of a queue, the oldest first",
+                action=INSPECT,
+                run=_list,
+                query=(
+                    Parameter(name="reason", doc="only those that failed for this reason"),
+                    LIMIT,
+                    CURSOR,
+                ),
+                answers={
+                    200: ("A page, which may be short while more follows.", messages.DeadPage)
+                },
+                problems=(QUEUE_NOT_FOUND, INVALID_CURSOR, DISK_ERROR),
+            ),
+            Operation(
+                method="POST",
+                pattern=QUEUE + "/dead/replay",
+                name="replayDead",
+                summary="Give dead letters another life; answers when it is done",
+                action=ADMIN,
+                run=self._replay,
+                bodies={JSON: messages.Replay},
+                answers={200: ("They are ready.", messages.Replayed)},
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+            Operation(
+                method="POST",
+                pattern=QUEUE + "/dead/purge",
+                name="purgeDead",
+                summary="Remove dead letters; answers when it is done",
+                action=ADMIN,
+                run=self._purge,
+                bodies={JSON: messages.PurgeDead},
+                answers={200: ("They are gone.", messages.Removed)},
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+        ]
+
+    def _replay(self, call: Call) -> None:
+        body = call.body(messages.Replay)
+        if (body.ids is UNSET) != body.all:
+            raise invalid("ids", "Give either the ids, or all: true.")
+        queue = call.queue()
+        if body.ids is not UNSET:
+            if body.reason is not UNSET:
+                raise invalid("reason", "A reason goes with all: true, not with ids.")
+            _ReplayOfSome(call, self._scheduler, queue, list(dict.fromkeys(body.ids))).go_on()
+            return
+
+        def replay(job: Job) -> None:
+            call.engine.replay(job.id, call.origin, call.now)
+
+        def done(count: int) -> None:
+            call.answer(200, messages.Replayed(replayed=count, skipped=[]))
+
+        self._walk(call, queue, body.reason, replay, done)
+
+    def _purge(self, call: Call) -> None:
+        body = call.body(messages.PurgeDead)
+
+        def purge(job: Job) -> None:
+            call.engine.delete(job.id, call.origin, call.now, PURGED)
+
+        def done(count: int) -> None:
+            call.answer(200, messages.Removed(removed=count))
+
+        self._walk(call, call.queue(), body.reason, purge, done)
+
+    def _walk(
+        self,
+        call: Call,
+        queue: Queue,
+        reason: str | UnsetType,
+        act: Callable[[Job], None],
+        done: Callable[[int], None],
+    ) -> None:
+        # A dead letter that is replayed may die again meanwhile: that is another one.
+        end = queue.dead.last().position if queue.dead.size else 0
+
+        def act_on(job: Job) -> bool:
+            if job.position > end or (reason is not UNSET and _reason(job) != reason):
+                return False
+            act(job)
+            return True
+
+        Walk(call, self._scheduler, queue, [FAILED], act_on, done).start()
+
+
+class _ReplayOfSome:
+    """Those with certain ids, in portions."""
+
+    def __init__(self, call: Call, scheduler: Scheduler, queue: Queue, ids: list[int]) -> None:
+        self._call = call
+        self._scheduler = scheduler
+        self._queue = queue
+        self._ids = ids
+        self._at = 0
+        self._skipped: list[int] = []
+
+    def go_on(self) -> None:
+        call = self._call
+        engine = call.engine
+        for id in self._ids[self._at : self._at + PORTION]:
+            job = engine.state.live(id) if id < engine.state.next_id else None
+            if job is None or job.state != FAILED or job.queue is not self._queue:
+                self._skipped.append(id)
+            else:
+                self._replay(id)
+            self._at += 1
+        if self._at < len(self._ids):
+            self._scheduler.call_soon(self._next_turn)
+        else:
+            count = self._at - len(self._skipped)
+            call.answer(200, messages.Replayed(replayed=count, skipped=self._skipped))
+
+    def _replay(self, id: int) -> None:
+        try:
+            self._call.engine.replay(id, self._call.origin, self._call.now)
+        except TaskyardError as error:
+            problem: Problem = problem_of(error)
+            problem.done = self._at - len(self._skipped)
+            raise problem from error
+
+    def _next_turn(self) -> None:
+        call = self._call
+        call.now = call.broker.begin()
+        call.guard(self.go_on)
+        call.broker.end()
+
+
+def _reason(job: Job) -> str:
+    extra = job.extra
+    return extra.reason if extra is not None else ""
+
+
+def _list(call: Call) -> None:
+    """With a reason it looks at so many letters in a turn; then the page ends, however short."""
+    queue = call.queue()
+    limit = call.number("limit")
+    reason = call.arguments["reason"]
+    place = place_of(call, queue, FAILED)
+    found = after(call, queue, FAILED, place, limit if reason is None else SCANNED)
+    jobs: list[Job] = []
+    last: Job | None = None
+    for job in found:
+        if len(jobs) == limit:
+            break
+        last = job
+        if reason is None or _reason(job) == reason:
+            jobs.append(job)
+    over = last is None or last is queue.dead.last()
+    following = None if over or last is None else place_behind(last)
+    _show_with_errors(call, jobs, following)
+
+
+def _show_with_errors(call: Call, jobs: list[Job], following: JobPlace | None) -> None:
+    def show(errors: list[bytes | None]) -> None:
+        letters = [
+            messages.DeadLetter(
+                **summary_of(call.engine, job, call.now), error=error_of(job, error)
+            )
+            for job, error in zip(jobs, errors, strict=True)
+            if job.state == FAILED  # still, after the disk was read
+        ]
+        cursor = write_cursor(following) if following is not None else None
+        call.answer(200, messages.DeadPage(jobs=letters, next=cursor))
+
+    call.load([error_place(job, GLANCE) for job in jobs], show)
+
+
+def _group(call: Call) -> None:
+    """By the newest letters, since the number of all of them has no bound."""
+    queue = call.queue()
+    total = queue.dead.size
+    scanned = queue.dead.slice(max(0, total - SCANNED), SCANNED)
+    groups: dict[str, list[Job]] = {}
+    for job in scanned:
+        groups.setdefault(_reason(job), []).append(job)
+    newest = [letters[-1] for letters in groups.values()]
+
+    def show(errors: list[bytes | None]) -> None:
+        views = [
+            messages.DeadGroup(
+                reason=reason,
+                count=len(letters),
+                last_at=format_moment(letters[-1].finished_at),
+                last_error=error_of(letters[-1], error),
+                sample=[job.id for job in reversed(letters[-_SAMPLE:])],
+            )
+            for (reason, letters), error in zip(groups.items(), errors, strict=True)
+        ]
+        views.sort(key=lambda view: -view.count)
+        call.answer(
+            200,
+            messages.DeadGroups(
+                queue=queue.name,
+                total=total,
+                bytes=queue.dead_bytes,
+                complete=len(scanned) == total,
+                scanned=len(scanned),
+                groups=views,
+            ),
+        )
+
+    call.load([error_place(job, GLANCE) for job in newest], show)

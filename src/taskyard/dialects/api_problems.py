@@ -1,0 +1,184 @@
+"""What the API answers when it cannot do what was asked: application/problem+json.
+
+One table of kinds; the document and the answers are both made from it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, NamedTuple
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from taskyard.engine.errors import (
+    DuplicateJob,
+    InvalidOption,
+    JobNotFound,
+    NoSpace,
+    QueueNotFound,
+    ReadOnly,
+    StepRefused,
+    TaskyardError,
+    WrongState,
+)
+from taskyard.http.messages import Response
+
+CONTENT_TYPE: Final = "application/problem+json"
+PREFIX: Final = "urn:taskyard:problem:"
+
+
+class Kind(NamedTuple):
+    status: int
+    title: str
+
+
+BAD_REQUEST: Final = "bad-request"
+INVALID_VALUE: Final = "invalid-value"
+INVALID_CURSOR: Final = "invalid-cursor"
+DENIED: Final = "denied"
+JOB_NOT_FOUND: Final = "job-not-found"
+QUEUE_NOT_FOUND: Final = "queue-not-found"
+WRONG_STATE: Final = "wrong-state"
+QUEUE_NOT_EMPTY: Final = "queue-not-empty"
+DUPLICATE_UID: Final = "duplicate-uid"
+TOO_LARGE: Final = "too-large"
+MEDIA_TYPE: Final = "unsupported-media-type"
+READ_ONLY: Final = "read-only"
+DISK_ERROR: Final = "disk-error"
+NO_SPACE: Final = "no-space"
+
+KINDS: Final[dict[str, Kind]] = {
+    BAD_REQUEST: Kind(400, "The request cannot be read"),
+    INVALID_VALUE: Kind(400, "A value cannot be used"),
+    INVALID_CURSOR: Kind(400, "The cursor is not one of this list"),
+    DENIED: Kind(403, "Not allowed"),
+    JOB_NOT_FOUND: Kind(404, "There is no such job"),
+    QUEUE_NOT_FOUND: Kind(404, "There is no such queue"),
+    WRONG_STATE: Kind(409, "The job's state does not allow it"),
+    QUEUE_NOT_EMPTY: Kind(409, "The queue still has jobs"),
+    DUPLICATE_UID: Kind(409, "A uid stands twice in the batch"),
+    TOO_LARGE: Kind(413, "Too large"),
+    MEDIA_TYPE: Kind(415, "The body has a content type that is not understood here"),
+    READ_ONLY: Kind(503, "The server cannot write"),
+    DISK_ERROR: Kind(503, "The disk cannot be read"),
+    NO_SPACE: Kind(507, "There is no room on the disk"),
+}
+
+
+Type = Annotated[str, Meta(extra_json_schema={"enum": [PREFIX + kind for kind in KINDS]})]
+
+
+class ProblemDetails(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Why a request was refused (RFC 9457)."""
+
+    type: Type
+    title: str
+    status: Annotated[int, Meta(ge=400, le=599)]
+    detail: Annotated[str, Meta(description="A sentence that says what to do about it.")]
+    field: Annotated[str, Meta(description="The field or parameter at fault.")] | UnsetType = UNSET
+    line: Annotated[int, Meta(ge=1, description="The line of a batch.")] | UnsetType = UNSET
+    done: (
+        Annotated[int, Meta(ge=0, description="How many jobs were dealt with before.")] | UnsetType
+    ) = UNSET
+
+
+class Problem(Exception):
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        *,
+        field: str | UnsetType = UNSET,
+        line: int | UnsetType = UNSET,
+        done: int | UnsetType = UNSET,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.field = field
+        self.line = line
+        self.done = done
+
+    def response(self, mark: int) -> Response:
+        status, title = KINDS[self.kind]
+        body = ProblemDetails(
+            type=PREFIX + self.kind,
+            title=title,
+            status=status,
+            detail=self.detail,
+            field=self.field,
+            line=self.line,
+            done=self.done,
+        )
+        return Response(status, msgspec.json.encode(body), CONTENT_TYPE, mark=mark)
+
+
+def invalid(field: str, detail: str) -> Problem:
+    return Problem(INVALID_VALUE, detail, field=field)
+
+
+def no_queue(name: str) -> Problem:
+    return Problem(
+        QUEUE_NOT_FOUND,
+        f"There is no queue {name!r}: it begins with its first push, or with PUT "
+        "/api/v1/queues/{queue}.",
+    )
+
+
+def no_job(which: str) -> Problem:
+    return Problem(
+        JOB_NOT_FOUND,
+        f"There is no job {which}: it never was, or it ended so long ago that it is forgotten.",
+    )
+
+
+def problem_of(error: TaskyardError) -> Problem:
+    """The engine's refusal in the words of the API."""
+    if isinstance(error, StepRefused):
+        problem = problem_of(error.cause)
+        problem.line = error.index + 1
+        problem.detail = f"Line {problem.line}: {problem.detail}"
+        return problem
+    if isinstance(error, JobNotFound):
+        return Problem(JOB_NOT_FOUND, "The job is gone.")
+    if isinstance(error, QueueNotFound):
+        return no_queue(str(error))
+    if isinstance(error, WrongState):
+        return Problem(WRONG_STATE, f"This cannot be done now: {error}.")
+    if isinstance(error, ReadOnly):
+        return Problem(
+            READ_ONLY, f"The server is read-only until it is restarted: {error}. See its log."
+        )
+    if isinstance(error, NoSpace):
+        return Problem(
+            NO_SPACE, f"Nothing can be added until there is room on the server's disk: {error}."
+        )
+    if isinstance(error, DuplicateJob):
+        return Problem(
+            DUPLICATE_UID, "Two lines have this uid: each job needs its own.", field="uid"
+        )
+    if isinstance(error, InvalidOption):
+        kind = TOO_LARGE if error.reason == "too large" else INVALID_VALUE
+        return Problem(
+            kind, f"The value of {error.option} is refused: {error.reason}.", field=error.option
+        )
+    return Problem(BAD_REQUEST, f"The request is refused: {error}.")
+
+
+_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
+_NAMED: Final = re.compile(r"field `([^`]*)`")
+
+
+def malformed(error: Exception) -> Problem:
+    """What the JSON decoder says, with the field it speaks of."""
+    text = str(error)
+    found = _AT.search(text) or _NAMED.search(text)
+    field = found[1] if found is not None else ""
+    if not isinstance(error, msgspec.ValidationError):
+        if isinstance(error, RecursionError):
+            text = "it is nested too deeply"
+        return Problem(BAD_REQUEST, f"The body is not JSON that can be read: {text}.")
+    text = _AT.sub("", text)
+    where = f" in {field}" if field and f"`{field}`" not in text else ""
+    return Problem(INVALID_VALUE, f"{text}{where}.", field=field.partition("[")[0] or UNSET)

@@ -1,0 +1,326 @@
+"""The API's queues: list, create, settings, pause, resume, purge, delete."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+from urllib.parse import quote
+
+from msgspec import UNSET
+
+from taskyard.broker.broker import Broker
+from taskyard.broker.seams import Scheduler
+from taskyard.dialects import api_messages as messages
+from taskyard.dialects.api_call import JSON, Call, Operation, Parameter
+from taskyard.dialects.api_cursor import MOST, NamePlace, read_cursor, write_cursor
+from taskyard.dialects.api_problems import (
+    INVALID_CURSOR,
+    INVALID_VALUE,
+    QUEUE_NOT_EMPTY,
+    QUEUE_NOT_FOUND,
+    Problem,
+)
+from taskyard.dialects.api_views import seconds
+from taskyard.dialects.api_walk import Walk
+from taskyard.dialects.permission import ADMIN, INSPECT
+from taskyard.engine.errors import WrongState
+from taskyard.engine.job import (
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    LEASED,
+    READY,
+    SECOND,
+    STATE_NAMES,
+    SUCCEEDED,
+    Job,
+)
+from taskyard.engine.queue import Queue, QueueSettings
+from taskyard.engine.records import PURGED
+
+LIMIT: Final = Parameter(name="limit", doc="how many at most", least=1, most=1000, default=100)
+CURSOR: Final = Parameter(name="cursor", doc=f"where to go on: at most {MOST} characters")
+BACKOFFS: Final = ("none", "quartic", "exponential")
+STATES: Final = (BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
+QUEUE: Final = "/api/v1/queues/{queue}"
+
+
+class QueueNames:
+    """The names of all queues in order, sorted again when one has come or gone."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._state = broker.engine.state
+        self._names: list[bytes] = []
+        self._of = -1
+
+    def after(self, name: str, limit: int) -> list[bytes]:
+        if self._of != self._state.queues_changed:
+            self._of = self._state.queues_changed
+            self._names = sorted(self._state.queues)
+        start = bisect_right(self._names, name.encode(errors="replace"))
+        return self._names[start : start + limit]
+
+
+class QueueOperations:
+    def __init__(self, names: QueueNames, scheduler: Scheduler) -> None:
+        self._names = names
+        self._scheduler = scheduler
+
+    def operations(self) -> list[Operation]:
+        one = {200: ("The queue.", messages.QueueView)}
+        return [
+            Operation(
+                method="GET",
+                pattern="/api/v1/queues",
+                name="listQueues",
+                summary="All queues in order of their names",
+                action=INSPECT,
+                run=self._list,
+                query=(LIMIT, CURSOR),
+                answers={200: ("A page of queues.", messages.QueuePage)},
+                problems=(INVALID_CURSOR,),
+            ),
+            Operation(
+                method="GET",
+                pattern=QUEUE,
+                name="getQueue",
+                summary="One queue: counts, settings, counters",
+                action=INSPECT,
+                run=lambda call: call.answer(200, view_of(call, call.queue())),
+                answers=one,
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+            Operation(
+                method="PUT",
+                pattern=QUEUE,
+                name="putQueue",
+                summary="Create a queue, or give it these settings and no others",
+                action=ADMIN,
+                run=self._put,
+                bodies={JSON: messages.Settings},
+                answers={201: ("It was created.", messages.QueueView), **one},
+            ),
+            Operation(
+                method="PATCH",
+                pattern=QUEUE,
+                name="changeQueue",
+                summary="Change some of a queue's settings",
+                action=ADMIN,
+                run=self._patch,
+                bodies={JSON: messages.Settings},
+                answers=one,
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+            Operation(
+                method="DELETE",
+                pattern=QUEUE,
+                name="deleteQueue",
+                summary="Delete a queue; with purge=true also the jobs in it",
+                action=ADMIN,
+                run=self._delete,
+                query=(
+                    Parameter(
+                        name="purge",
+                        doc="whether its jobs go with it",
+                        values=("true", "false"),
+                        default="false",
+                    ),
+                ),
+                answers={200: ("It is gone.", messages.Removed)},
+                problems=(QUEUE_NOT_FOUND, QUEUE_NOT_EMPTY),
+            ),
+            Operation(
+                method="POST",
+                pattern=QUEUE + "/pause",
+                name="pauseQueue",
+                summary="Hand out no more jobs of this queue",
+                action=ADMIN,
+                run=lambda call: _pause(call, True),
+                answers=one,
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+            Operation(
+                method="POST",
+                pattern=QUEUE + "/resume",
+                name="resumeQueue",
+                summary="Hand out jobs of this queue again",
+                action=ADMIN,
+                run=lambda call: _pause(call, False),
+                answers=one,
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+            Operation(
+                method="POST",
+                pattern=QUEUE + "/purge",
+                name="purgeQueue",
+                summary="Remove the jobs that are in these states now; answers when it is done",
+                action=ADMIN,
+                run=self._purge,
+                bodies={JSON: messages.Purge},
+                answers={200: ("They are gone.", messages.Removed)},
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+        ]
+
+    def _list(self, call: Call) -> None:
+        limit = call.number("limit")
+        cursor = call.text("cursor")
+        behind = read_cursor(cursor, NamePlace).name if cursor else ""
+        names = self._names.after(behind, limit)
+        queues = call.engine.state.queues
+        following = write_cursor(NamePlace(names[-1].decode())) if len(names) == limit else None
+        views = [view_of(call, queues[name]) for name in names]
+        call.answer(200, messages.QueuePage(queues=views, next=following))
+
+    def _put(self, call: Call) -> None:
+        body = call.body(messages.Settings)
+        name = call.queue_name()
+        there = call.engine.queue(name.encode())
+        if there is None:
+            settings = changed(QueueSettings(), body)
+            queue = call.engine.create_queue(name, settings, call.origin, call.now)
+            call.answer(201, view_of(call, queue), [("Location", quote(call.request.path))])
+            return
+        old = there.settings
+        fresh = QueueSettings(True, old.paused, max_jobs=old.max_jobs, max_bytes=old.max_bytes)
+        _configure(call, there, changed(fresh, body))
+
+    def _patch(self, call: Call) -> None:
+        body = call.body(messages.Settings)
+        queue = call.queue()
+        _configure(call, queue, changed(copy_of(queue.settings), body))
+
+    def _purge(self, call: Call) -> None:
+        body = call.body(messages.Purge)
+        if len(set(body.states)) != len(body.states):
+            raise Problem(INVALID_VALUE, "Name each state once.", field="states")
+        states = [STATE_NAMES.index(name) for name in body.states]
+        self._remove(call, call.queue(), states, _Purged(call))
+
+    def _delete(self, call: Call) -> None:
+        queue = call.queue()
+        if call.text("purge") == "true":
+            self._remove(call, queue, list(STATES), _Deleted(call))
+        else:
+            _Deleted(call).then(0)
+
+    def _remove(self, call: Call, queue: Queue, states: list[int], end: _Purged) -> None:
+        before = call.engine.state.next_id  # what is pushed from now on stays
+
+        def remove(job: Job) -> bool:
+            if job.id >= before:
+                return False
+            call.engine.delete(job.id, call.origin, call.now, PURGED)
+            return True
+
+        Walk(call, self._scheduler, queue, states, remove, end.then).start()
+
+
+class _Purged:
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def then(self, removed: int) -> None:
+        self._call.answer(200, messages.Removed(removed=removed))
+
+
+class _Deleted(_Purged):
+    def then(self, removed: int) -> None:
+        call = self._call
+        try:
+            call.engine.delete_queue(call.queue().utf8, call.origin, call.now)
+        except WrongState:
+            raise Problem(
+                QUEUE_NOT_EMPTY,
+                "The queue still has jobs: purge it first, or delete it with ?purge=true.",
+                done=removed,
+            ) from None
+        super().then(removed)
+
+
+def _pause(call: Call, paused: bool) -> None:
+    queue = call.queue()
+    settings = copy_of(queue.settings)
+    settings.paused = paused
+    _configure(call, queue, settings)
+
+
+def _configure(call: Call, queue: Queue, settings: QueueSettings) -> None:
+    queue = call.engine.configure_queue(queue.utf8, settings, call.origin, call.now)
+    call.answer(200, view_of(call, queue))
+
+
+def copy_of(old: QueueSettings) -> QueueSettings:
+    return QueueSettings(
+        old.created,
+        old.paused,
+        old.retries,
+        old.result_retention,
+        old.dead_retention,
+        old.backoff,
+        old.backoff_base,
+        old.backoff_cap,
+        old.max_jobs,
+        old.max_bytes,
+    )
+
+
+def changed(settings: QueueSettings, body: messages.Settings) -> QueueSettings:
+    """With what the body names; null is the engine's -1."""
+    if body.retries is not UNSET:
+        settings.retries = -1 if body.retries is None else body.retries
+    if body.result_retention is not UNSET:
+        settings.result_retention = _microseconds(body.result_retention)
+    if body.dead_retention is not UNSET:
+        kept = body.dead_retention
+        settings.dead_retention = -1 if kept is None else _microseconds(kept)
+    if body.backoff is not UNSET:
+        settings.backoff = -1 if body.backoff is None else BACKOFFS.index(body.backoff)
+    if body.backoff_base is not UNSET:
+        settings.backoff_base = _microseconds(body.backoff_base)
+    if body.backoff_cap is not UNSET:
+        settings.backoff_cap = _microseconds(body.backoff_cap)
+    return settings
+
+
+def _microseconds(given: float) -> int:
+    return round(given * SECOND)
+
+
+def view_of(call: Call, queue: Queue) -> messages.QueueView:
+    settings = queue.settings
+    line = call.engine.waiting.get(queue.utf8)
+    kept = settings.dead_retention
+    return messages.QueueView(
+        name=queue.name,
+        paused=settings.paused,
+        created=settings.created,
+        counts=messages.StateCounts(
+            blocked=queue.blocked.size,
+            delayed=queue.delayed.size,
+            ready=queue.ready.size,
+            leased=queue.leased.size,
+            succeeded=queue.done.size,
+            failed=queue.dead.size,
+        ),
+        waiting=len(line) if line is not None else 0,
+        dead_bytes=queue.dead_bytes,
+        settings=messages.SettingsView(
+            retries=None if settings.retries < 0 else settings.retries,
+            result_retention=seconds(settings.result_retention),
+            dead_retention=None if kept < 0 else seconds(kept),
+            backoff=None if settings.backoff < 0 else BACKOFFS[settings.backoff],
+            backoff_base=seconds(settings.backoff_base),
+            backoff_cap=seconds(settings.backoff_cap),
+        ),
+        counters=messages.Counters(
+            pushed=queue.pushed,
+            leases=queue.leases,
+            finished=queue.finished,
+            failed=queue.failed,
+            retried=queue.retried,
+            released=queue.released,
+            expired=queue.expired,
+            removed=queue.removed,
+        ),
+    )

@@ -1,0 +1,94 @@
+"""The API's page about the server itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Literal
+
+from taskyard import __version__, build
+from taskyard.broker.broker import Broker
+from taskyard.dialects import api_messages as messages
+from taskyard.dialects.api_call import Call, Operation
+from taskyard.dialects.api_views import moment, seconds
+from taskyard.dialects.permission import INSPECT
+from taskyard.journal.journal import Journal
+
+Durability = Literal["sync", "write", "memory"]
+Connections = Callable[[], dict[str, int]]  # how many there are, by dialect
+
+
+class ServerOperations:
+    def __init__(self, broker: Broker, durability: Durability, connections: Connections) -> None:
+        self._broker = broker
+        self._durability = durability
+        self._connections = connections
+        self._started = broker.clock.now()
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                method="GET",
+                pattern="/api/v1/server",
+                name="getServer",
+                summary="Version, uptime, durability, journal, memory, connections",
+                action=INSPECT,
+                run=self._show,
+                answers={200: ("The server.", messages.ServerView)},
+                reads_state=False,
+            )
+        ]
+
+    def _show(self, call: Call) -> None:
+        state = call.engine.state
+        refusing = call.engine.read_only or call.engine.room.refusing
+        jobs, queues = state.counts()[:2]
+        call.answer(
+            200,
+            messages.ServerView(
+                version=__version__,
+                form=build.form(),
+                started_at=moment(self._started),
+                uptime=seconds(call.now - self._started),
+                durability=self._durability,
+                accepting=not refusing,
+                refusing=refusing or None,
+                jobs=jobs,
+                queues=queues,
+                recently_finished=len(state.finished),
+                epoch=state.epoch,
+                connections=self._connections(),
+                journal=self._journal(),
+                memory=messages.MemoryView(resident=resident_bytes()),
+            ),
+        )
+
+    def _journal(self) -> messages.JournalView:
+        journal = self._broker.journal
+        return messages.JournalView(
+            timeline=journal.timeline.hex(),
+            bytes=journal.end - journal.first,
+            live_bytes=self._broker.engine.state.weight(),
+            segments=count_segments(journal),
+            records=journal.durable_seq,
+            commits=self._broker.commits,
+        )
+
+
+def count_segments(journal: Journal) -> int:
+    count = 1
+    base = journal.next_base(journal.first)
+    while base:
+        count += 1
+        base = journal.next_base(base)
+    return count
+
+
+def resident_bytes() -> int:
+    """What the process has in memory, as the kernel counts it; 0 where it does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            pages = int(file.read().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")

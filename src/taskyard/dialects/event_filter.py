@@ -1,0 +1,82 @@
+"""Which events a client asks for: from where on, of which queues, of which kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from taskyard.engine.job_records import Move
+from taskyard.engine.records import EVENT_NAMES, FIRST_CARRY, Fail, Record
+from taskyard.engine.side_records import Batch
+from taskyard.http.messages import Request
+
+KINDS: Final = {name: kind for kind, name in EVENT_NAMES.items() if kind < FIRST_CARRY}
+
+
+class BadRequest(Exception):
+    """The request cannot be understood; the text says why."""
+
+
+class Filter:
+    """None: all of them."""
+
+    def __init__(self, queues: frozenset[bytes] | None, kinds: frozenset[int] | None) -> None:
+        self._queues = queues
+        self._kinds = kinds
+
+    def takes(self, record: Record) -> bool:
+        if self._kinds is not None and record.kind() not in self._kinds:
+            return False
+        return self._queues is None or not self._queues.isdisjoint(_queues_of(record))
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    next_seq: int  # 0: from the first record that is there
+    filter: Filter
+    other_timeline: str = ""  # the one that the client was on, if it is not this one
+
+
+def asked_for(request: Request, timeline: str, durable_seq: int) -> Asked:
+    query = request.query
+    wanted = Filter(_queues(query.get("queue", "")), _kinds(query.get("event", "")))
+    # The header is of a client that connects again, to the address that it had before.
+    place = request.headers.get("last-event-id", "") or query.get("after", "")
+    if not place:
+        return Asked(durable_seq + 1, wanted)
+    named, colon, number = place.rpartition(":")
+    if not number.isascii() or not number.isdecimal():
+        raise BadRequest(f"{place!r} is no id of an event: it would be timeline:seq, or a number")
+    if colon and named != timeline:
+        return Asked(0, wanted, named)
+    seq = int(number)
+    if seq > durable_seq:
+        raise BadRequest(f"there is no event {seq} yet: the last one is {durable_seq}")
+    return Asked(seq + 1 if seq else 0, wanted)
+
+
+def _queues(text: str) -> frozenset[bytes] | None:
+    names = [name.encode() for name in text.split(",") if name]
+    return frozenset(names) if names else None
+
+
+def _kinds(text: str) -> frozenset[int] | None:
+    names = [name for name in text.split(",") if name]
+    for name in names:
+        if name not in KINDS:
+            raise BadRequest(f"there is no event {name!r}; there are {', '.join(KINDS)}")
+    return frozenset(KINDS[name] for name in names) if names else None
+
+
+def _queues_of(record: Record) -> list[bytes]:
+    """Those that a record concerns."""
+    if isinstance(record, Batch):
+        return record.queues
+    name = getattr(record, "queue", None)
+    if not isinstance(name, bytes):
+        return []
+    if isinstance(record, Move):
+        return [name, record.to]
+    if isinstance(record, Fail) and record.dead_queue:
+        return [name, record.dead_queue.encode()]
+    return [name]

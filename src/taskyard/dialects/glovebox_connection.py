@@ -1,0 +1,490 @@
+"""One client of Glovebox: its requests, and what it is sent.
+
+See glovebox.py for what all of them share.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from mypy_extensions import i64
+
+from taskyard.broker.seams import Transport
+from taskyard.dialects import bincode, glovebox_messages
+from taskyard.dialects.conversation import Conversation
+from taskyard.dialects.glovebox_letters import Letters
+from taskyard.dialects.glovebox_out import NOW, PROMISED, SYNCED, WRITTEN, Out
+from taskyard.dialects.glovebox_types import (
+    BAD_REQUEST,
+    NO_OBJECT,
+    NOT_SAID,
+    OBJECT_ALREADY_EXISTS,
+    PERMISSION_DENIED,
+    READY,
+    SYNC,
+    UNAVAILABLE,
+    WRITE,
+    Create,
+    Error,
+    Fetch,
+    Finish,
+    Hello,
+    Malformed,
+    Message,
+    NoMessage,
+    Notice,
+    Pop,
+    Post,
+    Request,
+    Response,
+)
+from taskyard.engine import effects
+from taskyard.engine.effects import Take, Waiter
+from taskyard.engine.errors import (
+    InvalidOption,
+    NoSpace,
+    NotLeaseholder,
+    QueueExists,
+    ReadOnly,
+    TaskyardError,
+)
+from taskyard.engine.job import (
+    FOREVER,
+    SECOND,
+    Job,
+    NewJob,
+    Notify,
+    Origin,
+)
+from taskyard.engine.queue import Queue, QueueSettings
+from taskyard.engine.stages import STAGE_READY, STAGE_SYNC, STAGE_WRITE
+from taskyard.engine.state import Session
+from taskyard.http.frames import BINARY, PING, TEXT, frame
+
+if TYPE_CHECKING:
+    from taskyard.dialects.glovebox import Glovebox
+
+MAX_WAITING: Final = 4096  # pops and fetches of one connection that wait at the same time
+MAX_SECONDS: Final = 366 * 86_400
+MAX_KEY: Final = 255  # characters of an error's key
+STAGE_INDEX_READY: Final = 0
+STAGE_INDEX_FINISH: Final = 4
+SHARD: Final = 0  # there is one
+
+
+class Asked:
+    """A pop or fetch, until it is answered."""
+
+    __slots__ = ("label", "pop", "sync")
+
+    def __init__(self, label: int, sync: i64, pop: bool) -> None:
+        self.label = label
+        self.sync = sync
+        self.pop = pop
+
+
+class Frames(Protocol):
+    """The reading side of a WebSocket."""
+
+    def feed(self, data: bytes) -> None: ...
+
+    def lost(self) -> None: ...
+
+
+class GloveboxConnection(Conversation):
+    def __init__(
+        self,
+        glovebox: Glovebox,
+        transport: Transport,
+        origin: Origin,
+        id: i64,
+        binary: bool,
+        session: Session | None,
+    ) -> None:
+        super().__init__(
+            glovebox.broker, transport, origin, glovebox.output_limit, glovebox.traffic
+        )
+        self.owner = id
+        self.frames: Frames | None = None  # makes messages of the bytes that arrive
+        self.letters: Letters | None = None if session is None else Letters(session.numbered)
+        self._glovebox = glovebox
+        self._binary = binary
+        self._session = session
+        # That the session is kept must be true before its client reads its id.
+        self._greeting_mark: i64 = 0 if session is None else self.engine.log.mark()
+        self._out = Out(self.broker, glovebox.scheduler, self.outbox, self._greeting_mark)
+        self._input: deque[tuple[bool, bytes]] = deque()
+        self._input_size: i64 = 0
+        self._waiting: dict[int, Asked] = {}  # by the number of their waiter
+        self._waiters: dict[int, Waiter] = {}
+        self._unread_size: i64 = 0  # bytes sent although the client does not read
+        self._loads: i64 = 0  # messages that are being read back from disk
+        self._left = False  # waits for nothing more, and the session is no longer its
+
+    def greet(self, before: i64) -> None:
+        """Say hello, and what the session is owed; `before`: where the journal was then."""
+        self._say(Hello(self.owner), PROMISED, self._greeting_mark)
+        session = self._session
+        letters = self.letters
+        if session is None or letters is None or not session.outbox:
+            return
+        owed = list(session.outbox)
+        frames = [self._framed(Notice(letter.label, stage_index(letter.stage))) for letter in owed]
+        letters.sent([letter.number for letter in owed])
+        frames.append(ping(owed[-1].number))
+        self._out.send_backlog(frames, before)
+
+    # From the listener
+
+    def feed(self, data: bytes) -> None:
+        frames = self.frames
+        if frames is not None:
+            frames.feed(data)
+
+    def hang_up(self, lingers: bool) -> None:
+        """The other side has ended the conversation, or does not keep to the protocol."""
+        self.quit(lingers)
+
+    def text(self, data: bytes) -> None:
+        """A text message has arrived in whole."""
+        self._arrived(False, data)
+
+    def data(self, data: bytes) -> None:
+        """A binary message has arrived in whole."""
+        self._arrived(True, data)
+
+    def pong(self, data: bytes) -> None:
+        """A pong has come: the client has read all that was sent before its ping."""
+        letters = self.letters
+        if letters is None or self._left or len(data) != 8:
+            return
+        if letters.confirmed(int.from_bytes(data, "big")):
+            now = self.broker.begin()
+            self.engine.letters_delivered(self.owner, letters.delivered(), self.origin, now)
+            self.broker.end()
+
+    def resume(self) -> None:
+        if not self.stuffed:
+            self._unread_size = 0
+        super().resume()
+
+    def lost(self) -> None:
+        frames = self.frames
+        if frames is not None:
+            self.frames = None
+            frames.lost()
+        self._glovebox.gone(self)
+        super().lost()
+
+    def quit(self, lingers: bool = False) -> None:
+        if not self._loads:  # else once they are there: some may be popped already
+            super().quit(lingers)
+
+    def replaced(self) -> None:
+        """The client has come back on another socket, which goes on with the session."""
+        self._leave()
+        self.broker.leave(self)
+        self.closed = True
+        self.outbox.abort()
+
+    def let_go(self) -> None:
+        if self._left:
+            return
+        self._leave()
+        self._glovebox.detached(self)
+        if self._session is not None:
+            self.engine.detach_session(self.owner, self.origin, self.broker.begin())
+            self.broker.end()
+
+    def _leave(self) -> None:
+        self._left = True
+        self.forget_input()
+        self._stop_waiting()
+
+    def _stop_waiting(self) -> list[Asked]:
+        asked = list(self._waiting.values())
+        for waiter in self._waiters.values():
+            self.engine.stop_waiting(waiter)
+        self._waiters = {}
+        self._waiting = {}
+        return asked
+
+    def _end(self) -> None:
+        self.ending = True
+        for asked in self._stop_waiting():
+            self._no_message(asked)
+        self.run()
+
+    def _arrived(self, binary: bool, data: bytes) -> None:
+        if self.closed or self.ending:
+            return
+        self._input.append((binary, data))
+        self._input_size += len(data) + 1
+        self.run()
+
+    # From the broker
+
+    def assigned(self, waiter: Waiter, job: Job) -> None:
+        asked = self._answered(waiter)
+        if asked is not None:
+            self._hand_out(asked, job)
+
+    def gave_up(self, waiter: Waiter) -> None:
+        asked = self._answered(waiter)
+        if asked is not None:
+            self._no_message(asked)
+
+    def _answered(self, waiter: Waiter) -> Asked | None:
+        self._waiters.pop(waiter.number, None)
+        return self._waiting.pop(waiter.number, None)
+
+    def noticed(self, notice: effects.Notice) -> None:
+        if self._left:
+            return
+        stage = notice.stage
+        when: i64 = PROMISED
+        if stage == STAGE_READY:
+            when = NOW
+        elif stage == STAGE_WRITE:
+            when = WRITTEN
+        elif stage == STAGE_SYNC:
+            when = SYNCED
+        data = self._framed(Notice(notice.label, stage_index(stage)))
+        letters = self.letters
+        if letters is not None:
+            data += ping(letters.next())
+        self._send_frame(data, when, notice.mark)
+
+    # Requests
+
+    def unread(self) -> i64:
+        return self._input_size
+
+    def forget_input(self) -> None:
+        self._input.clear()
+        self._input_size = 0
+
+    def next_command(self) -> bool:
+        if not self._input:
+            return False
+        binary, data = self._input.popleft()
+        self._input_size -= len(data) + 1
+        try:
+            request = (
+                bincode.decode_request(data) if binary else glovebox_messages.decode_request(data)
+            )
+        except Malformed as error:
+            self._refuse(error.label, BAD_REQUEST, str(error))
+            return True
+        try:
+            self._carry_out(request)
+        except TaskyardError as refusal:
+            self._refuse_for(request, refusal)
+        if self.broker.is_behind() and not self.outbox.waits():
+            # Whoever asks for no answers would never have to wait for the disk.
+            self.outbox.send(b"", self.engine.log.mark())
+        return True
+
+    def _carry_out(self, request: Request) -> None:
+        if isinstance(request, Create):
+            self._count("create")
+            self._create(request)
+            return
+        queue = self.engine.queue(request.queue.encode())
+        if queue is None:
+            self._count("unknown")
+            self._refuse(request.label, NO_OBJECT, request.queue)
+        elif isinstance(request, Post):
+            self._count("post")
+            self._post(request, queue)
+        elif isinstance(request, Fetch):
+            self._count("fetch")
+            ttr = microseconds("work_timeout", request.work_timeout)
+            if not ttr:
+                raise InvalidOption("work_timeout", "must not be 0")
+            asked = Asked(request.label, request.sync, False)
+            take = Take([queue.utf8], self.owner, self.origin, ttr=ttr)
+            self._take(asked, take, request.block_timeout, "block_timeout")
+        elif isinstance(request, Pop):
+            self._count("pop")
+            asked = Asked(request.label, request.sync, True)
+            take = Take([queue.utf8], self.owner, self.origin, pop=True)
+            self._take(asked, take, request.timeout, "timeout")
+        elif isinstance(request, Finish):
+            self._count("finish")
+            self._finish(request, queue)
+
+    def _count(self, name: str) -> None:
+        """Each request has one answer, now or later; notices are beside them."""
+        glovebox = self._glovebox
+        self.verb = glovebox.verbs.get(name, glovebox.traffic.unknown)
+        self.verb.count += 1
+        self.verb.replies += 1
+
+    def _no_message(self, asked: Asked) -> None:
+        self._glovebox.verbs["pop" if asked.pop else "fetch"].empty += 1
+        self._say(NoMessage(asked.label), PROMISED, 0)
+
+    def _post(self, request: Post, queue: Queue) -> None:
+        notify: Notify | None = None
+        if request.stages:
+            notify = Notify(self.owner, request.label, request.stages)
+        new = NewJob(
+            queue.name,
+            queue.name,
+            request.message,
+            self._glovebox.policy(queue),
+            priority=request.priority,
+            notify=notify,
+        )
+        self.engine.push(new, self.origin, self.now)
+
+    def _take(self, asked: Asked, take: Take, seconds: float | None, option: str) -> None:
+        """Answer with a message, at once or when there is one, or with none after the timeout."""
+        timeout: i64 = 0 if seconds is None else microseconds(option, seconds)
+        job = self.engine.fetch(take, self.now)
+        if job is not None:
+            self._hand_out(asked, job)
+        elif not timeout or self.ending:
+            self._no_message(asked)
+        elif len(self._waiting) >= MAX_WAITING:
+            raise InvalidOption(option, f"{MAX_WAITING} requests of this connection wait already")
+        else:
+            waiter = self.engine.wait(take, self.now + timeout)
+            self._waiters[waiter.number] = waiter
+            self._waiting[waiter.number] = asked
+
+    def _finish(self, request: Finish, queue: Queue) -> None:
+        engine = self.engine
+        sequence = request.sequence
+        job = engine.state.live(sequence) if sequence < FOREVER else None
+        if job is None or request.shard != SHARD or job.queue is not queue:
+            raise NotLeaseholder(sequence)
+        engine.ack(sequence, self.owner, self.origin, self.now)
+        response = request.response
+        if response != NOT_SAID:
+            when = (NOW, WRITTEN, SYNCED)[response]
+            self._say(Notice(request.label, STAGE_INDEX_FINISH), when, engine.log.mark())
+
+    def _create(self, request: Create) -> None:
+        if not self._glovebox.creation:
+            self._refuse(request.label, PERMISSION_DENIED, request.queue)
+            return
+        retries = request.retries
+        settings = QueueSettings(retries=-1 if retries is None else retries)
+        self.engine.create_queue(request.queue, settings, self.origin, self.now)
+        self._say(Notice(request.label, STAGE_INDEX_READY), PROMISED, self.engine.log.mark())
+
+    # Messages on their way
+
+    def _hand_out(self, asked: Asked, job: Job) -> None:
+        when, mark = self._due(asked, job)
+        delivery = _Delivery(self, asked, job.id, when, mark)
+        payload = self.broker.payload(job)
+        if payload is None:
+            self._loads += 1
+            self.broker.load(job.payload_at, job.payload_size, delivery.loaded)
+        else:
+            delivery.go_on(payload)
+
+    def read_back(self) -> None:
+        self._loads -= 1
+        if self.ending and not self.closed:
+            self._run_on()
+
+    def _due(self, asked: Asked, job: Job) -> tuple[int, int]:
+        """What the message waits for: its own push always, its assignment as the client asks.
+
+        Who has popped it and said nothing gets the promise that an acknowledgement would give.
+        """
+        mark = self.engine.log.mark()
+        if asked.sync == NOT_SAID:
+            return PROMISED, mark
+        if asked.sync == SYNC:
+            return SYNCED, mark
+        own = self.broker.payload_mark(job)
+        if asked.sync == READY:
+            return PROMISED, own
+        assert asked.sync == WRITE
+        return (WRITTEN if own <= self.broker.released else PROMISED), mark
+
+    def deliver_message(
+        self, asked: Asked, id: i64, payload: bytes | None, when: i64, mark: i64
+    ) -> None:
+        if self.closed:
+            return
+        if payload is None:
+            self.outbox.abort()
+            return
+        self._say(Message(asked.label, SHARD, id, payload, asked.pop), when, mark)
+
+    # Responses
+
+    def _refuse_for(self, request: Request, refusal: TaskyardError) -> None:
+        label = request.label
+        if isinstance(refusal, NotLeaseholder):
+            self._refuse(label, NO_OBJECT, request.queue)
+        elif isinstance(refusal, QueueExists):
+            self._refuse(label, OBJECT_ALREADY_EXISTS, request.queue)
+        elif isinstance(refusal, (NoSpace, ReadOnly)):
+            self._refuse(label, UNAVAILABLE, str(refusal))
+        else:
+            self._refuse(label, BAD_REQUEST, str(refusal))
+
+    def _refuse(self, label: int, code: int, key: str) -> None:
+        # An error may tell of a change that is not on disk yet, so it waits like any reply.
+        self.verb.errors += 1
+        self._say(Error(label, code, key[:MAX_KEY]), PROMISED, self.engine.log.mark())
+
+    def _say(self, response: Response, when: i64, mark: i64) -> None:
+        self._send_frame(self._framed(response), when, mark)
+
+    def _framed(self, response: Response) -> bytes:
+        if self._binary:
+            return frame(BINARY, bincode.encode_response(response))
+        return frame(TEXT, glovebox_messages.encode_response(response))
+
+    def _send_frame(self, data: bytes, when: i64, mark: i64) -> None:
+        if self.stuffed:  # what is not an answer comes all the same, but not without end
+            self._unread_size += len(data)
+            if self._unread_size > self._glovebox.output_limit:
+                self.outbox.abort()
+                return
+        self._out.send(data, when, mark)
+
+
+class _Delivery:
+    """Remembers for whom a payload is being loaded."""
+
+    def __init__(
+        self, connection: GloveboxConnection, asked: Asked, id: i64, when: i64, mark: i64
+    ) -> None:
+        self._connection = connection
+        self._asked = asked
+        self._id = id
+        self._when = when
+        self._mark = mark
+
+    def loaded(self, payload: bytes | None) -> None:
+        self.go_on(payload)
+        self._connection.read_back()
+
+    def go_on(self, payload: bytes | None) -> None:
+        self._connection.deliver_message(self._asked, self._id, payload, self._when, self._mark)
+
+
+def stage_index(stage: int) -> int:
+    return stage.bit_length() - 1
+
+
+def ping(number: int) -> bytes:
+    return frame(PING, number.to_bytes(8, "big"))
+
+
+def microseconds(option: str, seconds: float) -> i64:
+    """A time that a client has sent, which may be any float; 0 only if it is."""
+    if not 0 <= seconds <= MAX_SECONDS:  # NaN is not either
+        raise InvalidOption(option, f"must be 0 to {MAX_SECONDS} seconds")
+    whole = round(seconds * SECOND)
+    return whole if whole or not seconds else 1

@@ -1,0 +1,229 @@
+"""GET /metrics: everything that is counted, in the text format of Prometheus.
+
+Nothing is worked out before somebody asks. Queues are gone through a few at a time between the
+turns of others, so that a page about very many of them holds nobody up. The page does not wait for
+the disk, as replies do: it promises nothing, and is wanted most when the disk hangs.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Final
+
+from taskyard import __version__, build
+from taskyard.broker.broker import Broker
+from taskyard.broker.metrics import Traffic
+from taskyard.broker.seams import Scheduler
+from taskyard.dialects.exposition import CONTENT_TYPE, COUNTER, GAUGE, HISTOGRAM, Family, label
+from taskyard.dialects.queue_metrics import QueueFamilies
+from taskyard.engine.measures import NAMED_QUEUES
+from taskyard.engine.queue import Queue
+from taskyard.http.messages import Exchange, Response, Route
+from taskyard.process import Usage, usage
+
+_AT_ONCE: Final = 100  # queues, which takes about 3 ms if all of them have histograms
+_MOST_READERS: Final = 100
+
+Read = Callable[[], Usage]
+
+
+class MetricsPage:
+    def __init__(
+        self,
+        broker: Broker,
+        scheduler: Scheduler,
+        queues: int = NAMED_QUEUES,
+        process: Read = usage,
+    ) -> None:
+        """`queues`: how many have a name of their own in the page."""
+        self._broker = broker
+        self._scheduler = scheduler
+        self._process = process
+        self._started = broker.clock.now()
+        self._first_seq = broker.journal.written_seq
+        self._first_byte = broker.journal.end
+        broker.engine.measures.limit = queues
+
+    def routes(self) -> list[Route]:
+        return [Route("GET", "/metrics", self.show)]
+
+    def show(self, exchange: Exchange) -> None:
+        _Rendering(self, exchange, self._broker, self._scheduler).go_on()
+
+    def body(self, queues: QueueFamilies) -> bytes:
+        families = [
+            *self._server(),
+            *self._process_families(),
+            *self._traffic(),
+            *self._journal(),
+            *self._readers(),
+            *self._masenko(),
+            *queues.families(),
+        ]
+        return b"".join([part for family in families for part in family.parts()])
+
+    def _server(self) -> list[Family]:
+        broker = self._broker
+        state = broker.engine.state
+        info = Family("taskyard_build_info", GAUGE, "What runs here.")
+        version = label("version", __version__)
+        info.add(1, f'{version},form="{build.form()}",python="{platform.python_version()}"')
+        lag = Family("taskyard_loop_lag_seconds", HISTOGRAM, "How late the event loop is.")
+        lag.add_histogram(broker.metrics.loop_lag)
+        return [
+            info,
+            _gauge("taskyard_read_only", "1: nothing can be written.", int(bool(broker.failure))),
+            _gauge(
+                "taskyard_pushes_refused",
+                "1: the disk has no room for more jobs.",
+                int(bool(broker.journal.room.refusing)),
+            ),
+            _gauge("taskyard_jobs", "Jobs in all queues.", state.jobs.size - len(state.finished)),
+            _gauge("taskyard_queues", "Queues.", len(state.queues)),
+            _gauge("taskyard_event_listeners", "Listeners to live events.", broker.feed.count()),
+            lag,
+        ]
+
+    def _process_families(self) -> list[Family]:
+        found = self._process()
+        families = [
+            _counter("process_cpu_seconds_total", "Time of the processor.", found.cpu_seconds),
+            _gauge("process_start_time_seconds", "Since when it runs.", self._started / 1_000_000),
+            _gauge("process_max_fds", "Files that it may have open.", found.max_files),
+        ]
+        if found.open_files is not None:
+            families.append(_gauge("process_open_fds", "Open files.", found.open_files))
+        if found.memory_bytes is not None:
+            doc = "Memory in use."
+            families.append(_gauge("process_resident_memory_bytes", doc, found.memory_bytes))
+        if found.virtual_bytes is not None:
+            doc = "Memory that was asked for."
+            families.append(_gauge("process_virtual_memory_bytes", doc, found.virtual_bytes))
+        return families
+
+    def _traffic(self) -> list[Family]:
+        opened = Family("taskyard_connections_open", GAUGE, "Connections, by dialect.")
+        total = Family("taskyard_connections_total", COUNTER, "Connections there were.")
+        requests = Family("taskyard_requests_total", COUNTER, "Requests that were answered.")
+        for traffic in self._broker.metrics.dialects:
+            dialect = label("dialect", traffic.dialect)
+            opened.add(traffic.clients, dialect)
+            total.add(traffic.connections, dialect)
+            for verb in traffic.verbs:
+                named = f"{dialect},{label('verb', verb.name)}"
+                requests.add(verb.succeeded(), named + ',outcome="ok"')
+                requests.add(verb.empty, named + ',outcome="empty"')
+                requests.add(verb.errors, named + ',outcome="error"')
+        return [opened, total, requests]
+
+    def _journal(self) -> list[Family]:
+        broker = self._broker
+        journal = broker.journal
+        now = broker.clock.now()
+        flushes = Family(
+            "taskyard_flush_seconds", HISTOGRAM, "A write to the journal and its sync."
+        )
+        flushes.add_histogram(broker.metrics.flushes)
+        age = max(0, now - journal.retained().created[-1]) / 1_000_000
+        return [
+            flushes,
+            _counter("taskyard_commits_total", "Group commits.", broker.commits),
+            _counter(
+                "taskyard_journal_records_total",
+                "Records written since the server was started.",
+                journal.written_seq - self._first_seq,
+            ),
+            _counter(
+                "taskyard_journal_written_bytes_total",
+                "Bytes written since the server was started.",
+                journal.end - self._first_byte,
+            ),
+            _gauge("taskyard_journal_durable_seq", "Last durable record.", journal.durable_seq),
+            _gauge("taskyard_journal_bytes", "Bytes of records kept.", journal.end - journal.first),
+            _gauge(
+                "taskyard_journal_used_bytes",
+                "Those of them that a start reads.",
+                journal.end - journal.base,
+            ),
+            _gauge(
+                "taskyard_journal_live_bytes",
+                "Those of them that are still of use.",
+                broker.engine.state.weight(),
+            ),
+            _gauge("taskyard_journal_segments", "Files of the journal.", journal.segments),
+            _gauge("taskyard_journal_head_age_seconds", "Age of the first one in use.", age),
+        ]
+
+    def _readers(self) -> list[Family]:
+        journal = self._broker.journal
+        readers = list(self._broker.engine.state.readers.values())
+        now = self._broker.clock.now()
+        lag = Family("taskyard_reader_lag_records", GAUGE, "Durable records that it has not read.")
+        missed = Family("taskyard_reader_missed_records", GAUGE, "Records it will never read.")
+        lease = Family("taskyard_reader_lease_seconds", GAUGE, "How long records are kept for it.")
+        for reader in readers[:_MOST_READERS]:
+            named = label("reader", reader.name)
+            lag.add(max(0, journal.durable_seq + 1 - reader.next_seq), named)
+            missed.add(journal.missed(reader.next_seq), named)
+            lease.add(max(0, reader.lease_until - now) / 1_000_000, named)
+        count = _gauge("taskyard_readers", "Readers of the journal.", len(readers))
+        return [count, lag, missed, lease]
+
+    def _masenko(self) -> list[Family]:
+        """The names that dashboards of Masenko know."""
+        for traffic in self._broker.metrics.dialects:
+            if traffic.dialect == "masenko":
+                return _masenko_families(traffic)
+        return []
+
+
+def _masenko_families(traffic: Traffic) -> list[Family]:
+    requests = Family("masenko_requests_total", COUNTER, "Requests, by verb.")
+    responses = Family("masenko_responses_total", COUNTER, "Responses, by their verb.")
+    counts = {"OK": 0, "PONG": 0, "EMPTY": 0, "ERR": 0}
+    for verb in traffic.verbs:
+        requests.add(verb.count, label("verb", verb.name))
+        counts["PONG" if verb.name == "PING" else "OK"] += verb.succeeded()
+        counts["EMPTY"] += verb.empty
+        counts["ERR"] += verb.errors
+    for name, count in counts.items():
+        responses.add(count, label("verb", name))
+    return [_gauge("masenko_clients_total", "Clients.", traffic.clients), requests, responses]
+
+
+class _Rendering:
+    """One page on its way."""
+
+    def __init__(
+        self, page: MetricsPage, exchange: Exchange, broker: Broker, scheduler: Scheduler
+    ) -> None:
+        self._page = page
+        self._exchange = exchange
+        self._scheduler = scheduler
+        self._queues: list[Queue] = list(broker.engine.state.queues.values())
+        self._at = 0
+        self._families = QueueFamilies(broker.engine)
+
+    def go_on(self) -> None:
+        end = self._at + _AT_ONCE
+        for queue in self._queues[self._at : end]:
+            self._families.add(queue)
+        self._families.seal()
+        self._at = end
+        if end < len(self._queues):
+            self._scheduler.call_soon(self.go_on)
+            return
+        self._exchange.reply(Response(200, self._page.body(self._families), CONTENT_TYPE))
+
+
+def _gauge(name: str, doc: str, number: int | float) -> Family:
+    family = Family(name, GAUGE, doc)
+    family.add(number)
+    return family
+
+
+def _counter(name: str, doc: str, number: int | float) -> Family:
+    family = Family(name, COUNTER, doc)
+    family.add(number)
+    return family

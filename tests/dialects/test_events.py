@@ -1,0 +1,295 @@
+"""GET /api/v1/events: durable records as they come, filtered, and resumable."""
+
+import json
+import random
+
+import pytest
+from support.exchanges import FakeStream
+from support.listening import ORIGIN, Listening, push, recorded, seqs
+from support.retaining import SEGMENT, RetainingYard
+from support.simulated import SimulatedYard
+from support.wire import exchange
+
+from taskyard.dialects.event_filter import KINDS
+from taskyard.engine.job import NewJob, Policy
+from taskyard.journal.retention import Limits
+
+PUSH = b'PUSH {"name":"a","queue":"q"}\n'
+
+
+@pytest.fixture
+def listening() -> Listening:
+    return Listening(SimulatedYard())
+
+
+# What a client sees
+
+
+def test_what_happens_from_now_on_is_sent_in_the_words_of_a_dump(listening: Listening) -> None:
+    yard = listening.yard
+    push(yard, count=3)
+    last = yard.journal.durable_seq
+    stream = listening.listen()
+    peer = yard.connect()
+    exchange(peer, b'PUSH {"name":"a","queue":"q","payload":"secret"}\n', b'OK {"id":4}\n')
+    peer.send(b'FETCH {"queues":["q"]}\nACK {"id":1}\nNACK {"id":2}\n')
+    yard.advance(0.01)
+    events = stream.events()
+    assert events == recorded(yard, last)
+    assert [event["event"] for event in events] == ["push", "lease", "finish"]
+    assert events[0]["dialect"] == "masenko"
+    assert events[0]["holder"] == "peer:0#1"
+    assert (events[0]["id"], events[0]["queue"], events[0]["name"]) == (4, "q", "a")
+    assert "payload" not in events[0]
+    assert set(stream.marks) == {0}  # all of it is durable already
+
+
+def test_an_event_has_its_id_and_kind(listening: Listening) -> None:
+    stream = listening.listen()
+    assert stream.take() == [{"retry": "1000"}]
+    push(listening.yard)
+    (block,) = stream.take()
+    seq = listening.yard.journal.durable_seq
+    assert block["id"] == f"{listening.timeline}:{seq}"
+    assert block["event"] == "push"
+    assert json.loads(block["data"])["seq"] == seq
+
+
+@pytest.mark.parametrize("durability", ["sync", "write", "memory"])
+@pytest.mark.parametrize("inline", [True, False])
+def test_nothing_is_shown_before_it_is_durable(durability: str, inline: bool) -> None:
+    listening = Listening(SimulatedYard(durability=durability, inline_sync=inline))
+    yard = listening.yard
+    stream = listening.listen()
+    stream.take()
+    yard.scheduler.slow = True
+    peer = yard.connect()
+    peer.send(PUSH)
+    if inline and durability == "sync":
+        assert len(stream.events()) == 1
+        return
+    yard.advance(2)
+    assert stream.events() == []
+    yard.scheduler.finish_blocking()
+    yard.settle()
+    assert [event["event"] for event in stream.events()] == ["push"]
+
+
+def test_who_comes_while_records_are_on_their_way_to_the_disk_gets_them() -> None:
+    listening = Listening(SimulatedYard(inline_sync=False))
+    yard = listening.yard
+    yard.scheduler.slow = True
+    yard.connect().send(PUSH)
+    stream = listening.listen()
+    yard.scheduler.finish_blocking()  # the sync
+    yard.settle()
+    yard.scheduler.finish_blocking()  # a portion: the record was written before anybody listened
+    yard.settle()
+    assert [event["event"] for event in stream.events()] == ["push"]
+
+
+def test_all_listeners_see_the_same_and_a_record_is_decoded_once(listening: Listening) -> None:
+    streams = [listening.listen() for _ in range(5)]
+    push(listening.yard, count=10)
+    found = [stream.data for stream in streams]
+    assert len(set(found)) == 1
+    feed = listening.yard.broker.feed
+    events = feed.events(0, 100)
+    assert len(events) == 10
+    assert all(event.text for event in events)
+
+
+def test_events_go_on_beyond_what_is_done_in_one_turn(listening: Listening) -> None:
+    stream = listening.listen()
+    yard = listening.yard
+    now = yard.broker.begin()
+    for _ in range(1000):  # one commit
+        yard.engine.push(NewJob("q", "task", b"", Policy()), ORIGIN, now)
+    yard.broker.end()
+    yard.advance(0.01)
+    assert seqs(stream) == list(range(2, 1002))
+
+
+# Filters
+
+
+def test_only_the_queues_that_are_asked_for(listening: Listening) -> None:
+    stream = listening.listen(queue="a,c")
+    for name in ("a", "b", "c"):
+        push(listening.yard, name)
+    assert [event["queue"] for event in stream.events()] == ["a", "c"]
+
+
+def test_only_the_kinds_that_are_asked_for(listening: Listening) -> None:
+    stream = listening.listen(event="finish,lease")
+    peer = listening.yard.connect()
+    exchange(peer, PUSH, b'OK {"id":1}\n')
+    peer.send(b'FETCH {"queues":["q"]}\nACK {"id":1}\n')
+    listening.yard.advance(0.01)
+    assert [event["event"] for event in stream.events()] == ["lease", "finish"]
+
+
+def test_old_records_are_filtered_in_the_same_way(listening: Listening) -> None:
+    for name in ("a", "b", "a"):
+        push(listening.yard, name)
+    stream = listening.listen(queue="a", event="push", after="0")
+    assert seqs(stream) == [2, 4]
+
+
+def test_a_job_that_moves_concerns_both_queues(listening: Listening) -> None:
+    yard = listening.yard
+    streams = [listening.listen(queue=name, event="move,fail") for name in ("q", "other", "dead")]
+    push(yard)
+    yard.engine.move(1, "other", False, ORIGIN, yard.broker.begin())
+    policy = Policy(max_fails=1, dead_queue="dead")
+    yard.engine.push(NewJob("q", "task", b"", policy), ORIGIN, yard.broker.begin())
+    yard.engine.fail(2, b"", ORIGIN, yard.broker.begin())
+    yard.broker.end()
+    yard.advance(0.01)
+    found = [[event["event"] for event in stream.events()] for stream in streams]
+    assert found == [["move", "fail"], ["move"], ["fail"]]
+
+
+def test_a_batch_concerns_all_its_queues(listening: Listening) -> None:
+    yard = listening.yard
+    streams = [listening.listen(queue=name, event="batch,boot") for name in ("a", "b", "c")]
+    push(yard, "a")
+    push(yard, "b")
+    yard.engine.lease_batch("spark", 1, [b"a", b"b", b"c"], 9, 0, ORIGIN, yard.broker.begin())
+    yard.broker.end()
+    yard.advance(0.01)
+    assert [len(stream.events()) for stream in streams] == [1, 1, 0]
+
+
+def test_an_unknown_kind_is_refused_with_those_there_are(listening: Listening) -> None:
+    problem = listening.refused(event="push,explode")
+    assert problem["status"] == 400
+    assert "'explode'" in problem["detail"]
+    assert all(name in problem["detail"] for name in KINDS)
+
+
+# Resuming
+
+
+@pytest.mark.parametrize("end", ["none", "restart", "kill", "crash"])
+def test_a_client_goes_on_behind_the_last_event_it_has_seen(end: str) -> None:
+    listening = Listening(SimulatedYard())
+    yard = listening.yard
+    stream = listening.listen()
+    push(yard, count=5)
+    last = stream.take()[-1]["id"]
+    stream.hang_up()
+    push(yard, count=3)
+    if end != "none":
+        getattr(yard, end)()
+        listening = Listening(yard)
+    again = listening.listen({"last-event-id": last})
+    push(yard)
+    seen = int(last.rpartition(":")[2])
+    assert seqs(again) == [int(str(record["seq"])) for record in recorded(yard, seen)]
+
+
+def test_the_header_counts_more_than_the_address(listening: Listening) -> None:
+    push(listening.yard, count=5)
+    stream = listening.listen({"last-event-id": f"{listening.timeline}:4"}, after="1")
+    assert seqs(stream) == [5, 6]
+
+
+@pytest.mark.parametrize("place", ["3", "{}:3"])
+def test_after_takes_an_id_or_a_number(listening: Listening, place: str) -> None:
+    push(listening.yard, count=5)
+    assert seqs(listening.listen(after=place.format(listening.timeline))) == [4, 5, 6]
+
+
+def test_after_zero_means_from_the_first_that_is_there(listening: Listening) -> None:
+    push(listening.yard, count=5)
+    assert seqs(listening.listen(after="0")) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("place", ["x", "1:x", "-1", "1.5", "\u0661"])
+def test_what_is_no_id_is_refused(listening: Listening, place: str) -> None:
+    assert listening.refused(after=place)["status"] == 400
+
+
+def test_an_event_that_has_not_been_is_refused(listening: Listening) -> None:
+    push(listening.yard)
+    assert "the last one is 2" in listening.refused(after="3")["detail"]
+
+
+def test_another_timeline_is_told_and_all_that_is_there_follows(listening: Listening) -> None:
+    push(listening.yard, count=2)
+    stream = listening.listen({"last-event-id": "abcdef:2"})
+    told, *rest = stream.take()[1:]
+    assert told["event"] == "timeline"
+    assert json.loads(told["data"]) == {"was": "abcdef", "first": 1}
+    assert told["id"] == f"{listening.timeline}:0"
+    assert [json.loads(block["data"])["seq"] for block in rest] == [1, 2, 3]
+
+
+def test_old_and_new_records_meet_without_a_gap_or_a_double(listening: Listening) -> None:
+    yard = listening.yard
+    other = listening.listen()  # so that new records are decoded all the time
+    push(yard, count=1500)
+    yard.scheduler.slow = True
+    stream = listening.listen(after="0")
+    while yard.scheduler.blocking:
+        push(yard, count=40)
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    push(yard, count=3)
+    last = yard.journal.durable_seq
+    assert seqs(stream) == list(range(1, last + 1))
+    assert seqs(other) == list(range(2, last + 1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_clients_that_come_and_go_and_stall_miss_nothing(seed: int) -> None:
+    chance = random.Random(seed)
+    listening = Listening(RetainingYard(Limits(1 << 40)))
+    yard = listening.yard
+    assert isinstance(yard, RetainingYard)
+    yard.register("keeps", 1)
+    wanted = list(range(1, 3))
+    stream = listening.listen(after="0")
+    seen: list[int] = []
+    last = "0"
+    for _ in range(150):
+        step = chance.randrange(5)
+        if step == 0:
+            yard.work(chance.randrange(1, 12) * 4000)
+        elif step == 1:
+            yard.push(size=chance.randrange(1, 30_000))
+        elif step == 2:
+            stream.stuffed = True
+        elif step == 3:
+            stream.read_again()
+            yard.settle()
+        else:
+            last, seen = collect(stream, last, seen)
+            stream.hang_up()
+            stream = listening.listen({"last-event-id": last})
+    stream.read_again()
+    yard.advance(1)
+    last, seen = collect(stream, last, seen)
+    wanted = [int(str(record["seq"])) for record in recorded(yard)]
+    assert seen == wanted
+
+
+def collect(stream: FakeStream, last: str, seen: list[int]) -> tuple[str, list[int]]:
+    blocks = [block for block in stream.take() if "id" in block]
+    found = [json.loads(block["data"])["seq"] for block in blocks if "data" in block]
+    return (blocks[-1]["id"] if blocks else last), seen + found
+
+
+def test_carries_are_left_out() -> None:
+    listening = Listening(RetainingYard())
+    yard = listening.yard
+    assert isinstance(yard, RetainingYard)
+    yard.push("kept")
+    stream = listening.listen()
+    yard.work(20 * SEGMENT)
+    assert yard.journal.base > 0  # so there were some
+    kinds = {event["event"] for event in stream.events()}
+    assert kinds == {"push", "finish"}
+    again = listening.listen(after=str(yard.first_seq()))
+    assert {event["event"] for event in again.events()} == {"push", "finish"}

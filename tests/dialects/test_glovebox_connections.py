@@ -1,0 +1,378 @@
+"""Glovebox: bad messages, slow clients, cold messages, stopping, and what HTTP tells."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.glovebox import Client
+from support.simulated import SimulatedYard
+
+from taskyard.dialects.glovebox_connection import MAX_WAITING
+from taskyard.dialects.glovebox_http import Terms, status, terms
+from taskyard.engine.errors import NoSpace, ReadOnly
+from taskyard.engine.job import SYSTEM_ORIGIN
+from taskyard.engine.queue import QueueSettings
+
+
+@pytest.fixture
+def yard() -> SimulatedYard:
+    yard = SimulatedYard()
+    Client(yard).create("q")
+    return yard
+
+
+# Bad messages
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_a_bad_message_is_answered_and_nothing_is_lost(yard: SimulatedYard, binary: bool) -> None:
+    client = Client(yard, binary=binary)
+    client.pop("q", 10, label=1)
+    client.peer.send_text(b'{"type":"post","queue":"q","label":6}')
+    error = client.next()
+    assert (error["label"], error["code"]) == (6, "BadRequest")
+    client.peer.send_data(b"nonsense")
+    error = client.next()
+    assert (error["label"], error["code"]) == (0, "BadRequest")
+    client.post("q")
+    client.expect_message(1, 1, finished=True)
+
+
+def test_the_key_of_an_error_is_not_longer_than_a_name(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    client.pop("n" * 100_000, label=1)
+    client.expect_error(1, "NoObject", "n" * 255)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.booleans(), st.binary(max_size=60)), max_size=10))
+def test_no_message_brings_a_connection_down(messages: list[tuple[bool, bytes]]) -> None:
+    yard = SimulatedYard()
+    client = Client(yard)
+    for is_text, message in messages:
+        (client.peer.send_text if is_text else client.peer.send_data)(message)
+        assert client.next()["code"] == "BadRequest"
+    client.create("q", label=9)
+    client.expect_notice(9, "ready")
+
+
+# Fairness and bounds
+
+
+def test_a_client_may_send_much_at_once(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    connection = client.peer.connection
+    assert connection is not None
+    for label in range(500):
+        text = f'{{"type":"post","queue":"q","message":"m","label":{label},"notify":["sync"]}}'
+        connection.text(text.encode())
+    yard.settle()
+    assert client.stages() == [(label, "sync") for label in range(500)]
+
+
+def test_requests_that_wait_are_bounded(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    for label in range(MAX_WAITING):
+        client.pop("q", 10, label=label)
+    client.expect_nothing()
+    client.pop("q", 10, label=1)
+    error = client.next()
+    assert (error["code"], error["label"]) == ("BadRequest", 1)
+    client.post("q")
+    client.expect_message(0, 1, finished=True)
+    client.pop("q", 10, label=2)
+    client.expect_nothing()
+
+
+def test_a_client_that_does_not_read_is_not_sent_notices_without_end() -> None:
+    yard = SimulatedYard(output_limit=1000)
+    client = Client(yard)
+    client.create("q")
+    client.next()
+    for label in range(100):
+        client.post("q", label=label, notify=("finish",))
+    connection = client.peer.connection
+    assert connection is not None
+    connection.stuffed = True
+    worker = Client(yard)
+    for _ in range(100):
+        worker.pop("q")
+        worker.next()
+    assert client.peer.closed
+
+
+def test_a_client_that_reads_again_is_answered_again() -> None:
+    yard = SimulatedYard(output_limit=1000)
+    client = Client(yard)
+    client.create("q")
+    client.next()
+    connection = client.peer.connection
+    assert connection is not None
+    for _ in range(50):
+        connection.stuffed = True
+        client.pop("q", label=3)
+        client.expect_nothing()
+        connection.stuffed = False
+        connection.resume()
+        yard.settle()
+        client.expect_none(3)
+
+
+def test_who_asks_for_no_answers_waits_for_a_slow_disk_all_the_same() -> None:
+    yard = SimulatedYard(inline_sync=False, segment_size=1 << 26)
+    client = Client(yard)
+    client.create("q")
+    client.next()
+    yard.scheduler.slow = True
+    for _ in range(60):
+        client.post("q", b"x" * 1_000_000)
+    queue = yard.engine.queue(b"q")
+    assert queue is not None
+    assert queue.ready.size < 40
+    assert not client.peer.reading
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    assert queue.ready.size == 60
+    assert client.peer.reading
+
+
+def test_reading_pauses_while_much_is_to_be_done(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    connection = client.peer.connection
+    assert connection is not None
+    connection.stuffed = True
+    client.post("q", b"x" * 300_000)
+    assert not client.peer.reading
+    connection.stuffed = False
+    connection.resume()
+    yard.settle()
+    assert client.peer.reading
+
+
+# Messages that are not in memory
+
+
+def cold_yard() -> SimulatedYard:
+    yard = SimulatedYard(payload_memory=0)
+    client = Client(yard)
+    client.create("q")
+    for number in range(4):
+        client.post("q", bytes([48 + number]) * 100)
+    client.close()
+    yard.restart()
+    yard.scheduler.slow = True
+    return yard
+
+
+def test_a_message_may_have_to_be_read_back_and_holds_up_nobody() -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    client.fetch("q", label=1)
+    client.pop("none", label=2)
+    client.expect_error(2, "NoObject", "none")
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    client.expect_message(1, 1, "0" * 100)
+
+
+@pytest.mark.parametrize("way", ["shut_down", "ended"])
+def test_a_popped_message_is_not_forgotten_by_a_stop(way: str) -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    client.pop("q", label=1, sync="ready")
+    connection = client.peer.connection
+    assert connection is not None
+    getattr(connection, way)()
+    yard.settle()
+    assert not client.peer.closed
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    client.expect_message(1, 1, "0" * 100, finished=True)
+    assert client.peer.closed
+
+
+def test_a_message_that_cannot_be_read_closes_the_connection() -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    client.fetch("q", label=1)
+    yard.disk.break_down("read")
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    client.expect_nothing()
+    assert client.peer.closed
+
+
+def test_a_client_that_has_gone_meanwhile_is_no_harm() -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    client.fetch("q", label=1)
+    client.close()
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    assert yard.glovebox.traffic.clients == 0
+
+
+# Stopping
+
+
+@pytest.mark.parametrize("durability", ["sync", "write", "memory"])
+def test_a_stop_answers_what_waits_and_closes(durability: str) -> None:
+    yard = SimulatedYard(durability=durability)
+    client = Client(yard)
+    client.create("q", label=1)
+    client.pop("q", 100, label=2)
+    client.fetch("q", 100, label=3)
+    other = Client(yard)
+    other.create("r")
+    other.post("r", label=4, notify=("write", "sync"))
+    yard.stop()
+    client.expect_notice(1, "ready")
+    client.expect_none(2)
+    client.expect_none(3)
+    client.expect_nothing()
+    assert client.peer.closed
+    other.expect_notice(0, "ready")
+    other.expect_notice(4, "write", "sync")
+    assert other.peer.closed
+
+
+def test_a_client_that_says_goodbye_is_answered_first(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    client.pop("q", 100, label=2)
+    connection = client.peer.connection
+    assert connection is not None
+    connection.text(b'{"type":"pop","queue":"q","label":3}')
+    connection.ended()
+    yard.settle()
+    client.expect_none(3)
+    client.expect_none(2)
+    assert client.peer.closed
+
+
+# A disk that takes no more
+
+
+def test_a_server_that_cannot_write_refuses(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    other = Client(yard)
+    yard.disk.break_down("write")
+    client.post("q", label=1, notify=("ready", "sync"))
+    assert client.peer.closed
+    other.post("q", label=2)
+    error = other.next()
+    assert (error["label"], error["code"]) == (2, "Unavailable")
+    with pytest.raises(ReadOnly):
+        Client(yard, durable=True)
+    assert Client(yard).id
+
+
+def test_without_room_nothing_is_added(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    yard.engine.room.refusing = "the disk is full"
+    client.post("q", label=1)
+    client.expect_error(1, "Unavailable", "the disk is full")
+    client.create("r", label=2)
+    client.expect_error(2, "Unavailable", "the disk is full")
+    with pytest.raises(NoSpace):
+        Client(yard, durable=True)
+    client.pop("q", label=3)
+    client.expect_none(3)
+
+
+# Over HTTP
+
+
+def told(yard: SimulatedYard, queue: str) -> tuple[int, object]:
+    response = status(yard.engine, queue)
+    assert response.content_type == "application/json"
+    assert response.mark == yard.engine.log.mark()
+    return response.status, json.loads(response.body)
+
+
+def test_the_status_of_a_queue(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    expected = {
+        "type": "Status",
+        "length": 0,
+        "readers_waiting": 0,
+        "shards_read_write": 1,
+        "shards_read_only": 0,
+        "shards_finished": 0,
+    }
+    assert told(yard, "q") == (200, expected)
+    client.pop("q", 10)
+    client.fetch("q", 10)
+    assert told(yard, "q") == (200, expected | {"readers_waiting": 2})
+    for _ in range(5):
+        client.post("q")
+    assert told(yard, "q") == (200, expected | {"length": 3})
+    yard.engine.configure_queue(b"q", QueueSettings(paused=True), SYSTEM_ORIGIN, yard.clock.now())
+    assert told(yard, "q") == (200, expected)
+
+
+@pytest.mark.parametrize("name", ["none", "\u2603", ""])
+def test_the_status_of_a_queue_that_is_not_there(yard: SimulatedYard, name: str) -> None:
+    error = {
+        "type": "Error",
+        "name": name,
+        "code": "QueueNotFound",
+        "message": "Named queue not found",
+    }
+    assert told(yard, name) == (404, error)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, Terms(binary=False, durable=False, reconnect_as=None)),
+        ({"binary": "true"}, Terms(binary=True, durable=False, reconnect_as=None)),
+        (
+            {"binary": "1", "durable-session": " TRUE "},
+            Terms(binary=True, durable=True, reconnect_as=None),
+        ),
+        (
+            {"binary": "false", "durable-session": "yes", "reconnect-as": "12"},
+            Terms(binary=False, durable=False, reconnect_as=12),
+        ),
+        (
+            {"reconnect-as": "18446744073709551615"},
+            Terms(binary=False, durable=False, reconnect_as=2**64 - 1),
+        ),
+        (
+            {"reconnect-as": "18446744073709551616"},
+            Terms(binary=False, durable=False, reconnect_as=None),
+        ),
+        ({"reconnect-as": "-1"}, Terms(binary=False, durable=False, reconnect_as=None)),
+        ({"reconnect-as": "\u0663"}, Terms(binary=False, durable=False, reconnect_as=None)),
+        ({"reconnect-as": ""}, Terms(binary=False, durable=False, reconnect_as=None)),
+    ],
+)
+def test_what_the_headers_of_a_connection_ask_for(headers: dict[str, str], expected: Terms) -> None:
+    assert terms(headers) == expected
+
+
+def test_requests_are_counted_by_verb_and_outcome(yard: SimulatedYard) -> None:
+    client = Client(yard)
+    client.post("q")
+    client.pop("q")
+    client.finish("q", 1)
+    client.pop("q")
+    counts = {
+        verb.name: (verb.count, verb.errors, verb.empty) for verb in yard.glovebox.traffic.verbs
+    }
+    assert counts == {
+        "unknown": (0, 0, 0),
+        "post": (1, 0, 0),
+        "fetch": (0, 0, 0),
+        "finish": (1, 1, 0),
+        "pop": (2, 0, 1),
+        "create": (1, 0, 0),
+    }

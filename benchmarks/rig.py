@@ -33,8 +33,9 @@ GENERATOR_SECONDS = 3900.0
 Durability = Literal["sync", "write", "memory"]
 DURABILITIES: tuple[Durability, ...] = ("sync", "write", "memory")
 Form = Literal["compiled", "interpreted"]
-Dialect = Literal["masenko", "workq"]
-"""A protocol of Taskyard; the load generator's driver for it has the same name."""
+Dialect = Literal["masenko", "workq", "http"]
+"""A listener of Taskyard; a driver of the load generator for it has the same name."""
+LISTENERS: tuple[Dialect, ...] = ("masenko", "workq", "http")
 
 
 class BenchmarkError(Exception):
@@ -292,6 +293,12 @@ class Taskyard:
     first: bool = False
     """Before all else that runs on the machine, where that is allowed."""
     dialect: Dialect = "masenko"
+    code: Path | None = None
+    """Where the package is imported from, if not from this tree."""
+    listeners: tuple[Dialect, ...] = LISTENERS
+    """Those that the code has."""
+    under: tuple[str, ...] = ()
+    """A command that runs the server, a profiler for example."""
 
     @property
     def name(self) -> str:
@@ -304,7 +311,7 @@ class Taskyard:
         ports, log = directory / "ports.json", directory / "log"
         # A server that was killed leaves the file behind, and it would pass for that of the next.
         ports.unlink(missing_ok=True)
-        environment = {"PYTHONPATH": str(code_path(self.form))}
+        environment = {"PYTHONPATH": str(self.code or code_path(self.form))}
         began = time.monotonic()
         with process(
             self._command(directory, ports), log, environment=environment, end_with=end_with
@@ -315,8 +322,10 @@ class Taskyard:
             yield RunningServer(child.pid, port, self.dialect, time.monotonic() - began)
 
     def _command(self, directory: Path, ports: Path) -> list[str]:
-        command = [sys.executable, "-m", "taskyard", "serve", "--bind", HOST]
-        command += ["--masenko-port", "0", "--workq-port", "0", "--durability", self.durability]
+        command = [*self.under, sys.executable, "-m", "taskyard", "serve", "--bind", HOST]
+        for listener in self.listeners:
+            command += [f"--{listener}-port", "0"]
+        command += ["--durability", self.durability]
         command += ["--data", str(directory / "data"), "--ports-file", str(ports)]
         return command + list(self.options)
 
@@ -326,7 +335,12 @@ def code_path(form: Form) -> Path:
 
 
 def is_built(form: Form) -> bool:
-    package = code_path(form) / "taskyard"
+    return holds(code_path(form), form)
+
+
+def holds(code: Path, form: Form) -> bool:
+    """Whether this form of the package can be imported from there."""
+    package = code / "taskyard"
     return package.is_dir() and (form == "interpreted" or any(package.rglob("*.so")))
 
 

@@ -1,0 +1,1 @@
+"""WebSockets: what the libraries can do, and how near to that Taskyard comes."""

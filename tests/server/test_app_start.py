@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from support.listeners import DIALECTS
 from support.process import ServerProcess
 from support.wire import exchange, queue_counts
 
@@ -19,7 +20,6 @@ NOT_ON_THE_WAY = (
     "difflib",
     "email",
     "html",
-    "http",
     "hypothesis",
     "importlib.metadata",
     "multiprocessing",
@@ -36,7 +36,6 @@ NOT_ON_THE_WAY = (
     "redis",
     "setuptools",
     "sqlite3",
-    "tempfile",
     "tomllib",
     "unittest",
     "urllib.request",
@@ -57,7 +56,7 @@ def refused(server: ServerProcess) -> str:
 def test_the_ports_file_has_the_address_of_each_listener(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         ports = json.loads(server.ports_file.read_bytes())
-        assert list(ports) == ["masenko", "workq"]
+        assert list(ports) == ["masenko", "workq", "http"]
         for listener in ports.values():
             assert list(listener) == ["host", "port"]
             assert listener["host"] == "127.0.0.1"
@@ -110,7 +109,8 @@ def test_a_given_port_and_address_are_used(tmp_path: Path) -> None:
 
 
 def test_a_listener_can_be_switched_off(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, "--masenko-port", "off", "--workq-port", "off") as server:
+    off = [part for dialect in DIALECTS for part in (f"--{dialect}-port", "off")]
+    with ServerProcess(tmp_path, *off) as server:
         assert json.loads(server.ports_file.read_bytes()) == {}
         assert "listening" not in server.log_text()
         assert server.stop() == 0

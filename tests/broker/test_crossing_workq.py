@@ -58,6 +58,26 @@ def test_a_run_that_is_over_is_not_leased_any_more(yard: SimulatedYard) -> None:
     exchange(worker, b"complete %b 2\r\nok\r\n" % ID, NOT_FOUND)
 
 
+@pytest.mark.parametrize("finish", [b"", b"complete %b 2\r\nok\r\n" % ID])
+def test_a_run_that_is_over_in_the_moment_in_which_it_is_leased_goes_on(
+    yard: SimulatedYard, finish: bytes
+) -> None:
+    """The worker's wait for another job ends in the same tick, and its next command takes this."""
+    caller, worker, other = (yard.connect("workq") for _ in range(3))
+    caller.send(b"run %b q 200 5 4\r\nping\r\n" % ID)
+    worker.send(b"lease nothing 4\r\nlease q 0\r\n" + finish)
+    yard.clock.time += 6000
+    exchange(other, b"result %b 0\r\n" % OTHER, NOT_FOUND)
+    worker.expect(TIMEOUT)
+    worker.expect(b"+OK 1\r\n%b q 4\r\nping\r\n" % ID)
+    if not finish:
+        caller.expect_nothing()
+        worker.send(b"complete %b 2\r\nok\r\n" % ID)
+    worker.expect(OK)
+    caller.expect(b"+OK 1\r\n%b 1 2\r\nok\r\n" % ID)
+    exchange(other, b"result %b 0\r\n" % ID, NOT_FOUND)
+
+
 def test_the_only_attempt_of_a_task_worker_is_not_forgotten_in_a_crash(
     yard: SimulatedYard,
 ) -> None:

@@ -241,7 +241,7 @@ class WorkqConnection(Conversation):
             if call is not None:  # from now on it is the job's own time that counts
                 self.engine.watch_on(event.watcher)
             return False
-        if kind == WATCH_GONE and (call is None or not _is_over(call, self.now)):
+        if kind == WATCH_GONE and (call is None or call.more().expires_at > self.now):
             self._call = None
             self._find_nothing()
         elif job is not None and kind in (WATCH_SUCCEEDED, WATCH_FAILED):
@@ -251,6 +251,12 @@ class WorkqConnection(Conversation):
                 self._time_out(self.engine.log.mark())
             else:
                 self._tell_result(job, kind == WATCH_SUCCEEDED)
+        elif call is not None and call.state == LEASED:
+            # Somebody else was told of the same moment first, and took the job.
+            self.watcher = self.engine.watch(call.id, self.owner)
+            return False
+        elif call is not None and (call.state == SUCCEEDED or call.state == FAILED):
+            self._tell_result(call, False)
         else:
             self._end_call(self.now)
             self._time_out(self.engine.log.mark())
@@ -436,12 +442,6 @@ class WorkqConnection(Conversation):
         else:
             self.verb.errors += 1
             self.send(f"-SERVER-ERROR {error}\r\n".encode(), self.engine.log.mark())
-
-
-def _is_over(job: Job, now: i64) -> bool:
-    """Whether its ttl has ended it."""
-    extra = job.extra
-    return extra is not None and extra.expires_at <= now
 
 
 class _Result:

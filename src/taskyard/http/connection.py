@@ -219,6 +219,8 @@ class HttpConnection(Receiver):
         else:
             self._leave()
             self.socket.become(became)
+            if not self._reading:  # the other one begins as if it had never been paused
+                self.socket.resume_reading()
 
     def _answer_bad(self, error: BadRequest) -> None:
         self.outbox.send(

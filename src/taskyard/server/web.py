@@ -82,6 +82,9 @@ class Web:
         if refusal is not None:
             return refusal
         asked = terms(incoming.request.headers)
+        reason = self._broker.failure or self._broker.journal.room.refusing
+        if reason and asked.durable:  # once hands are shaken it could not be said any more
+            return problem(503, f"The session cannot be kept: {reason}.")
         reader = WebSocket(socket.raw(), self._settings.payload_limit * JSON_BYTE + FRAME_ROOM)
         reader.shake_hands(incoming)
         try:
@@ -89,6 +92,7 @@ class Web:
                 socket, incoming.request.peer, asked.binary, asked.durable, asked.reconnect_as
             )
         except TaskyardError as error:
+            socket.abort()
             return problem(503, f"The session cannot be kept: {error}.")
         connection.frames = reader
         reader.begin(connection, rest)

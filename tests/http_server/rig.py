@@ -58,6 +58,7 @@ class Rig:
 
     yard: SimulatedYard = field(default_factory=SimulatedYard)
     later: list[Exchange] = field(default_factory=list)
+    body_limit: int = BODY_LIMIT
 
     def __post_init__(self) -> None:
         routes = [
@@ -73,7 +74,7 @@ class Rig:
             self.yard.scheduler,
             Router(routes),
             output_limit=10_000,
-            body_limit=BODY_LIMIT,
+            body_limit=self.body_limit,
         )
 
     def add(self, method: str, pattern: str, handler: Handler) -> None:

@@ -7,7 +7,7 @@ from engine.harness import ORIGIN, START
 from hypothesis import strategies as st
 
 from taskyard.engine.job import SECOND, NewJob, Notify, Origin, Policy
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 
 NAMES = ("a", "b")
 OWNERS = (1, 2, 3)
@@ -164,6 +164,9 @@ queue_settings: st.SearchStrategy[Settings] = st.fixed_dictionaries(
         "dead_retention": st.sampled_from((-1, 0, 5 * SECOND)),
         "backoff": st.sampled_from((-1, 0, 1, 2)),
         "backoff_base": st.sampled_from((0, 2 * SECOND)),
+        "max_jobs": st.sampled_from((-1, -1, 0, 2, 5)),
+        "max_bytes": st.sampled_from((-1, -1, 0, 3, PAYLOAD_LIMIT)),
+        "overflow": st.sampled_from((OVERFLOW_REFUSE, OVERFLOW_DEAD)),
     },
 )
 bad_queue_settings: st.SearchStrategy[Settings] = st.sampled_from(
@@ -175,6 +178,8 @@ bad_queue_settings: st.SearchStrategy[Settings] = st.sampled_from(
         {"backoff": 3},
         {"backoff_base": -1},
         {"max_jobs": -2},
+        {"max_bytes": -2},
+        {"overflow": 2},
     )
 )
 

@@ -35,6 +35,7 @@ from support.model_world import OPEN
 
 from taskyard.engine.effects import Take, Waiter, Watcher
 from taskyard.engine.engine import Engine
+from taskyard.engine.finishing import BY_POLICY, NEVER
 from taskyard.engine.job import FOREVER, SECOND, Origin, Policy
 from taskyard.engine.pushing import Step
 from taskyard.engine.uid import derive_uid
@@ -56,11 +57,18 @@ class JobRules(UpkeepRules):
         letters=st.integers(0, 5),
         jobs=st.lists(plain_wishes | wishes, min_size=2, max_size=10),
         sessions=st.sets(st.sampled_from((1, 2))),
+        max_jobs=st.sampled_from((-1, -1, -1, 6)),
     )
     def start(
-        self, seed: int, window: int, letters: int, jobs: list[Wish], sessions: set[int]
+        self,
+        seed: int,
+        window: int,
+        letters: int,
+        jobs: list[Wish],
+        sessions: set[int],
+        max_jobs: int,
     ) -> None:
-        self.begin(seed, window, letters)
+        self.begin(seed, window, letters, max_jobs)
         for id in sessions:
             self.session(id, "open", 0)
         for wish in jobs:
@@ -203,6 +211,38 @@ class JobRules(UpkeepRules):
             take = Take(encoded, owner + number, origin, bound, uniform, pop, ttr)
             self.fetch_or_wait(take, patience)
 
+    @rule(
+        queues=name_lists,
+        owner=owners,
+        last=st.booleans(),
+        move_to=st.just("") | names,
+        front=st.booleans(),
+        patience=durations | st.just(0),
+        count=st.integers(1, 2),
+    )
+    def take_from_a_list(
+        self,
+        queues: list[str],
+        owner: int,
+        last: bool,
+        move_to: str,
+        front: bool,
+        patience: int,
+        count: int,
+    ) -> None:
+        encoded = [name.encode() for name in queues]
+        for number in range(count):
+            take = Take(
+                encoded,
+                owner + number,
+                ORIGIN,
+                pop=not move_to,
+                last=last,
+                move_to=move_to,
+                front=front,
+            )
+            self.fetch_or_wait(take, patience)
+
     @precondition(lambda machine: machine.waiting.waiters)
     @rule(pick=picks)
     def stop_waiting(self, pick: int) -> None:
@@ -253,13 +293,17 @@ class JobRules(UpkeepRules):
         )
 
     @precondition(with_job("leased"))
-    @rule(pick=picks, error=blobs)
-    def nack(self, pick: int, error: bytes, right: bool = True) -> None:
+    @rule(
+        pick=picks,
+        error=blobs,
+        delay=st.sampled_from((BY_POLICY, BY_POLICY, NEVER, 0, 1, 5 * SECOND)),
+    )
+    def nack(self, pick: int, error: bytes, delay: int = BY_POLICY, right: bool = True) -> None:
         id = self.some_job(pick, "leased")
         owner = self.holder_of(id, right)
         self.do(
-            lambda engine: engine.nack(id, owner, error, ORIGIN, self.now),
-            lambda model, _: model.nack(id, owner, error, self.now),
+            lambda engine: engine.nack(id, owner, error, ORIGIN, self.now, delay),
+            lambda model, _: model.nack(id, owner, error, self.now, delay),
         )
 
     @precondition(with_job("leased"))
@@ -381,13 +425,12 @@ class JobRules(UpkeepRules):
         )
 
     @precondition(with_job("ready"))
-    @rule(name=names, payload=blobs, count=st.integers(-2, 2))
-    def remove_by_payload(self, name: str, payload: bytes, count: int) -> None:
+    @rule(pick=picks, state=st.sampled_from(("ready", "ready", "ready", "leased")))
+    def take_out(self, pick: int, state: str) -> None:
+        id = self.some_job(pick, state)
         self.do(
-            lambda engine: engine.remove_by_payload(
-                name.encode(), payload, count, self.bench.read, ORIGIN, self.now
-            ),
-            lambda model, _: model.remove_by_payload(name.encode(), payload, count, self.now),
+            lambda engine: engine.take_out(id, ORIGIN, self.now),
+            lambda model, _: model.take_out(id, self.now),
         )
 
     # What must be refused, or must change nothing

@@ -13,7 +13,7 @@ def lived_in() -> Bench:
     engine = bench.engine
     engine.open_session(1, ORIGIN, bench.now)
     engine.set_value(b"v", b"value", START + 90 * SECOND, ORIGIN, bench.now)
-    engine.create_queue("q", QueueSettings(retries=3, max_jobs=9), ORIGIN, bench.now)
+    engine.create_queue("q", QueueSettings(retries=3, max_jobs=999), ORIGIN, bench.now)
     for number in range(20):
         bench.push(payload=b"x" * number, priority=number % 3, notify=Notify(1, number, 127))
         bench.now += 1

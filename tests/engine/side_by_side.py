@@ -83,7 +83,7 @@ class SideBySide(RuleBasedStateMachine):
     model: Model
     kind_of_bench: type[Bench] = Bench
 
-    def begin(self, seed: int, window: int, letters: int) -> None:
+    def begin(self, seed: int, window: int, letters: int, max_jobs: int = -1) -> None:
         """`window`: how long uids are remembered; `letters`: how many an outbox can hold."""
         settings = EngineSettings(
             payload_limit=PAYLOAD_LIMIT,
@@ -94,6 +94,7 @@ class SideBySide(RuleBasedStateMachine):
             default_ttr=4 * SECOND,
             outbox_age=15 * SECOND,
             outbox_bytes=letters * 64,
+            max_jobs=max_jobs,
         )
         self.bench = self.kind_of_bench(settings, seed)
         self.model = Model(settings, SALT)

@@ -25,7 +25,7 @@ def pop(bench: Bench, _: Job) -> None:
 
 
 def take_out(bench: Bench, job: Job) -> None:
-    bench.engine.remove_by_payload(b"first", b"", 0, bench.read, ORIGIN, bench.now)
+    bench.engine.take_out(job.id, ORIGIN, bench.now)
 
 
 @pytest.mark.parametrize("succeed", [complete, ack, pop, take_out])

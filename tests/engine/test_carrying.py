@@ -65,10 +65,10 @@ class CarryingMachine(JobRules):
         self.every = every
         self.pace = pace
 
-    def begin(self, seed: int, window: int, letters: int) -> None:
+    def begin(self, seed: int, window: int, letters: int, max_jobs: int = -1) -> None:
         self.compaction: Compaction | None = None
         self.idle = 0  # steps since the last pass
-        super().begin(seed, window, letters)
+        super().begin(seed, window, letters, max_jobs)
         self.bench.gap = SPREAD if seed % 2 else FRAME_HEAD
 
     def comparable(self, state: State) -> Plain:

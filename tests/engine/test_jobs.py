@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import ORIGIN, START, Bench
 
-from taskyard.engine.errors import BlobNotResident, InvalidOption, JobNotFound, WrongState
+from taskyard.engine.errors import InvalidOption, JobNotFound, WrongState
 from taskyard.engine.job import (
     BLOCKED,
     DELAYED,
@@ -205,65 +205,28 @@ def test_only_a_delayed_job_can_be_woken(bench: Bench, state: str) -> None:
         bench.engine.wake_now(job.id, ORIGIN, bench.now)
 
 
-# By payload
+# Taken out of a list
 
 
-@pytest.mark.parametrize(
-    ("count", "left"),
-    [
-        (0, ["b", "c", "b"]),
-        (1, ["b", "c", "a", "b", "a"]),
-        (2, ["b", "c", "b", "a"]),
-        (-1, ["a", "b", "c", "a", "b"]),
-        (-2, ["a", "b", "c", "b"]),
-        (9, ["b", "c", "b"]),
-        (-(2**70), ["b", "c", "b"]),
-    ],
-)
-def test_jobs_can_be_taken_out_by_payload(bench: Bench, count: int, left: list[str]) -> None:
-    for letter in "abcaba":
-        bench.push(payload=letter.encode())
-    before = len(bench.ids())
-    removed = bench.engine.remove_by_payload(b"q", b"a", count, bench.read, ORIGIN, bench.now)
-    jobs = [bench.engine.job(id) for id in bench.ids()]
-    assert [bench.read(job.payload_at, job.payload_size).decode() for job in jobs] == left
-    assert removed == before - len(left)
-    assert bench.queue().finished == removed  # they count as done
-
-
-def test_an_empty_payload_is_one_too(bench: Bench) -> None:
-    bench.push()
-    kept = bench.push(payload=b"x")
-    assert bench.engine.remove_by_payload(b"q", b"", 0, bench.read, ORIGIN, bench.now) == 1
-    assert bench.ids() == [kept.id]
+def test_a_job_that_is_taken_out_counts_as_done(bench: Bench) -> None:
+    first, second = bench.push(), bench.push()
+    bench.engine.take_out(first.id, ORIGIN, bench.now)
+    assert bench.ids() == [second.id]
+    assert bench.queue().finished == 1
 
 
 def test_only_ready_jobs_are_taken_out(bench: Bench) -> None:
-    leased = bench.push(payload=b"a")
+    leased = bench.push()
     bench.take()
-    bench.push(payload=b"a", run_at=START + SECOND)
-    assert bench.engine.remove_by_payload(b"q", b"a", 0, bench.read, ORIGIN, bench.now) == 0
-    assert leased.state == LEASED
-    assert bench.engine.remove_by_payload(b"unknown", b"", 0, bench.read, ORIGIN, bench.now) == 0
+    delayed = bench.push(run_at=START + SECOND)
+    for job in (leased, delayed):
+        with pytest.raises(WrongState):
+            bench.engine.take_out(job.id, ORIGIN, bench.now)
+    assert (leased.state, delayed.state) == (LEASED, DELAYED)
 
 
 def test_a_paused_queue_can_still_be_looked_after(bench: Bench) -> None:
-    bench.push(payload=b"a")
+    job = bench.push()
     bench.configure("q", QueueSettings(paused=True))
-    assert bench.engine.remove_by_payload(b"q", b"a", 0, bench.read, ORIGIN, bench.now) == 1
-
-
-def test_a_payload_that_is_on_disk_only_is_asked_for_and_nothing_is_removed_yet(
-    bench: Bench,
-) -> None:
-    first, cold = bench.push(payload=b"a"), bench.push(payload=b"b")
-
-    def read(at: int, size: int) -> bytes | None:
-        return None if at == cold.payload_at else bench.read(at, size)
-
-    bench.collect()
-    with pytest.raises(BlobNotResident) as missing:
-        bench.engine.remove_by_payload(b"q", b"a", 0, read, ORIGIN, bench.now)
-    assert (missing.value.at, missing.value.size) == (cold.payload_at, 1)
-    assert bench.collect() == []
-    assert bench.ids() == [first.id, cold.id]
+    bench.engine.take_out(job.id, ORIGIN, bench.now)
+    assert bench.ids() == []

@@ -98,7 +98,7 @@ def test_without_any_room_everything_is_refused_and_nothing_changed(bench: Bench
         lambda: engine.move(2, "other", False, ORIGIN, now),
         lambda: engine.rescore(2, 5, ORIGIN, now),
         lambda: engine.purge(b"q", READY, 5, ORIGIN, now),
-        lambda: engine.remove_by_payload(b"q", b"2", 0, bench.read, ORIGIN, now),
+        lambda: engine.take_out(2, ORIGIN, now),
         lambda: engine.lease_batch("c", 1, [b"q"], 1, 0, ORIGIN, now),
     ]
     for operation in operations:

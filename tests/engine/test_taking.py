@@ -3,10 +3,11 @@
 from collections import Counter
 
 import pytest
-from engine.harness import ORIGIN, START, Bench
+from engine.harness import ORIGIN, OWNER, START, Bench
 
+from taskyard.engine.effects import Take
 from taskyard.engine.errors import InvalidOption
-from taskyard.engine.job import FOREVER, LEASED, READY, SECOND, Policy
+from taskyard.engine.job import FOREVER, GONE, LEASED, READY, SECOND, Policy
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.state import EngineSettings
 
@@ -232,3 +233,120 @@ def test_the_default_time_to_run_is_a_setting() -> None:
     lease = bench.take().lease
     assert lease is not None
     assert lease.deadline == START + 3 * SECOND
+
+
+# From the end, and into another queue
+
+
+def test_a_take_of_the_last_leases_the_end_of_the_delivery_order(bench: Bench) -> None:
+    low, high = bench.push(priority=-1), bench.push(priority=1)
+    plain = bench.push()
+    taken = [bench.engine.fetch(last_of("q"), bench.now) for _ in range(4)]
+    assert taken == [low, plain, high, None]
+    assert {job.state for job in (low, plain, high)} == {LEASED}
+
+
+def test_a_pop_of_the_last_looks_at_queues_in_their_order(bench: Bench) -> None:
+    bench.push("a")
+    second, other = bench.push("a"), bench.push("b")
+    wish = Take([b"none", b"a", b"b"], OWNER, ORIGIN, pop=True, last=True)
+    assert bench.engine.fetch(wish, bench.now) is second
+    assert bench.ids("b") == [other.id]
+
+
+def last_of(queue: str) -> Take:
+    return Take([queue.encode()], OWNER, ORIGIN, last=True)
+
+
+def moving(source: str, to: str, *, last: bool = False, front: bool = False) -> Take:
+    return Take([source.encode()], OWNER, ORIGIN, last=last, move_to=to, front=front)
+
+
+@pytest.mark.parametrize(
+    ("last", "front", "source", "target"),
+    [
+        (False, False, [2, 3], [4, 5, 1]),
+        (False, True, [2, 3], [1, 4, 5]),
+        (True, False, [1, 2], [4, 5, 3]),
+        (True, True, [1, 2], [3, 4, 5]),
+    ],
+)
+def test_a_take_may_move_a_job_to_either_end_of_another_queue(
+    bench: Bench, last: bool, front: bool, source: list[int], target: list[int]
+) -> None:
+    for queue in ("a", "a", "a", "b", "b"):
+        bench.push(queue)
+    job = bench.engine.fetch(moving("a", "b", last=last, front=front), bench.now)
+    assert job is not None
+    assert (job.state, job.attempts, job.lease, job.queue.name) == (READY, 0, None, "b")
+    assert (bench.ids("a"), bench.ids("b")) == (source, target)
+    bench.restart()
+    assert (bench.ids("a"), bench.ids("b")) == (source, target)
+
+
+def test_a_queue_may_be_turned_round_by_moves(bench: Bench) -> None:
+    ids = [bench.push().id for _ in range(3)]
+    bench.engine.fetch(moving("q", "q"), bench.now)
+    assert bench.ids() == [ids[1], ids[2], ids[0]]
+    bench.engine.fetch(moving("q", "q", last=True, front=True), bench.now)
+    assert bench.ids() == ids
+
+
+def test_a_moved_job_keeps_what_it_is(bench: Bench) -> None:
+    job = bench.push("a", b"body", Policy(max_fails=3), name="n", priority=4, uid=b"u" * 16)
+    assert bench.engine.fetch(moving("a", "b"), bench.now) is job
+    assert (job.name, job.priority, job.policy.max_fails) == ("n", 4, 3)
+    assert bench.engine.uid_of(job) == b"u" * 16
+    assert bench.read(job.payload_at, job.payload_size) == b"body"
+
+
+def test_a_moved_job_goes_to_who_waits_at_the_other_queue(bench: Bench) -> None:
+    waiter = bench.wait("b")
+    job = bench.push("a")
+    bench.engine.fetch(moving("a", "b"), bench.now)
+    assert bench.effects() == [("assigned", waiter.number, job.id)]
+    assert job.state == LEASED
+
+
+def test_who_waits_to_move_moves_what_comes(bench: Bench) -> None:
+    mover = bench.engine.wait(moving("a", "b", front=True), bench.now + SECOND)
+    there = bench.push("b")
+    job = bench.push("a")
+    assert bench.effects() == [("assigned", mover.number, job.id)]
+    assert bench.ids("b") == [job.id, there.id]
+
+
+def test_moves_may_go_round_through_those_who_wait(bench: Bench) -> None:
+    one = bench.engine.wait(moving("a", "b"), bench.now + SECOND)
+    two = bench.engine.wait(moving("b", "a"), bench.now + SECOND)
+    job = bench.push("a")
+    assert sorted(bench.effects()) == sorted(
+        [("assigned", one.number, job.id), ("assigned", two.number, job.id)]
+    )
+    assert (bench.ids("a"), bench.ids("b")) == ([job.id], [])
+
+
+def test_a_pop_that_waits_behind_a_move_releases_dependents(bench: Bench) -> None:
+    bench.wait("b", pop=True)
+    blocker = bench.push("a")
+    blocked = bench.push("c", blocked_by=[blocker.id])
+    bench.engine.fetch(moving("a", "b"), bench.now)
+    assert (blocker.state, blocked.state) == (GONE, READY)
+
+
+@pytest.mark.parametrize("name", ["a b", "\n", "x" * 256])
+def test_a_job_is_moved_to_a_queue_with_a_name(bench: Bench, name: str) -> None:
+    job = bench.push("a")
+    with pytest.raises(InvalidOption):
+        bench.engine.fetch(moving("a", name), bench.now)
+    with pytest.raises(InvalidOption):
+        bench.engine.wait(moving("other", name), bench.now + SECOND)
+    assert (job.state, job.queue.name) == (READY, "a")
+    assert bench.engine.waiting == {}
+
+
+def test_nothing_is_moved_out_of_a_paused_queue(bench: Bench) -> None:
+    bench.push("a")
+    bench.configure("a", QueueSettings(paused=True))
+    assert bench.engine.fetch(moving("a", "b"), bench.now) is None
+    assert bench.engine.queue(b"b") is None

@@ -31,8 +31,9 @@ from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.decode import Decoder
-from taskyard.engine.job import MAX_PRIORITY, MIN_PRIORITY, NewJob
+from taskyard.engine.job import MAX_PRIORITY, MIN_PRIORITY, NewJob, Origin
 from taskyard.engine.log import Log
+from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.journal.describe import describe
 
 NEW_JOB = st.builds(
@@ -132,6 +133,7 @@ SETTINGS_FIELDS = (
     "backoff_cap",
     "max_jobs",
     "max_bytes",
+    "overflow",
 )
 
 
@@ -258,3 +260,23 @@ def test_uids_are_described_as_hex() -> None:
     assert "uid" not in describe(r.Finish(1, origin, 7, b"q", 3, r.POPPED), False)
     finish = r.Finish(1, origin, 7, b"q", 3, r.POPPED, 0, b"u" * 16)
     assert describe(finish, False)["uid"] == "75" * 16
+
+
+def test_settings_are_written_as_they_were_before_there_was_an_overflow() -> None:
+    """Journals of older servers can be read, and they can read what does not use it."""
+    settings = QueueSettings(True, False, 3, 0, -1, -1, 0, 0, 7, 9)
+    numbers = (3, 0, -1, -1, 0, 0, 7, 9)
+    encoded = b"\x01" + b"".join(each.to_bytes(8, "little", signed=True) for each in numbers)
+    record = s.QueueSet(1, Origin(1, "", ""), b"q", settings)
+    log = Log(1, 0)
+    log.append(record)
+    data = log.take(0)
+    assert encoded in data
+    decoded = Decoder(True).read(data, 0, 0)
+    assert isinstance(decoded, s.QueueSet)
+    assert decoded.settings.overflow == OVERFLOW_REFUSE
+    settings.overflow = OVERFLOW_DEAD
+    log.append(s.QueueSet(1, Origin(1, "", ""), b"q", settings))
+    decoded = Decoder(True).read(log.take(0), 0, 0)
+    assert isinstance(decoded, s.QueueSet)
+    assert decoded.settings.overflow == OVERFLOW_DEAD

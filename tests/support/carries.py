@@ -36,9 +36,7 @@ IDS = st.lists(POSITIVE, max_size=5)
 ORIGIN = st.builds(Origin, st.integers(0, 6), TEXT, TEXT)
 POLICY = st.builds(Policy, POSITIVE, U32, I64, U32, U8, I64, I64, TEXT, st.booleans())
 NOTIFY = st.builds(Notify, POSITIVE, U64, U8)
-SETTINGS = st.builds(
-    QueueSettings, st.booleans(), st.booleans(), I64, I64, I64, I64, I64, I64, I64, I64
-)
+SETTINGS = st.builds(QueueSettings, st.booleans(), st.booleans(), *[I64] * 8, st.integers(0, 1))
 LEASE = st.builds(Lease, I64, st.booleans(), TEXT, U32, U32, I64, I64)
 LETTER = st.builds(Letter, POSITIVE, I64, POSITIVE, U64, U8)
 

@@ -24,6 +24,7 @@ from support.model_world import (
 
 from taskyard.engine.effects import WATCH_TIMEOUT
 from taskyard.engine.errors import (
+    JobNotFound,
     QueueExists,
     QueueNotFound,
     SessionNotFound,
@@ -97,15 +98,9 @@ class Model(Pushing):
         if job.state not in ("ready", "delayed", "failed"):
             raise WrongState
         require(valid_name(to), "queue")
-        self._leave(job)
         if job.state == "failed":
             self._revive(job)
-        job.key = None
-        job.queue = to.encode()
-        if front:
-            self._join_front(job)
-        else:
-            self._join_back(job)
+        self.put_ready(job, to, front)
         self.serve(job.queue, now)
         self.settle(now)
 
@@ -155,15 +150,14 @@ class Model(Pushing):
         job.result = b""
         job.reason = ""
 
-    def remove_by_payload(self, name: bytes, payload: bytes, count: int, now: int) -> int:
-        found = [job for job in self.in_state(name, "ready") if job.payload == payload]
-        if count < 0:
-            found.reverse()
-        found = found[: abs(count) or len(found)]
-        for job in found:
-            self._finish(job, b"", now)
+    def take_out(self, id: int, now: int) -> None:
+        job = self.live(id)
+        if job is None:
+            raise JobNotFound
+        if job.state != "ready":
+            raise WrongState
+        self._finish(job, b"", now)
         self.settle(now)
-        return len(found)
 
     # Looking after queues
 

@@ -6,7 +6,7 @@ from support.model_world import FOREVER
 
 from taskyard.engine.errors import InvalidOption
 from taskyard.engine.job import BACKOFF_EXPONENTIAL, NewJob, Policy
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.state import EngineSettings
 
 DAY = 86_400_000_000
@@ -41,6 +41,7 @@ def check_settings(settings: QueueSettings) -> None:
     require(-1 <= settings.backoff <= BACKOFF_EXPONENTIAL, "backoff")
     require(min(settings.backoff_base, settings.backoff_cap) >= 0, "backoff")
     require(min(settings.max_jobs, settings.max_bytes) >= -1, "max_jobs")
+    require(settings.overflow in (OVERFLOW_REFUSE, OVERFLOW_DEAD), "overflow")
 
 
 def check_new_job(new: NewJob, settings: EngineSettings) -> None:

@@ -86,6 +86,11 @@ def check_queue(queue: Queue) -> None:
             assert job.queue is queue
         assert queue.count(state) == len(lane_jobs(queue, state))
     assert queue.dead_bytes == sum(dead_weight(job) for job in lane_jobs(queue, FAILED))
+    waiting = [
+        job for state in (BLOCKED, DELAYED, READY, LEASED) for job in lane_jobs(queue, state)
+    ]
+    assert queue.waiting() == len(waiting)
+    assert queue.waiting_bytes == sum(job.payload_size for job in waiting)
     assert queue.is_empty() == (not any(lane_jobs(queue, state) for state in LANES))
 
 

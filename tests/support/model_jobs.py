@@ -1,6 +1,6 @@
 """The life of a job in the reference model: handed out, finished, failed, followed up."""
 
-from support.model_checks import require
+from support.model_checks import require, valid_name
 from support.model_world import (
     DEAD_LETTER_BYTES,
     ENDED,
@@ -25,6 +25,7 @@ from taskyard.engine.errors import (
     JobNotFound,
     NotLeaseholder,
 )
+from taskyard.engine.finishing import BY_POLICY, NEVER
 from taskyard.engine.job import (
     BACKOFF_QUARTIC,
     Policy,
@@ -98,15 +99,17 @@ class Lifecycle(World):
 
     def fetch(self, take: Take, now: int, chosen: bytes | None) -> int | None:
         """`chosen` is the queue the engine took from, where chance had a say."""
-        require(take.ttr >= 0, "ttr")
+        self._check_take(take)
         able = [name for name in take.queues if self.first_ready(name) is not None]
         if not able:
             return None
         if take.uniform:
             assert chosen in able, f"{chosen!r} is not one of {able}"
         name = chosen if take.uniform and chosen is not None else able[0]
-        job = self.in_state(name, "ready")[0]
+        job = self.in_state(name, "ready")[-1 if take.last else 0]
         self._hand_over(job, take, now)
+        if take.move_to:
+            self.serve(job.queue, now)
         self.settle(now)
         return job.id
 
@@ -119,10 +122,14 @@ class Lifecycle(World):
         return job.id
 
     def wait(self, take: Take, deadline: int) -> int:
-        require(take.ttr >= 0, "ttr")
+        self._check_take(take)
         self.numbered += 1
         self.waiters.append(Waiter(self.numbered, take, deadline))
         return self.numbered
+
+    def _check_take(self, take: Take) -> None:
+        require(take.ttr >= 0, "ttr")
+        require(not take.move_to or valid_name(take.move_to), "queue")
 
     def stop_waiting(self, number: int) -> None:
         self.waiters = [waiter for waiter in self.waiters if waiter.number != number]
@@ -130,13 +137,15 @@ class Lifecycle(World):
     def serve(self, name: bytes, now: int) -> None:
         """Ready jobs go to those who wait for them, in order of arrival."""
         while True:
-            job = self.first_ready(name)
             waiter = self._first_waiter(name)
-            if job is None or waiter is None:
+            if self.first_ready(name) is None or waiter is None:
                 return
+            job = self.in_state(name, "ready")[-1 if waiter.take.last else 0]
             self.waiters.remove(waiter)
             self._hand_over(job, waiter.take, now)
             self.effects.append(("assigned", waiter.number, job.id))
+            if waiter.take.move_to:
+                self.serve(job.queue, now)
 
     def _first_waiter(self, name: bytes) -> Waiter | None:
         waiting = [waiter for waiter in self.waiters if name in waiter.take.queues]
@@ -146,11 +155,23 @@ class Lifecycle(World):
         if take.pop:
             self._finish(job, b"", now)
             return
+        if take.move_to:
+            self.put_ready(job, take.move_to, take.front)
+            return
         limits = [ttr for ttr in (job.policy.ttr, take.ttr) if ttr]
         if not limits and not take.bound:
             limits = [self.settings.default_ttr]
         deadline = min(now + min(limits), FOREVER) if limits else 0
         self.lease(job, take.owner, take.bound, take.origin.holder, now, deadline)
+
+    def put_ready(self, job: Job, to: str, front: bool) -> None:
+        self._leave(job)
+        job.key = None
+        job.queue = to.encode()
+        if front:
+            self._join_front(job)
+        else:
+            self._join_back(job)
 
     def lease(
         self, job: Job, owner: int, bound: bool, holder: str, now: int, deadline: int
@@ -191,9 +212,9 @@ class Lifecycle(World):
         self.settle(now)
         return id
 
-    def nack(self, id: int, owner: int, error: bytes, now: int) -> int:
+    def nack(self, id: int, owner: int, error: bytes, now: int, delay: int = BY_POLICY) -> int:
         require(len(error) <= self.settings.payload_limit, "error")
-        self._fail_attempt(self._held(id, owner), error, now)
+        self._fail_attempt(self._held(id, owner), error, now, delay)
         self.settle(now)
         return id
 
@@ -246,17 +267,21 @@ class Lifecycle(World):
             self._go(job, True, now)
         self._watched(job, WATCH_SUCCEEDED, True)
 
-    def _fail_attempt(self, job: Job, error: bytes, now: int) -> None:
+    def _fail_attempt(self, job: Job, error: bytes, now: int, delay: int = BY_POLICY) -> None:
         """One fail: final if the policy says so, else tried again with back-off."""
         policy = job.policy
         fails = job.fails + 1
-        if policy.max_fails >= 0 and fails >= policy.max_fails:
+        limit = policy.max_fails if policy.max_fails or delay >= 0 else 1
+        if 0 < limit <= fails:
             self._fail_finally(job, "failures used up", True, error, now)
             return
         if policy.max_attempts and job.attempts >= policy.max_attempts:
             self._fail_finally(job, "attempts used up", True, error, now)
             return
-        when = self._retry_at(job, fails, now)
+        if delay == NEVER:
+            self._fail_finally(job, "given up by its worker", True, error, now)
+            return
+        when = self._retry_at(job, fails, now) if delay == BY_POLICY else now + delay
         job.fails = fails
         job.error = error or job.error
         self.queues[job.queue].counts["retried"] += 1

@@ -6,9 +6,16 @@ from support.model_checks import check_new_job, require
 from support.model_jobs import Lifecycle
 from support.model_world import FOREVER, OPEN, Job
 
-from taskyard.engine.errors import DuplicateJob, NotLeaseholder, StepRefused, TaskyardError
+from taskyard.engine.errors import (
+    DuplicateJob,
+    NotLeaseholder,
+    QueueFull,
+    StepRefused,
+    TaskyardError,
+)
 from taskyard.engine.job import NewJob, Notify, Origin
 from taskyard.engine.pushing import Step
+from taskyard.engine.queue import OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.stages import STAGE_FINISH, STAGE_READY, STAGE_SYNC, STAGE_WRITE
 from taskyard.engine.uid import derive_uid
 
@@ -18,6 +25,11 @@ class Pushing(Lifecycle):
         check_new_job(new, self.settings)
         self._check_uid(new.uid)
         require(all(id > 0 for id in new.blocked_by or ()), "blocked_by")
+        if self._overflows(new, self._waiting()):
+            job = self._add(new, new.blocked_by or [], new.notify, origin, now)
+            self._fail_finally(job, "queue full", False, b"", now)
+            self.settle(now)
+            return job.id
         notify = self._fast_pop_notify(new, now)
         job = self._add(new, new.blocked_by or [], notify, origin, now)
         self.serve(job.queue, now)
@@ -27,6 +39,7 @@ class Pushing(Lifecycle):
     def transact(self, steps: list[Step], owner: int, origin: Origin, now: int) -> list[int]:
         """All steps or none of them; a blocker of -k is the k-th push before."""
         self._check_steps(steps, owner)
+        over = self._overflowing(steps)
         ids: list[int] = []
         for step in steps:
             if step.new is None:
@@ -34,6 +47,10 @@ class Pushing(Lifecycle):
             else:
                 blockers = [id if id > 0 else ids[id] for id in step.new.blocked_by or ()]
                 ids.append(self._add(step.new, blockers, step.new.notify, origin, now).id)
+        pushed = [index for index, step in enumerate(steps) if step.new is not None]
+        for index, id in zip(pushed, ids, strict=True):
+            if index in over:
+                self._fail_finally(self.jobs[id], "queue full", False, b"", now)
         for id in ids:
             self.serve(self.jobs[id].queue, now)
         self.settle(now)
@@ -60,6 +77,44 @@ class Pushing(Lifecycle):
                 pushed += 1
             except TaskyardError as error:
                 raise StepRefused(index, error) from error
+
+    def _waiting(self) -> list[tuple[bytes, int]]:
+        """Queue and size of each job that has not ended."""
+        return [(job.queue, len(job.payload)) for job in self.jobs.values() if job.state in OPEN]
+
+    def _overflows(self, new: NewJob, waiting: list[tuple[bytes, int]]) -> bool:
+        """Whether it goes to the dead letters, since its queue has no place for it."""
+        name = new.queue.encode()
+        queue = self.queues.get(name)
+        settings = queue.settings if queue is not None else QueueSettings()
+        jobs = settings.max_jobs if settings.max_jobs >= 0 else self.settings.max_jobs
+        size = settings.max_bytes if settings.max_bytes >= 0 else self.settings.max_bytes
+        there = [each for queue_name, each in waiting if queue_name == name]
+        too_many = 0 <= jobs < len(there) + 1
+        too_large = 0 <= size < sum(there) + len(new.payload)
+        if (too_many or too_large) and settings.overflow == OVERFLOW_REFUSE:
+            raise QueueFull
+        return too_many or too_large
+
+    def _overflowing(self, steps: list[Step]) -> set[int]:
+        """The steps that go to the dead letters, each seen after those before it."""
+        waiting = self._waiting()
+        found = set()
+        for index, step in enumerate(steps):
+            if step.new is None:
+                job = self.jobs[step.ack]
+                waiting.remove((job.queue, len(job.payload)))
+                continue
+            queue = step.new.queue
+            try:
+                if self._overflows(step.new, waiting):
+                    found.add(index)
+                    queue = step.new.policy.dead_queue
+            except QueueFull as error:
+                raise StepRefused(index, error) from error
+            if queue:
+                waiting.append((queue.encode(), len(step.new.payload)))
+        return found
 
     def _check_uid(self, uid: bytes | None) -> None:
         if uid is None:

@@ -76,6 +76,7 @@ SETTINGS = (
     "backoff_cap",
     "max_jobs",
     "max_bytes",
+    "overflow",
 )
 _COUNTERS = (
     "pushed",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from mypy_extensions import i64
 
-from taskyard.engine.apply import apply_move, apply_replay, apply_rescore, apply_wake
-from taskyard.engine.checks import check_adding, check_settings, check_writable, valid_name
+from taskyard.engine.apply import apply_replay, apply_rescore, apply_wake
+from taskyard.engine.checks import check_adding, check_settings, check_writable
 from taskyard.engine.core import Core, reveal
 from taskyard.engine.errors import (
-    BlobNotResident,
     InvalidOption,
     QueueExists,
     QueueNotFound,
@@ -30,7 +27,7 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
-from taskyard.engine.job_records import Move, Replay, Rescore, Wake
+from taskyard.engine.job_records import Replay, Rescore, Wake
 from taskyard.engine.places import key_is_taken
 from taskyard.engine.pushing import push
 from taskyard.engine.queue import Queue, QueueSettings
@@ -38,9 +35,8 @@ from taskyard.engine.records import PURGED, TAKEN_OUT
 from taskyard.engine.room import RECORD_ROOM, many
 from taskyard.engine.side_apply import apply_queue, apply_queue_gone
 from taskyard.engine.side_records import QueueGone, QueueSet
-from taskyard.engine.taking import serve
-
-Read = Callable[[int, int], bytes | None]  # payload bytes at a place, None if only on disk
+from taskyard.engine.taking import move_ready, serve
+from taskyard.names import valid_name
 
 
 def delete(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
@@ -56,11 +52,7 @@ def move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -
         raise WrongState("only a ready, delayed or dead job can be moved")
     if not valid_name(to):
         raise InvalidOption("queue", "not a valid name")
-    record = Move(now, origin, job.id, job.queue.utf8, to.encode(), front)
-    core.log.append(record)
-    apply_move(core.state, record)
-    reveal(core)
-    serve(core, job.queue, now)
+    move_ready(core, job, to, front, origin, now)
 
 
 def rescore(core: Core, job: Job, priority: int, origin: Origin, now: i64) -> None:
@@ -119,38 +111,12 @@ def replay(core: Core, job: Job, origin: Origin, now: i64) -> None:
     serve(core, job.queue, now)
 
 
-def remove_by_payload(
-    core: Core, name: bytes, payload: bytes, count: int, read: Read, origin: Origin, now: i64
-) -> int:
-    """Finish up to |count| ready jobs with exactly this payload, from the back if negative.
-
-    0 means all of them. Linear in the distance it has to look.
-    """
+def take_out(core: Core, job: Job, origin: Origin, now: i64) -> None:
+    """Somebody removes a ready job from the list that it is in: it is done."""
     check_writable(core)
-    queue = core.state.queues.get(name)
-    if queue is None:
-        return 0
-    jobs = queue.ready.slice(0, queue.ready.size)
-    if count < 0:
-        jobs.reverse()
-    wanted = abs(count) or len(jobs)
-    found: list[Job] = []
-    for job in jobs:
-        if job.payload_size != len(payload):
-            continue
-        if payload:
-            bytes_there = read(job.payload_at, job.payload_size)
-            if bytes_there is None:
-                raise BlobNotResident(job.payload_at, job.payload_size)
-            if bytes_there != payload:
-                continue
-        found.append(job)
-        if len(found) == wanted:
-            break
-    check_writable(core, many(len(found), RECORD_ROOM, origin))
-    for job in found:
-        finish_leased(core, job, TAKEN_OUT, b"", origin, now)
-    return len(found)
+    if job.state != READY:
+        raise WrongState("the job is not ready")
+    finish_leased(core, job, TAKEN_OUT, b"", origin, now)
 
 
 def create_queue(core: Core, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:

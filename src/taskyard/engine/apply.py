@@ -89,6 +89,7 @@ def apply_push(state: State, record: Push) -> Job:
     job.weight = i32(record.size)
     state.weights.add(record.blob_at, record.size)
     queue.pushed += 1
+    queue.waiting_bytes += record.blob_size
     if (
         new.uid is not None
         or new.key is not None
@@ -162,6 +163,7 @@ def apply_finish(state: State, record: Finish) -> Job:
     state.time = time
     job.finished_at = time
     queue.finished += 1
+    queue.waiting_bytes -= job.payload_size
     follow_up(state, job.id, True)
     kept_until = record.kept_until
     extra = job.extra
@@ -229,6 +231,7 @@ def apply_fail(state: State, record: Fail) -> Job:
     time = record.time
     state.time = time
     queue.failed += 1
+    queue.waiting_bytes -= job.payload_size
     if record.explicit:
         job.fails += 1
     follow_up(state, job.id, False)
@@ -251,6 +254,7 @@ def apply_fail(state: State, record: Fail) -> Job:
 
 def _to_dead_queue(state: State, job: Job, record: Fail) -> None:
     job.queue = state.queue(record.dead_queue.encode(), record.seq, record.blob_at)
+    job.queue.waiting_bytes += job.payload_size
     job.attempts = 0
     job.fails = 0
     job.losses = 0
@@ -312,6 +316,7 @@ def apply_remove(state: State, record: Remove) -> Job:
     state.time = record.time
     if not record.ended:
         job.finished_at = record.time
+        job.queue.waiting_bytes -= job.payload_size
     retire(state, job)
     after_remove(state, record, job.queue)
     return job
@@ -337,10 +342,13 @@ def apply_move(state: State, record: Move) -> Job:
     state.time = record.time
     if job.state == FAILED:
         _revive(state, job)
+    else:
+        job.queue.waiting_bytes -= job.payload_size
     extra = job.extra
     if extra is not None:
         extra.key = None
     job.queue = state.queue(record.to, record.seq, record.blob_at)
+    job.queue.waiting_bytes += job.payload_size
     if record.front:
         ready_at_front(job, record.seq, record.time)
     else:
@@ -382,6 +390,7 @@ def apply_replay(state: State, record: Replay) -> Job:
     leave_lane(state, job)
     state.time = record.time
     _revive(state, job)
+    job.queue.waiting_bytes += job.payload_size
     if record.keyless:
         job.more().key = None
     ready_at_back(job, record.seq, record.time)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from taskyard.engine.checks import check_alive, check_writable, valid_name
+from taskyard.engine.checks import check_alive, check_writable
 from taskyard.engine.core import Core, measure_wait, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED
 from taskyard.engine.errors import InvalidOption, StaleBatch
@@ -21,6 +21,7 @@ from taskyard.engine.side_records import Batch, BatchDone
 from taskyard.engine.stages import STAGE_ASSIGN
 from taskyard.engine.state import Consumer
 from taskyard.engine.taking import release
+from taskyard.names import valid_name
 
 MAX_BATCH = 1_000_000
 

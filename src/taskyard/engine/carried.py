@@ -33,7 +33,7 @@ from taskyard.engine.places import (
     wait_for_graves,
 )
 from taskyard.engine.queue import Queue
-from taskyard.engine.side_apply import expire_value_at, place_value, set_reader
+from taskyard.engine.side_apply import expire_value_at, place_value, set_reader, set_settings
 from taskyard.engine.state import (
     State,
     Value,
@@ -151,6 +151,8 @@ def _adopt_extra(state: State, job: Job) -> None:
 def _place(state: State, job: Job, record: c.CarryJob) -> None:
     queue = job.queue
     which = record.state
+    if which != SUCCEEDED and which != FAILED:
+        queue.waiting_bytes += job.payload_size
     if which == READY:
         job.state = READY
         if not job.attempts:  # else only the records before this one know when it came back
@@ -188,7 +190,7 @@ def apply_carry_queue(state: State, record: c.CarryQueue) -> None:
     state.weights.add(record.blob_at, queue_weight(queue))
     queue.at = record.blob_at
     queue.number = record.number
-    queue.settings = record.settings
+    set_settings(state, queue, record.settings)
     queue.set_counters(record.counters)
     if queue.dead.size:
         state.timers.set(queue.dead_timer, dead_until(state, queue, queue.dead.first()))

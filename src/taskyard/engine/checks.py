@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from mypy_extensions import i64
@@ -23,18 +22,12 @@ from taskyard.engine.job import (
     NewJob,
     Policy,
 )
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.room import STEP_ROOM, fits
 from taskyard.engine.stages import ALL_STAGES, CALLED
+from taskyard.names import valid_name
 
-MAX_NAME: Final = 255
 MAX_DURATION: Final = 1 << 62  # microseconds; added to any time of a clock it still fits 64 bits
-_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
-
-
-def valid_name(text: str) -> bool:
-    """1 to 255 bytes of UTF-8 without spaces and control characters."""
-    return _NAME.fullmatch(text) is not None and len(text.encode()) <= MAX_NAME
 
 
 def check_alive(core: Core) -> None:
@@ -54,8 +47,12 @@ def check_adding(core: Core, size: i64) -> None:
     """The same for what adds something: it must not use the room that is kept for finishing."""
     check_alive(core)
     if core.room.refusing:
+        core.measures.without_room += 1
         raise NoSpace(core.room.refusing)
-    check_writable(core, size + core.room.kept)
+    size += core.room.kept
+    if core.log.size() + size + STEP_ROOM > core.room.free and not fits(core, size):
+        core.measures.without_room += 1
+        raise NoSpace(core.room.reason)
 
 
 def push_size(new: NewJob) -> i64:
@@ -143,6 +140,8 @@ def check_settings(settings: QueueSettings) -> None:
         raise InvalidOption("backoff", "must not be negative")
     if settings.max_jobs < -1 or settings.max_bytes < -1:
         raise InvalidOption("max_jobs", "must not be negative")
+    if not OVERFLOW_REFUSE <= settings.overflow <= OVERFLOW_DEAD:
+        raise InvalidOption("overflow", "unknown kind")
 
 
 def check_size(core: Core, option: str, data: bytes) -> None:

@@ -13,7 +13,7 @@ from taskyard.engine import side_records as s
 from taskyard.engine.carry_decode import read_carry, read_job, read_queue
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import NewJob, Notify, Origin, Policy
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.wire import Reader
 
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
@@ -292,4 +292,5 @@ def _settings(fields: Reader) -> QueueSettings:
         backoff_cap,
         max_jobs,
         fields.s64(),
+        OVERFLOW_DEAD if flags & 4 else OVERFLOW_REFUSE,
     )

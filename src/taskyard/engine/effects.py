@@ -23,7 +23,18 @@ WATCH_TIMEOUT: Final = 4
 class Take:
     """A wish for one job: from where, for whom, and on what terms."""
 
-    __slots__ = ("bound", "origin", "owner", "pop", "queues", "ttr", "uniform")
+    __slots__ = (
+        "bound",
+        "front",
+        "last",
+        "move_to",
+        "origin",
+        "owner",
+        "pop",
+        "queues",
+        "ttr",
+        "uniform",
+    )
 
     def __init__(
         self,
@@ -34,6 +45,9 @@ class Take:
         uniform: bool = False,
         pop: bool = False,
         ttr: i64 = 0,
+        last: bool = False,
+        move_to: str = "",
+        front: bool = False,
     ) -> None:
         self.queues = queues
         self.owner = owner
@@ -42,6 +56,9 @@ class Take:
         self.uniform = uniform  # at random over the queues that have work, not in their order
         self.pop = pop  # finished with success when it is handed over
         self.ttr = ttr  # the taker's own time limit; the job's may be shorter
+        self.last = last  # the one at the end of the delivery order, not the first
+        self.move_to = move_to  # not taken, but put into this queue
+        self.front = front  # at its front
 
 
 class Waiter:

@@ -13,7 +13,6 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.engine import admin, batches, finishing, keeping, pushing, reading, taking, ticking
-from taskyard.engine.admin import Read
 from taskyard.engine.checks import check_alive
 from taskyard.engine.core import Core
 from taskyard.engine.effects import Effect, Take, Waiter, Watcher
@@ -72,9 +71,13 @@ class Engine(Core):
 
     # Taking
 
+    def next_job(self, take: Take) -> Job | None:
+        """The job that `fetch` would hand out, if the queue is not drawn at random."""
+        return taking.next_job(self, take)
+
     def fetch(self, take: Take, now: i64) -> Job | None:
         job = taking.fetch(self, take, now)
-        if take.pop:
+        if take.pop or take.move_to:  # one that waits at the other end may pop
             self._settle(now)
         return job
 
@@ -102,8 +105,16 @@ class Engine(Core):
         self._settle(now)
         return job
 
-    def nack(self, id: i64, owner: i64, error: bytes, origin: Origin, now: i64) -> Job:
-        job = finishing.nack(self, id, owner, error, origin, now)
+    def nack(
+        self,
+        id: i64,
+        owner: i64,
+        error: bytes,
+        origin: Origin,
+        now: i64,
+        delay: i64 = finishing.BY_POLICY,
+    ) -> Job:
+        job = finishing.nack(self, id, owner, error, origin, now, delay)
         self._settle(now)
         return job
 
@@ -114,6 +125,10 @@ class Engine(Core):
     def fail(self, id: i64, error: bytes, origin: Origin, now: i64) -> None:
         finishing.fail(self, self.job(id), error, origin, now)
         self._settle(now)
+
+    def owner_by_token(self, id: int, epoch: int, attempt: int) -> i64:
+        """Who holds the lease of this token; it must still be the one that counts."""
+        return finishing.owner_by_token(self, id, epoch, attempt)
 
     def finish_with_token(
         self, id: i64, epoch: i64, attempt: i64, result: bytes, origin: Origin, now: i64
@@ -258,12 +273,9 @@ class Engine(Core):
     def replay(self, id: i64, origin: Origin, now: i64) -> None:
         admin.replay(self, self.job(id), origin, now)
 
-    def remove_by_payload(
-        self, queue: bytes, payload: bytes, count: int, read: Read, origin: Origin, now: i64
-    ) -> int:
-        removed = admin.remove_by_payload(self, queue, payload, count, read, origin, now)
+    def take_out(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.take_out(self, self.job(id), origin, now)
         self._settle(now)
-        return removed
 
     # Looking after queues
 

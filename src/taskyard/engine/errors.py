@@ -78,17 +78,12 @@ class ReadOnly(TaskyardError):
     """The journal cannot take records any more; the reason is in the text."""
 
 
+class QueueFull(TaskyardError):
+    """The queue has as many jobs, or as many bytes of them, as it may have."""
+
+
 class NoSpace(TaskyardError):
     """The journal has no room for it at the moment; the reason is in the text."""
-
-
-class BlobNotResident(TaskyardError):
-    """Bytes that the operation must look at are on disk only; load them and try again."""
-
-    def __init__(self, at: int, size: int) -> None:
-        super().__init__(f"{size} bytes at {at} are not in memory")
-        self.at = at
-        self.size = size
 
 
 class CorruptRecord(TaskyardError):

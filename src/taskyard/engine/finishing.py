@@ -31,6 +31,7 @@ from taskyard.engine.job import (
     SYSTEM_ORIGIN,
     Job,
     Origin,
+    Policy,
 )
 from taskyard.engine.job_records import Remove, Unblock
 from taskyard.engine.places import key_is_taken
@@ -47,15 +48,22 @@ from taskyard.engine.records import (
 )
 from taskyard.engine.room import fits, fits_due
 from taskyard.engine.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY
-from taskyard.engine.taking import finish_record, release, serve
+from taskyard.engine.taking import after, finish_record, release, serve
 
 # Reasons of final failures: few and fixed, so that dead letters can be grouped by them.
 FAILS_USED_UP = "failures used up"
 ATTEMPTS_USED_UP = "attempts used up"
 POISON_PILL = "poison pill: too many holders were lost"
 BLOCKER_FAILED = "a job it waited for failed"
+QUEUE_FULL = "queue full"
+
+GIVEN_UP = "given up by its worker"
 
 CONNECTION_LOST = b"connection lost"
+
+# Instead of how long to wait before the next attempt:
+BY_POLICY: Final = -1
+NEVER: Final = -2
 
 LEASES_AT_ONCE: Final = 256  # that end when their owner goes; the others follow soon
 
@@ -68,12 +76,20 @@ def ack(core: Core, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
     return job
 
 
-def nack(core: Core, id: i64, owner: i64, error: bytes, origin: Origin, now: i64) -> Job:
-    """The holder could not do the job."""
+def nack(
+    core: Core,
+    id: i64,
+    owner: i64,
+    error: bytes,
+    origin: Origin,
+    now: i64,
+    delay: i64 = BY_POLICY,
+) -> Job:
+    """The holder could not do the job, and may know when, or that never, to try it again."""
     check_writable(core, len(error))
     check_size(core, "error", error)
     job = _held(core, id, owner)
-    fail_attempt(core, job, error, origin, now)
+    fail_attempt(core, job, error, origin, now, delay)
     return job
 
 
@@ -107,6 +123,19 @@ def finish_with_token(
         raise NotLeaseholder(id)
     finish_leased(core, job, COMPLETED, result, origin, now)
     return job
+
+
+def owner_by_token(core: Core, id: int, epoch: int, attempt: int) -> i64:
+    next_id: int = core.state.next_id
+    job = core.state.live(id) if 0 < id < next_id else None  # a client may send any number
+    lease = job.lease if job is not None else None
+    if lease is None:
+        raise NotLeaseholder(id)
+    held: int = lease.attempt
+    boot: int = lease.epoch
+    if boot != epoch or held != attempt:
+        raise NotLeaseholder(id)
+    return lease.owner
 
 
 def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
@@ -152,18 +181,26 @@ def finish_leased(core: Core, job: Job, way: i64, result: bytes, origin: Origin,
         tell_watchers(core, job, WATCH_SUCCEEDED, True)
 
 
-def fail_attempt(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -> None:
+def fail_attempt(
+    core: Core, job: Job, error: bytes, origin: Origin, now: i64, delay: i64 = BY_POLICY
+) -> None:
     """An explicit failure: retried with back-off while the policy allows it."""
     policy = job.policy
     fails = i64(job.fails) + 1
     attempts = i64(job.attempts)
-    if policy.max_fails >= 0 and fails >= policy.max_fails:
-        _fail_finally(core, job, FAILS_USED_UP, True, error, origin, now)
+    if _fails_used_up(policy, fails, delay):
+        fail_finally(core, job, FAILS_USED_UP, True, error, origin, now)
     elif policy.max_attempts and attempts >= policy.max_attempts:
-        _fail_finally(core, job, ATTEMPTS_USED_UP, True, error, origin, now)
+        fail_finally(core, job, ATTEMPTS_USED_UP, True, error, origin, now)
+    elif delay == NEVER:
+        fail_finally(core, job, GIVEN_UP, True, error, origin, now)
     else:
         queue = job.queue
-        run_at: i64 = 0 if job.state == BLOCKED else _retry_at(core, job, fails, now)
+        run_at: i64 = 0
+        if delay > 0:
+            run_at = after(now, delay)
+        elif delay == BY_POLICY and job.state != BLOCKED:
+            run_at = _retry_at(core, job, fails, now)
         if job.state == DELAYED and job.position > run_at:
             run_at = job.position  # a failure does not make it come sooner
         keyless = key_is_taken(job)
@@ -176,13 +213,20 @@ def fail_attempt(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -
             serve(core, queue, now)
 
 
+def _fails_used_up(policy: Policy, fails: i64, delay: i64) -> bool:
+    """Where its pusher has not said how often a job may fail, a worker can say: once more."""
+    if not policy.max_fails:
+        return delay < 0
+    return 0 < policy.max_fails <= fails
+
+
 def lose(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
     """A lease ended because its holder did not come back in time, or at all."""
     policy = job.policy
     if policy.max_attempts and i64(job.attempts) >= policy.max_attempts:
-        _fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", origin, now)
+        fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", origin, now)
     elif policy.max_losses and i64(job.losses) + 1 >= policy.max_losses:
-        _fail_finally(core, job, POISON_PILL, False, b"", origin, now)
+        fail_finally(core, job, POISON_PILL, False, b"", origin, now)
     else:
         release(core, job, reason, origin, now)
 
@@ -191,7 +235,7 @@ def take_back(core: Core, job: Job, now: i64) -> None:
     """The server has ended under a holder: nobody's fault, but an attempt it was."""
     policy = job.policy
     if policy.max_attempts and i64(job.attempts) >= policy.max_attempts:
-        _fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", SYSTEM_ORIGIN, now)
+        fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", SYSTEM_ORIGIN, now)
     else:
         release(core, job, RESTARTED, SYSTEM_ORIGIN, now)
 
@@ -217,7 +261,7 @@ def settle(core: Core, now: i64, budget: i64) -> i64:
             _unblock(core, job, blocker, now)
         else:
             ids.pop()
-            _fail_finally(core, job, BLOCKER_FAILED, False, b"", SYSTEM_ORIGIN, now)
+            fail_finally(core, job, BLOCKER_FAILED, False, b"", SYSTEM_ORIGIN, now)
     return budget
 
 
@@ -238,7 +282,7 @@ def _waits_for(job: Job, blocker: int) -> bool:
     return blockers is not None and blocker in blockers
 
 
-def _fail_finally(
+def fail_finally(
     core: Core, job: Job, reason: str, explicit: bool, error: bytes, origin: Origin, now: i64
 ) -> None:
     dead_queue = job.policy.dead_queue

@@ -36,8 +36,18 @@ GLOVEBOX: Final = 3
 PQUEUE: Final = 4
 REDIS: Final = 5
 API: Final = 6
+CLIENT: Final = 7  # the words of our own that the RESP listener understands
 
-DIALECT_NAMES: Final = ("system", "masenko", "workq", "glovebox", "pqueue", "redis", "api")
+DIALECT_NAMES: Final = (
+    "system",
+    "masenko",
+    "workq",
+    "glovebox",
+    "pqueue",
+    "redis",
+    "api",
+    "client",
+)
 
 # What the payload bytes are known to be.
 OPAQUE: Final = 0

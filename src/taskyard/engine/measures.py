@@ -91,15 +91,19 @@ class QueueTimes:
 
 
 class Measures:
-    """The times of all queues. So many have their own, the first that come; the others share one.
+    """The times of all queues, and what was not taken in.
 
-    A queue that is deleted gives its place to the next new one.
+    So many queues have times of their own, the first that come; the others share theirs. One that
+    is deleted gives its place to the next new one.
     """
 
     def __init__(self, limit: i64 = NAMED_QUEUES) -> None:
         self.limit = limit
         self.named: i64 = 0
         self.rest = QueueTimes()
+        self.refused: i64 = 0  # pushes to queues that were full
+        self.overflowed: i64 = 0  # those that became dead letters instead
+        self.without_room: i64 = 0  # pushes and the like that the disk had no room for
         self.gone: list[int] = []  # counters of those that were deleted and had none of their own
 
     def of(self, queue: Queue) -> QueueTimes:

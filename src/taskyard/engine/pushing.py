@@ -5,6 +5,7 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from taskyard.engine.apply import apply_push
+from taskyard.engine.bounds import overflowing, overflows
 from taskyard.engine.checks import (
     check_adding,
     check_alive,
@@ -20,7 +21,7 @@ from taskyard.engine.errors import (
     StepRefused,
     TaskyardError,
 )
-from taskyard.engine.finishing import finish_leased
+from taskyard.engine.finishing import QUEUE_FULL, fail_finally, finish_leased
 from taskyard.engine.job import FAILED, READY, SUCCEEDED, Job, NewJob, Notify, Origin
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import ACKED, Push
@@ -56,6 +57,11 @@ def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
         for blocker in blocked_by:
             if blocker <= 0:
                 raise InvalidOption("blocked_by", "not a job id")
+    if core.state.bounded and overflows(core, queue, len(new.payload)):
+        check_adding(core, push_size(new) + STEP_ROOM)
+        job = _emit(core, new, queue, origin, now)
+        fail_finally(core, job, QUEUE_FULL, False, b"", origin, now)
+        return job
     if core.waiting:
         _prepare_fast_pop(core, new, queue, now)
     job = _emit(core, new, queue, origin, now)
@@ -71,10 +77,12 @@ def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64
     """
     check_alive(core)
     check_steps(core, steps, owner)
-    _check_room(core, steps)
+    dead = overflowing(core, steps) if core.state.bounded else None
+    _check_room(core, steps, len(dead) if dead else 0)
     ids: list[int] = []
     touched: list[Queue] = []
-    for step in steps:
+    over: list[Job] = []
+    for index, step in enumerate(steps):
         new = step.new
         if new is None:
             job = core.state.jobs.get(step.ack)
@@ -86,6 +94,10 @@ def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64
         job = _emit(core, new, new.queue.encode(), origin, now)
         ids.append(job.id)
         touched.append(job.queue)
+        if dead and index in dead:
+            over.append(job)
+    for job in over:  # now that all is there that waits for them, and fails with them
+        fail_finally(core, job, QUEUE_FULL, False, b"", origin, now)
     if core.waiting:
         for queue in touched:
             serve(core, queue, now)
@@ -174,9 +186,9 @@ def check_steps(core: Core, steps: list[Step], owner: i64) -> None:
             raise StepRefused(index, error) from error
 
 
-def _check_room(core: Core, steps: list[Step]) -> None:
-    """All of it must fit, since none of it is done otherwise."""
-    size: i64 = len(steps) * STEP_ROOM
+def _check_room(core: Core, steps: list[Step], dead: i64) -> None:
+    """All of it must fit, since none of it is done otherwise; `dead` of them fail at once."""
+    size: i64 = (len(steps) + dead) * STEP_ROOM
     adds = False
     for step in steps:
         new = step.new

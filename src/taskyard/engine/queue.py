@@ -14,6 +14,10 @@ from taskyard.engine.timers import DEAD, WAKE, Timer
 
 _NAMES_KEPT: Final = 256  # task names of a queue that are stored once
 
+# What becomes of a push that a full queue has no place for.
+OVERFLOW_REFUSE: Final = 0
+OVERFLOW_DEAD: Final = 1  # it is taken, and put among the dead letters
+
 
 @mypyc_attr(acyclic=True)
 class QueueSettings:
@@ -27,6 +31,7 @@ class QueueSettings:
         "dead_retention",
         "max_bytes",
         "max_jobs",
+        "overflow",
         "paused",
         "result_retention",
         "retries",
@@ -42,8 +47,9 @@ class QueueSettings:
         backoff: i64 = -1,
         backoff_base: i64 = 0,
         backoff_cap: i64 = 0,
-        max_jobs: i64 = -1,
-        max_bytes: i64 = -1,
+        max_jobs: i64 = -1,  # that wait; 0: it takes no pushes at all
+        max_bytes: i64 = -1,  # of their payloads
+        overflow: i64 = OVERFLOW_REFUSE,
     ) -> None:
         self.created = created
         self.paused = paused
@@ -55,6 +61,10 @@ class QueueSettings:
         self.backoff_cap = backoff_cap
         self.max_jobs = max_jobs
         self.max_bytes = max_bytes
+        self.overflow = overflow
+
+    def has_bounds(self) -> bool:
+        return self.max_jobs >= 0 or self.max_bytes >= 0
 
 
 @mypyc_attr(acyclic=True)
@@ -86,6 +96,7 @@ class Queue:
         "started",
         "times",
         "utf8",
+        "waiting_bytes",
         "wake_timer",
     )
 
@@ -103,6 +114,7 @@ class Queue:
         self.dead = Lane()
         self.keys: dict[bytes, Job] | None = None  # queued keyed jobs
         self.dead_bytes: i64 = 0
+        self.waiting_bytes: i64 = 0  # of the payloads of jobs that have not ended
         self.policy = policy  # the last one seen: shared with the next job that has the same
         self.names: dict[str, str] = {}
         self.wake_timer = Timer(WAKE, self)
@@ -185,6 +197,10 @@ class Queue:
 
     def count(self, state: i64) -> int:
         return self.ready.size if state == READY else self.lane(state).size
+
+    def waiting(self) -> i64:
+        """Jobs that have not ended: what the bound of a queue counts."""
+        return self.ready.size + self.delayed.size + self.blocked.size + self.leased.size
 
     def is_empty(self) -> bool:
         """No job in any state."""

@@ -11,13 +11,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.checks import check_adding, check_writable, valid_name
+from taskyard.engine.checks import check_adding, check_writable
 from taskyard.engine.core import Core
 from taskyard.engine.errors import InvalidOption, ReaderNotFound
 from taskyard.engine.job import SECOND, Origin
 from taskyard.engine.side_apply import apply_reader, apply_reader_gone
 from taskyard.engine.side_records import ReaderGone, ReaderSet
 from taskyard.engine.state import NamedReader
+from taskyard.names import valid_name
 
 MIN_LEASE: Final = SECOND
 MAX_LEASE: Final = 366 * 86_400 * SECOND

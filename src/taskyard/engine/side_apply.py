@@ -12,6 +12,7 @@ from taskyard.engine import side_records as s
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import FOREVER, READY
 from taskyard.engine.places import dead_until, lease_to, wait_for_graves
+from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.state import (
     Consumer,
     NamedReader,
@@ -41,9 +42,15 @@ def apply_boot(state: State, record: r.Boot) -> None:
 def apply_queue(state: State, record: s.QueueSet) -> None:
     state.time = record.time
     queue = state.queue(record.queue, record.seq, record.blob_at)
-    queue.settings = record.settings
+    set_settings(state, queue, record.settings)
     if queue.dead.size:  # their retention may be another one now
         state.timers.set(queue.dead_timer, dead_until(state, queue, queue.dead.first()))
+
+
+def set_settings(state: State, queue: Queue, settings: QueueSettings) -> None:
+    queue.settings = settings
+    if settings.has_bounds():
+        state.bounded = True
 
 
 def apply_queue_gone(state: State, record: s.QueueGone) -> None:

@@ -9,7 +9,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.job import Origin
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.queue import OVERFLOW_DEAD, QueueSettings
 from taskyard.engine.records import (
     BATCH,
     BATCH_DONE,
@@ -27,7 +27,9 @@ from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u8, 
 
 
 def put_settings(out: BytesWriter, settings: QueueSettings) -> None:
-    put_u8(out, (1 if settings.created else 0) | (2 if settings.paused else 0))
+    # In records of older servers the bit of the overflow is never set, as it is for "refuse".
+    flags = (1 if settings.created else 0) | (2 if settings.paused else 0)
+    put_u8(out, flags | (4 if settings.overflow == OVERFLOW_DEAD else 0))
     put_i64(out, settings.retries)
     put_i64(out, settings.result_retention)
     put_i64(out, settings.dead_retention)

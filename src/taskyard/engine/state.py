@@ -39,6 +39,8 @@ class EngineSettings:
         "dead_retention",
         "default_ttr",
         "finished_bytes",
+        "max_bytes",
+        "max_jobs",
         "outbox_age",
         "outbox_bytes",
         "payload_limit",
@@ -55,6 +57,8 @@ class EngineSettings:
         default_ttr: i64 = 60_000_000,
         outbox_age: i64 = 3_600_000_000,
         outbox_bytes: i64 = 1_048_576,
+        max_jobs: i64 = -1,
+        max_bytes: i64 = -1,
     ) -> None:
         self.payload_limit = payload_limit
         self.finished_bytes = finished_bytes  # bound of the ring of recently finished jobs
@@ -64,6 +68,8 @@ class EngineSettings:
         self.default_ttr = default_ttr
         self.outbox_age = outbox_age  # how long a durable session may be away
         self.outbox_bytes = outbox_bytes
+        self.max_jobs = max_jobs  # of a queue that has no bound of its own; -1: none
+        self.max_bytes = max_bytes
 
 
 @mypyc_attr(acyclic=True)
@@ -207,6 +213,8 @@ class State:
         self.jobs = JobIndex()
         self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
         self.queues_changed: i64 = 0  # how often one came or went
+        # Whether any queue has, or had, a bound: else no push needs to look for one.
+        self.bounded = settings.max_jobs >= 0 or settings.max_bytes >= 0
         self.timers = Timers()
         self.uids: dict[bytes, Job] = {}
         self.tombstones = Tombstones(settings.uid_window)

@@ -6,18 +6,25 @@ from collections import OrderedDict
 
 from mypy_extensions import i64
 
-from taskyard.engine.apply import apply_extend, apply_finish, apply_lease, apply_release
+from taskyard.engine.apply import (
+    apply_extend,
+    apply_finish,
+    apply_lease,
+    apply_move,
+    apply_release,
+)
 from taskyard.engine.checks import check_writable
-from taskyard.engine.core import Core, measure_wait, tell, tell_watchers
+from taskyard.engine.core import Core, measure_wait, reveal, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Take, Waiter
 from taskyard.engine.errors import InvalidOption, NotLeaseholder
 from taskyard.engine.job import FOREVER, Job, Origin
-from taskyard.engine.job_records import Extend
+from taskyard.engine.job_records import Extend, Move
 from taskyard.engine.places import key_is_taken
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import POPPED, RETURNED, Finish, Lease, Release
 from taskyard.engine.room import fits_due
 from taskyard.engine.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
+from taskyard.names import valid_name
 
 
 def fetch(core: Core, take: Take, now: i64) -> Job | None:
@@ -27,9 +34,16 @@ def fetch(core: Core, take: Take, now: i64) -> Job | None:
     queue = _choose(core, take)
     if queue is None:
         return None
-    job = queue.ready.top.first()
+    job = _next(queue, take)
     _hand_over(core, job, take, now)
+    if take.move_to:
+        serve(core, job.queue, now)
     return job
+
+
+def next_job(core: Core, take: Take) -> Job | None:
+    queue = _choose(core, take)
+    return _next(queue, take) if queue is not None else None
 
 
 def pop(core: Core, queue_name: bytes, last: bool, origin: Origin, now: i64) -> Job | None:
@@ -73,16 +87,22 @@ def stop_waiting(core: Core, waiter: Waiter) -> None:
 
 
 def serve(core: Core, queue: Queue, now: i64) -> None:
-    """Jobs have become ready: hand them to those in line."""
-    while queue.ready.size and not queue.settings.paused:
-        line = core.waiting.get(queue.utf8)
-        if line is None or not fits_due(core):
-            return
-        waiter = next(iter(line.values()))
-        stop_waiting(core, waiter)
-        job = queue.ready.top.first()
-        _hand_over(core, job, waiter.take, now)
-        core.effects.append(Assigned(waiter, job))
+    """Jobs have become ready: hand them to those in line, who may move them to another line."""
+    to_serve = [queue]
+    while to_serve:
+        queue = to_serve.pop()
+        while queue.ready.size and not queue.settings.paused:
+            line = core.waiting.get(queue.utf8)
+            if line is None or not fits_due(core):
+                break
+            waiter = next(iter(line.values()))
+            stop_waiting(core, waiter)
+            job = _next(queue, waiter.take)
+            _hand_over(core, job, waiter.take, now)
+            core.effects.append(Assigned(waiter, job))
+            if waiter.take.move_to:  # those who wait there come first
+                to_serve.append(queue)
+                queue = job.queue
 
 
 def extend(core: Core, job: Job, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
@@ -91,7 +111,7 @@ def extend(core: Core, job: Job, owner: i64, ttr: i64, origin: Origin, now: i64)
     lease = held_lease(job, owner)
     if not 0 < ttr < FOREVER:
         raise InvalidOption("ttr", "out of range")
-    record = Extend(now, origin, job.id, job.queue.utf8, lease, _after(now, ttr))
+    record = Extend(now, origin, job.id, job.queue.utf8, lease, after(now, ttr))
     core.log.append(record)
     apply_extend(core.state, record)
 
@@ -144,9 +164,33 @@ def finish_record(job: Job, way: i64, result: bytes, origin: Origin, now: i64) -
     return Finish(now, origin, job.id, queue.utf8, attempts, way, kept_until, uid, result)
 
 
+def move_ready(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
+    """Put a job into another queue, or to another end of its own, ready."""
+    _move(core, job, to, front, origin, now)
+    serve(core, job.queue, now)
+
+
+def _move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
+    record = Move(now, origin, job.id, job.queue.utf8, to.encode(), front)
+    core.log.append(record)
+    apply_move(core.state, record)
+    reveal(core)
+
+
 def _check_take(take: Take) -> None:
     if take.ttr < 0:
         raise InvalidOption("ttr", "must not be negative")
+    if take.move_to and not valid_name(take.move_to):
+        raise InvalidOption("queue", "not a valid name")
+
+
+def _next(queue: Queue, take: Take) -> Job:
+    """The job that the taker gets of a queue that has one."""
+    if take.last:
+        last = queue.ready.last()
+        assert last is not None
+        return last
+    return queue.ready.top.first()
 
 
 def _choose(core: Core, take: Take) -> Queue | None:
@@ -169,6 +213,9 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
     if take.pop:
         finish_popped(core, job, take.origin, now)
         return
+    if take.move_to:
+        _move(core, job, take.move_to, take.front, take.origin, now)
+        return
     ttr = job.policy.ttr
     if take.ttr and (not ttr or take.ttr < ttr):
         ttr = take.ttr
@@ -184,7 +231,7 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
         take.bound,
         core.state.epoch,
         i64(job.attempts) + 1,
-        _after(now, ttr) if ttr else 0,
+        after(now, ttr) if ttr else 0,
     )
     core.log.append(record)
     apply_lease(core.state, record)
@@ -194,5 +241,6 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
         tell_watchers(core, job, WATCH_LEASED, False)
 
 
-def _after(now: i64, duration: i64) -> i64:
+def after(now: i64, duration: i64) -> i64:
+    """A time ahead; far enough is for ever."""
     return now + duration if duration < FOREVER - now else FOREVER

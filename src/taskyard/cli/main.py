@@ -13,6 +13,7 @@ import taskyard
 # name: (module with `main(argv) -> exit code`, description)
 COMMANDS: Final = {
     "serve": ("taskyard.cli.serve", "run the server"),
+    "user": ("taskyard.cli.user", "add, change or remove users"),
     "journal": ("taskyard.cli.journal", "check, inspect or repair a journal"),
 }
 

@@ -1,0 +1,74 @@
+"""The users there are now, and how they are found: by name, token or certificate."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Final
+
+from taskyard.access.principal import Principal
+from taskyard.access.secrets import USUAL, PasswordHash, mark_of, stand_in, token_digest
+from taskyard.access.users import User, Users
+
+
+class Registry:
+    """Principals stay the same objects while their users stay; their rules change in place."""
+
+    def __init__(self, users: Users) -> None:
+        self.stranger: Final = Principal()
+        self._key = secrets.token_bytes(32)
+        self._principals: dict[str, Principal] = {}
+        self._passwords: dict[str, PasswordHash] = {}
+        self._tokens: dict[bytes, Principal] = {}
+        self._certificates: dict[str, Principal] = {}
+        self._stand_ins: list[PasswordHash] = []
+        self.load(users)
+
+    @property
+    def count(self) -> int:
+        return len(self._principals)
+
+    def load(self, users: Users) -> None:
+        """From now on these are the users. Those who are not among them may do nothing, and will
+        not even if one of the same name comes back: that one has to log in again."""
+        before, self._principals = self._principals, {}
+        self._passwords = {}
+        self._tokens = {}
+        self._certificates = {}
+        for user in users.users.values():
+            known = before.pop(user.name) if user.name in before else Principal(user.name)
+            self._add(user, known)
+        for gone in before.values():
+            gone.change([], False)
+        self.stranger.change(users.anonymous, False)
+        # As many of each cost as there are: from the time nobody can tell whether a name is known.
+        costs = [known.cost for known in self._passwords.values()] or [USUAL]
+        self._stand_ins = [stand_in(cost) for cost in costs]
+
+    def _add(self, user: User, principal: Principal) -> None:
+        principal.change(user.rules, user.admin)
+        self._principals[user.name] = principal
+        if user.password is not None:
+            self._passwords[user.name] = user.password
+        for digest in user.tokens:
+            self._tokens[digest] = principal
+        if user.certificate:
+            self._certificates[user.certificate] = principal
+
+    def by_name(self, name: str) -> Principal | None:
+        return self._principals.get(name)
+
+    def by_certificate(self, common_name: str) -> Principal | None:
+        return self._certificates.get(common_name)
+
+    def by_token(self, token: str) -> Principal | None:
+        # How long the table looks tells of the digest, from which nobody gets to the token.
+        return self._tokens.get(token_digest(token))
+
+    def password_of(self, name: str) -> PasswordHash:
+        """For a name that nobody has, or that has no password, one that no password fits."""
+        known = self._passwords.get(name)
+        if known is not None:
+            return known
+        # Always the same one for a name, as it would be if it were a user's.
+        number = int.from_bytes(mark_of(self._key, name, "")[:8], "big")
+        return self._stand_ins[number % len(self._stand_ins)]

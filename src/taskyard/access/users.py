@@ -1,0 +1,291 @@
+"""The file of users: who there is, how they are recognised, what they may do. User documentation:
+docs/security.md.
+
+    [users.mailer]
+    password = "scrypt$n=32768,r=8,p=3$..."
+    tokens = ["sha256$..."]
+    certificate = "mailer.example.org"
+    rules = [{ queues = ["mail", "mail.*"], allow = ["push", "inspect"] }]
+
+    [users.ada]
+    admin = true
+
+    [anonymous]
+    rules = [{ queues = ["public"], allow = ["push"] }]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from taskyard.access.principal import ACTIONS, JOURNAL, Rule
+from taskyard.access.secrets import (
+    PasswordHash,
+    read_password_hash,
+    read_token_digest,
+    token_text,
+)
+from taskyard.names import valid_name
+
+_USER_KEYS: Final = ("password", "tokens", "certificate", "admin", "rules")
+_RULE_KEYS: Final = ("queues", "allow")
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # needs no quotes in TOML
+_HEAD: Final = "# Written by `taskyard user`, which does not keep comments.\n"
+
+
+class UsersError(Exception):
+    """The file cannot be used; the message is one sentence that names file and user."""
+
+
+@dataclass(slots=True)
+class User:
+    name: str
+    password: PasswordHash | None = field(default=None, repr=False)
+    tokens: list[bytes] = field(default_factory=list, repr=False)  # digests
+    certificate: str = ""  # common name of a TLS client certificate
+    admin: bool = False  # may do everything
+    rules: list[Rule] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Users:
+    """All that the file says."""
+
+    users: dict[str, User] = field(default_factory=dict)
+    anonymous: list[Rule] = field(default_factory=list)
+
+
+def load_users(path: Path) -> Users:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsersError(f"{path}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise UsersError(f"{path}: is not UTF-8.") from error
+    return parse_users(text, str(path))
+
+
+def parse_users(text: str, file: str) -> Users:
+    import tomllib
+
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsersError(f"{file}: is not TOML ({error}).") from None
+    except RecursionError:
+        raise UsersError(f"{file}: is not TOML (it is nested too deeply).") from None
+    try:
+        users = _read(found)
+        _check_unique(users)
+    except ValueError as error:
+        raise UsersError(f"{file}: {error}.") from None
+    return users
+
+
+def is_open_to_others(path: Path) -> bool:
+    """Whether users of this machine who have nothing to do with it can read or change it."""
+    return bool(path.stat().st_mode & stat.S_IRWXO)
+
+
+def save_users(path: Path, users: Users) -> None:
+    """By rename, so that whoever reads the file reads all of it; only its owner can read it.
+
+    Who owned it still does, and a group that could read it still can: the server may be one of
+    those.
+    """
+    path = path.resolve()  # what a link leads to is replaced, not the link
+    before = path.stat() if path.exists() else None
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        with os.fdopen(os.open(draft, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(format_users(users))
+            if before is not None:
+                if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
+                os.fchmod(file.fileno(), 0o600 | before.st_mode & stat.S_IRGRP)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def format_users(users: Users) -> str:
+    parts = [_HEAD]
+    for user in users.users.values():
+        parts.append(f"\n[users.{_key(user.name)}]\n")
+        if user.password is not None:
+            parts.append(f"password = {_quote(user.password.text())}\n")
+        if user.tokens:
+            parts.append(f"tokens = {_list(token_text(digest) for digest in user.tokens)}\n")
+        if user.certificate:
+            parts.append(f"certificate = {_quote(user.certificate)}\n")
+        if user.admin:
+            parts.append("admin = true\n")
+        parts.append(_format_rules(user.rules))
+    if users.anonymous:
+        parts.append(f"\n[anonymous]\n{_format_rules(users.anonymous)}")
+    return "".join(parts)
+
+
+def check_name(name: str) -> None:
+    """HTTP cannot say a name that has a colon in it."""
+    if not valid_name(name) or ":" in name:
+        raise ValueError(
+            "the name of a user must be 1 to 255 bytes of UTF-8 without spaces, control characters "
+            "and colons"
+        )
+
+
+def make_rule(patterns: list[str], actions: list[str]) -> Rule:
+    """Raises ValueError where it would not say what it seems to."""
+    for pattern in patterns:
+        if not valid_name(pattern):
+            raise ValueError("queues must be names of queues, in which * stands for anything")
+    for action in actions:
+        if action not in ACTIONS:
+            raise ValueError(f"allow must be some of {', '.join(ACTIONS)}, not {action!r}")
+    if not patterns or not actions:
+        raise ValueError(f"{'allow' if patterns else 'queues'} must not be empty")
+    if JOURNAL in actions and "*" not in patterns:
+        raise ValueError('the journal is of all queues: it can be allowed for queues = ["*"] only')
+    return Rule(patterns, actions)
+
+
+# Reading
+
+
+def _read(found: dict[str, Any]) -> Users:
+    _check_keys(found, ("users", "anonymous"), "at the top")
+    users = Users()
+    for name, table in _table(found.get("users", {}), "users").items():
+        try:
+            check_name(name)
+            users.users[name] = _read_user(name, _table(table, "it"))
+        except ValueError as error:
+            raise ValueError(f"user {name!r}: {error}") from None
+    try:
+        anonymous = _table(found.get("anonymous", {}), "it")
+        _check_keys(anonymous, ("rules",), "here")
+        users.anonymous = _read_rules(anonymous)
+    except ValueError as error:
+        raise ValueError(f"anonymous: {error}") from None
+    return users
+
+
+def _read_user(name: str, table: dict[str, Any]) -> User:
+    _check_keys(table, _USER_KEYS, "here")
+    user = User(name, rules=_read_rules(table))
+    password = table.get("password")
+    if password is not None:
+        user.password = _secret("password", password, read_password_hash)
+    tokens = table.get("tokens", [])
+    if not isinstance(tokens, list):
+        raise ValueError("tokens must be an array")
+    user.tokens = [_secret("one of the tokens", each, read_token_digest) for each in tokens]
+    certificate = table.get("certificate", "")
+    if not isinstance(certificate, str) or ("certificate" in table and not certificate):
+        raise ValueError("certificate must be the common name of a certificate")
+    user.certificate = certificate
+    admin = table.get("admin", False)
+    if not isinstance(admin, bool):
+        raise ValueError("admin must be true or false")
+    user.admin = admin
+    return user
+
+
+def _secret(what: str, value: object, read: Any) -> Any:
+    if not isinstance(value, str):
+        raise ValueError(f"{what} must be a string")
+    try:
+        return read(value)
+    except ValueError as error:
+        raise ValueError(f"{what} {error}") from None
+
+
+def _read_rules(table: dict[str, Any]) -> list[Rule]:
+    rules = table.get("rules", [])
+    if not isinstance(rules, list):
+        raise ValueError("rules must be an array of tables")
+    read = []
+    for number, rule in enumerate(rules, 1):
+        try:
+            fields = _table(rule, "it")
+            _check_keys(fields, _RULE_KEYS, "here")
+            read.append(make_rule(_strings(fields, "queues"), _strings(fields, "allow")))
+        except ValueError as error:
+            raise ValueError(f"rule {number}: {error}") from None
+    return read
+
+
+def _strings(table: dict[str, Any], key: str) -> list[str]:
+    value = table.get(key)
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"{key} must be an array of strings")
+    return value
+
+
+def _table(value: object, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} must be a table")
+    return value
+
+
+def _check_keys(table: dict[str, Any], known: Iterable[str], where: str) -> None:
+    for key in table:
+        if key not in known:
+            raise ValueError(f"{key!r} is not known {where}: there are {', '.join(known)}")
+
+
+def _check_unique(users: Users) -> None:
+    """What one is recognised by must not be another's."""
+    certificates: dict[str, str] = {}
+    tokens: dict[bytes, str] = {}
+    for user in users.users.values():
+        if user.certificate:
+            other = certificates.setdefault(user.certificate, user.name)
+            if other != user.name:
+                raise ValueError(f"user {user.name!r}: has the certificate of {other!r}")
+        for digest in user.tokens:
+            other = tokens.setdefault(digest, user.name)
+            if other != user.name:
+                raise ValueError(f"user {user.name!r}: has a token of {other!r}")
+
+
+# Writing
+
+
+def _format_rules(rules: list[Rule]) -> str:
+    if not rules:
+        return ""
+    lines = [
+        f"    {{ queues = {_list(rule.patterns)}, allow = {_list(_in_order(rule))} }},\n"
+        for rule in rules
+    ]
+    return f"rules = [\n{''.join(lines)}]\n"
+
+
+def _in_order(rule: Rule) -> list[str]:
+    return [action for action in ACTIONS if action in rule.actions]
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(_quote(text) for text in texts)}]"
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else _quote(name)
+
+
+def _quote(text: str) -> str:
+    """JSON's strings are strings of TOML too, but for one control character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,414 @@
+"""The gate: who is recognised, how long that takes, and who waits for whom."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+from support.simulated import FakeClock, FakeScheduler
+from support.users import user, users_of
+
+from taskyard.access.gatekeeper import (
+    AT_ONCE,
+    MOST_CHECKS,
+    MOST_OF_ONE,
+    MOST_REMEMBERED,
+    REMEMBERED_FOR,
+    Gatekeeper,
+)
+from taskyard.access.principal import Principal
+from taskyard.access.registry import Registry
+from taskyard.access.secrets import Cost, PasswordHash, hash_password
+from taskyard.access.slowness import FIRST, LONGEST, QUIET
+from taskyard.access.users import Users
+
+HOME = "192.0.2.1"
+AWAY = "198.51.100.7"
+ADA = ("ada", "ada's own")
+TOKEN = "ty_token"
+
+
+def everybody() -> Users:
+    return users_of(
+        user(*ADA, rules=(("mail", "push"),)),
+        user("eve", "eve's own", admin=True),
+        user("worker", tokens=(TOKEN, "ty_other"), certificate="worker.example.org"),
+        anonymous=(("public", "push"),),
+    )
+
+
+@dataclass
+class Asked:
+    """One who asked, and when the answer came."""
+
+    since: int
+    answers: list[str] = field(default_factory=list)
+    took: int = -1
+
+
+class World:
+    def __init__(self, users: Users) -> None:
+        self.clock = FakeClock()
+        self.scheduler = FakeScheduler(self.clock)
+        self.gate = Gatekeeper(users, self.clock, self.scheduler)
+
+    def ask(self, address: str, name: str, secret: str) -> Asked:
+        """Ask, and let nothing happen."""
+        asked = Asked(self.clock.now())
+
+        def done(principal: Principal | None) -> None:
+            asked.answers.append("wrong" if principal is None else principal.name)
+            asked.took = self.clock.now() - asked.since
+
+        self.gate.log_in(address, name, secret, done)
+        assert not asked.answers, "never from inside of the call"
+        return asked
+
+    def hear(self, address: str, name: str, secret: str) -> tuple[str, int]:
+        """Ask, and wait for the answer: what it was, and how long it took."""
+        asked = self.ask(address, name, secret)
+        self.scheduler.advance(LONGEST)
+        [answer] = asked.answers
+        return answer, asked.took
+
+    def checks(self) -> int:
+        return len(self.scheduler.blocking)
+
+
+@pytest.fixture
+def world() -> World:
+    return World(everybody())
+
+
+@pytest.fixture
+def slow(world: World) -> World:
+    """Checks take until the test says that they are done."""
+    world.scheduler.slow = True
+    return world
+
+
+# Who it is
+
+
+def test_a_password_a_token_and_a_certificate_say_who_one_is(world: World) -> None:
+    assert world.hear(HOME, *ADA) == ("ada", 0)
+    assert world.hear(HOME, "", TOKEN) == ("worker", 0)
+    assert world.hear(HOME, "", "ty_other") == ("worker", 0)
+    holder = world.gate.holder_of("worker.example.org")
+    assert holder is not None
+    assert holder.name == "worker"
+    assert world.gate.holder_of("ada") is None
+    assert world.gate.holder_of("") is None
+    assert world.gate.has_users
+    assert world.gate.count == 3
+    assert world.gate.stranger.may("push", "public")
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("ada", "ada's"),
+        ("ada", ""),
+        ("ada", "eve's own"),
+        ("ada", TOKEN),
+        ("nobody", "ada's own"),
+        ("worker", "x"),  # has no password
+        ("worker", TOKEN),
+        ("", "ada's own"),
+        ("", ""),
+        ("", "ty_toke"),
+        ("ada", "x" * 100_000),
+        ("ada", "\udcff"),
+        ("\udcff", "x"),
+    ],
+)
+def test_what_is_wrong_is_answered_late(world: World, name: str, secret: str) -> None:
+    assert world.hear(HOME, name, secret) == ("wrong", FIRST)
+
+
+def test_the_same_principal_is_told_each_time(world: World) -> None:
+    found: list[Principal | None] = []
+    for _ in range(2):
+        world.gate.log_in(HOME, *ADA, found.append)
+        world.scheduler.settle()
+    assert found[0] is found[1] is world.gate.recall(*ADA)
+
+
+# How long it takes
+
+
+def test_wrong_answers_of_an_address_take_longer_and_longer(world: World) -> None:
+    waits = [world.hear(HOME, "ada", f"wrong {number}")[1] for number in range(8)]
+    assert waits == [250_000, 500_000, 1_000_000, 2_000_000, 4_000_000] + 3 * [8_000_000]
+    assert world.hear(AWAY, "ada", "wrong") == ("wrong", FIRST)
+    world.scheduler.advance(QUIET)
+    assert world.hear(HOME, "ada", "wrong") == ("wrong", FIRST)
+
+
+def test_wrong_tokens_count_as_well_and_right_ones_never_wait(world: World) -> None:
+    waits = [world.hear(HOME, "", f"wrong {number}")[1] for number in range(4)]
+    assert waits == [250_000, 500_000, 1_000_000, 2_000_000]
+    asked = world.ask(HOME, "", "wrong")
+    assert world.ask(HOME, "ada", "wrong").answers == []
+    right = world.ask(HOME, "", TOKEN)
+    world.scheduler.settle()
+    assert right.answers == ["worker"]
+    assert asked.answers == []
+
+
+def test_one_address_cannot_ask_faster_by_asking_many_times_at_once(world: World) -> None:
+    """The right answer among them waits for its turn too, or it would be told by its time."""
+    asked = [world.ask(HOME, "ada", f"wrong {number}") for number in range(3)]
+    right = world.ask(HOME, *ADA)
+    other = world.ask(AWAY, "eve", "eve's own")
+    world.scheduler.settle()
+    assert other.answers == ["eve"]
+    world.scheduler.advance(10_000_000)
+    assert [each.took for each in asked] == [250_000, 750_000, 1_750_000]
+    assert (right.answers, right.took) == (["ada"], 1_750_000)
+
+
+def test_an_address_that_was_wrong_waits_before_it_is_looked_at_again(world: World) -> None:
+    world.ask(HOME, "ada", "wrong")
+    world.scheduler.settle()
+    right = world.ask(HOME, *ADA)
+    world.scheduler.advance(FIRST - 1)
+    assert right.answers == []
+    world.scheduler.advance(1)
+    assert right.answers == ["ada"]
+
+
+def test_right_answers_do_not_make_up_for_wrong_ones(world: World) -> None:
+    """Or who has one password could try others as fast as they like."""
+    world.hear(HOME, "eve", "wrong")
+    world.hear(HOME, *ADA)
+    assert world.hear(HOME, "eve", "also wrong") == ("wrong", 500_000)
+
+
+def test_a_name_that_nobody_has_is_checked_like_any_other(slow: World) -> None:
+    for number, name in enumerate(("nobody", "worker", "ada")):
+        slow.ask(f"192.0.2.{number}", name, "wrong")
+        slow.scheduler.settle()
+        assert slow.checks() == 1
+        slow.scheduler.finish_blocking()
+        slow.scheduler.settle()
+
+
+def test_the_time_does_not_tell_whether_a_name_is_known() -> None:
+    """Whatever the passwords cost, unknown names cost the same, in the same proportion."""
+    users = users_of(*[user(f"u{number}") for number in range(10)])
+    costs = [Cost(2, 1, 1)] * 5 + [Cost(4, 1, 1)] * 5
+    for each, cost in zip(users.users.values(), costs, strict=True):
+        each.password = hash_password("x", cost)
+    registry = Registry(users)
+    found = [registry.password_of(f"unknown {number}").cost for number in range(1000)]
+    assert set(found) == set(costs)
+    assert 400 < found.count(costs[0]) < 600
+    assert found == [registry.password_of(f"unknown {number}").cost for number in range(1000)]
+
+
+# The line for a check
+
+
+def test_few_passwords_are_checked_at_a_time(slow: World) -> None:
+    asked = [slow.ask(f"192.0.2.{number}", *ADA) for number in range(5)]
+    asked += [slow.ask(f"192.0.2.{number}", "eve", "eve's own") for number in range(5, 10)]
+    slow.scheduler.settle()
+    assert slow.checks() == AT_ONCE
+    slow.scheduler.finish_blocking()
+    slow.scheduler.settle()
+    assert slow.checks() == AT_ONCE
+    while slow.checks():
+        slow.scheduler.finish_blocking()
+        slow.scheduler.settle()
+    assert [each.answers for each in asked] == [["ada"]] * 5 + [["eve"]] * 5
+
+
+def test_more_than_can_wait_for_a_check_are_turned_away_late(slow: World) -> None:
+    asked = [
+        slow.ask(f"10.0.{number // 250}.{number % 250}", "ada", f"wrong {number}")
+        for number in range(AT_ONCE + MOST_CHECKS + 3)
+    ]
+    slow.scheduler.advance(LONGEST)
+    assert [each.answers for each in asked[-4:]] == [[], ["wrong"], ["wrong"], ["wrong"]]
+    assert {each.took for each in asked[-3:]} == {LONGEST}
+    assert slow.checks() == AT_ONCE
+    slow.scheduler.slow = False
+    for _ in range(AT_ONCE):
+        slow.scheduler.finish_blocking()
+    slow.scheduler.advance(LONGEST)
+    assert all(each.answers == ["wrong"] for each in asked)
+    assert slow.gate.turned_away == 3
+
+
+def test_more_than_can_wait_at_one_address_are_turned_away_late(slow: World) -> None:
+    asked = [slow.ask(HOME, "ada", f"wrong {number}") for number in range(MOST_OF_ONE + 2)]
+    assert slow.checks() == 1
+    slow.scheduler.advance(LONGEST)
+    assert [each.answers for each in asked[-2:]] == [[], ["wrong"]]
+    other = slow.ask(AWAY, *ADA)
+    slow.scheduler.settle()
+    assert slow.checks() == 2
+    slow.scheduler.finish_blocking()
+    slow.scheduler.finish_blocking()
+    slow.scheduler.settle()
+    assert other.answers == ["ada"]
+
+
+def test_a_client_with_many_connections_costs_one_check(slow: World) -> None:
+    asked = [slow.ask(HOME, *ADA) for _ in range(200)]
+    slow.scheduler.settle()
+    assert slow.checks() == 1
+    slow.scheduler.finish_blocking()
+    slow.scheduler.settle()
+    assert all(each.answers == ["ada"] for each in asked)
+
+
+def test_the_same_wrong_password_many_times_at_once_counts_once(slow: World) -> None:
+    asked = [slow.ask(HOME, "ada", "wrong") for _ in range(5)]
+    slow.scheduler.finish_blocking()
+    slow.scheduler.advance(FIRST)
+    assert all(each.answers == ["wrong"] for each in asked)
+    assert slow.gate.wrong == 1
+
+
+def test_a_check_that_breaks_down_is_a_wrong_answer_and_others_go_on(
+    slow: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_down(kept: PasswordHash, password: str) -> bool:
+        raise OSError(password)
+
+    asked = slow.ask(HOME, *ADA)
+    with monkeypatch.context() as patch:
+        patch.setattr(PasswordHash, "fits", break_down)
+        slow.scheduler.finish_blocking()
+        slow.scheduler.advance(LONGEST)
+    assert asked.answers == ["wrong"]
+    assert ADA[1] not in caplog.text
+    slow.scheduler.slow = False
+    assert slow.hear(HOME, *ADA) == ("ada", 0)
+
+
+# What is remembered
+
+
+def test_what_was_right_is_known_again_without_a_check(slow: World) -> None:
+    slow.ask(HOME, *ADA)
+    assert slow.gate.recall(*ADA) is None
+    slow.scheduler.finish_blocking()
+    slow.scheduler.settle()
+    assert slow.hear(AWAY, *ADA) == ("ada", 0)
+    assert slow.checks() == 0
+    known = slow.gate.recall(*ADA)
+    assert known is not None
+    assert known.name == "ada"
+    assert slow.gate.recall("ada", "wrong") is None
+    assert slow.gate.recall("eve", ADA[1]) is None
+    slow.scheduler.advance(REMEMBERED_FOR)
+    assert slow.gate.recall(*ADA) is None
+    slow.ask(HOME, *ADA)
+    assert slow.checks() == 1
+
+
+def test_those_who_are_known_do_not_wait_at_an_address_that_was_wrong(world: World) -> None:
+    world.hear(AWAY, *ADA)
+    for number in range(4):
+        world.ask(HOME, "eve", f"wrong {number}")
+    assert world.hear(HOME, *ADA) == ("ada", 0)
+
+
+def test_tokens_are_recalled_without_being_asked_for_before(world: World) -> None:
+    known = world.gate.recall("", TOKEN)
+    assert known is not None
+    assert known.name == "worker"
+    assert world.gate.recall("", "wrong") is None
+
+
+def test_so_many_are_remembered_and_the_oldest_go() -> None:
+    names = [f"u{number}" for number in range(MOST_REMEMBERED + 1)]
+    kept = user("u", "x").password
+    users = users_of(*[user(name) for name in names])
+    for each in users.users.values():
+        each.password = kept
+    world = World(users)
+    for name in names:
+        world.ask(HOME, name, "x")
+        world.scheduler.settle()
+    assert world.gate.recall(names[0], "x") is None
+    assert world.gate.recall(names[1], "x") is not None
+    assert world.gate.recall(names[-1], "x") is not None
+
+
+# Other users
+
+
+def test_a_change_of_the_users_counts_at_once(world: World) -> None:
+    world.hear(HOME, *ADA)
+    ada, worker = world.gate.recall(*ADA), world.gate.recall("", TOKEN)
+    assert ada is not None
+    assert worker is not None
+    world.gate.change(
+        users_of(user("ada", "another", rules=(("post", "take"),)), anonymous=(("a", "take"),))
+    )
+    assert not ada.may("push", "mail")
+    assert ada.may("take", "post")
+    assert worker.is_powerless()
+    assert world.gate.count == 1
+    assert world.gate.recall(*ADA) is None
+    assert world.gate.recall("", TOKEN) is None
+    assert world.gate.holder_of("worker.example.org") is None
+    assert not world.gate.stranger.may("push", "public")
+    assert world.gate.stranger.may("take", "a")
+    assert world.hear(HOME, *ADA) == ("wrong", FIRST)
+    assert world.hear(HOME, "ada", "another")[0] == "ada"
+    assert world.gate.recall("ada", "another") is ada
+
+
+def test_a_user_who_was_removed_stays_powerless_though_the_name_comes_back(world: World) -> None:
+    world.hear(HOME, *ADA)
+    ada = world.gate.recall(*ADA)
+    assert ada is not None
+    world.gate.change(users_of())
+    world.gate.change(everybody())
+    assert ada.is_powerless()
+    world.hear(HOME, *ADA)
+    again = world.gate.recall(*ADA)
+    assert again is not None
+    assert again is not ada
+    assert again.may("push", "mail")
+
+
+def test_a_check_that_was_going_on_during_a_change_is_made_again(slow: World) -> None:
+    right, removed = slow.ask(HOME, *ADA), slow.ask(AWAY, "eve", "eve's own")
+    slow.gate.change(users_of(user("ada", "another")))
+    for _ in range(2):
+        slow.scheduler.finish_blocking()
+        slow.scheduler.settle()
+    assert right.answers == removed.answers == []
+    while slow.checks():
+        slow.scheduler.finish_blocking()
+        slow.scheduler.settle()
+    slow.scheduler.advance(LONGEST)
+    assert right.answers == removed.answers == ["wrong"]
+    assert slow.gate.recall(*ADA) is None
+
+
+# What the operator reads
+
+
+def test_the_log_tells_of_wrong_answers_but_of_no_secrets(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for number in range(9):
+        world.hear(HOME, "ada", f"wrong {number}")
+    world.hear(AWAY, "hunter2", "x")  # a password in the place of the name
+    world.hear(AWAY, "", "ty_wrong")
+    told = [record.__dict__["fields"] for record in caplog.records]
+    assert told == [
+        *[{"address": HOME, "user": "ada", "times": times} for times in (1, 2, 4, 8)],
+        *[{"address": AWAY, "user": "", "times": times} for times in (1, 2)],
+    ]
+    for secret in ("wrong 0", "hunter2", "ty_wrong"):
+        assert secret not in caplog.text

@@ -1,0 +1,91 @@
+"""What a principal may do follows from its rules, at once when they change."""
+
+import pytest
+from support.users import rules_of
+
+from taskyard.access.principal import ANONYMOUS, Denied, Principal
+
+
+@pytest.mark.parametrize(
+    ("pattern", "queue", "fits"),
+    [
+        ("mail", "mail", True),
+        ("mail", "mail2", False),
+        ("mail", "Mail", False),
+        ("mail.*", "mail.in", True),
+        ("mail.*", "mail.", True),
+        ("mail.*", "mailXin", False),
+        ("*.in", "mail.in", True),
+        ("*", "anything", True),
+        ("a*c*e", "abcde", True),
+        ("a*c*e", "abde", False),
+        ("*", "", True),
+        ("**", "", False),
+        ("mail", "", False),
+        ("a|b", "a", False),
+    ],
+)
+def test_a_pattern_fits_queues(pattern: str, queue: str, fits: bool) -> None:
+    assert Principal("ada", rules_of((pattern, "push"))).may("push", queue) is fits
+
+
+def test_rules_add_up_and_actions_do_not_stand_for_each_other() -> None:
+    ada = Principal("ada", rules_of(("a,b", "push"), ("b,c", "take,inspect")))
+    allowed = {
+        (action, queue)
+        for action in ("push", "take", "inspect", "admin", "journal")
+        for queue in "abcd"
+        if ada.may(action, queue)
+    }
+    assert allowed == {
+        ("push", "a"),
+        ("push", "b"),
+        ("take", "b"),
+        ("inspect", "b"),
+        ("take", "c"),
+        ("inspect", "c"),
+    }
+    assert [action for action in ("push", "take", "admin") if ada.may_somewhere(action)] == [
+        "push",
+        "take",
+    ]
+
+
+def test_a_refusal_says_who_may_not_do_what_where() -> None:
+    ada = Principal("ada", rules_of(("a", "push")))
+    ada.check("push", "a")
+    ada.check_somewhere("push")
+    with pytest.raises(Denied, match=r"^user ada has no permission to take on queue a$"):
+        ada.check("take", "a")
+    with pytest.raises(Denied, match=r"^user ada has no permission to push on the server as a wh"):
+        ada.check("push", "")
+    with pytest.raises(Denied, match=r"^user ada has no permission to take on any queue$"):
+        ada.check_somewhere("take")
+    with pytest.raises(Denied, match=r"^who has not logged in has no permission to push on que"):
+        Principal().check("push", "a")
+
+
+def test_a_change_counts_at_once() -> None:
+    ada = Principal("ada", rules_of(("a", "push")))
+    assert ada.may("push", "a")
+    ada.change(rules_of(("b", "push")), False)
+    assert not ada.may("push", "a")
+    assert ada.may("push", "b")
+    ada.change([], True)
+    assert ada.may("journal", "")
+    assert not ada.is_powerless()
+    ada.change([], False)
+    assert not ada.may("push", "b")
+    assert ada.is_powerless()
+
+
+def test_more_queues_than_are_remembered_are_told_apart() -> None:
+    ada = Principal("ada", rules_of(("q1*", "push")))
+    for _ in range(2):
+        for number in range(5000):
+            assert ada.may("push", f"q{number}") is f"q{number}".startswith("q1")
+
+
+def test_without_users_everybody_may_do_everything() -> None:
+    assert ANONYMOUS.may("journal", "")
+    assert ANONYMOUS.may_somewhere("admin")

@@ -1,0 +1,62 @@
+"""Addresses that are often wrong wait longer, and are forgotten after a while."""
+
+import pytest
+
+from taskyard.access.slowness import FIRST, LONGEST, QUIET, Places, network_of
+
+NOW = 1_700_000_000_000_000
+
+
+def test_each_wrong_answer_takes_twice_as_long_up_to_a_limit() -> None:
+    place = Places[int]().of("192.0.2.1", NOW)
+    waits = [place.was_wrong(NOW) - NOW for _ in range(100)]
+    assert waits[:6] == [250_000, 500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000]
+    assert set(waits[5:]) == {LONGEST}
+    assert waits[0] == FIRST
+
+
+def test_an_address_is_forgiven_after_some_quiet() -> None:
+    places = Places[int]()
+    for _ in range(4):
+        places.of("a", NOW).was_wrong(NOW)
+    assert places.of("a", NOW + QUIET - 1).wrong == 4
+    assert places.of("a", NOW + QUIET).wrong == 0
+
+
+def test_the_table_is_bounded_and_keeps_those_heard_of_last() -> None:
+    places = Places[int](3)
+    for name in "abc":
+        places.of(name, NOW).was_wrong(NOW)
+    places.of("a", NOW)
+    places.of("d", NOW)
+    assert len(places) == 3
+    assert places.of("a", NOW).wrong == 1
+    assert places.of("c", NOW).wrong == 1
+    assert places.of("b", NOW).wrong == 0
+
+
+def test_an_address_where_somebody_waits_is_not_dropped() -> None:
+    places = Places[int](2)
+    busy = [places.of(name, NOW) for name in "ab"]
+    for place in busy:
+        place.busy = True
+    for name in "cdefg":
+        places.of(name, NOW)
+    assert [places.of(name, NOW) for name in "ab"] == busy
+    assert len(places) == 3
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("unknown", "unknown"),
+        ("un:known", "un:known"),
+    ],
+)
+def test_addresses_of_one_network_count_together(address: str, network: str) -> None:
+    assert network_of(address) == network

@@ -1,0 +1,62 @@
+"""A gate with users that a test has made up; a secret is the name with `-secret` behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from taskyard.access.principal import Principal
+
+
+class FixedGate:
+    def __init__(
+        self, users: Mapping[str, Principal], stranger: Principal | None = None, most: int = 0
+    ) -> None:
+        self._most = most
+        self._users = users
+        self._stranger = stranger or Principal()
+        self.asked: list[tuple[str, str]] = []  # by address and name
+        self._waiting: list[Callable[[], None]] = []
+
+    @property
+    def has_users(self) -> bool:
+        return True
+
+    @property
+    def stranger(self) -> Principal:
+        return self._stranger
+
+    @property
+    def most_connections(self) -> int:
+        return self._most
+
+    @property
+    def count(self) -> int:
+        return len(self._users)
+
+    @property
+    def wrong(self) -> int:
+        return 0
+
+    @property
+    def turned_away(self) -> int:
+        return 0
+
+    def recall(self, name: str, secret: str) -> Principal | None:
+        return None
+
+    def log_in(
+        self, address: str, name: str, secret: str, done: Callable[[Principal | None], None]
+    ) -> None:
+        self.asked.append((address, name))
+        known = name or secret.removesuffix("-secret")
+        user = self._users.get(known) if secret == f"{known}-secret" else None
+        self._waiting.append(lambda: done(user))
+
+    def answer(self) -> None:
+        """Tell those who have asked so far."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each()
+
+    def holder_of(self, certificate: str) -> Principal | None:
+        return self._users.get(certificate)

@@ -9,7 +9,7 @@ CHECKED := $(wildcard src tests benchmarks scripts/compile.py)
 ARGS ?=
 
 .PHONY: help run test lint format bench compiled interpreted-tests compiled-tests lock clean \
-	environment run-environment lint-and-interpreted
+	environment run-environment lint-and-interpreted compiled-rest
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,11 +27,20 @@ run: run-environment ## start the server on ./data (ARGS="..." is appended)
 	fi; \
 	PYTHONPATH="$$form" exec $(PYTHON_VENV) -m taskyard serve --data ./data $(ARGS)
 
+# Packages without a compiled module are tested on plain Python, what is about processes, sockets and
+# clients in the form that is used in production, and the core in both.
+PLAIN := tests/access tests/cli tests/client tests/toq
+CORE := tests/broker tests/dialects tests/engine tests/http_server tests/journal \
+	tests/server/test_app_start.py tests/server/test_config.py $(wildcard tests/test_*.py)
+
 test: environment ## lint, and the tests in both forms, one beside the other
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-and-interpreted compiled-tests
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-and-interpreted compiled-rest
 
 lint-and-interpreted: lint
-	@$(MAKE) --no-print-directory interpreted-tests
+	@$(MAKE) --no-print-directory interpreted-tests ARGS="$(PLAIN) $(CORE) $(ARGS)"
+
+compiled-rest:
+	@$(MAKE) --no-print-directory compiled-tests ARGS="$(PLAIN:%=--ignore=%) $(ARGS)"
 
 interpreted-tests: environment ## the tests on plain Python (ARGS="..." goes to pytest)
 	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(ARGS)

@@ -18,6 +18,7 @@ from taskyard.broker.line import Line
 from taskyard.broker.metrics import Metrics
 from taskyard.broker.offloop import Answer, Drop, Read, Spare, ThreadSync
 from taskyard.broker.outbox import Outbox
+from taskyard.broker.pace import Pacer
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.retention import Retention
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
@@ -70,6 +71,9 @@ class Broker:
         self._syncs_inline = inline_sync
         self._receivers: dict[int, Receiver] = {}  # by owner
         self.line = Line(clock, scheduler)
+        self.pacer = Pacer(clock, scheduler)
+        self.held: i64 = 0  # bytes of replies that wait for the journal
+        self.held_limit: i64 = FOREVER  # beyond it, whose replies wait has to wait with more
         self._holding: list[Outbox] = []
         self.written = Milestone()
         self.synced = Milestone()
@@ -148,8 +152,8 @@ class Broker:
         self._set_alarm()
 
     def is_behind(self) -> bool:
-        """Whether more has come than the disk can take at the moment."""
-        return self.engine.log.size() > _BEHIND
+        """Whether more has come than the disk, or the memory, can take at the moment."""
+        return self.engine.log.size() > _BEHIND or self.held > self.held_limit
 
     def payload(self, job: Job) -> bytes | None:
         """The job's payload, or None if it must be loaded first."""

@@ -51,8 +51,22 @@ class Traffic:
         return verb
 
 
+class Strain:
+    """What the limits of the server have kept from happening."""
+
+    def __init__(self) -> None:
+        self.refused_total: i64 = 0  # connections, since there were as many as may be
+        self.refused_address: i64 = 0  # since their address had as many as it may have
+        self.not_accepted: i64 = 0  # times that the system had no descriptor for one
+        self.stalled_input: i64 = 0  # clients let go in the middle of a command
+        self.stalled_output: i64 = 0  # and without having taken their replies
+        self.held_back: i64 = 0  # clients that wait for memory now
+        self.in_flight: i64 = 0  # bytes of commands and replies, as last measured
+
+
 class Metrics:
     def __init__(self) -> None:
+        self.strain = Strain()
         self.dialects: list[Traffic] = []
         self.flushes = Histogram(_FIRST, 1, _BOUNDS)  # a write and the sync that follows it
         self.loop_lag = Histogram(_FIRST, 1, _BOUNDS)

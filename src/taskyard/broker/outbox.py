@@ -67,6 +67,7 @@ class Outbox:
         batch.replies.append(reply)
         batch.size += len(reply)
         self.size += len(reply)
+        self._broker.held += len(reply)
         if not self.listed:
             self.listed = True
             self._broker.hold(self)
@@ -82,12 +83,14 @@ class Outbox:
         """A reply waits for another place than those held back here."""
         self._aside += 1
         self.size += size
+        self._broker.held += size
 
     def take_back(self, replies: list[bytes]) -> None:
         """Such replies may go."""
         for reply in replies:
             self._aside -= 1
             self.size -= len(reply)
+            self._broker.held -= len(reply)
             self.overtake(reply)
         self.flush()
         self._go_on()
@@ -110,6 +113,7 @@ class Outbox:
         while held and held[0].mark <= mark:
             batch = held.popleft()
             self.size -= batch.size
+            self._broker.held -= batch.size
             self._ready.extend(batch.replies)
         if not held:
             self._open = None
@@ -153,5 +157,6 @@ class Outbox:
         self._ready = []
         self._ready_size = 0
         self._aside = 0
+        self._broker.held -= self.size
         self.size = 0
         self._transport.abort()

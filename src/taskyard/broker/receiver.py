@@ -15,6 +15,8 @@ class Receiver:
         self.owner = owner
         self.stuffed = False  # the client does not read: no further command until `resume`
         self.in_line = False  # has commands that wait for its turn
+        self.slowed = False  # has used up its share of commands: see pace.py
+        self.commands: i64 = 0  # that were carried out
 
     def feed(self, data: bytes) -> None:
         """Bytes have arrived."""
@@ -28,6 +30,18 @@ class Receiver:
         """There is room for replies again: commands that had to wait for that can go on."""
         raise NotImplementedError
 
+    def holding(self) -> i64:
+        """Bytes that have arrived and are kept."""
+        return 0
+
+    def half_read(self) -> bool:
+        """Whether a command has begun to arrive, and nothing but its rest is waited for."""
+        return False
+
+    def stalled(self) -> None:
+        """That command did not come to its end in time: say so, and close."""
+        raise NotImplementedError
+
     def ended(self) -> None:
         """The client sends nothing more, and may be gone: answer what has arrived, and close."""
         raise NotImplementedError
@@ -39,6 +53,9 @@ class Receiver:
     def shut_down(self) -> None:
         """The server stops: answer what has arrived, take nothing new."""
         raise NotImplementedError
+
+    def rules_changed(self) -> None:
+        """The users were read again: what waits may be allowed no longer."""
 
     def assigned(self, waiter: Waiter, job: Job) -> None:
         """A blocked fetch has got its job."""

@@ -37,6 +37,10 @@ class Scheduler(Protocol):
 class Transport(Protocol):
     """A client's connection, as seen from inside."""
 
+    def certificate_name(self) -> str:
+        """Whose certificate the client has shown; "": it has shown none."""
+        ...
+
     def write(self, data: bytes) -> None: ...
 
     def pause_reading(self) -> None: ...

@@ -6,8 +6,10 @@ documentation: docs/api.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
+from taskyard.access.principal import INSPECT, Allow, by_its_rules
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects.api_call import Call, Operation
@@ -17,7 +19,6 @@ from taskyard.dialects.api_push import PushOperations
 from taskyard.dialects.api_queues import QueueNames, QueueOperations
 from taskyard.dialects.api_schema import document
 from taskyard.dialects.api_server import Connections, Durability, ServerOperations
-from taskyard.dialects.permission import INSPECT, Allow, allow_everybody
 from taskyard.http.messages import Exchange, Response, Route
 
 
@@ -30,7 +31,8 @@ class Api:
         durability: Durability,
         max_losses: int,
         connections: Connections = dict,
-        allow: Allow = allow_everybody,
+        users: Callable[[], int] = int,
+        allow: Allow = by_its_rules,
     ) -> None:
         self._broker = broker
         self._allow = allow
@@ -40,7 +42,7 @@ class Api:
             *PushOperations(max_losses, scheduler).operations(),
             *JobOperations(names).operations(),
             *DeadOperations(scheduler).operations(),
-            *ServerOperations(broker, durability, connections).operations(),
+            *ServerOperations(broker, durability, connections, users).operations(),
             Operation(
                 method="GET",
                 pattern="/api/v1/openapi.json",
@@ -48,6 +50,7 @@ class Api:
                 summary="This document",
                 action=INSPECT,
                 run=self._show_document,
+                anywhere=True,
                 answers={200: ("OpenAPI 3.1.", dict)},
                 reads_state=False,
             ),

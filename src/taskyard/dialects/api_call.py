@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from taskyard.access.principal import INSPECT, Allow, Denied
 from taskyard.broker.broker import Broker
 from taskyard.dialects.api_problems import (
     BAD_REQUEST,
-    DENIED,
     DISK_ERROR,
     MEDIA_TYPE,
     Problem,
@@ -27,12 +27,12 @@ from taskyard.dialects.api_problems import (
     no_queue,
     problem_of,
 )
-from taskyard.dialects.permission import Allow, Denied
-from taskyard.engine.checks import valid_name
+from taskyard.dialects.guard import problem_of_denial
 from taskyard.engine.errors import TaskyardError
 from taskyard.engine.job import API, Job, Origin
 from taskyard.engine.queue import Queue
 from taskyard.http.messages import Exchange, Response
+from taskyard.names import valid_name
 
 T = TypeVar("T")
 
@@ -82,6 +82,7 @@ class Operation:
     answers: dict[int, tuple[str, Any]] = field(default_factory=dict)  # what it means, its type
     problems: tuple[str, ...] = ()  # beside those that all operations of its kind have
     reads_state: bool = True  # so it makes no sense once the journal has failed
+    anywhere: bool = False  # on no queue that is known yet: `run` looks at each that it meets
 
 
 class Call:
@@ -114,13 +115,16 @@ class Call:
         except Problem as problem:
             self.refuse(problem)
         except Denied as denied:
-            self.refuse(Problem(DENIED, str(denied) or "You are not allowed to do that."))
+            self.refuse(problem_of_denial(denied, self.request.principal))
         except TaskyardError as error:
             self.refuse(problem_of(error))
 
     def _check_and_run(self) -> None:
         operation = self.operation
-        self.allow_on(self.request.params.get("queue", ""))
+        if operation.anywhere:
+            self.request.principal.check_somewhere(operation.action)
+        else:
+            self.allow_on(self.request.params.get("queue", ""))
         if operation.reads_state:
             self.engine.check_alive()  # else it would show what will never be on disk
         known = {parameter.name for parameter in operation.query}
@@ -133,6 +137,10 @@ class Call:
 
     def allow_on(self, queue: str) -> None:
         self._allow(self.request.principal, self.operation.action, queue)
+
+    def shows(self, queue: Queue) -> bool:
+        """Whether the caller may see that this queue is there, and what is in it."""
+        return self.request.principal.may(INSPECT, queue.name)
 
     def answer(
         self, status: int, value: Any = None, headers: list[tuple[str, str]] | None = None
@@ -201,6 +209,9 @@ class Call:
         job = self._find(which)
         if job is None:
             raise no_job(which)
+        principal = self.request.principal
+        if not self.shows(job.queue) and not principal.may(self.operation.action, job.queue.name):
+            raise no_job(which)  # a refusal would tell in which queue it is
         self.allow_on(job.queue.name)
         return job
 

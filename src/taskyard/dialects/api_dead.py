@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
+from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects.api_call import JSON, Call, Operation, Parameter
@@ -23,7 +24,6 @@ from taskyard.dialects.api_problems import (
 from taskyard.dialects.api_queues import CURSOR, LIMIT, QUEUE
 from taskyard.dialects.api_views import GLANCE, error_of, error_place, summary_of
 from taskyard.dialects.api_walk import PORTION, Walk
-from taskyard.dialects.permission import ADMIN, INSPECT
 from taskyard.dialects.times import format_moment
 from taskyard.engine.errors import TaskyardError
 from taskyard.engine.job import FAILED, Job

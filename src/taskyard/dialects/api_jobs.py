@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects.api_call import JSON, Call, Operation, Parameter, bad_name
 from taskyard.dialects.api_cursor import JobPlace, RingPlace, foreign, read_cursor, write_cursor
@@ -19,8 +20,6 @@ from taskyard.dialects.api_problems import (
 )
 from taskyard.dialects.api_queues import CURSOR, LIMIT, QUEUE, QueueNames
 from taskyard.dialects.api_views import content_of, error_of, error_place, held_of, summary_of
-from taskyard.dialects.permission import ADMIN, INSPECT
-from taskyard.engine.checks import valid_name
 from taskyard.engine.job import (
     DELAYED,
     FAILED,
@@ -32,6 +31,7 @@ from taskyard.engine.job import (
     Job,
 )
 from taskyard.engine.queue import Queue
+from taskyard.names import valid_name
 
 JOB: Final = "/api/v1/jobs/{job}"
 QUEUES_AT_ONCE: Final = 10_000  # looked at for one page of leases
@@ -80,8 +80,9 @@ class JobOperations:
             Operation(
                 method="GET",
                 pattern="/api/v1/leases",
+                anywhere=True,
                 name="listLeases",
-                summary="All leases in flight, queue by queue",
+                summary="All leases in flight that the caller may see, queue by queue",
                 action=INSPECT,
                 run=self._list_leases,
                 query=(LIMIT, CURSOR),
@@ -91,8 +92,9 @@ class JobOperations:
             Operation(
                 method="GET",
                 pattern="/api/v1/finished",
+                anywhere=True,
                 name="listFinished",
-                summary="Jobs that ended a short while ago, the last one first",
+                summary="Jobs that ended a short while ago, as the caller may see, the last first",
                 action=INSPECT,
                 run=_list_finished,
                 query=(LIMIT, CURSOR),
@@ -108,7 +110,7 @@ class JobOperations:
         jobs: list[Job] = []
         last = place.queue
         first = call.engine.queue(place.queue.encode(errors="replace"))
-        if first is not None:
+        if first is not None and call.shows(first):
             jobs = after(call, first, LEASED, place, limit)
         looked_at = 0
         while len(jobs) < limit and looked_at < QUEUES_AT_ONCE:
@@ -117,7 +119,8 @@ class JobOperations:
                 looked_at += 1
                 queue = queues[name]
                 last = queue.name
-                jobs.extend(queue.leased.slice(0, limit - len(jobs)))
+                if queue.leased.size and call.shows(queue):
+                    jobs.extend(queue.leased.slice(0, limit - len(jobs)))
                 if len(jobs) == limit:
                     break
             if not names:
@@ -136,6 +139,7 @@ def _operations_on_one() -> list[Operation]:
         Operation(
             method="GET",
             pattern=JOB,
+            anywhere=True,
             name="getJob",
             summary="One job, also if it ended a short while ago",
             action=INSPECT,
@@ -146,6 +150,7 @@ def _operations_on_one() -> list[Operation]:
         Operation(
             method="DELETE",
             pattern=JOB,
+            anywhere=True,
             name="cancelJob",
             summary="Remove a job, whatever its state; jobs that wait for it fail",
             action=ADMIN,
@@ -156,6 +161,7 @@ def _operations_on_one() -> list[Operation]:
         Operation(
             method="PATCH",
             pattern=JOB,
+            anywhere=True,
             name="changeJob",
             summary="Give a job another priority",
             action=ADMIN,
@@ -167,6 +173,7 @@ def _operations_on_one() -> list[Operation]:
         Operation(
             method="POST",
             pattern=JOB + "/retry",
+            anywhere=True,
             name="retryJob",
             summary="Make a delayed job or a dead letter ready now",
             action=ADMIN,
@@ -177,6 +184,7 @@ def _operations_on_one() -> list[Operation]:
         Operation(
             method="POST",
             pattern=JOB + "/move",
+            anywhere=True,
             name="moveJob",
             summary="Put a ready or delayed job or a dead letter into another queue, ready",
             action=ADMIN,
@@ -280,7 +288,8 @@ def _answer_leases(call: Call, jobs: list[Job], following: JobPlace | None) -> N
 
 def _list_finished(call: Call) -> None:
     limit = call.number("limit")
-    jobs = list(islice(_finished(call), limit))
+    shown = (job for job in _finished(call) if call.shows(job.queue))
+    jobs = list(islice(shown, limit))
     following = write_cursor(RingPlace(jobs[-1].id)) if len(jobs) == limit else None
     views = [messages.JobSummary(**summary_of(call.engine, job, call.now)) for job in jobs]
     call.answer(200, messages.JobPage(jobs=views, next=following))

@@ -36,9 +36,12 @@ Priority = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Tries = Annotated[int, Meta(ge=1, le=2**32 - 1)]
 Retries = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Backoff = Literal["none", "quartic", "exponential"]
+Bound = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Overflow = Literal["refuse", "dead"]
+OVERFLOWS: Final[tuple[Overflow, ...]] = ("refuse", "dead")  # by their numbers in the engine
 StateName = Literal["blocked", "delayed", "ready", "leased", "succeeded", "failed"]
 AnyState = Literal["blocked", "delayed", "ready", "leased", "succeeded", "failed", "gone"]
-Dialect = Literal["system", "masenko", "workq", "glovebox", "pqueue", "redis", "api"]
+Dialect = Literal["system", "masenko", "workq", "glovebox", "pqueue", "redis", "api", "client"]
 Cursor = Annotated[
     str, Meta(description="Give this as `cursor` to get what follows; null: that was all.")
 ]
@@ -60,6 +63,9 @@ class Settings(Message):
     backoff: Backoff | UnsetType | None = UNSET
     backoff_base: Seconds | UnsetType = UNSET
     backoff_cap: Seconds | UnsetType = UNSET
+    max_jobs: Bound | UnsetType | None = UNSET
+    max_bytes: Bound | UnsetType | None = UNSET
+    overflow: Overflow | UnsetType = UNSET
 
 
 class Push(Message):
@@ -131,6 +137,9 @@ class SettingsView(Message):
     backoff: Backoff | None
     backoff_base: Elapsed
     backoff_cap: Elapsed
+    max_jobs: Bound | None
+    max_bytes: Bound | None
+    overflow: Overflow
 
 
 class StateCounts(Message):
@@ -161,6 +170,7 @@ class QueueView(Message):
     created: Annotated[bool, Meta(description="Made by name, not by a first push.")]
     counts: StateCounts
     waiting: Annotated[Count, Meta(description="Fetches that wait for a job.")]
+    waiting_bytes: Bytes
     dead_bytes: Bytes
     settings: SettingsView
     counters: Counters
@@ -329,5 +339,6 @@ class ServerView(Message):
     recently_finished: Count
     epoch: Annotated[Count, Meta(description="Starts on this data directory.")]
     connections: Annotated[dict[str, int], Meta(description="By dialect.")]
+    users: Annotated[Count, Meta(description="Those who can log in.")]
     journal: JournalView
     memory: MemoryView

@@ -16,6 +16,7 @@ from taskyard.engine.errors import (
     InvalidOption,
     JobNotFound,
     NoSpace,
+    QueueFull,
     QueueNotFound,
     ReadOnly,
     StepRefused,
@@ -23,8 +24,8 @@ from taskyard.engine.errors import (
     WrongState,
 )
 from taskyard.http.messages import Response
+from taskyard.http.problems import CHALLENGES, CONTENT_TYPE
 
-CONTENT_TYPE: Final = "application/problem+json"
 PREFIX: Final = "urn:taskyard:problem:"
 
 
@@ -36,6 +37,7 @@ class Kind(NamedTuple):
 BAD_REQUEST: Final = "bad-request"
 INVALID_VALUE: Final = "invalid-value"
 INVALID_CURSOR: Final = "invalid-cursor"
+UNAUTHENTICATED: Final = "unauthenticated"
 DENIED: Final = "denied"
 JOB_NOT_FOUND: Final = "job-not-found"
 QUEUE_NOT_FOUND: Final = "queue-not-found"
@@ -44,6 +46,7 @@ QUEUE_NOT_EMPTY: Final = "queue-not-empty"
 DUPLICATE_UID: Final = "duplicate-uid"
 TOO_LARGE: Final = "too-large"
 MEDIA_TYPE: Final = "unsupported-media-type"
+QUEUE_FULL: Final = "queue-full"
 READ_ONLY: Final = "read-only"
 DISK_ERROR: Final = "disk-error"
 NO_SPACE: Final = "no-space"
@@ -52,6 +55,7 @@ KINDS: Final[dict[str, Kind]] = {
     BAD_REQUEST: Kind(400, "The request cannot be read"),
     INVALID_VALUE: Kind(400, "A value cannot be used"),
     INVALID_CURSOR: Kind(400, "The cursor is not one of this list"),
+    UNAUTHENTICATED: Kind(401, "Only for those who log in"),
     DENIED: Kind(403, "Not allowed"),
     JOB_NOT_FOUND: Kind(404, "There is no such job"),
     QUEUE_NOT_FOUND: Kind(404, "There is no such queue"),
@@ -60,6 +64,7 @@ KINDS: Final[dict[str, Kind]] = {
     DUPLICATE_UID: Kind(409, "A uid stands twice in the batch"),
     TOO_LARGE: Kind(413, "Too large"),
     MEDIA_TYPE: Kind(415, "The body has a content type that is not understood here"),
+    QUEUE_FULL: Kind(429, "The queue is full"),
     READ_ONLY: Kind(503, "The server cannot write"),
     DISK_ERROR: Kind(503, "The disk cannot be read"),
     NO_SPACE: Kind(507, "There is no room on the disk"),
@@ -111,7 +116,8 @@ class Problem(Exception):
             line=self.line,
             done=self.done,
         )
-        return Response(status, msgspec.json.encode(body), CONTENT_TYPE, mark=mark)
+        headers = list(CHALLENGES) if self.kind == UNAUTHENTICATED else []
+        return Response(status, msgspec.json.encode(body), CONTENT_TYPE, headers, mark)
 
 
 def invalid(field: str, detail: str) -> Problem:
@@ -150,6 +156,8 @@ def problem_of(error: TaskyardError) -> Problem:
         return Problem(
             READ_ONLY, f"The server is read-only until it is restarted: {error}. See its log."
         )
+    if isinstance(error, QueueFull):
+        return Problem(QUEUE_FULL, f"Try again when some of its jobs are done: the {error}.")
     if isinstance(error, NoSpace):
         return Problem(
             NO_SPACE, f"Nothing can be added until there is room on the server's disk: {error}."

@@ -14,12 +14,14 @@ from typing import Final
 import msgspec
 from msgspec import UNSET
 
+from taskyard.access.principal import PUSH
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects.api_call import JSON, NDJSON, Call, Operation, bad_name, decode, read_uid
 from taskyard.dialects.api_problems import (
     BAD_REQUEST,
     DUPLICATE_UID,
+    QUEUE_FULL,
     TOO_LARGE,
     Problem,
     invalid,
@@ -27,14 +29,13 @@ from taskyard.dialects.api_problems import (
 from taskyard.dialects.api_queues import QUEUE
 from taskyard.dialects.api_walk import PORTION
 from taskyard.dialects.jsontext import compact
-from taskyard.dialects.permission import PUSH
 from taskyard.dialects.times import parse_time
-from taskyard.engine.checks import valid_name
 from taskyard.engine.errors import StepRefused
 from taskyard.engine.job import JSON as JSON_CONTENT
 from taskyard.engine.job import OPAQUE, SECOND, STATE_NAMES, NewJob, Policy
 from taskyard.engine.pushing import Step
 from taskyard.engine.uid import format_uid
+from taskyard.names import valid_name
 
 MOST_LINES: Final = 10_000
 DEFAULT_RETRIES: Final = 20
@@ -62,7 +63,7 @@ class PushOperations:
                     201: ("Pushed and durable.", messages.Pushed | messages.PushedBatch),
                     200: ("All of it was there already.", messages.Pushed | messages.PushedBatch),
                 },
-                problems=(DUPLICATE_UID, TOO_LARGE),
+                problems=(DUPLICATE_UID, TOO_LARGE, QUEUE_FULL),
             )
         ]
 
@@ -112,6 +113,8 @@ class PushOperations:
         dead_queue = "" if body.dead_queue is UNSET else body.dead_queue
         if dead_queue and not valid_name(dead_queue):
             raise bad_name("dead_queue")
+        if dead_queue:
+            call.allow_on(dead_queue)  # it may be pushed there one day
         if body.max_fails is not UNSET:
             fails = body.max_fails
         else:

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from msgspec import UNSET
 
+from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects import api_messages as messages
@@ -22,7 +23,6 @@ from taskyard.dialects.api_problems import (
 )
 from taskyard.dialects.api_views import seconds
 from taskyard.dialects.api_walk import Walk
-from taskyard.dialects.permission import ADMIN, INSPECT
 from taskyard.engine.errors import WrongState
 from taskyard.engine.job import (
     BLOCKED,
@@ -41,6 +41,7 @@ from taskyard.engine.records import PURGED
 LIMIT: Final = Parameter(name="limit", doc="how many at most", least=1, most=1000, default=100)
 CURSOR: Final = Parameter(name="cursor", doc=f"where to go on: at most {MOST} characters")
 BACKOFFS: Final = ("none", "quartic", "exponential")
+LOOKED_AT: Final = 10_000  # queues, for one page of those that a caller may see
 STATES: Final = (BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
 QUEUE: Final = "/api/v1/queues/{queue}"
 
@@ -73,11 +74,14 @@ class QueueOperations:
                 method="GET",
                 pattern="/api/v1/queues",
                 name="listQueues",
-                summary="All queues in order of their names",
+                summary="All queues that the caller may see, in order of their names",
                 action=INSPECT,
+                anywhere=True,
                 run=self._list,
                 query=(LIMIT, CURSOR),
-                answers={200: ("A page of queues.", messages.QueuePage)},
+                answers={
+                    200: ("A page, which may be short while more follows.", messages.QueuePage)
+                },
                 problems=(INVALID_CURSOR,),
             ),
             Operation(
@@ -166,10 +170,20 @@ class QueueOperations:
         limit = call.number("limit")
         cursor = call.text("cursor")
         behind = read_cursor(cursor, NamePlace).name if cursor else ""
-        names = self._names.after(behind, limit)
         queues = call.engine.state.queues
-        following = write_cursor(NamePlace(names[-1].decode())) if len(names) == limit else None
-        views = [view_of(call, queues[name]) for name in names]
+        # A page that is hidden in part may be short, or empty, while more follows.
+        names = self._names.after(behind, limit if call.request.principal.free else LOOKED_AT)
+        shown: list[Queue] = []
+        last = b""
+        for name in names:
+            if len(shown) == limit:
+                break
+            last = name
+            if call.shows(queues[name]):
+                shown.append(queues[name])
+        full = len(shown) == limit or len(names) == LOOKED_AT
+        following = write_cursor(NamePlace(last.decode())) if full else None
+        views = [view_of(call, queue) for queue in shown]
         call.answer(200, messages.QueuePage(queues=views, next=following))
 
     def _put(self, call: Call) -> None:
@@ -182,7 +196,7 @@ class QueueOperations:
             call.answer(201, view_of(call, queue), [("Location", quote(call.request.path))])
             return
         old = there.settings
-        fresh = QueueSettings(True, old.paused, max_jobs=old.max_jobs, max_bytes=old.max_bytes)
+        fresh = QueueSettings(True, old.paused)
         _configure(call, there, changed(fresh, body))
 
     def _patch(self, call: Call) -> None:
@@ -262,6 +276,7 @@ def copy_of(old: QueueSettings) -> QueueSettings:
         old.backoff_cap,
         old.max_jobs,
         old.max_bytes,
+        old.overflow,
     )
 
 
@@ -280,6 +295,12 @@ def changed(settings: QueueSettings, body: messages.Settings) -> QueueSettings:
         settings.backoff_base = _microseconds(body.backoff_base)
     if body.backoff_cap is not UNSET:
         settings.backoff_cap = _microseconds(body.backoff_cap)
+    if body.max_jobs is not UNSET:
+        settings.max_jobs = -1 if body.max_jobs is None else body.max_jobs
+    if body.max_bytes is not UNSET:
+        settings.max_bytes = -1 if body.max_bytes is None else body.max_bytes
+    if body.overflow is not UNSET:
+        settings.overflow = messages.OVERFLOWS.index(body.overflow)
     return settings
 
 
@@ -304,6 +325,7 @@ def view_of(call: Call, queue: Queue) -> messages.QueueView:
             failed=queue.dead.size,
         ),
         waiting=len(line) if line is not None else 0,
+        waiting_bytes=queue.waiting_bytes,
         dead_bytes=queue.dead_bytes,
         settings=messages.SettingsView(
             retries=None if settings.retries < 0 else settings.retries,
@@ -312,6 +334,9 @@ def view_of(call: Call, queue: Queue) -> messages.QueueView:
             backoff=None if settings.backoff < 0 else BACKOFFS[settings.backoff],
             backoff_base=seconds(settings.backoff_base),
             backoff_cap=seconds(settings.backoff_cap),
+            max_jobs=None if settings.max_jobs < 0 else settings.max_jobs,
+            max_bytes=None if settings.max_bytes < 0 else settings.max_bytes,
+            overflow=messages.OVERFLOWS[settings.overflow],
         ),
         counters=messages.Counters(
             pushed=queue.pushed,

@@ -9,10 +9,10 @@ from typing import Any, Final, get_args
 import msgspec
 
 from taskyard import __version__
+from taskyard.access.principal import INSPECT
 from taskyard.dialects.api_call import NDJSON, Operation, Parameter
 from taskyard.dialects.api_problems import (
     BAD_REQUEST,
-    CONTENT_TYPE,
     DENIED,
     INVALID_VALUE,
     KINDS,
@@ -20,9 +20,10 @@ from taskyard.dialects.api_problems import (
     NO_SPACE,
     READ_ONLY,
     TOO_LARGE,
+    UNAUTHENTICATED,
     ProblemDetails,
 )
-from taskyard.dialects.permission import INSPECT
+from taskyard.http.problems import CONTENT_TYPE
 
 _REF: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
@@ -167,7 +168,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
 
 def problems_of(operation: Operation) -> list[str]:
     """All that it may answer with: its own, and those of all operations like it."""
-    kinds = [DENIED, INVALID_VALUE, *operation.problems]
+    kinds = [UNAUTHENTICATED, DENIED, INVALID_VALUE, *operation.problems]
     if operation.bodies:
         kinds += [BAD_REQUEST, MEDIA_TYPE, TOO_LARGE]
     if operation.reads_state:

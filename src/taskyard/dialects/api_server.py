@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Literal
 
 from taskyard import __version__, build
+from taskyard.access.principal import INSPECT
 from taskyard.broker.broker import Broker
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects.api_call import Call, Operation
 from taskyard.dialects.api_views import moment, seconds
-from taskyard.dialects.permission import INSPECT
 from taskyard.journal.journal import Journal
 
 Durability = Literal["sync", "write", "memory"]
@@ -19,10 +19,17 @@ Connections = Callable[[], dict[str, int]]  # how many there are, by dialect
 
 
 class ServerOperations:
-    def __init__(self, broker: Broker, durability: Durability, connections: Connections) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        durability: Durability,
+        connections: Connections,
+        users: Callable[[], int],
+    ) -> None:
         self._broker = broker
         self._durability = durability
         self._connections = connections
+        self._users = users
         self._started = broker.clock.now()
 
     def operations(self) -> list[Operation]:
@@ -31,7 +38,7 @@ class ServerOperations:
                 method="GET",
                 pattern="/api/v1/server",
                 name="getServer",
-                summary="Version, uptime, durability, journal, memory, connections",
+                summary="Version, uptime, durability, journal, memory, connections, users",
                 action=INSPECT,
                 run=self._show,
                 answers={200: ("The server.", messages.ServerView)},
@@ -58,6 +65,7 @@ class ServerOperations:
                 recently_finished=len(state.finished),
                 epoch=state.epoch,
                 connections=self._connections(),
+                users=self._users(),
                 journal=self._journal(),
                 memory=messages.MemoryView(resident=resident_bytes()),
             ),

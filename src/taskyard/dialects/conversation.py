@@ -11,10 +11,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.access.gate import Gate, has_room
+from taskyard.access.principal import PUSH, TAKE, Denied, Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.line import TURN
 from taskyard.broker.metrics import Traffic
 from taskyard.broker.outbox import Outbox
+from taskyard.broker.pace import Share
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Transport
 from taskyard.engine.effects import Notice, Take, Waiter, Watched, Watcher
@@ -31,8 +34,11 @@ class Conversation(Receiver):
         origin: Origin,
         output_limit: i64,
         traffic: Traffic,
+        principal: Principal,
     ) -> None:
         super().__init__(broker.engine.new_owner())
+        self.principal = principal
+        principal.connections += 1
         self.broker = broker
         self.engine = broker.engine
         self.origin = origin
@@ -47,6 +53,7 @@ class Conversation(Receiver):
         self._stopping = False  # since the server stops
         self._transport = transport
         self._reading = True
+        self._share: Share | None = None  # if there is a rate to keep to
 
     # For the dialect to fill in
 
@@ -56,6 +63,14 @@ class Conversation(Receiver):
 
     def unread(self) -> i64:
         """Bytes of commands that have arrived and were not carried out."""
+        raise NotImplementedError
+
+    def begun(self) -> i64:
+        """Whether, and about how much, of a command has arrived that only lacks its rest."""
+        raise NotImplementedError
+
+    def complain(self, text: str) -> None:
+        """Say what is wrong with what has arrived, if the protocol has a form for that."""
         raise NotImplementedError
 
     def forget_input(self) -> None:
@@ -81,6 +96,14 @@ class Conversation(Receiver):
         """Answer it although the job has not ended."""
         raise NotImplementedError
 
+    def denied(self, text: str) -> None:
+        """Answer a command that is no longer allowed."""
+        raise NotImplementedError
+
+    def logged_in(self, principal: Principal | None) -> None:
+        """Answer a command that said who the client is; None: that was wrong."""
+        raise NotImplementedError
+
     def waits_on(self) -> bool:
         """Whether such a command is worth waiting for although the client sends nothing more."""
         return False
@@ -90,6 +113,20 @@ class Conversation(Receiver):
     def resume(self) -> None:
         self.run()
 
+    def half_read(self) -> bool:
+        return (
+            self.begun() > 0
+            and self.waiter is None
+            and self.watcher is None
+            and not (self.loading or self.closed or self.in_line or self.slowed)
+        )
+
+    def stalled(self) -> None:
+        self.now = self.broker.begin()
+        self.complain("the rest of a command did not come in time")
+        self.quit()
+        self.broker.end()
+
     def take_turn(self) -> None:
         self.now = self.broker.begin()
         self._run_commands()
@@ -98,6 +135,7 @@ class Conversation(Receiver):
 
     def lost(self) -> None:
         self.closed = True
+        self.principal.connections -= 1
         self.broker.leave(self)
         if not self._stopping:
             self.let_go()
@@ -124,6 +162,25 @@ class Conversation(Receiver):
             self.engine.stop_watching(watcher)
             self.unheard()
         self.run()
+
+    def rules_changed(self) -> None:
+        """What waits for a job must be allowed to have it when it comes."""
+        waiter = self.waiter
+        if waiter is None:
+            return
+        try:
+            for queue in waiter.take.queues:
+                self.require(TAKE, queue.decode())
+            if waiter.take.move_to:
+                self.require(PUSH, waiter.take.move_to)
+        except Denied as denial:
+            self.now = self.broker.begin()
+            self.waiter = None
+            self.engine.stop_waiting(waiter)
+            self.wait_is_over()
+            self.denied(str(denial))
+            self._run_or_join()
+            self.broker.end()
 
     # From the broker
 
@@ -175,20 +232,43 @@ class Conversation(Receiver):
             self.broker.line.join(self)
 
     def _end_turn(self) -> None:
-        self._keep_reading(self.unread() <= INPUT_LIMIT)
+        self._keep_reading(self.unread() <= INPUT_LIMIT and not self.slowed)
         self.outbox.flush()
 
     def _run_commands(self) -> None:
-        left: i64 = TURN
+        turn: i64 = TURN
+        if self.broker.pacer.rate:
+            turn = self._allowed()
+        left = turn
         while not self._busy():
             if not left:
-                self._join()
+                self._go_on_later(turn)
                 break
             left -= 1
             if not self.next_command():
+                left += 1
                 if self.ending and not self.closed:
                     self.quit()
                 break
+        self.commands += turn - left
+        if self._share is not None:
+            self._share.spend(turn - left)
+
+    def _allowed(self) -> i64:
+        """Commands of this turn, where there is a rate to keep to."""
+        if self.ending:
+            return TURN
+        share = self._share
+        if share is None:
+            share = Share()
+            self._share = share
+        return min(i64(TURN), share.left(self.broker.pacer.rate, self.now))
+
+    def _go_on_later(self, turn: i64) -> None:
+        if turn == TURN:
+            self._join()
+        elif self.unread():
+            self.broker.pacer.wait(self)
 
     def _busy(self) -> bool:
         """Whether the next command has to wait."""
@@ -200,6 +280,42 @@ class Conversation(Receiver):
             or self.stuffed
             or not self.outbox.has_room()
         )
+
+    def require(self, action: str, queue: str) -> None:
+        """Go on only if the client may do this to that queue."""
+        principal = self.principal
+        if not principal.free:
+            principal.check(action, queue)
+
+    def log_in(self, gate: Gate, address: str, name: str, secret: str) -> None:
+        """Find out who the client is, and go on with `logged_in`."""
+        principal = gate.recall(name, secret)
+        if principal is not None:
+            self._greet(gate, principal)
+            return
+        self.loading = True
+        gate.log_in(address, name, secret, _LogIn(self, gate).done)
+
+    def recognised(self, gate: Gate, principal: Principal | None) -> None:
+        self.loading = False
+        if not self.closed:
+            self.now = self.broker.begin()
+            self.wait_is_over()
+            self._greet(gate, principal)
+            self._run_or_join()
+            self.broker.end()
+
+    def _greet(self, gate: Gate, principal: Principal | None) -> None:
+        if principal is None or principal is self.principal or has_room(gate, principal):
+            self.logged_in(principal)
+        else:
+            self.denied(f"user {principal.name} has too many connections")
+
+    def change_principal(self, principal: Principal) -> None:
+        """From now on this is who asks."""
+        self.principal.connections -= 1
+        self.principal = principal
+        principal.connections += 1
 
     def fetch(self, take: Take, timeout: i64) -> None:
         """Answer with a job, at once or when there is one, or empty-handed after the timeout."""
@@ -264,6 +380,17 @@ class Conversation(Receiver):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
+
+
+class _LogIn:
+    """Remembers who has said at which gate who it is."""
+
+    def __init__(self, conversation: Conversation, gate: Gate) -> None:
+        self._conversation = conversation
+        self._gate = gate
+
+    def done(self, principal: Principal | None) -> None:
+        self._conversation.recognised(self._gate, principal)
 
 
 class _Loading:

@@ -55,6 +55,11 @@ def asked_for(request: Request, timeline: str, durable_seq: int) -> Asked:
     return Asked(seq + 1 if seq else 0, wanted)
 
 
+def queues_of(request: Request) -> list[str]:
+    """Those that a client wants to hear of, by name; [""]: of everything."""
+    return [name for name in request.query.get("queue", "").split(",") if name] or [""]
+
+
 def _queues(text: str) -> frozenset[bytes] | None:
     names = [name.encode() for name in text.split(",") if name]
     return frozenset(names) if names else None

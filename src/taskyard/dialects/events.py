@@ -13,10 +13,12 @@ from typing import Final
 
 import msgspec
 
+from taskyard.access.principal import INSPECT, Allow, Principal, by_its_rules
 from taskyard.broker.broker import Broker
 from taskyard.broker.feed import Event
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.dialects.event_filter import Asked, BadRequest, Filter, asked_for
+from taskyard.dialects.event_filter import Asked, BadRequest, Filter, asked_for, queues_of
+from taskyard.dialects.guard import refusal
 from taskyard.engine.records import Record
 from taskyard.http.messages import Exchange, Response, Route, Stream
 from taskyard.journal.describe import describe
@@ -38,12 +40,17 @@ class Events:
     """What all listeners share."""
 
     def __init__(
-        self, broker: Broker, scheduler: Scheduler, most_listeners: int = MOST_LISTENERS
+        self,
+        broker: Broker,
+        scheduler: Scheduler,
+        most_listeners: int = MOST_LISTENERS,
+        allow: Allow = by_its_rules,
     ) -> None:
         self.broker = broker
         self.scheduler = scheduler
         self.timeline = broker.journal.timeline.hex()
         self._most = most_listeners
+        self._allow = allow
         self._listeners: dict[int, Listener] = {}
         self._reading = False  # a portion is being read
         self._line: deque[Listener] = deque()  # those who want one
@@ -53,8 +60,13 @@ class Events:
         return [Route("GET", "/api/v1/events", self.open)]
 
     def open(self, exchange: Exchange) -> None:
+        request = exchange.request
+        refused = refusal(self._allow, request.principal, INSPECT, queues_of(request))
+        if refused is not None:
+            exchange.reply(refused)
+            return
         try:
-            asked = asked_for(exchange.request, self.timeline, self.broker.journal.durable_seq)
+            asked = asked_for(request, self.timeline, self.broker.journal.durable_seq)
         except BadRequest as error:
             exchange.reply(_problem(400, "The events cannot be given.", str(error)))
             return
@@ -62,7 +74,14 @@ class Events:
             detail = f"{self._most} clients listen already; come back later"
             exchange.reply(_problem(503, "Too many listeners.", detail))
             return
-        Listener(self, asked).start(exchange)
+        Listener(self, asked, request.principal, queues_of(request)).start(exchange)
+
+    def rules_changed(self) -> None:
+        """Who may no longer hear of what they listen to hears nothing more."""
+        for listener in list(self._listeners.values()):
+            refused = refusal(self._allow, listener.principal, INSPECT, listener.queues)
+            if refused is not None:
+                listener.end()
 
     def close(self) -> None:
         """The server stops: all clients may connect to its successor."""
@@ -122,7 +141,11 @@ class Events:
 class Listener:
     """One client, and how far it is."""
 
-    def __init__(self, events: Events, asked: Asked) -> None:
+    def __init__(
+        self, events: Events, asked: Asked, principal: Principal, queues: list[str]
+    ) -> None:
+        self.principal = principal
+        self.queues = queues  # [""]: all
         self.next_seq = asked.next_seq
         self.wanted = asked.filter
         self._events = events

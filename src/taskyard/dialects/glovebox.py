@@ -14,6 +14,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.access.principal import ANONYMOUS, Allow, Principal, by_its_rules
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import Traffic
 from taskyard.broker.seams import Scheduler, Transport
@@ -45,11 +46,13 @@ class Glovebox:
         output_limit: i64,
         creation: bool = True,
         draw: Callable[[], int] = draw_id,
+        allow: Allow = by_its_rules,
     ) -> None:
         self.broker = broker
         self.scheduler = scheduler
         self.output_limit = output_limit
         self.creation = creation  # clients may create queues
+        self.allow = allow
         self.traffic = Traffic("glovebox")
         broker.metrics.add_dialect(self.traffic)
         self.verbs = {name: self.traffic.verb(name) for name in VERBS}
@@ -64,12 +67,17 @@ class Glovebox:
         binary: bool = False,
         durable: bool = False,
         reconnect_as: int | None = None,
-        user: str = "",
+        principal: Principal = ANONYMOUS,
+        accept: Callable[[], None] | None = None,
     ) -> GloveboxConnection:
-        """Greet a new client. A session that cannot be kept is refused with a TaskyardError."""
+        """Greet a new client.
+
+        A session that cannot be kept is refused with a TaskyardError; once `accept` was called,
+        nothing is refused any more.
+        """
         engine = self.broker.engine
         now = self.broker.begin()
-        origin = Origin(GLOVEBOX, user, f"{peer}#{self.traffic.connections + 1}")
+        origin = Origin(GLOVEBOX, principal.name, f"{peer}#{self.traffic.connections + 1}")
         known = None if reconnect_as is None else engine.state.sessions.get(reconnect_as)
         before = engine.log.mark()
         session: Session | None = None
@@ -85,7 +93,9 @@ class Glovebox:
         id = self._new_id() if session is None else session.id
         self.traffic.connections += 1
         self.traffic.clients += 1
-        connection = GloveboxConnection(self, transport, origin, id, binary, session)
+        if accept is not None:
+            accept()
+        connection = GloveboxConnection(self, transport, origin, id, binary, session, principal)
         if session is not None:
             self._attached[id] = connection
         self.broker.join(connection)

@@ -6,14 +6,16 @@ See glovebox.py for what all of them share.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
+from taskyard.access.principal import ADMIN, PUSH, TAKE, Denied, Principal
 from taskyard.broker.seams import Transport
 from taskyard.dialects import bincode, glovebox_messages
 from taskyard.dialects.conversation import Conversation
-from taskyard.dialects.glovebox_letters import Letters
+from taskyard.dialects.glovebox_asked import Asked, Delivery, Frames, microseconds
+from taskyard.dialects.glovebox_letters import Letters, ping, stage_index
 from taskyard.dialects.glovebox_out import NOW, PROMISED, SYNCED, WRITTEN, Out
 from taskyard.dialects.glovebox_types import (
     BAD_REQUEST,
@@ -46,12 +48,13 @@ from taskyard.engine.errors import (
     NoSpace,
     NotLeaseholder,
     QueueExists,
+    QueueFull,
+    QueueNotFound,
     ReadOnly,
     TaskyardError,
 )
 from taskyard.engine.job import (
     FOREVER,
-    SECOND,
     Job,
     NewJob,
     Notify,
@@ -60,36 +63,16 @@ from taskyard.engine.job import (
 from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.stages import STAGE_READY, STAGE_SYNC, STAGE_WRITE
 from taskyard.engine.state import Session
-from taskyard.http.frames import BINARY, PING, TEXT, frame
+from taskyard.http.frames import BINARY, TEXT, frame
 
 if TYPE_CHECKING:
     from taskyard.dialects.glovebox import Glovebox
 
 MAX_WAITING: Final = 4096  # pops and fetches of one connection that wait at the same time
-MAX_SECONDS: Final = 366 * 86_400
 MAX_KEY: Final = 255  # characters of an error's key
 STAGE_INDEX_READY: Final = 0
 STAGE_INDEX_FINISH: Final = 4
 SHARD: Final = 0  # there is one
-
-
-class Asked:
-    """A pop or fetch, until it is answered."""
-
-    __slots__ = ("label", "pop", "sync")
-
-    def __init__(self, label: int, sync: i64, pop: bool) -> None:
-        self.label = label
-        self.sync = sync
-        self.pop = pop
-
-
-class Frames(Protocol):
-    """The reading side of a WebSocket."""
-
-    def feed(self, data: bytes) -> None: ...
-
-    def lost(self) -> None: ...
 
 
 class GloveboxConnection(Conversation):
@@ -101,9 +84,10 @@ class GloveboxConnection(Conversation):
         id: i64,
         binary: bool,
         session: Session | None,
+        principal: Principal,
     ) -> None:
         super().__init__(
-            glovebox.broker, transport, origin, glovebox.output_limit, glovebox.traffic
+            glovebox.broker, transport, origin, glovebox.output_limit, glovebox.traffic, principal
         )
         self.owner = id
         self.frames: Frames | None = None  # makes messages of the bytes that arrive
@@ -197,6 +181,29 @@ class GloveboxConnection(Conversation):
             self.engine.detach_session(self.owner, self.origin, self.broker.begin())
             self.broker.end()
 
+    def rules_changed(self) -> None:
+        if self.principal.is_powerless():
+            self._end()
+            return
+        self.now = self.broker.begin()
+        for waiter in list(self._waiters.values()):
+            queue = waiter.take.queues[0].decode()
+            if not self._may_take(queue):
+                self.engine.stop_waiting(waiter)
+                asked = self._answered(waiter)
+                assert asked is not None
+                self.verb = self._glovebox.verbs["pop" if asked.pop else "fetch"]
+                self._refuse(asked.label, PERMISSION_DENIED, queue)
+        self._end_turn()
+        self.broker.end()
+
+    def _may_take(self, queue: str) -> bool:
+        try:
+            self._glovebox.allow(self.principal, TAKE, queue)
+        except Denied:
+            return False
+        return True
+
     def _leave(self) -> None:
         self._left = True
         self.forget_input()
@@ -261,6 +268,16 @@ class GloveboxConnection(Conversation):
     def unread(self) -> i64:
         return self._input_size
 
+    def holding(self) -> i64:
+        return self._input_size + self.begun()
+
+    def begun(self) -> i64:
+        frames = self.frames
+        return 0 if frames is None else frames.begun()
+
+    def complain(self, text: str) -> None:
+        """There is no request that it would be the answer to."""
+
     def forget_input(self) -> None:
         self._input.clear()
         self._input_size = 0
@@ -275,10 +292,13 @@ class GloveboxConnection(Conversation):
                 bincode.decode_request(data) if binary else glovebox_messages.decode_request(data)
             )
         except Malformed as error:
+            self._count("unknown")
             self._refuse(error.label, BAD_REQUEST, str(error))
             return True
         try:
             self._carry_out(request)
+        except Denied:
+            self._refuse(request.label, PERMISSION_DENIED, request.queue)
         except TaskyardError as refusal:
             self._refuse_for(request, refusal)
         if self.broker.is_behind() and not self.outbox.waits():
@@ -287,19 +307,12 @@ class GloveboxConnection(Conversation):
         return True
 
     def _carry_out(self, request: Request) -> None:
-        if isinstance(request, Create):
-            self._count("create")
-            self._create(request)
-            return
-        queue = self.engine.queue(request.queue.encode())
-        if queue is None:
-            self._count("unknown")
-            self._refuse(request.label, NO_OBJECT, request.queue)
-        elif isinstance(request, Post):
-            self._count("post")
-            self._post(request, queue)
+        if isinstance(request, Post):
+            self._begin("post", PUSH, request)
+            self._post(request, self._queue(request))
         elif isinstance(request, Fetch):
-            self._count("fetch")
+            self._begin("fetch", TAKE, request)
+            queue = self._queue(request)
             ttr = microseconds("work_timeout", request.work_timeout)
             if not ttr:
                 raise InvalidOption("work_timeout", "must not be 0")
@@ -307,13 +320,27 @@ class GloveboxConnection(Conversation):
             take = Take([queue.utf8], self.owner, self.origin, ttr=ttr)
             self._take(asked, take, request.block_timeout, "block_timeout")
         elif isinstance(request, Pop):
-            self._count("pop")
+            self._begin("pop", TAKE, request)
+            queue = self._queue(request)
             asked = Asked(request.label, request.sync, True)
             take = Take([queue.utf8], self.owner, self.origin, pop=True)
             self._take(asked, take, request.timeout, "timeout")
         elif isinstance(request, Finish):
-            self._count("finish")
-            self._finish(request, queue)
+            self._begin("finish", TAKE, request)
+            self._finish(request, self._queue(request))
+        elif isinstance(request, Create):
+            self._begin("create", ADMIN, request)
+            self._create(request)
+
+    def _begin(self, verb: str, action: str, request: Request) -> None:
+        self._count(verb)
+        self._glovebox.allow(self.principal, action, request.queue)
+
+    def _queue(self, request: Request) -> Queue:
+        queue = self.engine.queue(request.queue.encode())
+        if queue is None:
+            raise QueueNotFound(request.queue)
+        return queue
 
     def _count(self, name: str) -> None:
         """Each request has one answer, now or later; notices are beside them."""
@@ -380,7 +407,7 @@ class GloveboxConnection(Conversation):
 
     def _hand_out(self, asked: Asked, job: Job) -> None:
         when, mark = self._due(asked, job)
-        delivery = _Delivery(self, asked, job.id, when, mark)
+        delivery = Delivery(self, asked, job.id, when, mark)
         payload = self.broker.payload(job)
         if payload is None:
             self._loads += 1
@@ -423,11 +450,11 @@ class GloveboxConnection(Conversation):
 
     def _refuse_for(self, request: Request, refusal: TaskyardError) -> None:
         label = request.label
-        if isinstance(refusal, NotLeaseholder):
+        if isinstance(refusal, (NotLeaseholder, QueueNotFound)):
             self._refuse(label, NO_OBJECT, request.queue)
         elif isinstance(refusal, QueueExists):
             self._refuse(label, OBJECT_ALREADY_EXISTS, request.queue)
-        elif isinstance(refusal, (NoSpace, ReadOnly)):
+        elif isinstance(refusal, (NoSpace, QueueFull, ReadOnly)):
             self._refuse(label, UNAVAILABLE, str(refusal))
         else:
             self._refuse(label, BAD_REQUEST, str(refusal))
@@ -452,39 +479,3 @@ class GloveboxConnection(Conversation):
                 self.outbox.abort()
                 return
         self._out.send(data, when, mark)
-
-
-class _Delivery:
-    """Remembers for whom a payload is being loaded."""
-
-    def __init__(
-        self, connection: GloveboxConnection, asked: Asked, id: i64, when: i64, mark: i64
-    ) -> None:
-        self._connection = connection
-        self._asked = asked
-        self._id = id
-        self._when = when
-        self._mark = mark
-
-    def loaded(self, payload: bytes | None) -> None:
-        self.go_on(payload)
-        self._connection.read_back()
-
-    def go_on(self, payload: bytes | None) -> None:
-        self._connection.deliver_message(self._asked, self._id, payload, self._when, self._mark)
-
-
-def stage_index(stage: int) -> int:
-    return stage.bit_length() - 1
-
-
-def ping(number: int) -> bytes:
-    return frame(PING, number.to_bytes(8, "big"))
-
-
-def microseconds(option: str, seconds: float) -> i64:
-    """A time that a client has sent, which may be any float; 0 only if it is."""
-    if not 0 <= seconds <= MAX_SECONDS:  # NaN is not either
-        raise InvalidOption(option, f"must be 0 to {MAX_SECONDS} seconds")
-    whole = round(seconds * SECOND)
-    return whole if whole or not seconds else 1

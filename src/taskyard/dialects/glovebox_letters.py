@@ -11,6 +11,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.http.frames import PING, frame
+
 _MOST: Final = 65_536  # letters on their way; the engine's own bound is below that by default
 
 
@@ -47,3 +49,11 @@ class Letters:
     def delivered(self) -> i64:
         """The client has all letters up to this one."""
         return next(iter(self._open)) - 1 if self._open else self.numbered
+
+
+def stage_index(stage: int) -> int:
+    return stage.bit_length() - 1
+
+
+def ping(number: int) -> bytes:
+    return frame(PING, number.to_bytes(8, "big"))

@@ -18,7 +18,7 @@ class LineBuffer:
         self._limit = limit
         self._lines: deque[bytes] = deque()
         self._rest: list[bytes] = []  # pieces of a line whose end has not come
-        self._rest_size: i64 = 0
+        self.rest_size: i64 = 0
         self.size: i64 = 0  # bytes of complete lines that were not taken yet
 
     def feed(self, data: bytes) -> None:
@@ -30,7 +30,7 @@ class LineBuffer:
                 self._rest.append(lines[0])
                 lines[0] = b"".join(self._rest)
                 self._rest = []
-                self._rest_size = 0
+                self.rest_size = 0
             for line in lines:
                 if len(line) > self._limit:
                     raise LineTooLong
@@ -38,8 +38,8 @@ class LineBuffer:
                 self.size += len(line) + 1
         if last:
             self._rest.append(last)
-            self._rest_size += len(last)
-            if self._rest_size > self._limit:
+            self.rest_size += len(last)
+            if self.rest_size > self._limit:
                 raise LineTooLong
 
     def take(self) -> bytes | None:
@@ -53,5 +53,5 @@ class LineBuffer:
         """Forget everything that was not taken."""
         self._lines.clear()
         self._rest = []
-        self._rest_size = 0
+        self.rest_size = 0
         self.size = 0

@@ -11,6 +11,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.access.gate import Gate, OpenGate, at_the_gate, host_of
+from taskyard.access.principal import INSPECT, PUSH, TAKE, Denied, Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import Traffic, Verb
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
@@ -21,13 +23,14 @@ from taskyard.dialects.masenko_messages import encode_json
 from taskyard.dialects.masenko_requests import (
     Refused,
     Requests,
+    credentials,
     error_text,
     job_id,
     step_text,
 )
 from taskyard.engine.effects import Take
 from taskyard.engine.errors import StepRefused, TaskyardError
-from taskyard.engine.job import JSON, MASENKO, Job, Origin
+from taskyard.engine.job import JSON, MASENKO, Job, NewJob, Origin
 from taskyard.engine.pushing import Step
 
 LINE_ROOM: Final = 65_536  # what a line may be longer than the largest payload
@@ -53,8 +56,10 @@ class Masenko:
         payload_limit: i64,
         output_limit: i64,
         max_losses: i64,
+        gate: Gate | None = None,
     ) -> None:
         self.broker = broker
+        self.gate: Gate = gate or OpenGate()
         self.scheduler = scheduler
         self.heartbeat = heartbeat
         self.line_limit = payload_limit + LINE_ROOM
@@ -87,9 +92,18 @@ class Masenko:
 
 class MasenkoConnection(Conversation):
     def __init__(self, masenko: Masenko, transport: Transport, peer: str) -> None:
-        origin = Origin(MASENKO, "", f"{peer}#{masenko.traffic.connections}")
-        super().__init__(masenko.broker, transport, origin, masenko.output_limit, masenko.traffic)
+        principal = at_the_gate(masenko.gate, transport.certificate_name())
+        origin = Origin(MASENKO, principal.name, f"{peer}#{masenko.traffic.connections}")
+        super().__init__(
+            masenko.broker,
+            transport,
+            origin,
+            masenko.output_limit,
+            masenko.traffic,
+            principal,
+        )
         self._masenko = masenko
+        self._peer = peer
         self._lines = LineBuffer(masenko.line_limit)
         self._too_long = False  # a line has come that is beyond the limit
         self._steps: list[Step] | None = None  # of the transaction that is being read
@@ -124,6 +138,17 @@ class MasenkoConnection(Conversation):
 
     def unread(self) -> i64:
         return INPUT_LIMIT + 1 if self._too_long else self._lines.size  # no more is wanted
+
+    def holding(self) -> i64:
+        steps = self._step_bytes if self._steps is not None else 0
+        return self._lines.size + self._lines.rest_size + steps
+
+    def begun(self) -> i64:
+        return 0 if self._lines.size else self._lines.rest_size
+
+    def complain(self, text: str) -> None:
+        self.verb = self._masenko.traffic.unknown
+        self._refuse(text)
 
     def forget_input(self) -> None:
         self._steps = None
@@ -164,6 +189,8 @@ class MasenkoConnection(Conversation):
             command.run(self, rest)
         except Refused as refusal:  # a name of its own: mypyc gives each name one type
             self._refuse(str(refusal))
+        except Denied as denial:
+            self.denied(str(denial))
         except TaskyardError as error:
             self._refuse(error_text(error, None))
 
@@ -172,6 +199,7 @@ class MasenkoConnection(Conversation):
 
     def _push(self, rest: bytes) -> None:
         new = self._masenko.requests.new_job(rest)
+        self._check_push(new)
         blocked_by = new.blocked_by
         if blocked_by is not None:
             for blocker in blocked_by:
@@ -183,12 +211,21 @@ class MasenkoConnection(Conversation):
             raise Refused(error_text(error, new)) from error
         self.send(b'OK {"id":' + str(job.id).encode() + b"}\n", self.engine.log.mark())
 
+    def _check_push(self, new: NewJob) -> None:
+        if not self.principal.free:
+            self.require(PUSH, new.queue)
+            if new.policy.dead_queue:
+                self.require(PUSH, new.policy.dead_queue)
+
     def _fetch(self, rest: bytes) -> None:
         if rest != self._last_fetch:
             queues, timeout = self._masenko.requests.fetch(rest)
             self._last_fetch = rest
             self._last_take = Take(queues, self.owner, self.origin, bound=True)
             self._last_timeout = timeout
+        if not self.principal.free:
+            for queue in self._last_take.queues:
+                self.require(TAKE, queue.decode())
         if self._last_take.queues:
             self.fetch(self._last_take, self._last_timeout)
         else:
@@ -204,7 +241,27 @@ class MasenkoConnection(Conversation):
 
     def _info(self, _: bytes) -> None:
         self.engine.check_alive()  # else it would count what will never be on disk
-        self.send(b"OK " + encode_json(info(self._masenko)) + b"\n", self.engine.log.mark())
+        text = encode_json(info(self._masenko, self.principal))
+        self.send(b"OK " + text + b"\n", self.engine.log.mark())
+
+    def _auth(self, rest: bytes) -> None:
+        masenko = self._masenko
+        if not masenko.gate.has_users:
+            raise Refused("unknown verb AUTH")
+        name, secret = credentials(rest)
+        self.log_in(masenko.gate, host_of(self._peer), name, secret)
+
+    def denied(self, text: str) -> None:
+        self._refuse(f"permission denied: {text}")
+
+    def logged_in(self, principal: Principal | None) -> None:
+        if principal is None:
+            self._refuse("authentication failed")
+            return
+        self.change_principal(principal)
+        self.origin = Origin(MASENKO, principal.name, self.origin.holder)
+        self._last_fetch = b"-"  # its Take names the old origin
+        self.send(OK, 0)
 
     def _quit(self, _: bytes) -> None:
         self.let_go()
@@ -241,7 +298,9 @@ class MasenkoConnection(Conversation):
             return
         try:
             if verb == b"PUSH":
-                steps.append(Step(self._masenko.requests.new_job(rest)))
+                new = self._masenko.requests.new_job(rest)
+                self._check_push(new)
+                steps.append(Step(new))
             elif verb == b"ACK":
                 steps.append(Step(None, job_id(rest)))
             else:
@@ -249,6 +308,8 @@ class MasenkoConnection(Conversation):
                 self._step_error = f"{name} is not allowed in transaction."
         except Refused as error:
             self._step_error = f"message {len(steps)}: {verb.decode()}: {error}"
+        except Denied as denied:
+            self._step_error = f"message {len(steps)}: {verb.decode()}: permission denied: {denied}"
 
     # Replies
 
@@ -328,11 +389,12 @@ _COMMANDS: Final[dict[bytes, Callable[[MasenkoConnection, bytes], None]]] = {
     b"QUIT": MasenkoConnection._quit,
     b"ATOMIC": MasenkoConnection._atomic,
     b"DONE": MasenkoConnection._done,
+    b"AUTH": MasenkoConnection._auth,
 }
 
 
-def info(masenko: Masenko) -> dict[str, object]:
-    """What INFO says: the queues in order of creation, and counters."""
+def info(masenko: Masenko, principal: Principal) -> dict[str, object]:
+    """What INFO says: the queues in order of creation that may be seen, and counters."""
     state = masenko.broker.engine.state
     queues = [
         {
@@ -342,13 +404,16 @@ def info(masenko: Masenko) -> dict[str, object]:
             "to_ack": queue.leased.size,
         }
         for queue in state.queues.values()
+        if principal.may(INSPECT, queue.name)
     ]
     metrics = {
         "clients": masenko.traffic.clients,
         "connections": masenko.traffic.connections,
         "jobs": state.jobs.size - len(state.finished),
         "requests": {
-            verb.decode(): command.verb.count for verb, command in masenko.commands.items()
+            verb.decode(): command.verb.count
+            for verb, command in masenko.commands.items()
+            if verb != b"AUTH"  # an extension that old clients know nothing of
         },
     }
     return {"queues": queues, "metrics": metrics}

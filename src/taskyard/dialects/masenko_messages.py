@@ -33,9 +33,16 @@ class Finish(Struct, gc=False):
     id: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
 
 
+class Credentials(Struct):
+    user: str = ""
+    password: str = ""
+    token: str = ""
+
+
 decode_push: Final = msgspec.json.Decoder(Push).decode
 decode_fetch: Final = msgspec.json.Decoder(Fetch).decode
 decode_finish: Final = msgspec.json.Decoder(Finish).decode
+decode_credentials: Final = msgspec.json.Decoder(Credentials).decode
 encode_json: Final = msgspec.json.Encoder().encode
 
 # A RecursionError is a document nested beyond all reason.

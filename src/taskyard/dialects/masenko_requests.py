@@ -9,6 +9,7 @@ from mypy_extensions import i64
 from taskyard.dialects.jsontext import compact
 from taskyard.dialects.masenko_messages import (
     MALFORMED,
+    decode_credentials,
     decode_fetch,
     decode_finish,
     decode_push,
@@ -17,7 +18,6 @@ from taskyard.dialects.masenko_messages import (
 )
 from taskyard.dialects.times import parse_time
 from taskyard.duration import format_duration
-from taskyard.engine.checks import valid_name
 from taskyard.engine.errors import (
     InvalidOption,
     NoSpace,
@@ -28,6 +28,7 @@ from taskyard.engine.errors import (
 )
 from taskyard.engine.job import BACKOFF_QUARTIC, JSON, MAX_BLOCKERS, NewJob, Policy
 from taskyard.engine.pushing import Step
+from taskyard.names import valid_name
 
 DEFAULT_RETRY: Final = 20
 BAD_JSON: Final = "cannot unmarshal payload"
@@ -108,6 +109,19 @@ class Requests:
                 self._policies.clear()
             self._policies[key] = known
         return known
+
+
+def credentials(text: bytes) -> tuple[str, str]:
+    """A name and its password, or no name and a token."""
+    try:
+        message = decode_credentials(text)
+    except MALFORMED:
+        raise Refused(BAD_JSON) from None
+    if message.token and not message.user and not message.password:
+        return "", message.token
+    if message.user and message.password and not message.token:
+        return message.user, message.password
+    raise Refused("AUTH needs user and password, or token")
 
 
 def job_id(text: bytes) -> i64:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from taskyard import __version__, build
+from taskyard.access.gate import Gate, OpenGate
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import Traffic
 from taskyard.broker.seams import Scheduler
@@ -35,8 +36,10 @@ class MetricsPage:
         scheduler: Scheduler,
         queues: int = NAMED_QUEUES,
         process: Read = usage,
+        gate: Gate | None = None,
     ) -> None:
         """`queues`: how many have a name of their own in the page."""
+        self._gate: Gate = OpenGate() if gate is None else gate
         self._broker = broker
         self._scheduler = scheduler
         self._process = process
@@ -56,6 +59,8 @@ class MetricsPage:
             *self._server(),
             *self._process_families(),
             *self._traffic(),
+            *self._logins(),
+            *self._limits(),
             *self._journal(),
             *self._readers(),
             *self._masenko(),
@@ -116,6 +121,60 @@ class MetricsPage:
                 requests.add(verb.empty, named + ',outcome="empty"')
                 requests.add(verb.errors, named + ',outcome="error"')
         return [opened, total, requests]
+
+    def _logins(self) -> list[Family]:
+        gate = self._gate
+        return [
+            _gauge("taskyard_users", "Users who can log in.", gate.count),
+            _counter(
+                "taskyard_logins_wrong_total", "Wrong names, passwords and tokens.", gate.wrong
+            ),
+            _counter(
+                "taskyard_logins_turned_away_total",
+                "Passwords that were not looked at, since too many waited.",
+                gate.turned_away,
+            ),
+        ]
+
+    def _limits(self) -> list[Family]:
+        broker = self._broker
+        strain = broker.metrics.strain
+        measures = broker.engine.measures
+        refused = Family("taskyard_refused_connections_total", COUNTER, "Connections not let in.")
+        refused.add(strain.refused_total, 'reason="total"')
+        refused.add(strain.refused_address, 'reason="address"')
+        stalled = Family("taskyard_stalled_clients_total", COUNTER, "Clients that were let go.")
+        stalled.add(strain.stalled_input, 'reason="input"')
+        stalled.add(strain.stalled_output, 'reason="output"')
+        pushes = Family("taskyard_refused_pushes_total", COUNTER, "Pushes that were refused.")
+        pushes.add(measures.refused, 'reason="queue_full"')
+        pushes.add(measures.without_room, 'reason="no_space"')
+        return [
+            refused,
+            _counter(
+                "taskyard_failed_accepts_total",
+                "Times that there was no descriptor for a connection.",
+                strain.not_accepted,
+            ),
+            stalled,
+            pushes,
+            _counter(
+                "taskyard_overflowed_pushes_total",
+                "Pushes to full queues that became dead letters.",
+                measures.overflowed,
+            ),
+            _counter(
+                "taskyard_slowed_commands_total",
+                "Times that a client had to wait for its rate of commands.",
+                broker.pacer.slowed,
+            ),
+            _gauge("taskyard_held_back_clients", "They wait for memory.", strain.held_back),
+            _gauge(
+                "taskyard_in_flight_bytes",
+                "Commands and replies in memory, as last measured.",
+                strain.in_flight,
+            ),
+        ]
 
     def _journal(self) -> list[Family]:
         broker = self._broker

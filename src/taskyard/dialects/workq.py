@@ -11,12 +11,14 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.access.gate import Gate, OpenGate, at_the_gate, host_of
+from taskyard.access.principal import ADMIN, INSPECT, PUSH, TAKE, Denied, Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import Traffic, Verb
 from taskyard.broker.seams import Transport
-from taskyard.dialects import workq_inspect as inspect
 from taskyard.dialects import workq_requests as requests
 from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
+from taskyard.dialects.uids import show_uid
 from taskyard.dialects.workq_frames import (
     BAD_ENDING,
     NOTHING,
@@ -24,14 +26,13 @@ from taskyard.dialects.workq_frames import (
     TOO_LONG,
     Reader,
 )
+from taskyard.dialects.workq_look import inspect
 from taskyard.dialects.workq_requests import (
-    BAD_ARGS,
     BAD_PAYLOAD,
     BAD_RESULT,
     MILLISECOND,
     Refused,
     Requests,
-    show_uid,
 )
 from taskyard.engine.effects import (
     WATCH_FAILED,
@@ -48,7 +49,7 @@ from taskyard.engine.errors import (
     JobNotFound,
     TaskyardError,
 )
-from taskyard.engine.job import FAILED, GONE, LEASED, READY, SUCCEEDED, WORKQ, Job, Origin
+from taskyard.engine.job import FAILED, GONE, LEASED, SUCCEEDED, WORKQ, Job, Origin
 
 OK: Final = b"+OK\r\n"
 TIMEOUT: Final = b"-TIMEOUT\r\n"
@@ -63,8 +64,16 @@ UNKNOWN: Final = "Unknown command"
 class Workq:
     """What all connections of this dialect share."""
 
-    def __init__(self, broker: Broker, output_limit: i64, lease_ttr: bool, max_losses: i64) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        output_limit: i64,
+        lease_ttr: bool,
+        max_losses: i64,
+        gate: Gate | None = None,
+    ) -> None:
         self.broker = broker
+        self.gate: Gate = gate or OpenGate()
         self.output_limit = output_limit
         self.lease_ttr = lease_ttr
         self.requests = Requests(max_losses)
@@ -95,9 +104,18 @@ class Workq:
 
 class WorkqConnection(Conversation):
     def __init__(self, workq: Workq, transport: Transport, peer: str) -> None:
-        origin = Origin(WORKQ, "", f"{peer}#{workq.traffic.connections}")
-        super().__init__(workq.broker, transport, origin, workq.output_limit, workq.traffic)
-        self._workq = workq
+        principal = at_the_gate(workq.gate, transport.certificate_name())
+        origin = Origin(WORKQ, principal.name, f"{peer}#{workq.traffic.connections}")
+        super().__init__(
+            workq.broker,
+            transport,
+            origin,
+            workq.output_limit,
+            workq.traffic,
+            principal,
+        )
+        self.workq = workq
+        self._peer = peer
         self._reader = Reader()
         self._over = False  # what comes can no longer be read
         self._call: Job | None = None  # of the run that waits
@@ -114,7 +132,7 @@ class WorkqConnection(Conversation):
         self.run()
 
     def lost(self) -> None:
-        self._workq.traffic.clients -= 1
+        self.workq.traffic.clients -= 1
         super().lost()
 
     def let_go(self) -> None:
@@ -127,6 +145,16 @@ class WorkqConnection(Conversation):
     def unread(self) -> i64:
         return INPUT_LIMIT + 1 if self._over else self._reader.unread()
 
+    def holding(self) -> i64:
+        return self._reader.holding()
+
+    def begun(self) -> i64:
+        return self._reader.begun()
+
+    def complain(self, text: str) -> None:
+        self.verb = self.workq.traffic.unknown
+        self._refuse(text[0].upper() + text[1:])
+
     def forget_input(self) -> None:
         self._reader.drop()
 
@@ -135,7 +163,7 @@ class WorkqConnection(Conversation):
         found = reader.next()
         if found == NOTHING:
             return False
-        self.verb = self._workq.traffic.unknown
+        self.verb = self.workq.traffic.unknown
         if found == BAD_ENDING:
             self._refuse("Invalid line ending")
         elif found == TOO_LONG:
@@ -146,7 +174,7 @@ class WorkqConnection(Conversation):
             self._close()
         else:
             fields = reader.fields
-            command = self._workq.commands.get(fields[0]) if fields else None
+            command = self.workq.commands.get(fields[0]) if fields else None
             if command is None:
                 self.verb.count += 1
                 self._refuse(UNKNOWN)
@@ -165,54 +193,84 @@ class WorkqConnection(Conversation):
             command.run(self, fields)
         except Refused as refusal:  # a name of its own: mypyc gives each name one type
             self._refuse(str(refusal))
+        except Denied as denial:
+            self.denied(str(denial))
         except TaskyardError as error:
             self._refuse_with(error, fields[0])
 
     def _add(self, fields: list[bytes]) -> None:
-        new = self._workq.requests.add(fields, self._reader.block)
+        new = self.workq.requests.add(fields, self._reader.block)
+        self.require(PUSH, new.queue)
         self.engine.push(new, self.origin, self.now)
         self.send(OK, self.engine.log.mark())
 
     def _schedule(self, fields: list[bytes]) -> None:
-        new = self._workq.requests.schedule(fields, self._reader.block, self.now)
+        new = self.workq.requests.schedule(fields, self._reader.block, self.now)
+        self.require(PUSH, new.queue)
         self.engine.push(new, self.origin, self.now)
         self.send(OK, self.engine.log.mark())
 
     def _lease(self, fields: list[bytes]) -> None:
         if fields != self._last_lease:
-            names, wait = self._workq.requests.lease(fields)
+            names, wait = self.workq.requests.lease(fields)
             self._last_lease = fields
             self._last_take = Take(names, self.owner, self.origin, uniform=len(names) > 1)
             self._last_wait = wait
+        if not self.principal.free:
+            for queue in self._last_take.queues:
+                self.require(TAKE, queue.decode())
         self.fetch(self._last_take, self._last_wait)
 
     def _complete(self, fields: list[bytes]) -> None:
         uid, result = requests.finish(fields, self._reader.block, BAD_PAYLOAD)
-        self.engine.complete(self._job(uid).id, result, self.origin, self.now)
+        self.engine.complete(self.job_for(uid, TAKE).id, result, self.origin, self.now)
         self.send(OK, self.engine.log.mark())
 
     def _fail(self, fields: list[bytes]) -> None:
         uid, result = requests.finish(fields, self._reader.block, BAD_RESULT)
-        self.engine.fail(self._job(uid).id, result, self.origin, self.now)
+        self.engine.fail(self.job_for(uid, TAKE).id, result, self.origin, self.now)
         self.send(OK, self.engine.log.mark())
 
     def _delete(self, fields: list[bytes]) -> None:
-        job = self._job(requests.delete(fields))
+        job = self.job_for(requests.delete(fields), ADMIN)
         self.engine.delete(job.id, self.origin, self.now)
         self.send(OK, self.engine.log.mark())
 
-    def _job(self, uid: bytes) -> Job:
+    def job_for(self, uid: bytes, action: str) -> Job:
+        """The job with this uid, to which the client may do that."""
         job = self.engine.job_by_uid(uid)
         if job is None:
             raise JobNotFound
+        self.require(action, job.queue.name)
         return job
+
+    # Who it is
+
+    def _auth(self, fields: list[bytes]) -> None:
+        gate = self.workq.gate
+        if not gate.has_users:
+            raise Refused(UNKNOWN)
+        name, secret = requests.credentials(fields)
+        self.log_in(gate, host_of(self._peer), name, secret)
+
+    def denied(self, text: str) -> None:
+        self._refuse("Permission denied")
+
+    def logged_in(self, principal: Principal | None) -> None:
+        if principal is None:
+            self._refuse("Authentication failed")
+            return
+        self.change_principal(principal)
+        self.origin = Origin(WORKQ, principal.name, self.origin.holder)
+        self._last_lease = []  # its Take names the old origin
+        self.send(OK, 0)
 
     # Waiting for a job's end
 
     def _result(self, fields: list[bytes]) -> None:
         uid, wait = requests.result(fields)
         self.engine.check_alive()
-        job = self._job(uid)
+        job = self.job_for(uid, INSPECT)
         if job.state == SUCCEEDED or job.state == FAILED:
             self._tell_result(job, False)
         elif not wait or self.ending:
@@ -221,7 +279,8 @@ class WorkqConnection(Conversation):
             self.watcher = self.engine.watch(job.id, self.owner, self.now + wait)
 
     def _run(self, fields: list[bytes]) -> None:
-        new, wait = self._workq.requests.run(fields, self._reader.block, self.owner)
+        new, wait = self.workq.requests.run(fields, self._reader.block, self.owner)
+        self.require(PUSH, new.queue)
         job = self.engine.push(new, self.origin, self.now)
         self._call = job
         if job.state == LEASED:
@@ -243,7 +302,7 @@ class WorkqConnection(Conversation):
             return False
         if kind == WATCH_GONE and (call is None or call.more().expires_at > self.now):
             self._call = None
-            self._find_nothing()
+            self.find_nothing()
         elif job is not None and kind in (WATCH_SUCCEEDED, WATCH_FAILED):
             extra = job.extra
             if call is not None and extra is not None and not extra.has_result:
@@ -294,7 +353,7 @@ class WorkqConnection(Conversation):
         if result is None:  # not there any more, or the disk cannot be read
             if job.state != GONE:
                 self.outbox.abort()
-            self._find_nothing()
+            self.find_nothing()
             return
         if self._call is job:
             self._end_call(self.broker.clock.now())
@@ -312,92 +371,6 @@ class WorkqConnection(Conversation):
         if call is not None and not self.engine.read_only:
             self.engine.withdraw(call.id, self.origin, now)
 
-    # Inspecting
-
-    def _inspect(self, fields: list[bytes]) -> None:
-        if len(fields) < 2:
-            raise Refused(BAD_ARGS)
-        self.engine.check_alive()  # else it would show what will never be on disk
-        command = _OBJECTS.get(fields[1])
-        if command is None:
-            raise Refused(UNKNOWN)
-        count, run = command
-        if len(fields) != count:
-            raise Refused(BAD_ARGS)
-        run(self, fields)
-
-    def _inspect_job(self, fields: list[bytes]) -> None:
-        self.show_more(inspect.Listing([self._job(requests.job_uid(fields[2]))], True))
-
-    def _inspect_jobs(self, fields: list[bytes]) -> None:
-        self._workq.requests.name(fields[2])
-        start, limit = requests.page(fields)
-        queue = self.engine.queue(fields[2])
-        if queue is None:
-            self._find_nothing()
-        else:
-            self._list(self.engine.jobs_from(queue, READY, start, limit))
-
-    def _inspect_scheduled(self, fields: list[bytes]) -> None:
-        self._workq.requests.name(fields[2])
-        start, limit = requests.page(fields)
-        queue = self.engine.queue(fields[2])
-        if queue is None:
-            self._find_nothing()
-        else:
-            self._list(inspect.scheduled(queue, start, limit))
-
-    def _inspect_queue(self, fields: list[bytes]) -> None:
-        self._workq.requests.name(fields[2])
-        queue = self.engine.queue(fields[2])
-        if queue is None:
-            self._find_nothing()
-        else:
-            self._show([inspect.show_queue(queue)])
-
-    def _inspect_queues(self, fields: list[bytes]) -> None:
-        start, limit = requests.page(fields)
-        queues = self.engine.state.queues
-        names = self._workq.names()[start : start + limit]
-        self._show([inspect.show_queue(queues[name]) for name in names])
-
-    def _inspect_server(self, fields: list[bytes]) -> None:
-        workq = self._workq
-        evicted = self.engine.state.evicted
-        self._show([inspect.show_server(workq.traffic.clients, evicted, workq.started)])
-
-    def _show(self, parts: list[bytes]) -> None:
-        self.send(inspect.reply(parts), self.engine.log.mark())
-
-    def _list(self, jobs: list[Job]) -> None:
-        self.show_more(inspect.Listing(jobs))
-
-    def show_more(self, listing: inspect.Listing) -> None:
-        """Show job after job, as far as their payloads are in memory."""
-        while listing.at < len(listing.jobs):
-            job = listing.jobs[listing.at]
-            payload = self.broker.payload(job)
-            if payload is None:
-                self.load(job.payload_at, job.payload_size, _Listed(self, listing).give)
-                return
-            self.show_next(listing, payload)
-        if listing.parts or not listing.is_one:
-            self.send(listing.reply(), self.engine.log.mark())
-        else:
-            self._find_nothing()
-
-    def show_next(self, listing: inspect.Listing, payload: bytes | None) -> bool:
-        """Show a job; False if the disk cannot be read. One that is gone by now is left out."""
-        job = listing.jobs[listing.at]
-        listing.at += 1
-        if job.state == GONE:
-            return True
-        if payload is not None:
-            listing.parts.append(inspect.show_job(job, self.engine.uid_of(job), payload))
-            return True
-        self.outbox.abort()
-        return False
-
     # Replies
 
     def empty_handed(self) -> None:
@@ -407,7 +380,7 @@ class WorkqConnection(Conversation):
         self.verb.empty += 1
         self.send(TIMEOUT, mark)
 
-    def _find_nothing(self) -> None:
+    def find_nothing(self) -> None:
         # It may tell of a change that is not on disk yet, so it waits like any reply.
         self.verb.errors += 1
         self.send(NOT_FOUND, self.engine.log.mark())
@@ -416,7 +389,7 @@ class WorkqConnection(Conversation):
         uid = show_uid(self.engine.uid_of(job))
         name = job.queue.utf8
         lease = job.lease
-        if self._workq.lease_ttr and lease is not None:
+        if self.workq.lease_ttr and lease is not None:
             ttr = (lease.deadline - lease.since) // MILLISECOND
             head = b"+OK 1\r\n%b %b %d %d\r\n" % (uid, name, ttr, len(payload))
             self.send(b"".join([head, payload, b"\r\n"]), self.broker.payload_mark(job))
@@ -432,7 +405,7 @@ class WorkqConnection(Conversation):
     def _refuse_with(self, error: TaskyardError, verb: bytes) -> None:
         """The engine's refusal in this protocol's words."""
         if isinstance(error, JobNotFound):
-            self._find_nothing()
+            self.find_nothing()
         elif isinstance(error, DuplicateJob):
             self._refuse("Duplicate job")
         elif isinstance(error, DuplicateResult):
@@ -456,18 +429,6 @@ class _Result:
         self._connection.give_result(self._job, self._succeeded, result)
 
 
-class _Listed:
-    """Remembers for which listing a payload is being read."""
-
-    def __init__(self, connection: WorkqConnection, listing: inspect.Listing) -> None:
-        self._connection = connection
-        self._listing = listing
-
-    def give(self, payload: bytes | None) -> None:
-        if self._connection.show_next(self._listing, payload):
-            self._connection.show_more(self._listing)
-
-
 class Command:
     """A command, and its count."""
 
@@ -485,15 +446,6 @@ _COMMANDS: Final[dict[bytes, Callable[[WorkqConnection, list[bytes]], None]]] = 
     b"complete": WorkqConnection._complete,
     b"fail": WorkqConnection._fail,
     b"delete": WorkqConnection._delete,
-    b"inspect": WorkqConnection._inspect,
-}
-
-# What can be inspected: the number of fields, and how.
-_OBJECTS: Final[dict[bytes, tuple[int, Callable[[WorkqConnection, list[bytes]], None]]]] = {
-    b"job": (3, WorkqConnection._inspect_job),
-    b"jobs": (5, WorkqConnection._inspect_jobs),
-    b"scheduled-jobs": (5, WorkqConnection._inspect_scheduled),
-    b"queue": (3, WorkqConnection._inspect_queue),
-    b"queues": (4, WorkqConnection._inspect_queues),
-    b"server": (2, WorkqConnection._inspect_server),
+    b"inspect": inspect,
+    b"auth": WorkqConnection._auth,
 }

@@ -54,6 +54,15 @@ class Reader:
         """Bytes that may hold a command; what is waiting for its rest does not count."""
         return self._size if self._size >= self._wanted else 0
 
+    def holding(self) -> i64:
+        return self._size
+
+    def begun(self) -> i64:
+        """Whether, and how much, of a command is there that waits for its rest."""
+        if self._size >= self._wanted:
+            return 0  # nobody has looked at it yet
+        return self._size + (1 if self._expected >= 0 or self._lost else 0)
+
     def drop(self) -> None:
         """Forget everything that was not taken."""
         self._buffer = b""

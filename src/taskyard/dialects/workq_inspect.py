@@ -5,7 +5,8 @@ from __future__ import annotations
 from mypy_extensions import i64
 
 from taskyard.dialects.times import format_time
-from taskyard.dialects.workq_requests import MILLISECOND, show_uid
+from taskyard.dialects.uids import show_uid
+from taskyard.dialects.workq_requests import MILLISECOND
 from taskyard.engine.job import FAILED, LEASED, SUCCEEDED, Job
 from taskyard.engine.places import is_called
 from taskyard.engine.queue import Queue

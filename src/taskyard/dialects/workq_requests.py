@@ -6,12 +6,12 @@ Each value has one check, and what it refuses is said in the protocol's fixed wo
 from __future__ import annotations
 
 import re
-from binascii import hexlify, unhexlify
 from typing import Final
 
 from mypy_extensions import i64
 
 from taskyard.dialects.times import parse_time
+from taskyard.dialects.uids import parse_uid
 from taskyard.dialects.workq_frames import is_number
 from taskyard.engine.job import MAX_TTL_MS, OPAQUE, NewJob, Notify, Policy
 from taskyard.engine.stages import CALLED
@@ -28,7 +28,6 @@ BAD_RESULT: Final = "Invalid result size"
 _NAME: Final = re.compile(rb"[A-Za-z0-9_.-]{1,255}")
 _INT32: Final = re.compile(rb"-?[0-9]{1,10}")
 _UTC: Final = re.compile(rb"[0-9:.T-]{19,40}Z")
-_DASH: Final = 45
 _CACHED: Final = 1024
 
 
@@ -152,6 +151,17 @@ class Requests:
         return known
 
 
+def credentials(fields: list[bytes]) -> tuple[str, str]:
+    """A name and its password, or no name and a token."""
+    if not 2 <= len(fields) <= 3:
+        raise Refused(BAD_ARGS)
+    try:
+        words = [field.decode() for field in fields[1:]]
+    except UnicodeDecodeError:
+        raise Refused(BAD_ARGS) from None
+    return ("", words[0]) if len(words) == 1 else (words[0], words[1])
+
+
 def result(fields: list[bytes]) -> tuple[bytes, i64]:
     """Which job, and how long to wait for its end."""
     _count(fields, 3, 0)
@@ -183,27 +193,10 @@ def page(fields: list[bytes]) -> tuple[i64, i64]:
 
 
 def job_uid(field: bytes) -> bytes:
-    """A UUID in its canonical form, in either case."""
-    if (
-        len(field) != 36
-        or field[8] != _DASH
-        or field[13] != _DASH
-        or field[18] != _DASH
-        or field[23] != _DASH
-    ):
+    uid = parse_uid(field)
+    if uid is None:
         raise Refused("Invalid ID")
-    digits = field.replace(b"-", b"")
-    if len(digits) != 32:
-        raise Refused("Invalid ID")
-    try:
-        return unhexlify(digits)
-    except ValueError:
-        raise Refused("Invalid ID") from None
-
-
-def show_uid(uid: bytes) -> bytes:
-    text = hexlify(uid)
-    return b"-".join([text[:8], text[8:12], text[12:16], text[16:20], text[20:]])
+    return uid
 
 
 def spells(name: bytes) -> bool:

@@ -11,12 +11,16 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from mypy_extensions import i64
+
+from taskyard.access.principal import Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.line import TURN
 from taskyard.broker.outbox import Outbox
+from taskyard.broker.pace import Share
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
-from taskyard.http.messages import Principal, Request, Response
+from taskyard.http.messages import Identify, Request, Response, anonymous
 from taskyard.http.parser import BadRequest, Incoming, Parser
 from taskyard.http.problems import problem
 from taskyard.http.router import NoRoute, Router
@@ -37,6 +41,10 @@ class Socket(Transport, Protocol):
 
     def raw(self) -> asyncio.Transport: ...
 
+    def certificate_name(self) -> str:
+        """Whose certificate the client has shown, as verified by TLS; "": nobody's."""
+        ...
+
 
 # Gives the one who goes on with the connection, and has what came behind the request; or a refusal.
 Upgrade = Callable[[Socket, Incoming, bytes], Receiver | Response]
@@ -53,12 +61,14 @@ class Http:
         *,
         output_limit: int,
         body_limit: int,
+        identify: Identify = anonymous,
     ) -> None:
         self.broker = broker
         self.scheduler = scheduler
         self.router = router
         self.output_limit = output_limit
         self.body_limit = body_limit
+        self.identify = identify  # the one place where it is found out who asks
         self.upgrades: dict[str, Upgrade] = {}  # by path
         self.clients = 0
         self.connections = 0
@@ -70,10 +80,6 @@ class Http:
         self.broker.join(connection)
         return connection
 
-    def principal_of(self, request: Request) -> Principal:
-        """The one place where it is found out who asks."""
-        return request.principal
-
 
 class HttpConnection(Receiver):
     def __init__(self, http: Http, socket: Socket, peer: str) -> None:
@@ -82,14 +88,18 @@ class HttpConnection(Receiver):
         self.broker = http.broker
         self.socket = socket
         self.peer = peer
+        self._certificate = socket.certificate_name()
         self.outbox = Outbox(http.broker, socket, self, http.output_limit)
         self.closed = False
         self._parser = Parser(http.body_limit)
         self._bad: BadRequest | None = None  # why nothing more can be read
         self._exchange: _Exchange | None = None  # the one that is not answered yet
+        self._identified: _Identified | None = None  # who sends that one, now that it is known
         self._ending = False  # answer what has arrived, then close
         self._in_turn = False
+        self._upgrading = False  # somebody else may have written to the socket
         self._reading = True
+        self._share: Share | None = None  # if there is a rate to keep to
         self._since = http.broker.clock.now()  # that a request is awaited, or its rest
         self._alarm: Cancellable = http.scheduler.call_at(self._since + PATIENCE, self._look)
 
@@ -122,6 +132,7 @@ class HttpConnection(Receiver):
 
     def lost(self) -> None:
         self._leave()
+        self._identified = None
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.over()
@@ -142,6 +153,11 @@ class HttpConnection(Receiver):
     def take_turn(self) -> None:
         self._turn()
 
+    def holding(self) -> i64:
+        exchange = self._exchange
+        body = 0 if exchange is None else len(exchange.request.body)
+        return self._parser.holding() + body
+
     # Requests
 
     def _run(self) -> None:
@@ -153,21 +169,43 @@ class HttpConnection(Receiver):
             self._turn()
 
     def _turn(self) -> None:
-        self.broker.begin()
+        now = self.broker.begin()
         self._in_turn = True
-        for _ in range(TURN):
-            if not self._next():
-                break
-        else:
-            if not self.in_line:
-                self.broker.line.join(self)
+        turn = self._allowed(now) if self.broker.pacer.rate else TURN
+        done = 0
+        while done < turn and self._next():
+            done += 1
+        if done == turn:
+            self._go_on_later(turn)
+        if self._share is not None:
+            self._share.spend(done)
         self._in_turn = False
         self._keep_reading()
         self.outbox.flush()
         self.broker.end()
 
+    def _allowed(self, now: int) -> int:
+        """Requests of this turn, where there is a rate to keep to."""
+        if self._ending:
+            return TURN
+        if self._share is None:
+            self._share = Share()
+        return min(TURN, self._share.left(self.broker.pacer.rate, now))
+
+    def _go_on_later(self, turn: int) -> None:
+        if turn < TURN:
+            if self._parser.ready:
+                self.broker.pacer.wait(self)
+        elif not self.in_line:
+            self.broker.line.join(self)
+
     def _next(self) -> bool:
-        """Begin one request; False if there is none, or it has to wait."""
+        """Begin one request, or go on with it; False if there is none, or it has to wait."""
+        identified = self._identified
+        if identified is not None:
+            self._identified = None
+            self._guarded(identified, self._pass_on)
+            return True
         if self.closed or self._exchange is not None or self.stuffed or not self.outbox.has_room():
             return False
         incoming = self._parser.take()
@@ -181,12 +219,43 @@ class HttpConnection(Receiver):
         return False
 
     def _handle(self, incoming: Incoming) -> None:
-        request = incoming.request
-        request.peer = self.peer
-        request.principal = self.http.principal_of(request)
         exchange = _Exchange(self, incoming)
         self._exchange = exchange
-        if self._parser.upgrade and not self._parser.ready:
+        incoming.request.peer = self.peer
+        incoming.request.certificate = self._certificate
+        identified = _Identified(self, exchange, incoming)
+        self._guarded(identified, self._identify)
+
+    def identified(self, identified: _Identified) -> None:
+        """It is known now who sends the request that the others wait behind."""
+        if self._exchange is identified.exchange:
+            self._identified = identified
+            self._run()
+
+    def _guarded(self, identified: _Identified, step: Callable[[_Identified], None]) -> None:
+        try:
+            step(identified)
+        except Exception:
+            request = identified.incoming.request
+            log.exception("a request failed: %s %s", request.method, request.path)
+            self._give_up(identified.exchange, identified.incoming)
+
+    def _identify(self, identified: _Identified) -> None:
+        identified.who = self.http.identify(identified.incoming.request, identified.told)
+        if identified.who is not None:
+            self._pass_on(identified)
+
+    def _pass_on(self, identified: _Identified) -> None:
+        exchange, incoming, who = identified.exchange, identified.incoming, identified.who
+        upgrade = self._parser.upgrade and not self._parser.ready
+        if isinstance(who, Response):
+            incoming.keep_alive = incoming.keep_alive and not upgrade
+            exchange.reply(who)
+            return
+        assert who is not None
+        request = incoming.request
+        request.principal = who
+        if upgrade:
             self._change(exchange, incoming)
             return
         try:
@@ -194,15 +263,21 @@ class HttpConnection(Receiver):
         except NoRoute as error:
             exchange.reply(_no_route(request, error.allowed))
             return
-        try:
-            handler(exchange)
-        except Exception:
-            log.exception("a request failed: %s %s", request.method, request.path)
-            self.broker.end()  # of a turn that it may have begun
-            if self._exchange is exchange:
-                self.answered(
-                    incoming, problem(500, "The server made a mistake; its log tells more.")
-                )
+        handler(exchange)
+
+    def _give_up(self, exchange: _Exchange, incoming: Incoming) -> None:
+        """Its handler has failed: say so if nothing was said yet, and hear no more of it.
+
+        What it has done so far stays, and is told to whom it concerns when this turn ends.
+        """
+        if self._exchange is not exchange:
+            return  # it was answered before that
+        begun = exchange.is_stream() or self._upgrading
+        exchange.over()
+        if begun:
+            self.outbox.abort()  # an answer in the middle of another would be taken for part of it
+        else:
+            self.answered(incoming, problem(500, "The server made a mistake; its log tells more."))
 
     def _change(self, exchange: _Exchange, incoming: Incoming) -> None:
         """Go on in another protocol, if there is one at this path."""
@@ -211,7 +286,12 @@ class HttpConnection(Receiver):
             incoming.keep_alive = False
             exchange.reply(problem(404, f"There is no WebSocket at {incoming.raw_path}."))
             return
+        if self._ending:  # while it was found out who asks
+            incoming.keep_alive = False
+            exchange.reply(problem(503, "This connection is about to be closed."))
+            return
         self.outbox.flush()
+        self._upgrading = True
         became = upgrade(self.socket, incoming, self._parser.rest)
         if isinstance(became, Response):
             incoming.keep_alive = False
@@ -253,7 +333,7 @@ class HttpConnection(Receiver):
 
     def _keep_reading(self) -> None:
         parser = self._parser
-        wanted = parser.unread <= INPUT_LIMIT and len(parser.ready) <= TURN
+        wanted = parser.unread <= INPUT_LIMIT and len(parser.ready) <= TURN and not self.slowed
         if wanted == self._reading or self.closed:
             return
         self._reading = wanted
@@ -277,6 +357,20 @@ class HttpConnection(Receiver):
             self.outbox.send(encode(problem(408, detail), keep_alive=False, head_only=False), 0)
         self.close()
         self._alarm = self.http.scheduler.call_at(now + PATIENCE, self._look)
+
+
+class _Identified:
+    """A request, and who sends it as soon as that is known."""
+
+    def __init__(self, connection: HttpConnection, exchange: _Exchange, incoming: Incoming) -> None:
+        self.exchange = exchange
+        self.incoming = incoming
+        self.who: Principal | Response | None = None
+        self._connection = connection
+
+    def told(self, who: Principal | Response) -> None:
+        self.who = who
+        self._connection.identified(self)
 
 
 class _Exchange:

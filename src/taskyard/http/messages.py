@@ -10,15 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks. There are no users yet, so everybody is anonymous."""
-
-    name: str = ""
-
-
-ANONYMOUS = Principal()
+from taskyard.access.principal import ANONYMOUS, Principal
 
 
 @dataclass(slots=True)
@@ -26,11 +18,12 @@ class Request:
     method: str
     path: str  # decoded, without the query
     query: dict[str, str] = field(default_factory=dict)  # the last value of each name
-    headers: dict[str, str] = field(default_factory=dict)  # names in lower case
-    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict, repr=False)  # names in lower case
+    body: bytes = field(default=b"", repr=False)
     peer: str = ""  # host:port of the client
     principal: Principal = ANONYMOUS
     params: dict[str, str] = field(default_factory=dict)  # what the route's {names} stand for
+    certificate: str = ""  # the common name of the client's, if TLS has verified one
 
 
 @dataclass(slots=True)
@@ -74,6 +67,15 @@ class Exchange(Protocol):
 
 
 Handler = Callable[[Exchange], None]
+
+# Who asks, or the answer to one who is not who they say; None: it takes a while, and the function
+# will be called with it in a turn of the loop's own.
+Identify = Callable[[Request, Callable[[Principal | Response], None]], Principal | Response | None]
+
+
+def anonymous(request: Request, later: Callable[[Principal | Response], None]) -> Principal:
+    """There are no users."""
+    return ANONYMOUS
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class Parser:
         self._in_head = True
         self._head_size = 0
         self.ready: deque[Incoming] = deque()
-        self.unread = 0  # bytes of bodies in `ready`
+        self.unread = 0  # bytes of bodies in `ready`, and of what came behind an upgrade
         self.wants_continue = False  # the client waits before it sends the body
         self.upgrade = False  # the last request in `ready` asks for another protocol
         self.rest = b""
@@ -50,6 +50,10 @@ class Parser:
         self._begin()
 
     def feed(self, data: bytes) -> None:
+        if self.upgrade:  # which may take a while
+            self.rest += data
+            self.unread += len(data)
+            return
         if self._in_head:
             self._head_size += len(data)
         try:
@@ -65,6 +69,10 @@ class Parser:
             raise BadRequest(400, f"This is not HTTP/1.1: {error}.") from None
         if self._in_head and self._head_size > HEADER_LIMIT:
             raise BadRequest(431, f"The headers are longer than {HEADER_LIMIT} bytes.")
+
+    def holding(self) -> int:
+        """Bytes of all that was not taken, whole or not."""
+        return self.unread + (0 if self.idle else self._size + self._head_size)
 
     def take(self) -> Incoming | None:
         if not self.ready:

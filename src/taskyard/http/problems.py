@@ -9,6 +9,11 @@ import msgspec
 from taskyard.http.messages import Response
 
 CONTENT_TYPE = "application/problem+json"
+# What a 401 says of how to log in.
+CHALLENGES = [
+    ("www-authenticate", 'Basic realm="taskyard", charset="UTF-8"'),
+    ("www-authenticate", 'Bearer realm="taskyard"'),
+]
 
 
 def problem(status: int, detail: str, **more: object) -> Response:

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from picows import WSAutoPingStrategy, WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
 from taskyard.http.messages import Response
+from taskyard.http.origins import is_of_other_site
 from taskyard.http.parser import Incoming
 from taskyard.http.problems import problem
 
 PING_AFTER = 30.0  # seconds without a word, after which a client is asked whether it is there
 PONG_WITHIN = 30.0
 _BUFFER = 16_384
+_KEY = re.compile(r"[A-Za-z0-9+/]{22}==", re.ASCII)
 
 # Not the server's log: it would tell of every connection.
 _quiet = logging.getLogger("taskyard.websocket")
@@ -51,6 +53,7 @@ class WebSocket(WSListener):
         self._speaker: Speaker | None = None
         self._parts: list[bytes] = []  # of a message that comes in several frames
         self._size = 0
+        self._since_frame = 0  # bytes that have come since the last whole frame, or before it
         self._kind = WSMsgType.TEXT
         self._protocol = WSProtocol(
             None,
@@ -72,17 +75,31 @@ class WebSocket(WSListener):
         self._protocol.connection_made(transport)
 
     def shake_hands(self, incoming: Incoming) -> None:
-        head = [f"GET {incoming.raw_path} HTTP/1.1"]
-        head += [f"{name}: {value}" for name, value in incoming.request.headers.items()]
+        """Say yes to a request that `refuse` had nothing against."""
+        key = incoming.request.headers["sec-websocket-key"]
+        # Browsers ask in more words, of which picows understands only these.
+        head = [
+            f"GET {incoming.raw_path} HTTP/1.1",
+            "host: taskyard",
+            "connection: upgrade",
+            "upgrade: websocket",
+            "sec-websocket-version: 13",
+            f"sec-websocket-key: {key}",
+        ]
         self.feed(("\r\n".join(head) + "\r\n\r\n").encode("latin-1"))
 
     def begin(self, speaker: Speaker, rest: bytes) -> None:
         """From now on messages are heard; `rest` has already come."""
         self._speaker = speaker
+        self._since_frame = 0
         if rest:
             self.feed(rest)
 
+    def begun(self) -> int:
+        return self._since_frame + (self._size if self._parts else 0)
+
     def feed(self, data: bytes) -> None:
+        self._since_frame += len(data)
         view = memoryview(data)
         while view:
             room = self._protocol.get_buffer(len(view))
@@ -103,6 +120,7 @@ class WebSocket(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
+        self._since_frame = 0
         if kind == WSMsgType.CLOSE:
             transport.send_close(frame.get_close_code(), frame.get_close_message())
             self._hang_up(False)
@@ -159,9 +177,9 @@ def refuse(incoming: Incoming, allowed_origins: frozenset[str]) -> Response | No
         answer = problem(426, "Only version 13 of the WebSocket protocol is spoken here.")
         answer.headers.append(("sec-websocket-version", "13"))
         return answer
-    origin = headers.get("origin")
-    if origin is None or origin in allowed_origins or "*" in allowed_origins:
+    if _KEY.fullmatch(headers.get("sec-websocket-key", "")) is None:
+        return problem(400, "Sec-WebSocket-Key must be 16 bytes in base64.")
+    if not is_of_other_site(headers, allowed_origins):
         return None
-    if urlsplit(origin).netloc == headers.get("host"):
-        return None
-    return problem(403, f"Pages of {origin} may not connect; the operator can allow them.")
+    detail = f"Pages of {headers['origin']} may not connect; the operator can allow them."
+    return problem(403, detail)

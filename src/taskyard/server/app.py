@@ -10,6 +10,7 @@ import random
 import resource
 import signal
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -17,9 +18,13 @@ from typing import Final
 import uvloop
 
 from taskyard import __version__, build
+from taskyard.access.gate import Gate, OpenGate
+from taskyard.access.gatekeeper import Gatekeeper
+from taskyard.access.users import Users, UsersError, is_open_to_others, load_users
 from taskyard.broker.broker import Broker
 from taskyard.broker.clock import AnchoredClock
 from taskyard.dialects.masenko import Masenko
+from taskyard.dialects.resp import make_resp
 from taskyard.dialects.workq import Workq
 from taskyard.duration import format_duration
 from taskyard.engine.engine import Engine
@@ -33,13 +38,19 @@ from taskyard.journal.journal import Journal, JournalSettings
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
 from taskyard.server.collector import Collector
-from taskyard.server.config import Settings
+from taskyard.server.config import ConfigError, Settings
 from taskyard.server.connection import Connection, Dialect, OpenConnections
+from taskyard.server.flow import Flow
+from taskyard.server.listening import Admission, Listener
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
+from taskyard.server.stalls import Stalls
+from taskyard.server.tls import Tls
+from taskyard.server.tls_transport import TlsTransport
 from taskyard.server.web import Web
 
 GOODBYE: Final = 5.0  # seconds that clients have at a stop to read their last replies
+FILES_KEPT: Final = 64  # descriptors that connections leave to the journal and to the process
 
 
 def serve(settings: Settings) -> int:
@@ -50,6 +61,9 @@ def serve(settings: Settings) -> int:
     except (JournalError, OSError) as error:
         log.error("cannot start: %s", error)
         return 1
+    except ConfigError as error:
+        log.error("cannot start: %s", error)
+        return 2
 
 
 async def _serve(settings: Settings) -> int:
@@ -68,7 +82,7 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stop = asyncio.Event()
-        self._listeners: dict[str, asyncio.Server] = {}
+        self._listeners: dict[str, Listener] = {}
         self._connections = OpenConnections()
         self._lock: DirectoryLock | None = None
         self._journal: Journal | None = None
@@ -76,6 +90,15 @@ class Server:
         self._scheduler: LoopScheduler | None = None
         self._collector: Collector | None = None
         self._web: Web | None = None
+        self._users = _load_users(settings.users) if settings.users is not None else None
+        self._gate: Gate = OpenGate()
+        self._tls = Tls(settings) if settings.tls_certificate is not None else None
+        self._reloads: list[Callable[[], None]] = []  # what SIGHUP reads again
+        if self._tls is not None:
+            self._reloads.append(self._tls.reload)
+        self._admission: Admission | None = None
+        self._flow: Flow | None = None
+        self._stalls: Stalls | None = None
         self._ports_told = False
         self.failed = False
 
@@ -83,7 +106,10 @@ class Server:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
         self._recover(loop)
+        self._open_gate()
+        self._set_limits()
         for name, port, dialect in self._dialects():
             if port is not None:
                 await self._listen(loop, name, port, dialect)
@@ -95,15 +121,15 @@ class Server:
     async def until_stopped(self) -> None:
         await self._stop.wait()
 
+    def _reload(self) -> None:
+        for reload in self._reloads:
+            reload()
+
     async def stop(self) -> None:
         """Take nothing new, answer what has arrived, leave everything on disk."""
         if self._settings.ports_file is not None and self._ports_told:
             self._settings.ports_file.unlink(missing_ok=True)
-        if self._web is not None:
-            self._web.stop()
-        for listener in self._listeners.values():
-            listener.close()
-        self._connections.closing = True
+        self._take_nothing_new()
         broker = self._broker
         if broker is not None:
             for receiver in broker.receivers():
@@ -120,6 +146,32 @@ class Server:
             self._lock.release()
         if broker is not None:
             log.info("stopped")
+
+    def _set_limits(self) -> None:
+        settings = self._settings
+        broker, scheduler = self._broker, self._scheduler
+        assert broker is not None
+        assert scheduler is not None
+        self._admission = Admission(
+            _most_connections(settings.max_connections),
+            settings.max_connections_per_address or 0,
+            broker.metrics.strain,
+        )
+        broker.pacer.rate = settings.max_commands_per_second or 0
+        self._flow = Flow(self._connections, broker, scheduler, settings.memory_limit)
+        self._stalls = Stalls(self._connections, broker, scheduler, settings.stall_timeout)
+        self._stalls.start()
+
+    def _take_nothing_new(self) -> None:
+        if self._web is not None:
+            self._web.stop()
+        for listener in self._listeners.values():
+            listener.close()
+        self._connections.closing = True
+        if self._stalls is not None:
+            self._stalls.stop()
+        if self._flow is not None:
+            self._flow.stop()
 
     def _close_journal(self, journal: Journal) -> None:
         try:
@@ -186,6 +238,32 @@ class Server:
         broker.end()
         self._broker = broker
 
+    def _open_gate(self) -> None:
+        if self._users is None:
+            return
+        assert self._broker is not None
+        assert self._scheduler is not None
+        most = self._settings.max_connections_per_user or 0
+        keeper = Gatekeeper(self._users, self._broker.clock, self._scheduler, most)
+        self._gate = keeper
+        self._reloads.append(partial(self._reload_users, keeper))
+        log.info("users are known", extra=fields(users=keeper.count))
+
+    def _reload_users(self, keeper: Gatekeeper) -> None:
+        assert self._settings.users is not None
+        assert self._broker is not None
+        try:
+            users = _load_users(self._settings.users)
+        except ConfigError as error:
+            log.error("the users stay as they were: %s", error)
+            return
+        keeper.change(users)
+        if self._web is not None:
+            self._web.rules_changed()
+        for receiver in self._broker.receivers():
+            receiver.rules_changed()
+        log.info("the users were read again", extra=fields(users=keeper.count))
+
     def _choose_sync_mode(self, data: Path) -> str:
         mode: str = self._settings.sync_mode
         if self._settings.durability != "sync":
@@ -227,25 +305,48 @@ class Server:
             settings.payload_limit,
             settings.output_limit,
             settings.max_losses,
+            self._gate,
         )
-        self._web = Web(settings, broker, scheduler)
+        self._web = Web(settings, broker, scheduler, gate=self._gate)
         workq = Workq(
-            broker, settings.output_limit, settings.workq_lease_ttr, settings.workq_max_losses
+            broker,
+            settings.output_limit,
+            settings.workq_lease_ttr,
+            settings.workq_max_losses,
+            self._gate,
+        )
+        resp = make_resp(
+            broker,
+            settings.resp_queue,
+            settings.payload_limit,
+            settings.output_limit,
+            settings.max_losses,
+            self._gate,
         )
         return [
             ("masenko", settings.masenko_port, masenko),
             ("workq", settings.workq_port, workq),
+            ("resp", settings.resp_port, resp),
             ("http", settings.http_port, self._web.http),
         ]
 
     async def _listen(
         self, loop: asyncio.AbstractEventLoop, name: str, port: int, dialect: Dialect
     ) -> None:
-        factory = partial(Connection, dialect, self._settings.output_limit, self._connections)
-        listener = await loop.create_server(factory, self._settings.bind, port, backlog=1024)
+        broker, admission = self._broker, self._admission
+        assert broker is not None
+        assert admission is not None
+        make = partial(Connection, dialect, self._settings.output_limit, self._connections)
+        secure = None if self._tls is None else partial(self._secure, self._tls)
+        listener = Listener(loop, name, make, admission, broker.metrics.strain, secure)
         self._listeners[name] = listener
+        await listener.open(self._settings.bind, port)
         host, bound = listener.sockets[0].getsockname()[:2]
-        log.info("listening", extra=fields(dialect=name, host=host, port=bound))
+        told = fields(dialect=name, host=host, port=bound, **({"tls": "on"} if self._tls else {}))
+        log.info("listening", extra=told)
+
+    def _secure(self, tls: Tls, connection: Connection) -> TlsTransport:
+        return TlsTransport(tls.context, connection, self._settings.tls_handshake / 1_000_000)
 
     def _addresses(self) -> dict[str, dict[str, object]]:
         found: dict[str, dict[str, object]] = {}
@@ -253,6 +354,18 @@ class Server:
             host, port = listener.sockets[0].getsockname()[:2]
             found[name] = {"host": host, "port": port}
         return found
+
+
+def _load_users(path: Path) -> Users:
+    try:
+        users = load_users(path)
+        if is_open_to_others(path):
+            log.warning("everybody on this machine can read or change %s: chmod 600 it", path)
+    except UsersError as error:
+        raise ConfigError(str(error)) from error
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
+    return users
 
 
 def _left_behind(name: str, missed: int) -> None:
@@ -267,6 +380,20 @@ def _raise_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _most_connections(asked: int | None) -> int:
+    """As many as were asked for, but leave descriptors for all else."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return asked or 10_000_000
+    possible = files - min(FILES_KEPT, files // 2)
+    if asked is not None and asked > possible:
+        log.warning(
+            "there can be fewer connections than configured: the limit of open files is too low",
+            extra=fields(connections=possible, configured=asked, files=files),
+        )
+    return possible if asked is None else min(asked, possible)
 
 
 def _room_changed(reason: str) -> None:
@@ -284,6 +411,8 @@ def engine_settings(settings: Settings) -> EngineSettings:
         dead_retention=settings.dead_retention,
         dead_bytes=settings.dead_bytes,
         default_ttr=settings.default_ttr,
+        max_jobs=-1 if settings.queue_max_jobs is None else settings.queue_max_jobs,
+        max_bytes=-1 if settings.queue_max_bytes is None else settings.queue_max_bytes,
     )
 
 

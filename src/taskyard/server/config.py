@@ -16,6 +16,7 @@ T = TypeVar("T")
 Durability = Literal["sync", "write", "memory"]
 Preallocate = Literal["zero", "reserve"]
 SyncMode = Literal["auto", "inline", "thread"]
+TlsClient = Literal["required", "optional"]
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -88,6 +89,15 @@ class Settings:
         "how often a Workq job may outlast its ttr before it is put among the dead letters; "
         "0: as often as its max-attempts allow",
     )
+    resp_port: int | None = setting(
+        "8002",
+        kinds.port(),
+        "port of the RESP listener, for Pqueue and for Redis clients; 0 takes a free one, off "
+        "disables it",
+    )
+    resp_queue: str = setting(
+        "pqueue", kinds.queue(), "queue in which the items of Pqueue's UPDATE and NEXT are"
+    )
     http_port: int | None = setting(
         "8080", kinds.port(), "port of the HTTP listener; 0 takes a free one, off disables it"
     )
@@ -97,8 +107,8 @@ class Settings:
     http_origins: tuple[str, ...] = setting(
         "",
         kinds.words(),
-        "origins of pages, separated by commas, that may open WebSockets beside those that come "
-        "from this server; * allows all",
+        "origins of pages, separated by commas, that may open WebSockets and change things beside "
+        "those that come from this server; * allows all",
     )
     metrics_queues: int = setting(
         "1000",
@@ -106,6 +116,31 @@ class Settings:
         "queues that have metrics of their own, the first ones there are; the others share theirs",
     )
     glovebox_creation: bool = setting("on", kinds.switch(), "let Glovebox clients create queues")
+    tls_certificate: Path | None = setting(
+        "",
+        kinds.optional_path(),
+        "PEM file with the server's certificate and those between it and its CA; all listeners "
+        "then speak TLS only",
+    )
+    tls_key: Path | None = setting(
+        "",
+        kinds.optional_path(),
+        "PEM file with the key of the certificate, where it is not in the same file",
+    )
+    tls_client_ca: Path | None = setting(
+        "",
+        kinds.optional_path(),
+        "PEM file with the CAs whose certificates clients identify themselves with",
+    )
+    tls_client: TlsClient = choice(
+        "required",
+        "whether a client must have such a certificate",
+        "required",
+        "optional",
+    )
+    tls_handshake: int = setting(
+        "10s", kinds.duration("1ms", "1h"), "how long a client may take for the TLS handshake"
+    )
     heartbeat: int = setting(
         "45s",
         kinds.duration("1ms", "24h"),
@@ -150,6 +185,48 @@ class Settings:
         kinds.size("4KiB", "1GiB"),
         "bytes kept for a client that does not read its replies, before it is no longer read from",
     )
+    memory_limit: int = setting(
+        "256MiB",
+        kinds.size("1MiB", "1TiB"),
+        "bytes that all clients together may hold in commands not answered and replies not taken, "
+        "before those who hold most have to wait",
+    )
+    max_connections: int | None = setting(
+        "auto",
+        kinds.number_or("auto", 1, 10_000_000),
+        "connections that may be open; auto: as many as the limit of open files allows",
+    )
+    max_connections_per_address: int | None = setting(
+        "off",
+        kinds.number_or("off", 1, 10_000_000),
+        "connections that may be open from one address",
+    )
+    max_connections_per_user: int | None = setting(
+        "off",
+        kinds.number_or("off", 1, 10_000_000),
+        "connections of one user that may be open, plain HTTP requests not counted",
+    )
+    max_commands_per_second: int | None = setting(
+        "off",
+        kinds.number_or("off", 1, 1_000_000),
+        "commands of one connection that are carried out in a second; what is beyond it waits",
+    )
+    stall_timeout: int = setting(
+        "60s",
+        kinds.duration("10ms", "24h"),
+        "how long a client may take over the rest of a command, or not take its replies, before "
+        "it is let go",
+    )
+    queue_max_jobs: int | None = setting(
+        "off",
+        kinds.number_or("off", 0, 2**63 - 1),
+        "jobs that may wait in a queue which has no bound of its own",
+    )
+    queue_max_bytes: int | None = setting(
+        "off",
+        kinds.size_or_off("0", "1024TiB"),
+        "bytes that the payloads of these jobs may have, likewise",
+    )
     compaction: int | None = setting(
         "200",
         kinds.percent(130, 10_000),
@@ -191,6 +268,16 @@ class Settings:
         "60s",
         kinds.duration("1ms", "24h"),
         "how long a lease lasts where neither job nor client says",
+    )
+    users: Path | None = setting(
+        "",
+        kinds.optional_path(),
+        "TOML file of users and what they may do; without one everybody may do everything",
+    )
+    allow_anonymous: bool = setting(
+        "off",
+        kinds.switch(),
+        "listen on addresses of other machines although there are no users",
     )
     config: Path | None = setting("", kinds.optional_path(), "TOML file with settings")
     ports_file: Path | None = setting(
@@ -279,3 +366,37 @@ def _check(settings: Settings) -> None:
         raise ConfigError(
             "payload_limit must be at most half of segment_size, so that a job fits a segment."
         )
+    _check_tls(settings)
+    _check_exposure(settings)
+
+
+def _check_tls(settings: Settings) -> None:
+    if settings.tls_certificate is None:
+        for name in ("tls_key", "tls_client_ca"):
+            if getattr(settings, name) is not None:
+                raise ConfigError(f"{name} is only for use with tls_certificate.")
+    if settings.tls_client_ca is None and settings.tls_client != "required":
+        raise ConfigError("tls_client is only for use with tls_client_ca.")
+
+
+def _check_exposure(settings: Settings) -> None:
+    """What others can reach must know them, unless the operator says otherwise."""
+    knows_them = settings.users is not None or (
+        settings.tls_client_ca is not None and settings.tls_client == "required"
+    )
+    if not knows_them and not settings.allow_anonymous and not _is_local(settings.bind):
+        raise ConfigError(
+            f"bind is {settings.bind}, which other machines may reach, and everybody there could "
+            "do everything: name the users with --users, have clients show certificates with "
+            "--tls-client-ca, or allow it with --allow-anonymous on."
+        )
+
+
+def _is_local(host: str) -> bool:
+    """Whether only this machine reaches what listens there; names are not looked up."""
+    import ipaddress
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
+import sys
+import termios
 from asyncio.protocols import Protocol
+from collections.abc import Callable
 from typing import Final
 from typing import Protocol as Seam
+
+from mypy_extensions import i64
 
 from taskyard.broker.receiver import Receiver
 
 _LINGER: Final = 2.0  # seconds that a client has to read its last reply while it still sends
+# Bytes of one command that a client must send while others are let go for being too slow.
+_PROGRESS: Final = 4096
+NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
+
+# What `Connection.verdict` finds.
+FINE: Final = 0
+STALLED_INPUT: Final = 1  # a command has begun, and does not come to its end
+STALLED_OUTPUT: Final = 2  # the client does not take its replies
 
 
 class Dialect(Seam):
@@ -26,6 +40,19 @@ class OpenConnections:
         self._none = asyncio.Event()
         self._none.set()
         self.closing = False  # those that still come are shut down at once
+        # Bytes that have come and gone since it was last measured what all of them hold, and how
+        # many there may be until that is done again: see flow.py.
+        self.fresh: i64 = 0
+        self.budget: i64 = NO_LIMIT
+        self.on_spent: Callable[[Connection], None] | None = None
+
+    def all(self) -> list[Connection]:
+        return list(self._open)
+
+    def spent(self, connection: Connection) -> None:
+        """The budget is used up by something that this one has sent or was sent."""
+        if self.on_spent is not None:
+            self.on_spent(connection)
 
     def add(self, connection: Connection) -> None:
         self._open.add(connection)
@@ -50,17 +77,32 @@ class Connection(Protocol):
     read from, so that its replies stay within bounds."""
 
     def __init__(
-        self, dialect: Dialect, output_limit: int, open_connections: OpenConnections
+        self,
+        dialect: Dialect,
+        output_limit: int,
+        open_connections: OpenConnections,
+        leave: Callable[[], None] | None = None,
     ) -> None:
+        """`leave` is called once, when the connection is gone."""
         self._dialect = dialect
         self._output_limit = output_limit
         self._open = open_connections
         self._transport: asyncio.Transport | None = None
         self._receiver: Receiver | None = None
         self._stuffed = False  # the client does not read what it was sent
+        self._held_back = False  # it waits until there is memory for more
         self._wanted = True  # the dialect wants to read
         self._ended = False  # nothing more can be read
         self._lingering: asyncio.TimerHandle | None = None
+        self._leave = leave
+        self._received: i64 = 0
+        self._written: i64 = 0
+        # As `verdict` last saw it.
+        self._taken: i64 = 0  # bytes that the client has taken
+        self._taken_since: i64 = 0  # no more since then; 0: it has taken all
+        self._command: i64 = 0  # how many were carried out before the one that is half here
+        self._command_size: i64 = 0  # bytes received then
+        self._command_since: i64 = 0  # 0: none is half here
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=self._output_limit)
@@ -72,6 +114,12 @@ class Connection(Protocol):
             receiver.shut_down()
 
     def data_received(self, data: bytes) -> None:
+        size: i64 = len(data)
+        self._received += size
+        everyone = self._open
+        everyone.fresh += size
+        if everyone.fresh > everyone.budget:
+            everyone.spent(self)
         if self._receiver is not None:
             self._receiver.feed(data)
 
@@ -92,6 +140,14 @@ class Connection(Protocol):
             self._lingering.cancel()
         if receiver is not None:
             receiver.lost()
+        self.left()
+
+    def left(self) -> None:
+        """It is gone, or has never come to be."""
+        leave = self._leave
+        self._leave = None
+        if leave is not None:
+            leave()
 
     def pause_writing(self) -> None:
         self._stuff(True)
@@ -104,24 +160,119 @@ class Connection(Protocol):
     def _stuff(self, stuffed: bool) -> None:
         self._stuffed = stuffed
         if self._receiver is not None:
-            self._receiver.stuffed = stuffed
+            self._receiver.stuffed = stuffed or self._held_back
         self._choose()
+
+    # From those who look after all connections
+
+    def hold_back(self, held: bool) -> None:
+        """Carry out nothing more for this client, and do not read from it; or go on."""
+        if held == self._held_back:
+            return
+        self._held_back = held
+        receiver = self._receiver
+        if receiver is not None:
+            receiver.stuffed = held or self._stuffed
+        self._choose()
+        if receiver is not None and not receiver.stuffed:
+            receiver.resume()
+
+    def peer(self) -> str:
+        return "unknown" if self._transport is None else _peer(self._transport)
+
+    def unsent(self) -> i64:
+        """Bytes of replies that the client has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def unanswered(self) -> i64:
+        """Bytes of commands that are kept."""
+        return 0 if self._receiver is None else self._receiver.holding()
+
+    def verdict(self, now: i64, patience: i64) -> i64:
+        """Whether this client has not got on for so long; to be asked now and then."""
+        if self._is_deaf(now, patience):
+            return STALLED_OUTPUT
+        return STALLED_INPUT if self._is_stuck(now, patience) else FINE
+
+    def _is_deaf(self, now: i64, patience: i64) -> bool:
+        unsent = self.unsent()
+        taken = self._written - unsent
+        if not unsent:
+            self._taken_since = 0
+        elif not self._taken_since or taken > self._taken:
+            self._taken_since = now
+            self._taken = taken
+        else:
+            return now - self._taken_since >= patience
+        return False
+
+    def _is_stuck(self, now: i64, patience: i64) -> bool:
+        receiver = self._receiver
+        if receiver is None or not self._is_awaited() or not receiver.half_read():
+            self._command_since = 0
+            return False
+        commands = receiver.commands
+        more = self._received - self._command_size
+        if not self._command_since or commands != self._command or more >= _PROGRESS:
+            self._command_since = now
+            self._command = commands
+            self._command_size = self._received
+            return False
+        return now - self._command_since >= patience
+
+    def _is_awaited(self) -> bool:
+        """Whether more would be taken from this client, if only it sent something."""
+        if self._ended or self._stuffed or not self._wanted:
+            return False
+        return not self._held_back or not self._has_more()
+
+    def _has_more(self) -> bool:
+        """Whether something has arrived that was not read."""
+        if self._transport is None or self._transport.is_closing():
+            return False
+        found = self._transport.get_extra_info("socket")
+        return found is not None and _arrived(found.fileno()) > 0
+
+    def can_go_on(self) -> bool:
+        """Whether it would hold less in the end if it were not held back."""
+        receiver = self._receiver
+        if receiver is None or self._stuffed or self.unsent():
+            return False
+        return not receiver.half_read() or self._has_more()
+
+    def let_go(self, verdict: i64) -> None:
+        receiver = self._receiver
+        if verdict == STALLED_INPUT and receiver is not None:
+            receiver.stalled()
+        else:
+            self.abort()
 
     # As the dialect's transport
 
     def become(self, receiver: Receiver) -> None:
         """The connection goes on in another protocol."""
-        receiver.stuffed = self._stuffed
+        receiver.stuffed = self._stuffed or self._held_back
         self._receiver = receiver
 
     def raw(self) -> asyncio.Transport:
         assert self._transport is not None
         return self._transport
 
+    def certificate_name(self) -> str:
+        """Whose certificate the client has shown, as verified by TLS; "": nobody's."""
+        transport = self._transport
+        return "" if transport is None else str(transport.get_extra_info("certificate_name", ""))
+
     def write(self, data: bytes) -> None:
         transport = self._transport
         if transport is not None and not transport.is_closing():  # uvloop would raise
+            size: i64 = len(data)
+            self._written += size
             transport.write(data)
+            everyone = self._open
+            everyone.fresh += size
+            if everyone.fresh > everyone.budget:
+                everyone.spent(self)
 
     def pause_reading(self) -> None:
         self._wanted = False
@@ -152,12 +303,17 @@ class Connection(Protocol):
         transport = self._transport
         if transport is None or transport.is_closing() or self._ended:
             return
-        wanted = self._wanted and not self._stuffed
+        wanted = self._wanted and not self._stuffed and not self._held_back
         if wanted != transport.is_reading():
             if wanted:
                 transport.resume_reading()
             else:
                 transport.pause_reading()
+
+
+def _arrived(file: int) -> int:
+    """Bytes that wait to be read from a socket."""
+    return int.from_bytes(fcntl.ioctl(file, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _peer(transport: asyncio.BaseTransport) -> str:

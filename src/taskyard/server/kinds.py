@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from taskyard.duration import format_duration, parse_duration
+from taskyard.names import valid_name
 from taskyard.size import format_size, parse_size
 
 T = TypeVar("T")
@@ -99,6 +100,30 @@ def integer(low: int, high: int) -> Kind[int]:
     )
 
 
+def number_or(word: str, low: int, high: int) -> Kind[int | None]:
+    """A whole number, or the word (None) that leaves it to the server."""
+    return Kind(
+        metavar="NUMBER",
+        expected=f'a whole number or "{word}"',
+        parse=lambda text: None if text == word else _parse_integer(text),
+        show=lambda value: word if value is None else str(value),
+        toml=(str, int),
+        limits=(low, high),
+    )
+
+
+def size_or_off(low: str, high: str) -> Kind[int | None]:
+    """Bytes, or "off" (None)."""
+    return Kind(
+        metavar="SIZE",
+        expected='a size such as 64MiB or 4096, or "off"',
+        parse=lambda text: None if text == "off" else parse_size(text),
+        show=lambda value: "off" if value is None else format_size(value),
+        toml=(str, int),
+        limits=(parse_size(low), parse_size(high)),
+    )
+
+
 def port() -> Kind[int | None]:
     """A TCP port, 0 for any free one, or "off" (None) for no listener at all."""
     return Kind(
@@ -147,6 +172,10 @@ def words() -> Kind[tuple[str, ...]]:
 
 def host() -> Kind[str]:
     return Kind(metavar="HOST", expected="a host name or address", parse=_parse_host, show=str)
+
+
+def queue() -> Kind[str]:
+    return Kind(metavar="QUEUE", expected="a queue's name", parse=_parse_queue, show=str)
 
 
 def path() -> Kind[Path]:
@@ -208,6 +237,12 @@ def _parse_switch(text: str) -> bool:
 
 def _parse_host(text: str) -> str:
     if not text or " " in text or not text.isprintable():
+        raise ValueError(text)
+    return text
+
+
+def _parse_queue(text: str) -> str:
+    if not valid_name(text):
         raise ValueError(text)
     return text
 

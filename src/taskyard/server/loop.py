@@ -11,8 +11,8 @@ from typing import Final
 from taskyard.broker.seams import Cancellable, Clock
 
 # Four cold reads, a read of compaction, one for those who listen to events, the next segment or the
-# end of old ones, and a sync, which must not wait for any of the others.
-_THREADS: Final = 8
+# end of old ones, two checks of passwords, and a sync, which must not wait for any of the others.
+_THREADS: Final = 10
 
 Done = Callable[[BaseException | None], None]
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
+from taskyard.access.gate import Gate, OpenGate, has_room
+from taskyard.access.principal import INSPECT, Allow, Principal, by_its_rules
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import LagProbe
 from taskyard.broker.receiver import Receiver
@@ -10,11 +15,14 @@ from taskyard.dialects.api import Api
 from taskyard.dialects.events import Events
 from taskyard.dialects.glovebox import Glovebox
 from taskyard.dialects.glovebox_http import status, terms
+from taskyard.dialects.guard import guarded, refusal_of_powerless, unauthenticated
 from taskyard.dialects.health import Health
 from taskyard.dialects.metrics_page import MetricsPage
 from taskyard.engine.errors import TaskyardError
 from taskyard.http.connection import Http, Socket
-from taskyard.http.messages import Exchange, Response, Route
+from taskyard.http.credentials import Identification
+from taskyard.http.messages import Exchange, Identify, Request, Response, Route, anonymous
+from taskyard.http.origins import refusal_of_other_site
 from taskyard.http.parser import Incoming
 from taskyard.http.problems import problem
 from taskyard.http.router import Router
@@ -26,14 +34,29 @@ JSON_BYTE = 4  # characters of one byte in an array: "255,"
 
 
 class Web:
-    def __init__(self, settings: Settings, broker: Broker, scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        broker: Broker,
+        scheduler: Scheduler,
+        *,
+        allow: Allow = by_its_rules,
+        gate: Gate | None = None,
+        identify: Identify = anonymous,
+    ) -> None:
+        """With a gate, it is that which identifies."""
+        self._gate: Gate = gate or OpenGate()
+        if gate is not None:
+            identify = Identification(gate, unauthenticated).identify
         self._broker = broker
         self._settings = settings
+        self._origins = frozenset(settings.http_origins)
+        self._identify = identify
         self.health = Health(broker)
         self.glovebox = Glovebox(
-            broker, scheduler, settings.output_limit, settings.glovebox_creation
+            broker, scheduler, settings.output_limit, settings.glovebox_creation, allow=allow
         )
-        self.events = Events(broker, scheduler)
+        self.events = Events(broker, scheduler, allow=allow)
         self._lag = LagProbe(broker.metrics, broker.clock, scheduler)
         self._lag.start()
         api = Api(
@@ -42,13 +65,16 @@ class Web:
             durability=settings.durability,
             max_losses=settings.max_losses,
             connections=self._connections,
+            users=int if gate is None else lambda: gate.count,
+            allow=allow,
         )
+        page = MetricsPage(broker, scheduler, settings.metrics_queues, gate=gate)
         routes = [
             *api.routes(),
             *self.health.routes(),
-            *MetricsPage(broker, scheduler, settings.metrics_queues).routes(),
+            *[guarded(allow, INSPECT, route) for route in page.routes()],
             *self.events.routes(),
-            Route("GET", "/status/{queue}", self._status),
+            guarded(allow, INSPECT, Route("GET", "/status/{queue}", self._status)),
             Route("GET", "/connect", _needs_upgrade),
         ]
         self.http = Http(
@@ -57,14 +83,24 @@ class Web:
             Router(routes),
             output_limit=settings.output_limit,
             body_limit=settings.http_body_limit,
+            identify=self._admit,
         )
         self.http.upgrades["/connect"] = self._connect
+
+    def rules_changed(self) -> None:
+        """The users were read again; connections hear of it by themselves."""
+        self.events.rules_changed()
 
     def stop(self) -> None:
         """The server is about to end."""
         self.health.stopping = True
         self.events.close()
         self._lag.stop()
+
+    def _admit(
+        self, request: Request, later: Callable[[Principal | Response], None]
+    ) -> Principal | Response | None:
+        return refusal_of_other_site(request, self._origins) or self._identify(request, later)
 
     def _connections(self) -> dict[str, int]:
         """How many are open now, by dialect."""
@@ -78,21 +114,27 @@ class Web:
 
     def _connect(self, socket: Socket, incoming: Incoming, rest: bytes) -> Receiver | Response:
         """Go on as a Glovebox client."""
-        refusal = refuse(incoming, frozenset(self._settings.http_origins))
+        request = incoming.request
+        refusal = refuse(incoming, self._origins)
+        refusal = refusal or refusal_of_powerless(request.principal)
+        if refusal is None and not has_room(self._gate, request.principal):
+            refusal = problem(503, "This user has too many connections: close one, or try later.")
         if refusal is not None:
             return refusal
-        asked = terms(incoming.request.headers)
-        reason = self._broker.failure or self._broker.journal.room.refusing
-        if reason and asked.durable:  # once hands are shaken it could not be said any more
-            return problem(503, f"The session cannot be kept: {reason}.")
+        asked = terms(request.headers)
         reader = WebSocket(socket.raw(), self._settings.payload_limit * JSON_BYTE + FRAME_ROOM)
-        reader.shake_hands(incoming)
         try:
             connection = self.glovebox.connect(
-                socket, incoming.request.peer, asked.binary, asked.durable, asked.reconnect_as
+                socket,
+                request.peer,
+                asked.binary,
+                asked.durable,
+                asked.reconnect_as,
+                request.principal,
+                partial(reader.shake_hands, incoming),
             )
-        except TaskyardError as error:
-            socket.abort()
+        except TaskyardError as error:  # before hands were shaken
+            reader.lost()
             return problem(503, f"The session cannot be kept: {error}.")
         connection.frames = reader
         reader.begin(connection, rest)

@@ -1,0 +1,64 @@
+"""Commands of a RESP connection that go on when bytes have been read back from disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mypy_extensions import i64
+
+from taskyard.dialects.resp_errors import error_text
+from taskyard.dialects.resp_values import Refused
+from taskyard.engine.effects import Take
+from taskyard.engine.errors import TaskyardError
+from taskyard.engine.job import Job
+
+if TYPE_CHECKING:
+    from taskyard.dialects.resp_connection import Answer, RespConnection
+
+
+class ReadBack:
+    """How a command goes on with bytes from disk, which happens outside of its own turn."""
+
+    def __init__(self, connection: RespConnection, then: Callable[[bytes], None]) -> None:
+        self._connection = connection
+        self._then = then
+
+    def go_on(self, data: bytes | None) -> None:
+        connection = self._connection
+        if data is None:
+            connection.forget_input()  # nothing of it could be answered
+            connection.outbox.abort()
+            return
+        connection.now = connection.broker.clock.now()  # records are in the order of time
+        try:
+            connection.check_alive()
+            self._then(data)
+        except Refused as refusal:
+            connection.work = None
+            connection.refuse(str(refusal))
+        except TaskyardError as error:
+            connection.work = None
+            connection.refuse(error_text(error))
+
+
+class ColdPop:
+    """A pop that goes on when the payload has been read back from disk."""
+
+    def __init__(
+        self, connection: RespConnection, take: Take, wait: i64, answer: Answer, job: Job
+    ) -> None:
+        self._connection = connection
+        self._take = take
+        self._wait = wait
+        self._answer = answer
+        self._job = job
+
+    def go_on(self, payload: bytes) -> None:
+        connection = self._connection
+        engine = connection.engine
+        if engine.next_job(self._take) is not self._job:  # somebody was quicker
+            connection.take(self._take, self._wait, self._answer)
+            return
+        engine.fetch(self._take, connection.now)
+        connection.deliver(self._job, payload)

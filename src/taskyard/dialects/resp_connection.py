@@ -1,0 +1,471 @@
+"""One RESP connection: what its commands share, whatever they are about.
+
+The commands themselves are functions in the modules resp_lists, resp_keys, resp_pqueue, resp_jobs
+and resp_server; resp.py brings them together. User documentation: docs/resp.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.access.gate import Gate, OpenGate, at_the_gate, host_of
+from taskyard.access.principal import Denied, Principal
+from taskyard.broker.broker import Broker
+from taskyard.broker.metrics import Traffic, Verb
+from taskyard.broker.seams import Transport
+from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
+from taskyard.dialects.resp_cold import ColdPop, ReadBack
+from taskyard.dialects.resp_errors import error_text, queue_name, unknown_command, wrong_count
+from taskyard.dialects.resp_frames import BROKEN, NOTHING, Reader
+from taskyard.dialects.resp_values import (
+    WRONG_TYPE,
+    Refused,
+    bulk,
+    error_line,
+)
+from taskyard.engine.effects import Take
+from taskyard.engine.errors import ReadOnly, TaskyardError
+from taskyard.engine.job import CLIENT, FOREVER, PQUEUE, REDIS, Job, Origin, Policy
+from taskyard.engine.queue import Queue
+
+NAMES_CACHED: Final = 4096
+QUEUED: Final = b"+QUEUED\r\n"
+NO_AUTH: Final = "NOAUTH Authentication required."
+MAX_BATCH: Final = 10_000  # commands between MULTI and EXEC
+MAX_BATCH_BYTES: Final = 64 * 1_048_576
+ARG_OVERHEAD: Final = 48  # bytes that an argument takes in memory beside its own
+
+
+class Command:
+    """A command, its count, and how many arguments it takes with its own name."""
+
+    def __init__(
+        self,
+        name: bytes,
+        verb: Verb,
+        run: Callable[[RespConnection, list[bytes]], None],
+        least: i64,
+        most: i64,
+        at_once: bool,
+        always: bool,
+    ) -> None:
+        self.name = name  # in upper case
+        self.verb = verb
+        self.run = run
+        self.least = least
+        self.most = most  # 0: as many as one likes
+        self.at_once = at_once  # also between MULTI and EXEC
+        self.always = always  # it can be answered although the journal cannot be written
+
+    def arity(self) -> int:
+        """As Redis gives it: negative for "at least"."""
+        return self.least if self.least == self.most else -self.least
+
+
+class Resp:
+    """What all connections of this dialect share."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        queue: str,
+        payload_limit: i64,
+        output_limit: i64,
+        max_losses: i64,
+        gate: Gate | None = None,
+    ) -> None:
+        self.broker = broker
+        self.gate: Gate = gate or OpenGate()
+        self.queue = queue  # of the items of Pqueue
+        self.payload_limit = payload_limit
+        self.output_limit = output_limit
+        self.max_losses = max_losses
+        self.policy = Policy(max_losses=max_losses)  # of jobs that come without one of their own
+        self.started: i64 = broker.clock.now()
+        self.traffic = Traffic("resp")
+        broker.metrics.add_dialect(self.traffic)
+        self.commands: dict[bytes, Command] = {}
+        self.updates: i64 = 0
+        self.ops: i64 = 0
+        self._names: dict[bytes, str] = {}
+
+    def add(
+        self,
+        name: bytes,
+        run: Callable[[RespConnection, list[bytes]], None],
+        least: i64,
+        most: i64,
+        at_once: bool = False,
+        always: bool = False,
+    ) -> None:
+        verb = self.traffic.verb(name.decode().lower())
+        self.commands[name] = Command(name, verb, run, least, most, at_once, always)
+
+    def connect(self, transport: Transport, peer: str) -> RespConnection:
+        self.traffic.connections += 1
+        connection = RespConnection(self, transport, peer)
+        self.traffic.clients += 1
+        self.broker.join(connection)
+        return connection
+
+    def name(self, key: bytes) -> str:
+        """A queue's name; names come again and again."""
+        known = self._names.get(key)
+        if known is None:
+            known = queue_name(key)
+            if len(self._names) >= NAMES_CACHED:
+                self._names.clear()
+            self._names[key] = known
+        return known
+
+
+class Batch:
+    """Commands between MULTI and EXEC."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[Command, list[bytes]]] = []
+        self.size: i64 = 0
+        self.broken = False  # one of them cannot be carried out, so none will be
+
+    def add(self, command: Command, args: list[bytes]) -> None:
+        for arg in args:
+            self.size += len(arg) + ARG_OVERHEAD
+        if len(self.commands) == MAX_BATCH or self.size > MAX_BATCH_BYTES:
+            raise Refused(f"ERR too much in one transaction: at most {MAX_BATCH} commands")
+        self.commands.append((command, args))
+
+
+class Work:
+    """What a command has still to do, a portion at a time, so that nobody else has to wait."""
+
+    def step(self, connection: RespConnection) -> bool:
+        """Do a portion; True when that was the last, and the command is answered."""
+        raise NotImplementedError
+
+
+class Answer:
+    """How a command that takes a job is answered, once there is one."""
+
+    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        raise NotImplementedError
+
+    def nothing(self, connection: RespConnection) -> None:
+        connection.send_nothing(b"*-1\r\n", 0)
+
+
+class Login:
+    """How a command that says who the client is is answered."""
+
+    def answer(self, connection: RespConnection, right: bool) -> None:
+        raise NotImplementedError
+
+
+class RespConnection(Conversation):
+    def __init__(self, resp: Resp, transport: Transport, peer: str) -> None:
+        self.id: i64 = resp.traffic.connections
+        self.peer = peer
+        holder = f"{peer}#{self.id}"
+        principal = at_the_gate(resp.gate, transport.certificate_name())
+        origin = Origin(REDIS, principal.name, holder)
+        super().__init__(
+            resp.broker,
+            transport,
+            origin,
+            resp.output_limit,
+            resp.traffic,
+            principal,
+        )
+        self.resp = resp
+        self.item_origin = Origin(PQUEUE, principal.name, holder)
+        self.job_origin = Origin(CLIENT, principal.name, holder)
+        self.name = b""
+        self.protocol: i64 = 2
+        self.database: i64 = 0
+        self.prefix = b""  # of keys in another database than the first
+        self.items = resp.queue  # the queue of Pqueue's items
+        self.items_utf8 = resp.queue.encode()
+        self.work: Work | None = None
+        self.batch: Batch | None = None  # since MULTI
+        self._todo: list[tuple[Command, list[bytes]]] = []  # of EXEC, the next one last
+        self._in_batch = False
+        self.last_pop: list[bytes] = []  # which consumers send again and again
+        self.last_take = Take([], self.owner, origin)
+        self.last_wait: i64 = 0
+        self._login: Login | None = None  # the command that says who it is
+        self._answer: Answer | None = None  # to the command that waits for a job
+        self._reader = Reader(resp.payload_limit)
+        self._over = False  # what comes can no longer be read
+
+    # From the connection
+
+    def feed(self, data: bytes) -> None:
+        if self.closed or self.ending or self._over:
+            return
+        self._reader.feed(data)
+        self.run()
+
+    def lost(self) -> None:
+        self.resp.traffic.clients -= 1
+        super().lost()
+
+    # Commands
+
+    def unread(self) -> i64:
+        if self._over:
+            return INPUT_LIMIT + 1  # no more is wanted
+        return self._reader.unread() + (1 if self.work is not None or self._todo else 0)
+
+    def holding(self) -> i64:
+        return self._reader.holding()
+
+    def begun(self) -> i64:
+        return self._reader.begun() if self.work is None else 0
+
+    def complain(self, text: str) -> None:
+        self.verb = self.resp.traffic.unknown
+        self.refuse(f"ERR Protocol error: {text}")
+
+    def forget_input(self) -> None:
+        self.work = None
+        self.batch = None
+        self._todo = []
+        self._reader.drop()
+
+    def next_command(self) -> bool:
+        if self.work is not None:
+            self._work_on(self.work)
+            return True
+        if self._todo:
+            self._run_todo()
+            return True
+        reader = self._reader
+        found = reader.next()
+        if found == NOTHING:
+            return False
+        if found == BROKEN:
+            self.verb = self.resp.traffic.unknown
+            self.refuse(f"ERR Protocol error: {reader.error}")
+            self._over = True
+            self.quit(lingers=True)
+            return True
+        args = reader.args
+        commands = self.resp.commands
+        command = commands.get(args[0])
+        if command is None:
+            command = commands.get(args[0].upper())
+        self.resp.ops += 1
+        if command is None:
+            self.verb = self.resp.traffic.unknown
+            self.verb.count += 1
+            self._refuse_early(unknown_command(args))
+        else:
+            self.verb = command.verb
+            command.verb.count += 1
+            self._carry_out(command, args)
+        return True
+
+    def _carry_out(self, command: Command, args: list[bytes]) -> None:
+        count: i64 = len(args)
+        if count < command.least or (command.most and count > command.most):
+            self._refuse_early(wrong_count(command.name))
+        elif self._reader.oversize:
+            limit = self.resp.payload_limit
+            self._refuse_early(f"ERR an argument is larger than the limit of {limit} bytes")
+        elif self.batch is not None and not command.at_once:
+            self._put_off(self.batch, command, args)
+        else:
+            self._run(command, args)
+
+    def _run(self, command: Command, args: list[bytes]) -> None:
+        try:
+            if not command.always:
+                self.check_alive()
+            command.run(self, args)
+        except Refused as refusal:  # a name of its own: mypyc gives each name one type
+            self.refuse(str(refusal))
+        except Denied as denial:
+            self.denied(str(denial))
+        except TaskyardError as error:
+            self.refuse(error_text(error))
+
+    def _refuse_early(self, text: str) -> None:
+        """Refuse a command before it is carried out, and with it the batch that it is in."""
+        if self.batch is not None:
+            self.batch.broken = True
+        self.refuse(text)
+
+    def _put_off(self, batch: Batch, command: Command, args: list[bytes]) -> None:
+        try:
+            batch.add(command, args)
+        except Refused as refusal:
+            self._refuse_early(str(refusal))
+        else:
+            self.send(QUEUED, 0)
+
+    def run_batch(self, batch: Batch) -> None:
+        """Carry out what was put off; each command answers for itself."""
+        self._todo = batch.commands
+        self._todo.reverse()
+        self._run_todo()
+
+    def _run_todo(self) -> None:
+        self._in_batch = True
+        while self._todo and not self._busy() and self.work is None:
+            command, args = self._todo.pop()
+            self.verb = command.verb
+            command.verb.count += 1
+            self._run(command, args)
+        self._in_batch = False
+
+    def begin_work(self, work: Work) -> None:
+        """Answer a command by work in portions, of which the first is done now."""
+        self.work = work
+        self._work_on(work)
+
+    def _work_on(self, work: Work) -> None:
+        try:
+            self.check_alive()
+            if work.step(self) and self.work is work:
+                self.work = None
+        except TaskyardError as error:
+            self.work = None
+            self.refuse(error_text(error))
+
+    def check_alive(self) -> None:
+        """What is in memory and not on disk will never be there, once a write has failed."""
+        if self.engine.read_only:
+            self.engine.check_alive()
+
+    def read_back(self, at: i64, size: i64, then: Callable[[bytes], None]) -> None:
+        """Read bytes back from disk, and go on with `then` when they have come."""
+        self.load(at, size, ReadBack(self, then).go_on)
+
+    # Who it is
+
+    def begin_login(self, name: str, secret: str, answer: Login) -> None:
+        self._login = answer
+        self.log_in(self.resp.gate, host_of(self.peer), name, secret)
+
+    def denied(self, text: str) -> None:
+        self._answer = None
+        self.refuse(f"NOPERM {text}" if self.principal.name else NO_AUTH)
+
+    def logged_in(self, principal: Principal | None) -> None:
+        if principal is not None:
+            self.become(principal)
+        login = self._login
+        self._login = None
+        if login is not None:
+            login.answer(self, principal is not None)
+
+    def become(self, principal: Principal) -> None:
+        """From now on this is who asks; records say so."""
+        holder = self.origin.holder
+        self.change_principal(principal)
+        self.origin = Origin(REDIS, principal.name, holder)
+        self.item_origin = Origin(PQUEUE, principal.name, holder)
+        self.job_origin = Origin(CLIENT, principal.name, holder)
+        self.last_pop = []  # its Take names the old origin
+
+    # Keys
+
+    def queue_name(self, key: bytes) -> str:
+        return self.resp.name(self.prefix + key if self.prefix else key)
+
+    def require_key(self, action: str, key: bytes) -> None:
+        """The same as `require` for a list or a string, whose name is a key."""
+        if not self.principal.free:
+            self.principal.check(action, self.full(key).decode(errors="replace"))
+
+    def full(self, key: bytes) -> bytes:
+        """A key in the name space that all databases share."""
+        return self.prefix + key if self.prefix else key
+
+    def bare(self, queue: bytes) -> bytes:
+        """A queue's name as the client knows it."""
+        return queue[len(self.prefix) :]
+
+    def list_at(self, key: bytes) -> Queue | None:
+        """The queue that a list command is about; it must not be a string."""
+        self.engine.check_alive()  # else it would show what will never be on disk
+        state = self.engine.state
+        full = self.prefix + key if self.prefix else key
+        if state.values and full in state.values:
+            raise Refused(WRONG_TYPE)
+        return state.queues.get(full)
+
+    def has_list(self, key: bytes) -> bool:
+        queue = self.engine.state.queues.get(self.full(key))
+        return queue is not None and queue.ready.size > 0
+
+    # Taking jobs
+
+    def take(self, take: Take, wait: i64, answer: Answer) -> None:
+        """Take a job and answer with it, now or when there is one; `wait` 0: do not wait."""
+        self._answer = answer
+        if take.pop and self._loads_first(take, 0 if self._in_batch else wait, answer):
+            return
+        job = self.engine.fetch(take, self.now)
+        if job is not None:
+            self.hand_out(job)
+        elif self.ending or self._in_batch or not wait:
+            self.empty_handed()
+        else:
+            end = self.now + wait if wait < FOREVER - self.now else FOREVER
+            self.waiter = self.engine.wait(take, end)
+
+    def _loads_first(self, take: Take, wait: i64, answer: Answer) -> bool:
+        """Whether the job that is to be popped has to be read back: it is popped after that,
+        since nobody would have it if that cannot be done, or the client is gone by then.
+        """
+        job = self.engine.next_job(take)
+        if job is None or self.broker.payload(job) is not None:
+            return False
+        pop = ColdPop(self, take, wait, answer, job)
+        self.read_back(job.payload_at, job.payload_size, pop.go_on)
+        return True
+
+    def empty_handed(self) -> None:
+        answer = self._answer
+        self._answer = None
+        if answer is not None:
+            answer.nothing(self)
+
+    def deliver(self, job: Job, payload: bytes) -> None:
+        answer = self._answer
+        self._answer = None
+        if self.engine.read_only:  # while the payload was read: what was popped will be there again
+            self.refuse(error_text(ReadOnly(self.engine.read_only)))
+        elif answer is not None:
+            answer.give(self, job, payload)
+
+    # Replies
+
+    def reply(self, reply: bytes) -> None:
+        """Answer with what is true once everything so far is on disk."""
+        self.send(reply, self.engine.log.mark())
+
+    def send_bulk(self, data: bytes) -> None:
+        self.send(bulk(data), self.engine.log.mark())
+
+    def send_nothing(self, nil: bytes = b"$-1\r\n", mark: i64 = -1) -> None:
+        """Answer that there is nothing; `nil` is how the older protocol spells it."""
+        self.verb.empty += 1
+        self.send(
+            b"_\r\n" if self.protocol == 3 else nil, self.engine.log.mark() if mark < 0 else mark
+        )
+
+    def nil(self) -> bytes:
+        """Nothing, inside of an array."""
+        return b"_\r\n" if self.protocol == 3 else b"$-1\r\n"
+
+    def map_head(self, count: int) -> bytes:
+        return b"%%%d\r\n" % count if self.protocol == 3 else b"*%d\r\n" % (2 * count)
+
+    def refuse(self, text: str) -> None:
+        self.verb.errors += 1
+        # An error may tell of a change that is not on disk yet, so it waits like any reply.
+        self.send(error_line(text), self.engine.log.mark())

@@ -1,0 +1,60 @@
+"""What RESP commands are refused with, in the words that clients of Redis know."""
+
+from __future__ import annotations
+
+from taskyard.dialects.resp_values import SHOWN, Refused, shown
+from taskyard.engine.errors import (
+    DuplicateJob,
+    InvalidOption,
+    NoSpace,
+    NotLeaseholder,
+    QueueFull,
+    ReadOnly,
+    StepRefused,
+    TaskyardError,
+)
+from taskyard.names import valid_name
+
+
+def wrong_count(name: bytes) -> str:
+    return f"ERR wrong number of arguments for '{name.decode().lower()}' command"
+
+
+def error_text(error: TaskyardError) -> str:
+    if isinstance(error, InvalidOption):
+        if error.option == "queue":
+            return "ERR invalid queue name"
+        return f"ERR {error.option}: {error.reason}"
+    if isinstance(error, StepRefused):  # of a push of several values
+        return error_text(error.cause)
+    if isinstance(error, (NoSpace, QueueFull)):
+        return f"OOM {error}"
+    if isinstance(error, ReadOnly):
+        return f"READONLY {error}"
+    if isinstance(error, DuplicateJob):
+        return f"DUPLICATE {error.job_id} is a job with this uid"
+    if isinstance(error, NotLeaseholder):
+        return "STALE the lease is over, or the job is gone"
+    return f"ERR {error}"
+
+
+def queue_name(key: bytes) -> str:
+    try:
+        name = key.decode()
+    except UnicodeDecodeError:
+        raise Refused("ERR invalid queue name") from None
+    if not valid_name(name):
+        raise Refused("ERR invalid queue name")
+    return name
+
+
+def unknown_command(args: list[bytes]) -> str:
+    arguments = ""
+    left = SHOWN
+    for arg in args[1:]:
+        if left <= 0:
+            break
+        word = f"'{shown(arg, left)}' "
+        arguments += word
+        left -= len(word.encode(errors="surrogateescape"))
+    return f"ERR unknown command '{shown(args[0])}', with args beginning with: {arguments}"

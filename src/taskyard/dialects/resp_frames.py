@@ -1,0 +1,330 @@
+"""RESP commands out of a stream of bytes, however it arrives. No I/O.
+
+A command is an array of bulk strings, or a line of words as somebody types it (inline). What has
+been read of an unfinished command is kept, so that no byte is looked at twice.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+MAX_ARGS: Final = 1_048_576
+MAX_BULK: Final = 512 * 1_048_576
+MAX_COMMAND: Final = 64 * 1_048_576  # bytes of all arguments that are kept
+MAX_LINE: Final = 65_536
+_MAX_DIGITS: Final = 18
+
+# What `next` has found.
+NOTHING: Final = 0  # more must arrive first
+COMMAND: Final = 1  # in `args`
+BROKEN: Final = 2  # nothing can be read after this; why is in `error`
+
+_CR: Final = 13
+_LF: Final = 10
+_STAR: Final = 42
+_DOLLAR: Final = 36
+_MINUS: Final = 45
+_ZERO: Final = 48
+_NINE: Final = 57
+
+
+class Reader:
+    def __init__(self, bulk_limit: i64) -> None:
+        self.args: list[bytes] = []
+        self.oversize = False  # an argument was beyond the limit, and is left out
+        self.error = ""
+        self._bulk_limit = bulk_limit
+        self._buffer = b""
+        self._at: i64 = 0  # in the buffer
+        self._pieces: list[bytes] = []  # come after the buffer
+        self._size: i64 = 0  # bytes of both that were not taken
+        self._wanted: i64 = 1  # so many must be there before anything more can be found
+        self._left: i64 = 0  # arguments that are still to come
+        self._bulk: i64 = -1  # bytes of the argument that was announced
+        self._skip: i64 = 0  # bytes of it that are to be dropped
+        self._kept: i64 = 0  # bytes of the arguments so far
+        self._number: i64 = 0  # what _read_number has found
+        self._searched: i64 = 0  # the buffer and pieces that have no end of a line
+
+    def feed(self, data: bytes) -> None:
+        self._size += len(data)
+        if self._at == len(self._buffer) and not self._pieces:
+            self._buffer = data
+            self._at = 0
+        else:
+            self._pieces.append(data)
+
+    def unread(self) -> i64:
+        """Bytes that may hold a command; what is waiting for its rest does not count."""
+        return self._size if self._size >= self._wanted else 0
+
+    def holding(self) -> i64:
+        if not self._left:
+            return self._size
+        return self._size + self._kept - max(self._bulk, 0)  # that one is still in the buffer
+
+    def begun(self) -> i64:
+        """Whether, and how much, of a command is there that waits for its rest."""
+        if self._size >= self._wanted:
+            return 0  # nobody has looked at it yet
+        return self.holding() + (1 if self._left else 0)
+
+    def drop(self) -> None:
+        """Forget everything that was not taken."""
+        self._buffer = b""
+        self._at = 0
+        self._pieces = []
+        self._size = 0
+
+    def next(self) -> i64:
+        while self._size >= self._wanted:
+            if not self._left:
+                self._next_piece()
+                if self._buffer[self._at] != _STAR:
+                    found = self._inline()
+                    if found >= 0:
+                        return found
+                    continue
+                if not self._begin():
+                    return BROKEN if self.error else NOTHING
+                if not self._left:
+                    continue  # an empty array is no command, and has no answer
+            if not self._arguments():
+                return BROKEN if self.error else NOTHING
+            return COMMAND
+        return NOTHING
+
+    def _begin(self) -> bool:
+        """Read how many arguments there are."""
+        if not self._read_number("invalid multibulk length"):
+            return False
+        count = self._number
+        if count > MAX_ARGS:
+            self.error = "invalid multibulk length"
+            return False
+        self.args = []
+        self.oversize = False
+        self._kept = 0
+        self._left = max(0, count)
+        self._wanted = 1
+        return True
+
+    def _arguments(self) -> bool:
+        """Read arguments; True when the last one is there."""
+        args = self.args
+        while self._left:
+            if self._bulk < 0 and not self._announced():
+                return False
+            if self._skip and not self._drop_skipped():
+                return False
+            bulk = self._bulk
+            if self._size < bulk + 2:
+                self._wanted = bulk + 2
+                return False
+            at = self._at
+            if len(self._buffer) - at < bulk + 2:
+                self._merge()
+                at = self._at
+            buffer = self._buffer
+            if buffer[at + bulk] != _CR or buffer[at + bulk + 1] != _LF:
+                self.error = "expected CRLF after a bulk string"
+                return False
+            args.append(buffer[at : at + bulk])
+            self._at = at + bulk + 2
+            self._size -= bulk + 2
+            self._bulk = -1
+            self._left -= 1
+        self._wanted = 1
+        return True
+
+    def _announced(self) -> bool:
+        """Read how long the next argument is."""
+        if not self._size:
+            self._wanted = 1
+            return False
+        self._next_piece()
+        mark = self._buffer[self._at]
+        if mark != _DOLLAR:
+            shown = bytes([mark]).decode(errors="surrogateescape")
+            self.error = f"expected '$', got '{shown}'"
+            return False
+        if not self._read_number("invalid bulk length"):
+            return False
+        size = self._number
+        if not 0 <= size <= MAX_BULK:
+            self.error = "invalid bulk length"
+            return False
+        if size > self._bulk_limit:
+            self.oversize = True
+            self._skip = size
+            size = 0
+        self._kept += size
+        if self._kept > MAX_COMMAND:
+            self.error = "too big command"
+            return False
+        self._bulk = size
+        return True
+
+    def _read_number(self, wrong: str) -> bool:
+        """Read the number behind the next byte, and CR LF; False if that cannot be done yet."""
+        at = self._at + 1
+        buffer = self._buffer
+        end: i64 = len(buffer)
+        if end - at < _MAX_DIGITS + 3 and self._pieces:
+            self._merge()
+            buffer = self._buffer
+            at = self._at + 1
+            end = len(buffer)
+        start = at
+        negative = False
+        if at < end and buffer[at] == _MINUS:
+            negative = True
+            at += 1
+        number: i64 = 0
+        while at < end and _ZERO <= buffer[at] <= _NINE:
+            number = number * 10 + (buffer[at] - _ZERO)
+            at += 1
+            if at - start == _MAX_DIGITS:
+                self.error = wrong
+                return False
+        if at + 1 >= end and (at == end or buffer[at] == _CR):
+            self._wanted = self._size + 1
+            return False
+        if buffer[at] != _CR or buffer[at + 1] != _LF or at == start + (1 if negative else 0):
+            self.error = wrong
+            return False
+        self._number = -number if negative else number
+        self._size -= at + 2 - self._at
+        self._at = at + 2
+        return True
+
+    def _inline(self) -> i64:
+        """Take a line; -1 if it was empty."""
+        end = self._end_of_line()
+        if end < 0 and self._size <= MAX_LINE:
+            self._wanted = self._size + 1
+            return NOTHING
+        if end < 0 or end - self._at > MAX_LINE:
+            self.error = "too big inline request"
+            return BROKEN
+        line = self._buffer[self._at : end]
+        self._size -= end + 1 - self._at
+        self._at = end + 1
+        self._wanted = 1
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        self.oversize = False
+        if b'"' in line or b"'" in line:
+            words = split_quoted(line)
+            if words is None:
+                self.error = "unbalanced quotes in request"
+                return BROKEN
+        else:
+            words = line.split()
+        self.args = words
+        return COMMAND if words else -1
+
+    def _end_of_line(self) -> i64:
+        """Where in the buffer the line ends; -1 if that has not come."""
+        if not self._searched:
+            end = self._buffer.find(b"\n", self._at)
+            if end >= 0:
+                return end
+            self._searched = 1
+        while self._searched <= len(self._pieces):
+            if b"\n" in self._pieces[self._searched - 1]:
+                self._merge()
+                self._searched = 0
+                return self._buffer.find(b"\n", self._at)
+            self._searched += 1
+        return -1
+
+    def _drop_skipped(self) -> bool:
+        """Drop what is too large as it comes; True when all of it is gone."""
+        while self._skip and self._size:
+            self._next_piece()
+            count = min(self._skip, len(self._buffer) - self._at)
+            self._at += count
+            self._size -= count
+            self._skip -= count
+        self._wanted = 1
+        return not self._skip
+
+    def _next_piece(self) -> None:
+        if self._at == len(self._buffer) and self._pieces:
+            self._buffer = b"".join(self._pieces)  # all: to take them one by one is quadratic
+            self._at = 0
+            self._pieces = []
+
+    def _merge(self) -> None:
+        """Have everything in the buffer."""
+        if self._pieces:
+            self._pieces.insert(0, self._buffer[self._at :])
+            self._buffer = b"".join(self._pieces)
+            self._at = 0
+            self._pieces = []
+
+
+_ESCAPES: Final = {
+    ord("n"): b"\n",
+    ord("r"): b"\r",
+    ord("t"): b"\t",
+    ord("b"): b"\b",
+    ord("a"): b"\a",
+}
+_SPACES: Final = b" \t\r\n\v\f\0"
+_HEX: Final = b"0123456789abcdefABCDEF"
+
+
+def split_quoted(line: bytes) -> list[bytes] | None:
+    """The words of a line, of which some are in quotes; None if a quote has no end."""
+    words: list[bytes] = []
+    at = 0
+    while True:
+        while at < len(line) and line[at] in _SPACES:
+            at += 1
+        if at == len(line):
+            return words
+        word = bytearray()
+        while at < len(line) and line[at] not in _SPACES:
+            quote = line[at]
+            at += 1
+            if quote not in b"\"'":
+                word.append(quote)
+                continue
+            end = _quoted(line, at, quote, word)
+            if end < 0 or (end < len(line) and line[end] not in _SPACES):
+                return None  # a closing quote must be followed by a space
+            at = end
+        words.append(bytes(word))
+
+
+def _quoted(line: bytes, at: int, quote: int, word: bytearray) -> int:
+    """Add what is in quotes to the word; gives where it goes on, -1 if the end is missing."""
+    doubled = quote == ord('"')
+    while at < len(line):
+        byte = line[at]
+        if byte == quote:
+            return at + 1
+        if byte != ord("\\") or at + 1 == len(line):
+            word.append(byte)
+            at += 1
+        elif doubled and line[at + 1] == ord("x") and _is_hex(line[at + 2 : at + 4]):
+            word.append(int(line[at + 2 : at + 4], 16))
+            at += 4
+        elif doubled:
+            word += _ESCAPES.get(line[at + 1], line[at + 1 : at + 2])
+            at += 2
+        elif line[at + 1] == quote:
+            word.append(quote)
+            at += 2
+        else:
+            word.append(byte)
+            at += 1
+    return -1
+
+
+def _is_hex(digits: bytes) -> bool:
+    return len(digits) == 2 and digits[0] in _HEX and digits[1] in _HEX

@@ -1,0 +1,365 @@
+"""Taskyard's own words on the RESP listener: push with options, lease, finish, fail, extend.
+
+A lease is named by its ref (job, boot of the server, attempt), so that it can be finished from
+any connection, and no longer once it is over.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.access.principal import PUSH, TAKE
+from taskyard.dialects.resp_connection import Answer, Resp, RespConnection
+from taskyard.dialects.resp_portions import MAX_REPLY, Gather
+from taskyard.dialects.resp_values import (
+    EMPTY,
+    MAX_INT,
+    MAX_QUEUES,
+    MILLISECOND,
+    OK,
+    SYNTAX,
+    Refused,
+    array,
+    bulk,
+    integer,
+    number_reply,
+)
+from taskyard.dialects.uids import parse_uid, show_uid
+from taskyard.engine.effects import Take
+from taskyard.engine.errors import TaskyardError
+from taskyard.engine.finishing import BY_POLICY, NEVER
+from taskyard.engine.job import (
+    BACKOFF_EXPONENTIAL,
+    BACKOFF_NONE,
+    DELAYED,
+    MAX_BLOCKERS,
+    MAX_TRIES,
+    MAX_TTR,
+    Job,
+    NewJob,
+    Policy,
+)
+
+MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
+MAX_SPAN_MS: Final = 100 * 365 * 86_400_000
+MAX_TTR_MS: Final = MAX_TTR // MILLISECOND
+_POLICIES_KEPT: Final = 1024
+
+
+def add_commands(resp: Resp) -> None:
+    resp.add(b"JOB.PUSH", Pushing(resp.max_losses).push, 3, 0)
+    resp.add(b"JOB.TAKE", _take, 3, 0)
+    resp.add(b"JOB.DONE", _done, 2, 3)
+    resp.add(b"JOB.FAIL", _fail, 3, 5)
+    resp.add(b"JOB.EXTEND", _extend, 3, 3)
+    resp.add(b"JOB.RETURN", _return, 2, 2)
+
+
+class _Words:
+    """The arguments behind the fixed ones: words, most of them with a value."""
+
+    def __init__(self, args: list[bytes], at: int) -> None:
+        self._args = args
+        self._at = at
+
+    def next(self) -> bytes:
+        """The next word in upper case; b"" at the end."""
+        if self._at >= len(self._args):
+            return b""
+        self._at += 1
+        word = self._args[self._at - 1].upper()
+        if not word:
+            raise Refused(SYNTAX)
+        return word
+
+    def value(self) -> bytes:
+        if self._at >= len(self._args):
+            raise Refused(SYNTAX)
+        self._at += 1
+        return self._args[self._at - 1]
+
+    def number(self, what: str, least: int, most: int) -> int:
+        found = integer(self.value())
+        if not least <= found <= most:
+            raise Refused(f"ERR {what} must be between {least} and {most}")
+        return found
+
+    def text(self, what: str) -> str:
+        try:
+            return self.value().decode()
+        except UnicodeDecodeError:
+            raise Refused(f"ERR {what}: not a valid name") from None
+
+
+class _Wish:
+    """A job as JOB.PUSH describes it, word by word."""
+
+    def __init__(self, new: NewJob, now: int, prefix: str) -> None:
+        self.new = new
+        self.now = now
+        self.prefix = prefix  # of the queues in the chosen database
+        self.ttr = 0
+        self.attempts = 0
+        self.fails = 1
+        self.base = 0
+        self.cap = 0
+        self.dead = ""
+
+    def take_word(self, word: bytes, words: _Words) -> None:
+        new = self.new
+        if word == b"NAME":
+            new.name = words.text("name")
+        elif word == b"UID":
+            new.uid = parse_uid(words.value())
+            if new.uid is None:
+                raise Refused("ERR uid: must be a UUID in its canonical form")
+        elif word == b"PRIORITY":
+            new.priority = integer(words.value())
+        elif word == b"AT":
+            new.run_at = words.number("AT", 0, MAX_INT // MILLISECOND) * MILLISECOND
+        elif word == b"IN":
+            new.run_at = self.now + words.number("IN", 0, MAX_SPAN_MS) * MILLISECOND
+        elif word == b"TTL":
+            new.ttl_ms = words.number("TTL", 1, MAX_INT)
+        elif word == b"AFTER":
+            count = words.number("AFTER", 1, MAX_BLOCKERS)
+            new.blocked_by = [words.number("AFTER", 1, MAX_INT) for _ in range(count)]
+        else:
+            self._take_policy(word, words)
+
+    def _take_policy(self, word: bytes, words: _Words) -> None:
+        if word == b"TTR":
+            self.ttr = words.number("TTR", 0, MAX_TTR_MS)
+        elif word == b"ATTEMPTS":
+            self.attempts = words.number("ATTEMPTS", 0, MAX_TRIES)
+        elif word == b"FAILS":
+            self.fails = words.number("FAILS", 0, MAX_TRIES)
+        elif word == b"BACKOFF":
+            self.base = words.number("BACKOFF", 0, MAX_SPAN_MS)
+            self.cap = words.number("BACKOFF", 0, MAX_SPAN_MS)
+        elif word == b"DEAD":
+            self.dead = words.text("dead_queue")
+            if self.dead:
+                self.dead = self.prefix + self.dead
+        else:
+            raise Refused(SYNTAX)
+
+
+class Pushing:
+    """JOB.PUSH; remembers policies, which come again and again."""
+
+    def __init__(self, max_losses: i64) -> None:
+        self._max_losses = max_losses
+        self._policies: dict[tuple[int, int, int, int, int, str], Policy] = {}
+
+    def push(self, connection: RespConnection, args: list[bytes]) -> None:
+        queue = connection.queue_name(args[1])
+        new = NewJob(queue, queue, args[2], connection.resp.policy)
+        if len(args) > 3:
+            words = _Words(args, 3)
+            wish = _Wish(new, connection.now, connection.prefix.decode())
+            word = words.next()
+            while word:
+                wish.take_word(word, words)
+                word = words.next()
+            new.policy = self._policy(wish)
+        connection.require(PUSH, queue)
+        if new.policy.dead_queue:
+            connection.require(PUSH, new.policy.dead_queue)
+        job = connection.engine.push(new, connection.job_origin, connection.now)
+        connection.reply(number_reply(job.id))
+
+    def _policy(self, wish: _Wish) -> Policy:
+        key = (wish.ttr, wish.attempts, wish.fails, wish.base, wish.cap, wish.dead)
+        known = self._policies.get(key)
+        if known is None:
+            known = Policy(
+                wish.ttr * MILLISECOND,
+                wish.attempts,
+                wish.fails or -1,
+                self._max_losses,
+                BACKOFF_EXPONENTIAL if wish.base else BACKOFF_NONE,
+                wish.base * MILLISECOND,
+                wish.cap * MILLISECOND,
+                wish.dead,
+            )
+            if len(self._policies) >= _POLICIES_KEPT:
+                self._policies.clear()
+            self._policies[key] = known
+        return known
+
+
+# Taking
+
+
+def _take(connection: RespConnection, args: list[bytes]) -> None:
+    count = integer(args[1])
+    if not 1 <= count <= MAX_QUEUES or count > len(args) - 2:
+        raise Refused(SYNTAX)
+    names = [connection.queue_name(key).encode() for key in args[2 : 2 + count]]
+    for key in args[2 : 2 + count]:
+        connection.require_key(TAKE, key)
+    words = _Words(args, 2 + count)
+    limit = 1
+    wait = ttr = 0
+    uniform = False
+    word = words.next()
+    while word:
+        if word == b"COUNT":
+            limit = words.number("COUNT", 1, MAX_TAKEN)
+        elif word == b"WAIT":
+            wait = words.number("WAIT", 0, MAX_SPAN_MS)
+        elif word == b"TTR":
+            ttr = words.number("TTR", 1, MAX_TTR_MS)
+        elif word == b"RANDOM":
+            uniform = True
+        else:
+            raise Refused(SYNTAX)
+        word = words.next()
+    take = Take(
+        list(dict.fromkeys(names)),
+        connection.owner,
+        connection.job_origin,
+        uniform=uniform,
+        ttr=ttr * MILLISECOND,
+    )
+    connection.take(take, wait * MILLISECOND, _Taken(take, limit))
+
+
+class _Taken(Answer):
+    """One job, and as many others as there are, up to a limit."""
+
+    def __init__(self, take: Take, limit: i64) -> None:
+        self._take = take
+        self._limit = limit
+
+    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        if not _holds(connection, job):
+            self.nothing(connection)
+            return
+        jobs = [job]
+        size = job.payload_size
+        engine = connection.engine
+        now = connection.broker.clock.now()
+        while len(jobs) < self._limit and size < MAX_REPLY:
+            try:
+                another = engine.fetch(self._take, now)
+            except TaskyardError:
+                break  # those that are taken are given all the same
+            if another is None:
+                break
+            jobs.append(another)
+            size += another.payload_size
+        if len(jobs) == 1:
+            reply = b"*1\r\n" + _show(connection, job, payload)
+            connection.send(reply, connection.broker.payload_mark(job))
+        else:
+            connection.begin_work(_GatherTaken(jobs))
+
+    def nothing(self, connection: RespConnection) -> None:
+        connection.verb.empty += 1
+        connection.send(EMPTY, 0)
+
+
+class _GatherTaken(Gather):
+    def show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        return _show(connection, job, payload) if _holds(connection, job) else b""
+
+    def finish(self, connection: RespConnection, reply: bytes) -> None:
+        mark: i64 = 0
+        for job in self.jobs:
+            mark = max(mark, connection.broker.payload_mark(job))
+        connection.send(reply, mark)
+
+
+def _holds(connection: RespConnection, job: Job) -> bool:
+    """Whether the lease is not over: it may have taken long to read the payload back."""
+    lease = job.lease
+    return lease is not None and lease.owner == connection.owner
+
+
+def _show(connection: RespConnection, job: Job, payload: bytes) -> bytes:
+    engine = connection.engine
+    queue = connection.bare(job.queue.utf8)
+    lease = job.lease
+    deadline: i64 = lease.deadline if lease is not None else 0
+    return array(
+        [
+            bulk(b"%d-%d-%d" % (job.id, engine.state.epoch, job.attempts)),
+            number_reply(job.id),
+            bulk(show_uid(engine.uid_of(job))),
+            bulk(queue),
+            bulk(queue if job.name == job.queue.name else job.name.encode()),
+            number_reply(job.attempts),
+            number_reply(job.fails),
+            number_reply(deadline // MILLISECOND),
+            bulk(payload),
+        ]
+    )
+
+
+# Ending a lease
+
+
+def _held(connection: RespConnection, ref: bytes) -> tuple[i64, i64]:
+    """The job of a ref, and who holds it."""
+    parts = ref.split(b"-")
+    if len(parts) != 3:
+        raise Refused("ERR invalid ref")
+    numbers = [integer(part, "ERR invalid ref") for part in parts]
+    connection.engine.check_alive()  # a lease may be over in memory only
+    owner = connection.engine.owner_by_token(numbers[0], numbers[1], numbers[2])
+    connection.require(TAKE, connection.engine.job(numbers[0]).queue.name)
+    return numbers[0], owner
+
+
+def _done(connection: RespConnection, args: list[bytes]) -> None:
+    id, _ = _held(connection, args[1])
+    result = args[2] if len(args) == 3 else b""
+    connection.engine.complete(id, result, connection.job_origin, connection.now)
+    connection.reply(OK)
+
+
+def _fail(connection: RespConnection, args: list[bytes]) -> None:
+    delay: i64 = BY_POLICY
+    words = _Words(args, 3)
+    word = words.next()
+    if word == b"FINAL":
+        delay = NEVER
+    elif word == b"IN":
+        delay = words.number("IN", 0, MAX_SPAN_MS) * MILLISECOND
+    elif word:
+        raise Refused(SYNTAX)
+    if words.next():
+        raise Refused(SYNTAX)
+    id, owner = _held(connection, args[1])
+    engine = connection.engine
+    queue = engine.job(id).queue
+    retried = queue.retried
+    job = engine.nack(id, owner, args[2], connection.job_origin, connection.now, delay)
+    # Its state may be another already: of a dead queue, or since somebody waited for it. And
+    # others of its queue may have failed with it, but none of them is tried again.
+    if queue.retried == retried:
+        connection.reply(b"+failed\r\n")
+    else:
+        connection.reply(b"+delayed\r\n" if job.state == DELAYED else b"+ready\r\n")
+
+
+def _extend(connection: RespConnection, args: list[bytes]) -> None:
+    ttr = integer(args[2])
+    if not 1 <= ttr <= MAX_TTR_MS:
+        raise Refused(f"ERR the time must be between 1 and {MAX_TTR_MS} milliseconds")
+    id, owner = _held(connection, args[1])
+    engine = connection.engine
+    engine.extend(id, owner, ttr * MILLISECOND, connection.job_origin, connection.now)
+    lease = engine.job(id).lease
+    deadline: i64 = lease.deadline if lease is not None else 0
+    connection.reply(number_reply(deadline // MILLISECOND))
+
+
+def _return(connection: RespConnection, args: list[bytes]) -> None:
+    id, owner = _held(connection, args[1])
+    connection.engine.give_back(id, owner, connection.job_origin, connection.now)
+    connection.reply(OK)

@@ -1,0 +1,89 @@
+"""Who sends a request: from the Authorization header to a principal, by way of the gate.
+
+Only those who say who they are have to wait for the gate, and most of them only once.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Final
+
+from taskyard.access.gate import Gate
+from taskyard.access.principal import Principal
+from taskyard.http.messages import Request, Response
+
+OPEN: Final = ("/healthz", "/readyz")  # nobody is asked there, and nobody has to wait
+
+Later = Callable[[Principal | Response], None]
+
+
+class Credentials:
+    """A name and a password; or no name, and a token."""
+
+    def __init__(self, name: str, secret: str) -> None:
+        self.name = name
+        self.secret = secret
+
+
+class Unreadable(Exception):
+    """The header is none that is understood here; the text does not repeat it."""
+
+
+def credentials_of(header: str) -> Credentials:
+    scheme, _, rest = header.partition(" ")
+    rest = rest.strip(" ")
+    if scheme.lower() == "bearer" and rest:
+        return Credentials("", rest)
+    if scheme.lower() != "basic":
+        raise Unreadable("Log in with Basic and a password, or with Bearer and a token.")
+    try:
+        name, colon, secret = base64.b64decode(rest, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        name, colon, secret = "", "", ""
+    if not colon:
+        raise Unreadable("Basic is followed by name:password, in UTF-8 and base64.")
+    return Credentials(name, secret)
+
+
+class Identification:
+    """How a listener finds out who sends a request: an Identify (see messages.py)."""
+
+    def __init__(self, gate: Gate, refusal: Callable[[str], Response]) -> None:
+        """`refusal` makes an answer of status 401 out of the reason."""
+        self._gate = gate
+        self._refusal = refusal
+
+    def identify(self, request: Request, later: Later) -> Principal | Response | None:
+        gate = self._gate
+        header = request.headers.get("authorization")
+        if not gate.has_users or request.path.rstrip("/") in OPEN:
+            return gate.stranger
+        if header is None:
+            holder = gate.holder_of(request.certificate) if request.certificate else None
+            return gate.stranger if holder is None else holder
+        try:
+            given = credentials_of(header)
+        except Unreadable as error:
+            return self._refusal(str(error))
+        known = gate.recall(given.name, given.secret)
+        if known is not None:
+            return known
+        address = request.peer.rpartition(":")[0]
+        gate.log_in(address, given.name, given.secret, _Waiting(self._refusal, later).done)
+        return None
+
+
+class _Waiting:
+    """A request that waits for the gate."""
+
+    def __init__(self, refusal: Callable[[str], Response], later: Later) -> None:
+        self._refusal = refusal
+        self._later = later
+
+    def done(self, principal: Principal | None) -> None:
+        if principal is None:
+            self._later(self._refusal("The name, the password or the token is wrong."))
+        else:
+            self._later(principal)

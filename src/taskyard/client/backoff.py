@@ -1,0 +1,25 @@
+"""How long to wait before the next try when a server is away."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that double from `first` to `most` seconds.
+
+    Each is cut by up to a half at random, so that the clients of a server that comes back do not
+    all arrive in the same moment.
+    """
+
+    first: float = 0.05
+    most: float = 5.0
+
+    def delays(self) -> Iterator[float]:
+        delay = self.first
+        while True:
+            yield delay * random.uniform(0.5, 1.0)
+            delay = min(delay * 2, self.most)

@@ -1,0 +1,235 @@
+"""toq on Redis, for consumers: processing lists, heartbeats, and recovery of what the dead held."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from taskyard.client.errors import Unavailable
+from taskyard.client.source import Again, Done, Failed, Job, Returned, Verdict
+from taskyard.toq.backends import RESULT_KEY
+from taskyard.toq.backends import redis_scripts as scripts
+from taskyard.toq.backends.redis import TIMEOUT, RedisClient, Word, in_our_words
+from taskyard.toq.messages import RESULT_FAILED, NotATask, Result, Task
+
+log: Final = logging.getLogger("taskyard.toq")
+
+REGISTRY: Final = "toq:processing"  # a set of "<consumer>:<queue>"
+MOST_LOSSES: Final = 10
+_REMEMBER_LOSSES: Final = 7 * 24 * 3600  # seconds
+# Redis can wait for one list only and move its first to another. With several queues it is asked
+# so often, in seconds.
+_SEVERAL_QUEUES: Final = 0.1
+# For so long after a take without an answer Redis may still carry it out, in seconds.
+_UNSURE: Final = 60.0
+
+_Ending: TypeAlias = tuple[str, list[str], list[Word]]  # script, keys, values
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys of one queue of one consumer."""
+
+    consumer: str
+    queue: str
+
+    @property
+    def alive(self) -> str:
+        return f"toq:alive:{self.consumer}"
+
+    @property
+    def entry(self) -> str:
+        return f"{self.consumer}:{self.queue}"
+
+    @property
+    def processing(self) -> str:
+        return f"toq:processing:{self.entry}"
+
+    @property
+    def retries(self) -> str:
+        return f"toq:retry:{self.queue}"
+
+    @property
+    def losses(self) -> str:
+        return f"toq:losses:{self.queue}"
+
+    @property
+    def dead(self) -> str:
+        return f"toq:dead:{self.queue}"
+
+
+class RedisSource:
+    def __init__(self, url: str, queues: Sequence[str], lease: float, result_ttl: float) -> None:
+        self._client = RedisClient(url)
+        self._lease = lease
+        self._result_ttl = max(1, round(result_ttl))
+        consumer = uuid.uuid4().hex
+        self._keys = [_Keys(consumer, queue) for queue in queues]
+        self._of_queue = {keys.queue: keys for keys in self._keys}
+        self._alive = self._keys[0].alive
+        self._numbers = itertools.count(1)
+        self._turn = itertools.cycle(self._keys)
+        self._lock = threading.Lock()
+        self._held: Counter[tuple[str, bytes]] = Counter()  # by queue and message
+        self._ended: set[str] = set()  # refs of those that need not be told again
+        self._unsure_until = 0.0
+
+    def take(self, count: int, wait: float) -> list[Job]:
+        try:
+            if time.monotonic() < self._unsure_until and (found := self._unheard_of(count)):
+                return found
+            return self._take(count, wait)
+        except Unavailable:
+            self._unsure_until = time.monotonic() + _UNSURE
+            raise
+
+    def _unheard_of(self, count: int) -> list[Job]:
+        """What a take whose answer was lost has put on our lists: nobody else would look there as
+        long as we are alive.
+        """
+        with self._lock:  # before the lists are looked at: what is ended is taken off them first
+            held = self._held.copy()
+        found: list[Job] = []
+        for keys in self._keys:
+            for message in self._client.call("LRANGE", keys.processing, 0, -1):
+                if held[keys.queue, message] > 0:
+                    held[keys.queue, message] -= 1
+                elif len(found) < count:
+                    found.append(self._job(keys, message))
+        return found
+
+    def _take(self, count: int, wait: float) -> list[Job]:
+        keys = [self._alive, REGISTRY]
+        for one in self._keys:
+            keys += [one.queue, one.processing, one.retries]
+        entries = [one.entry for one in self._keys]
+        due, taken = self._client.run(scripts.TAKE, keys, self._lease_ms(), count, *entries)
+        if taken:
+            pairs = zip(taken[::2], taken[1::2], strict=True)
+            return [self._job(self._keys[int(number)], message) for number, message in pairs]
+        longest = min(self._lease / 3, TIMEOUT / 2)
+        return self._wait(min(wait, longest, due / 1000 if due >= 0 else wait))
+
+    def _wait(self, wait: float) -> list[Job]:
+        """For the next message, at one of the queues."""
+        if wait <= 0:
+            return []
+        if len(self._keys) > 1:
+            wait = min(wait, _SEVERAL_QUEUES)
+        keys = next(self._turn)
+        commands: list[Sequence[Word]] = [
+            ("SET", self._alive, "1", "PX", self._lease_ms()),
+            ("SADD", REGISTRY, *(one.entry for one in self._keys)),
+            # Not 0, which would mean to wait for ever.
+            ("BLMOVE", keys.queue, keys.processing, "LEFT", "RIGHT", max(round(wait, 3), 0.001)),
+        ]
+        message = self._client.pipeline(commands)[-1]
+        if isinstance(message, Exception):
+            raise in_our_words(message) from message
+        return [] if message is None else [self._job(keys, message)]
+
+    def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
+        commands: list[Sequence[Word]] = []
+        verdicts = [one for one in verdicts if one[0].ref not in self._ended]
+        for job, verdict in verdicts:
+            script, keys, values = self._ending(self._of_queue[job.queue], job.payload, verdict)
+            commands.append(("EVAL", script, len(keys), *keys, *values))
+        lost: list[Job] = []
+        away: Unavailable | None = None
+        for (job, _), reply in zip(verdicts, self._client.pipeline(commands), strict=True):
+            if isinstance(reply, Exception):
+                error = in_our_words(reply)
+                if isinstance(error, Unavailable):
+                    away = error
+                else:
+                    log.error("task of %s: Redis refused: %s", job.queue, reply)
+                continue
+            self._forget(job)
+            if not reply:
+                lost.append(job)
+        if away is not None:
+            raise away
+        self._ended.clear()
+        return lost
+
+    def _forget(self, job: Job) -> None:
+        self._ended.add(job.ref)
+        with self._lock:
+            self._held[job.queue, job.payload] -= 1
+            if self._held[job.queue, job.payload] <= 0:
+                del self._held[job.queue, job.payload]
+
+    def keep(self, jobs: Sequence[Job]) -> list[Job]:
+        self._client.call("SET", self._alive, "1", "PX", self._lease_ms())
+        self._recover()
+        return []
+
+    def close(self) -> None:
+        try:
+            self._client.hang_up()
+            for keys in self._keys:
+                self._client.run(scripts.LEAVE, [REGISTRY, keys.queue, keys.processing], keys.entry)
+            self._client.call("DEL", self._alive)
+        except Exception as error:
+            log.warning("cannot say goodbye, others will find out: %s", error)
+        finally:
+            self._client.close()
+
+    def _ending(self, keys: _Keys, message: bytes, verdict: Verdict) -> _Ending:
+        match verdict:
+            case Returned():
+                return scripts.RETURN, [keys.processing, keys.queue], [message]
+            case Again():
+                delay = max(round(verdict.delay * 1000), 0)
+                values: list[Word] = [message, uuid.uuid4().hex, verdict.payload, delay]
+                return scripts.AGAIN, [keys.processing, keys.losses, keys.retries], values
+            case Done() | Failed():
+                return self._end(keys, message, verdict)
+
+    def _end(self, keys: _Keys, message: bytes, verdict: Done | Failed) -> _Ending:
+        result = verdict.result if verdict.result_key else b""
+        succeeded = isinstance(verdict, Done)
+        unreadable = isinstance(verdict, Failed) and verdict.unreadable
+        return (
+            scripts.END,
+            [keys.processing, keys.losses, verdict.result_key, keys.dead],
+            [message, result, self._result_ttl, int(succeeded), int(unreadable)],
+        )
+
+    def _recover(self) -> None:
+        """Put back what consumers that are dead held, whoever's queues these were."""
+        entries = sorted(self._client.call("SMEMBERS", REGISTRY))
+        others = [_Keys(*entry.decode().split(":", 1)) for entry in entries]
+        alive = self._client.pipeline([("EXISTS", keys.alive) for keys in others])
+        for keys, is_alive in zip(others, alive, strict=True):
+            if is_alive:
+                continue
+            names = [keys.alive, REGISTRY, keys.queue, keys.processing, keys.losses, keys.dead]
+            limits = (MOST_LOSSES, _REMEMBER_LOSSES)
+            for message in self._client.run(scripts.RECOVER, names, keys.entry, *limits):
+                log.error("a task was lost too often, and is in %s now", keys.dead)
+                self._store_loss(message)
+
+    def _store_loss(self, message: bytes) -> None:
+        try:
+            task = Task.from_json(message)
+        except NotATask:
+            return
+        text = f"lost {MOST_LOSSES + 1} times: its consumers died while they had it"
+        result = Result(task_id=task.id, state=RESULT_FAILED, message=text)
+        self._client.call("SETEX", RESULT_KEY + task.id, self._result_ttl, result.to_json())
+
+    def _job(self, keys: _Keys, message: bytes) -> Job:
+        with self._lock:
+            self._held[keys.queue, message] += 1
+        return Job(ref=str(next(self._numbers)), queue=keys.queue, payload=message)
+
+    def _lease_ms(self) -> int:
+        return round(self._lease * 1000)

@@ -1,0 +1,233 @@
+"""toq on Taskyard: a task is a job with a lease, and its retries are the job's fails."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from taskyard.client.address import Address
+from taskyard.client.connection import Command, Connection, Reply, Word
+from taskyard.client.errors import Refused, Unavailable
+from taskyard.client.source import Again, Done, Failed, Job, Returned, Verdict
+from taskyard.toq.backends import RESULT_KEY
+from taskyard.toq.messages import RESULT_FAILED, Result, Task
+from taskyard.toq.retry import Countdown
+
+log: Final = logging.getLogger("taskyard.toq")
+
+_UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+_NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
+_LONGEST_NAME: Final = 255  # bytes
+_MOST_FAILS: Final = 2**31 - 1
+_MOST_TAKEN: Final = 1000  # that the server gives at once
+_PASSING: Final = ("OOM", "READONLY")  # a server that cannot do it until somebody looks after it
+
+
+class TaskyardBackend:
+    """What a producer does."""
+
+    def __init__(self, url: str, patience: float) -> None:
+        self._connection = Connection(Address.parse(url), patience=patience)
+
+    def push(self, queue: str, tasks: Sequence[Task], countdown: Countdown) -> None:
+        commands = [_push_command(queue, task, countdown) for task in tasks]
+        # The server knows a uid again: a task that has one is not pushed twice.
+        repeat = all(_is_uuid(task.id) for task in tasks)
+        for reply in self._connection.pipeline(commands, repeat=repeat):
+            if isinstance(reply, Refused) and reply.code != "DUPLICATE":
+                raise reply
+
+    def result(self, task_id: str) -> bytes | None:
+        reply = self._connection.call("GET", RESULT_KEY + task_id, repeat=True)
+        return reply if isinstance(reply, bytes) else None
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _push_command(queue: str, task: Task, countdown: Countdown) -> Command:
+    words: list[Word] = ["JOB.PUSH", queue, task.to_json()]
+    if _is_name(task.key):
+        words += ["NAME", task.key]
+    if _is_uuid(task.id):
+        words += ["UID", task.id.lower()]
+    if task.retry and task.tried < task.max_retries:
+        words += ["FAILS", _fails(task)]
+        # For those who fail it in another dialect: our own consumers say when.
+        words += ["BACKOFF", _milliseconds(countdown.first), _milliseconds(countdown.most)]
+    return words
+
+
+class TaskyardSource:
+    """What a consumer does. Leases are taken on one connection, and all else said on another."""
+
+    def __init__(self, url: str, queues: Sequence[str], lease: float, result_ttl: float) -> None:
+        address = Address.parse(url)
+        self._queues = list(queues)
+        self._lease = _milliseconds(lease)
+        self._result_ttl = max(1, round(result_ttl))
+        self._taking = Connection(address)
+        self._telling = Connection(address)
+
+    def take(self, count: int, wait: float) -> list[Job]:
+        words: list[Word] = ["JOB.TAKE", len(self._queues), *self._queues]
+        words += ["COUNT", min(count, _MOST_TAKEN), "WAIT", _milliseconds(wait), "TTR", self._lease]
+        [reply] = self._taking.pipeline([words], wait=wait)
+        _check_able([reply])
+        if isinstance(reply, Refused):
+            raise reply
+        assert isinstance(reply, list)
+        return [_job(one) for one in reply]
+
+    def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
+        stale, stored = self._store_failures(verdicts)
+        verdicts = [one for one in verdicts if one[0] not in stale]
+        commands: list[Command] = []
+        ends: list[int] = []  # of each lease: which of the commands says so
+        for job, verdict in verdicts:
+            if isinstance(verdict, Done):
+                commands += self._store(verdict)  # first, so that a crash between loses nothing
+            ends.append(len(commands))
+            commands.append(_ending(job, verdict))
+        replies = self._telling.pipeline(commands)
+        _check_able(replies)
+        second: list[Command] = []
+        start = 0
+        for (job, verdict), end in zip(verdicts, ends, strict=True):
+            before, reply = stored.get(job.ref, []) + replies[start:end], replies[end]
+            start = end + 1
+            if isinstance(reply, Refused) and reply.code == "STALE":
+                stale.append(job)
+            elif isinstance(verdict, Again) and reply == b"failed":
+                # Whoever pushed the job has allowed fewer retries than its task says.
+                second += self._store(verdict)
+            else:
+                second += self._refused(job, verdict, [*before, reply])
+        if second:
+            self._telling.pipeline(second)
+        return stale
+
+    def _store_failures(
+        self, verdicts: Sequence[tuple[Job, Verdict]]
+    ) -> tuple[list[Job], dict[str, list[Reply]]]:
+        """Store the results of failures, but none of a lease that is over: the job is another's,
+        who may have succeeded. Gives the jobs of those, and what was answered for the rest.
+        """
+        failed = [(job, one) for job, one in verdicts if isinstance(one, Failed) and one.result_key]
+        extended = self._telling.pipeline(
+            [("JOB.EXTEND", job.ref, self._lease) for job, _ in failed]
+        )
+        _check_able(extended)
+        held = [
+            one
+            for one, reply in zip(failed, extended, strict=True)
+            if not (isinstance(reply, Refused) and reply.code == "STALE")
+        ]
+        replies = self._telling.pipeline([self._store(verdict)[0] for _, verdict in held])
+        _check_able(replies)
+        stored = {job.ref: [reply] for (job, _), reply in zip(held, replies, strict=True)}
+        return [job for job, _ in failed if job.ref not in stored], stored
+
+    def keep(self, jobs: Sequence[Job]) -> list[Job]:
+        if not jobs:
+            return []
+        commands: list[Command] = [("JOB.EXTEND", job.ref, self._lease) for job in jobs]
+        replies = self._telling.pipeline(commands)
+        _check_able(replies)
+        return [job for job, reply in zip(jobs, replies, strict=True) if isinstance(reply, Refused)]
+
+    def close(self) -> None:
+        self._taking.close()
+        self._telling.close()
+
+    def _store(self, verdict: Verdict) -> list[Command]:
+        if isinstance(verdict, Returned) or not verdict.result_key:
+            return []
+        return [("SETEX", verdict.result_key, self._result_ttl, verdict.result)]
+
+    def _refused(self, job: Job, verdict: Verdict, replies: list[Reply]) -> list[Command]:
+        """If one is an error, because of a large result for instance: make a failure of the job,
+        which else would be run again for ever, and let those who wait for its result know.
+        """
+        errors = [
+            reply for reply in replies if isinstance(reply, Refused) and reply.code != "DUPLICATE"
+        ]
+        if not errors:
+            return []
+        log.error("job %s of %s cannot be ended as it should: %s", job.ref, job.queue, errors[0])
+        message = f"the server refused what came of it: {errors[0]}"
+        commands: list[Command] = []
+        if not isinstance(verdict, Returned) and verdict.result_key:
+            task_id = verdict.result_key.removeprefix(RESULT_KEY)
+            result = Result(task_id=task_id, state=RESULT_FAILED, message=message)
+            commands += self._store(Failed(b"", result.to_json(), verdict.result_key))
+        if errors[-1] is replies[-1]:
+            commands.append(("JOB.FAIL", job.ref, message, "FINAL"))
+        return commands
+
+
+def _check_able(replies: Sequence[Reply]) -> None:
+    """Unavailable if the server cannot do such things now, so that they are tried again."""
+    for reply in replies:
+        if isinstance(reply, Refused) and reply.code in _PASSING:
+            raise Unavailable(f"the server cannot do it now: {reply}") from reply
+
+
+def _ending(job: Job, verdict: Verdict) -> Command:
+    match verdict:
+        case Done():
+            return ("JOB.DONE", job.ref, verdict.result)
+        case Again():
+            return ("JOB.FAIL", job.ref, verdict.error, "IN", _milliseconds(verdict.delay))
+        case Failed():
+            return ("JOB.FAIL", job.ref, verdict.error, "FINAL")
+        case Returned():
+            return ("JOB.RETURN", job.ref)
+
+
+def _job(reply: Reply) -> Job:
+    match reply:
+        case [
+            bytes(ref),
+            int(),
+            bytes(uid),
+            bytes(queue),
+            bytes(name),
+            int(attempt),
+            int(fails),
+            int(deadline),
+            bytes(payload),
+        ]:
+            # Reckoned with our clock, which need not be the server's: see Held.add.
+            left = max(deadline / 1000 - time.time(), 0.001) if deadline else 0.0
+            return Job(
+                ref=ref.decode(),
+                queue=queue.decode(),
+                payload=payload,
+                name=name.decode(),
+                uid=uid.decode(),
+                attempt=attempt,
+                fails=fails,
+                lease=left,
+            )
+    raise Refused(f"the server gave a job in an unknown form: {reply!r}")
+
+
+def _fails(task: Task) -> int:
+    """How many fails a task may have from now on; the last of them is final."""
+    return min(max(task.max_retries - task.tried, 0) + 1, _MOST_FAILS)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _is_uuid(text: str) -> bool:
+    return _UUID.fullmatch(text) is not None
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and len(text.encode()) <= _LONGEST_NAME

@@ -1,0 +1,287 @@
+"""The worker runtime over a source in memory: what it takes, extends, reports and gives back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from client.fake_source import FakeSource
+from support.sockets import HANG_GUARD, POLL_INTERVAL
+
+from taskyard.client.backoff import Backoff
+from taskyard.client.pools import Crash, ThreadPool
+from taskyard.client.runtime import Runtime
+from taskyard.client.source import Done, Failed, Job, Returned, Verdict
+
+QUICK = Backoff(0.001, 0.01)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + HANG_GUARD
+    while not condition():
+        assert time.monotonic() < deadline, "in vain"
+        time.sleep(POLL_INTERVAL)
+
+
+def settle(job: Job, outcome: bytes | Crash) -> Verdict:
+    if isinstance(outcome, Crash):
+        return Failed(outcome.reason.encode())
+    return Done(outcome)
+
+
+class Worker:
+    """Runs what it is told; a payload `hold` waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.begun: list[Job] = []
+        self.go_on = threading.Event()
+
+    def __call__(self, job: Job) -> bytes:
+        self.begun.append(job)
+        if job.payload == b"hold":
+            assert self.go_on.wait(HANG_GUARD)
+        if job.payload == b"fail":
+            raise ValueError("why")
+        return job.payload
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.source = FakeSource()
+        self.worker = Worker()
+        self.returned: list[bool] = []
+        self.raised: list[BaseException] = []
+        self._thread: threading.Thread | None = None
+
+    def start(self, size: int = 2, **options: Any) -> Runtime[bytes]:
+        settings = {"wait": 0.01, "backoff": QUICK, "settle": settle, **options}
+        runtime = Runtime(self.source, ThreadPool(self.worker, size), **settings)
+        self._thread = threading.Thread(target=self._run, args=(runtime,))
+        self._thread.start()
+        self.runtime = runtime
+        return runtime
+
+    def wait(self) -> None:
+        assert self._thread is not None
+        self._thread.join(HANG_GUARD)
+        assert not self._thread.is_alive(), "it goes on running"
+
+    def end(self) -> None:
+        self.worker.go_on.set()
+        if self._thread is not None:
+            self.runtime.stop()
+            self.wait()
+
+    def _run(self, runtime: Runtime[bytes]) -> None:
+        try:
+            self.returned.append(runtime.run())
+        except Exception as error:
+            self.raised.append(error)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    found = Rig()
+    yield found
+    found.end()
+
+
+def test_jobs_are_taken_run_and_reported(rig: Rig) -> None:
+    rig.start()
+    jobs = rig.source.push(b"a", b"b", b"fail")
+    wait_for(lambda: len(rig.source.verdicts) == 3)
+    verdicts = dict(rig.source.verdicts)
+    assert verdicts[jobs[0]] == Done(b"a")
+    assert verdicts[jobs[1]] == Done(b"b")
+    failed = verdicts[jobs[2]]
+    assert isinstance(failed, Failed)
+    assert failed.error.endswith(b"ValueError: why\n")
+
+
+def test_no_more_is_taken_than_can_run_and_be_prefetched(rig: Rig) -> None:
+    rig.source.push(*[b"hold"] * 10)
+    rig.start(size=2, prefetch=1)
+    wait_for(lambda: len(rig.worker.begun) == 2)
+    wait_for(lambda: len(rig.source.taken) == 3)
+    rig.worker.go_on.set()
+    wait_for(lambda: len(rig.source.verdicts) == 10)
+    assert max(rig.source.asked_for) == 3
+
+
+def test_a_job_that_was_run_makes_room_before_it_is_reported(rig: Rig) -> None:
+    rig.start(size=1)
+    rig.source.push(b"a")
+    wait_for(lambda: rig.source.verdicts)
+    finish, blocked = rig.source.finish, threading.Event()
+
+    def finish_later(verdicts: Any) -> list[Job]:
+        assert blocked.wait(HANG_GUARD)
+        return finish(verdicts)
+
+    rig.source.finish = finish_later  # type: ignore[method-assign]
+    rig.source.push(b"b", b"c")
+    wait_for(lambda: len(rig.worker.begun) == 3)
+    blocked.set()
+    wait_for(lambda: len(rig.source.verdicts) == 3)
+
+
+def test_a_stop_finishes_what_runs_and_gives_back_what_waits(rig: Rig) -> None:
+    jobs = rig.source.push(b"hold", b"a", b"b")
+    runtime = rig.start(size=1, prefetch=2)
+    wait_for(lambda: len(rig.source.taken) == 3)
+    runtime.stop()
+    wait_for(lambda: len(rig.source.verdicts) == 2)
+    assert rig.source.verdicts == [(jobs[2], Returned()), (jobs[1], Returned())]
+    rig.source.push(b"late")
+    rig.worker.go_on.set()
+    rig.wait()
+    assert rig.returned == [True]
+    assert rig.source.verdicts[-1] == (jobs[0], Done(b"hold"))
+    assert len(rig.source.taken) == 3
+    assert rig.source.closed.is_set()
+
+
+def test_a_stop_begins_with_nothing_while_the_source_does_not_answer(rig: Rig) -> None:
+    jobs = rig.source.push(b"hold", b"a")
+    take, answer = rig.source.take, threading.Event()
+
+    def take_later(count: int, wait: float) -> list[Job]:
+        if rig.source.taken:
+            assert answer.wait(HANG_GUARD)
+        return take(count, wait)
+
+    rig.source.take = take_later  # type: ignore[method-assign]
+    runtime = rig.start(size=1, prefetch=2)
+    wait_for(lambda: rig.worker.begun)
+    runtime.stop()
+    wait_for(lambda: rig.source.verdicts == [(jobs[1], Returned())])
+    late = rig.source.push(b"b")
+    answer.set()
+    wait_for(lambda: rig.source.verdicts[1:] == [(late[0], Returned())])
+
+
+def test_a_kill_gives_back_what_runs(rig: Rig) -> None:
+    jobs = rig.source.push(b"hold", b"a")
+    runtime = rig.start(size=1, prefetch=1)
+    wait_for(lambda: len(rig.source.taken) == 2)
+    runtime.kill()
+    rig.wait()
+    assert rig.returned == [False]
+    assert rig.source.verdicts == [(jobs[1], Returned()), (jobs[0], Returned())]
+    assert rig.source.closed.is_set()
+
+
+def test_the_first_signal_stops_and_the_second_kills(rig: Rig) -> None:
+    jobs = rig.source.push(b"hold")
+    runtime = rig.start(size=1)
+    wait_for(lambda: rig.worker.begun)
+    runtime.stop_or_kill()
+    runtime.stop_or_kill()
+    rig.wait()
+    assert rig.returned == [False]
+    assert rig.source.verdicts == [(jobs[0], Returned())]
+
+
+def test_a_lease_is_extended_while_its_job_runs(rig: Rig) -> None:
+    jobs = rig.source.push(b"hold")
+    rig.start(lease=0.03)
+    wait_for(lambda: len(rig.source.kept) >= 3)
+    assert set(rig.source.kept) == set(jobs)
+    rig.worker.go_on.set()
+    wait_for(lambda: rig.source.verdicts)
+    count = len(rig.source.kept)
+    keeps = rig.source.keeps
+    wait_for(lambda: rig.source.keeps > keeps + 2)
+    assert len(rig.source.kept) == count
+
+
+def test_a_short_lease_is_extended_before_the_others_are(rig: Rig) -> None:
+    rig.start(lease=3600)
+    wait_for(lambda: rig.source.keeps)
+    jobs = rig.source.push(b"hold", lease=0.01)
+    wait_for(lambda: rig.source.kept == jobs)
+
+
+def test_a_lease_that_was_lost_is_left_alone(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.source.lost = rig.source.push(b"hold")
+    rig.start(lease=0.03)
+    wait_for(lambda: rig.source.kept)
+    keeps = rig.source.keeps
+    wait_for(lambda: rig.source.keeps > keeps + 2)
+    assert rig.source.kept == rig.source.lost
+    assert "was lost: it may run twice" in caplog.text
+
+
+def test_a_source_that_is_away_is_asked_until_it_is_back(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.source.push(b"hold", b"a")
+    rig.start(size=1)
+    wait_for(lambda: rig.worker.begun)
+    rig.source.away.set()
+    rig.worker.go_on.set()
+    wait_for(lambda: rig.source.failures > 5)
+    assert not rig.source.verdicts
+    rig.source.away.clear()
+    wait_for(lambda: len(rig.source.verdicts) == 2)
+    assert caplog.text.count("cannot report what was done: it is away") == 1
+
+
+def test_a_stop_waits_for_a_source_that_is_away(rig: Rig) -> None:
+    rig.source.push(b"hold")
+    runtime = rig.start()
+    wait_for(lambda: rig.worker.begun)
+    rig.source.away.set()
+    runtime.stop()
+    rig.worker.go_on.set()
+    wait_for(lambda: rig.source.failures > 5)
+    rig.source.away.clear()
+    rig.wait()
+    assert [verdict for _, verdict in rig.source.verdicts] == [Done(b"hold")]
+
+
+def test_a_stop_gives_up_on_a_source_that_stays_away(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.source.push(b"hold")
+    runtime = rig.start(patience=0.05)
+    wait_for(lambda: rig.worker.begun)
+    rig.source.away.set()
+    runtime.stop()
+    rig.worker.go_on.set()
+    rig.wait()
+    assert "the server stayed away" in caplog.text
+
+
+def test_an_error_of_the_source_ends_the_run_when_what_runs_is_done(rig: Rig) -> None:
+    rig.source.push(b"hold")
+    rig.start()
+    wait_for(lambda: rig.worker.begun)
+    rig.source.error = ValueError("never again")
+    rig.worker.go_on.set()
+    rig.wait()
+    assert rig.raised == [rig.source.error]
+    assert [verdict for _, verdict in rig.source.verdicts] == [Done(b"hold")]
+
+
+def test_a_report_that_fails_harms_no_other(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    rig.source.finish_error = ValueError("not this one")
+    rig.start(size=1)
+    rig.source.push(b"a")
+    wait_for(lambda: "these jobs will be run again" in caplog.text)
+    rig.source.push(b"b")
+    wait_for(lambda: [verdict for _, verdict in rig.source.verdicts] == [Done(b"b")])
+
+
+def test_a_job_without_a_verdict_has_failed(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(job: Job, outcome: object) -> Verdict:
+        raise ValueError("no idea")
+
+    rig.source.push(b"a")
+    rig.start(settle=refuse)
+    wait_for(lambda: rig.source.verdicts)
+    assert rig.source.verdicts[0][1] == Failed(b"no idea")
+    assert "has no verdict" in caplog.text

@@ -1,0 +1,125 @@
+"""Consumers in threads of the test, and in processes that can be killed."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from support.sockets import HANG_GUARD
+from toq.brokers import wait_for
+
+from taskyard.toq import Consumer, Countdown, Task
+
+QUICK = Countdown(first=0.01, factor=1.0, most=0.01)
+PROGRAM = Path(__file__).with_name("consumer_program.py")
+
+
+class Consumers:
+    def __init__(self) -> None:
+        self._running: list[tuple[Consumer, threading.Thread]] = []
+        self.returned: list[bool | BaseException] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for consumer, _ in self._running:
+            consumer.stop()
+        for _, thread in self._running:
+            thread.join(HANG_GUARD)
+            assert not thread.is_alive(), "the consumer goes on running"
+
+    def start(
+        self,
+        url: str,
+        queues: str | list[str],
+        workers: dict[str, Callable[[Task], Any]],
+        **options: Any,
+    ) -> Consumer:
+        consumer = Consumer(url, queues, **{"poll": 0.05, "countdown": QUICK, **options})
+        for key, worker in workers.items():
+            consumer.register(key, worker)
+        thread = threading.Thread(target=self._run, args=(consumer,))
+        thread.start()
+        self._running.append((consumer, thread))
+        return consumer
+
+    def wait(self) -> None:
+        """Until all of them have returned."""
+        for _, thread in self._running:
+            thread.join(HANG_GUARD)
+            assert not thread.is_alive(), "the consumer goes on running"
+
+    def _run(self, consumer: Consumer) -> None:
+        try:
+            self.returned.append(consumer.run())
+        except Exception as error:
+            self.returned.append(error)
+
+
+class ConsumerProcess:
+    """consumer_program.py: its tasks leave files in a directory, and wait for others."""
+
+    def __init__(self, directory: Path, url: str, queue: str, *options: str) -> None:
+        self.directory = directory
+        self._log = directory / f"consumer-{id(self)}.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, str(PROGRAM), url, queue, str(directory), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def wait_for_file(self, name: str) -> None:
+        def there() -> bool:
+            assert self._process.poll() is None, f"the consumer has ended:\n{self.log()}"
+            return (self.directory / name).exists()
+
+        wait_for(there)
+
+    def tell(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> int:
+        """The exit code."""
+        return self._process.wait(HANG_GUARD)
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def children(self) -> list[int]:
+        pid = self._process.pid
+        return [
+            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        ]
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")

@@ -305,7 +305,7 @@ def test_connections_are_counted_while_they_are_open_and_for_ever() -> None:
     assert (masenko.clients, masenko.connections) == (1, 2)
     assert (workq.clients, workq.connections) == (1, 1)
     names = [traffic.dialect for traffic in yard.broker.metrics.dialects]
-    assert names == ["masenko", "workq", "glovebox"]
+    assert names == ["masenko", "workq", "resp", "glovebox"]
 
 
 # Flushes and the loop

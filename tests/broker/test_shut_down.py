@@ -171,6 +171,9 @@ class Stubborn:
     def close(self) -> None:
         pass
 
+    def certificate_name(self) -> str:
+        return ""
+
     def linger(self) -> None:
         pass
 

@@ -71,6 +71,9 @@ def test_a_queue_is_created_with_settings_that_survive_a_restart(
         "backoff": "exponential",
         "backoff_base": 0.5,
         "backoff_cap": 30,
+        "max_jobs": 10,
+        "max_bytes": 2**63 - 1,
+        "overflow": "dead",
     }
     reply = api.call("PUT", "/api/v1/queues/mail", settings)
     assert (reply.status, reply.headers["Location"]) == (201, "/api/v1/queues/mail")
@@ -128,6 +131,9 @@ def test_the_retries_of_a_queue_are_those_of_jobs_that_say_nothing(api: ApiClien
         ({"backoff_base": -0.1}, "backoff_base"),
         ({"result_retention": None}, "result_retention"),
         ({"dead_retention": 1e10}, "dead_retention"),
+        ({"max_jobs": -1}, "max_jobs"),
+        ({"max_bytes": 2**63}, "max_bytes"),
+        ({"overflow": "drop"}, "overflow"),
         ({"paused": True}, "paused"),
         ([], None),
     ],

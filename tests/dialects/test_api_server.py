@@ -1,4 +1,4 @@
-"""The JSON API: the server's page, the document, permissions, and what a failing disk means."""
+"""The JSON API: the server's page, the document, and what a failing disk means."""
 
 import re
 from pathlib import Path
@@ -13,8 +13,6 @@ import taskyard
 from taskyard import build
 from taskyard.dialects.api_problems import KINDS
 from taskyard.dialects.api_schema import problems_of
-from taskyard.dialects.permission import Denied
-from taskyard.http.messages import Principal
 
 
 @pytest.fixture
@@ -111,51 +109,6 @@ def test_the_page_for_people_has_every_route_and_problem(api: ApiClient) -> None
     shown = page.replace("`, `/resume`", "`\n`POST /api/v1/queues/{queue}/resume`")
     for route in api.api().routes():
         assert f"`{route.method} {route.pattern}`" in shown, route
-
-
-# Permissions
-
-
-def test_every_operation_asks_whether_it_is_allowed(yard: SimulatedYard) -> None:
-    asked: list[tuple[str, str, str]] = []
-
-    def nobody(principal: Principal, action: str, queue: str) -> None:
-        asked.append((principal.name, action, queue))
-        raise Denied("You need the role of an operator.")
-
-    api = ApiClient(yard, nobody)
-    actions = {"GET": "inspect", "POST": "admin", "PUT": "admin", "PATCH": "admin"}
-    for operation in api.api().operations:
-        path = operation.pattern.replace("{queue}", "mail").replace("{job}", "1")
-        exchange = api.begin(operation.method, path)
-        assert exchange.response is not None
-        assert exchange.response.status == 403
-        wanted = actions.get(operation.method, "admin")
-        if operation.name == "pushJobs":
-            wanted = "push"
-        assert asked.pop() == ("ada", wanted, "mail" if "{queue}" in operation.pattern else "")
-        assert not asked
-
-
-def test_a_job_is_only_for_those_who_may_see_its_queue(yard: SimulatedYard) -> None:
-    def not_secret(principal: Principal, action: str, queue: str) -> None:
-        if queue == "secret":
-            raise Denied("The queue secret is not for you.")
-
-    id = ApiClient(yard).push("secret")
-    other = ApiClient(yard).push("mail")
-    api = ApiClient(yard, not_secret)
-    for method, path, body in (
-        ("GET", "", None),
-        ("DELETE", "", None),
-        ("PATCH", "", {"priority": 1}),
-        ("POST", "/retry", None),
-        ("POST", "/move", {"queue": "mail"}),
-    ):
-        reply = api.call(method, f"/api/v1/jobs/{id}{path}", body)
-        assert reply.problem(403, "denied")["detail"] == "The queue secret is not for you."
-    reply = api.call("POST", f"/api/v1/jobs/{other}/move", {"queue": "secret"})
-    reply.problem(403, "denied")
 
 
 # A disk that fails or is full

@@ -2,30 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import dataclass, field
 
-from support.simulated import ServerSide, SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated_http import connect
 
-from taskyard.broker.receiver import Receiver
 from taskyard.http.connection import Http
 from taskyard.http.messages import Exchange, Handler, Response, Route
 from taskyard.http.router import Router
 
 BODY_LIMIT = 1000
-
-
-class FakeSocket(ServerSide):
-    def __init__(self, peer: SimulatedPeer) -> None:
-        super().__init__(peer)
-        self._of = peer
-
-    def become(self, receiver: Receiver) -> None:
-        self._of.receiver = receiver
-
-    def raw(self) -> asyncio.Transport:
-        raise NotImplementedError
 
 
 @dataclass
@@ -80,10 +67,8 @@ class Rig:
     def add(self, method: str, pattern: str, handler: Handler) -> None:
         self.http.router.add(Route(method, pattern, handler))
 
-    def connect(self) -> SimulatedPeer:
-        peer = SimulatedPeer(self.yard)
-        peer.receiver = self.http.connect(FakeSocket(peer), "192.0.2.1:4321")
-        return peer
+    def connect(self, certificate: str = "") -> SimulatedPeer:
+        return connect(self.yard, self.http, "192.0.2.1:4321", certificate)
 
 
 def _broken(exchange: Exchange) -> None:

@@ -3,7 +3,11 @@
 import pytest
 from http_server.rig import BODY_LIMIT, Rig, ask, read
 
-from taskyard.http.messages import Response
+from taskyard.access.principal import Principal
+from taskyard.engine.job import SYSTEM_ORIGIN, NewJob, Policy
+from taskyard.http.connection import Socket
+from taskyard.http.messages import Exchange, Request, Response
+from taskyard.http.parser import Incoming
 
 GET = b"GET /echo HTTP/1.1\r\nhost: a\r\n\r\n"
 
@@ -100,6 +104,82 @@ def test_a_handler_that_breaks_is_an_error_of_the_server(rig: Rig) -> None:
     assert ask(peer, GET).status == 200
 
 
+def test_what_a_handler_did_before_it_broke_is_told_once_its_turn_is_over(rig: Rig) -> None:
+    yard = rig.yard
+    in_turn: list[bool] = []
+
+    def push_and_break(exchange: Exchange) -> None:
+        now = yard.broker.begin()
+        yard.engine.push(NewJob("default", "a", b"", Policy()), SYSTEM_ORIGIN, now)
+        in_turn.append(bool(yard.engine.effects))
+        raise ZeroDivisionError
+
+    def look(exchange: Exchange) -> None:
+        in_turn.append(bool(yard.engine.effects))
+        exchange.reply(Response(204))
+
+    rig.add("GET", "/push", push_and_break)
+    rig.add("GET", "/look", look)
+    worker, peer = yard.connect(), rig.connect()
+    worker.send(b'FETCH {"timeout":"20s"}\n')
+    peer.send(b"GET /push HTTP/1.1\r\n\r\nGET /look HTTP/1.1\r\n\r\n")
+    assert [read(peer).status, read(peer).status] == [500, 204]
+    assert in_turn == [True, True]
+    worker.expect(b'OK {"id":1,"queue":"default","name":"a","payload":""}\n')
+
+
+def test_an_answer_that_comes_after_its_handler_broke_is_dropped(rig: Rig) -> None:
+    def break_later(exchange: Exchange) -> None:
+        rig.later.append(exchange)
+        raise ZeroDivisionError
+
+    rig.add("GET", "/late", break_later)
+    peer = rig.connect()
+    assert ask(peer, b"GET /late HTTP/1.1\r\n\r\n").status == 500
+    rig.later.pop().reply(Response(204))
+    rig.yard.settle()
+    peer.expect_nothing()
+    assert ask(peer, GET).status == 200
+
+
+def test_a_stream_whose_handler_breaks_is_cut_off(rig: Rig) -> None:
+    closed: list[bool] = []
+
+    def begin_and_break(exchange: Exchange) -> None:
+        stream = exchange.stream(
+            "text/plain", on_room=lambda: None, on_close=lambda: closed.append(True)
+        )
+        stream.send(b"so far")
+        raise ZeroDivisionError
+
+    rig.add("GET", "/stream", begin_and_break)
+    peer = rig.connect()
+    peer.send(b"GET /stream HTTP/1.1\r\n\r\n")
+    assert peer.closed
+    assert b"500" not in peer.take()
+    assert closed == [True]
+
+
+def test_an_upgrade_that_breaks_ends_its_connection_and_nothing_else(rig: Rig) -> None:
+    def break_down(socket: Socket, incoming: Incoming, rest: bytes) -> Response:
+        raise ZeroDivisionError
+
+    rig.http.upgrades["/other"] = break_down
+    peer, other = rig.connect(), rig.connect()
+    peer.send(b"GET /other HTTP/1.1\r\nconnection: upgrade\r\nupgrade: other\r\n\r\n")
+    peer.expect_closed()
+    assert ask(other, GET).status == 200
+    assert rig.http.clients == 1
+
+
+def test_a_principal_that_cannot_be_found_out_is_an_error_of_the_server(rig: Rig) -> None:
+    def nobody_knows(request: Request, later: object) -> Principal:
+        raise ZeroDivisionError
+
+    rig.http.identify = nobody_knows
+    assert ask(rig.connect(), GET).status == 500
+
+
 # Waiting
 
 
@@ -126,7 +206,7 @@ def test_an_answer_to_a_client_that_has_gone_is_dropped(rig: Rig) -> None:
 def test_an_answer_waits_for_the_journal(rig: Rig) -> None:
     rig.yard.scheduler.slow = True
     peer, masenko = rig.connect(), rig.yard.connect()
-    masenko.arrive(b'PUSH {"name":"a"}\n')
+    masenko.arrive(b'PUSH {"name":"a","payload":""}\n')
     peer.arrive(b"GET /later HTTP/1.1\r\n\r\n")
     rig.later.pop().reply(Response(200, b"{}", mark=rig.yard.engine.log.mark()))
     peer.expect_nothing()

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 from support.process import ServerProcess
+from support.web import WebServer
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
 MEBIBYTE = 1 << 20
+KEY = "dGhlIHNhbXBsZSBub25jZQ=="
+DURABLE = {"Durable-Session": "true"}
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +141,71 @@ def test_a_plain_request_is_told_to_ask_for_a_websocket(server: ServerProcess) -
         response = connection.getresponse()
         assert response.status == 426
         assert b"WebSocket" in response.read()
+
+
+@pytest.mark.parametrize("connection", ["Upgrade", "keep-alive, Upgrade", "UPGRADE"])
+def test_the_words_of_browsers_are_understood(server: ServerProcess, connection: str) -> None:
+    peer = server.connect("http")
+    peer.send(upgrade(f"connection: {connection}\r\nsec-websocket-key: {KEY}\r\n"))
+    assert peer.read_line() == b"HTTP/1.1 101 Switching Protocols\r\n"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "sec-websocket-key: abc\r\n", f"sec-websocket-key: {KEY[2:]}\r\n"]
+)
+def test_a_handshake_without_a_key_is_refused(server: ServerProcess, key: str) -> None:
+    peer = server.connect("http")
+    peer.send(upgrade(f"connection: Upgrade\r\n{key}"))
+    assert peer.read_line() == b"HTTP/1.1 400 Bad Request\r\n"
+    assert peer.read_line() == b"content-type: application/problem+json\r\n"
+
+
+def upgrade(headers: str) -> bytes:
+    head = "GET /connect/ HTTP/1.1\r\nhost: a\r\nupgrade: websocket\r\n"
+    return f"{head}sec-websocket-version: 13\r\n{headers}\r\n".encode()
+
+
+# A disk that takes no more: what cannot be kept is refused before hands are shaken
+
+
+def refusal_of(server: WebServer, **headers: str) -> object:
+    with pytest.raises(InvalidStatus) as refused:
+        server.websocket(**headers)
+    response = refused.value.response
+    assert response.status_code == 503
+    assert response.headers["content-type"] == "application/problem+json"
+    return json.loads(response.body or b"")["detail"]
+
+
+def hello(client: ClientConnection) -> str:
+    return str(json.loads(client.recv())["id"])
+
+
+def test_a_session_that_cannot_be_kept_is_refused_in_words_of_http() -> None:
+    with WebServer() as server:
+        with server.websocket(**DURABLE) as client:
+            id = hello(client)
+        server.wait_until_quiet()
+        server.disk.break_down("write")
+        with pytest.raises(ConnectionError):  # the promise cannot be kept
+            server.ask("POST", "/api/v1/queues/mail/jobs", {})
+        for headers in (DURABLE, {"Reconnect-As": id}, {**DURABLE, "Reconnect-As": id}):
+            assert "The session cannot be kept: " in str(refusal_of(server, **headers))
+        with server.websocket() as client:
+            assert hello(client)
+        assert server.do(lambda: server.web.glovebox.traffic.connections) == 2
+
+
+def test_without_room_there_is_no_new_session_but_an_old_one_goes_on() -> None:
+    with WebServer() as server:
+        with server.websocket(**DURABLE) as client:
+            id = hello(client)
+        server.wait_until_quiet()
+        server.do(lambda: setattr(server.engine.room, "refusing", "the disk is full"))
+        detail = "The session cannot be kept: the disk is full."
+        assert refusal_of(server, **DURABLE) == detail
+        with server.websocket(**DURABLE, **{"Reconnect-As": id}) as client:
+            assert hello(client) == id
 
 
 def test_a_stop_closes_websockets(tmp_path: Path) -> None:

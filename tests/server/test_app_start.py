@@ -56,7 +56,7 @@ def refused(server: ServerProcess) -> str:
 def test_the_ports_file_has_the_address_of_each_listener(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         ports = json.loads(server.ports_file.read_bytes())
-        assert list(ports) == ["masenko", "workq", "http"]
+        assert list(ports) == ["masenko", "workq", "resp", "http"]
         for listener in ports.values():
             assert list(listener) == ["host", "port"]
             assert listener["host"] == "127.0.0.1"

@@ -37,6 +37,8 @@ def test_defaults() -> None:
         workq_port=9922,
         workq_lease_ttr=False,
         workq_max_losses=0,
+        resp_port=8002,
+        resp_queue="pqueue",
         http_port=8080,
         http_body_limit=64 * MIB,
         http_origins=(),
@@ -55,11 +57,35 @@ def test_defaults() -> None:
         dead_bytes=64 * MIB,
         max_losses=10,
         default_ttr=60 * SECOND,
+        users=None,
+        allow_anonymous=False,
         config=None,
         ports_file=None,
         log_format="text",
         log_level="info",
     )
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_without_users_the_server_may_listen_to_its_own_machine(bind: str) -> None:
+    assert load_settings({"bind": bind}, {}).bind == bind
+
+
+@pytest.mark.parametrize("bind", ["0.0.0.0", "::", "192.0.2.1", "2001:db8::1", "example.org"])
+def test_to_other_machines_it_listens_with_users_or_if_told_to(bind: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_settings({"bind": bind}, {})
+    assert str(refused.value) == (
+        f"bind is {bind}, which other machines may reach, and everybody there could do everything: "
+        "name the users with --users, have clients show certificates with --tls-client-ca, or "
+        "allow it with --allow-anonymous on."
+    )
+    assert load_settings({"bind": bind, "allow_anonymous": "on"}, {}).bind == bind
+    assert load_settings({"bind": bind}, {"TASKYARD_USERS": "u"}).users == Path("u")
+    certificates = {"tls_certificate": "c", "tls_client_ca": "a"}
+    assert load_settings({"bind": bind, **certificates}, {}).bind == bind
+    with pytest.raises(ConfigError):
+        load_settings({"bind": bind, **certificates, "tls_client": "optional"}, {})
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -68,12 +94,16 @@ def test_settings_cannot_be_changed() -> None:
 
 
 def test_each_source_wins_over_the_next(file: Path) -> None:
-    file.write_text('bind = "file"\nheartbeat = "3s"\nmax_losses = 3\n')
-    environ = {"TASKYARD_CONFIG": str(file), "TASKYARD_BIND": "env", "TASKYARD_HEARTBEAT": "2s"}
+    file.write_text('bind = "127.0.0.3"\nheartbeat = "3s"\nmax_losses = 3\n')
+    environ = {
+        "TASKYARD_CONFIG": str(file),
+        "TASKYARD_BIND": "127.0.0.2",
+        "TASKYARD_HEARTBEAT": "2s",
+    }
 
-    settings = load_settings({"bind": "flag"}, environ)
+    settings = load_settings({"bind": "127.0.0.1"}, environ)
 
-    assert settings.bind == "flag"
+    assert settings.bind == "127.0.0.1"
     assert settings.heartbeat == 2 * SECOND
     assert settings.max_losses == 3
     assert settings.log_level == "info"

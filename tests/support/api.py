@@ -14,11 +14,11 @@ import msgspec
 from support.json_schema import check
 from support.simulated import SimulatedYard
 
+from taskyard.access.principal import Allow, Principal, by_its_rules
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
 from taskyard.dialects.api import Api
-from taskyard.dialects.permission import Allow, allow_everybody
-from taskyard.http.messages import Principal, Request, Response, Route, Stream
+from taskyard.http.messages import Request, Response, Route, Stream
 
 NDJSON = "application/x-ndjson"
 
@@ -77,6 +77,9 @@ class FakeExchange:
 
     def close(self) -> None: ...
 
+    def certificate_name(self) -> str:
+        return ""
+
     def linger(self) -> None: ...
 
     def abort(self) -> None:
@@ -84,8 +87,14 @@ class FakeExchange:
 
 
 class ApiClient:
-    def __init__(self, yard: SimulatedYard, allow: Allow = allow_everybody) -> None:
+    def __init__(
+        self,
+        yard: SimulatedYard,
+        allow: Allow = by_its_rules,
+        principal: Principal | None = None,
+    ) -> None:
         self.yard = yard
+        self._principal = Principal("ada", free=True) if principal is None else principal
         self._allow = allow
         self._broker: object = None
         self._routes: list[Route] = []
@@ -126,7 +135,7 @@ class ApiClient:
             {"content-type": content_type} if body else {},
             body,
             "10.0.0.9:4000",
-            Principal("ada"),
+            self._principal,
             params,
         )
         exchange = FakeExchange(self.yard, request)

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-DIALECTS = ("masenko", "workq", "http")
+DIALECTS = ("masenko", "workq", "resp", "http")
 
 
 def any_ports(flags: list[str]) -> list[str]:

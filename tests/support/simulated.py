@@ -16,6 +16,8 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+from taskyard.access.gate import Gate
+from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.receiver import Receiver
 from taskyard.dialects import bincode, glovebox_messages
@@ -23,9 +25,12 @@ from taskyard.dialects.glovebox import Glovebox
 from taskyard.dialects.glovebox_connection import GloveboxConnection
 from taskyard.dialects.glovebox_types import Error, Request
 from taskyard.dialects.masenko import Masenko
+from taskyard.dialects.resp import make_resp
+from taskyard.dialects.resp_connection import Resp
 from taskyard.dialects.workq import Workq
 from taskyard.engine.engine import Engine
 from taskyard.engine.state import EngineSettings, State
+from taskyard.http.connection import Http
 from taskyard.http.frames import BINARY, PING, TEXT
 from taskyard.journal.journal import Journal, JournalSettings
 from taskyard.journal.memory import MemoryDisk
@@ -226,12 +231,16 @@ class SimulatedPeer:
 class ServerSide:
     """What the dialect sees as its transport."""
 
-    def __init__(self, peer: SimulatedPeer) -> None:
+    def __init__(self, peer: SimulatedPeer, certificate: str = "") -> None:
         self._peer = peer
+        self._certificate = certificate
         self.write = peer.write
         self.pause_reading = peer.pause_reading
         self.resume_reading = peer.resume_reading
         self.abort = peer.abort
+
+    def certificate_name(self) -> str:
+        return self._certificate
 
     def close(self) -> None:
         self._peer._shut()
@@ -342,8 +351,11 @@ class SimulatedYard:
         limits: Limits | None = None,
         lease_ttr: bool = False,
         creation: bool = True,
+        max_losses: int = 10,
         seed: int = 1,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate
         self._heartbeat = round(heartbeat * 1_000_000)
         self._settings = settings or EngineSettings()
         self._payload_memory = payload_memory
@@ -356,6 +368,7 @@ class SimulatedYard:
         self.limits = limits or Limits()
         self._lease_ttr = lease_ttr
         self._creation = creation
+        self.max_losses = max_losses
         self._random = random.Random(seed)
         self.disk = disk or MemoryDisk()
         self.clock = FakeClock()
@@ -396,31 +409,58 @@ class SimulatedYard:
             self._heartbeat,
             self._settings.payload_limit,
             self._output_limit,
-            10,
+            self.max_losses,
+            self._gate,
         )
-        self.workq = Workq(self.broker, self._output_limit, self._lease_ttr, 0)
+        self.workq = Workq(self.broker, self._output_limit, self._lease_ttr, 0, self._gate)
+        self.resp = make_resp(
+            self.broker,
+            "pqueue",
+            self._settings.payload_limit,
+            self._output_limit,
+            10,
+            self._gate,
+        )
         self.glovebox = Glovebox(
             self.broker, self.scheduler, self._output_limit, self._creation, self._draw_id
         )
+        self._http: Http | None = None  # until somebody wants it
 
-    def connect(self, dialect: str = "masenko") -> SimulatedPeer:
+    def connect(self, dialect: str = "masenko", certificate: str = "") -> SimulatedPeer:
         if dialect == "glovebox":
             return self.connect_glovebox()
+        if dialect == "api":
+            return self._connect_api()
         peer = SimulatedPeer(self)
-        dialects: dict[str, Masenko | Workq] = {"masenko": self.masenko, "workq": self.workq}
+        dialects: dict[str, Masenko | Workq | Resp] = {
+            "masenko": self.masenko,
+            "workq": self.workq,
+            "resp": self.resp,
+        }
         speaks = dialects[dialect]
-        peer.receiver = speaks.connect(ServerSide(peer), f"peer:{len(self._peers)}")
+        peer.receiver = speaks.connect(ServerSide(peer, certificate), f"peer:{len(self._peers)}")
         self._peers.append(peer)
         self.settle()
         return peer
 
+    def _connect_api(self) -> SimulatedPeer:
+        from support import simulated_http
+
+        if self._http is None:
+            self._http = simulated_http.api_listener(self)
+        return simulated_http.connect(self, self._http, f"peer:{len(self._peers)}")
+
     def connect_glovebox(
-        self, binary: bool = False, durable: bool = False, reconnect_as: int | None = None
+        self,
+        binary: bool = False,
+        durable: bool = False,
+        reconnect_as: int | None = None,
+        principal: Principal = ANONYMOUS,
     ) -> GloveboxPeer:
         """A client behind the WebSocket handshake; it is greeted first."""
         peer = GloveboxPeer(self, binary)
         connection = self.glovebox.connect(
-            ServerSide(peer), f"peer:{len(self._peers)}", binary, durable, reconnect_as
+            ServerSide(peer), f"peer:{len(self._peers)}", binary, durable, reconnect_as, principal
         )
         peer.receiver = connection
         peer.connection = connection

@@ -72,6 +72,13 @@ class SocketPeer:
         del self._unread[:end]
         return line
 
+    def read_exactly(self, size: int) -> bytes:
+        while len(self._unread) < size:
+            assert self._receive(), f"closed after {bytes(self._unread)!r}"
+        data = bytes(self._unread[:size])
+        del self._unread[:size]
+        return data
+
     def close(self) -> None:
         self._socket.close()
 
@@ -110,9 +117,13 @@ class SocketWire:
             client = WebSocketPeer(address_of(self._ports_file, "http"), masenko)
             self._peers.append(client)
             return client
-        peer = SocketPeer(address_of(self._ports_file, dialect), masenko)
+        listener = "http" if dialect == "api" else dialect
+        peer = SocketPeer(address_of(self._ports_file, listener), masenko)
         self._peers.append(peer)
         return peer
+
+    def address(self, dialect: str) -> tuple[str, int]:
+        return address_of(self._ports_file, dialect)
 
     def restart(self) -> None:
         self._stop()

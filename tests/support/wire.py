@@ -29,6 +29,13 @@ class Peer(Protocol):
         """The client goes away without a word."""
 
 
+class BytePeer(Peer, Protocol):
+    """A client of a dialect whose answers tell their own length."""
+
+    def read_exactly(self, size: int) -> bytes:
+        """The next so many bytes received."""
+
+
 class MessagePeer(Peer, Protocol):
     """A client of a dialect that sends and gets whole messages of JSON."""
 

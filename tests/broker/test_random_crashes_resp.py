@@ -1,0 +1,73 @@
+"""Clients of the RESP listener do anything, the power fails at any moment: is all there?
+
+The whole broker on the simulated disk. Some clients have a database to themselves, of which a
+model knows the exact contents; others share the jobs of some queues, of which a ledger knows what
+they were told.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+
+import pytest
+from support.crashing import Kind, Storm, make_yard, rage_and_crash
+from support.load_resp import TTR_MS, Crowd, Loners
+from support.simulated import SimulatedYard
+
+SEEDS = 60
+LARGEST = 3000
+
+Crash = Callable[[SimulatedYard, Random], None]
+
+
+def survive_alone(yard: SimulatedYard, chance: Random, crash: Crash) -> None:
+    loners = Loners(chance, LARGEST)
+
+    def fall() -> None:
+        crash(yard, chance)
+        loners.look(yard.connect("resp"))
+
+    kinds = [Kind("resp", loners.meet)]
+    rage_and_crash(yard, chance, partial(Storm, yard, kinds, chance), fall, fault=False)
+    loners.empty(yard.connect("resp"))
+
+
+def survive_together(yard: SimulatedYard, chance: Random, crash: Crash) -> None:
+    crowd = Crowd(chance, LARGEST)
+
+    def fall() -> None:
+        crowd.crashed(leases_end=True)
+        crash(yard, chance)
+
+    kinds = [Kind("resp", crowd.meet)]
+    rage_and_crash(yard, chance, partial(Storm, yard, kinds, chance), fall, fault=False)
+    yard.advance(2 * TTR_MS / 1000)
+    crowd.take_everything(yard.connect("resp"))
+
+
+def power_cut(yard: SimulatedYard, chance: Random) -> None:
+    yard.crash(chance)
+
+
+def kill(yard: SimulatedYard, chance: Random) -> None:
+    yard.kill()
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_a_lone_client_was_told_survives_power_cuts(seed: int) -> None:
+    chance = Random(seed)
+    survive_alone(make_yard(chance, seed), chance, power_cut)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_what_clients_were_told_of_shared_jobs_survives_power_cuts(seed: int) -> None:
+    chance = Random(seed)
+    survive_together(make_yard(chance, seed), chance, power_cut)
+
+
+@pytest.mark.parametrize("durability", ["sync", "write"])
+@pytest.mark.parametrize("seed", range(SEEDS // 6))
+def test_what_was_told_survives_a_killed_process(seed: int, durability: str) -> None:
+    chance = Random(seed)
+    survive_alone(make_yard(chance, seed, durability), chance, kill)
+    survive_together(make_yard(chance, seed, durability), chance, kill)

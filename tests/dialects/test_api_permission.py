@@ -1,0 +1,137 @@
+"""The JSON API: what users may do, and that lists show them nothing else."""
+
+import pytest
+from support.api import ApiClient
+from support.simulated import SimulatedYard
+
+from taskyard.access.principal import Principal, Rule
+from taskyard.dialects import api_queues
+
+
+@pytest.fixture
+def yard() -> SimulatedYard:
+    return SimulatedYard()
+
+
+ACTIONS = {"GET": "inspect", "POST": "admin", "PUT": "admin", "PATCH": "admin", "DELETE": "admin"}
+
+
+@pytest.mark.parametrize(("name", "status", "kind"), [("ada", 403, "denied"), ("", 401, "unauth")])
+def test_every_operation_is_only_for_those_who_may(
+    yard: SimulatedYard, name: str, status: int, kind: str
+) -> None:
+    id = ApiClient(yard).push("mail")
+    api = ApiClient(yard, principal=Principal(name, [Rule(["other"], ["journal"])]))
+    for operation in api.api().operations:
+        path = operation.pattern.replace("{queue}", "mail").replace("{job}", str(id))
+        reply = api.call(operation.method, path)
+        assert (reply.status, reply.body["type"].rpartition(":")[2][:6]) == (status, kind[:6])
+        wanted = "push" if operation.name == "pushJobs" else ACTIONS[operation.method]
+        assert f" has no permission to {wanted} on " in reply.body["detail"]
+
+
+@pytest.mark.parametrize("action", ["push", "take", "inspect", "admin"])
+def test_no_operation_asks_for_more_than_one_action(yard: SimulatedYard, action: str) -> None:
+    id = ApiClient(yard).push("mail")
+    api = ApiClient(yard, principal=Principal("ada", [Rule(["*"], [action])]))
+    for operation in api.api().operations:
+        path = operation.pattern.replace("{queue}", "mail").replace("{job}", str(id))
+        if operation.action == action and operation.name not in ("cancelJob", "deleteQueue"):
+            assert api.call(operation.method, path).status in (200, 415, 409)
+
+
+JOB_CALLS = [
+    ("GET", "", None),
+    ("DELETE", "", None),
+    ("PATCH", "", {"priority": 1}),
+    ("POST", "/retry", None),
+    ("POST", "/move", {"queue": "mail"}),
+]
+
+
+def test_a_job_in_a_queue_that_one_may_not_see_is_not_there(yard: SimulatedYard) -> None:
+    """A refusal would tell in which queue it is."""
+    id = ApiClient(yard).push("secret")
+    rules = [Rule(["mail"], ["inspect", "admin"])]
+    api = ApiClient(yard, principal=Principal("ada", rules))
+    for method, path, body in JOB_CALLS:
+        told = api.call(method, f"/api/v1/jobs/{id}{path}", body).problem(404, "job-not-found")
+        unknown = api.call(method, f"/api/v1/jobs/{id + 1}{path}", body).body
+        assert told == {**unknown, "detail": unknown["detail"].replace(str(id + 1), str(id))}
+
+
+def test_a_job_that_one_may_only_see_cannot_be_changed(yard: SimulatedYard) -> None:
+    id = ApiClient(yard).push("mail")
+    rules = [Rule(["mail"], ["inspect"]), Rule(["other"], ["admin"])]
+    api = ApiClient(yard, principal=Principal("ada", rules))
+    for method, path, body in JOB_CALLS:
+        reply = api.call(method, f"/api/v1/jobs/{id}{path}", body)
+        if method == "GET":
+            reply.ok()
+        else:
+            told = reply.problem(403, "denied")["detail"]
+            assert told == "User ada has no permission to admin on queue mail."
+
+
+def test_a_job_is_only_moved_by_those_who_may_change_both_queues(yard: SimulatedYard) -> None:
+    id = ApiClient(yard).push("mail")
+    api = ApiClient(yard, principal=Principal("ada", [Rule(["mail", "post"], ["admin"])]))
+    api.post(f"/api/v1/jobs/{id}/move", {"queue": "secret"}).problem(403, "denied")
+    assert api.post(f"/api/v1/jobs/{id}/move", {"queue": "post"}).ok()["queue"] == "post"
+
+
+def test_a_dead_queue_must_be_one_that_one_may_push_to(yard: SimulatedYard) -> None:
+    api = ApiClient(yard, principal=Principal("ada", [Rule(["mail", "post"], ["push"])]))
+    jobs = "/api/v1/queues/mail/jobs"
+    api.post(jobs, {"dead_queue": "secret"}).problem(403, "denied")
+    api.batch("mail", [{}, {"dead_queue": "secret"}]).problem(403, "denied")
+    assert ApiClient(yard).get("/api/v1/queues").ok()["queues"] == []
+    api.post(jobs, {"dead_queue": "post"}).ok()
+
+
+def test_lists_show_what_one_may_inspect(yard: SimulatedYard) -> None:
+    everybody = ApiClient(yard)
+    workq = yard.connect("workq")
+    for queue in ("a", "mail.in", "mail.out", "post", "z"):
+        everybody.push(queue)
+        everybody.push(queue)
+        workq.send(f"lease {queue} 0\r\n".encode())
+    for job in everybody.get("/api/v1/queues/mail.in/jobs").ok()["jobs"]:
+        everybody.call("DELETE", f"/api/v1/jobs/{job['id']}")
+    for job in everybody.get("/api/v1/queues/a/jobs").ok()["jobs"]:
+        everybody.call("DELETE", f"/api/v1/jobs/{job['id']}")
+    rules = [Rule(["mail.*", "z"], ["inspect"]), Rule(["a"], ["push", "take", "admin"])]
+    api = ApiClient(yard, principal=Principal("ada", rules))
+    for limit in (1, 2, 3, 4):
+        queues = api.walk("/api/v1/queues", "queues", limit=limit)
+        assert [queue["name"] for queue in queues] == ["mail.in", "mail.out", "z"]
+        leases = api.walk("/api/v1/leases", "leases", limit=limit)
+        assert [lease["queue"] for lease in leases] == ["mail.in", "mail.out", "z"]
+        finished = api.walk("/api/v1/finished", "jobs", limit=limit)
+        assert [job["queue"] for job in finished] == ["mail.in"]
+    assert len(everybody.walk("/api/v1/finished", "jobs")) == 2
+
+
+def test_a_page_of_queues_ends_somewhere_though_none_of_them_is_shown(
+    yard: SimulatedYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_queues, "LOOKED_AT", 3)
+    for number in range(8):
+        ApiClient(yard).push(f"q{number}")
+    api = ApiClient(yard, principal=Principal("ada", [Rule(["q7"], ["inspect"])]))
+    page = api.get("/api/v1/queues").ok()
+    assert page["queues"] == []
+    assert page["next"] is not None
+    assert [queue["name"] for queue in api.walk("/api/v1/queues", "queues")] == ["q7"]
+
+
+def test_a_cursor_shows_nothing_of_another_queue(yard: SimulatedYard) -> None:
+    """Also if it was written for somebody who may see more."""
+    everybody = ApiClient(yard)
+    workq = yard.connect("workq")
+    for _ in range(3):
+        everybody.push("secret")
+        workq.send(b"lease secret 0\r\n")
+    cursor = everybody.get("/api/v1/leases", limit=1).ok()["next"]
+    api = ApiClient(yard, principal=Principal("ada", [Rule(["mail"], ["inspect"])]))
+    assert api.get("/api/v1/leases", cursor=cursor).ok() == {"leases": [], "next": None}

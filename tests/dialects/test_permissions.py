@@ -1,0 +1,439 @@
+"""Who may do what: every user, in every dialect, with every command.
+
+The table of commands says which permission each of them needs; all else follows from it. What is
+denied is answered in the dialect's own words, and leaves no record behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+from support.fixed_gate import FixedGate
+from support.simulated import GloveboxPeer, SimulatedPeer, SimulatedYard
+
+from taskyard.access.principal import ADMIN, INSPECT, PUSH, TAKE, Principal, Rule
+from taskyard.dialects.conversation import Conversation
+from taskyard.engine import records as kinds
+from taskyard.engine.job import NewJob, Origin, Policy
+from taskyard.engine.queue import QueueSettings
+from taskyard.journal.identity import JOURNAL
+from taskyard.journal.reader import JournalReader
+
+UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+OTHER_UID = "6ba7b811-9dad-11d1-80b4-00c04fd430c8"
+ORIGIN = Origin(0, "", "test")
+MINUTE = 60_000_000
+
+USERS = {
+    "pusher": Principal("pusher", [Rule(["mail*", "pqueue", "dead"], [PUSH])]),
+    "taker": Principal("taker", [Rule(["mail*", "pqueue"], [TAKE])]),
+    "viewer": Principal("viewer", [Rule(["mail*", "pqueue"], [INSPECT])]),
+    "boss": Principal("boss", [Rule(["mail*"], [ADMIN])]),
+    "elsewhere": Principal("elsewhere", [Rule(["other"], [PUSH, TAKE, INSPECT, ADMIN])]),
+    "worker": Principal("worker", [Rule(["mail"], [PUSH, TAKE, INSPECT])]),
+    "root": Principal("root", free=True),
+}
+NAMES = ["", *USERS]  # "": has not logged in
+STRANGER = Principal()
+
+
+@dataclass(frozen=True)
+class Case:
+    dialect: str
+    command: str
+    needs: tuple[tuple[str, str], ...]  # actions, and the queues they are for
+
+
+def needs(*pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    return pairs
+
+
+PUSHING = needs((PUSH, "mail"))
+TAKING = needs((TAKE, "mail"))
+LOOKING = needs((INSPECT, "mail"))
+RULING = needs((ADMIN, "mail"))
+
+MASENKO = {
+    'PUSH {"name":"n","queue":"mail"}\n': PUSHING,
+    'PUSH {"name":"n","queue":"mail","deadqueue":"dead"}\n': needs((PUSH, "mail"), (PUSH, "dead")),
+    'ATOMIC\nPUSH {"name":"n","queue":"mail"}\nDONE\n': PUSHING,
+    'FETCH {"queues":["mail"]}\n': TAKING,
+    'FETCH {"queues":["mail","other"]}\n': needs((TAKE, "mail"), (TAKE, "other")),
+    "PING\n": needs(),
+}
+WORKQ = {
+    f"add {OTHER_UID} mail 1000 1000 1\r\nx\r\n": PUSHING,
+    f"schedule {OTHER_UID} mail 1000 1000 2100-01-01T00:00:00Z 1\r\nx\r\n": PUSHING,
+    f"run {OTHER_UID} mail 1000 0 1\r\nx\r\n": PUSHING,
+    "lease mail 0\r\n": TAKING,
+    "lease mail other 0\r\n": needs((TAKE, "mail"), (TAKE, "other")),
+    f"complete {UID} 1\r\nx\r\n": TAKING,
+    f"fail {UID} 1\r\nx\r\n": TAKING,
+    f"delete {UID}\r\n": RULING,
+    f"result {UID} 0\r\n": LOOKING,
+    f"inspect job {UID}\r\n": LOOKING,
+    "inspect jobs mail 0 10\r\n": LOOKING,
+    "inspect scheduled-jobs mail 0 10\r\n": LOOKING,
+    "inspect queue mail\r\n": LOOKING,
+    "inspect queues 0 10\r\n": needs(),
+    "inspect server\r\n": needs((INSPECT, "")),
+}
+RESP = {
+    "RPUSH mail a": PUSHING,
+    "LPUSH mail a b": PUSHING,
+    "LPOP mail": TAKING,
+    "RPOP mail 2": TAKING,
+    "BLPOP mail 1": TAKING,
+    "BRPOP mail other 1": needs((TAKE, "mail"), (TAKE, "other")),
+    "LLEN mail": LOOKING,
+    "LRANGE mail 0 -1": LOOKING,
+    "LINDEX mail 0": LOOKING,
+    "LREM mail 0 x": TAKING,
+    "LMOVE mail mail2 LEFT RIGHT": needs((TAKE, "mail"), (PUSH, "mail2")),
+    "BLMOVE mail mail2 LEFT RIGHT 1": needs((TAKE, "mail"), (PUSH, "mail2")),
+    "RPOPLPUSH mail mail2": needs((TAKE, "mail"), (PUSH, "mail2")),
+    "BRPOPLPUSH mail mail2 1": needs((TAKE, "mail"), (PUSH, "mail2")),
+    "SET mail:1 v": needs((PUSH, "mail:1")),
+    "SET mail:0 v GET": needs((PUSH, "mail:0"), (INSPECT, "mail:0")),
+    "SETEX mail:1 10 v": needs((PUSH, "mail:1")),
+    "PSETEX mail:1 10 v": needs((PUSH, "mail:1")),
+    "SETNX mail:1 v": needs((PUSH, "mail:1")),
+    "GET mail:0": needs((INSPECT, "mail:0")),
+    "TTL mail:0": needs((INSPECT, "mail:0")),
+    "PTTL mail:0": needs((INSPECT, "mail:0")),
+    "EXPIRE mail:0 9": needs((PUSH, "mail:0")),
+    "PEXPIRE mail:0 9000": needs((PUSH, "mail:0")),
+    "EXPIREAT mail:0 9999999999": needs((PUSH, "mail:0")),
+    "PEXPIREAT mail:0 9999999999999": needs((PUSH, "mail:0")),
+    "PERSIST mail:0": needs((PUSH, "mail:0")),
+    "DEL mail:0": needs((PUSH, "mail:0")),
+    "DEL mail": RULING,
+    "UNLINK mail:0 mail": needs((PUSH, "mail:0"), (ADMIN, "mail")),
+    "EXISTS mail mail:0": needs((INSPECT, "mail"), (INSPECT, "mail:0")),
+    "TYPE mail": LOOKING,
+    "UPDATE item 5": needs((PUSH, "pqueue")),
+    "NEXT": needs((TAKE, "pqueue")),
+    "PEEK": needs((INSPECT, "pqueue")),
+    "PEEK item": needs((INSPECT, "pqueue")),
+    "SCORE item": needs((INSPECT, "pqueue")),
+    "INFO": needs((INSPECT, "pqueue")),
+    "INFO server": needs((INSPECT, "")),
+    "JOB.PUSH mail x": PUSHING,
+    "JOB.PUSH mail x DEAD dead": needs((PUSH, "mail"), (PUSH, "dead")),
+    "JOB.TAKE 1 mail": TAKING,
+    "JOB.TAKE 2 mail other": needs((TAKE, "mail"), (TAKE, "other")),
+    "JOB.DONE {ref}": TAKING,
+    "JOB.FAIL {ref} oops": TAKING,
+    "JOB.EXTEND {ref} 1000": TAKING,
+    "JOB.RETURN {ref}": TAKING,
+    "PING": needs(),
+    "CLIENT ID": needs(),
+    "COMMAND COUNT": needs(),
+}
+GLOVEBOX = {
+    "post": PUSHING,
+    "pop": TAKING,
+    "fetch": TAKING,
+    "finish": TAKING,
+    "create": needs((ADMIN, "mail2")),
+}
+CASES = [
+    *(Case("masenko", command, needed) for command, needed in MASENKO.items()),
+    *(Case("workq", command, needed) for command, needed in WORKQ.items()),
+    *(Case("resp", command, needed) for command, needed in RESP.items()),
+    *(Case("glovebox", command, needed) for command, needed in GLOVEBOX.items()),
+]
+
+
+def make_yard() -> tuple[SimulatedYard, FixedGate]:
+    gate = FixedGate(USERS, STRANGER)
+    yard = SimulatedYard(gate=gate)
+    engine, now = yard.engine, yard.clock.now()
+    yard.broker.begin()
+    engine.create_queue("mail", QueueSettings(), ORIGIN, now)
+    uid = bytes.fromhex(UID.replace("-", ""))
+    policy = Policy(ttr=MINUTE, max_fails=5)
+    engine.push(NewJob("mail", "mail", b"x", policy, uid=uid, ttl_ms=600_000), ORIGIN, now)
+    engine.push(NewJob("mail", "mail", b"x", policy), ORIGIN, now)
+    engine.set_value(b"mail:0", b"v", now + MINUTE, ORIGIN, now)
+    engine.update_keyed("pqueue", b"item", 1, policy, ORIGIN, now)
+    yard.broker.end()
+    yard.settle()
+    return yard, gate
+
+
+def enter(yard: SimulatedYard, gate: FixedGate, dialect: str, name: str) -> SimulatedPeer:
+    if dialect == "glovebox":
+        glovebox = yard.connect_glovebox(principal=USERS[name] if name else STRANGER)
+        glovebox.next()
+        return glovebox
+    peer = yard.connect(dialect)
+    if name:
+        log_in(yard, gate, dialect, peer, name)
+    return peer
+
+
+def log_in(
+    yard: SimulatedYard, gate: FixedGate, dialect: str, peer: SimulatedPeer, name: str
+) -> None:
+    words = {
+        "masenko": f'AUTH {{"user":"{name}","password":"{name}-secret"}}\n',
+        "workq": f"auth {name} {name}-secret\r\n",
+        "resp": f"AUTH {name} {name}-secret\r\n",
+    }
+    peer.send(words[dialect].encode())
+    gate.answer()
+    yard.settle()
+    assert peer.take() == {"masenko": b"OK {}\n"}.get(dialect, b"+OK\r\n")
+
+
+def lease_of(yard: SimulatedYard) -> bytes:
+    """The ref of a job that somebody with every permission has taken."""
+    peer = yard.connect("resp")
+    connection_of(peer).principal = USERS["root"]
+    peer.send(b"JOB.TAKE 1 mail\r\n")
+    return peer.take().split(b"\r\n")[3]
+
+
+def connection_of(peer: SimulatedPeer) -> Conversation:
+    assert isinstance(peer.receiver, Conversation)
+    return peer.receiver
+
+
+def say(yard: SimulatedYard, peer: SimulatedPeer, case: Case) -> bytes:
+    if isinstance(peer, GloveboxPeer):
+        requests: dict[str, Callable[[], None]] = {
+            "post": partial(
+                peer.send_json, type="post", queue="mail", label=1, message="x", notify=["ready"]
+            ),
+            "pop": partial(peer.send_json, type="pop", queue="mail", label=1, timeout=0),
+            "fetch": partial(
+                peer.send_json, type="fetch", queue="mail", label=1, work_timeout=9, block_timeout=0
+            ),
+            "finish": partial(
+                peer.send_json, type="finish", queue="mail", label=1, sequence=1, shard=0
+            ),
+            "create": partial(peer.send_json, type="create", queue="mail2", label=1),
+        }
+        requests[case.command]()
+        return repr(peer.next()).encode()
+    command = case.command
+    if "{ref}" in command:
+        command = command.replace("{ref}", lease_of(yard).decode())
+    ending = "\r\n" if case.dialect == "resp" else ""
+    peer.send((command + ending).encode())
+    return peer.take()
+
+
+def is_denied(dialect: str, name: str, reply: bytes) -> bool:
+    if dialect == "masenko":
+        return reply.startswith(b'ERR {"msg":"') and b"permission denied: " in reply
+    if dialect == "workq":
+        return reply == b"-CLIENT-ERROR Permission denied\r\n"
+    if dialect == "resp":
+        start = b"-NOPERM " if name else b"-NOAUTH Authentication required."
+        return reply.startswith(start)
+    return b"PermissionDenied" in reply
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: name or "stranger")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.dialect} {case.command[:24]!r}")
+def test_a_command_is_carried_out_for_those_who_may(case: Case, name: str) -> None:
+    yard, gate = make_yard()
+    peer = enter(yard, gate, case.dialect, name)
+    principal = USERS[name] if name else STRANGER
+    allowed = all(principal.may(action, queue) for action, queue in case.needs)
+    if "{ref}" not in case.command:
+        before = yard.journal.log.mark()
+        reply = say(yard, peer, case)
+        assert allowed or yard.journal.log.mark() == before
+    else:
+        reply = say(yard, peer, case)
+    assert is_denied(case.dialect, name, reply) is not allowed, reply
+
+
+def test_every_command_of_resp_is_in_the_table() -> None:
+    yard, _ = make_yard()
+    said = {command.split()[0].encode() for command in RESP}
+    about_nothing = (
+        b"ECHO HELLO AUTH SELECT CLIENT COMMAND CONFIG RESET QUIT MULTI EXEC DISCARD".split()
+    )
+    assert set(yard.resp.commands) == said | set(about_nothing)
+
+
+def test_every_command_of_the_line_dialects_is_in_the_table() -> None:
+    yard, _ = make_yard()
+    said = {line.split()[0].encode() for command in MASENKO for line in command.splitlines()}
+    # A client can only finish what it holds, and holds only what it was allowed to take.
+    assert set(yard.masenko.commands) == said | {b"ACK", b"NACK", b"INFO", b"QUIT", b"AUTH"}
+    said = {command.split()[0].encode() for command in WORKQ}
+    assert set(yard.workq.commands) == said | {b"auth"}
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: name or "stranger")
+def test_lists_of_queues_show_what_may_be_inspected(name: str) -> None:
+    yard, gate = make_yard()
+    principal = USERS[name] if name else STRANGER
+    seen = principal.may(INSPECT, "mail")
+    peer = enter(yard, gate, "masenko", name)
+    peer.send(b"INFO\n")
+    assert (b'"name":"mail"' in peer.take()) is seen
+    peer = enter(yard, gate, "workq", name)
+    peer.send(b"inspect queues 0 10\r\n")
+    assert (b"mail 2\r\n" in peer.take()) is seen
+
+
+@pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
+def test_records_name_the_user(dialect: str) -> None:
+    yard, gate = make_yard()
+    peer = enter(yard, gate, dialect, "worker")
+    pushes = {
+        "masenko": b'PUSH {"name":"n","queue":"mail"}\nFETCH {"queues":["mail"]}\n',
+        "workq": f"add {OTHER_UID} mail 1000 1000 1\r\nx\r\nlease mail 0\r\n".encode(),
+        "resp": b"JOB.PUSH mail x\r\nJOB.TAKE 1 mail\r\n",
+    }
+    peer.send(pushes[dialect])
+    enter(yard, gate, "resp", "root").send(b"RPUSH later x\r\n")  # says that those are on disk
+    entries = JournalReader(yard.disk.directory(JOURNAL), live=True).read()
+    records = [entry.record for entry in entries if entry.record.origin.user == "worker"]
+    assert [record.kind() for record in records] == [kinds.PUSH, kinds.LEASE]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "wrong", "text"),
+    [
+        ("masenko", b'AUTH {"user":"root","password":"x"}\n', b'"msg":"authentication failed"'),
+        ("masenko", b'AUTH {"token":"x"}\n', b'"msg":"authentication failed"'),
+        ("masenko", b"AUTH {}\n", b"AUTH needs user and password, or token"),
+        ("masenko", b"AUTH nonsense\n", b"cannot unmarshal payload"),
+        ("workq", b"auth root x\r\n", b"-CLIENT-ERROR Authentication failed\r\n"),
+        ("workq", b"auth x\r\n", b"-CLIENT-ERROR Authentication failed\r\n"),
+        ("workq", b"auth\r\n", b"-CLIENT-ERROR Invalid command args\r\n"),
+        ("resp", b"AUTH root x\r\n", b"-WRONGPASS invalid username-password pair"),
+        ("resp", b"AUTH x\r\n", b"-WRONGPASS "),
+        ("resp", b"HELLO 3 AUTH root x\r\n", b"-WRONGPASS "),
+        ("resp", b'AUTH root "\\xff"\r\n', b"-WRONGPASS "),
+    ],
+)
+def test_a_wrong_secret_changes_nothing(dialect: str, wrong: bytes, text: bytes) -> None:
+    yard, gate = make_yard()
+    peer = enter(yard, gate, dialect, "worker")
+    peer.send(wrong)
+    gate.answer()
+    yard.settle()
+    assert text in peer.take()
+    assert connection_of(peer).principal is USERS["worker"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "words"),
+    [
+        ("masenko", b'AUTH {"token":"root-secret"}\nFETCH {"queues":["mail"]}\n'),
+        ("workq", b"auth root-secret\r\nlease mail 0\r\n"),
+        ("resp", b"AUTH root-secret\r\nLPOP mail\r\n"),
+        ("resp", b"HELLO 2 AUTH root root-secret\r\nLPOP mail\r\n"),
+    ],
+)
+def test_what_follows_waits_until_it_is_known_who_it_is(dialect: str, words: bytes) -> None:
+    yard, gate = make_yard()
+    peer = yard.connect(dialect)
+    peer.send(words)
+    assert peer.take() == b""
+    gate.answer()
+    yard.settle()
+    assert b"x" in peer.take()
+    assert [name for _, name in gate.asked] == ["root" if b"HELLO" in words else ""]
+
+
+def test_a_client_that_goes_before_it_is_recognised_is_forgotten() -> None:
+    yard, gate = make_yard()
+    peer = yard.connect("resp")
+    peer.send(b"AUTH root root-secret\r\n")
+    peer.close()
+    gate.answer()
+    yard.settle()
+    assert yard.resp.traffic.clients == 0
+
+
+def test_reset_is_to_be_nobody_again() -> None:
+    yard, gate = make_yard()
+    peer = enter(yard, gate, "resp", "root")
+    peer.send(b"RESET\r\nLPOP mail\r\n")
+    assert peer.take() == b"+RESET\r\n-NOAUTH Authentication required.\r\n"
+
+
+@pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
+def test_without_users_there_is_nothing_to_log_in_to(dialect: str) -> None:
+    peer = SimulatedYard().connect(dialect)
+    words = {"masenko": b'AUTH {"token":"x"}\n', "workq": b"auth x\r\n", "resp": b"AUTH x\r\n"}
+    texts = {
+        "masenko": b'ERR {"msg":"unknown verb AUTH"}\n',
+        "workq": b"-CLIENT-ERROR Unknown command\r\n",
+        "resp": b"-ERR AUTH <password> called without any password configured",
+    }
+    peer.send(words[dialect])
+    assert peer.take().startswith(texts[dialect])
+
+
+@pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
+def test_a_certificate_says_who_it_is(dialect: str) -> None:
+    yard, _ = make_yard()
+    peer = yard.connect(dialect, certificate="worker")
+    assert connection_of(peer).principal is USERS["worker"]
+    assert connection_of(peer).origin.user == "worker"
+    nobody = yard.connect(dialect, certificate="unheard of")
+    assert connection_of(nobody).principal is STRANGER
+
+
+WAITING = {
+    "masenko": b'FETCH {"queues":["quiet"],"timeout":"20s"}\n',
+    "workq": b"lease quiet 20000\r\n",
+    "resp": b"BLPOP quiet 20\r\n",
+    "resp move": b"BLMOVE quiet elsewhere LEFT LEFT 20\r\n",
+    "resp job": b"JOB.TAKE 1 quiet WAIT 20000\r\n",
+}
+
+
+@pytest.mark.parametrize("wait", WAITING)
+def test_who_waits_and_may_no_longer_is_told_so(wait: str) -> None:
+    dialect = wait.partition(" ")[0]
+    user = Principal("late", [Rule(["quiet"], [TAKE]), Rule(["elsewhere"], [PUSH])])
+    gate = FixedGate({"late": user})
+    yard = SimulatedYard(gate=gate)
+    peer = yard.connect(dialect, certificate="late")
+    peer.send(WAITING[wait])
+    connection_of(peer).rules_changed()
+    assert peer.take() == b""
+    user.change([Rule(["elsewhere"], [PUSH])], free=False)
+    connection_of(peer).rules_changed()
+    yard.settle()
+    assert is_denied(dialect, "late", peer.take())
+    yard.connect("resp", certificate="late").send(b"RPUSH elsewhere x\r\n")
+    yard.engine.push(NewJob("quiet", "quiet", b"x", Policy()), ORIGIN, yard.clock.now())
+    assert peer.take() == b""
+    queue = yard.engine.queue(b"quiet")
+    assert queue is not None
+    assert queue.ready.size == 1
+
+
+@pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
+def test_a_user_has_so_many_connections(dialect: str) -> None:
+    users = {"few": Principal("few", [Rule(["mail"], [TAKE])])}
+    gate = FixedGate(users, most=2)
+    yard = SimulatedYard(gate=gate)
+    first, second = yard.connect(dialect, certificate="few"), yard.connect(dialect)
+    log_in(yard, gate, dialect, second, "few")
+    log_in(yard, gate, dialect, second, "few")  # it is one all the same
+    third = yard.connect(dialect)
+    with pytest.raises(AssertionError):
+        log_in(yard, gate, dialect, third, "few")
+    assert connection_of(third).principal is gate.stranger
+    assert connection_of(yard.connect(dialect, certificate="few")).principal is gate.stranger
+    first.close()
+    log_in(yard, gate, dialect, third, "few")
+    for peer in (second, third):
+        peer.close()
+    assert users["few"].connections == 0

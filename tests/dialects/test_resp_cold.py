@@ -1,0 +1,212 @@
+"""Payloads that are on disk only: read back for RESP clients, while all else goes on."""
+
+from collections.abc import Callable
+
+import pytest
+from support.replies_resp import Failure, ask, command, replies
+from support.resp_jobs import as_jobs
+from support.resp_lists import content, fill, length, run
+from support.simulated import SimulatedPeer, SimulatedYard
+
+
+@pytest.fixture
+def cold() -> SimulatedYard:
+    """With as little memory for payloads as there can be."""
+    return SimulatedYard(payload_memory=0, segment_size=1 << 18)
+
+
+def large(count: int, size: int = 3000) -> list[bytes]:
+    return [b"%08d" % number * (size // 8) for number in range(count)]
+
+
+def cool(yard: SimulatedYard, values: list[bytes]) -> SimulatedPeer:
+    """Have these in a list, and none of them in memory."""
+    fill(yard, values)
+    yard.restart()
+    return yard.connect("resp")
+
+
+def reads_done(yard: SimulatedYard) -> None:
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+
+
+COLD_COMMANDS: list[tuple[tuple[bytes | str | int, ...], Callable[[list[bytes]], object]]] = [
+    (("LRANGE", "l", 0, -1), lambda values: values),
+    (("LRANGE", "l", 100, 700), lambda values: values[100:701]),
+    (("LPOP", "l", 700), lambda values: values[:700]),
+    (("RPOP", "l", 700), lambda values: values[:-701:-1]),
+    (("LPOP", "l"), lambda values: values[0]),
+    (("RPOP", "l"), lambda values: values[-1]),
+    (("BLPOP", "l", 0), lambda values: [b"l", values[0]]),
+    (("LINDEX", "l", 500), lambda values: values[500]),
+    (("LREM", "l", 0, large(800)[799]), lambda values: 1),
+    (("LREM", "l", -1, large(800)[0]), lambda values: 1),
+    (("LMOVE", "l", "m", "RIGHT", "LEFT"), lambda values: values[-1]),
+]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("case", range(len(COLD_COMMANDS)))
+def test_payloads_come_back_from_disk(cold: SimulatedYard, case: int, slow: bool) -> None:
+    words, expected = COLD_COMMANDS[case]
+    values = large(800)
+    peer = cool(cold, values)
+    reads = cold.disk.calls("read")
+    cold.scheduler.slow = slow
+    other = cold.connect("resp")
+    peer.send(command(*words) + command("PING"))
+    if slow:
+        peer.expect_nothing()
+        assert ask(other, "PING") == "PONG"
+    reads_done(cold)
+    assert replies(peer.take()) == [expected(values), "PONG"]
+    assert cold.disk.calls("read") > reads
+
+
+def test_jobs_come_back_from_disk(cold: SimulatedYard) -> None:
+    values = large(800)
+    peer = cool(cold, values)
+    peer.send(command("JOB.TAKE", 1, "l", "COUNT", 700))
+    [reply] = replies(peer.take())
+    assert [job.payload for job in as_jobs(reply)] == values[:700]
+
+
+def in_small_segments(values: list[bytes]) -> tuple[SimulatedYard, SimulatedPeer]:
+    """Have these in a list, in many segments, and none of them in memory."""
+    yard = SimulatedYard(payload_memory=0, segment_size=1 << 16)
+    peer = yard.connect("resp")
+    for value in values:
+        peer.send(command("RPUSH", "l", value))
+    yard.restart()
+    assert yard.journal.segments > 50
+    yard.scheduler.slow = True
+    return yard, yard.connect("resp")
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_what_is_popped_is_answered_though_compaction_drops_it(last: bool) -> None:
+    """The journal is garbage once the jobs are popped, and goes while they are read."""
+    values = large(2000)
+    yard, peer = in_small_segments(values)
+    peer.send(command("RPOP" if last else "LPOP", "l", 2000))
+    while yard.scheduler.blocking:
+        yard.advance(0.1)
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    [reply] = replies(peer.take())
+    assert reply == (values[::-1] if last else values)
+    yard.advance(1)
+    reads_done(yard)
+    assert yard.journal.segments < 30
+
+
+def test_jobs_that_others_pop_while_a_range_is_read_are_left_out() -> None:
+    values = large(2000)
+    yard, peer = in_small_segments(values)
+    peer.send(command("LRANGE", "l", 0, -1))
+    other = yard.connect("resp")
+    other.send(command("DEL", "l"))
+    other.expect(b":1\r\n")
+    while yard.scheduler.blocking:
+        yard.advance(0.1)
+        yard.scheduler.blocking.rotate(1)  # what drops segments comes before what reads them
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    [reply] = replies(peer.take())
+    assert isinstance(reply, list)
+    assert set(reply) <= set(values)
+    assert not peer.closed
+
+
+def test_a_job_whose_lease_ends_while_it_is_read_is_not_given(cold: SimulatedYard) -> None:
+    """Its ref would be that of whoever took it next."""
+    peer = cool(cold, large(800))
+    cold.scheduler.slow = True
+    peer.send(command("JOB.TAKE", 1, "l", "TTR", 1000))
+    cold.advance(1)
+    other = cold.connect("resp")
+    other.send(command("JOB.TAKE", 1, "l", "TTR", 60_000))
+    reads_done(cold)
+    assert replies(peer.take()) == [[]]
+    [[job]] = replies(other.take())
+    assert job[0] == b"1-2-2"
+
+
+def test_of_several_jobs_those_whose_lease_has_ended_are_not_given(cold: SimulatedYard) -> None:
+    fill(cold, large(300))
+    cold.restart()
+    peer = cold.connect("resp")
+    ask(peer, "JOB.PUSH", "l", b"x" * 3000, "TTR", 1000, "PRIORITY", 1)
+    ask(peer, "JOB.PUSH", "l", b"", "PRIORITY", 2)
+    cold.restart()
+    peer = cold.connect("resp")
+    cold.scheduler.slow = True
+    peer.send(command("JOB.TAKE", 1, "l", "COUNT", 200))
+    cold.advance(1)
+    reads_done(cold)
+    [reply] = replies(peer.take())
+    payloads = [job.payload for job in as_jobs(reply)]
+    assert payloads == [b"", *large(198)]
+
+
+def test_a_disk_that_cannot_be_read_ends_the_connection(cold: SimulatedYard) -> None:
+    peer = cool(cold, large(800))
+    cold.disk.fail("read")
+    peer.send(command("LPOP", "l", 700))
+    peer.expect_closed()
+    cold.disk.heal()
+    assert length(cold) == 800
+    assert run(cold.connect("resp"), "LPOP", "l") == large(1)[0]
+
+
+def test_an_old_value_is_read_before_it_is_replaced(cold: SimulatedYard) -> None:
+    peer = cold.connect("resp")
+    ask(peer, "SET", "k", b"old" * 1000)
+    peer = cool(cold, large(800))
+    cold.scheduler.slow = True
+    peer.send(command("SET", "k", "new", "GET") + command("GET", "k"))
+    peer.expect_nothing()
+    reads_done(cold)
+    assert replies(peer.take()) == [b"old" * 1000, b"new"]
+
+
+def test_a_key_that_becomes_a_list_while_its_value_is_read_stays_one(cold: SimulatedYard) -> None:
+    ask(cold.connect("resp"), "SET", "k", b"old" * 1000)
+    peer = cool(cold, large(800))
+    cold.scheduler.slow = True
+    peer.send(command("SET", "k", "new", "GET"))
+    other = cold.connect("resp")
+    assert ask(other, "DEL", "k") == 1
+    assert ask(other, "RPUSH", "k", "a") == 1
+    reads_done(cold)
+    [reply] = replies(peer.take())
+    assert isinstance(reply, Failure)
+    assert reply.startswith("WRONGTYPE")
+    assert ask(other, "TYPE", "k") == "list"
+
+
+def test_who_is_lost_while_payloads_are_read_leaves_a_sound_list(cold: SimulatedYard) -> None:
+    values = large(800)
+    peer = cool(cold, values)
+    cold.scheduler.slow = True
+    peer.send(command("LPOP", "l", 700))
+    peer.close()
+    reads_done(cold)
+    cold.scheduler.slow = False
+    left = content(cold)
+    assert isinstance(left, list)
+    assert left == values[-len(left) :]
+
+
+def test_who_says_no_more_while_payloads_are_read_is_answered(cold: SimulatedYard) -> None:
+    values = large(800)
+    peer = cool(cold, values)
+    cold.scheduler.slow = True
+    peer.send(command("LPOP", "l", 700) + command("LLEN", "l"))
+    assert peer.receiver is not None
+    peer.receiver.ended()
+    reads_done(cold)
+    assert replies(peer.take()) == [values[:700], 100]
+    peer.expect_closed()

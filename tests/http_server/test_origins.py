@@ -1,0 +1,40 @@
+"""What pages of other sites make a browser send changes nothing."""
+
+from collections.abc import Iterator
+
+import pytest
+from support.web import WebServer
+
+from taskyard.http.messages import Request
+from taskyard.http.origins import refusal_of_other_site
+
+PAUSE = "/api/v1/queues/mail/pause"  # needs no body, so a browser sends it without asking first
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[WebServer]:
+    with WebServer() as running:
+        assert running.ask("PUT", "/api/v1/queues/mail", {})[0] == 201
+        yield running
+
+
+@pytest.mark.parametrize("origin", ["https://example.org", "null", "http://127.0.0.1", "http://["])
+def test_pages_of_other_sites_may_change_nothing(server: WebServer, origin: str) -> None:
+    status, kind, _ = server.ask("POST", PAUSE, None, Origin=origin)
+    assert (status, kind) == (403, "application/problem+json")
+    assert b'"paused":false' in server.get("/api/v1/queues/mail")[2]
+    assert server.get("/api/v1/queues/mail", Origin=origin)[0] == 200
+
+
+def test_pages_of_this_server_and_programs_may(server: WebServer) -> None:
+    host, port = server.address
+    assert server.ask("POST", PAUSE, None, Origin=f"http://{host}:{port}")[0] == 200
+    assert server.ask("POST", "/api/v1/queues/mail/resume")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("allowed", "refused"), [("https://example.org", False), ("*", False), ("https://a.org", True)]
+)
+def test_the_operator_can_allow_them(allowed: str, refused: bool) -> None:
+    request = Request("POST", PAUSE, headers={"origin": "https://example.org", "host": "x"})
+    assert (refusal_of_other_site(request, frozenset({allowed})) is not None) is refused

@@ -1,8 +1,8 @@
 """Jobs that wait for jobs of other dialects: released, or failed with them."""
 
-from interop.adapters.base import Adapter, Options
+from interop.adapters.base import Adapter, Can, Options
 from interop.cases import cases
-from interop.world import TimedWorld, World
+from interop.world import TimedWorld, World, able
 
 Dialect = type[Adapter]
 
@@ -101,7 +101,7 @@ def test_a_job_fails_when_the_one_before_it_is_deleted(
     world.sees()
     world.sees(queue=then)
     world.sees(ready=1, queue=dead)
-    world.take_this(third, second, dead)
+    world.take_this(world.open(able(Can.TAKE)[0]), second, dead)
 
 
 @cases("blocker expired")

@@ -5,7 +5,7 @@ import uuid
 import pytest
 from interop.adapters.base import Adapter, Can, Duplicate, Options
 from interop.cases import cases
-from interop.world import TimedWorld, World
+from interop.world import TimedWorld, World, able
 
 Dialect = type[Adapter]
 
@@ -53,6 +53,7 @@ def test_the_uid_of_a_job_cannot_be_given_to_another(
 ) -> None:
     world = any_world
     here, there = world.open(pusher), world.open(other)
+    worker = world.open(able(Can.TAKE, Can.FINISH_ANY)[0])
     job = world.push(here)
     world.between()
     for uid in (job.uid, job.uid.upper()):
@@ -60,10 +61,10 @@ def test_the_uid_of_a_job_cannot_be_given_to_another(
             with pytest.raises(Duplicate):
                 world.push(there, Options(uid=uid), queue)
     world.sees(ready=1)
-    world.take_this(there, job)
+    world.take_this(worker, job)
     with pytest.raises(Duplicate):
         world.push(there, Options(uid=job.uid))
-    there.finish_any(job)
+    worker.finish_any(job)
     if pusher.result_outlives_job:
         with pytest.raises(Duplicate):
             world.push(there, Options(uid=job.uid))

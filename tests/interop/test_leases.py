@@ -78,7 +78,7 @@ def test_a_timed_lease_does_not_mind_who_is_connected(
     another.finish(taken)
     world.between()
     world.sees()
-    world.succeeded(job, pusher)
+    world.succeeded(job)
 
 
 @cases("time over")
@@ -96,7 +96,7 @@ def test_a_timed_lease_ends_after_a_minute_if_nobody_says_otherwise(
     world.between()
     world.job_is(job, "waiting", attempts=1, fails=0)
     there.finish(world.take_this(there, job))
-    world.succeeded(job, pusher, attempts=2)
+    world.succeeded(job, attempts=2)
 
 
 @cases("own ttr")
@@ -117,7 +117,7 @@ def test_the_ttr_of_a_job_holds_for_every_taker(
             there.finish(late)
     again = world.take_this(there, job)
     there.finish(again)
-    world.succeeded(job, pusher, attempts=2)
+    world.succeeded(job, attempts=2)
 
 
 @cases("own ttr")
@@ -132,7 +132,7 @@ def test_a_late_finish_counts_only_where_no_lease_is_needed(
     if Can.FINISH_ANY in taker.can:
         there.finish(late)
         world.between()
-        world.succeeded(job, pusher, attempts=2)
+        world.succeeded(job, attempts=2)
         return
     with pytest.raises(NotHeld):
         there.finish(late)
@@ -289,7 +289,7 @@ def test_what_was_answered_stays_when_half_of_what_was_not_synced_is_lost(
     world.crash_in_part(seed)
     world.advance(DEFAULT_TTR + A_LITTLE)
     world.sees(ready=3)
-    world.succeeded(jobs[0], pusher)
+    world.succeeded(jobs[0])
     for job in jobs[1:]:
         there.finish(world.take_this(there, job))
     world.sees()

@@ -11,7 +11,7 @@ from support.simulated import SimulatedYard
 STEPS = 250
 CLIENTS = 3  # of each dialect
 ROUNDS = 40  # of taking whatever has come back, until everything must be done
-PATIENCE = 200  # failures that are not final
+PATIENCE = 200  # failures and lost leases that are not final
 FOR_EVER = 1e9
 TTR = 30.0
 
@@ -21,9 +21,12 @@ class Crew:
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
-        self._world = TimedWorld(SimulatedYard(), "crash")
-        self._clients = [self._world.open(adapter) for adapter in able() for _ in range(CLIENTS)]
+        self._world = TimedWorld(SimulatedYard(max_losses=PATIENCE), "crash")
+        self._clients = [
+            self._world.open(adapter) for adapter in able(Can.PUSH) for _ in range(CLIENTS)
+        ]
         self._held: list[tuple[Adapter, Taken]] = []
+        self._frail: set[bytes] = set()  # a failure would be their end
         self.pushed: set[bytes] = set()
         self.done: set[bytes] = set()
 
@@ -35,7 +38,7 @@ class Crew:
         if roll < 0.3:
             self._push(client)
         elif roll < 0.6:
-            self._take(client)
+            self._take()
         elif roll < 0.85:
             self._end_one(failing=chance.random() < 0.2)
         elif roll < 0.9:
@@ -54,17 +57,18 @@ class Crew:
         while self._held:
             self._end_one(failing=False)
         for _ in range(ROUNDS):
-            while self._take(self._random.choice(self._clients)):
-                client, taken = self._held.pop()
-                client.finish(taken)
-                self._note_done(taken)
+            while self._take():
+                if self._held:
+                    client, taken = self._held.pop()
+                    client.finish(taken)
+                    self._note_done(taken)
             if self.done == self.pushed:
                 return
             self._world.advance(300)
 
     def nothing_is_left(self) -> None:
         self._world.sees()
-        for client in self._clients:
+        for client in self._takers():
             self._world.nothing_for(client)
 
     def _push(self, client: Adapter) -> None:
@@ -75,14 +79,23 @@ class Crew:
         )
         job = self._world.push(client, options)
         self.pushed.add(job.payload)
+        if client.default_fails == 1 and options.fails is None:
+            self._frail.add(job.payload)
 
-    def _take(self, client: Adapter) -> bool:
+    def _takers(self) -> list[Adapter]:
+        return [client for client in self._clients if client.can & {Can.TAKE, Can.POP}]
+
+    def _take(self) -> bool:
         if not self._ready():
             return False
+        client = self._random.choice(self._takers())
         taken = self._world.take(client)
         assert taken.payload in self.pushed
         assert taken.payload not in self.done, "it came again"
-        self._held.append((client, taken))
+        if Can.POP in client.can:
+            self._note_done(taken)
+        else:
+            self._held.append((client, taken))
         return True
 
     def _ready(self) -> int:
@@ -96,7 +109,7 @@ class Crew:
         if not self._held:
             return
         client, taken = self._held.pop(self._random.randrange(len(self._held)))
-        fails = failing and Can.FAIL in client.can
+        fails = failing and Can.FAIL in client.can and taken.payload not in self._frail
         try:
             client.fail(taken) if fails else client.finish(taken)
         except NotHeld:

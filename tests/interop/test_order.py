@@ -187,7 +187,7 @@ def test_a_result_is_kept_until_the_ttl(world: TimedWorld, pusher: Dialect, take
     there.finish(world.take_this(there, job))
     world.advance(10 - A_LITTLE)
     world.between()
-    world.succeeded(job, pusher)
+    world.succeeded(job)
     world.advance(2 * A_LITTLE)
     world.job_is_gone(job)
 
@@ -197,7 +197,7 @@ def test_a_job_that_failed_is_forgotten_when_its_ttl_is_over(
     world: TimedWorld, pusher: Dialect, taker: Dialect
 ) -> None:
     here, there = world.open(pusher), world.open(taker)
-    job = world.push(here, Options(ttl=10))
+    job = world.push(here, Options(ttl=10, fails=1))
     there.fail(world.take_this(there, job))
     world.advance(10 - A_LITTLE)
     world.between()

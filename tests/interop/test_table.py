@@ -1,94 +1,122 @@
 """The cases that there must be: a dialect that lost a capability would lose them in silence."""
 
+import math
 import re
+from itertools import combinations
 from pathlib import Path
 
 import pytest
 from interop.adapters import ADAPTERS
 from interop.adapters.base import Can
-from interop.cases import PROPERTIES, players
+from interop.cases import PROPERTIES, casts, pairs, players
 
 BOTH = "masenko workq"
-ALL = BOTH + " glovebox"
+BOTH_AND_API = BOTH + " api"
+TAKERS = BOTH + " glovebox"
+ALL = TAKERS + " api redis"
 
 # Property: the dialects in each of its roles.
 EXPECTED: dict[str, tuple[str, ...]] = {
-    "done": (ALL, ALL),
-    "shown": ("masenko", ALL),
+    "done": (ALL, TAKERS),
+    "shown": ("masenko api", TAKERS),
     "done with a result": (ALL, "workq"),
-    "waited for": (ALL, ALL),
-    "many": (ALL, ALL),
-    "retried": (BOTH, BOTH),
-    "exhausted": (BOTH, BOTH),
-    "retried elsewhere": (BOTH, BOTH, BOTH),
-    "error kept": (BOTH, "workq"),
-    "dead queue": ("masenko", BOTH),
-    "attempts used up by a fail": ("workq", BOTH),
+    "waited for": (ALL, TAKERS),
+    "many": (ALL, TAKERS),
+    "popped": (ALL, "redis"),
+    "popped by one who waits": (ALL, "redis"),
+    "popped in line": (ALL, TAKERS, "redis"),
+    "popped in order": (ALL, ALL, "redis"),
+    "popped by priority": ("workq api", ALL, "redis"),
+    "popped for others": (ALL, "masenko api", "redis"),
+    "retried": (BOTH_AND_API, BOTH),
+    "exhausted": (BOTH_AND_API, BOTH),
+    "retried elsewhere": (BOTH_AND_API, BOTH, BOTH),
+    "error kept": (BOTH_AND_API, "workq"),
+    "dead queue": ("masenko api", BOTH),
+    "attempts used up by a fail": ("workq api", BOTH),
     "connection lost": (ALL, "masenko"),
     "no sign of life": (ALL, "masenko"),
     "connection lost and nothing held": (ALL, "workq"),
     "time over": (ALL, "workq glovebox"),
-    "own ttr": ("workq", ALL),
-    "attempts used up by time": ("workq", ALL),
-    "attempts used up by a restart": ("workq", "masenko"),
-    "one attempt": ("workq", "workq glovebox"),
+    "own ttr": ("workq api", TAKERS),
+    "attempts used up by time": ("workq api", TAKERS),
+    "attempts used up by a restart": ("workq api", "masenko"),
+    "one attempt": ("workq api", "workq glovebox"),
     "poison": (ALL, "workq glovebox"),
-    "held over a restart": (ALL, ALL),
-    "ended by another": (ALL, ALL, "workq"),
-    "failed by another": (BOTH, BOTH, "workq"),
-    "deleted by another": (ALL, ALL, "workq"),
+    "held over a restart": (ALL, TAKERS),
+    "ended by another": (ALL, TAKERS, "workq"),
+    "failed by another": (BOTH_AND_API, BOTH, "workq"),
+    "deleted by another": (ALL, TAKERS, "workq api"),
     "finished unheld": (ALL, "workq"),
-    "finished before its time": (BOTH, "workq"),
-    "failed before its time": (BOTH, "workq", ALL),
-    "second result": (ALL, ALL, "workq"),
-    "served": (ALL, ALL),
-    "line": (ALL, ALL, ALL),
-    "left the line": (ALL, ALL, ALL),
-    "gave up": (ALL, ALL),
-    "served by a delay": (BOTH, ALL),
-    "served by a fail": (BOTH, BOTH, ALL),
-    "served by a lost lease": (ALL, "masenko", ALL),
-    "served by the end of a ttr": ("workq", ALL, ALL),
-    "arrival": (ALL, ALL, ALL),
-    "priority": ("workq", ALL, ALL),
+    "finished before its time": (BOTH_AND_API, "workq"),
+    "failed before its time": (BOTH_AND_API, "workq", TAKERS),
+    "second result": (ALL, TAKERS, "workq"),
+    "served": (ALL, TAKERS),
+    "line": (ALL, TAKERS, TAKERS),
+    "left the line": (ALL, TAKERS, TAKERS),
+    "gave up": (ALL, TAKERS),
+    "served by a delay": (BOTH_AND_API, TAKERS),
+    "served by a fail": (BOTH_AND_API, BOTH, TAKERS),
+    "served by a lost lease": (ALL, "masenko", TAKERS),
+    "served by the end of a ttr": ("workq api", TAKERS, TAKERS),
+    "arrival": (ALL, ALL, TAKERS),
+    "priority": ("workq api", ALL, TAKERS),
     "back in its place": (ALL, ALL, "workq glovebox"),
-    "delayed": (BOTH, ALL),
-    "delays in order": (BOTH, BOTH, ALL),
-    "ttl over": ("workq", ALL),
-    "ttl over while held": ("workq", ALL),
-    "ttl of a delayed job": ("workq", ALL),
-    "result after the ttl": ("workq", ALL),
-    "failed until the ttl": ("workq", BOTH),
-    "released": (ALL, "masenko", ALL),
-    "released by uid": (ALL, "masenko", "workq"),
-    "still blocked": (BOTH, "masenko", BOTH),
-    "blocker failed": (BOTH, "masenko", BOTH),
-    "blocker deleted": (ALL, "masenko", "workq"),
-    "blocker expired": ("workq", "masenko", ALL),
-    "blockers of many dialects": (ALL, ALL, "masenko", ALL),
-    "blocked in a chain": (BOTH, "masenko", BOTH),
-    "ended while blocked": (ALL, "masenko", "workq", ALL),
+    "delayed": (BOTH_AND_API, TAKERS),
+    "delays in order": (BOTH_AND_API, BOTH_AND_API, TAKERS),
+    "ttl over": ("workq api", TAKERS),
+    "ttl over while held": ("workq api", TAKERS),
+    "ttl of a delayed job": ("workq api", TAKERS),
+    "result after the ttl": ("workq api", TAKERS),
+    "failed until the ttl": ("workq api", BOTH),
+    "released": (ALL, "masenko api", TAKERS),
+    "released by uid": (ALL, "masenko api", "workq"),
+    "still blocked": (BOTH_AND_API, "masenko api", BOTH),
+    "blocker failed": (BOTH_AND_API, "masenko api", BOTH),
+    "blocker deleted": (ALL, "masenko api", "workq api"),
+    "blocker expired": ("workq api", "masenko api", TAKERS),
+    "blockers of many dialects": (ALL, ALL, "masenko api", TAKERS),
+    "blocked in a chain": (BOTH_AND_API, "masenko api", BOTH),
+    "ended while blocked": (ALL, "masenko api", "workq", TAKERS),
     "number": (ALL, "masenko glovebox"),
     "uid": (ALL, "workq"),
-    "uid taken": (ALL, "workq"),
-    "uid free after delete": ("workq", "workq"),
-    "uid free after ttl": ("workq", ALL),
-    "json": (ALL, ALL),
-    "any bytes": ("workq glovebox", ALL),
-    "large": (ALL, ALL),
-    "plain name": (ALL, ALL),
-    "name that some cannot spell": ("masenko glovebox", "masenko glovebox"),
+    "uid taken": (ALL, "workq api"),
+    "uid free after delete": ("workq api", "workq api"),
+    "uid free after ttl": ("workq api", TAKERS),
+    "json": (ALL, TAKERS),
+    "any bytes": ("workq glovebox api redis", TAKERS),
+    "large": (ALL, TAKERS),
+    "plain name": (ALL, TAKERS),
+    "name that some cannot spell": ("masenko glovebox api redis", "masenko glovebox"),
 }
 
 
 def test_every_dialect_takes_part() -> None:
     assert [adapter.dialect for adapter in ADAPTERS] == ALL.split()
+    for can, dialects in ((Can.PUSH, ALL), (Can.TAKE, TAKERS)):
+        assert [adapter.dialect for adapter in ADAPTERS if can in adapter.can] == dialects.split()
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_the_cases_of_a_property_are_these(name: str) -> None:
     cast = [" ".join(adapter.dialect for adapter in role) for role in players(name).values()]
     assert tuple(cast) == EXPECTED[name]
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_all_pairs_of_a_property_meet(name: str) -> None:
+    """A pusher of each dialect with a taker of each, and so on for any two of its roles."""
+    roles = [role.split() for role in EXPECTED[name]]
+    wanted = {
+        ((one, first), (other, second))
+        for one, other in combinations(range(len(roles)), 2)
+        for first in roles[one]
+        for second in roles[other]
+    }
+    chosen = casts(name)
+    assert set().union(*(pairs(cast) for cast in chosen)) == wanted
+    if len(roles) <= 3:
+        assert len(set(chosen)) == math.prod(len(role) for role in roles)
 
 
 def test_no_property_has_vanished() -> None:
@@ -111,6 +139,7 @@ def test_every_capability_makes_a_difference() -> None:
         Can.COUNT_DELAYED,
         Can.COUNT_LEASED,
         Can.RESULT,
+        Can.AWAIT_RESULT,
         Can.SHOW_FAILS,
         Can.LIST_QUEUES,
     }

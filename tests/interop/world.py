@@ -80,7 +80,9 @@ class World:
         options: Options | None = None,
         queue: str = "",
         payload: bytes | None = None,
+        goes_at_once: bool = False,
     ) -> Handle:
+        """Push a job, and let everybody look at it, unless one who waits makes it go at once."""
         asked = options or Options()
         assert asked.needs() <= client.can, f"{client.dialect} cannot ask for {asked}"
         number = self._numbered + 1
@@ -89,7 +91,10 @@ class World:
             payload = b'{"number":%d}' % number
         uid = client.push(queue, payload, asked)
         self._numbered = number
-        handle = Handle(queue, payload, number, uid)
+        kept = client.result_outlives_job or asked.ttl is not None
+        handle = Handle(queue, payload, number, uid, kept)
+        if goes_at_once:
+            return handle
         for observer in able(Can.LOOK):
             with self.visit(observer) as visitor:
                 visitor.learn(handle)
@@ -152,11 +157,9 @@ class World:
                 visitor.ask_result(handle, 0)
                 assert visitor.result() == Result(success, data), observer.dialect
 
-    def succeeded(
-        self, handle: Handle, pusher: type[Adapter], data: bytes = b"", attempts: int = 1
-    ) -> None:
+    def succeeded(self, handle: Handle, data: bytes = b"", attempts: int = 1) -> None:
         """A job has ended well: its result is kept, or nothing is."""
-        if pusher.result_outlives_job:
+        if handle.kept:
             self.job_is(handle, "succeeded", attempts, 0)
             self.result_is(handle, True, data)
         else:
@@ -164,7 +167,7 @@ class World:
 
     def result_waiters(self, handle: Handle) -> list[Adapter]:
         """A client of each dialect that can, waiting to hear how a job ends."""
-        waiters: list[Adapter] = [self.open(adapter) for adapter in able(Can.RESULT)]
+        waiters: list[Adapter] = [self.open(adapter) for adapter in able(Can.AWAIT_RESULT)]
         for waiter in waiters:
             waiter.ask_result(handle, 600)
             waiter.still_waits()

@@ -18,6 +18,10 @@ Connect = Callable[[str], Peer]
 class Can(Enum):
     """One thing that a dialect may be able to say."""
 
+    PUSH = auto()
+    TAKE = auto()  # and finish
+    POP = auto()  # both at once: what was handed over is finished
+    WAIT_TO_POP = auto()
     # When pushing
     PRIORITY = auto()
     DELAY = auto()  # not before a time
@@ -46,7 +50,8 @@ class Can(Enum):
     DELETE = auto()
     # When looking
     LOOK = auto()  # one job
-    RESULT = auto()  # how it ended, or wait for that
+    RESULT = auto()  # how it ended
+    AWAIT_RESULT = auto()  # ... or wait for that
     COUNT_READY = auto()
     COUNT_DELAYED = auto()
     COUNT_LEASED = auto()
@@ -81,6 +86,7 @@ class Handle:
     payload: bytes
     number: int  # the job's id: pushes are counted over all dialects, from 1
     uid: str = ""  # "" until somebody has learnt it
+    kept: bool = False  # its result outlives it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,7 +159,7 @@ class Adapter(ABC):
     can: ClassVar[frozenset[Can]]
 
     # How jobs that were pushed by this dialect behave, whoever takes them
-    result_outlives_job: ClassVar[bool]  # kept until its ttl, so that it can be read later
+    result_outlives_job: ClassVar[bool]  # also if the push did not speak of a ttl
     loss_is_failure: ClassVar[bool]  # when a lease ends with a connection
     default_fails: ClassVar[int]  # the failure that is final when nothing was said
     max_losses: ClassVar[int]  # lost leases that make it a dead letter by default; 0: none do
@@ -162,8 +168,8 @@ class Adapter(ABC):
 
     def __init__(self, connect: Connect) -> None:
         self._connect = connect
-        self.peer = connect(self.dialect)
         self.waiting = False  # for a job, or for a result: no other command is answered
+        self.reconnect()
 
     @classmethod
     @abstractmethod

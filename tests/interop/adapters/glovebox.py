@@ -6,7 +6,6 @@ from interop.adapters.base import (
     Adapter,
     BadName,
     Can,
-    Connect,
     Counts,
     NotHeld,
     Options,
@@ -22,6 +21,8 @@ class GloveboxAdapter(Adapter):
     dialect = "glovebox"
     can: ClassVar = frozenset(
         {
+            Can.PUSH,
+            Can.TAKE,
             Can.ANY_BYTES,
             Can.ANY_NAME,
             Can.WAIT,
@@ -34,10 +35,6 @@ class GloveboxAdapter(Adapter):
     default_fails = 21  # all of its attempts
     max_losses = 21
     shows_json = False
-
-    def __init__(self, connect: Connect) -> None:
-        super().__init__(connect)
-        self._greeted()
 
     @classmethod
     def pause_after_fail(cls, fails: int) -> int:
@@ -56,8 +53,12 @@ class GloveboxAdapter(Adapter):
             message: object = payload.decode()
         except UnicodeDecodeError:
             message = list(payload)
-        self._say(type="post", queue=queue, message=message, notify=["sync"])
-        assert self._hear()["notice"] == "sync"
+        self._say(type="post", queue=queue, message=message, notify=["ready", "sync"])
+        told = self._hear()["notice"]
+        if told == "ready":
+            assert self._hear()["notice"] == "sync"
+        else:
+            assert told == "finish"  # one who waited to pop was given it at once
         return ""
 
     def ask(self, queue: str, wait: float) -> None:

@@ -32,6 +32,8 @@ class MasenkoAdapter(Adapter):
     dialect = "masenko"
     can: ClassVar = frozenset(
         {
+            Can.PUSH,
+            Can.TAKE,
             Can.DELAY,
             Can.MAX_FAILS,
             Can.DEAD_QUEUE,

@@ -35,6 +35,8 @@ class WorkqAdapter(Adapter):
     dialect = "workq"
     can: ClassVar = frozenset(
         {
+            Can.PUSH,
+            Can.TAKE,
             Can.PRIORITY,
             Can.DELAY,
             Can.TTL,
@@ -52,6 +54,7 @@ class WorkqAdapter(Adapter):
             Can.DELETE,
             Can.LOOK,
             Can.RESULT,
+            Can.AWAIT_RESULT,
             Can.COUNT_READY,
             Can.COUNT_DELAYED,
             Can.LIST_QUEUES,

@@ -24,7 +24,7 @@ from typing import Final
 # So that the file can be started by its path as well as with -m.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import rig
+from benchmarks import readings, rig
 from benchmarks.run import SHAPES
 
 HELP_SECONDS: Final = 30.0
@@ -36,7 +36,7 @@ COUNTING: Final = (
     "--cache-sim=no",
     "--cachegrind-out-file=/dev/null",
 )
-DRIVERS: Final[tuple[rig.Dialect, ...]] = ("masenko", "workq")
+DRIVERS: Final[tuple[rig.Dialect, ...]] = ("masenko", "workq", "lists", "pqueue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Tree:
     letter: str
     code: Path
     revision: str
-    listeners: tuple[rig.Dialect, ...]
+    listeners: tuple[rig.Listener, ...]
     options: tuple[str, ...]
 
 
@@ -135,6 +135,12 @@ def open_tree(letter: str, path: Path, form: rig.Form, options: Sequence[str]) -
     # An older tree does not know every listener of this one.
     listeners = tuple(name for name in rig.LISTENERS if f"--{name}-port" in asked.stdout)
     return Tree(letter, code, revision(path), listeners, tuple(options))
+
+
+def check_dialect(trees: Sequence[Tree], dialect: rig.Dialect) -> None:
+    for tree in trees:
+        if rig.LISTENER_OF[dialect] not in tree.listeners:
+            raise rig.BenchmarkError(f"the server of {tree.letter} does not speak {dialect}")
 
 
 def revision(path: Path) -> str:
@@ -288,18 +294,19 @@ def main() -> int:
             open_tree("a", arguments.a, arguments.form, arguments.a_arg),
             open_tree("b", arguments.b, arguments.form, arguments.b_arg),
         )
+        check_dialect(trees, arguments.dialect)
         generator = rig.Generator(rig.compile_generator(rig.DEFAULT_DIRECTORY))
         if arguments.instructions:
             counted = count_instructions(trees, arguments, generator)
             return report_instructions(trees, arguments, counted)
-        facts = rig.machine(arguments.dir)
+        facts = readings.machine(arguments.dir)
         cases = measure(trees, arguments, generator)
     except rig.BenchmarkError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(f"\n{rig.describe_machine(facts)}, {os.getloadavg()[0]:.1f} at the end")
+    print(f"\n{readings.describe_machine(facts)}, {os.getloadavg()[0]:.1f} at the end")
     for tree in trees:
         print(" ".join([f"{tree.letter}: {tree.revision}", *tree.options]))
     print(f"{arguments.form}, {arguments.dialect}, {arguments.durability}; ", end="")

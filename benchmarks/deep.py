@@ -21,7 +21,7 @@ from pathlib import Path
 # So that the file can be started by its path as well as with -m.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import rig
+from benchmarks import readings, rig
 
 FEW_JOBS = 10_000
 IDLE_SECONDS = 5.0
@@ -153,7 +153,7 @@ def measure(setting: Setting) -> Results:
             setting.generator.fill(with_few, setting.bulk, min(FEW_JOBS, setting.jobs), serial=0)
             done = work(setting, with_many, with_few, results)
             drain(setting, with_many, with_few, done, results)
-            results.peak_bytes_started = rig.peak_bytes(with_many.pid)
+            results.peak_bytes_started = readings.peak_bytes(with_many.pid)
     return results
 
 
@@ -163,14 +163,14 @@ def push(setting: Setting, directory: Path, results: Results) -> None:
         with probed(setting, server, "push", results):
             filled = setting.generator.fill(server, setting.bulk, setting.jobs, serial=0)
         results.push_per_s = filled.cycles_per_s
-        results.bytes_pushed = rig.resident_bytes(server.pid)
-        results.peak_bytes = rig.peak_bytes(server.pid)
+        results.bytes_pushed = readings.resident_bytes(server.pid)
+        results.peak_bytes = readings.peak_bytes(server.pid)
         say(f"  {filled.cycles_per_s:,.0f} a second, {results.bytes_pushed / GIB:.2f} GiB resident")
 
 
 def started(server: rig.RunningServer, log: Path, results: Results) -> None:
     results.start_seconds = server.started_in
-    results.bytes_started = rig.resident_bytes(server.pid)
+    results.bytes_started = readings.resident_bytes(server.pid)
     # Of the last start: the log goes on.
     line = re.findall(r"journal recovered .*", log.read_text())[-1]
     facts = dict(re.findall(r"(\w+)=(\S+)", line))
@@ -228,7 +228,7 @@ def drain(
             results.drain_per_s = run.cycles_per_s
         else:
             results.drain_few_per_s = run.cycles_per_s
-    results.bytes_drained = rig.resident_bytes(many.pid)
+    results.bytes_drained = readings.resident_bytes(many.pid)
 
 
 def verdict(reached: bool) -> str:
@@ -344,14 +344,14 @@ def main() -> int:
     arguments = read_arguments()
     try:
         setting = make_setting(arguments)
-        facts = rig.machine(setting.directory)
+        facts = readings.machine(setting.directory)
         results = measure(setting)
     except rig.BenchmarkError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(f"\n{rig.describe_machine(facts)}")
+    print(f"\n{readings.describe_machine(facts)}")
     print(f"{setting.server.name}, durability {setting.server.durability}\n")
     print(rig.markdown_table(["what", "figure", "detail", "bar"], rows(results)))
     about = {"machine": facts, "server": asdict(setting.server)}

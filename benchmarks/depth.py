@@ -18,7 +18,7 @@ from pathlib import Path
 # So that the file can be started by its path as well as with -m.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import rig
+from benchmarks import readings, rig
 
 PARTS = ("memory", "recovery", "throughput")
 FEW_JOBS = 1000
@@ -115,11 +115,11 @@ def measure_memory(setting: Setting) -> Memory:
     with rig.scratch(setting.directory) as directory, setting.server.run(directory) as server:
         # What the first jobs bring into memory once is not the price of a waiting job.
         setting.generator.cycles(server, setting.bulk, 10_000)
-        before = rig.resident_bytes(server.pid)
+        before = readings.resident_bytes(server.pid)
         filled = setting.generator.fill(server, setting.bulk, setting.jobs)
         say(f"memory: pushed {setting.jobs:,} jobs, {filled.cycles_per_s:,.0f} a second")
         expect_ready(server, setting.jobs)
-        return Memory(setting.jobs, setting.payload, before, rig.resident_bytes(server.pid))
+        return Memory(setting.jobs, setting.payload, before, readings.resident_bytes(server.pid))
 
 
 def measure_recovery(setting: Setting) -> list[Recovery]:
@@ -251,13 +251,9 @@ def read_arguments() -> argparse.Namespace:
 
 
 def make_setting(arguments: argparse.Namespace) -> Setting:
-    form: rig.Form = arguments.form or ("compiled" if rig.is_built("compiled") else "interpreted")
-    if not rig.is_built(form):
-        where = rig.code_path(form).relative_to(rig.ROOT)
-        raise rig.BenchmarkError(f"the {form} form is not built in {where}")
     options = ("--payload-memory", arguments.payload_memory)
     return Setting(
-        server=rig.Taskyard(form, arguments.durability, options),
+        server=rig.Taskyard(rig.choose_form(arguments.form), arguments.durability, options),
         generator=rig.Generator(rig.compile_generator(rig.DEFAULT_DIRECTORY)),
         directory=arguments.dir,
         jobs=arguments.jobs,
@@ -295,14 +291,14 @@ def main() -> int:
         if "recovery" in parts and arguments.durability == "memory":
             raise rig.BenchmarkError("with durability memory there is nothing to recover")
         setting = make_setting(arguments)
-        facts = rig.machine(setting.directory)
+        facts = readings.machine(setting.directory)
         rows, data = measure(setting, parts)
     except rig.BenchmarkError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(f"\n{rig.describe_machine(facts)}")
+    print(f"\n{readings.describe_machine(facts)}")
     print(f"{setting.server.name}, durability {setting.server.durability}\n")
     print(rig.markdown_table(["what", "figure", "detail", "bar"], rows))
     about = {"machine": facts, "server": asdict(setting.server)}

@@ -1,13 +1,14 @@
 /*
  * A load generator for queue servers: one thread, epoll, nothing allocated once it runs.
  *
- * One job cycle is push + take + finish. A connection works on a batch of --depth jobs: it
- * writes all the pushes in one go and reads their replies, then the takes, then the finishes.
- * Depth 1 is the plain client that waits for each reply. Connections know nothing of each
- * other: a take may well bring the job of another connection, and what was brought is finished.
+ * One job cycle is push + take + finish, or push + take where a protocol has no finish. A
+ * connection works on a batch of --depth jobs: it writes all the pushes in one go and reads their
+ * replies, then the takes, then the finishes. Depth 1 is the plain client that waits for each
+ * reply. Connections know nothing of each other: a take may well bring the job of another
+ * connection, and what was brought is finished.
  *
- * Nothing here knows a protocol: those are in loadgen_protocols.c. Options, measuring, the checks
- * of a drain and the probe are in the other files.
+ * Nothing here knows a protocol: those are in loadgen_protocols.c and loadgen_resp.c. Options,
+ * measuring, the checks of a drain and the probe are in the other files.
  *
  * A reply that is not the expected one ends the run with status 1: figures of a server that
  * answers wrongly are worth nothing.
@@ -45,6 +46,7 @@ static struct conn *conns;
 static int epoll_fd;
 static int active; /* connections with a batch in hand */
 static bool measuring, stopping;
+static enum op last_op; /* with its reply a job is done */
 static int64_t may_begin = INT64_MAX;
 static uint64_t done, empty; /* while measuring */
 static int64_t window_from, window_to, last_reply;
@@ -125,23 +127,8 @@ static void begin(struct conn *c, int64_t now) {
     c->dry = false;
     c->counted = measuring;
     c->begun = now;
+    c->first_serial = next_serial;
     ask(c, opt.mode == DRAIN ? TAKE : PUSH, c->batch, now);
-}
-
-static void took_all_replies(struct conn *c, int64_t now) {
-    if (opt.mode == DRAIN) {
-        if (c->held)
-            ask(c, FINISH, c->held, now);
-        else if (next_queue(c))
-            begin(c, now);
-        else
-            active--;
-        return;
-    }
-    if (c->held < c->batch)
-        ask(c, TAKE, c->batch - c->held, now);
-    else
-        ask(c, FINISH, c->batch, now);
 }
 
 static void batch_done(struct conn *c, int64_t now) {
@@ -152,6 +139,15 @@ static void batch_done(struct conn *c, int64_t now) {
         active--;
     else
         begin(c, now);
+}
+
+static void took_all_replies(struct conn *c, int64_t now) {
+    if (opt.mode == CYCLE && c->held < c->batch)
+        ask(c, TAKE, c->batch - c->held, now);
+    else if (c->held && last_op == FINISH)
+        ask(c, FINISH, c->held, now);
+    else
+        batch_done(c, now);
 }
 
 static void count_job(struct conn *c, int64_t now) {
@@ -178,7 +174,7 @@ static void replied(struct conn *c, const struct job *job, int64_t now) {
                     c->index, MAX_EMPTY);
         }
     }
-    if (c->op == FINISH || opt.mode == FILL)
+    if (c->op == last_op && (c->op != TAKE || job->len))
         count_job(c, now);
     if (--c->want)
         return;
@@ -346,6 +342,8 @@ static void report(void) {
            cpu);
     print_latency("cycle", &cycle_ns);
     for (int op = 0; op < OPS; op++) {
+        if (!opt.driver->op[op].build)
+            continue;
         printf(", ");
         print_latency(op_names[op], &op_ns[op]);
     }
@@ -359,6 +357,7 @@ int main(int argc, char **argv) {
     struct rlimit files;
 
     read_options(argc, argv);
+    last_op = opt.mode == FILL ? PUSH : opt.driver->op[FINISH].build ? FINISH : TAKE;
     address.sin_port = htons((uint16_t)opt.port);
     if (inet_pton(AF_INET, opt.host, &address.sin_addr) != 1 ||
         ntohl(address.sin_addr.s_addr) >> 24 != 127)

@@ -42,6 +42,7 @@ struct conn {
     bool dry;     /* drain: a take of this batch found nothing */
     bool waits_for_room;
     uint64_t *last_id; /* drain: of the job that was taken last, for each of the pushers */
+    uint64_t first_serial; /* of the batch */
     int64_t begun, sent;
     char *out, *out_end, *out_at;
     char *in;
@@ -54,7 +55,8 @@ typedef char *build_fn(char *out, const struct conn *c, int index);
 /* Returns the bytes of one reply, 0 if it is not all there yet, -1 if it is not what it must be. */
 typedef ssize_t parse_fn(const struct conn *c, const char *in, size_t len, struct job *job);
 
-/* A protocol: for each operation, how it is asked for and what it is answered with. */
+/* A protocol: for each operation, how it is asked for and what it is answered with. Where a take is
+ * all there is to it, there is no finish. */
 struct driver {
     const char *name;
     struct {
@@ -69,6 +71,7 @@ struct options {
     const char *host;
     int port, connections, depth, pid;
     uint32_t queues;
+    uint32_t scores; /* how many different ones the items of a priority queue have */
     double seconds, warmup;
     int64_t jobs;     /* cycles to do or jobs to push; 0: go by time */
     int64_t serial;   /* of the first payload; -1: any */
@@ -117,8 +120,12 @@ extern unsigned ttl_ms;
 /* A random one, for ids that must differ from those of every other run. */
 extern uint64_t run_number;
 
-extern const struct driver drivers[];
+/* loadgen_protocols.c */
+extern const struct driver *const drivers[];
 extern const size_t driver_count;
+
+/* loadgen_resp.c */
+extern const struct driver redis_list, lists, pqueue, zset;
 
 static inline char *put(char *out, const void *text, size_t len) {
     memcpy(out, text, len);

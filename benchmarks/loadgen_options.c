@@ -10,6 +10,7 @@ enum {
     MAX_CONNECTIONS = 20000,
     MAX_DEPTH = 10000,
     MAX_QUEUES = 10000000,
+    MAX_SCORES = 10000000,
     MAX_JOBS = 1000000000,
     FILL_TTL_MS = 3600000, /* what waits is not to expire meanwhile */
     CYCLE_TTL_MS = 10000,  /* what is finished is not to pile up over a long run */
@@ -23,6 +24,7 @@ struct options opt = {
     .connections = 1,
     .depth = 1,
     .queues = 1,
+    .scores = 1,
     .seconds = 5,
 };
 size_t payload_bytes = 200;
@@ -39,11 +41,12 @@ static void usage(void) {
             "options: --host 127.0.0.1  --connections 1  --depth 1  --payload 200  --queues 1\n"
             "         --seconds 5 | --cycles N  --warmup 0 (seconds)          for cycle\n"
             "         --serial N (of the first payload)                      for cycle and fill\n"
+            "         --scores 1 (of the items)                for cycle and fill, pqueue and zset\n"
             "         --ttl MS (10000, for fill 3600000)                      for cycle and fill\n"
             "         --expect N  --first-id 1                               for drain\n"
             "drivers:");
     for (size_t i = 0; i < driver_count; i++)
-        fprintf(stderr, " %s", drivers[i].name);
+        fprintf(stderr, " %s", drivers[i]->name);
     fputc('\n', stderr);
     exit(2);
 }
@@ -70,6 +73,7 @@ void read_options(int argc, char **argv) {
         {"warmup", required_argument, 0, 'w'},
         {"payload", required_argument, 0, 'b'},
         {"queues", required_argument, 0, 'q'},
+        {"scores", required_argument, 0, 'o'},
         {"serial", required_argument, 0, 'S'},
         {"ttl", required_argument, 0, 't'},
         {"expect", required_argument, 0, 'e'},
@@ -82,8 +86,8 @@ void read_options(int argc, char **argv) {
         switch (option) {
         case 'd':
             for (size_t i = 0; i < driver_count; i++)
-                if (strcmp(drivers[i].name, optarg) == 0)
-                    opt.driver = &drivers[i];
+                if (strcmp(drivers[i]->name, optarg) == 0)
+                    opt.driver = drivers[i];
             break;
         case 'h': opt.host = optarg; break;
         case 'p': opt.port = (int)number("--port", optarg, 1, 65535); break;
@@ -96,6 +100,7 @@ void read_options(int argc, char **argv) {
             payload_bytes = (size_t)number("--payload", optarg, MIN_PAYLOAD, MAX_PAYLOAD);
             break;
         case 'q': opt.queues = (uint32_t)number("--queues", optarg, 1, MAX_QUEUES); break;
+        case 'o': opt.scores = (uint32_t)number("--scores", optarg, 1, MAX_SCORES); break;
         case 'S': opt.serial = (int64_t)number("--serial", optarg, 0, MAX_JOBS); break;
         case 't': ttl_ms = (unsigned)number("--ttl", optarg, 1, MAX_TTL_MS); break;
         case 'e': opt.expect = (int64_t)number("--expect", optarg, 1, MAX_JOBS); break;
@@ -124,6 +129,10 @@ void read_options(int argc, char **argv) {
         usage();
     if (optind != argc)
         usage();
+    if (opt.driver == &pqueue && opt.queues > 1) {
+        fprintf(stderr, "loadgen: --queues: pqueue has one queue\n");
+        exit(2);
+    }
     if (opt.mode != CYCLE)
         opt.warmup = 0;
     if (!ttl_ms)

@@ -1,52 +1,9 @@
 /*
- * The protocols that the load generator speaks. The last thing in this file is the table of them;
- * a new one is six functions and a row.
+ * The protocols of lines that the load generator speaks, and the table of all of them, which is the
+ * last thing in this file; a new one is six functions and a row. Those of Redis are in
+ * loadgen_resp.c.
  */
-#include "loadgen.h"
-
-static char *put_hex(char *out, uint64_t n, int digits) {
-    for (int i = digits - 1; i >= 0; i--, n >>= 4)
-        out[i] = "0123456789abcdef"[n & 15];
-    return out + digits;
-}
-
-static char *put_serial(char *out, uint64_t n) { return put_hex(out, n, SERIAL); }
-
-/* The number of that many digits at `in`; UINT64_MAX if there is none, which no payload has. */
-static uint64_t read_hex(const char *in, int digits) {
-    uint64_t n = 0;
-    for (int i = 0; i < digits; i++) {
-        char c = in[i];
-        if (c >= '0' && c <= '9')
-            n = n << 4 | (uint64_t)(c - '0');
-        else if (c >= 'a' && c <= 'f')
-            n = n << 4 | (uint64_t)(c - 'a' + 10);
-        else
-            return UINT64_MAX;
-    }
-    return n;
-}
-
-static uint64_t read_serial(const char *in) { return read_hex(in, SERIAL); }
-
-static inline bool starts(const char *in, const char *end, const void *text, size_t len) {
-    return (size_t)(end - in) >= len && memcmp(in, text, len) == 0;
-}
-
-#define STARTS(in, end, literal) starts(in, end, literal, sizeof(literal) - 1)
-
-/* Payloads between lines: --payload bytes that begin with their serial number, and a line end. */
-
-static char *put_payload(char *out, const char *serial) {
-    out = put(out, serial, SERIAL);
-    out = put(out, filler, payload_bytes - SERIAL);
-    return PUT(out, "\r\n");
-}
-
-static bool is_payload(const char *in) {
-    return memcmp(in + SERIAL, filler, payload_bytes - SERIAL) == 0 &&
-           memcmp(in + payload_bytes, "\r\n", 2) == 0;
-}
+#include "loadgen_text.h"
 
 /* Masenko: lines of a verb and JSON. The payload is a string, --payload bytes with its quotes. */
 
@@ -128,96 +85,6 @@ static ssize_t masenko_finished(const struct conn *c, const char *in, size_t len
     if (!end)
         return 0;
     return end - in == 5 && STARTS(in, end, "OK {}") ? 6 : -1;
-}
-
-/*
- * Redis lists, the reliable queue of its documentation: LPUSH, LMOVE to the worker's own
- * processing list, LREM from there. Each connection has its own processing list and finishes
- * in the order it took, so that LREM finds its element at the head: the cheapest form for Redis.
- */
-
-static char *put_bulk(char *out, const char *text, size_t len) {
-    *out++ = '$';
-    out = put_number(out, len);
-    out = PUT(out, "\r\n");
-    out = put(out, text, len);
-    return PUT(out, "\r\n");
-}
-
-static char *put_value(char *out, const char *head) {
-    *out++ = '$';
-    out = put_number(out, payload_bytes);
-    out = PUT(out, "\r\n");
-    return put_payload(out, head);
-}
-
-static char *redis_list_push(char *out, const struct conn *c, int index) {
-    (void)index;
-    char head[SERIAL];
-    put_serial(head, next_serial++);
-    out = PUT(out, "*3\r\n$5\r\nLPUSH\r\n");
-    out = put_bulk(out, c->queue_name, c->queue_len);
-    return put_value(out, head);
-}
-
-static ssize_t redis_list_pushed(const struct conn *c, const char *in, size_t len,
-                                 struct job *job) {
-    (void)c, (void)job;
-    const char *end = memchr(in, '\n', len);
-    if (!end)
-        return 0;
-    return in[0] == ':' && in[1] >= '1' && in[1] <= '9' ? end + 1 - in : -1;
-}
-
-static char *redis_list_take(char *out, const struct conn *c, int index) {
-    (void)index;
-    out = PUT(out, "*5\r\n$5\r\nLMOVE\r\n");
-    out = put_bulk(out, c->queue_name, c->queue_len);
-    out = put_bulk(out, c->holder_name, c->holder_len);
-    return PUT(out, "$5\r\nRIGHT\r\n$5\r\nRIGHT\r\n");
-}
-
-static ssize_t redis_list_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
-    (void)c;
-    const char *line = memchr(in, '\n', len);
-    if (!line)
-        return 0;
-    if (STARTS(in, line, "$-1\r"))
-        return line + 1 - in;
-    const char *at = in + 1;
-    int64_t size = 0;
-    if (*in != '$')
-        return -1;
-    for (; at < line && *at >= '0' && *at <= '9' && size <= MAX_PAYLOAD; at++)
-        size = size * 10 + (*at - '0');
-    if (size != (int64_t)payload_bytes)
-        return -1;
-    const char *value = line + 1;
-    size_t need = (size_t)(value - in) + (size_t)size + 2;
-    if (len < need)
-        return 0;
-    if (!is_payload(value))
-        return -1;
-    job->serial = read_serial(value);
-    memcpy(job->ref, value, SERIAL);
-    job->len = SERIAL;
-    return (ssize_t)need;
-}
-
-static char *redis_list_finish(char *out, const struct conn *c, int index) {
-    out = PUT(out, "*4\r\n$4\r\nLREM\r\n");
-    out = put_bulk(out, c->holder_name, c->holder_len);
-    out = PUT(out, "$1\r\n1\r\n");
-    return put_value(out, c->jobs[index].ref);
-}
-
-static ssize_t redis_list_finished(const struct conn *c, const char *in, size_t len,
-                                   struct job *job) {
-    (void)c, (void)job;
-    const char *end = memchr(in, '\n', len);
-    if (!end)
-        return 0;
-    return end - in == 3 && STARTS(in, end, ":1\r") ? 4 : -1;
 }
 
 /*
@@ -325,19 +192,19 @@ static char *workq_finish(char *out, const struct conn *c, int index) {
     return PUT(out, " 4\r\ndone\r\n");
 }
 
-const struct driver drivers[] = {
-    {"masenko",
-     {[PUSH] = {masenko_push, masenko_pushed},
-      [TAKE] = {masenko_take, masenko_taken},
-      [FINISH] = {masenko_finish, masenko_finished}}},
-    {"redis-list",
-     {[PUSH] = {redis_list_push, redis_list_pushed},
-      [TAKE] = {redis_list_take, redis_list_taken},
-      [FINISH] = {redis_list_finish, redis_list_finished}}},
-    {"workq",
-     {[PUSH] = {workq_push, workq_done},
-      [TAKE] = {workq_take, workq_taken},
-      [FINISH] = {workq_finish, workq_done}}},
+static const struct driver masenko = {
+    "masenko",
+    {[PUSH] = {masenko_push, masenko_pushed},
+     [TAKE] = {masenko_take, masenko_taken},
+     [FINISH] = {masenko_finish, masenko_finished}},
 };
 
+static const struct driver workq = {
+    "workq",
+    {[PUSH] = {workq_push, workq_done},
+     [TAKE] = {workq_take, workq_taken},
+     [FINISH] = {workq_finish, workq_done}},
+};
+
+const struct driver *const drivers[] = {&masenko, &workq, &redis_list, &lists, &pqueue, &zset};
 const size_t driver_count = sizeof drivers / sizeof *drivers;

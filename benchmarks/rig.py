@@ -1,4 +1,4 @@
-"""What the benchmarks share: the load generator, the servers under test, and readings from /proc.
+"""What the benchmarks share: the load generator, the servers under test, tables and results.
 
 Every server runs on loopback in a directory of its own that is removed afterwards, and every wait
 has an end.
@@ -9,8 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,6 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from benchmarks.readings import cpu_seconds, put_first
+
 ROOT = Path(__file__).resolve().parent.parent
 GENERATOR_SOURCES = sorted(Path(__file__).resolve().parent.glob("loadgen*.[ch]"))
 DEFAULT_DIRECTORY = ROOT / "build" / "bench"
@@ -27,15 +27,22 @@ HOST = "127.0.0.1"
 
 START_SECONDS = 300.0
 STOP_SECONDS = 30.0
-INSTALL_SECONDS = 300.0
 GENERATOR_SECONDS = 3900.0
 
 Durability = Literal["sync", "write", "memory"]
 DURABILITIES: tuple[Durability, ...] = ("sync", "write", "memory")
 Form = Literal["compiled", "interpreted"]
-Dialect = Literal["masenko", "workq", "http"]
-"""A listener of Taskyard; a driver of the load generator for it has the same name."""
-LISTENERS: tuple[Dialect, ...] = ("masenko", "workq", "http")
+Listener = Literal["masenko", "workq", "http", "resp"]
+LISTENERS: tuple[Listener, ...] = ("masenko", "workq", "http", "resp")
+Dialect = Literal["masenko", "workq", "http", "lists", "pqueue"]
+"""What is spoken with Taskyard; a driver of the load generator for it has the same name."""
+LISTENER_OF: dict[Dialect, Listener] = {
+    "masenko": "masenko",
+    "workq": "workq",
+    "http": "http",
+    "lists": "resp",
+    "pqueue": "resp",
+}
 
 
 class BenchmarkError(Exception):
@@ -72,6 +79,8 @@ class Load:
     depth: int = 1
     payload: int = 200
     queues: int = 1
+    scores: int = 1
+    """How many different ones the items of a priority queue have."""
 
     def arguments(self) -> list[str]:
         return [f"--{name}={value}" for name, value in asdict(self).items()]
@@ -189,37 +198,6 @@ def measurement(result: dict[str, Any], server_cores: float) -> Measurement:
     )
 
 
-def cpu_seconds(pid: int) -> float:
-    """User and system time of all the threads of a process."""
-    # The name in the second field may hold spaces; what follows its parenthesis does not.
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def resident_bytes(pid: int) -> int:
-    return _memory(pid, "VmRSS:")
-
-
-def peak_bytes(pid: int) -> int:
-    """The most that was resident at any time so far."""
-    return _memory(pid, "VmHWM:")
-
-
-def _memory(pid: int, name: str) -> int:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    raise BenchmarkError(f"process {pid} shows no resident memory")
-
-
-def put_first(pid: int) -> None:
-    """What else runs on the machine is not to pass for a pause of the server, if root says so."""
-    with contextlib.suppress(PermissionError, FileNotFoundError):
-        os.setpriority(os.PRIO_PROCESS, pid, -20)
-        # Where processes are weighed by session, this is what counts; servers have their own.
-        Path(f"/proc/{pid}/autogroup").write_text("-20")
-
-
 @contextlib.contextmanager
 def scratch(directory: Path) -> Iterator[Path]:
     """A fresh directory for one server, removed at the end."""
@@ -295,7 +273,7 @@ class Taskyard:
     dialect: Dialect = "masenko"
     code: Path | None = None
     """Where the package is imported from, if not from this tree."""
-    listeners: tuple[Dialect, ...] = LISTENERS
+    listeners: tuple[Listener, ...] = LISTENERS
     """Those that the code has."""
     under: tuple[str, ...] = ()
     """A command that runs the server, a profiler for example."""
@@ -318,7 +296,8 @@ class Taskyard:
         ) as child:
             if self.first:
                 put_first(child.pid)
-            port = wait_until_ready(lambda: listening_port(ports, self.dialect), child, log)
+            listener = LISTENER_OF[self.dialect]
+            port = wait_until_ready(lambda: listening_port(ports, listener), child, log)
             yield RunningServer(child.pid, port, self.dialect, time.monotonic() - began)
 
     def _command(self, directory: Path, ports: Path) -> list[str]:
@@ -338,146 +317,27 @@ def is_built(form: Form) -> bool:
     return holds(code_path(form), form)
 
 
+def choose_form(asked: Form | None) -> Form:
+    """The form that was asked for, else compiled if that is built."""
+    form = asked or ("compiled" if is_built("compiled") else "interpreted")
+    if not is_built(form):
+        where = code_path(form).relative_to(ROOT)
+        raise BenchmarkError(f"the {form} form is not built in {where}")
+    return form
+
+
 def holds(code: Path, form: Form) -> bool:
     """Whether this form of the package can be imported from there."""
     package = code / "taskyard"
     return package.is_dir() and (form == "interpreted" or any(package.rglob("*.so")))
 
 
-def listening_port(ports: Path, dialect: Dialect) -> int | None:
+def listening_port(ports: Path, listener: Listener) -> int | None:
     try:
-        port: int = json.loads(ports.read_text())[dialect]["port"]
+        port: int = json.loads(ports.read_text())[listener]["port"]
     except FileNotFoundError:
         return None
     return port
-
-
-@dataclass(frozen=True, slots=True)
-class Redis:
-    """Redis lists, with the durability that comes nearest."""
-
-    durability: Durability
-    name: str = "redis-list"
-
-    @contextlib.contextmanager
-    def run(self, directory: Path) -> Iterator[RunningServer]:
-        port, log = free_port(), directory / "log"
-        began = time.monotonic()
-        with process(self._command(directory, port), log) as child:
-            wait_until_ready(lambda: port if answers_ping(port) else None, child, log)
-            yield RunningServer(child.pid, port, "redis-list", time.monotonic() - began)
-
-    def _command(self, directory: Path, port: int) -> list[str]:
-        append = {
-            "sync": ["--appendonly", "yes", "--appendfsync", "always"],
-            "write": ["--appendonly", "yes", "--appendfsync", "everysec"],
-            "memory": ["--appendonly", "no"],
-        }
-        command = ["redis-server", "--bind", HOST, "--port", str(port), "--dir", str(directory)]
-        # No rewriting of the log in the middle of a run: it would only make Redis look slower.
-        command += ["--save", "", "--auto-aof-rewrite-percentage", "0", "--daemonize", "no"]
-        return command + append[self.durability]
-
-
-Server = Taskyard | Redis
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def answers_ping(port: int) -> bool:
-    try:
-        with socket.create_connection((HOST, port), timeout=1.0) as connection:
-            connection.sendall(b"PING\r\n")
-            return connection.recv(64).startswith(b"+PONG")
-    except OSError:
-        return False
-
-
-def redis_or_reason() -> str | None:
-    """None if redis-server 7 is here, perhaps installed just now; else why it is not."""
-    if shutil.which("redis-server") is None:
-        if os.geteuid() != 0 or shutil.which("apt-get") is None:
-            return "redis-server is not installed, and only root can install it with apt-get"
-        print("installing redis-server with apt-get", flush=True)
-        problem = install("redis-server")
-        if problem is not None:
-            return f"redis-server could not be installed: {problem}"
-    version = redis_version()
-    return None if " v=7." in version else f"this is not Redis 7: {version}"
-
-
-def install(package: str) -> str | None:
-    # RUNLEVEL keeps Debian from starting the packaged service: the benchmarks start their own.
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-    for command in (["update"], ["install", "-y", "--no-install-recommends", package]):
-        try:
-            run = subprocess.run(
-                ["apt-get", *command],
-                capture_output=True,
-                text=True,
-                timeout=INSTALL_SECONDS,
-                env=environment,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"apt-get {command[0]} took longer than {INSTALL_SECONDS:.0f} s"
-        if run.returncode != 0:
-            return f"apt-get {command[0]}: {run.stderr.strip()}"
-    return None
-
-
-def redis_version() -> str:
-    command = ["redis-server", "--version"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    return run.stdout.strip()
-
-
-def machine(directory: Path) -> dict[str, object]:
-    """What the figures depend on beside the code."""
-    directory.mkdir(parents=True, exist_ok=True)
-    return {
-        "cores": os.cpu_count(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-        "kernel": os.uname().release,
-        "python": sys.version.split()[0],
-        "tcp_congestion": Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip(),
-        "file_system": file_system(directory),
-        "flush_us": round(flush_us(directory), 1),
-        "load_average": os.getloadavg()[0],
-    }
-
-
-def file_system(directory: Path) -> str:
-    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
-    under = [(point, kind) for point, kind in mounts if directory.resolve().is_relative_to(point)]
-    return max(under, key=lambda mount: len(mount[0]))[1] if under else "unknown"
-
-
-def flush_us(directory: Path, count: int = 200) -> float:
-    """The median time of a small append with fdatasync."""
-    taken: list[float] = []
-    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
-        for _ in range(count):
-            began = time.perf_counter()
-            file.write(b"x" * 300)
-            os.fdatasync(file.fileno())
-            taken.append((time.perf_counter() - began) * 1e6)
-    return statistics.median(taken)
-
-
-def describe_machine(facts: dict[str, object]) -> str:
-    memory = int(str(facts["memory_bytes"])) / 2**30
-    return (
-        f"{facts['cores']} cores, {memory:.0f} GiB, Linux {facts['kernel']}, "
-        f"Python {facts['python']}, {facts['file_system']} with a flush of "
-        f"{facts['flush_us']} µs, TCP {facts['tcp_congestion']}, "
-        f"load average {facts['load_average']:.1f} at the start"
-    )
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Push-take-finish throughput of Taskyard over its protocols and of Redis lists, side by side.
+"""Push-take-finish throughput of Taskyard over its protocols and of Redis, side by side.
 
 Every measurement has a fresh server on a fresh directory; the servers take turns within each
 round, so that what the machine does meanwhile falls on all of them alike.
@@ -8,32 +8,30 @@ import argparse
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 # So that the file can be started by its path as well as with -m.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks import rig
+from benchmarks import readings, redis_peer, rig
 
-PEER = "redis-list"
-TASKYARDS: dict[str, Callable[[rig.Durability], rig.Taskyard]] = {
-    "taskyard-compiled": lambda durability: rig.Taskyard("compiled", durability),
-    "taskyard-compiled-workq": lambda durability: rig.Taskyard(
-        "compiled", durability, dialect="workq"
-    ),
-    "taskyard-interpreted": lambda durability: rig.Taskyard("interpreted", durability),
-    "taskyard-interpreted-workq": lambda durability: rig.Taskyard(
-        "interpreted", durability, dialect="workq"
-    ),
+FORMS: tuple[rig.Form, ...] = ("compiled", "interpreted")
+PEER_OF: dict[rig.Dialect, str] = {
+    "masenko": "redis-list",
+    "workq": "redis-list",
+    "lists": "redis-lists",
+    "pqueue": "redis-pqueue",
 }
-SERVERS: dict[str, Callable[[rig.Durability], rig.Server]] = {**TASKYARDS, PEER: rig.Redis}
-MASENKO = {
-    "taskyard-compiled-workq": "taskyard-compiled",
-    "taskyard-interpreted-workq": "taskyard-interpreted",
+"""For each protocol the use of Redis that comes nearest."""
+TASKYARDS: dict[str, rig.Taskyard] = {
+    server.name: server
+    for server in (rig.Taskyard(form, "sync", dialect=each) for form in FORMS for each in PEER_OF)
 }
-"""For a server that is reached over another protocol, the same one over Masenko."""
+PEERS = {"redis-list": "redis-list", "redis-lists": "lists", "redis-pqueue": "zset"}
+"""Uses of Redis, each with the load generator's driver for it."""
+SERVERS = [*TASKYARDS, *PEERS]
 SHAPES: dict[str, tuple[int, int]] = {
     "c1": (1, 1),
     "c50": (50, 1),
@@ -59,7 +57,7 @@ class Bar:
 
 
 BARS = (
-    Bar("taskyard-compiled", PEER, "sync", "c50", 1.0),
+    Bar("taskyard-compiled", "redis-list", "sync", "c50", 1.0),
     *(Bar("taskyard-compiled-workq", "taskyard-compiled", "sync", shape, 0.8) for shape in SHAPES),
 )
 
@@ -132,7 +130,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def make_plan(arguments: argparse.Namespace) -> Plan:
-    kinds = (list(SERVERS), list(rig.DURABILITIES), list(SHAPES))
+    kinds = (SERVERS, list(rig.DURABILITIES), list(SHAPES))
     servers, durabilities, shapes = rig.choose_terms(arguments.only, kinds)
     chosen = [durability for durability in rig.DURABILITIES if durability in durabilities]
     if arguments.quick and len(chosen) == len(rig.DURABILITIES):
@@ -153,12 +151,12 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
 
 
 def is_available(server: str) -> bool:
-    if server == PEER:
-        reason = rig.redis_or_reason()
+    if server in PEERS:
+        reason = redis_peer.available_or_reason()
         if reason is not None:
             print(f"going on without {server}: {reason}", flush=True)
         return reason is None
-    form = TASKYARDS[server]("sync").form
+    form = TASKYARDS[server].form
     if not rig.is_built(form):
         where = rig.code_path(form).relative_to(rig.ROOT)
         print(f"going on without {server}: it is not built in {where}", flush=True)
@@ -189,10 +187,16 @@ def measure(plan: Plan, generator: rig.Generator) -> list[Case]:
     return cases
 
 
+def make_server(name: str, durability: rig.Durability) -> rig.Taskyard | redis_peer.Redis:
+    if name in PEERS:
+        return redis_peer.Redis(durability, PEERS[name])
+    return replace(TASKYARDS[name], durability=durability)
+
+
 def measure_once(plan: Plan, generator: rig.Generator, case: Case) -> rig.Measurement:
     connections, depth = SHAPES[case.shape]
     load = rig.Load(connections=connections, depth=depth, payload=plan.payload)
-    server = SERVERS[case.server](case.durability)
+    server = make_server(case.server, case.durability)
     with rig.scratch(plan.directory) as directory, server.run(directory) as running:
         return generator.cycle(running, load, seconds=plan.seconds, warmup=plan.warmup)
 
@@ -208,7 +212,18 @@ def find(cases: Sequence[Case], server: str, durability: str, shape: str) -> Cas
 def ratio(cases: Sequence[Case], case: Case, to: str | None) -> float | None:
     """To the rate of another server at the same durability and shape, if it was measured."""
     other = None if to is None else find(cases, to, case.durability, case.shape)
-    return None if other is None or other is case else case.rate / other.rate
+    return None if other is None else case.rate / other.rate
+
+
+def peer_of(server: str) -> str | None:
+    return PEER_OF[TASKYARDS[server].dialect] if server in TASKYARDS else None
+
+
+def masenko_of(server: str) -> str | None:
+    """The same server over Masenko, where a cycle has the same steps."""
+    if server in TASKYARDS and TASKYARDS[server].dialect == "workq":
+        return replace(TASKYARDS[server], dialect="masenko").name
+    return None
 
 
 def show_ratio(value: float | None) -> str:
@@ -218,7 +233,7 @@ def show_ratio(value: float | None) -> str:
 def row(cases: Sequence[Case], case: Case) -> list[str]:
     connections, depth = SHAPES[case.shape]
     name = case.server
-    if name == PEER:
+    if name in PEERS:
         name += f" ({PEER_DURABILITY[case.durability]})"
     return [
         case.durability,
@@ -226,8 +241,8 @@ def row(cases: Sequence[Case], case: Case) -> list[str]:
         name,
         f"{case.rate:,.0f}",
         f"{min(case.rates):,.0f} - {max(case.rates):,.0f}",
-        show_ratio(ratio(cases, case, PEER)),
-        show_ratio(ratio(cases, case, MASENKO.get(case.server))),
+        show_ratio(ratio(cases, case, peer_of(case.server))),
+        show_ratio(ratio(cases, case, masenko_of(case.server))),
         f"{case.latency.p50:,.0f}",
         f"{case.latency.p99:,.0f}",
         f"{case.latency.p999:,.0f}",
@@ -271,8 +286,8 @@ def results(
             {
                 **asdict(case),
                 "cycles_per_s": case.rate,
-                "ratio": ratio(cases, case, PEER),
-                "ratio_to_masenko": ratio(cases, case, MASENKO.get(case.server)),
+                "ratio": ratio(cases, case, peer_of(case.server)),
+                "ratio_to_masenko": ratio(cases, case, masenko_of(case.server)),
             }
             for case in cases
         ],
@@ -285,15 +300,15 @@ def main() -> int:
     try:
         plan = make_plan(arguments)
         generator = rig.Generator(rig.compile_generator(rig.DEFAULT_DIRECTORY))
-        facts = rig.machine(plan.directory)
-        redis = rig.redis_version() if PEER in plan.servers else None
+        facts = readings.machine(plan.directory)
+        redis = redis_peer.version() if set(PEERS) & set(plan.servers) else None
         cases = measure(plan, generator)
     except rig.BenchmarkError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(f"\n{rig.describe_machine(facts)}")
+    print(f"\n{readings.describe_machine(facts)}")
     print(f"{redis or 'no Redis'}; {plan.payload}-byte payloads; ", end="")
     print(f"medians of {plan.rounds} rounds of {plan.seconds:g} s\n\n{table(cases)}\n")
     for line in bars(cases):

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from benchmarks import rig
+from benchmarks import readings, rig
 from benchmarks.soak import report
 from benchmarks.soak.cost import Cost, measure_cost
 from benchmarks.soak.plan import PATTERNS, Sizes, make_plan
@@ -144,7 +144,7 @@ def write(
     server = f"{setting.server.name}, durability {setting.server.durability}, "
     server += " ".join(setting.server.options)
     tables = report.summary(results, cost, arguments.segment_size)
-    text = f"# Soak\n\n{rig.describe_machine(facts)}\n\n{server}\n\n{tables}\n"
+    text = f"# Soak\n\n{readings.describe_machine(facts)}\n\n{server}\n\n{tables}\n"
     (out / "soak.md").write_text(text)
     for result in results:
         name = "soak.svg" if len(results) == 1 else f"soak-{result.pattern}.svg"
@@ -160,8 +160,8 @@ def main() -> int:
     arguments = read_arguments()
     try:
         setting = make_setting(arguments)
-        facts = rig.machine(setting.directory)
-        say(rig.describe_machine(facts))
+        facts = readings.machine(setting.directory)
+        say(readings.describe_machine(facts))
         results, cost = run(arguments, setting)
     except rig.BenchmarkError as error:
         print(f"soak: {error}", file=sys.stderr)

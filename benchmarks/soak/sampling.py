@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks import rig
+from benchmarks import readings, rig
 from benchmarks.soak.crew import Probes
 from benchmarks.soak.dialect import Counts, Dialect
 from benchmarks.soak.driver import Tally
@@ -116,13 +116,17 @@ class Sampler:
         self._probes = probes
         self._asker = Asker(server.port, dialect)
         self._counts = self._asker.counts()
-        self._cpu = rig.cpu_seconds(server.pid)
+        self._cpu = readings.cpu_seconds(server.pid)
         self._when = time.monotonic()
         self.readings: dict[Kind, Readings] = {}
 
     def sample(self, at: float, phase: str, tally: Tally, churn_payload: int) -> Sample:
         self.readings = self._probes.read()
-        counts, cpu, now = self._asker.counts(), rig.cpu_seconds(self._server.pid), time.monotonic()
+        counts, cpu, now = (
+            self._asker.counts(),
+            readings.cpu_seconds(self._server.pid),
+            time.monotonic(),
+        )
         passed = now - self._when
         churn = counts.queues.get(CHURN_QUEUE)
         churning = 0 if churn is None else churn.all
@@ -135,7 +139,7 @@ class Sampler:
             live_jobs=jobs,
             live_bytes=live,
             live_records=live + jobs * RECORD_BYTES,
-            resident=rig.resident_bytes(self._server.pid),
+            resident=readings.resident_bytes(self._server.pid),
             server_cores=(cpu - self._cpu) / passed,
             cycles_per_s=(counts.finishes - self._counts.finishes) / passed,
             pushes_per_s=(counts.pushes - self._counts.pushes) / passed,

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks import rig
+from benchmarks import readings, rig
 
 LIBRARIES: Final = ("picows", "uvloop", "httptools", "aiohttp", "websockets")
 """Installed beside the benchmarks' data where the environment does not have them."""
@@ -138,10 +138,7 @@ def window_word(window: int) -> str:
 def make_plan(arguments: argparse.Namespace) -> Plan:
     kinds = [subject.name for subject in SUBJECTS], [window_word(window) for window in WINDOWS]
     names, windows = rig.choose_terms(arguments.only, kinds)
-    form: rig.Form = "compiled" if rig.is_built("compiled") else "interpreted"
-    form = arguments.form or form
-    if not rig.is_built(form):
-        raise rig.BenchmarkError(f"the {form} form is not built in {rig.code_path(form)}")
+    form = rig.choose_form(arguments.form)
     return Plan(
         subjects=[subject for subject in SUBJECTS if subject.name in names],
         windows=[window for window in WINDOWS if window_word(window) in windows],
@@ -274,14 +271,14 @@ def main() -> int:
     try:
         plan = make_plan(arguments)
         install_libraries(plan.libraries)
-        facts = rig.machine(plan.directory)
+        facts = readings.machine(plan.directory)
         cases = measure(plan)
     except rig.BenchmarkError as error:
         print(f"benchmark: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
-    print(f"\n{rig.describe_machine(facts)}, {os.getloadavg()[0]:.1f} at the end")
+    print(f"\n{readings.describe_machine(facts)}, {os.getloadavg()[0]:.1f} at the end")
     print(", ".join(f"{name} {version}" for name, version in versions().items()))
     print(f"Taskyard {plan.form}; {plan.payload}-byte messages; {plan.connections} connections; ")
     print(f"medians of {plan.rounds} rounds of {plan.seconds:g} s\n\n{table(cases)}\n")

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import uvloop
 from picows import WSFrame, WSListener, WSMsgType, WSTransport, ws_connect
 
-from benchmarks import rig
+from benchmarks import readings
 from benchmarks.websocket.talk import TALKS, Step, Talk
 
 SILENCE = 30.0
@@ -127,11 +127,11 @@ async def run(arguments: argparse.Namespace) -> dict[str, float]:
     for client in clients:
         client.begin()
     await pause(crowd, arguments.warmup)
-    server, own = rig.cpu_seconds(arguments.pid), time.process_time()
+    server, own = readings.cpu_seconds(arguments.pid), time.process_time()
     count, began = crowd.count, time.perf_counter()
     await pause(crowd, arguments.seconds)
     seconds = time.perf_counter() - began
-    server, own = rig.cpu_seconds(arguments.pid) - server, time.process_time() - own
+    server, own = readings.cpu_seconds(arguments.pid) - server, time.process_time() - own
     crowd.stopping = True
     if crowd.count == count:
         raise RuntimeError("nothing was answered in the time that was measured")

@@ -74,7 +74,7 @@ async def websockets() -> int:
 async def handed_over() -> int:
     from benchmarks.websocket.handover import start
 
-    return port_of(await start(Path(sys.argv[2]).parent))
+    return await start(Path(sys.argv[2]).parent)
 
 
 def port_of(server: asyncio.Server) -> int:

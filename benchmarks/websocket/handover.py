@@ -1,6 +1,5 @@
 """picows behind Taskyard's own HTTP listener, which hands the connection over to an echo."""
 
-import asyncio
 import tempfile
 from pathlib import Path
 
@@ -56,11 +55,13 @@ class HandOver:
         return connection
 
 
-async def start(directory: Path) -> asyncio.Server:
+async def start(directory: Path) -> int:
+    """Gives the port."""
     flags = {"bind": "127.0.0.1", "http_port": "0", "masenko_port": "off", "workq_port": "off"}
     flags |= {"durability": "memory", "data": tempfile.mkdtemp(dir=directory)}
     server = Server(load_settings(flags, {}))
     await server.start()
     assert server._web is not None
     server._web.http.upgrades[PATH] = HandOver(server._web.glovebox)
-    return server._listeners["http"]
+    port: int = server._listeners["http"].sockets[0].getsockname()[1]
+    return port

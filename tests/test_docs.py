@@ -29,10 +29,10 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PAGES_WITH_SESSIONS = [
     ROOT / "README.md",
-    *(DOCS / name for name in ("masenko.md", "workq.md", "interop.md")),
+    *(DOCS / f"{name}.md" for name in ("masenko", "workq", "resp", "pqueue", "api", "interop")),
 ]
-DOCUMENTED_PORTS = {"12345": "masenko", "9922": "workq"}
-DOCUMENTED_PORT = re.compile(r"\b(?:12345|9922)\b")
+DOCUMENTED_PORTS = {"12345": "masenko", "9922": "workq", "8002": "resp", "8080": "http"}
+DOCUMENTED_PORT = re.compile(r"\b(?:" + "|".join(DOCUMENTED_PORTS) + r")\b")
 
 FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
@@ -51,6 +51,29 @@ with socket.create_connection((host, int(port)), timeout={HANG_GUARD}) as peer:
         peer.shutdown(socket.SHUT_WR)
     shutil.copyfileobj(peer.makefile("rb"), sys.stdout.buffer)
 """
+
+# The same for curl, as far as the pages use it.
+CURL = f"""#!{sys.executable}
+import getopt, sys, urllib.error, urllib.request
+pairs, [url] = getopt.gnu_getopt(sys.argv[1:], "sH:d:T:X:o:w:")
+given = dict(pairs)
+body = given["-d"].encode() if "-d" in given else None
+if "-T" in given:
+    body = open(given["-T"], "rb").read()
+request = urllib.request.Request(url, body, method=given.get("-X"))
+for name, value in [value.split(": ", 1) for flag, value in pairs if flag == "-H"]:
+    request.add_header(name, value)
+try:
+    answer = urllib.request.urlopen(request, timeout={HANG_GUARD})
+except urllib.error.HTTPError as error:
+    answer = error
+data = answer.read()
+if "-o" not in given:
+    sys.stdout.buffer.write(data)
+told = given.get("-w", "").replace("%{{http_code}}", str(answer.status))
+sys.stdout.buffer.write(told.encode().decode("unicode_escape").encode())
+"""
+STAND_INS = {"nc": NC, "curl": CURL}
 
 Session = tuple[int, str, str, str | None]  # line, language, code, what it prints
 
@@ -97,12 +120,13 @@ def name_of(page: Path) -> str:
 
 def run_shell(code: str, directory: Path) -> str:
     search = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    if shutil.which("nc") is None:
-        stand_in = directory / "bin" / "nc"
-        stand_in.parent.mkdir(exist_ok=True)
-        stand_in.write_text(NC)
-        stand_in.chmod(0o755)
-        search.insert(0, str(stand_in.parent))
+    for name, text in STAND_INS.items():
+        if shutil.which(name) is None:
+            stand_in = directory / "bin" / name
+            stand_in.parent.mkdir(exist_ok=True)
+            stand_in.write_text(text)
+            stand_in.chmod(0o755)
+            search.insert(0, str(stand_in.parent))
     done = subprocess.run(
         ["/bin/sh", "-eu", "-c", code],
         cwd=directory,
@@ -185,7 +209,8 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_flags_that_are_named_exist(page: Path) -> None:
-    known = {option.flag for option in options()} | {"--strict"}  # mypy's
+    known = {option.flag for option in options()}
+    known |= {"--strict", "--cacert", "--tls"}  # of mypy, curl and redis-cli
     sources = [*ROOT.glob("src/taskyard/cli/*.py"), *ROOT.glob("benchmarks/*.[cp]*")]
     for source in (*sources, *ROOT.glob("benchmarks/soak/*.py")):
         text = source.read_text(encoding="utf-8")
@@ -222,6 +247,31 @@ def test_every_error_of_workq_is_in_its_table() -> None:
     assert len(texts) == 20
     for text in texts:
         assert f"`-CLIENT-ERROR {text}`" in table, text
+
+
+def test_every_command_of_resp_is_on_its_page() -> None:
+    pages = code_of(DOCS / "resp.md") + code_of(DOCS / "pqueue.md")
+    found: set[str] = set()
+    for module in (ROOT / "src" / "taskyard" / "dialects").glob("resp_*.py"):
+        source = module.read_text(encoding="utf-8")
+        found.update(re.findall(r'resp\.add\(b"([A-Z.]+)"', source))
+    assert len(found) > 45
+    assert not {name for name in found if not re.search(rf"(?<![\w.]){name}(?![\w.])", pages)}
+
+
+def test_every_error_of_resp_is_in_its_table() -> None:
+    page = (DOCS / "resp.md").read_text(encoding="utf-8")
+    table = page.partition("## All errors")[2].partition("\n## ")[0]
+    texts: set[str] = set()
+    for module in (ROOT / "src" / "taskyard" / "dialects").glob("resp_*.py"):
+        source = module.read_text(encoding="utf-8")
+        codes = (
+            "ERR|NOPROTO|WRONGTYPE|DUPLICATE|STALE|OOM|READONLY|NOAUTH|NOPERM|WRONGPASS|EXECABORT"
+        )
+        texts.update(re.findall(rf'"((?:{codes}) [^"{{]*)', source))
+    assert len(texts) > 25
+    for text in texts:
+        assert text.strip() in table, text
 
 
 def error_texts(tree: ast.Module) -> set[str]:

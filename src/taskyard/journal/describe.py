@@ -107,6 +107,7 @@ _SETTINGS: Final = (
     "backoff_cap",
     "max_jobs",
     "max_bytes",
+    "overflow",
 )
 _COUNTERS: Final = (  # in the order of Queue.counters
     "pushed",

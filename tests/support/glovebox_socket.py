@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 import struct
 from contextlib import closing
+from http.client import HTTPConnection
 from itertools import count
 from typing import Any, Self
 
+from support.process import ServerProcess
 from support.sockets import HANG_GUARD
 from websockets.sync.client import ClientConnection, connect
 
@@ -18,6 +20,7 @@ CODES = ("NoObject", "ObjectAlreadyExists", "PermissionDenied")
 NOWHERE = "no-such-queue"
 
 _probes = count(1 << 40)
+_queues = count(1)
 
 Fields = dict[str, Any]
 
@@ -176,11 +179,18 @@ def decode(data: bytes) -> Fields:
     return {"type": "hello", "id": number} if kind == 2 else {"type": "nomessage", "label": number}
 
 
-def dead_letters(address: tuple[str, int], queue: str) -> list[Fields]:
-    """What the API shows of the messages that were dropped."""
-    from http.client import HTTPConnection
+def new_queue() -> str:
+    """A name that no other test of the process has used."""
+    return f"queue-{next(_queues)}"
 
-    with closing(HTTPConnection(*address, timeout=HANG_GUARD)) as connection:
-        connection.request("GET", f"/api/v1/queues/{queue}/dead/jobs")
-        jobs: list[Fields] = json.loads(connection.getresponse().read())["jobs"]
-        return jobs
+
+def get(server: ServerProcess, path: str) -> Any:
+    with closing(HTTPConnection(*server.address("http"), timeout=HANG_GUARD)) as connection:
+        connection.request("GET", path)
+        return json.loads(connection.getresponse().read())
+
+
+def dead_letters(server: ServerProcess, queue: str) -> list[Fields]:
+    """What the API shows of the messages that were dropped."""
+    jobs: list[Fields] = get(server, f"/api/v1/queues/{queue}/dead/jobs")["jobs"]
+    return jobs

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 import pytest
-from support.simulated import FakeClock, FakeScheduler
+from support.fake_loop import FakeClock, FakeScheduler
 from support.users import user, users_of
 
 from taskyard.access.gatekeeper import (

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from support.api import NDJSON, ApiClient
-from support.simulated import START, SimulatedYard
+from support.fake_loop import START
+from support.simulated import SimulatedYard
 
 from taskyard.dialects.api_walk import PORTION
 from taskyard.engine.state import EngineSettings

@@ -232,15 +232,9 @@ class JobRules(UpkeepRules):
     ) -> None:
         encoded = [name.encode() for name in queues]
         for number in range(count):
-            take = Take(
-                encoded,
-                owner + number,
-                ORIGIN,
-                pop=not move_to,
-                last=last,
-                move_to=move_to,
-                front=front,
-            )
+            holder = owner + number
+            take = Take(encoded, holder, ORIGIN, pop=not move_to, last=last, move_to=move_to)
+            take.front = front
             self.fetch_or_wait(take, patience)
 
     @precondition(lambda machine: machine.waiting.waiters)

@@ -351,7 +351,9 @@ class RespConnection(Conversation):
 
     def denied(self, text: str) -> None:
         self._answer = None
-        self.refuse(f"NOPERM {text}" if self.principal.name else NO_AUTH)
+        known = bool(self.principal.name) or self._login is not None
+        self._login = None
+        self.refuse(f"NOPERM {text}" if known else NO_AUTH)
 
     def logged_in(self, principal: Principal | None) -> None:
         if principal is not None:
@@ -390,7 +392,6 @@ class RespConnection(Conversation):
 
     def list_at(self, key: bytes) -> Queue | None:
         """The queue that a list command is about; it must not be a string."""
-        self.engine.check_alive()  # else it would show what will never be on disk
         state = self.engine.state
         full = self.prefix + key if self.prefix else key
         if state.values and full in state.values:

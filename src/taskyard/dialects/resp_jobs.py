@@ -309,7 +309,6 @@ def _held(connection: RespConnection, ref: bytes) -> tuple[i64, i64]:
     if len(parts) != 3:
         raise Refused("ERR invalid ref")
     numbers = [integer(part, "ERR invalid ref") for part in parts]
-    connection.engine.check_alive()  # a lease may be over in memory only
     owner = connection.engine.owner_by_token(numbers[0], numbers[1], numbers[2])
     connection.require(TAKE, connection.engine.job(numbers[0]).queue.name)
     return numbers[0], owner

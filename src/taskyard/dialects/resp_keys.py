@@ -78,7 +78,6 @@ def _set(connection: RespConnection, args: list[bytes]) -> None:
     connection.require_key(PUSH, args[1])
     if options.gives_old:
         connection.require_key(INSPECT, args[1])
-    connection.engine.check_alive()
     old = connection.engine.value(connection.full(args[1]))
     if options.gives_old and old is not None:
         _Old(connection, args[1], args[2], options).read(old)
@@ -202,7 +201,6 @@ def _set_for(connection: RespConnection, args: list[bytes], unit: int) -> None:
 
 def _setnx(connection: RespConnection, args: list[bytes]) -> None:
     connection.require_key(PUSH, args[1])
-    connection.engine.check_alive()
     key = connection.full(args[1])
     if connection.engine.value(key) is not None or connection.has_list(args[1]):
         connection.reply(ZERO)
@@ -230,7 +228,6 @@ def _moment(
 
 def _get(connection: RespConnection, args: list[bytes]) -> None:
     connection.require_key(INSPECT, args[1])
-    connection.engine.check_alive()
     value = connection.engine.value(connection.full(args[1]))
     if value is not None:
         _read(connection, value, connection.send_bulk)
@@ -252,7 +249,6 @@ def _read(connection: RespConnection, value: Value, then: Callable[[bytes], None
 def _exists(connection: RespConnection, args: list[bytes]) -> None:
     for key in args[1:]:
         connection.require_key(INSPECT, key)
-    connection.engine.check_alive()
     connection.begin_work(_Count(args))
 
 
@@ -282,7 +278,6 @@ def _is_there(connection: RespConnection, key: bytes) -> bool:
 
 def _type(connection: RespConnection, args: list[bytes]) -> None:
     connection.require_key(INSPECT, args[1])
-    connection.engine.check_alive()
     if connection.engine.value(connection.full(args[1])) is not None:
         connection.reply(b"+string\r\n")
     elif connection.has_list(args[1]):
@@ -304,7 +299,6 @@ def _pttl(connection: RespConnection, args: list[bytes]) -> None:
 
 def _tell_ttl(connection: RespConnection, key: bytes, unit: i64) -> None:
     connection.require_key(INSPECT, key)
-    connection.engine.check_alive()
     value = connection.engine.value(connection.full(key))
     if value is not None:
         if not value.expires_at:
@@ -347,7 +341,6 @@ def _change_expiry(connection: RespConnection, args: list[bytes], unit: int, is_
     connection.require_key(PUSH, args[1])
     key = connection.full(args[1])
     engine = connection.engine
-    engine.check_alive()
     value = engine.value(key)
     if value is None:
         if connection.has_list(args[1]):
@@ -391,7 +384,6 @@ def _may_change(conditions: set[bytes], before: int, after: int) -> bool:
 
 def _persist(connection: RespConnection, args: list[bytes]) -> None:
     connection.require_key(PUSH, args[1])
-    connection.engine.check_alive()
     key = connection.full(args[1])
     value = connection.engine.value(key)
     if value is None or not value.expires_at:

@@ -64,7 +64,6 @@ _ITEM: Final = _Item()
 
 def _peek(connection: RespConnection, args: list[bytes]) -> None:
     connection.require(INSPECT, connection.items)
-    connection.engine.check_alive()
     if len(args) == 2:
         if _item(connection, args[1]) is None:
             connection.send_nothing()
@@ -103,7 +102,6 @@ class _Show(Work):
 
 def _score(connection: RespConnection, args: list[bytes]) -> None:
     connection.require(INSPECT, connection.items)
-    connection.engine.check_alive()
     job = _item(connection, args[1])
     if job is None:
         connection.send_nothing()
@@ -125,7 +123,6 @@ def _info(connection: RespConnection, args: list[bytes]) -> None:
         connection.reply(bulk(info_text(connection.resp, args[1:]).encode()))
         return
     connection.require(INSPECT, connection.items)
-    connection.engine.check_alive()
     resp = connection.resp
     queue = connection.engine.queue(connection.items_utf8)
     pools = queue.ready.pools() if queue is not None else 0

@@ -47,7 +47,7 @@ class Cost:
         return ""
 
 
-USUAL: Final = Cost(1 << 15, 8, 3)  # 32 MiB, and about a quarter of a second
+USUAL: Final = Cost(1 << 15, 8, 3)  # 32 MiB, and about 0.3 seconds
 
 
 class PasswordHash:

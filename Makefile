@@ -28,16 +28,19 @@ run: run-environment ## start the server on ./data (ARGS="..." is appended)
 	PYTHONPATH="$$form" exec $(PYTHON_VENV) -m taskyard serve --data ./data $(ARGS)
 
 # Packages without a compiled module are tested on plain Python, what is about processes, sockets and
-# clients in the form that is used in production, and the core in both.
-PLAIN := tests/access tests/cli tests/client tests/toq
+# clients in the form that is used in production, and the core in both, but for its longest tests.
+PLAIN := tests/access tests/cli tests/client tests/tasks tests/toq
 CORE := tests/broker tests/dialects tests/engine tests/http_server tests/journal \
 	tests/server/test_app_start.py tests/server/test_config.py $(wildcard tests/test_*.py)
+LONG := $(wildcard tests/broker/test_random_*.py tests/dialects/test_*_differential.py \
+	tests/dialects/test_*_fuzz.py tests/dialects/test_*_portions.py tests/dialects/test_*_restart.py \
+	tests/dialects/test_*_transcripts.py)
 
 test: environment ## lint, and the tests in both forms, one beside the other
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-and-interpreted compiled-rest
 
 lint-and-interpreted: lint
-	@$(MAKE) --no-print-directory interpreted-tests ARGS="$(PLAIN) $(CORE) $(ARGS)"
+	@$(MAKE) --no-print-directory interpreted-tests ARGS="$(PLAIN) $(CORE) $(LONG:%=--ignore=%) $(ARGS)"
 
 compiled-rest:
 	@$(MAKE) --no-print-directory compiled-tests ARGS="$(PLAIN:%=--ignore=%) $(ARGS)"

@@ -20,7 +20,7 @@ from taskyard.access.gatekeeper import (
 from taskyard.access.principal import Principal
 from taskyard.access.registry import Registry
 from taskyard.access.secrets import Cost, PasswordHash, hash_password
-from taskyard.access.slowness import FIRST, LONGEST, QUIET
+from taskyard.access.slowness import FIRST, GUESSES, LONGEST, QUIET
 from taskyard.access.users import Users
 
 HOME = "192.0.2.1"
@@ -132,7 +132,7 @@ def test_the_same_principal_is_told_each_time(world: World) -> None:
     for _ in range(2):
         world.gate.log_in(HOME, *ADA, found.append)
         world.scheduler.settle()
-    assert found[0] is found[1] is world.gate.recall(*ADA)
+    assert found[0] is found[1] is world.gate.recall(HOME, *ADA)
 
 
 # How long it takes
@@ -225,6 +225,13 @@ def test_few_passwords_are_checked_at_a_time(slow: World) -> None:
     assert [each.answers for each in asked] == [["ada"]] * 5 + [["eve"]] * 5
 
 
+def test_a_name_that_is_too_long_for_one_is_not_kept_for_a_check(slow: World) -> None:
+    asked = slow.ask(HOME, "x" * 256, "y")
+    assert slow.checks() == 0
+    slow.scheduler.advance(FIRST)
+    assert asked.answers == ["wrong"]
+
+
 def test_more_than_can_wait_for_a_check_are_turned_away_late(slow: World) -> None:
     asked = [
         slow.ask(f"10.0.{number // 250}.{number % 250}", "ada", f"wrong {number}")
@@ -295,18 +302,18 @@ def test_a_check_that_breaks_down_is_a_wrong_answer_and_others_go_on(
 
 def test_what_was_right_is_known_again_without_a_check(slow: World) -> None:
     slow.ask(HOME, *ADA)
-    assert slow.gate.recall(*ADA) is None
+    assert slow.gate.recall(HOME, *ADA) is None
     slow.scheduler.finish_blocking()
     slow.scheduler.settle()
     assert slow.hear(AWAY, *ADA) == ("ada", 0)
     assert slow.checks() == 0
-    known = slow.gate.recall(*ADA)
+    known = slow.gate.recall(HOME, *ADA)
     assert known is not None
     assert known.name == "ada"
-    assert slow.gate.recall("ada", "wrong") is None
-    assert slow.gate.recall("eve", ADA[1]) is None
+    assert slow.gate.recall(HOME, "ada", "wrong") is None
+    assert slow.gate.recall(HOME, "eve", ADA[1]) is None
     slow.scheduler.advance(REMEMBERED_FOR)
-    assert slow.gate.recall(*ADA) is None
+    assert slow.gate.recall(HOME, *ADA) is None
     slow.ask(HOME, *ADA)
     assert slow.checks() == 1
 
@@ -318,11 +325,57 @@ def test_those_who_are_known_do_not_wait_at_an_address_that_was_wrong(world: Wor
     assert world.hear(HOME, *ADA) == ("ada", 0)
 
 
+def test_who_tries_secrets_does_not_learn_from_the_time_which_one_is_known(world: World) -> None:
+    """What is known would be answered at once, however many others wait for their turn."""
+    world.hear(AWAY, *ADA)
+    tried = [world.ask(HOME, "ada", f"guess {number}") for number in range(2 * MOST_OF_ONE)]
+    hit = world.ask(HOME, *ADA)
+    world.scheduler.settle()
+    assert world.gate.recall(HOME, *ADA) is None
+    assert not any(asked.answers for asked in (*tried, hit))
+    world.scheduler.advance(LONGEST)
+    assert hit.answers == ["wrong"]  # there was no place in the line, and nobody has looked at it
+
+
+def test_who_is_known_goes_on_elsewhere_while_somebody_tries_their_name(world: World) -> None:
+    world.hear(AWAY, *ADA)
+    for number in range(2 * MOST_OF_ONE):
+        world.ask(HOME, "ada", f"guess {number}")
+    assert world.hear(AWAY, *ADA) == ("ada", 0)
+
+
+def test_a_name_that_was_tried_often_waits_for_its_turn_and_for_no_check(slow: World) -> None:
+    slow.ask(HOME, *ADA)
+    slow.scheduler.finish_blocking()
+    slow.scheduler.settle()
+    for number in range(GUESSES):
+        slow.ask(HOME, "ada", f"guess {number}")
+        slow.scheduler.finish_blocking()
+        slow.scheduler.advance(LONGEST)
+    assert slow.gate.recall(HOME, *ADA) is None
+    assert slow.hear(HOME, *ADA) == ("ada", 0)
+    assert slow.checks() == 0
+    slow.scheduler.advance(QUIET)
+    slow.ask(AWAY, *ADA)
+    slow.scheduler.finish_blocking()
+    slow.scheduler.settle()
+    assert slow.gate.recall(HOME, *ADA) is not None
+
+
+def test_one_wrong_secret_again_and_again_is_no_guessing(world: World) -> None:
+    """A program that was not told of the new password must not slow down the others."""
+    world.hear(HOME, *ADA)
+    for _ in range(3 * GUESSES):
+        world.ask(HOME, "ada", "the old one")
+        world.scheduler.settle()
+    assert world.gate.recall(HOME, *ADA) is not None
+
+
 def test_tokens_are_recalled_without_being_asked_for_before(world: World) -> None:
-    known = world.gate.recall("", TOKEN)
+    known = world.gate.recall(HOME, "", TOKEN)
     assert known is not None
     assert known.name == "worker"
-    assert world.gate.recall("", "wrong") is None
+    assert world.gate.recall(HOME, "", "wrong") is None
 
 
 def test_so_many_are_remembered_and_the_oldest_go() -> None:
@@ -335,9 +388,9 @@ def test_so_many_are_remembered_and_the_oldest_go() -> None:
     for name in names:
         world.ask(HOME, name, "x")
         world.scheduler.settle()
-    assert world.gate.recall(names[0], "x") is None
-    assert world.gate.recall(names[1], "x") is not None
-    assert world.gate.recall(names[-1], "x") is not None
+    assert world.gate.recall(HOME, names[0], "x") is None
+    assert world.gate.recall(HOME, names[1], "x") is not None
+    assert world.gate.recall(HOME, names[-1], "x") is not None
 
 
 # Other users
@@ -345,7 +398,7 @@ def test_so_many_are_remembered_and_the_oldest_go() -> None:
 
 def test_a_change_of_the_users_counts_at_once(world: World) -> None:
     world.hear(HOME, *ADA)
-    ada, worker = world.gate.recall(*ADA), world.gate.recall("", TOKEN)
+    ada, worker = world.gate.recall(HOME, *ADA), world.gate.recall(HOME, "", TOKEN)
     assert ada is not None
     assert worker is not None
     world.gate.change(
@@ -355,25 +408,25 @@ def test_a_change_of_the_users_counts_at_once(world: World) -> None:
     assert ada.may("take", "post")
     assert worker.is_powerless()
     assert world.gate.count == 1
-    assert world.gate.recall(*ADA) is None
-    assert world.gate.recall("", TOKEN) is None
+    assert world.gate.recall(HOME, *ADA) is None
+    assert world.gate.recall(HOME, "", TOKEN) is None
     assert world.gate.holder_of("worker.example.org") is None
     assert not world.gate.stranger.may("push", "public")
     assert world.gate.stranger.may("take", "a")
     assert world.hear(HOME, *ADA) == ("wrong", FIRST)
     assert world.hear(HOME, "ada", "another")[0] == "ada"
-    assert world.gate.recall("ada", "another") is ada
+    assert world.gate.recall(HOME, "ada", "another") is ada
 
 
 def test_a_user_who_was_removed_stays_powerless_though_the_name_comes_back(world: World) -> None:
     world.hear(HOME, *ADA)
-    ada = world.gate.recall(*ADA)
+    ada = world.gate.recall(HOME, *ADA)
     assert ada is not None
     world.gate.change(users_of())
     world.gate.change(everybody())
     assert ada.is_powerless()
     world.hear(HOME, *ADA)
-    again = world.gate.recall(*ADA)
+    again = world.gate.recall(HOME, *ADA)
     assert again is not None
     assert again is not ada
     assert again.may("push", "mail")
@@ -391,7 +444,7 @@ def test_a_check_that_was_going_on_during_a_change_is_made_again(slow: World) ->
         slow.scheduler.settle()
     slow.scheduler.advance(LONGEST)
     assert right.answers == removed.answers == ["wrong"]
-    assert slow.gate.recall(*ADA) is None
+    assert slow.gate.recall(HOME, *ADA) is None
 
 
 # What the operator reads

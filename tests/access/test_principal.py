@@ -1,5 +1,7 @@
 """What a principal may do follows from its rules, at once when they change."""
 
+import tracemalloc
+
 import pytest
 from support.users import rules_of
 
@@ -19,6 +21,12 @@ from taskyard.access.principal import ANONYMOUS, Denied, Principal
         ("*", "anything", True),
         ("a*c*e", "abcde", True),
         ("a*c*e", "abde", False),
+        ("a*ba", "aba", True),
+        ("ab*ba", "aba", False),
+        ("a*b*b", "ab", False),
+        ("*a*a*", "aa", True),
+        ("*a*a*", "a", False),
+        ("**", "a", True),
         ("*", "", True),
         ("**", "", False),
         ("mail", "", False),
@@ -84,6 +92,23 @@ def test_more_queues_than_are_remembered_are_told_apart() -> None:
     for _ in range(2):
         for number in range(5000):
             assert ada.may("push", f"q{number}") is f"q{number}".startswith("q1")
+
+
+def test_long_names_are_not_remembered() -> None:
+    nobody = Principal()
+    tracemalloc.start()
+    try:
+        for number in range(100):
+            assert not nobody.may("push", f"{number:0100000}")
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000
+
+
+def test_a_long_name_that_almost_fits_is_seen_through_in_one_pass() -> None:
+    """A look at each pair of its characters would go on for minutes."""
+    assert not Principal("ada", rules_of(("*a*a*b", "push"))).may("push", "a" * 500_000)
 
 
 def test_without_users_everybody_may_do_everything() -> None:

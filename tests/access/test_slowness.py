@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.access.slowness import FIRST, LONGEST, QUIET, Places, network_of
+from taskyard.access.slowness import FIRST, GUESSES, LONGEST, QUIET, Guesses, Places, network_of
 
 NOW = 1_700_000_000_000_000
 
@@ -60,3 +60,18 @@ def test_an_address_where_somebody_waits_is_not_dropped() -> None:
 )
 def test_addresses_of_one_network_count_together(address: str, network: str) -> None:
     assert network_of(address) == network
+
+
+def test_so_many_guesses_are_remembered_and_the_oldest_go() -> None:
+    guesses = Guesses(2)
+    for key in (b"a", b"b", b"a", b"c"):
+        for number in range(GUESSES):
+            guesses.add(key, b"%d" % number, NOW)
+    assert len(guesses) == 2
+    assert guesses.are_many(b"a", NOW + QUIET - 1)
+    assert not guesses.are_many(b"b", NOW)
+    assert not guesses.are_many(b"a", NOW + QUIET)
+    for number in range(GUESSES):
+        guesses.was_right(b"a", b"%d" % number)
+        assert not guesses.are_many(b"a", NOW)
+    assert len(guesses) == 1

@@ -13,10 +13,10 @@ from taskyard.access.gatekeeper import Gatekeeper
 from taskyard.access.slowness import FIRST
 from taskyard.broker.receiver import Receiver
 from taskyard.dialects.guard import unauthenticated
-from taskyard.http.connection import INPUT_LIMIT, Socket
+from taskyard.http.connection import Socket
 from taskyard.http.credentials import Identification, Unreadable, credentials_of
 from taskyard.http.messages import Exchange, Request, Response
-from taskyard.http.parser import Incoming
+from taskyard.http.parser import SMALL_BODY, Incoming
 
 
 def basic(name: str, password: str) -> str:
@@ -297,7 +297,7 @@ def test_a_client_that_sends_much_before_it_is_known_is_not_read_from(
     rig.yard.scheduler.slow = True
     peer = rig.connect()
     peer.send(UPGRADE.format(RIGHT).encode())
-    peer.send(b"ping\r\n" * (INPUT_LIMIT // 6 + 1))
+    peer.send(b"ping\r\n" * (SMALL_BODY // 6 + 1))
     assert not is_read_from(peer)
     rig.yard.scheduler.finish_blocking()
     rig.yard.settle()
@@ -331,3 +331,25 @@ def test_an_upgrade_comes_to_nothing_if_the_client_has_ended_meanwhile(
     peer.expect_closed()
     assert not upgraded
     assert rig.http.clients == 0
+
+
+# With a limit of requests a second
+
+
+def test_who_was_recognised_has_not_to_wait_for_another_request(rig: Rig) -> None:
+    rig.yard.broker.pacer.rate = 1
+    peer = rig.connect()
+    peer.send(get("/who", RIGHT))
+    rig.yard.settle()
+    assert name_told(peer) == "ada"
+
+
+def test_what_is_no_http_is_answered_though_no_request_may_follow_yet(rig: Rig) -> None:
+    rig.yard.broker.pacer.rate = 1
+    peer = rig.connect()
+    peer.send(get("/healthz"))
+    assert name_told(peer) == ""
+    peer.send(b"nonsense\r\n\r\n")
+    rig.yard.scheduler.advance(1_000_000)
+    assert read(peer).status == 400
+    peer.expect_closed()

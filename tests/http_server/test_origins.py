@@ -6,7 +6,7 @@ import pytest
 from support.web import WebServer
 
 from taskyard.http.messages import Request
-from taskyard.http.origins import refusal_of_other_site
+from taskyard.http.origins import refusal_of_other_host, refusal_of_other_site
 
 PAUSE = "/api/v1/queues/mail/pause"  # needs no body, so a browser sends it without asking first
 
@@ -30,6 +30,37 @@ def test_pages_of_this_server_and_programs_may(server: WebServer) -> None:
     host, port = server.address
     assert server.ask("POST", PAUSE, None, Origin=f"http://{host}:{port}")[0] == 200
     assert server.ask("POST", "/api/v1/queues/mail/resume")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example:8080", 421),
+        ("evil.example.", 421),
+        ("127.0.0.1.evil.example", 421),
+        ("[", 421),
+        ("localhost:8080", 200),
+        ("taskyard.localhost", 200),
+        ("127.0.0.1:1", 200),
+        ("[::1]:8080", 200),
+        ("[::ffff:127.0.0.1]", 200),
+        ("taskyard", 200),
+    ],
+)
+def test_a_site_that_gives_its_name_to_this_machine_learns_nothing(
+    server: WebServer, host: str, status: int
+) -> None:
+    found = server.ask("GET", "/api/v1/queues/mail", None, Host=host)[:2]
+    assert found == (status, "application/json" if status == 200 else "application/problem+json")
+    origin = f"http://{host}"
+    assert server.ask("POST", PAUSE, None, Host=host, Origin=origin)[0] in (status, 403)
+
+
+def test_the_operator_can_name_another_host() -> None:
+    request = Request("GET", "/", headers={"host": "jobs.example:8080"})
+    named = [set(), {"http://jobs.example"}, {"http://jobs.example:8080"}, {"*"}]
+    refused = [refusal_of_other_host(request, frozenset(names)) is not None for names in named]
+    assert refused == [True, True, False, False]
 
 
 @pytest.mark.parametrize(

@@ -289,6 +289,33 @@ def test_headers_are_limited(rig: Rig) -> None:
     peer.expect_closed()
 
 
+CHUNKED = b"POST /echo HTTP/1.1\r\ntransfer-encoding: chunked\r\nx: y\r\n\r\n"
+
+
+@pytest.mark.parametrize("line", [b"x: " + b"y" * 1000 + b"\r\n", b"y" * 1000])
+def test_trailers_are_limited(rig: Rig, line: bytes) -> None:
+    peer = rig.connect()
+    peer.send(CHUNKED + b"1\r\nx\r\n0\r\nz: ")
+    for _ in range(70):
+        peer.send(line)
+    assert read(peer).status == 431
+    peer.expect_closed()
+
+
+def test_trailers_are_no_headers(rig: Rig) -> None:
+    reply = ask(rig.connect(), CHUNKED + b"1\r\na\r\n0\r\nx: z\r\nexpect: 100-continue\r\n\r\n")
+    assert (reply.status, body_of(reply.json())["x"]) == (200, "y")
+
+
+def test_a_body_in_many_small_chunks_has_no_trailers(rig: Rig) -> None:
+    peer = rig.connect()
+    chunk = b"1;%b\r\nx\r\n" % (b"y" * 1000)
+    peer.send(CHUNKED)
+    for _ in range(100):
+        peer.send(chunk)
+    assert body_of(ask(peer, b"0\r\n\r\n").json())["body"] == "x" * 100
+
+
 def test_a_client_is_asked_for_a_body_that_it_holds_back(rig: Rig) -> None:
     peer = rig.connect()
     head = b"POST /echo HTTP/1.1\r\ncontent-length: 2\r\nexpect: 100-continue\r\n\r\n"

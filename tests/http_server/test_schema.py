@@ -34,6 +34,8 @@ def test_answers_are_as_the_document_says(case: Any, server: ServerProcess) -> N
     excluded = []
     if "cursor" in (case.query or {}):  # opaque: any that no page gave is refused
         excluded.append(positive_data_acceptance)
+    if case.operation.label == "PUT /api/v1/schedules/{schedule}":
+        excluded.append(positive_data_acceptance)  # few texts are an expression or a time zone
     if (
         case.media_type == "application/x-ndjson"
     ):  # the document cannot say more of it than that it is text

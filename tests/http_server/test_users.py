@@ -123,6 +123,7 @@ ROUTES = [
     ("GET", "/api/v1/leases"),
     ("GET", "/api/v1/finished"),
     ("GET", "/api/v1/server"),
+    ("GET", "/api/v1/listeners"),
     ("GET", "/api/v1/openapi.json"),
     ("GET", "/api/v1/events"),
     ("GET", "/api/v1/events?queue=mail.in"),

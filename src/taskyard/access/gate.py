@@ -41,7 +41,7 @@ class Gate(Protocol):
         """Of one user; 0: any number."""
         ...
 
-    def recall(self, name: str, secret: str) -> Principal | None:
+    def recall(self, address: str, name: str, secret: str) -> Principal | None:
         """Who that is, if it is right and takes no time to find out; None: `log_in` will tell.
 
         Asked before that, it spares those a round of the loop who log in with every request.
@@ -90,7 +90,7 @@ class OpenGate:
     def most_connections(self) -> int:
         return 0
 
-    def recall(self, name: str, secret: str) -> Principal | None:
+    def recall(self, address: str, name: str, secret: str) -> Principal | None:
         return None
 
     def log_in(

@@ -2,7 +2,8 @@
 
 Passwords are checked off the loop, few at a time. One address is asked about at a time, and waits
 longer after each wrong answer; nobody else waits for it. What was right is known again for a while
-without another check. Secrets are kept nowhere, and stand in no text.
+without another check, but not to an address that tries one secret after the other for that name.
+Secrets are kept nowhere, and stand in no text.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from typing import Final
 from taskyard.access.principal import Principal
 from taskyard.access.registry import Registry
 from taskyard.access.secrets import MAX_SECRET, PasswordHash, mark_of
-from taskyard.access.slowness import LONGEST, Place, Places
+from taskyard.access.slowness import LONGEST, Guesses, Place, Places, network_of
 from taskyard.access.users import Users
 from taskyard.broker.seams import Clock, Scheduler
+from taskyard.names import MAX_NAME
 
 AT_ONCE: Final = 2  # checks; each takes a processor and some memory
 MOST_CHECKS: Final = 64  # that wait for those
@@ -44,6 +46,7 @@ class Gatekeeper:
         self._key = secrets.token_bytes(32)  # of this process: what is remembered ends with it
         self._remembered: dict[bytes, tuple[Principal, int]] = {}  # until when
         self._places: Places[_Attempt] = Places()
+        self._guesses = Guesses()
         self._attempts: dict[tuple[str, bytes], _Attempt] = {}
         self._line: deque[_Attempt] = deque()  # for a check
         self._checks = 0  # that are going on
@@ -72,28 +75,35 @@ class Gatekeeper:
     def holder_of(self, certificate: str) -> Principal | None:
         return self._registry.by_certificate(certificate)
 
-    def recall(self, name: str, secret: str) -> Principal | None:
+    def recall(self, address: str, name: str, secret: str) -> Principal | None:
         if not name:
             return self._registry.by_token(secret)
-        return self._known(mark_of(self._key, name, secret))
+        known = self._known(mark_of(self._key, name, secret))
+        if known is None or not len(self._guesses):
+            return known
+        guessed = mark_of(self._key, network_of(address), name)
+        return None if self._guesses.are_many(guessed, self._clock.now()) else known
 
     def log_in(self, address: str, name: str, secret: str, done: Done) -> None:
-        known = self.recall(name, secret)
+        known = self.recall(address, name, secret)
         if known is not None:
             self._scheduler.call_soon(_Answer([done], known).tell)
             return
         place = self._places.of(address, self._clock.now())
-        if not name or len(secret) > MAX_SECRET:
+        if not name or len(secret) > MAX_SECRET or len(name) > MAX_NAME:
             self._refuse(place, "", [done])
             return
         mark = mark_of(self._key, name, secret)
         attempt = self._attempts.get((place.name, mark))
         if attempt is not None:  # the same from many connections, as a client with a pool asks
             attempt.dones.append(done)
-        elif len(place.line) >= MOST_OF_ONE:
+            return
+        guessed = mark_of(self._key, place.name, name)
+        self._guesses.add(guessed, mark, self._clock.now())
+        if len(place.line) >= MOST_OF_ONE:
             self._turn_away([done])
         else:
-            attempt = _Attempt(self, place, name, secret, mark, done)
+            attempt = _Attempt(self, place, name, secret, mark, guessed, done)
             self._attempts[place.name, mark] = attempt
             place.line.append(attempt)
             self._go_on(place)
@@ -128,7 +138,7 @@ class Gatekeeper:
     def begin(self, attempt: _Attempt) -> None:
         known = self._known(attempt.mark)  # from another address meanwhile
         if known is not None:
-            self._scheduler.call_soon(_Answer(attempt.dones, known).tell)
+            self._accept(attempt, known)
             self._leave(attempt)
         elif self._checks < AT_ONCE:
             self._check(attempt)
@@ -164,6 +174,10 @@ class Gatekeeper:
             self._refuse(attempt.place, attempt.name, attempt.dones)
             return
         self._remember(attempt.mark, principal)
+        self._accept(attempt, principal)
+
+    def _accept(self, attempt: _Attempt, principal: Principal) -> None:
+        self._guesses.was_right(attempt.guessed, attempt.mark)
         self._scheduler.call_soon(_Answer(attempt.dones, principal).tell)
 
     def _leave(self, attempt: _Attempt) -> None:
@@ -201,11 +215,13 @@ class _Attempt:
         name: str,
         secret: str,
         mark: bytes,
+        guessed: bytes,
         done: Done,
     ) -> None:
         self.place = place
         self.name = name
         self.mark = mark
+        self.guessed = guessed  # stands for the name at this address
         self.dones = [done]
         self.password: PasswordHash | None = None
         self.edition = 0

@@ -14,6 +14,8 @@ FIRST: Final = 250_000  # microseconds that the first wrong answer takes; each f
 LONGEST: Final = 8_000_000
 QUIET: Final = 600_000_000  # after which it is forgotten
 MOST: Final = 10_000  # addresses that are remembered
+GUESSES: Final = 4  # different secrets for one name that may be mistakes
+MOST_GUESSED: Final = 50_000  # names, each at its address, that are remembered
 
 _DOUBLINGS: Final = 5  # from FIRST to LONGEST
 
@@ -69,6 +71,48 @@ class Places(Generic[T]):
             if not place.busy:
                 del self._places[name]
                 return
+
+
+class Guesses:
+    """Which names were tried with secrets that nobody knew, by address.
+
+    What is known already is answered at once, what is not waits in line: to whoever tries many
+    secrets, having to wait would be an answer. So a name that was tried often waits in any case.
+    The keys and marks stand for names and secrets, and are not those.
+    """
+
+    def __init__(self, most: int = MOST_GUESSED) -> None:
+        self._most = most
+        self._guessed: OrderedDict[bytes, tuple[int, tuple[bytes, ...]]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._guessed)
+
+    def are_many(self, key: bytes, now: int) -> bool:
+        return len(self._marks(key, now)) >= GUESSES
+
+    def add(self, key: bytes, mark: bytes, now: int) -> None:
+        marks = self._marks(key, now)
+        if mark not in marks and len(marks) < GUESSES:
+            marks = (*marks, mark)
+        if key not in self._guessed and len(self._guessed) >= self._most:
+            self._guessed.popitem(last=False)
+        self._guessed[key] = (now, marks)
+        self._guessed.move_to_end(key)
+
+    def was_right(self, key: bytes, mark: bytes) -> None:
+        """It was no guess."""
+        when, marks = self._guessed.get(key, (0, ()))
+        if mark not in marks:
+            return
+        if len(marks) == 1:
+            del self._guessed[key]
+        else:
+            self._guessed[key] = (when, tuple(each for each in marks if each != mark))
+
+    def _marks(self, key: bytes, now: int) -> tuple[bytes, ...]:
+        when, marks = self._guessed.get(key, (0, ()))
+        return marks if now < when + QUIET else ()
 
 
 def network_of(address: str) -> str:

@@ -129,7 +129,7 @@ class Broker:
         """Start a turn: what is due happens before what is asked."""
         self._turns += 1
         now = self.clock.now()
-        first = self.engine.state.timers.first()
+        first = self.engine.state.first_timer()
         if first is not None and first.deadline <= now:
             self.engine.tick(now)
             if self.engine.effects:  # those whom it concerns may change what is asked for
@@ -433,7 +433,7 @@ class Broker:
     def _set_alarm(self) -> None:
         engine = self.engine
         pending = engine.is_pending()
-        if engine.state.timers.first() is None and not pending:
+        if engine.state.first_timer() is None and not pending:
             return
         when = engine.next_deadline(self.clock.now() if pending else 0)
         if not when:

@@ -45,9 +45,11 @@ class Outbox:
         self._aside: i64 = 0  # replies that wait for another place: see aside.py
         self.listed = False  # among those the broker looks at after a commit
         self.size: i64 = 0  # bytes held back
+        self.sent: i64 = 0  # bytes of all replies so far
 
     def send(self, reply: bytes, mark: i64) -> None:
         """Send `reply` once the journal has reached `mark`, after all replies before it."""
+        self.sent += len(reply)
         if mark <= self._broker.released and not self._held:
             self._ready.append(reply)
             self._ready_size += len(reply)

@@ -34,6 +34,10 @@ class Receiver:
         """Bytes that have arrived and are kept."""
         return 0
 
+    def waits_for_input(self) -> bool:
+        """Whether what is kept can only be dealt with when more has arrived."""
+        return self.half_read()
+
     def half_read(self) -> bool:
         """Whether a command has begun to arrive, and nothing but its rest is waited for."""
         return False

@@ -24,6 +24,7 @@ from taskyard.engine.effects import Notice, Take, Waiter, Watched, Watcher
 from taskyard.engine.job import Job, Origin
 
 INPUT_LIMIT: Final = 262_144  # bytes of commands kept while one has to wait
+UNKNOWN_LIMIT: Final = 16_384  # bytes of anything that is kept for who has to log in first
 
 
 class Conversation(Receiver):
@@ -38,6 +39,7 @@ class Conversation(Receiver):
     ) -> None:
         super().__init__(broker.engine.new_owner())
         self.principal = principal
+        self.unknown = False  # who has to log in first, and has nothing large to say until then
         principal.connections += 1
         self.broker = broker
         self.engine = broker.engine
@@ -77,6 +79,10 @@ class Conversation(Receiver):
         """Drop what has arrived and was not carried out."""
         raise NotImplementedError
 
+    def bound_input(self, unknown: bool) -> None:
+        """From now on, what comes is bounded as for those who have to log in first, or is not."""
+        raise NotImplementedError
+
     def empty_handed(self) -> None:
         """Answer a fetch that has waited for nothing."""
         raise NotImplementedError
@@ -103,6 +109,9 @@ class Conversation(Receiver):
     def logged_in(self, principal: Principal | None) -> None:
         """Answer a command that said who the client is; None: that was wrong."""
         raise NotImplementedError
+
+    def check_watching(self, job: Job) -> None:
+        """Go on only if the client may still wait for this job's end."""
 
     def waits_on(self) -> bool:
         """Whether such a command is worth waiting for although the client sends nothing more."""
@@ -164,23 +173,28 @@ class Conversation(Receiver):
         self.run()
 
     def rules_changed(self) -> None:
-        """What waits for a job must be allowed to have it when it comes."""
-        waiter = self.waiter
-        if waiter is None:
-            return
+        """What waits for a job, or for its end, must be allowed to when that comes."""
+        self.look_at_principal()
         try:
-            for queue in waiter.take.queues:
-                self.require(TAKE, queue.decode())
-            if waiter.take.move_to:
-                self.require(PUSH, waiter.take.move_to)
+            if self.waiter is not None:
+                self._check_take(self.waiter.take)
+            elif self.watcher is not None:
+                job = self.engine.state.live(self.watcher.job_id)
+                if job is not None:
+                    self.check_watching(job)
         except Denied as denial:
             self.now = self.broker.begin()
-            self.waiter = None
-            self.engine.stop_waiting(waiter)
+            self._stop_waiting_for_any()
             self.wait_is_over()
             self.denied(str(denial))
             self._run_or_join()
             self.broker.end()
+
+    def _check_take(self, take: Take) -> None:
+        for queue in take.queues:
+            self.require(TAKE, queue.decode())
+        if take.move_to:
+            self.require(PUSH, take.move_to)
 
     # From the broker
 
@@ -232,7 +246,8 @@ class Conversation(Receiver):
             self.broker.line.join(self)
 
     def _end_turn(self) -> None:
-        self._keep_reading(self.unread() <= INPUT_LIMIT and not self.slowed)
+        limit: i64 = UNKNOWN_LIMIT if self.unknown else INPUT_LIMIT
+        self._keep_reading(self.unread() <= limit and not self.slowed)
         self.outbox.flush()
 
     def _run_commands(self) -> None:
@@ -256,7 +271,7 @@ class Conversation(Receiver):
 
     def _allowed(self) -> i64:
         """Commands of this turn, where there is a rate to keep to."""
-        if self.ending:
+        if self._stopping:
             return TURN
         share = self._share
         if share is None:
@@ -267,7 +282,7 @@ class Conversation(Receiver):
     def _go_on_later(self, turn: i64) -> None:
         if turn == TURN:
             self._join()
-        elif self.unread():
+        elif self.unread() or self.ending:
             self.broker.pacer.wait(self)
 
     def _busy(self) -> bool:
@@ -289,7 +304,7 @@ class Conversation(Receiver):
 
     def log_in(self, gate: Gate, address: str, name: str, secret: str) -> None:
         """Find out who the client is, and go on with `logged_in`."""
-        principal = gate.recall(name, secret)
+        principal = gate.recall(address, name, secret)
         if principal is not None:
             self._greet(gate, principal)
             return
@@ -316,6 +331,14 @@ class Conversation(Receiver):
         self.principal.connections -= 1
         self.principal = principal
         principal.connections += 1
+        self.look_at_principal()
+
+    def look_at_principal(self) -> None:
+        """Bound what comes by who asks; to be called whenever that changes."""
+        unknown = self.principal.is_unknown()
+        if unknown != self.unknown:
+            self.unknown = unknown
+            self.bound_input(unknown)
 
     def fetch(self, take: Take, timeout: i64) -> None:
         """Answer with a job, at once or when there is one, or empty-handed after the timeout."""
@@ -361,6 +384,11 @@ class Conversation(Receiver):
     def let_go(self) -> None:
         """Whatever this connection holds or waits for is no longer its."""
         self.forget_input()
+        self._stop_waiting_for_any()
+        self.engine.disconnect(self.owner, self.origin, self.broker.begin())
+        self.broker.end()
+
+    def _stop_waiting_for_any(self) -> None:
         waiter = self.waiter
         if waiter is not None:
             self.waiter = None
@@ -369,8 +397,6 @@ class Conversation(Receiver):
         if watcher is not None:
             self.watcher = None
             self.engine.stop_watching(watcher)
-        self.engine.disconnect(self.owner, self.origin, self.broker.begin())
-        self.broker.end()
 
     def _keep_reading(self, wanted: bool) -> None:
         if wanted == self._reading or self.closed:

@@ -7,6 +7,7 @@ portions, one client at a time. User documentation: docs/events.md.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import deque
 from typing import Final
@@ -18,6 +19,7 @@ from taskyard.broker.broker import Broker
 from taskyard.broker.feed import Event
 from taskyard.broker.seams import Cancellable, Scheduler
 from taskyard.dialects.event_filter import Asked, BadRequest, Filter, asked_for, queues_of
+from taskyard.dialects.glovebox import FIRST_SESSION
 from taskyard.dialects.guard import refusal
 from taskyard.engine.records import Record
 from taskyard.http.messages import Exchange, Response, Route, Stream
@@ -32,6 +34,8 @@ RETRY: Final = b"retry: 1000\n\n"  # milliseconds that a client waits before it 
 
 _AT_ONCE: Final = 64  # events for one client before others have their turn
 _PORTION: Final = 500  # old events in one go
+
+_MAY_BE_SESSIONS: Final = ("id", "owner", "notify")
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -49,6 +53,7 @@ class Events:
         self.broker = broker
         self.scheduler = scheduler
         self.timeline = broker.journal.timeline.hex()
+        self.salt = broker.engine.salt
         self._most = most_listeners
         self._allow = allow
         self._listeners: dict[int, Listener] = {}
@@ -107,7 +112,7 @@ class Events:
     def text_of(self, event: Event) -> bytes:
         """How all clients see it."""
         if not event.text:
-            event.text = show(self.timeline, event.record)
+            event.text = show(self.timeline, self.salt, event.record)
         return event.text
 
     def read(self, listener: Listener) -> None:
@@ -274,19 +279,32 @@ class _Reading:
 
     def run(self) -> None:
         self._work.run()
-        timeline = self._events.timeline
+        timeline, salt = self._events.timeline, self._events.salt
         records = [record for record in self._work.records if self._wanted.takes(record)]
-        self._text = b"".join([show(timeline, record) for record in records])
+        self._text = b"".join([show(timeline, salt, record) for record in records])
 
     def done(self, error: BaseException | None) -> None:
         self._listener.has_read(self._work, self._text, error)
         self._events.has_read()
 
 
-def show(timeline: str, record: Record) -> bytes:
-    """A record as an event, in the words of `taskyard journal dump`, without its payload."""
+def show(timeline: str, salt: bytes, record: Record) -> bytes:
+    """A record as an event, in the words of `taskyard journal dump`, without its payload.
+
+    The id of a Glovebox session is a secret of its client, and another number stands for it here.
+    """
     found = describe(record, False)
+    for name in _MAY_BE_SESSIONS:
+        number = found.get(name)
+        if isinstance(number, int) and number >= FIRST_SESSION:
+            found[name] = _stand_in(number, salt)
     return _block(timeline, record.seq, str(found["event"]), _encode(found))
+
+
+def _stand_in(session: int, salt: bytes) -> int:
+    """The same one for a session each time, from which nobody gets back to it."""
+    digest = hashlib.blake2b(session.to_bytes(8, "big"), key=salt, digest_size=8).digest()
+    return FIRST_SESSION | int.from_bytes(digest, "big") % FIRST_SESSION
 
 
 def _block(timeline: str, seq: int, kind: str, data: bytes) -> bytes:

@@ -16,7 +16,7 @@ from taskyard.access.principal import INSPECT, PUSH, TAKE, Denied, Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import Traffic, Verb
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
-from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
+from taskyard.dialects.conversation import INPUT_LIMIT, UNKNOWN_LIMIT, Conversation
 from taskyard.dialects.jsontext import as_json
 from taskyard.dialects.lines import LineBuffer, LineTooLong
 from taskyard.dialects.masenko_messages import encode_json
@@ -28,6 +28,7 @@ from taskyard.dialects.masenko_requests import (
     job_id,
     step_text,
 )
+from taskyard.dialects.strays import NOT_HTTP, is_of_http
 from taskyard.engine.effects import Take
 from taskyard.engine.errors import StepRefused, TaskyardError
 from taskyard.engine.job import JSON, MASENKO, Job, NewJob, Origin
@@ -105,6 +106,7 @@ class MasenkoConnection(Conversation):
         self._masenko = masenko
         self._peer = peer
         self._lines = LineBuffer(masenko.line_limit)
+        self._line_limit = masenko.line_limit  # of who has logged in, or has not
         self._too_long = False  # a line has come that is beyond the limit
         self._steps: list[Step] | None = None  # of the transaction that is being read
         self._step_bytes: i64 = 0
@@ -115,6 +117,7 @@ class MasenkoConnection(Conversation):
         self._heard_at: i64 = self.now
         self._alarm: Cancellable | None = None
         self._set_alarm(self.now)
+        self.look_at_principal()
 
     # From the connection
 
@@ -137,11 +140,20 @@ class MasenkoConnection(Conversation):
     # Commands
 
     def unread(self) -> i64:
-        return INPUT_LIMIT + 1 if self._too_long else self._lines.size  # no more is wanted
+        if self._too_long:
+            return INPUT_LIMIT + 1  # no more is wanted
+        lines = self._lines
+        # While it is found out who it is, a line that has begun may be too long or not.
+        return lines.size + lines.rest_size if self.loading else lines.size
 
     def holding(self) -> i64:
         steps = self._step_bytes if self._steps is not None else 0
         return self._lines.size + self._lines.rest_size + steps
+
+    def waits_for_input(self) -> bool:
+        if self._steps is None:
+            return self.half_read()
+        return not (self.loading or self.closed or self.in_line or self.slowed or self.unread())
 
     def begun(self) -> i64:
         return 0 if self._lines.size else self._lines.rest_size
@@ -150,6 +162,9 @@ class MasenkoConnection(Conversation):
         self.verb = self._masenko.traffic.unknown
         self._refuse(text)
 
+    def bound_input(self, unknown: bool) -> None:
+        self._line_limit = i64(UNKNOWN_LIMIT) if unknown else self._masenko.line_limit
+
     def forget_input(self) -> None:
         self._steps = None
         self._lines.drop()
@@ -157,10 +172,11 @@ class MasenkoConnection(Conversation):
     def next_command(self) -> bool:
         line = self._lines.take()
         if line is None:
-            if self._too_long:
-                self.verb = self._masenko.traffic.unknown
-                self._refuse("line too long")
-                self.quit(lingers=True)
+            if self._too_long or self._lines.rest_size > self._line_limit:
+                self._end_line()
+            return False
+        if len(line) > self._line_limit:
+            self._end_line()
             return False
         self._heard_at = self.now
         if line and line[-1] <= SPACE:
@@ -177,12 +193,23 @@ class MasenkoConnection(Conversation):
         elif command is None:
             self.verb = self._masenko.traffic.unknown
             self.verb.count += 1
+            if is_of_http(verb):
+                self._refuse(NOT_HTTP)
+                self.quit(lingers=True)
+                return True
             self._refuse(f"unknown verb {verb.decode(errors='replace')}")
         else:
             self.verb = command.verb
             command.verb.count += 1
             self._carry_out(command, rest)
         return True
+
+    def _end_line(self) -> None:
+        """Say that a line is too long; nothing more is read."""
+        self._too_long = True
+        self.verb = self._masenko.traffic.unknown
+        self._refuse("line too long")
+        self.quit(lingers=True)
 
     def _carry_out(self, command: Command, rest: bytes) -> None:
         try:
@@ -216,6 +243,14 @@ class MasenkoConnection(Conversation):
             self.require(PUSH, new.queue)
             if new.policy.dead_queue:
                 self.require(PUSH, new.policy.dead_queue)
+
+    def _check_pushes(self, steps: list[Step]) -> None:
+        """They were allowed when they came, and the rules may be others now."""
+        if not self.principal.free:
+            for step in steps:
+                new = step.new
+                if new is not None:
+                    self._check_push(new)
 
     def _fetch(self, rest: bytes) -> None:
         if rest != self._last_fetch:
@@ -271,7 +306,8 @@ class MasenkoConnection(Conversation):
     def _atomic(self, _: bytes) -> None:
         self._steps = []
         self._step_bytes = 0
-        self._step_error = ""
+        # Nothing is kept for who has to log in first; what is wrong is said at the end.
+        self._step_error = "permission denied: log in first" if self.unknown else ""
 
     def _done(self, _: bytes) -> None:
         steps = self._steps
@@ -279,6 +315,7 @@ class MasenkoConnection(Conversation):
             raise Refused("DONE is not allowed outside of a transaction.")
         self._steps = None
         try:
+            self._check_pushes(steps)
             if self._step_error:  # the first bad line decides, and one before may be bad as well
                 self.engine.check_steps(steps, self.owner)
                 raise Refused(self._step_error)
@@ -399,7 +436,7 @@ def info(masenko: Masenko, principal: Principal) -> dict[str, object]:
     queues = [
         {
             "name": queue.name,
-            "ready": queue.ready.size,
+            "ready": queue.ready.size + queue.limited.size,
             "delayed": queue.delayed.size + queue.blocked.size,
             "to_ack": queue.leased.size,
         }

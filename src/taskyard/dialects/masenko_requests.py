@@ -19,6 +19,7 @@ from taskyard.dialects.masenko_messages import (
 from taskyard.dialects.times import parse_time
 from taskyard.duration import format_duration
 from taskyard.engine.errors import (
+    Draining,
     InvalidOption,
     NoSpace,
     NotLeaseholder,
@@ -142,6 +143,8 @@ def error_text(error: TaskyardError, new: NewJob | None) -> str:
         return f"read only: {error}"
     if isinstance(error, NoSpace):
         return f"no space: {error}"
+    if isinstance(error, Draining):
+        return f"draining: {error}"
     if isinstance(error, InvalidOption) and new is not None:
         return _option_text(error, new)
     return str(error)

@@ -18,6 +18,7 @@ from taskyard.broker.metrics import Traffic, Verb
 from taskyard.broker.seams import Transport
 from taskyard.dialects import workq_requests as requests
 from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
+from taskyard.dialects.strays import NOT_HTTP, is_of_http
 from taskyard.dialects.uids import show_uid
 from taskyard.dialects.workq_frames import (
     BAD_ENDING,
@@ -122,6 +123,7 @@ class WorkqConnection(Conversation):
         self._last_lease: list[bytes] = []  # which workers send again and again
         self._last_take = Take([], self.owner, origin)
         self._last_wait: i64 = 0
+        self.look_at_principal()
 
     # From the connection
 
@@ -155,6 +157,9 @@ class WorkqConnection(Conversation):
         self.verb = self.workq.traffic.unknown
         self._refuse(text[0].upper() + text[1:])
 
+    def bound_input(self, unknown: bool) -> None:
+        self._reader.bound(unknown)
+
     def forget_input(self) -> None:
         self._reader.drop()
 
@@ -177,11 +182,18 @@ class WorkqConnection(Conversation):
             command = self.workq.commands.get(fields[0]) if fields else None
             if command is None:
                 self.verb.count += 1
-                self._refuse(UNKNOWN)
+                if fields and is_of_http(fields[0]):
+                    self.complain(NOT_HTTP)
+                    self._close()
+                else:
+                    self._refuse(UNKNOWN)
             else:
                 self.verb = command.verb
                 command.verb.count += 1
-                self._carry_out(command, fields)
+                if self.unknown and reader.left_out:
+                    self.denied("log in first")
+                else:
+                    self._carry_out(command, fields)
         return True
 
     def _close(self) -> None:
@@ -253,7 +265,11 @@ class WorkqConnection(Conversation):
         name, secret = requests.credentials(fields)
         self.log_in(gate, host_of(self._peer), name, secret)
 
+    def check_watching(self, job: Job) -> None:
+        self.require(INSPECT if self._call is None else PUSH, job.queue.name)
+
     def denied(self, text: str) -> None:
+        self._end_call(self.now)
         self._refuse("Permission denied")
 
     def logged_in(self, principal: Principal | None) -> None:

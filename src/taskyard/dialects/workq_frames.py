@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 MAX_BLOCK: Final = 1_048_576  # bytes of a payload or result
 LINE_LIMIT: Final = 65_536
+UNKNOWN_LIMIT: Final = 16_384  # of a line or a block of who has to log in first
 SKIP_LIMIT: Final = 64 * 1_048_576  # of a block that is too large, and is left out
 
 # What `next` has found.
@@ -33,14 +34,22 @@ class Reader:
     def __init__(self) -> None:
         self.fields: list[bytes] = []
         self.block: bytes | None = None  # what follows the line; None: nothing, or it was not right
+        self.left_out = False  # that was too large, and was dropped as it came
+        self._most_line: i64 = LINE_LIMIT
+        self._most_block: i64 = MAX_BLOCK
         self._buffer = b""
         self._at: i64 = 0  # in the buffer
         self._pieces: list[bytes] = []  # come after the buffer
         self._size: i64 = 0  # bytes of both that were not taken
         self._wanted: i64 = 1  # so many must be there before anything can be found
-        self._expected: i64 = -1  # bytes of the block that `fields` has announced
+        self._expected: i64 = -1  # bytes of the block to `fields` that are to be kept
         self._skip: i64 = 0  # bytes that are to be dropped
         self._lost = False  # whatever comes is dropped up to the next CR LF
+
+    def bound(self, unknown: bool) -> None:
+        """From now on, keep as much as of those who have to log in first, or of others."""
+        self._most_line = UNKNOWN_LIMIT if unknown else LINE_LIMIT
+        self._most_block = UNKNOWN_LIMIT if unknown else MAX_BLOCK
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
@@ -83,14 +92,14 @@ class Reader:
             end = self._buffer.find(b"\n", self._at)
             if end < 0:
                 self._wanted = self._size + 1
-                return TOO_LONG if self._size > LINE_LIMIT else NOTHING
+                return TOO_LONG if self._size > self._most_line else NOTHING
         return self._take_line(end)
 
     def _take_line(self, end: i64) -> i64:
         start = self._at
         self._move(end + 1 - start)
         self._wanted = 1
-        if end - start > LINE_LIMIT:
+        if end - start > self._most_line:
             return TOO_LONG
         if end == start or self._buffer[end - 1] != _CR:
             return BAD_ENDING
@@ -100,6 +109,7 @@ class Reader:
             fields = [field for field in fields if field]
         self.fields = fields
         self.block = None
+        self.left_out = False
         where: i64 = _SIZED.get(fields[0], 0) if fields else 0
         if where and len(fields) > where and fields[where].isdigit():
             # An int of any size, until it is known to be small.
@@ -107,9 +117,11 @@ class Reader:
             if announced > SKIP_LIMIT:
                 return TOO_LARGE
             size: i64 = announced
-            self._expected = size
-            if size > MAX_BLOCK:
+            if size > self._most_block:
+                self.left_out = True
                 self._skip = size
+                size = 0
+            self._expected = size
             return self._take_block()
         return COMMAND
 
@@ -117,7 +129,7 @@ class Reader:
         """Take what follows the line, when all of it is there."""
         if self._skip and not self._drop_skipped():
             return NOTHING
-        kept: i64 = 0 if self._expected > MAX_BLOCK else self._expected
+        kept = self._expected
         if self._size < kept + 2:
             self._wanted = kept + 2
             return NOTHING
@@ -126,7 +138,7 @@ class Reader:
         at = self._at
         buffer = self._buffer
         if buffer[at + kept] == _CR and buffer[at + kept + 1] == _LF:
-            if self._expected <= MAX_BLOCK:
+            if not self.left_out:
                 self.block = buffer[at : at + kept]
             self._move(kept + 2)
         else:

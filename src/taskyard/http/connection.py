@@ -20,9 +20,10 @@ from taskyard.broker.outbox import Outbox
 from taskyard.broker.pace import Share
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
+from taskyard.http.admission import Admission
 from taskyard.http.messages import Identify, Request, Response, anonymous
-from taskyard.http.parser import BadRequest, Incoming, Parser
-from taskyard.http.problems import problem
+from taskyard.http.parser import SMALL_BODY, BadRequest, Incoming, Parser
+from taskyard.http.problems import log_in, no_route, problem
 from taskyard.http.router import NoRoute, Router
 from taskyard.http.wire import CONTINUE, LAST_CHUNK, encode, encode_chunk, encode_stream_head
 
@@ -62,6 +63,7 @@ class Http:
         output_limit: int,
         body_limit: int,
         identify: Identify = anonymous,
+        refuse: Callable[[str], Response] = log_in,
     ) -> None:
         self.broker = broker
         self.scheduler = scheduler
@@ -69,6 +71,7 @@ class Http:
         self.output_limit = output_limit
         self.body_limit = body_limit
         self.identify = identify  # the one place where it is found out who asks
+        self.refuse = refuse  # makes the answer to those who have to log in first
         self.upgrades: dict[str, Upgrade] = {}  # by path
         self.clients = 0
         self.connections = 0
@@ -92,10 +95,12 @@ class HttpConnection(Receiver):
         self.outbox = Outbox(http.broker, socket, self, http.output_limit)
         self.closed = False
         self._parser = Parser(http.body_limit)
-        self._bad: BadRequest | None = None  # why nothing more can be read
+        self._admission = Admission(http.refuse)
+        self._bad: Response | None = None  # the last answer, since nothing more can be read
         self._exchange: _Exchange | None = None  # the one that is not answered yet
         self._identified: _Identified | None = None  # who sends that one, now that it is known
         self._ending = False  # answer what has arrived, then close
+        self._stopping = False  # since the server stops
         self._in_turn = False
         self._upgrading = False  # somebody else may have written to the socket
         self._reading = True
@@ -112,12 +117,22 @@ class HttpConnection(Receiver):
         try:
             self._parser.feed(data)
         except BadRequest as error:
-            self._bad = error
+            self._bad = problem(error.status, error.detail)
         if was_idle and not self._parser.idle:
             self._since = self.broker.clock.now()
-        if self._parser.wants_continue and self._exchange is None and not self._parser.ready:
-            self._parser.wants_continue = False
-            self.outbox.send(CONTINUE, 0)
+        large = self._parser.large
+        if large is not None and self._bad is None:
+            large.peer = self.peer
+            large.certificate = self._certificate
+            self._admission.look(large, self.http.identify, self._decided)
+            self._bad = self._admission.refusal_of(large)
+        self._run()
+
+    def _decided(self) -> None:
+        """It is known now whether the body of a large request may come."""
+        self._since = self.broker.clock.now()
+        if self._bad is None:  # else, or if it has come in whole meanwhile, it is answered anyway
+            self._bad = self._admission.refusal_of(self._parser.large)
         self._run()
 
     def ended(self) -> None:
@@ -128,10 +143,12 @@ class HttpConnection(Receiver):
             self._run()
 
     def shut_down(self) -> None:
+        self._stopping = True
         self.ended()
 
     def lost(self) -> None:
         self._leave()
+        self._admission.forget()
         self._identified = None
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
@@ -171,6 +188,8 @@ class HttpConnection(Receiver):
     def _turn(self) -> None:
         now = self.broker.begin()
         self._in_turn = True
+        if self._identified is not None:
+            self._next()  # it has had its share when it came
         turn = self._allowed(now) if self.broker.pacer.rate else TURN
         done = 0
         while done < turn and self._next():
@@ -180,13 +199,14 @@ class HttpConnection(Receiver):
         if self._share is not None:
             self._share.spend(done)
         self._in_turn = False
+        self._invite()
         self._keep_reading()
         self.outbox.flush()
         self.broker.end()
 
     def _allowed(self, now: int) -> int:
         """Requests of this turn, where there is a rate to keep to."""
-        if self._ending:
+        if self._stopping:
             return TURN
         if self._share is None:
             self._share = Share()
@@ -194,7 +214,7 @@ class HttpConnection(Receiver):
 
     def _go_on_later(self, turn: int) -> None:
         if turn < TURN:
-            if self._parser.ready:
+            if self._parser.ready or self._bad is not None or self._ending:
                 self.broker.pacer.wait(self)
         elif not self.in_line:
             self.broker.line.join(self)
@@ -217,6 +237,15 @@ class HttpConnection(Receiver):
         elif self._ending:
             self.close()
         return False
+
+    def _invite(self) -> None:
+        """Ask for a body that its client holds back, when it is its turn and may come."""
+        parser = self._parser
+        if not parser.wants_continue or self._bad is not None or self._admission.pending:
+            return
+        if not self.closed and self._exchange is None and not parser.ready:
+            parser.wants_continue = False
+            self.outbox.send(CONTINUE, 0)
 
     def _handle(self, incoming: Incoming) -> None:
         exchange = _Exchange(self, incoming)
@@ -261,7 +290,7 @@ class HttpConnection(Receiver):
         try:
             handler, request.params = self.http.router.find(request.method, incoming.raw_path)
         except NoRoute as error:
-            exchange.reply(_no_route(request, error.allowed))
+            exchange.reply(no_route(request, error.allowed))
             return
         handler(exchange)
 
@@ -302,10 +331,8 @@ class HttpConnection(Receiver):
             if not self._reading:  # the other one begins as if it had never been paused
                 self.socket.resume_reading()
 
-    def _answer_bad(self, error: BadRequest) -> None:
-        self.outbox.send(
-            encode(problem(error.status, error.detail), keep_alive=False, head_only=False), 0
-        )
+    def _answer_bad(self, answer: Response) -> None:
+        self.outbox.send(encode(answer, keep_alive=False, head_only=False), answer.mark)
         self.close(lingers=True)
 
     def answered(self, incoming: Incoming, response: Response) -> None:
@@ -333,7 +360,10 @@ class HttpConnection(Receiver):
 
     def _keep_reading(self) -> None:
         parser = self._parser
-        wanted = parser.unread <= INPUT_LIMIT and len(parser.ready) <= TURN and not self.slowed
+        # What comes behind an upgrade is in no hurry, and may be a stranger's.
+        limit = SMALL_BODY if parser.upgrade else INPUT_LIMIT
+        wanted = parser.unread <= limit and len(parser.ready) <= TURN and not self.slowed
+        wanted = wanted and not self._admission.pending
         if wanted == self._reading or self.closed:
             return
         self._reading = wanted
@@ -348,8 +378,9 @@ class HttpConnection(Receiver):
         if self.closed:
             self.outbox.abort()  # its last answer was not read in all this time
             return
-        if self._exchange is not None or now < self._since + PATIENCE:
-            since = now if self._exchange is not None else self._since
+        waits = self._exchange is not None or self._admission.pending
+        if waits or now < self._since + PATIENCE:
+            since = now if waits else self._since
             self._alarm = self.http.scheduler.call_at(since + PATIENCE, self._look)
             return
         if not self._parser.idle:
@@ -444,12 +475,3 @@ class _Exchange:
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()
-
-
-def _no_route(request: Request, allowed: list[str]) -> Response:
-    if not allowed:
-        return problem(404, f"There is nothing at {request.path}.")
-    names = ", ".join(allowed)
-    answer = problem(405, f"{request.method} is not possible at {request.path}, only {names}.")
-    answer.headers.append(("allow", names))
-    return answer

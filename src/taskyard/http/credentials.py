@@ -10,7 +10,7 @@ import binascii
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.access.gate import Gate
+from taskyard.access.gate import Gate, host_of
 from taskyard.access.principal import Principal
 from taskyard.http.messages import Request, Response
 
@@ -67,10 +67,10 @@ class Identification:
             given = credentials_of(header)
         except Unreadable as error:
             return self._refusal(str(error))
-        known = gate.recall(given.name, given.secret)
+        address = host_of(request.peer)
+        known = gate.recall(address, given.name, given.secret)
         if known is not None:
             return known
-        address = request.peer.rpartition(":")[0]
         gate.log_in(address, given.name, given.secret, _Waiting(self._refusal, later).done)
         return None
 

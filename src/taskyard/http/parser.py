@@ -10,6 +10,7 @@ import httptools
 from taskyard.http.messages import Request
 
 HEADER_LIMIT = 65_536  # bytes of the request line and all headers
+SMALL_BODY = 16_384  # bytes that are kept whoever sends them
 
 
 class BadRequest(Exception):
@@ -47,6 +48,7 @@ class Parser:
         self.upgrade = False  # the last request in `ready` asks for another protocol
         self.rest = b""
         self.idle = True  # between two requests
+        self.large: Request | None = None  # the one that is coming, once its body is not small
         self._begin()
 
     def feed(self, data: bytes) -> None:
@@ -56,6 +58,8 @@ class Parser:
             return
         if self._in_head:
             self._head_size += len(data)
+        else:
+            self._beside_body += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -69,10 +73,14 @@ class Parser:
             raise BadRequest(400, f"This is not HTTP/1.1: {error}.") from None
         if self._in_head and self._head_size > HEADER_LIMIT:
             raise BadRequest(431, f"The headers are longer than {HEADER_LIMIT} bytes.")
+        if self._beside_body > HEADER_LIMIT:
+            raise BadRequest(431, f"The trailers are longer than {HEADER_LIMIT} bytes.")
 
     def holding(self) -> int:
         """Bytes of all that was not taken, whole or not."""
-        return self.unread + (0 if self.idle else self._size + self._head_size)
+        if self.idle:
+            return self.unread
+        return self.unread + self._size + self._head_size + self._beside_body
 
     def take(self) -> Incoming | None:
         if not self.ready:
@@ -91,6 +99,8 @@ class Parser:
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_head:
+            return  # behind the body, where nothing is told that anybody here wants to know
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
         known = self._headers.get(key)
@@ -102,13 +112,18 @@ class Parser:
         length = self._headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._body_limit:
             raise BadRequest(413, f"The body is larger than {self._body_limit} bytes.")
+        if length.isdigit() and int(length) > SMALL_BODY:
+            self.large = self._request()
         if self._headers.get("expect", "").lower() == "100-continue":
             self.wants_continue = True
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
+        self._beside_body = 0
         if self._size > self._body_limit:
             raise BadRequest(413, f"The body is larger than {self._body_limit} bytes.")
+        if self._size > SMALL_BODY and self.large is None:
+            self.large = self._request()
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -116,21 +131,29 @@ class Parser:
         self._head_size = 0
         self.wants_continue = False
         self.idle = True
+        request = self.large or self._request()
+        self.large = None
+        request.body = b"".join(self._body)
+        self.unread += len(request.body)
+        self.ready.append(Incoming(request, self._path, self._parser.should_keep_alive()))
+
+    def _request(self) -> Request:
+        """What the head says."""
         path, _, query = self._url.decode("latin-1").partition("?")
         if path.startswith(("http://", "https://")):  # as to a proxy, which is allowed too
             path = "/" + path.split("/", 3)[3] if path.count("/") > 2 else "/"
-        request = Request(
+        self._path = path
+        return Request(
             self._parser.get_method().decode("latin-1"),
             unquote(path),
             dict(parse_qsl(query, keep_blank_values=True)),
             self._headers,
-            b"".join(self._body),
         )
-        self.unread += len(request.body)
-        self.ready.append(Incoming(request, path, self._parser.should_keep_alive()))
 
     def _begin(self) -> None:
         self._url = b""
+        self._path = ""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = 0
+        self._beside_body = 0  # bytes behind the last ones of the body: of chunks and of trailers

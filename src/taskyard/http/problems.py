@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from taskyard.http.messages import Response
+from taskyard.http.messages import Request, Response
 
 CONTENT_TYPE = "application/problem+json"
 # What a 401 says of how to log in.
@@ -16,6 +16,23 @@ CHALLENGES = [
 ]
 
 
+def log_in(detail: str) -> Response:
+    """The answer to who has to say first who they are."""
+    answer = problem(401, detail)
+    answer.headers.extend(CHALLENGES)
+    return answer
+
+
 def problem(status: int, detail: str, **more: object) -> Response:
     body = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
     return Response(status, msgspec.json.encode(body), CONTENT_TYPE)
+
+
+def no_route(request: Request, allowed: list[str]) -> Response:
+    """Nobody answers there; or, if some are allowed, not to this method."""
+    if not allowed:
+        return problem(404, f"There is nothing at {request.path}.")
+    names = ", ".join(allowed)
+    answer = problem(405, f"{request.method} is not possible at {request.path}, only {names}.")
+    answer.headers.append(("allow", names))
+    return answer

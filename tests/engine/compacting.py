@@ -5,6 +5,7 @@ here it is found by looking at everything.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from engine.harness import Bench
 
@@ -12,8 +13,10 @@ from taskyard.engine.carrying import (
     carry_consumer,
     carry_grave,
     carry_job,
+    carry_keys,
     carry_queue,
     carry_reader,
+    carry_schedule,
     carry_session,
     carry_value,
     close_base,
@@ -22,10 +25,19 @@ from taskyard.engine.carrying import (
 )
 from taskyard.engine.job import GONE, Job
 from taskyard.engine.queue import Queue
+from taskyard.engine.schedule import Schedule
 from taskyard.engine.state import Consumer, NamedReader, Session, State, Value
 from taskyard.engine.tombstones import Grave
 
-Side = Queue | Session | Consumer | NamedReader | Grave
+
+@dataclass
+class KeysOf:
+    """What a queue remembers of its limit keys."""
+
+    queue: Queue
+
+
+Side = Queue | KeysOf | Session | Consumer | NamedReader | Schedule | Grave
 
 
 class Compaction:
@@ -83,27 +95,49 @@ class Compaction:
         yield from state.sessions.values()
         yield from state.consumers.values()
         yield from state.readers.values()
+        yield from state.schedules.values()
         yield from state.tombstones.graves.values()
 
     def _carry_side(self, side: Side) -> None:
         """Unless it is gone by now, or all of it was told behind the base."""
-        engine, now, state = self.bench.engine, self.bench.now, self.state
+        engine, now = self.bench.engine, self.bench.now
         if isinstance(side, Queue):
-            if side.at <= self.base and state.queues.get(side.utf8) is side:
-                carry_queue(engine, side, now)
-        elif side.anchor >= self.first_seq and not (isinstance(side, Session) and side.noted):
+            self._carry_queue(side)
             return
-        elif isinstance(side, Session):
-            if state.sessions.get(side.id) is side:
-                carry_session(engine, side, now)
+        if isinstance(side, KeysOf):
+            self._carry_keys(side.queue)
+            return
+        if side.anchor >= self.first_seq and not (isinstance(side, Session) and side.noted):
+            return
+        if not self._is_there(side):
+            return
+        if isinstance(side, Session):
+            carry_session(engine, side, now)
         elif isinstance(side, Consumer):
-            if state.consumers.get(side.name) is side:
-                carry_consumer(engine, side, now)
+            carry_consumer(engine, side, now)
         elif isinstance(side, NamedReader):
-            if state.readers.get(side.name) is side:
-                carry_reader(engine, side, now)
-        elif state.tombstones.graves.get(side.since) is side:
+            carry_reader(engine, side, now)
+        elif isinstance(side, Schedule):
+            carry_schedule(engine, side, now)
+        else:
             carry_grave(engine, side, now)
+
+    def _is_there(self, side: Side) -> bool:
+        return any(each is side for each in self._all_sides())
+
+    def _carry_queue(self, queue: Queue) -> None:
+        engine, now = self.bench.engine, self.bench.now
+        if self.state.queues.get(queue.utf8) is not queue:
+            return
+        if queue.at <= self.base:
+            carry_queue(engine, queue, now)
+        assert self._sides is not None
+        self._sides.append(KeysOf(queue))  # some time later, not necessarily at once
+
+    def _carry_keys(self, queue: Queue) -> None:
+        gates = [gate for gate in (queue.gates or {}).values() if gate.tat]
+        if gates and self.state.queues.get(queue.utf8) is queue:
+            carry_keys(self.bench.engine, queue, gates, self.bench.now)
 
 
 def places(state: State) -> Iterator[int]:

@@ -1,6 +1,7 @@
 """An engine that has been in use for a while."""
 
 from engine.harness import ORIGIN, START, Bench
+from engine.scheduling import put, wish
 
 from taskyard.engine.job import SECOND, Notify, Policy
 from taskyard.engine.queue import QueueSettings
@@ -14,6 +15,7 @@ def lived_in() -> Bench:
     engine.open_session(1, ORIGIN, bench.now)
     engine.set_value(b"v", b"value", START + 90 * SECOND, ORIGIN, bench.now)
     engine.create_queue("q", QueueSettings(retries=3, max_jobs=999), ORIGIN, bench.now)
+    put(bench, wish("nightly", cron="0 3 * * *", zone="Europe/Berlin", payload=b"x"))
     for number in range(20):
         bench.push(payload=b"x" * number, priority=number % 3, notify=Notify(1, number, 127))
         bench.now += 1

@@ -4,10 +4,11 @@ import pytest
 from engine.harness import ORIGIN, SALT, Bench, decode, property_settings
 from hypothesis import given
 from hypothesis import strategies as st
-from support.carries import CARRIES, flat
+from support.carries import CARRIES, a_schedule, flat
 
 from taskyard.engine import job_records as j
 from taskyard.engine import records as r
+from taskyard.engine import schedule_records as t
 from taskyard.engine import side_records as s
 from taskyard.engine.carry_records import CarryGrave
 from taskyard.engine.decode import Decoder
@@ -33,8 +34,10 @@ FULL = NewJob(
     b"key",
     [1, 2],
     Notify(3, 2**64 - 1, 127),
+    b"limit",
 )
-SETTINGS = QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8)
+SETTINGS = QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8, 1, True, *range(9, 17))
+LIMITS_SIZE = 8 * 8  # what version 2 of a queue's settings has more
 
 EXAMPLES: list[r.Record] = [
     *CARRIES,
@@ -55,6 +58,7 @@ EXAMPLES: list[r.Record] = [
     j.Rescore(1, ORIGIN, 7, b"q", -(2**63)),
     j.Extend(1, ORIGIN, 7, b"q", 3, 2**63 - 1),
     j.Replay(1, ORIGIN, 7, b"q", True),
+    j.Progress(1, ORIGIN, 7, b"q", 3, 1000, "näher" * 100),
     s.QueueSet(1, ORIGIN, b"q", SETTINGS),
     s.QueueGone(1, ORIGIN, b"q"),
     s.ValueSet(1, ORIGIN, b"key", 99, False, b"value"),
@@ -67,6 +71,9 @@ EXAMPLES: list[r.Record] = [
     s.Forget(1, ORIGIN, 3),
     s.ReaderSet(1, ORIGIN, "reader", 7, 99),
     s.ReaderGone(1, ORIGIN, "reader"),
+    t.ScheduleSet(1, ORIGIN, a_schedule()),
+    t.ScheduleGone(1, ORIGIN, "nightly", b"q"),
+    t.ScheduleTick(1, ORIGIN, "nightly", b"q", 99, 1, 7, 3, 2**63 - 1),
 ]
 
 
@@ -86,7 +93,8 @@ def test_a_record_comes_back_from_its_bytes(record: r.Record) -> None:
     (found,) = decode(encode(record, base=1000), 1000)
     if isinstance(record, r.Push) and isinstance(found, r.Push):
         assert flat(found.job.policy) == flat(record.job.policy)
-        for name in ("name", "priority", "run_at", "content", "front", "ttl_ms", "uid", "key"):
+        names = ("name", "priority", "run_at", "content", "front", "ttl_ms", "uid", "key")
+        for name in (*names, "limit_key"):
             assert getattr(found.job, name) == getattr(record.job, name)
         assert flat(found.job.notify) == flat(record.job.notify)
         assert found.blockers == record.blockers
@@ -97,6 +105,34 @@ def test_a_record_comes_back_from_its_bytes(record: r.Record) -> None:
 
 def test_every_kind_of_record_is_tried() -> None:
     assert {record.kind() for record in EXAMPLES} == set(r.EVENT_NAMES)
+
+
+def older(data: bytes, version: int) -> bytes:
+    """The same record, said to be of another version."""
+    return data[:5] + bytes([version]) + data[6:]
+
+
+def test_settings_of_an_older_server_have_no_limits() -> None:
+    data = encode(s.QueueSet(1, ORIGIN, b"q", SETTINGS))
+    end = len(data) - 4  # the size of a blob that is not there
+    fields = data[4 : end - LIMITS_SIZE] + data[end:]
+    (found,) = decode(older(len(fields).to_bytes(4, "little") + fields, 1), 0)
+    assert isinstance(found, s.QueueSet)
+    old = QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8, 1, True)
+    assert flat(found.settings) == flat(old)
+
+
+def test_a_push_without_a_limit_key_can_be_read_by_older_servers() -> None:
+    plain = NewJob("q", "name", b"", Policy())
+    assert encode(r.Push(1, ORIGIN, 7, b"q", plain))[5] == 1
+    assert encode(r.Push(1, ORIGIN, 7, b"q", FULL))[5] == 2
+
+
+@pytest.mark.parametrize("record", EXAMPLES, ids=name_of)
+def test_a_version_that_is_not_known_is_refused(record: r.Record) -> None:
+    for version in (0, 3):
+        with pytest.raises(CorruptRecord, match="version"):
+            decode(older(encode(record), version), 0)
 
 
 def test_records_have_a_sequence_number_each() -> None:
@@ -149,7 +185,7 @@ def test_garbage_is_refused(data: bytes) -> None:
         Decoder(True).read(len(data).to_bytes(4, "little") + data, 0, 0)
 
 
-@pytest.mark.parametrize("kind", [0, 25, 63, 72, 255])
+@pytest.mark.parametrize("kind", [0, 50, 63, 100, 255])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
     data = bytearray(encode(r.Boot(1, ORIGIN, 2, "1.0")))
     data[4] = kind
@@ -165,13 +201,17 @@ def test_an_unknown_version_is_refused(version: int) -> None:
         Decoder(True).read(bytes(data), 0, 0)
 
 
-NEEDS_SOMETHING = [
-    record
-    for record in EXAMPLES
-    if not isinstance(
-        record, r.Boot | r.Push | s.QueueSet | s.ValueSet | s.Forget | s.ReaderSet | CarryGrave
-    )
-]
+NEEDS_NOTHING = (
+    r.Boot,
+    r.Push,
+    s.QueueSet,
+    s.ValueSet,
+    s.Forget,
+    s.ReaderSet,
+    t.ScheduleSet,
+    CarryGrave,
+)
+NEEDS_SOMETHING = [record for record in EXAMPLES if not isinstance(record, NEEDS_NOTHING)]
 
 
 @pytest.mark.parametrize("record", NEEDS_SOMETHING, ids=name_of)

@@ -18,6 +18,7 @@ from taskyard.engine.job import (
     BLOCKED,
     DELAYED,
     FAILED,
+    LIMITED,
     MAX_PRIORITY,
     MIN_PRIORITY,
     READY,
@@ -28,15 +29,17 @@ from taskyard.engine.job import (
     Policy,
 )
 from taskyard.engine.job_records import Replay, Rescore, Wake
-from taskyard.engine.places import key_is_taken
+from taskyard.engine.limits import change_rules
+from taskyard.engine.places import dead_until, key_is_taken
 from taskyard.engine.pushing import push
 from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.records import PURGED, TAKEN_OUT
 from taskyard.engine.room import RECORD_ROOM, many
+from taskyard.engine.settings import QueueRule
 from taskyard.engine.side_apply import apply_queue, apply_queue_gone
 from taskyard.engine.side_records import QueueGone, QueueSet
 from taskyard.engine.taking import move_ready, serve
-from taskyard.names import valid_name
+from taskyard.names import NAME_RULE, valid_name
 
 
 def delete(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
@@ -48,10 +51,10 @@ def delete(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
 def move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
     """Put a job that is not leased into another queue, ready."""
     check_writable(core)
-    if job.state not in (READY, DELAYED, FAILED):
+    if job.state not in (READY, LIMITED, DELAYED, FAILED):
         raise WrongState("only a ready, delayed or dead job can be moved")
     if not valid_name(to):
-        raise InvalidOption("queue", "not a valid name")
+        raise InvalidOption("queue", NAME_RULE)
     move_ready(core, job, to, front, origin, now)
 
 
@@ -61,10 +64,13 @@ def rescore(core: Core, job: Job, priority: int, origin: Origin, now: i64) -> No
         raise InvalidOption("priority", "outside of 64 bits")
     if job.state in (SUCCEEDED, FAILED):
         raise WrongState("the job has ended")
+    was_limited = job.state == LIMITED
     record = Rescore(now, origin, job.id, job.queue.utf8, priority)
     core.log.append(record)
     apply_rescore(core.state, record)
     reveal(core)
+    if was_limited:
+        serve(core, job.queue, now)
 
 
 def update_keyed(
@@ -122,7 +128,7 @@ def take_out(core: Core, job: Job, origin: Origin, now: i64) -> None:
 def create_queue(core: Core, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
     check_adding(core, 0)
     if not valid_name(name):
-        raise InvalidOption("queue", "not a valid name")
+        raise InvalidOption("queue", NAME_RULE)
     check_settings(settings)
     if name.encode() in core.state.queues:
         raise QueueExists(name)
@@ -151,6 +157,28 @@ def _set_queue(core: Core, name: bytes, settings: QueueSettings, origin: Origin,
     return core.state.queues[name]
 
 
+def set_queue_rules(core: Core, rules: list[QueueRule]) -> None:
+    """Not persistent: it is the server's configuration, which is read at each start."""
+    state = core.state
+    state.settings.queue_rules = rules
+    state.shared_rules.clear()
+    for queue in state.queues.values():
+        before = queue.rules.idle_expiry
+        change_rules(state, queue, state.rules_of(queue.name, queue.settings))
+        if queue.rules.idle_expiry != before:  # else it goes on, however often that is read
+            state.watch_idleness(queue)
+        if queue.dead.size:
+            state.timers.set(queue.dead_timer, dead_until(state, queue, queue.dead.first()))
+        state.freed[queue.utf8] = queue
+    state.stirred = True
+
+
+def drain(core: Core, draining: bool) -> None:
+    """Not persistent: a server that is started again takes pushes."""
+    core.draining = draining
+    core.state.bounded = True
+
+
 def purge(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
     """Remove the first `count` jobs of one state; gives how many there were.
 
@@ -158,12 +186,15 @@ def purge(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: 
     """
     check_writable(core)
     queue = _queue(core, name)
-    if not BLOCKED <= state <= FAILED:
+    if not BLOCKED <= state <= FAILED and state != LIMITED:
         raise InvalidOption("state", "not one in which a queue keeps jobs")
     if count < 0:
         raise InvalidOption("count", "must not be negative")
-    ready = state == READY
-    jobs = queue.ready.slice(0, count) if ready else queue.lane(state).slice(0, count)
+    order = queue.order(state)
+    lane = queue.lane(state) if order is None else None
+    jobs = order.slice(0, count) if order is not None else []
+    if lane is not None:
+        jobs = lane.slice(0, count)
     check_writable(core, many(len(jobs), RECORD_ROOM, origin))
     for job in jobs:
         emit_removal(core, job, PURGED, origin, now)
@@ -176,9 +207,14 @@ def delete_queue(core: Core, name: bytes, origin: Origin, now: i64) -> None:
     queue = _queue(core, name)
     if not queue.is_empty():
         raise WrongState("the queue still has jobs")
-    record = QueueGone(now, origin, name)
+    forget_queue(core, queue, origin, now)
+
+
+def forget_queue(core: Core, queue: Queue, origin: Origin, now: i64) -> None:
+    record = QueueGone(now, origin, queue.utf8)
     core.log.append(record)
     apply_queue_gone(core.state, record)
+    core.unseen.pop(queue.utf8, None)
     core.measures.forget(queue)
 
 

@@ -15,12 +15,16 @@ from taskyard.engine.job import (
     FOREVER,
     GONE,
     LEASED,
+    LIMITED,
     READY,
     SUCCEEDED,
     Job,
     Policy,
+    Progress,
 )
 from taskyard.engine.job_records import Extend, Move, Remove, Replay, Rescore, Unblock, Wake
+from taskyard.engine.job_records import Progress as ProgressRecord
+from taskyard.engine.limits import count_start, leave_line, offer_gone
 from taskyard.engine.places import (
     bury,
     claim_key,
@@ -43,6 +47,7 @@ from taskyard.engine.queue import Queue
 from taskyard.engine.records import (
     EXPIRED,
     LOST,
+    POPPED,
     RETENTION_OVER,
     TTL_OVER,
     Fail,
@@ -96,6 +101,7 @@ def apply_push(state: State, record: Push) -> Job:
         or new.ttl_ms
         or new.notify is not None
         or record.blockers
+        or new.limit_key is not None
     ):
         _push_extra(state, job, record)
     if record.blockers:
@@ -123,6 +129,7 @@ def _push_extra(state: State, job: Job, record: Push) -> None:
         extra.uid = uid
         state.uids[uid] = job
     extra.key = new.key
+    extra.limit_key = new.limit_key
     extra.notify = new.notify
     if is_called(extra):
         state.called.add(job.id)
@@ -164,11 +171,13 @@ def apply_finish(state: State, record: Finish) -> Job:
     job.finished_at = time
     queue.finished += 1
     queue.waiting_bytes -= job.payload_size
+    if queue.gate and record.way == POPPED:
+        count_start(state, job, time)
     follow_up(state, job.id, True)
     kept_until = record.kept_until
     extra = job.extra
     if extra is None and not kept_until and not record.blob_size:
-        retire(state, job)
+        retire(state, job, True)
         return job
     extra = job.more()
     note(state, job, STAGE_FINISH, time)
@@ -181,7 +190,7 @@ def apply_finish(state: State, record: Finish) -> Job:
         job.position = time
         queue.done.insert(job)
     else:
-        retire(state, job)
+        retire(state, job, True)
         uid = record.uid
         if uid is not None:
             bury(state, uid, job.id, time, record.seq)
@@ -198,7 +207,7 @@ def apply_retry(state: State, record: Retry) -> Job:
     if record.keyless:
         job.more().key = None
     if job.state != BLOCKED:  # such a one goes on waiting
-        kept_place = job.state == LEASED or job.state == READY
+        kept_place = job.state == LEASED or job.state == READY or job.state == LIMITED
         leave_lane(state, job)
         if record.run_at > record.time:
             delay(state, job, record.run_at)
@@ -317,7 +326,7 @@ def apply_remove(state: State, record: Remove) -> Job:
     if not record.ended:
         job.finished_at = record.time
         job.queue.waiting_bytes -= job.payload_size
-    retire(state, job)
+    retire(state, job, False)
     after_remove(state, record, job.queue)
     return job
 
@@ -359,9 +368,16 @@ def apply_move(state: State, record: Move) -> Job:
 def apply_rescore(state: State, record: Rescore) -> Job:
     job = _job(state, record.id)
     state.time = record.time
-    if job.state == READY:
+    if job.state == READY or job.state == LIMITED:
         queue = job.queue
-        queue.ready.remove(job)
+        if job.state == READY:
+            queue.ready.remove(job)
+            extra = job.extra
+            if extra is not None and extra.limit_key is not None:
+                offer_gone(state, queue, extra.limit_key)  # one in line may be before it now
+        else:  # it has another place in line now, so whoever asks next has to look at it again
+            leave_line(state, job)
+            job.state = READY
         job.priority = record.priority
         job.position = record.seq
         queue.ready.add(job)
@@ -382,6 +398,16 @@ def apply_extend(state: State, record: Extend) -> Job:
         timer = Timer(LEASE, job)
         lease.timer = timer
     state.timers.set(timer, record.deadline)
+    return job
+
+
+def apply_progress(state: State, record: ProgressRecord) -> Job:
+    job = _job(state, record.id)
+    state.time = record.time
+    lease = job.lease
+    if lease is None:
+        raise CorruptRecord(f"job {job.id} is not leased")
+    lease.progress = Progress(record.permille, record.message, record.time)
     return job
 
 

@@ -13,6 +13,7 @@ from taskyard.engine.core import Core, measure_wait, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED
 from taskyard.engine.errors import InvalidOption, StaleBatch
 from taskyard.engine.finishing import finish_leased, lose
+from taskyard.engine.gates import several_open
 from taskyard.engine.job import FOREVER, SYSTEM_ORIGIN, Job, Origin
 from taskyard.engine.records import ACKED, EXPIRED, RETURNED
 from taskyard.engine.room import RECORD_ROOM, RELEASE_ROOM, STEP_ROOM, fits_due, many
@@ -21,7 +22,7 @@ from taskyard.engine.side_records import Batch, BatchDone
 from taskyard.engine.stages import STAGE_ASSIGN
 from taskyard.engine.state import Consumer
 from taskyard.engine.taking import release
-from taskyard.names import valid_name
+from taskyard.names import NAME_RULE, valid_name
 
 MAX_BATCH = 1_000_000
 
@@ -40,7 +41,7 @@ def lease_batch(
     """Batch `number` of this consumer: leased now, or the one it already holds."""
     check_alive(core)
     if not valid_name(name):
-        raise InvalidOption("consumer", "not a valid name")
+        raise InvalidOption("consumer", NAME_RULE)
     if not 1 <= limit <= MAX_BATCH:
         raise InvalidOption("limit", f"must be 1 to {MAX_BATCH}")
     if not 0 <= ttr < FOREVER - now:
@@ -67,7 +68,7 @@ def lease_batch(
         check_writable(core, size)
     names: list[bytes] = []
     counts: list[int] = []
-    jobs = _pick(core, queues, limit, names, counts)
+    jobs = _pick(core, queues, limit, names, counts, now)
     ids: list[int] = [job.id for job in jobs]
     deadline: i64 = now + ttr if ttr else 0
     epoch = core.state.epoch
@@ -154,17 +155,22 @@ def _ready(core: Core, queues: list[bytes], limit: i64) -> i64:
 
 
 def _pick(
-    core: Core, queues: list[bytes], limit: i64, names: list[bytes], counts: list[int]
+    core: Core, queues: list[bytes], limit: i64, names: list[bytes], counts: list[int], now: i64
 ) -> list[Job]:
     """The next jobs of the queues, first come first served; `names` and `counts` are filled."""
     jobs: list[Job] = []
     for name in dict.fromkeys(queues):
         queue = core.state.queues.get(name)
-        if queue is not None and not queue.settings.paused and queue.ready.size:
-            found = queue.ready.slice(0, limit - len(jobs))
-            jobs.extend(found)
-            names.append(name)
-            counts.append(len(found))
+        if queue is not None and queue.ready.size:
+            room: i64 = limit - len(jobs)
+            if queue.gate:
+                found = several_open(core, queue, room, now)
+            else:
+                found = queue.ready.slice(0, room)
+            if found:
+                jobs.extend(found)
+                names.append(name)
+                counts.append(len(found))
         if len(jobs) >= limit:
             break
     return jobs

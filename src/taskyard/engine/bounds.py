@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from taskyard.engine.core import Core
-from taskyard.engine.errors import QueueFull, StepRefused
+from taskyard.engine.errors import Draining, QueueFull, StepRefused
 from taskyard.engine.queue import OVERFLOW_DEAD, Queue
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ class _Growth:
 def overflows(core: Core, name: bytes, size: i64, jobs: i64 = 0, more: i64 = 0) -> bool:
     """Whether a payload of `size` bytes, after so many other jobs and bytes more than there are
     now, must go to the dead letters. A queue that refuses what it has no place for raises
-    QueueFull."""
+    QueueFull, one that is drained Draining."""
     queue = core.state.queues.get(name)
+    _check_draining(core, queue)
     reason = _excess(core, queue, jobs + 1, more + size)
     if not reason:
         return False
@@ -60,7 +61,7 @@ def overflowing(core: Core, steps: list[Step]) -> set[int]:
         growth = _grow(growths, name, 0, 0)
         try:
             dead = overflows(core, name, size, growth.jobs, growth.size)
-        except QueueFull as error:
+        except (QueueFull, Draining) as error:
             raise StepRefused(index, error) from error
         if dead:
             found.add(index)
@@ -69,6 +70,13 @@ def overflowing(core: Core, steps: list[Step]) -> set[int]:
         else:
             _grow(growths, name, 1, size)
     return found
+
+
+def _check_draining(core: Core, queue: Queue | None) -> None:
+    if core.draining:
+        raise Draining("the server is being drained and takes no pushes")
+    if queue is not None and queue.settings.draining:
+        raise Draining(f"queue {queue.name} is being drained and takes no pushes")
 
 
 def _grow(growths: dict[bytes, _Growth], name: bytes, jobs: i64, size: i64) -> _Growth:

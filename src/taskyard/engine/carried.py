@@ -21,6 +21,7 @@ from taskyard.engine.job import (
     SUCCEEDED,
     Job,
 )
+from taskyard.engine.limits import forget_rate, gate_of, remember
 from taskyard.engine.places import (
     claim_key,
     dead_until,
@@ -33,6 +34,8 @@ from taskyard.engine.places import (
     wait_for_graves,
 )
 from taskyard.engine.queue import Queue
+from taskyard.engine.schedule_apply import place_schedule
+from taskyard.engine.schedule_records import CarrySchedule
 from taskyard.engine.side_apply import expire_value_at, place_value, set_reader, set_settings
 from taskyard.engine.state import (
     State,
@@ -58,6 +61,10 @@ def apply_carry(state: State, record: r.Record) -> None:
         apply_carry_consumer(state, record)
     elif isinstance(record, c.CarryReader):
         apply_carry_reader(state, record)
+    elif isinstance(record, CarrySchedule):
+        apply_carry_schedule(state, record)
+    elif isinstance(record, c.CarryKeys):
+        apply_carry_keys(state, record)
     elif isinstance(record, c.CarryGrave):
         apply_carry_grave(state, record)
     elif isinstance(record, c.Base):
@@ -189,11 +196,27 @@ def apply_carry_queue(state: State, record: c.CarryQueue) -> None:
     state.weights.sub(queue.at, queue_weight(queue))
     state.weights.add(record.blob_at, queue_weight(queue))
     queue.at = record.blob_at
+    if queue.number != record.number:
+        # Until now this replay did not know its settings: what it took for the rates of its keys
+        # may be wrong, and those that are right are carried next.
+        for gate in list(queue.gates.values()) if queue.gates is not None else []:
+            forget_rate(state, gate)
     queue.number = record.number
-    set_settings(state, queue, record.settings)
+    if queue.settings is not record.settings:
+        set_settings(state, queue, record.settings)
+    queue.tat = record.tat
     queue.set_counters(record.counters)
     if queue.dead.size:
         state.timers.set(queue.dead_timer, dead_until(state, queue, queue.dead.first()))
+
+
+def apply_carry_keys(state: State, record: c.CarryKeys) -> None:
+    """The queue's own carry stands before it, perhaps before the point where this replay began."""
+    if record.queue not in state.queues:
+        _check_partial(state, record)
+    queue = state.queue(record.queue, record.seq, record.blob_at)
+    for index, key in enumerate(record.keys):
+        remember(state, gate_of(queue, key), record.tats[index])
 
 
 def apply_carry_value(state: State, record: c.CarryValue) -> None:
@@ -247,6 +270,15 @@ def apply_carry_reader(state: State, record: c.CarryReader) -> None:
     set_reader(state, record.name, record.next_seq, record.lease_until, record.seq)
 
 
+def apply_carry_schedule(state: State, record: CarrySchedule) -> None:
+    known = state.schedules.get(record.schedule.name)
+    if known is None:
+        _check_partial(state, record)
+        place_schedule(state, record.schedule, record.seq)
+    else:
+        known.anchor = record.seq
+
+
 def apply_carry_grave(state: State, record: c.CarryGrave) -> None:
     tombstones = state.tombstones
     since = record.since
@@ -272,11 +304,11 @@ def apply_base(state: State, record: c.Base) -> None:
         state.next_id = max(state.next_id, record.next_id)
     elif record.epoch != state.epoch or record.next_id != state.next_id:
         raise CorruptRecord("the next id or the epoch is not what compaction has seen")
-    counts = state.counts()
+    counts = state.counts()[: len(record.counts)]  # an older server knows of fewer kinds
     if counts != record.counts:
         raise CorruptRecord(
-            "compaction has seen other numbers of jobs, queues, values, sessions, consumers and "
-            f"readers: {record.counts} instead of {counts}"
+            "compaction has seen other numbers of jobs, queues, values, sessions, consumers, "
+            f"readers and schedules: {record.counts} instead of {counts}"
         )
     state.base = max(state.base, record.base)
 

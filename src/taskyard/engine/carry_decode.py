@@ -77,13 +77,37 @@ def _extra(fields: Reader, flags: i64) -> Extra:
         extra.notify = Notify(session, label, fields.u8())
     if flags & c.HAS_BLOCKERS:
         extra.blockers = set(fields.ids())
+    if flags & c.HAS_LIMIT_KEY:
+        extra.limit_key = fields.short()
     return extra
 
 
 def read_queue(
-    fields: Reader, time: i64, origin: Origin, queue: bytes, number: i64, settings: QueueSettings
+    version: i64,
+    fields: Reader,
+    time: i64,
+    origin: Origin,
+    queue: bytes,
+    number: i64,
+    settings: QueueSettings,
 ) -> c.CarryQueue:
-    return c.CarryQueue(time, origin, queue, number, settings, fields.ids())
+    counters = fields.ids()
+    tat: i64 = 0
+    if version >= 2:
+        read_limits(fields, settings)
+        tat = fields.s64()
+    return c.CarryQueue(time, origin, queue, number, settings, counters, tat)
+
+
+def read_limits(fields: Reader, settings: QueueSettings) -> None:
+    settings.ttr = fields.s64()
+    settings.concurrency = fields.s64()
+    settings.rate_count = fields.s64()
+    settings.rate_period = fields.s64()
+    settings.key_concurrency = fields.s64()
+    settings.key_rate_count = fields.s64()
+    settings.key_rate_period = fields.s64()
+    settings.idle_expiry = fields.s64()
 
 
 def read_carry(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
@@ -99,6 +123,10 @@ def read_carry(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record
         name = fields.text()
         next_seq = fields.s64()
         return c.CarryReader(time, origin, name, next_seq, fields.s64())
+    if kind == r.CARRY_KEYS:
+        queue = fields.short()
+        tats = fields.ids()
+        return c.CarryKeys(time, origin, queue, [fields.short() for _ in tats], tats)
     if kind == r.CARRY_GRAVE:
         since = fields.s64()
         first = fields.u8() != 0

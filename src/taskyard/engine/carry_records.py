@@ -19,6 +19,7 @@ from taskyard.engine.records import (
     CARRY_CONSUMER,
     CARRY_GRAVE,
     CARRY_JOB,
+    CARRY_KEYS,
     CARRY_QUEUE,
     CARRY_READER,
     CARRY_SESSION,
@@ -26,7 +27,7 @@ from taskyard.engine.records import (
     Record,
     policy_bytes,
 )
-from taskyard.engine.side_records import put_settings
+from taskyard.engine.side_records import put_limits, put_settings
 from taskyard.engine.state import Consumer, Letter, Session
 from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u8, put_u32, put_u64
 
@@ -44,6 +45,7 @@ HAS_KEY: Final = 8
 HAS_NOTIFY: Final = 16
 HAS_BLOCKERS: Final = 32
 HAS_RESULT: Final = 64
+HAS_LIMIT_KEY: Final = 128  # from version 2 on
 
 
 @mypyc_attr(acyclic=True)
@@ -111,6 +113,10 @@ class CarryJob(Record):
     def kind(self) -> i64:
         return CARRY_JOB
 
+    def layout(self) -> i64:
+        extra = self.extra
+        return 1 if extra is None or extra.limit_key is None else 2
+
     def put(self, out: BytesWriter) -> None:
         put_i64(out, self.id)
         put_short(out, self.queue)
@@ -162,6 +168,8 @@ class CarryJob(Record):
                 flags |= HAS_BLOCKERS
             if extra.has_result:
                 flags |= HAS_RESULT
+            if extra.limit_key is not None:
+                flags |= HAS_LIMIT_KEY
         return flags
 
 
@@ -187,13 +195,16 @@ def _put_extra(out: BytesWriter, extra: Extra) -> None:
     blockers = extra.blockers
     if blockers:
         put_ids(out, sorted(blockers))
+    limit_key = extra.limit_key
+    if limit_key is not None:
+        put_short(out, limit_key)
 
 
 @mypyc_attr(acyclic=True)
 class CarryQueue(Record):
     """A queue as it is now: its settings and its counters. Its jobs have records of their own."""
 
-    __slots__ = ("counters", "number", "queue", "settings")
+    __slots__ = ("counters", "number", "queue", "settings", "tat")
 
     def __init__(
         self,
@@ -203,21 +214,52 @@ class CarryQueue(Record):
         number: i64,
         settings: QueueSettings,
         counters: list[int],
+        tat: i64 = 0,
     ) -> None:
         super().__init__(time, origin)
         self.queue = queue
         self.number = number
         self.settings = settings
         self.counters = counters  # in the order of Queue.counters
+        self.tat = tat  # of its rate
 
     def kind(self) -> i64:
         return CARRY_QUEUE
+
+    def layout(self) -> i64:
+        return 2
 
     def put(self, out: BytesWriter) -> None:
         put_short(out, self.queue)
         put_i64(out, self.number)
         put_settings(out, self.settings)
         put_ids(out, self.counters)
+        put_limits(out, self.settings)
+        put_i64(out, self.tat)
+
+
+@mypyc_attr(acyclic=True)
+class CarryKeys(Record):
+    """What is remembered of the rates of some limit keys of a queue, as it is now."""
+
+    __slots__ = ("keys", "queue", "tats")
+
+    def __init__(
+        self, time: i64, origin: Origin, queue: bytes, keys: list[bytes], tats: list[int]
+    ) -> None:
+        super().__init__(time, origin)
+        self.queue = queue
+        self.keys = keys
+        self.tats = tats
+
+    def kind(self) -> i64:
+        return CARRY_KEYS
+
+    def put(self, out: BytesWriter) -> None:
+        put_short(out, self.queue)
+        put_ids(out, self.tats)
+        for key in self.keys:
+            put_short(out, key)
 
 
 @mypyc_attr(acyclic=True)

@@ -19,15 +19,19 @@ from taskyard.engine.carry_records import (
     CarryConsumer,
     CarryGrave,
     CarryJob,
+    CarryKeys,
     CarryQueue,
     CarryReader,
     CarrySession,
     CarryValue,
 )
 from taskyard.engine.core import Core
-from taskyard.engine.job import SYSTEM_ORIGIN, Job
+from taskyard.engine.job import LIMITED, READY, SYSTEM_ORIGIN, Job
+from taskyard.engine.limits import KeyGate
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import Record
+from taskyard.engine.schedule import Schedule
+from taskyard.engine.schedule_records import CarrySchedule
 from taskyard.engine.state import Consumer, NamedReader, Session, Value
 from taskyard.engine.tombstones import Grave
 
@@ -66,7 +70,7 @@ def job_blobs(job: Job, moves: i64) -> list[tuple[int, int]]:
 
 def carry_job(core: Core, job: Job, moves: i64, blob: bytes, now: i64) -> None:
     record = CarryJob(now, SYSTEM_ORIGIN, job.id, job.queue.utf8, job.name, job.policy, moves, blob)
-    record.state = i64(job.state)
+    record.state = READY if job.state == LIMITED else i64(job.state)
     record.dialect = i64(job.dialect)
     record.content = i64(job.content)
     record.priority = job.priority
@@ -104,9 +108,16 @@ def carry_value(core: Core, value: Value, blob: bytes, now: i64) -> None:
 
 def carry_queue(core: Core, queue: Queue, now: i64) -> None:
     record = CarryQueue(
-        now, SYSTEM_ORIGIN, queue.utf8, queue.number, queue.settings, queue.counters()
+        now, SYSTEM_ORIGIN, queue.utf8, queue.number, queue.settings, queue.counters(), queue.tat
     )
     _emit(core, record)
+
+
+def carry_keys(core: Core, queue: Queue, gates: list[KeyGate], now: i64) -> None:
+    """Some of the keys whose rates are remembered; those that are over by now may be among them."""
+    keys = [gate.key for gate in gates]
+    tats: list[int] = [gate.tat for gate in gates]
+    _emit(core, CarryKeys(now, SYSTEM_ORIGIN, queue.utf8, keys, tats))
 
 
 def carry_session(core: Core, session: Session, now: i64) -> None:
@@ -121,6 +132,11 @@ def carry_consumer(core: Core, consumer: Consumer, now: i64) -> None:
 
 def carry_reader(core: Core, reader: NamedReader, now: i64) -> None:
     record = CarryReader(now, SYSTEM_ORIGIN, reader.name, reader.next_seq, reader.lease_until)
+    _emit(core, record)
+
+
+def carry_schedule(core: Core, schedule: Schedule, now: i64) -> None:
+    record = CarrySchedule(now, SYSTEM_ORIGIN, schedule)
     _emit(core, record)
 
 

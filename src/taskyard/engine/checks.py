@@ -13,20 +13,26 @@ from taskyard.engine.job import (
     FOREVER,
     JSON,
     MAX_BLOCKERS,
+    MAX_LIMIT_KEY,
     MAX_PRIORITY,
     MAX_TRIES,
     MAX_TTL_MS,
     MAX_TTR,
     MIN_PRIORITY,
     OPAQUE,
+    SECOND,
     NewJob,
     Policy,
 )
 from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.room import STEP_ROOM, fits
 from taskyard.engine.stages import ALL_STAGES, CALLED
-from taskyard.names import valid_name
+from taskyard.names import NAME_RULE, valid_name
 
+MAX_CONCURRENCY: Final = 1_000_000_000
+MAX_RATE_COUNT: Final = 1_000_000_000
+MIN_RATE_PERIOD: Final = SECOND // 1000
+MAX_RATE_PERIOD: Final = 366 * 86_400 * SECOND
 MAX_DURATION: Final = 1 << 62  # microseconds; added to any time of a clock it still fits 64 bits
 
 
@@ -86,6 +92,8 @@ def check_new_job(core: Core, new: NewJob) -> bytes:
         raise InvalidOption("uid", "must be 16 bytes")
     if new.key is not None and not 0 < len(new.key) <= 0xFFFF:
         raise InvalidOption("key", "must be 1 to 65535 bytes")
+    if new.limit_key is not None and not 0 < len(new.limit_key) <= MAX_LIMIT_KEY:
+        raise InvalidOption("limit_key", f"must be 1 to {MAX_LIMIT_KEY} bytes")
     if new.blocked_by is not None and len(new.blocked_by) > MAX_BLOCKERS:
         raise InvalidOption("blocked_by", f"at most {MAX_BLOCKERS} jobs")
     notify = new.notify
@@ -101,12 +109,12 @@ def _check_names(core: Core, new: NewJob) -> bytes:
     try:
         utf8 = new.queue.encode()
     except UnicodeEncodeError as error:  # a lone surrogate
-        raise InvalidOption("queue", "not a valid name") from error
+        raise InvalidOption("queue", NAME_RULE) from error
     queue = core.state.queues.get(utf8)
     if queue is None and not valid_name(new.queue):
-        raise InvalidOption("queue", "not a valid name")
+        raise InvalidOption("queue", NAME_RULE)
     if (queue is None or new.name not in queue.names) and not valid_name(new.name):
-        raise InvalidOption("name", "not a valid name")
+        raise InvalidOption("name", NAME_RULE)
     return utf8
 
 
@@ -124,7 +132,7 @@ def check_policy(policy: Policy) -> None:
     if policy.backoff_base < 0 or policy.backoff_cap < 0:
         raise InvalidOption("backoff", "must not be negative")
     if policy.dead_queue and not valid_name(policy.dead_queue):
-        raise InvalidOption("dead_queue", "not a valid name")
+        raise InvalidOption("dead_queue", NAME_RULE)
 
 
 def check_settings(settings: QueueSettings) -> None:
@@ -142,6 +150,29 @@ def check_settings(settings: QueueSettings) -> None:
         raise InvalidOption("max_jobs", "must not be negative")
     if not OVERFLOW_REFUSE <= settings.overflow <= OVERFLOW_DEAD:
         raise InvalidOption("overflow", "unknown kind")
+    if not -1 <= settings.ttr <= MAX_TTR:
+        raise InvalidOption("ttr", "must be 0 to 24 hours")
+    if not -1 <= settings.concurrency <= MAX_CONCURRENCY:
+        raise InvalidOption("concurrency", "out of range")
+    if not -1 <= settings.key_concurrency <= MAX_CONCURRENCY:
+        raise InvalidOption("key_concurrency", "out of range")
+    _check_rate("rate", settings.rate_count, settings.rate_period)
+    _check_rate("key_rate", settings.key_rate_count, settings.key_rate_period)
+    _check_idle_expiry(settings.idle_expiry)
+
+
+def _check_idle_expiry(expiry: i64) -> None:
+    if not -1 <= expiry <= MAX_DURATION:
+        raise InvalidOption("idle_expiry", "out of range")
+    if 0 < expiry < SECOND:  # the queue would be looked at all the time
+        raise InvalidOption("idle_expiry", "must be 0, for never, or at least 1 second")
+
+
+def _check_rate(option: str, count: i64, period: i64) -> None:
+    if not -1 <= count <= MAX_RATE_COUNT:
+        raise InvalidOption(option, f"count must be at most {MAX_RATE_COUNT}")
+    if count > 0 and not MIN_RATE_PERIOD <= period <= MAX_RATE_PERIOD:
+        raise InvalidOption(option, "the period must be 1 ms to 366 days")
 
 
 def check_size(core: Core, option: str, data: bytes) -> None:

@@ -15,6 +15,7 @@ from taskyard.engine.effects import Effect, Notice, Waiter, Watched, Watcher
 from taskyard.engine.job import Job, Origin
 from taskyard.engine.log import Log
 from taskyard.engine.measures import Measures
+from taskyard.engine.queue import Queue
 from taskyard.engine.room import Room
 from taskyard.engine.state import State
 
@@ -38,6 +39,8 @@ class Core:
         self.random = random
         self.effects: list[Effect] = []
         self.waiting: dict[bytes, OrderedDict[int, Waiter]] = {}  # by queue, in order of arrival
+        self.unseen: dict[bytes, Queue] = {}  # with jobs that were not looked at yet: see gates.py
+        self.draining = False  # no queue takes pushes
         self.watchers: dict[int, dict[int, Watcher]] = {}  # by job
         self.measures = Measures()
         self.numbered: i64 = 0  # waiters and watchers

@@ -10,15 +10,18 @@ from mypy_extensions import i64, mypyc_attr
 from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
-from taskyard.engine.carry_decode import read_carry, read_job, read_queue
+from taskyard.engine.carry_decode import read_carry, read_job, read_limits, read_queue
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import NewJob, Notify, Origin, Policy
 from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
+from taskyard.engine.schedule_decode import read_event, read_schedule
+from taskyard.engine.schedule_records import CarrySchedule, ScheduleSet
 from taskyard.engine.wire import Reader
 
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
 HEAD: Final = 4  # bytes of the size that stands before each record
-VERSION: Final = 1  # of all kinds so far
+# The newest version of each kind; of those that are not here it is 1.
+VERSIONS: Final = {r.PUSH: 2, r.QUEUE: 2, r.CARRY_JOB: 2, r.CARRY_QUEUE: 2}
 _ORIGIN_AT: Final = HEAD + 10  # behind size, kind, version and time
 
 
@@ -66,12 +69,13 @@ class Decoder:
         self.next = end
         fields = Reader(data, at + HEAD, end)
         kind = fields.u8()
-        if fields.u8() != VERSION:
+        version = fields.u8()
+        if version != 1 and not 1 < version <= VERSIONS.get(kind, 1):
             raise CorruptRecord(f"unknown version of a record at byte {at}: of a newer server?")
         time = fields.s64()
         origin = self._origin(fields)
         try:
-            record = self._fields(kind, fields, time, origin)
+            record = self._fields(kind, version, fields, time, origin)
         except UnicodeDecodeError as error:
             raise CorruptRecord(f"a text at byte {at} is not UTF-8") from error
         blob_size = fields.u32()
@@ -123,11 +127,15 @@ class Decoder:
         self.policies[encoded] = policy
         return policy
 
-    def _fields(self, kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+    def _fields(
+        self, kind: i64, version: i64, fields: Reader, time: i64, origin: Origin
+    ) -> r.Record:
         if kind == r.PUSH:
             return self._push(fields, time, origin)
         if r.LEASE <= kind <= r.REPLAY:
             return _job_record(kind, fields, time, origin)
+        if kind == r.PROGRESS:
+            return _progress(fields, time, origin)
         if kind == r.CARRY_JOB:
             id = fields.s64()
             queue = fields.short()
@@ -137,9 +145,21 @@ class Decoder:
         if kind == r.CARRY_QUEUE:
             queue = fields.short()
             number = fields.s64()
-            return read_queue(fields, time, origin, queue, number, _settings(fields))
+            return read_queue(version, fields, time, origin, queue, number, _settings(fields))
+        if kind == r.SCHEDULE:
+            return ScheduleSet(time, origin, read_schedule(fields, self._policy(fields.short())))
+        if kind in (r.SCHEDULE_GONE, r.SCHEDULE_TICK):
+            return read_event(kind, fields, time, origin)
+        if kind == r.CARRY_SCHEDULE:
+            return CarrySchedule(time, origin, read_schedule(fields, self._policy(fields.short())))
         if kind >= r.FIRST_CARRY:
             return read_carry(kind, fields, time, origin)
+        if kind == r.QUEUE:
+            queue = fields.short()
+            settings = _settings(fields)
+            if version >= 2:
+                read_limits(fields, settings)
+            return s.QueueSet(time, origin, queue, settings)
         return _side_record(kind, fields, time, origin)
 
     def _push(self, fields: Reader, time: i64, origin: Origin) -> r.Push:
@@ -160,6 +180,7 @@ class Decoder:
             session = fields.s64()
             label = fields.u64()
             notify = Notify(session, label, fields.u8())
+        limit_key = fields.short() if flags & r.HAS_LIMIT_KEY else None
         job = NewJob(
             "",  # the record has it in bytes
             name,
@@ -174,6 +195,7 @@ class Decoder:
             key,
             blockers,
             notify,
+            limit_key,
         )
         return r.Push(time, origin, id, queue, job, blockers)
 
@@ -227,13 +249,18 @@ def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Recor
     return j.Replay(time, origin, id, queue, fields.u8() != 0)
 
 
+def _progress(fields: Reader, time: i64, origin: Origin) -> j.Progress:
+    id = fields.s64()
+    queue = fields.short()
+    attempt = fields.u32()
+    permille = fields.u32()
+    return j.Progress(time, origin, id, queue, attempt, permille, fields.text())
+
+
 def _side_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
     if kind == r.BOOT:
         epoch = fields.s64()
         return r.Boot(time, origin, epoch, fields.text())
-    if kind == r.QUEUE:
-        queue = fields.short()
-        return s.QueueSet(time, origin, queue, _settings(fields))
     if kind == r.QUEUE_GONE:
         return s.QueueGone(time, origin, fields.short())
     if kind == r.VALUE:
@@ -293,4 +320,5 @@ def _settings(fields: Reader) -> QueueSettings:
         max_jobs,
         fields.s64(),
         OVERFLOW_DEAD if flags & 4 else OVERFLOW_REFUSE,
+        flags & 8 != 0,
     )

@@ -1,8 +1,8 @@
 """The engine's vocabulary: every operation there is, in one place.
 
 Each method is a line or two; the decisions are in the modules named after what they are about
-(pushing, taking, finishing, ticking, admin, batches, keeping, reading), the changes of state in
-apply.py and replay.py.
+(pushing, taking, finishing, ticking, admin, batches, keeping, reading, schedules), the changes of
+state in apply.py and replay.py.
 """
 
 from __future__ import annotations
@@ -12,21 +12,34 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine import admin, batches, finishing, keeping, pushing, reading, taking, ticking
+from taskyard.engine import (
+    admin,
+    batches,
+    finishing,
+    keeping,
+    pushing,
+    reading,
+    schedules,
+    taking,
+    ticking,
+)
 from taskyard.engine.checks import check_alive
 from taskyard.engine.core import Core
 from taskyard.engine.effects import Effect, Take, Waiter, Watcher
 from taskyard.engine.errors import DuplicateJob, JobNotFound
-from taskyard.engine.job import FOREVER, GONE, READY, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
+from taskyard.engine.job import FOREVER, GONE, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
 from taskyard.engine.log import Log
 from taskyard.engine.pushing import Step
 from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.records import DELETED, Boot
+from taskyard.engine.schedule import Schedule
+from taskyard.engine.settings import PLAIN, QueueRule
 from taskyard.engine.side_apply import apply_boot
 from taskyard.engine.state import NamedReader, Session, State, Value
 from taskyard.engine.uid import derive_uid, job_id_of
 
 FOLLOWUPS_AT_ONCE: Final = 256  # dependents told in the operation that ended their blocker
+STIRRED_AT_ONCE: Final = 256  # queues and keys looked at in the operation that ended a lease
 OWNERS_PER_EPOCH: Final = 1 << 40
 
 
@@ -41,11 +54,14 @@ class Engine(Core):
         record = Boot(now, SYSTEM_ORIGIN, self.state.epoch + 1, version)
         self.log.append(record)
         apply_boot(self.state, record)
+        self.state.freed.clear()  # nobody waits yet
+        self.state.stirred = False
         for queue in self.state.queues.values():
             queue.started = queue.counters()
         for held in list(self.state.held.values()):
             for job in list(held.values()):
                 finishing.take_back(self, job, now)
+        schedules.load_zones(self)
         for id in sorted(self.state.called):
             finishing.withdraw(self, id, SYSTEM_ORIGIN, now)
         self._settle(now)
@@ -69,11 +85,19 @@ class Engine(Core):
         """What transact would refuse, without doing anything."""
         pushing.check_steps(self, steps, owner)
 
+    def check_key(self, queue: str, key: bytes) -> None:
+        """Refuse a key that a job of the queue has while it waits: a push would drop it."""
+        pushing.check_key(self, queue.encode(), key)
+
     # Taking
 
-    def next_job(self, take: Take) -> Job | None:
+    def next_job(self, take: Take, now: i64) -> Job | None:
         """The job that `fetch` would hand out, if the queue is not drawn at random."""
-        return taking.next_job(self, take)
+        return taking.next_job(self, take, now)
+
+    def next_pop(self, queue: bytes, last: bool, now: i64) -> Job | None:
+        """The job that `pop` would take."""
+        return taking.next_pop(self, queue, last, now)
 
     def fetch(self, take: Take, now: i64) -> Job | None:
         job = taking.fetch(self, take, now)
@@ -95,8 +119,14 @@ class Engine(Core):
     def extend(self, id: i64, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
         taking.extend(self, self.job(id), owner, ttr, origin, now)
 
+    def progress(
+        self, id: i64, owner: i64, permille: i64, message: str, origin: Origin, now: i64
+    ) -> None:
+        taking.progress(self, self.job(id), owner, permille, message, origin, now)
+
     def give_back(self, id: i64, owner: i64, origin: Origin, now: i64) -> None:
         taking.give_back(self, self.job(id), owner, origin, now)
+        self._settle(now)
 
     # Finishing
 
@@ -118,8 +148,9 @@ class Engine(Core):
         self._settle(now)
         return job
 
-    def complete(self, id: i64, result: bytes, origin: Origin, now: i64) -> None:
-        finishing.complete(self, self.job(id), result, origin, now)
+    def complete(self, id: i64, result: bytes, origin: Origin, now: i64, keep: i64 = 0) -> None:
+        """`keep`: for how long the result is kept; 0: as the job and its queue say."""
+        finishing.complete(self, self.job(id), result, origin, now, keep)
         self._settle(now)
 
     def fail(self, id: i64, error: bytes, origin: Origin, now: i64) -> None:
@@ -164,6 +195,7 @@ class Engine(Core):
 
     def drop_consumer(self, consumer: str, origin: Origin, now: i64) -> None:
         batches.drop_consumer(self, consumer, origin, now)
+        self._settle(now)
 
     # Time
 
@@ -246,6 +278,17 @@ class Engine(Core):
             return error.job_id
         return 0
 
+    def known_id(self, uid: bytes) -> int:
+        """The job that has this uid, or had it; 0: none, or it is forgotten."""
+        job = self.job_by_uid(uid)
+        if job is not None:
+            return job.id
+        buried = self.state.tombstones.ids.get(uid)
+        if buried is not None:
+            return buried
+        derived = job_id_of(self.salt, uid, self.state.next_id)
+        return derived if self.state.live(derived) is None else 0
+
     def delete(self, id: i64, origin: Origin, now: i64, cause: i64 = DELETED) -> None:
         admin.delete(self, self.job(id), cause, origin, now)
         self._settle(now)
@@ -258,6 +301,7 @@ class Engine(Core):
 
     def move(self, id: i64, to: str, front: bool, origin: Origin, now: i64) -> None:
         admin.move(self, self.job(id), to, front, origin, now)
+        self._settle(now)
 
     def rescore(self, id: i64, priority: int, origin: Origin, now: i64) -> None:
         admin.rescore(self, self.job(id), priority, origin, now)
@@ -282,6 +326,23 @@ class Engine(Core):
     def queue(self, name: bytes) -> Queue | None:
         return self.state.queues.get(name)
 
+    def rules(self, name: bytes) -> QueueSettings:
+        """The settings in effect for a queue, whether or not it is there."""
+        queue = self.state.queues.get(name)
+        if queue is not None:
+            return queue.rules
+        return self.state.rules_of(name.decode(errors="replace"), PLAIN)
+
+    def set_queue_rules(self, rules: list[QueueRule], now: i64) -> None:
+        """The configuration has other settings for queues by their names."""
+        admin.set_queue_rules(self, rules)
+        if not self.read_only:
+            self._settle(now)
+
+    def drain(self, draining: bool) -> None:
+        """Take no pushes from now on, or take them again."""
+        admin.drain(self, draining)
+
     def create_queue(self, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
         return admin.create_queue(self, name, settings, origin, now)
 
@@ -304,17 +365,18 @@ class Engine(Core):
 
     def jobs_from(self, queue: Queue, state: i64, start: i64, limit: i64) -> list[Job]:
         """Up to `limit` jobs of one state from the `start`-th on."""
-        lane = queue.ready if state == READY else None
-        return (
-            lane.slice(start, limit) if lane is not None else queue.lane(state).slice(start, limit)
-        )
+        order = queue.order(state)
+        if order is not None:
+            return order.slice(start, limit)
+        return queue.lane(state).slice(start, limit)
 
     def jobs_after(
         self, queue: Queue, state: i64, priority: i64, position: i64, id: i64, limit: i64
     ) -> list[Job]:
         """Up to `limit` jobs of one state that come after the place a cursor names."""
-        if state == READY:
-            return queue.ready.after(priority, position, id, limit)
+        order = queue.order(state)
+        if order is not None:
+            return order.after(priority, position, id, limit)
         return queue.lane(state).after(position, id, limit)
 
     # Values and sessions
@@ -366,6 +428,25 @@ class Engine(Core):
     def reader(self, name: str) -> NamedReader | None:
         return self.state.readers.get(name)
 
+    # Schedules
+
+    def set_schedule(self, wish: Schedule, origin: Origin, now: i64) -> Schedule:
+        return schedules.set_schedule(self, wish, origin, now)
+
+    def pause_schedule(self, name: str, paused: bool, origin: Origin, now: i64) -> Schedule:
+        return schedules.pause_schedule(self, name, paused, origin, now)
+
+    def delete_schedule(self, name: str, origin: Origin, now: i64) -> None:
+        schedules.delete_schedule(self, name, origin, now)
+
+    def run_schedule(self, name: str, origin: Origin, now: i64) -> Job:
+        job = schedules.run_schedule(self, name, origin, now)
+        self._settle(now)
+        return job
+
+    def schedule(self, name: str) -> Schedule | None:
+        return self.state.schedules.get(name)
+
     # What came out
 
     def take_effects(self) -> list[Effect]:
@@ -380,3 +461,5 @@ class Engine(Core):
     def _settle(self, now: i64) -> None:
         if self.state.followups:
             finishing.settle(self, now, FOLLOWUPS_AT_ONCE)
+        if self.state.stirred:
+            ticking.serve_stirred(self, now, STIRRED_AT_ONCE)

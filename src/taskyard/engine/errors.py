@@ -20,6 +20,10 @@ class DuplicateJob(TaskyardError):
         self.job_id = job_id
 
 
+class DuplicateKey(DuplicateJob):
+    """A job of the queue that waits has that key."""
+
+
 class DuplicateResult(TaskyardError):
     """The job already has its result; the first one wins."""
 
@@ -74,12 +78,24 @@ class ReaderNotFound(TaskyardError):
     """No reader of the journal has that name."""
 
 
+class ScheduleNotFound(TaskyardError):
+    """No schedule has that name."""
+
+
+class SchedulesFull(TaskyardError):
+    """There are as many schedules, or as many bytes of them, as there may be."""
+
+
 class ReadOnly(TaskyardError):
     """The journal cannot take records any more; the reason is in the text."""
 
 
 class QueueFull(TaskyardError):
     """The queue has as many jobs, or as many bytes of them, as it may have."""
+
+
+class Draining(TaskyardError):
+    """The queue, or the whole server, takes no pushes so that it can become empty."""
 
 
 class NoSpace(TaskyardError):

@@ -29,9 +29,9 @@ from taskyard.engine.job import (
     SECOND,
     SUCCEEDED,
     SYSTEM_ORIGIN,
+    WORKQ,
     Job,
     Origin,
-    Policy,
 )
 from taskyard.engine.job_records import Remove, Unblock
 from taskyard.engine.places import key_is_taken
@@ -93,12 +93,14 @@ def nack(
     return job
 
 
-def complete(core: Core, job: Job, result: bytes, origin: Origin, now: i64) -> None:
-    """Succeed a job with a result, whoever holds it."""
+def complete(core: Core, job: Job, result: bytes, origin: Origin, now: i64, keep: i64 = 0) -> None:
+    """Succeed a job with a result, whoever holds it. `keep`: for how long the result is kept, if
+    the job itself does not say.
+    """
     check_writable(core, len(result))
     check_size(core, "result", result)
     _check_open(job)
-    finish_leased(core, job, COMPLETED, result, origin, now)
+    finish_leased(core, job, COMPLETED, result, origin, now, keep)
 
 
 def fail(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -> None:
@@ -168,11 +170,13 @@ def end_leases(core: Core, departure: Departure, now: i64, budget: i64) -> i64:
     return budget
 
 
-def finish_leased(core: Core, job: Job, way: i64, result: bytes, origin: Origin, now: i64) -> None:
+def finish_leased(
+    core: Core, job: Job, way: i64, result: bytes, origin: Origin, now: i64, keep: i64 = 0
+) -> None:
     lease = job.lease
     if lease is not None:  # it may also be finished by somebody who does not hold it
         core.measures.of(job.queue).runs.add(now - lease.since)
-    record = finish_record(job, way, result, origin, now)
+    record = finish_record(job, way, result, origin, now, keep)
     core.log.append(record)
     apply_finish(core.state, record)
     if job.extra is not None:
@@ -188,7 +192,7 @@ def fail_attempt(
     policy = job.policy
     fails = i64(job.fails) + 1
     attempts = i64(job.attempts)
-    if _fails_used_up(policy, fails, delay):
+    if _fails_used_up(job, fails, delay):
         fail_finally(core, job, FAILS_USED_UP, True, error, origin, now)
     elif policy.max_attempts and attempts >= policy.max_attempts:
         fail_finally(core, job, ATTEMPTS_USED_UP, True, error, origin, now)
@@ -213,11 +217,15 @@ def fail_attempt(
             serve(core, queue, now)
 
 
-def _fails_used_up(policy: Policy, fails: i64, delay: i64) -> bool:
-    """Where its pusher has not said how often a job may fail, a worker can say: once more."""
-    if not policy.max_fails:
+def _fails_used_up(job: Job, fails: i64, delay: i64) -> bool:
+    """Where its pusher has not said how often a job may fail, its queue can, or a worker, who says:
+    once more. In Workq, to have said nothing means that the first fail is the last."""
+    most = job.policy.max_fails
+    if not most and job.dialect != WORKQ and job.queue.rules.retries >= 0:
+        most = job.queue.rules.retries + 1
+    if not most:
         return delay < 0
-    return 0 < policy.max_fails <= fails
+    return 0 < most <= fails
 
 
 def lose(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
@@ -346,11 +354,11 @@ def _retry_at(core: Core, job: Job, fails: int, now: int) -> i64:
     kind = policy.backoff
     base = policy.backoff_base
     cap = policy.backoff_cap
-    settings = job.queue.settings
-    if not kind and settings.backoff > 0:
-        kind = settings.backoff
-        base = settings.backoff_base
-        cap = settings.backoff_cap
+    rules = job.queue.rules
+    if not kind and rules.backoff > 0:
+        kind = rules.backoff
+        base = rules.backoff_base
+        cap = rules.backoff_cap
     if kind == BACKOFF_QUARTIC:
         when = (now + fails**4 * SECOND) // SECOND * SECOND
         return min(when, FOREVER - 1)

@@ -25,8 +25,20 @@ LEASED: Final = 3
 SUCCEEDED: Final = 4  # kept until its ttl, for its result
 FAILED: Final = 5  # kept among the dead letters of its queue
 GONE: Final = 6  # only the ring of recently finished jobs still knows it
+# Ready, but set aside since the limits of its key let nobody have it now. Never in a record: for
+# the journal such a job is READY, and after a restart it is so until somebody asks for it.
+LIMITED: Final = 7
 
-STATE_NAMES: Final = ("blocked", "delayed", "ready", "leased", "succeeded", "failed", "gone")
+STATE_NAMES: Final = (
+    "blocked",
+    "delayed",
+    "ready",
+    "leased",
+    "succeeded",
+    "failed",
+    "gone",
+    "limited",
+)
 
 # Dialects, as they are written in records.
 SYSTEM: Final = 0
@@ -66,7 +78,9 @@ MAX_TTL_MS: Final = 0xFFFF_FFFF_FFFF_FFFF
 MAX_PRIORITY: Final = 0x7FFF_FFFF_FFFF_FFFF
 MIN_PRIORITY: Final = -0x8000_0000_0000_0000
 MAX_BLOCKERS: Final = 255
+MAX_MESSAGE: Final = 1024  # bytes of what a holder tells of its progress
 MAX_TRIES: Final = 0xFFFF_FFFF
+MAX_LIMIT_KEY: Final = 255
 
 
 @mypyc_attr(acyclic=True)
@@ -173,6 +187,7 @@ class NewJob:
         "content",
         "front",
         "key",
+        "limit_key",
         "name",
         "notify",
         "payload",
@@ -199,6 +214,7 @@ class NewJob:
         key: bytes | None = None,
         blocked_by: list[int] | None = None,
         notify: Notify | None = None,
+        limit_key: bytes | None = None,
     ) -> None:
         self.queue = queue
         self.name = name
@@ -213,13 +229,36 @@ class NewJob:
         self.key = key
         self.blocked_by = blocked_by
         self.notify = notify
+        self.limit_key = limit_key  # what the limits of its queue for each key go by
+
+
+@mypyc_attr(acyclic=True)
+class Progress:
+    """How far a job is, as its holder has told. Compaction may forget it."""
+
+    __slots__ = ("at", "message", "permille")
+
+    def __init__(self, permille: i64, message: str, at: i64) -> None:
+        self.permille = permille
+        self.message = message
+        self.at = at
 
 
 @mypyc_attr(acyclic=True)
 class Lease:
     """One delivery. `epoch` and `attempt` make the fencing token together with the job's id."""
 
-    __slots__ = ("attempt", "bound", "deadline", "epoch", "holder", "owner", "since", "timer")
+    __slots__ = (
+        "attempt",
+        "bound",
+        "deadline",
+        "epoch",
+        "holder",
+        "owner",
+        "progress",
+        "since",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -239,6 +278,7 @@ class Lease:
         self.since = since
         self.deadline = deadline  # 0: no end by time
         self.timer: Timer | None = None
+        self.progress: Progress | None = None
 
 
 @mypyc_attr(acyclic=True)
@@ -252,6 +292,7 @@ class Extra:
         "expires_at",
         "has_result",
         "key",
+        "limit_key",
         "notify",
         "reason",
         "result_at",
@@ -264,6 +305,7 @@ class Extra:
     def __init__(self) -> None:
         self.uid: bytes | None = None
         self.key: bytes | None = None
+        self.limit_key: bytes | None = None
         self.ttl_ms: int = 0  # as the client gave it, up to 2^64-1
         self.expires_at: i64 = 0
         self.blockers: set[int] | None = None
@@ -279,7 +321,10 @@ class Extra:
 
 @mypyc_attr(acyclic=True)
 class Job:
-    """One job. `position` is its place in the lane it is in: see lane.py."""
+    """One job. `position` is its place in the lane it is in: see lane.py.
+
+    Of one that is gone it is 1 if that was since it succeeded, and 0 if it was removed.
+    """
 
     __slots__ = (
         "attempts",

@@ -12,6 +12,7 @@ from taskyard.engine.job import Origin
 from taskyard.engine.records import (
     EXTEND,
     MOVE,
+    PROGRESS,
     REMOVE,
     REPLAY,
     RESCORE,
@@ -19,7 +20,7 @@ from taskyard.engine.records import (
     WAKE,
     Record,
 )
-from taskyard.engine.wire import put_i64, put_short, put_u8, put_u32
+from taskyard.engine.wire import put_i64, put_short, put_text, put_u8, put_u32
 
 
 @mypyc_attr(acyclic=True)
@@ -159,6 +160,37 @@ class Extend(JobRecord):
         super().put(out)
         put_u32(out, self.attempt)
         put_i64(out, self.deadline)
+
+
+@mypyc_attr(acyclic=True)
+class Progress(JobRecord):
+    """Its holder has told how far a job is; that is forgotten with the lease."""
+
+    __slots__ = ("attempt", "message", "permille")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        permille: i64,
+        message: str,
+    ) -> None:
+        super().__init__(time, origin, id, queue)
+        self.attempt = attempt
+        self.permille = permille
+        self.message = message
+
+    def kind(self) -> i64:
+        return PROGRESS
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_u32(out, self.attempt)
+        put_u32(out, self.permille)
+        put_text(out, self.message)
 
 
 @mypyc_attr(acyclic=True)

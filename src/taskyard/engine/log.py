@@ -10,7 +10,7 @@ from __future__ import annotations
 from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from mypy_extensions import i64, mypyc_attr, u8
 
-from taskyard.engine.decode import HEAD, VERSION
+from taskyard.engine.decode import HEAD
 from taskyard.engine.records import Record
 from taskyard.engine.wire import put_u8, put_u32
 
@@ -32,7 +32,7 @@ class Log:
         start: i64 = len(out)
         write_i32_le(out, 0)
         put_u8(out, record.kind())
-        put_u8(out, VERSION)
+        put_u8(out, record.layout())
         write_i64_le(out, record.time)
         out.write(record.origin.encoded)
         record.put(out)

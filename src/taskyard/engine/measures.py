@@ -90,6 +90,20 @@ class QueueTimes:
         self.runs = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # leased until finished
 
 
+@mypyc_attr(acyclic=True)
+class ScheduleMeasures:
+    """What came of the ticks of all schedules."""
+
+    __slots__ = ("late", "missed", "refused", "runs", "skipped")
+
+    def __init__(self) -> None:
+        self.runs: i64 = 0
+        self.skipped: i64 = 0  # while the last job had not ended
+        self.missed: i64 = 0  # no run was for them
+        self.refused: i64 = 0  # their push was refused at first
+        self.late = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # from tick to push
+
+
 class Measures:
     """The times of all queues, and what was not taken in.
 
@@ -103,6 +117,7 @@ class Measures:
         self.rest = QueueTimes()
         self.refused: i64 = 0  # pushes to queues that were full
         self.overflowed: i64 = 0  # those that became dead letters instead
+        self.schedules = ScheduleMeasures()
         self.without_room: i64 = 0  # pushes and the like that the disk had no room for
         self.gone: list[int] = []  # counters of those that were deleted and had none of their own
 

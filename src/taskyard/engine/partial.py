@@ -16,8 +16,10 @@ from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.apply import after_remove
 from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.limits import count_rate
 from taskyard.engine.places import bury, follow_up
 from taskyard.engine.queue import Queue
+from taskyard.engine.schedule_records import ScheduleGone, ScheduleTick
 from taskyard.engine.side_apply import apply_batch_jobs
 from taskyard.engine.state import State
 
@@ -49,6 +51,8 @@ def is_known(state: State, record: r.Record) -> bool:
         return record.consumer in state.consumers
     if isinstance(record, s.ReaderGone):
         return record.name in state.readers
+    if isinstance(record, (ScheduleTick, ScheduleGone)):
+        return record.name in state.schedules
     return not isinstance(record, s.Batch)
 
 
@@ -81,9 +85,14 @@ def apply_unknown(state: State, record: r.Record) -> None:
     """What a record about something unknown means for what is known."""
     state.time = record.time
     if isinstance(record, r.Lease):
-        _queue(state, record, record.queue).leases += 1
+        queue = _queue(state, record, record.queue)
+        queue.leases += 1
+        count_rate(queue, record.time)
     elif isinstance(record, r.Finish):
-        _queue(state, record, record.queue).finished += 1
+        queue = _queue(state, record, record.queue)
+        queue.finished += 1
+        if record.way == r.POPPED:
+            count_rate(queue, record.time)
         follow_up(state, record.id, True)
         uid = record.uid
         if uid is not None and not record.kept_until:
@@ -116,6 +125,7 @@ def _apply_batch(state: State, record: s.Batch) -> None:
                 known.append(id)
             else:
                 queue.leases += 1
+                count_rate(queue, record.time)
         index += count
     apply_batch_jobs(state, record, known)
 

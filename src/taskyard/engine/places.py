@@ -17,11 +17,13 @@ from taskyard.engine.job import (
     FOREVER,
     GONE,
     LEASED,
+    LIMITED,
     READY,
     Extra,
     Job,
     Lease,
 )
+from taskyard.engine.limits import count_start, leave_line, offer_gone, slot_freed, slot_taken
 from taskyard.engine.queue import Queue
 from taskyard.engine.stages import CALLED, STAGE_ASSIGN
 from taskyard.engine.state import LETTER_BYTES, Followup, Letter, State
@@ -74,6 +76,8 @@ def lease_to(
     job.attempts += 1
     queue.leases += 1
     hold(state, job, Lease(owner, bound, holder, epoch, i64(job.attempts), since, deadline))
+    if queue.gate:
+        count_start(state, job, since)
     extra = job.extra
     if extra is not None:
         if extra.key is not None:
@@ -85,7 +89,11 @@ def hold(state: State, job: Job, lease: Lease) -> None:
     """The job is among the leased ones, with this lease."""
     job.lease = lease
     job.state = LEASED
+    state.leased += 1
     job.queue.leased.insert(job)
+    extra = job.extra
+    if extra is not None and extra.limit_key is not None:
+        slot_taken(job.queue, extra.limit_key)
     if lease.bound:
         held = state.held.get(lease.owner)
         if held is None:
@@ -111,6 +119,7 @@ def end_lease(state: State, job: Job) -> None:
         if not held:
             del state.held[lease.owner]
     job.lease = None
+    state.leased -= 1
 
 
 def to_dead_letters(state: State, job: Job) -> None:
@@ -131,7 +140,7 @@ def dead_weight(job: Job) -> i64:
 
 
 def dead_until(state: State, queue: Queue, job: Job) -> i64:
-    kept = queue.settings.dead_retention
+    kept = queue.rules.dead_retention
     return job.finished_at + (kept if kept >= 0 else state.settings.dead_retention)
 
 
@@ -143,15 +152,24 @@ def leave_lane(state: State, job: Job) -> None:
         _drop_key(queue, extra.key, job)
     if job.state == READY:
         queue.ready.remove(job)
+        if extra is not None and extra.limit_key is not None:
+            offer_gone(state, queue, extra.limit_key)
     elif job.state == LEASED:
         queue.leased.remove(job)
         end_lease(state, job)
+        if queue.gate:
+            state.freed[queue.utf8] = queue
+            state.stirred = True
+        if extra is not None and extra.limit_key is not None:
+            slot_freed(state, queue, extra.limit_key)
     elif job.state == FAILED:
         queue.dead.remove(job)
         queue.dead_bytes -= dead_weight(job)
     elif job.state == BLOCKED:
         queue.blocked.remove(job)
         _stop_waiting(state, job)
+    elif job.state == LIMITED:
+        leave_line(state, job)
     elif job.state == GONE:
         raise CorruptRecord(f"job {job.id} is gone")
     else:
@@ -204,9 +222,10 @@ def is_called(extra: Extra) -> bool:
     return notify is not None and notify.stages & CALLED != 0
 
 
-def retire(state: State, job: Job) -> None:
+def retire(state: State, job: Job, succeeded: bool) -> None:
     """The job is gone; the ring of recently finished jobs takes it for a while."""
     job.state = GONE
+    job.position = 1 if succeeded else 0
     state.weights.sub(job.payload_at, i64(job.weight))
     extra = job.extra
     if extra is not None:

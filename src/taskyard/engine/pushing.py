@@ -16,6 +16,7 @@ from taskyard.engine.checks import (
 from taskyard.engine.core import Core, tell
 from taskyard.engine.errors import (
     DuplicateJob,
+    DuplicateKey,
     InvalidOption,
     NotLeaseholder,
     StepRefused,
@@ -118,6 +119,15 @@ def check_uid(core: Core, uid: bytes) -> None:
         raise DuplicateJob(derived)
 
 
+def check_key(core: Core, queue: bytes, key: bytes) -> None:
+    """Refuse a key that a job of the queue has while it waits."""
+    there = core.state.queues.get(queue)
+    keys = there.keys if there is not None else None
+    job = keys.get(key) if keys is not None else None
+    if job is not None:
+        raise DuplicateKey(job.id)
+
+
 def _emit(core: Core, new: NewJob, queue: bytes, origin: Origin, now: i64) -> Job:
     state = core.state
     blockers = _open_blockers(core, new.blocked_by) if new.blocked_by else None
@@ -156,7 +166,7 @@ def _prepare_fast_pop(core: Core, new: NewJob, name: bytes, now: i64) -> None:
     if line is None or not next(iter(line.values())).take.pop:
         return
     queue = core.state.queues.get(name)
-    if queue is not None and queue.settings.paused:
+    if queue is not None and queue.gate:  # it may have to wait after all
         return
     wanted = notify.stages & (STAGE_READY | STAGE_FINISH)
     new.notify = Notify(notify.session, notify.label, STAGE_FINISH if wanted else 0)

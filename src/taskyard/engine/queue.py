@@ -2,69 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.job import BLOCKED, DELAYED, FAILED, LEASED, READY, SUCCEEDED, Job, Policy
+from taskyard.engine.job import (
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    LEASED,
+    LIMITED,
+    READY,
+    SUCCEEDED,
+    Job,
+    Policy,
+)
 from taskyard.engine.lane import Lane
 from taskyard.engine.measures import QueueTimes
 from taskyard.engine.ready import Ready
+from taskyard.engine.settings import OVERFLOW_DEAD, OVERFLOW_REFUSE, PLAIN, QueueSettings
 from taskyard.engine.timers import DEAD, WAKE, Timer
+
+if TYPE_CHECKING:
+    from taskyard.engine.limits import KeyGate
+
+__all__ = [
+    "HAS_LIMITS",
+    "OVERFLOW_DEAD",
+    "OVERFLOW_REFUSE",
+    "PAUSED",
+    "Queue",
+    "QueueSettings",
+]
 
 _NAMES_KEPT: Final = 256  # task names of a queue that are stored once
 
-# What becomes of a push that a full queue has no place for.
-OVERFLOW_REFUSE: Final = 0
-OVERFLOW_DEAD: Final = 1  # it is taken, and put among the dead letters
-
-
-@mypyc_attr(acyclic=True)
-class QueueSettings:
-    """What an operator or a `create` has set for a queue. -1 means "as the server does"."""
-
-    __slots__ = (
-        "backoff",
-        "backoff_base",
-        "backoff_cap",
-        "created",
-        "dead_retention",
-        "max_bytes",
-        "max_jobs",
-        "overflow",
-        "paused",
-        "result_retention",
-        "retries",
-    )
-
-    def __init__(
-        self,
-        created: bool = False,  # made by name, not by a first push
-        paused: bool = False,
-        retries: i64 = -1,
-        result_retention: i64 = 0,  # how long results of jobs without ttl are kept
-        dead_retention: i64 = -1,
-        backoff: i64 = -1,
-        backoff_base: i64 = 0,
-        backoff_cap: i64 = 0,
-        max_jobs: i64 = -1,  # that wait; 0: it takes no pushes at all
-        max_bytes: i64 = -1,  # of their payloads
-        overflow: i64 = OVERFLOW_REFUSE,
-    ) -> None:
-        self.created = created
-        self.paused = paused
-        self.retries = retries
-        self.result_retention = result_retention
-        self.dead_retention = dead_retention
-        self.backoff = backoff
-        self.backoff_base = backoff_base
-        self.backoff_cap = backoff_cap
-        self.max_jobs = max_jobs
-        self.max_bytes = max_bytes
-        self.overflow = overflow
-
-    def has_bounds(self) -> bool:
-        return self.max_jobs >= 0 or self.max_bytes >= 0
+# Why jobs may not be handed out just like that: bits of Queue.gate.
+PAUSED: Final = 1
+HAS_LIMITS: Final = 2  # of rate or number, of all or of each key: see gates.py
 
 
 @mypyc_attr(acyclic=True)
@@ -80,20 +55,29 @@ class Queue:
         "expired",
         "failed",
         "finished",
+        "gate",
+        "gates",
+        "idle_since",
+        "idle_timer",
+        "idle_use",
         "keys",
         "leased",
         "leases",
+        "limited",
         "name",
         "names",
         "number",
         "policy",
         "pushed",
+        "rate_timer",
         "ready",
         "released",
         "removed",
         "retried",
+        "rules",
         "settings",
         "started",
+        "tat",
         "times",
         "utf8",
         "waiting_bytes",
@@ -105,8 +89,11 @@ class Queue:
         self.at: i64 = 0  # where the record stands that says all of it: that one, or a carry
         self.name = name
         self.utf8 = utf8
-        self.settings = QueueSettings()
+        self.settings = PLAIN  # its own
+        self.rules = PLAIN  # those in effect: its own and, where it has none, the server's
+        self.gate: i64 = 0  # 0: whoever asks gets the next job
         self.ready = Ready()
+        self.limited = Ready()  # ready, but the limits of their keys let nobody have them now
         self.delayed = Lane()
         self.blocked = Lane()
         self.leased = Lane()
@@ -119,6 +106,14 @@ class Queue:
         self.names: dict[str, str] = {}
         self.wake_timer = Timer(WAKE, self)
         self.dead_timer = Timer(DEAD, self)
+        # See limits.py.
+        self.tat: i64 = 0  # of its rate
+        self.gates: dict[bytes, KeyGate] | None = None
+        self.rate_timer: Timer | None = None
+        # See ticking.py; none of it is persistent.
+        self.idle_timer: Timer | None = None
+        self.idle_since: i64 = 0
+        self.idle_use: i64 = -1  # how much it had been used by then
         # Counters since the queue exists.
         self.pushed: i64 = 0
         self.leases: i64 = 0
@@ -130,6 +125,16 @@ class Queue:
         self.removed: i64 = 0
         self.started: list[int] | None = None  # what they were when the server was started
         self.times: QueueTimes | None = None  # see Measures
+
+    def set_gate(self) -> None:
+        """Its settings have changed."""
+        self.gate = (PAUSED if self.settings.paused else 0) | (
+            HAS_LIMITS if self.rules.has_limits() else 0
+        )
+
+    def used(self) -> i64:
+        """A number that grows with all that happens to it."""
+        return self.pushed + self.leases + self.finished + self.failed + self.removed + self.expired
 
     def share_policy(self, policy: Policy) -> Policy:
         if policy.same(self.policy):
@@ -182,7 +187,7 @@ class Queue:
         self.removed = counters[7]
 
     def lane(self, state: i64) -> Lane:
-        """The lane of a state other than READY."""
+        """The lane of a state other than READY and LIMITED."""
         if state == LEASED:
             return self.leased
         if state == DELAYED:
@@ -195,17 +200,26 @@ class Queue:
             return self.dead
         raise ValueError(state)
 
+    def order(self, state: i64) -> Ready | None:
+        """Where the jobs of a state are if they are in delivery order; None: in a lane."""
+        if state == READY:
+            return self.ready
+        return self.limited if state == LIMITED else None
+
     def count(self, state: i64) -> int:
-        return self.ready.size if state == READY else self.lane(state).size
+        order = self.order(state)
+        return order.size if order is not None else self.lane(state).size
 
     def waiting(self) -> i64:
         """Jobs that have not ended: what the bound of a queue counts."""
-        return self.ready.size + self.delayed.size + self.blocked.size + self.leased.size
+        waiting = self.ready.size + self.limited.size
+        return waiting + self.delayed.size + self.blocked.size + self.leased.size
 
     def is_empty(self) -> bool:
         """No job in any state."""
         return not (
             self.ready.size
+            or self.limited.size
             or self.delayed.size
             or self.blocked.size
             or self.leased.size

@@ -18,7 +18,7 @@ from taskyard.engine.job import SECOND, Origin
 from taskyard.engine.side_apply import apply_reader, apply_reader_gone
 from taskyard.engine.side_records import ReaderGone, ReaderSet
 from taskyard.engine.state import NamedReader
-from taskyard.names import valid_name
+from taskyard.names import NAME_RULE, valid_name
 
 MIN_LEASE: Final = SECOND
 MAX_LEASE: Final = 366 * 86_400 * SECOND
@@ -32,7 +32,7 @@ def register_reader(
     One that comes back is where it was, unless it says that it has come further.
     """
     if not valid_name(name):
-        raise InvalidOption("reader", "not a valid name")
+        raise InvalidOption("reader", NAME_RULE)
     _check(core, next_seq, lease)
     known = core.state.readers.get(name)
     if known is None:

@@ -46,6 +46,10 @@ BATCH_DONE: Final = 21
 FORGET: Final = 22
 READER: Final = 23
 READER_GONE: Final = 24
+SCHEDULE: Final = 25
+SCHEDULE_GONE: Final = 26
+SCHEDULE_TICK: Final = 27
+PROGRESS: Final = 28
 # What compaction writes forward out of old segments: no events, nothing happens in them.
 FIRST_CARRY: Final = 64
 CARRY_JOB: Final = 64
@@ -56,6 +60,8 @@ CARRY_CONSUMER: Final = 68
 CARRY_GRAVE: Final = 69
 BASE: Final = 70
 CARRY_READER: Final = 71
+CARRY_SCHEDULE: Final = 72
+CARRY_KEYS: Final = 73
 
 EVENT_NAMES: Final = {
     BOOT: "boot",
@@ -82,6 +88,10 @@ EVENT_NAMES: Final = {
     FORGET: "forget",
     READER: "reader",
     READER_GONE: "reader_gone",
+    SCHEDULE: "schedule",
+    SCHEDULE_GONE: "schedule_gone",
+    SCHEDULE_TICK: "schedule_tick",
+    PROGRESS: "progress",
     CARRY_JOB: "carry_job",
     CARRY_QUEUE: "carry_queue",
     CARRY_VALUE: "carry_value",
@@ -90,6 +100,8 @@ EVENT_NAMES: Final = {
     CARRY_GRAVE: "carry_grave",
     BASE: "base",
     CARRY_READER: "carry_reader",
+    CARRY_SCHEDULE: "carry_schedule",
+    CARRY_KEYS: "carry_keys",
 }
 
 # Why a lease ended without a verdict.
@@ -129,6 +141,7 @@ HAS_BLOCKERS: Final = 8
 HAS_NOTIFY: Final = 16
 HAS_RUN_AT: Final = 32
 AT_FRONT: Final = 64
+HAS_LIMIT_KEY: Final = 128  # from version 2 on
 
 _NO_BLOB: Final = b""
 
@@ -150,6 +163,10 @@ class Record:
 
     def kind(self) -> i64:
         raise NotImplementedError
+
+    def layout(self) -> i64:
+        """Which version it is written in: the oldest that can say it, for older servers to read."""
+        return 1
 
     def put(self, out: BytesWriter) -> None:
         """Write the fields; the log writes what is around them."""
@@ -199,6 +216,9 @@ class Push(Record):
     def kind(self) -> i64:
         return PUSH
 
+    def layout(self) -> i64:
+        return 1 if self.job.limit_key is None else 2
+
     def put(self, out: BytesWriter) -> None:
         job = self.job
         put_i64(out, self.id)
@@ -227,6 +247,9 @@ class Push(Record):
             put_i64(out, notify.session)
             put_u64(out, notify.label)
             put_u8(out, notify.stages)
+        limit_key = job.limit_key
+        if limit_key is not None:
+            put_short(out, limit_key)
 
     def _flags(self) -> i64:
         job = self.job
@@ -245,6 +268,8 @@ class Push(Record):
             flags |= AT_FRONT
         if job.run_at:
             flags |= HAS_RUN_AT
+        if job.limit_key is not None:
+            flags |= HAS_LIMIT_KEY
         return flags
 
 

@@ -12,11 +12,18 @@ from mypy_extensions import i64
 
 from taskyard.engine import carrying
 from taskyard.engine.core import Core
-from taskyard.engine.state import consumer_weight, queue_weight, session_weight
+from taskyard.engine.limits import KeyGate, gate_weight
+from taskyard.engine.state import (
+    consumer_weight,
+    queue_weight,
+    schedule_weight,
+    session_weight,
+)
 from taskyard.engine.weights import TOMBSTONE_WEIGHT
 
 LOOK: Final = 24  # what it costs to look at something, in bytes of carries
 NO_ROOM: Final = -1
+KEYS_PORTION: Final = 8192  # bytes of limit keys in one record
 
 HasRoom = Callable[[int], bool]
 
@@ -31,13 +38,17 @@ class Remainder:
         self._first_seq = first_seq  # of the first record behind the base
         self._has_room = has_room
         self._queues = list(state.queues.values())
+        self._gates: list[KeyGate] = []  # of the queue whose turn it is
         self._sessions = list(state.sessions.values())
         self._consumers = list(state.consumers.values())
         self._readers = list(state.readers.values())
+        self._schedules = list(state.schedules.values())
         self._graves = list(state.tombstones.graves.values())
 
     def carry_one(self, now: i64) -> i64:
         """The next one, if it needs it; gives what that took, 0 at the end, or NO_ROOM."""
+        if self._gates:
+            return self._keys(now)
         if self._queues:
             return self._queue(now)
         if self._sessions:
@@ -46,16 +57,43 @@ class Remainder:
             return self._consumer(now)
         if self._readers:
             return self._reader(now)
+        if self._schedules:
+            return self._schedule(now)
         if self._graves:
             return self._grave(now)
         return 0
 
     def _queue(self, now: i64) -> i64:
         queue = self._queues.pop()
-        if queue.at > self._base or self._core.state.queues.get(queue.utf8) is not queue:
+        if self._core.state.queues.get(queue.utf8) is not queue:
+            return LOOK
+        gates = queue.gates
+        if gates is not None:  # jobs that a replay does not know may have been started since
+            self._gates = [gate for gate in gates.values() if gate.tat]
+        if queue.at > self._base:
             return LOOK
         carrying.carry_queue(self._core, queue, now)
         return queue_weight(queue)
+
+    def _keys(self, now: i64) -> i64:
+        gates = self._gates
+        queue = gates[0].queue
+        if self._core.state.queues.get(queue.utf8) is not queue:
+            self._gates = []
+            return LOOK
+        portion: list[KeyGate] = []
+        size: i64 = LOOK
+        while gates and size < KEYS_PORTION:
+            gate = gates.pop()
+            if gate.tat:  # else it was forgotten meanwhile
+                portion.append(gate)
+                size += gate_weight(gate)
+        if not self._has_room(size):
+            gates.extend(portion)
+            return NO_ROOM
+        if portion:
+            carrying.carry_keys(self._core, queue, portion, now)
+        return size
 
     def _session(self, now: i64) -> i64:
         """A letter of a job that a replay does not know may have come since its last carry."""
@@ -88,6 +126,18 @@ class Remainder:
         if known and reader.anchor < self._first_seq:
             carrying.carry_reader(self._core, reader, now)
         return 2 * LOOK
+
+    def _schedule(self, now: i64) -> i64:
+        schedule = self._schedules[-1]
+        size: i64 = LOOK
+        known = self._core.state.schedules.get(schedule.name) is schedule
+        if known and schedule.anchor < self._first_seq:
+            size = schedule_weight(schedule)
+            if not self._has_room(size):
+                return NO_ROOM
+            carrying.carry_schedule(self._core, schedule, now)
+        self._schedules.pop()
+        return size
 
     def _grave(self, now: i64) -> i64:
         grave = self._graves[-1]

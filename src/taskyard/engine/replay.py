@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskyard.engine import job_records as j
 from taskyard.engine import records as r
+from taskyard.engine import schedule_records as t
 from taskyard.engine import side_records as s
 from taskyard.engine.apply import (
     apply_extend,
@@ -11,6 +12,7 @@ from taskyard.engine.apply import (
     apply_finish,
     apply_lease,
     apply_move,
+    apply_progress,
     apply_push,
     apply_release,
     apply_remove,
@@ -23,6 +25,11 @@ from taskyard.engine.apply import (
 from taskyard.engine.carried import apply_carry
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.partial import apply_unknown, is_known
+from taskyard.engine.schedule_apply import (
+    apply_schedule,
+    apply_schedule_gone,
+    apply_schedule_tick,
+)
 from taskyard.engine.side_apply import (
     apply_batch,
     apply_batch_done,
@@ -82,6 +89,8 @@ def _apply_job(state: State, record: j.JobRecord) -> None:
         apply_rescore(state, record)
     elif isinstance(record, j.Extend):
         apply_extend(state, record)
+    elif isinstance(record, j.Progress):
+        apply_progress(state, record)
     elif isinstance(record, j.Replay):
         apply_replay(state, record)
 
@@ -109,5 +118,16 @@ def _apply_side(state: State, record: r.Record) -> None:
         apply_reader(state, record)
     elif isinstance(record, s.ReaderGone):
         apply_reader_gone(state, record)
+    else:
+        _apply_schedule(state, record)
+
+
+def _apply_schedule(state: State, record: r.Record) -> None:
+    if isinstance(record, t.ScheduleSet):
+        apply_schedule(state, record)
+    elif isinstance(record, t.ScheduleTick):
+        apply_schedule_tick(state, record)
+    elif isinstance(record, t.ScheduleGone):
+        apply_schedule_gone(state, record)
     else:
         apply_carry(state, record)

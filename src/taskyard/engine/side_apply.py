@@ -11,6 +11,7 @@ from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import FOREVER, READY
+from taskyard.engine.limits import change_rules, drop_foreign_rates, forget_gates
 from taskyard.engine.places import dead_until, lease_to, wait_for_graves
 from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.state import (
@@ -32,6 +33,7 @@ def apply_boot(state: State, record: r.Boot) -> None:
     state.time = record.time
     state.epoch = record.epoch
     state.evicted = 0
+    drop_foreign_rates(state, record.time)
     for session in state.sessions.values():
         if session.attached:
             session.attached = False
@@ -49,6 +51,8 @@ def apply_queue(state: State, record: s.QueueSet) -> None:
 
 def set_settings(state: State, queue: Queue, settings: QueueSettings) -> None:
     queue.settings = settings
+    change_rules(state, queue, state.rules_of(queue.name, settings))
+    state.watch_idleness(queue)
     if settings.has_bounds():
         state.bounded = True
 
@@ -58,9 +62,12 @@ def apply_queue_gone(state: State, record: s.QueueGone) -> None:
     queue = state.queues.pop(record.queue)
     state.queues_changed += 1
     state.weights.sub(queue.at, queue_weight(queue))
-    for timer in (queue.wake_timer, queue.dead_timer):
-        state.timers.cancel(timer)
-        timer.target = None  # queue and timer point at each other
+    state.freed.pop(record.queue, None)
+    forget_gates(state, queue)
+    for timer in (queue.wake_timer, queue.dead_timer, queue.idle_timer):
+        if timer is not None:
+            state.timers.cancel(timer)
+            timer.target = None  # queue and timer point at each other
 
 
 def apply_value(state: State, record: s.ValueSet) -> None:

@@ -27,9 +27,10 @@ from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u8, 
 
 
 def put_settings(out: BytesWriter, settings: QueueSettings) -> None:
-    # In records of older servers the bit of the overflow is never set, as it is for "refuse".
+    # In records of older servers the bits of overflow and draining are never set.
     flags = (1 if settings.created else 0) | (2 if settings.paused else 0)
-    put_u8(out, flags | (4 if settings.overflow == OVERFLOW_DEAD else 0))
+    flags |= (4 if settings.overflow == OVERFLOW_DEAD else 0) | (8 if settings.draining else 0)
+    put_u8(out, flags)
     put_i64(out, settings.retries)
     put_i64(out, settings.result_retention)
     put_i64(out, settings.dead_retention)
@@ -38,6 +39,18 @@ def put_settings(out: BytesWriter, settings: QueueSettings) -> None:
     put_i64(out, settings.backoff_cap)
     put_i64(out, settings.max_jobs)
     put_i64(out, settings.max_bytes)
+
+
+def put_limits(out: BytesWriter, settings: QueueSettings) -> None:
+    """The settings that came with version 2."""
+    put_i64(out, settings.ttr)
+    put_i64(out, settings.concurrency)
+    put_i64(out, settings.rate_count)
+    put_i64(out, settings.rate_period)
+    put_i64(out, settings.key_concurrency)
+    put_i64(out, settings.key_rate_count)
+    put_i64(out, settings.key_rate_period)
+    put_i64(out, settings.idle_expiry)
 
 
 @mypyc_attr(acyclic=True)
@@ -54,9 +67,13 @@ class QueueSet(Record):
     def kind(self) -> i64:
         return QUEUE
 
+    def layout(self) -> i64:
+        return 2
+
     def put(self, out: BytesWriter) -> None:
         put_short(out, self.queue)
         put_settings(out, self.settings)
+        put_limits(out, self.settings)
 
 
 @mypyc_attr(acyclic=True)

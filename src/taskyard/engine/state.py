@@ -9,11 +9,15 @@ from collections import deque
 from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
+from sortedcontainers import SortedDict
 
 from taskyard.engine.index import JobIndex
 from taskyard.engine.job import GONE, Job, Policy
+from taskyard.engine.limits import KeyGate
 from taskyard.engine.queue import Queue
-from taskyard.engine.timers import CONSUMER, SESSION, TOMBSTONE, VALUE, Timer, Timers
+from taskyard.engine.schedule import Schedule
+from taskyard.engine.settings import PLAIN, QueueRule, QueueSettings, find_rule, in_effect
+from taskyard.engine.timers import CONSUMER, IDLE, SESSION, TOMBSTONE, VALUE, Timer, Timers
 from taskyard.engine.tombstones import Tombstones
 from taskyard.engine.weights import (
     CONSUMER_WEIGHT,
@@ -21,6 +25,7 @@ from taskyard.engine.weights import (
     LETTER_WEIGHT,
     QUEUE_WEIGHT,
     READER_WEIGHT,
+    SCHEDULE_WEIGHT,
     SESSION_WEIGHT,
     TOMBSTONE_WEIGHT,
     VALUE_WEIGHT,
@@ -39,11 +44,15 @@ class EngineSettings:
         "dead_retention",
         "default_ttr",
         "finished_bytes",
+        "idle_expiry",
         "max_bytes",
         "max_jobs",
+        "max_schedules",
         "outbox_age",
         "outbox_bytes",
         "payload_limit",
+        "queue_rules",
+        "schedule_bytes",
         "uid_window",
     )
 
@@ -59,6 +68,10 @@ class EngineSettings:
         outbox_bytes: i64 = 1_048_576,
         max_jobs: i64 = -1,
         max_bytes: i64 = -1,
+        max_schedules: i64 = 10_000,
+        schedule_bytes: i64 = 64 * 1_048_576,
+        idle_expiry: i64 = 0,
+        queue_rules: list[QueueRule] | None = None,
     ) -> None:
         self.payload_limit = payload_limit
         self.finished_bytes = finished_bytes  # bound of the ring of recently finished jobs
@@ -70,6 +83,11 @@ class EngineSettings:
         self.outbox_bytes = outbox_bytes
         self.max_jobs = max_jobs  # of a queue that has no bound of its own; -1: none
         self.max_bytes = max_bytes
+        self.max_schedules = max_schedules
+        self.schedule_bytes = schedule_bytes  # of all of them: they are in memory
+        self.idle_expiry = idle_expiry  # of a queue that has none of its own; 0: none
+        # Settings for queues by their names, as the configuration has them; the first that fits.
+        self.queue_rules: list[QueueRule] = queue_rules or []
 
 
 @mypyc_attr(acyclic=True)
@@ -182,6 +200,11 @@ class NamedReader:
         self.lease_until: i64 = 0  # from then on nothing is kept for it
 
 
+def look_every(idle_expiry: i64) -> i64:
+    """How often to look whether a queue is idle: it costs nothing while it is used."""
+    return idle_expiry // 8 + 1
+
+
 def queue_weight(queue: Queue) -> i64:
     return QUEUE_WEIGHT + len(queue.utf8)
 
@@ -202,6 +225,18 @@ def reader_weight(reader: NamedReader) -> i64:
     return READER_WEIGHT + len(reader.name)
 
 
+def schedule_weight(schedule: Schedule) -> i64:
+    job = schedule.job
+    key = job.key
+    limit_key = job.limit_key
+    names = schedule.name + schedule.cron + schedule.zone + schedule.user
+    names += job.queue + job.name + job.policy.dead_queue
+    size = len(names.encode()) + len(job.payload)
+    size += len(key) if key is not None else 0
+    size += len(limit_key) if limit_key is not None else 0
+    return SCHEDULE_WEIGHT + size
+
+
 class State:
     """The engine's memory. See docs/internals for how its parts hang together."""
 
@@ -213,9 +248,12 @@ class State:
         self.jobs = JobIndex()
         self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
         self.queues_changed: i64 = 0  # how often one came or went
-        # Whether any queue has, or had, a bound: else no push needs to look for one.
+        # What is in effect for those without settings of their own, by the pattern that fits them.
+        self.shared_rules: dict[str, QueueSettings] = {}
+        # Whether any queue has, or had, a bound, or is drained: else no push needs to look.
         self.bounded = settings.max_jobs >= 0 or settings.max_bytes >= 0
-        self.timers = Timers()
+        self.timers = Timers()  # all but those of keys
+        self.key_timers = Timers()  # due before any other: see ticking.tick
         self.uids: dict[bytes, Job] = {}
         self.tombstones = Tombstones(settings.uid_window)
         self.tombstone_timer = Timer(TOMBSTONE, None)
@@ -223,13 +261,21 @@ class State:
         self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
         self.followups: dict[int, Followup] = {}  # ended blocker -> who must still hear of it
         self.held: dict[int, dict[int, Job]] = {}  # owner -> its leased jobs, if bound to it
+        self.leased: i64 = 0  # jobs, of all queues
         self.finished: deque[Job] = deque()  # the ring of recently finished jobs
         self.finished_bytes: i64 = 0
+        # What may be handed out now that a lease has ended in a queue with limits: not persistent,
+        # see gates.reopen.
+        self.stirred = False
+        self.freed: dict[bytes, Queue] = {}
+        self.opened: list[KeyGate] = []
         self.values: dict[bytes, Value] = {}
         self.sessions: dict[int, Session] = {}
         self.consumers: dict[str, Consumer] = {}
         self.readers: dict[str, NamedReader] = {}
         self.readers_changed: i64 = 0  # the last record that was about one of them
+        self.schedules: SortedDict[str, Schedule] = SortedDict()
+        self.schedule_bytes: i64 = 0  # what all of them weigh
         self.evicted: i64 = 0  # unfinished jobs that their ttl ended, since the start
         self.weights = Weights()
         self.base: i64 = 0  # the last position that compaction says a replay may begin at
@@ -237,6 +283,14 @@ class State:
         self.partial = False
         self.partial_from: i64 = 0  # the position where they begin
         self.first_pushed: i64 = 0  # the first id that was pushed after it
+
+    def first_timer(self) -> Timer | None:
+        """The one that is due first, of all."""
+        first = self.timers.first()
+        if not self.key_timers.heap:
+            return first
+        key = self.key_timers.heap[0]
+        return key if first is None or key.deadline < first.deadline else first
 
     def live(self, id: i64) -> Job | None:
         """The job, unless it is gone."""
@@ -257,6 +311,7 @@ class State:
             len(self.sessions),
             len(self.consumers),
             len(self.readers),
+            len(self.schedules),
         ]
 
     def queue(self, utf8: bytes, seq: i64, at: i64) -> Queue:
@@ -268,4 +323,37 @@ class State:
             self.queues_changed += 1
             queue.at = at
             self.weights.add(at, queue_weight(queue))
+            settings = self.settings
+            if settings.queue_rules or settings.idle_expiry:
+                queue.rules = self.rules_of(queue.name, PLAIN)
+                queue.set_gate()
+                self.watch_idleness(queue)
         return queue
+
+    def rules_of(self, name: str, own: QueueSettings) -> QueueSettings:
+        """What is in effect for a queue that has these settings of its own."""
+        settings = self.settings
+        if own is PLAIN and not settings.queue_rules and not settings.idle_expiry:
+            return PLAIN
+        rule = find_rule(settings.queue_rules, name)
+        if own is not PLAIN:
+            return in_effect(own, rule, settings.idle_expiry)
+        pattern = rule.pattern if rule is not None else ""
+        shared = self.shared_rules.get(pattern)
+        if shared is None:
+            shared = in_effect(own, rule, settings.idle_expiry)
+            self.shared_rules[pattern] = shared
+        return shared
+
+    def watch_idleness(self, queue: Queue) -> None:
+        """Look at the queue again and again, if it is to be deleted when it is idle."""
+        expiry = queue.rules.idle_expiry
+        timer = queue.idle_timer
+        if expiry > 0:
+            if timer is None:
+                timer = Timer(IDLE, queue)
+                queue.idle_timer = timer
+            queue.idle_use = -1  # its time begins when it is first looked at
+            self.timers.set(timer, self.time + look_every(expiry))
+        elif timer is not None:
+            self.timers.cancel(timer)

@@ -11,51 +11,70 @@ from taskyard.engine.apply import (
     apply_finish,
     apply_lease,
     apply_move,
+    apply_progress,
     apply_release,
 )
 from taskyard.engine.checks import check_writable
 from taskyard.engine.core import Core, measure_wait, reveal, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Take, Waiter
 from taskyard.engine.errors import InvalidOption, NotLeaseholder
-from taskyard.engine.job import FOREVER, Job, Origin
-from taskyard.engine.job_records import Extend, Move
+from taskyard.engine.gates import next_open
+from taskyard.engine.job import FOREVER, MAX_MESSAGE, Job, Origin
+from taskyard.engine.job_records import Extend, Move, Progress
 from taskyard.engine.places import key_is_taken
-from taskyard.engine.queue import Queue
+from taskyard.engine.queue import PAUSED, Queue
 from taskyard.engine.records import POPPED, RETURNED, Finish, Lease, Release
 from taskyard.engine.room import fits_due
 from taskyard.engine.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
-from taskyard.names import valid_name
+from taskyard.names import NAME_RULE, valid_name
 
 
 def fetch(core: Core, take: Take, now: i64) -> Job | None:
     """Hand out the next job of the first (or a random) queue that has one."""
     check_writable(core)
     _check_take(take)
-    queue = _choose(core, take)
-    if queue is None:
+    job = next_job(core, take, now)
+    if job is None:
         return None
-    job = _next(queue, take)
     _hand_over(core, job, take, now)
     if take.move_to:
         serve(core, job.queue, now)
     return job
 
 
-def next_job(core: Core, take: Take) -> Job | None:
-    queue = _choose(core, take)
-    return _next(queue, take) if queue is not None else None
+def next_job(core: Core, take: Take, now: i64) -> Job | None:
+    """The next job of the first (or a random) queue that has one to give."""
+    if take.uniform and len(take.queues) > 1:
+        return _choose(core, take, now)
+    queues = core.state.queues
+    for name in take.queues:
+        queue = queues.get(name)
+        if queue is not None and queue.ready.size:
+            if not queue.gate:
+                return _next(queue, take)
+            job = _next_of_gated(core, queue, take, now)
+            if job is not None:
+                return job
+    return None
 
 
 def pop(core: Core, queue_name: bytes, last: bool, origin: Origin, now: i64) -> Job | None:
     """Take the first or the last job of a queue; it is finished with that."""
     check_writable(core)
-    queue = core.state.queues.get(queue_name)
-    if queue is None or queue.settings.paused:
-        return None
-    job = queue.ready.last() if last else queue.ready.first()
+    job = next_pop(core, queue_name, last, now)
     if job is not None:
         finish_popped(core, job, origin, now)
     return job
+
+
+def next_pop(core: Core, queue_name: bytes, last: bool, now: i64) -> Job | None:
+    """The job that `pop` would take."""
+    queue = core.state.queues.get(queue_name)
+    if queue is None:
+        return None
+    if queue.gate:
+        return next_open(core, queue, last, True, now)
+    return queue.ready.last() if last else queue.ready.first()
 
 
 def wait(core: Core, take: Take, deadline: i64) -> Waiter:
@@ -91,13 +110,18 @@ def serve(core: Core, queue: Queue, now: i64) -> None:
     to_serve = [queue]
     while to_serve:
         queue = to_serve.pop()
-        while queue.ready.size and not queue.settings.paused:
+        while queue.ready.size and not queue.gate & PAUSED:
             line = core.waiting.get(queue.utf8)
             if line is None or not fits_due(core):
                 break
             waiter = next(iter(line.values()))
+            if queue.gate:  # whoever is first decides: those behind do not overtake
+                job = _next_of_gated(core, queue, waiter.take, now)
+                if job is None:
+                    break
+            else:
+                job = _next(queue, waiter.take)
             stop_waiting(core, waiter)
-            job = _next(queue, waiter.take)
             _hand_over(core, job, waiter.take, now)
             core.effects.append(Assigned(waiter, job))
             if waiter.take.move_to:  # those who wait there come first
@@ -114,6 +138,21 @@ def extend(core: Core, job: Job, owner: i64, ttr: i64, origin: Origin, now: i64)
     record = Extend(now, origin, job.id, job.queue.utf8, lease, after(now, ttr))
     core.log.append(record)
     apply_extend(core.state, record)
+
+
+def progress(
+    core: Core, job: Job, owner: i64, permille: i64, message: str, origin: Origin, now: i64
+) -> None:
+    """Its holder tells how far the job is."""
+    check_writable(core, MAX_MESSAGE)
+    attempt = held_lease(job, owner)
+    if not 0 <= permille <= 1000:
+        raise InvalidOption("permille", "must be 0 to 1000")
+    if len(message.encode()) > MAX_MESSAGE:
+        raise InvalidOption("message", f"must be at most {MAX_MESSAGE} bytes")
+    record = Progress(now, origin, job.id, job.queue.utf8, attempt, permille, message)
+    core.log.append(record)
+    apply_progress(core.state, record)
 
 
 def give_back(core: Core, job: Job, owner: i64, origin: Origin, now: i64) -> None:
@@ -150,9 +189,11 @@ def finish_popped(core: Core, job: Job, origin: Origin, now: i64) -> None:
     tell_watchers(core, job, WATCH_SUCCEEDED, True)
 
 
-def finish_record(job: Job, way: i64, result: bytes, origin: Origin, now: i64) -> Finish:
+def finish_record(
+    job: Job, way: i64, result: bytes, origin: Origin, now: i64, keep: i64 = 0
+) -> Finish:
     queue = job.queue
-    retention = queue.settings.result_retention
+    retention = keep or queue.rules.result_retention
     kept_until: i64 = now + retention if retention else 0
     uid: bytes | None = None
     extra = job.extra
@@ -181,7 +222,7 @@ def _check_take(take: Take) -> None:
     if take.ttr < 0:
         raise InvalidOption("ttr", "must not be negative")
     if take.move_to and not valid_name(take.move_to):
-        raise InvalidOption("queue", "not a valid name")
+        raise InvalidOption("queue", NAME_RULE)
 
 
 def _next(queue: Queue, take: Take) -> Job:
@@ -193,19 +234,21 @@ def _next(queue: Queue, take: Take) -> Job:
     return queue.ready.top.first()
 
 
-def _choose(core: Core, take: Take) -> Queue | None:
-    queues = core.state.queues
-    if not take.uniform or len(take.queues) == 1:
-        for name in take.queues:
-            queue = queues.get(name)
-            if queue is not None and queue.ready.size and not queue.settings.paused:
-                return queue
-        return None
-    able: list[Queue] = []
+def _next_of_gated(core: Core, queue: Queue, take: Take, now: i64) -> Job | None:
+    """The same of a queue that is paused, or has limits. A move is no start: none holds it back."""
+    if take.move_to:
+        return None if queue.gate & PAUSED else _next(queue, take)
+    return next_open(core, queue, take.last, take.pop, now)
+
+
+def _choose(core: Core, take: Take, now: i64) -> Job | None:
+    able: list[Job] = []
     for name in take.queues:
-        queue = queues.get(name)
-        if queue is not None and queue.ready.size and not queue.settings.paused:
-            able.append(queue)
+        queue = core.state.queues.get(name)
+        if queue is not None and queue.ready.size:
+            job = _next_of_gated(core, queue, take, now) if queue.gate else _next(queue, take)
+            if job is not None:
+                able.append(job)
     return core.random.choice(able) if able else None
 
 
@@ -217,6 +260,8 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
         _move(core, job, take.move_to, take.front, take.origin, now)
         return
     ttr = job.policy.ttr
+    if not ttr and not take.bound and job.queue.rules.ttr > 0:
+        ttr = job.queue.rules.ttr
     if take.ttr and (not ttr or take.ttr < ttr):
         ttr = take.ttr
     if not ttr and not take.bound:

@@ -6,11 +6,13 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.engine.admin import forget_queue
 from taskyard.engine.apply import apply_wake
 from taskyard.engine.batches import expire_batch
 from taskyard.engine.core import Core
 from taskyard.engine.effects import WATCH_TIMEOUT, GaveUp, Waiter, Watched, Watcher
 from taskyard.engine.finishing import end_leases, lose, remove, settle
+from taskyard.engine.gates import open_due, reopen
 from taskyard.engine.job import SYSTEM_ORIGIN, Job
 from taskyard.engine.job_records import Wake
 from taskyard.engine.keeping import detach_session
@@ -18,13 +20,18 @@ from taskyard.engine.places import dead_until, wait_for_graves
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import CLOSED, EXPIRED, RETENTION_OVER, TTL_OVER
 from taskyard.engine.room import fits_due, is_short
+from taskyard.engine.schedules import fire_schedule
 from taskyard.engine.side_apply import apply_forget, apply_session, apply_value_gone
 from taskyard.engine.side_records import Forget, SessionSet, ValueGone
+from taskyard.engine.state import look_every
 from taskyard.engine.taking import serve, stop_waiting
 from taskyard.engine.timers import (
     CONSUMER,
     DEAD,
+    IDLE,
     LEASE,
+    RATE,
+    SCHEDULE,
     SESSION,
     TOMBSTONE,
     TTL,
@@ -43,24 +50,50 @@ def tick(core: Core, now: i64, budget: i64) -> bool:
     timers = core.state.timers
     if core.read_only or is_short(core):
         return _tick_volatile(core, now)
+    budget = open_due(core, now, budget)
+    if budget <= 0:
+        return True  # whoever is served before all gates are open may be the wrong one
     if core.departures:
         budget = _end_leases(core, now, budget)
     budget = settle(core, now, budget)
+    if core.state.stirred or core.unseen:
+        budget = serve_stirred(core, now, budget)
     while budget > 0:
         timer = timers.first()
         if timer is None or timer.deadline > now:
-            return is_pending(core)
+            return is_pending(core) or _keys_due(core, now)
         if is_short(core) or not fits_due(core):
             break
         budget -= _fire(core, timer, now, budget)
         if core.state.followups:
             budget = settle(core, now, budget)
+        if core.state.stirred:  # whoever asks in this turn must see who may go
+            budget = serve_stirred(core, now, budget)
     return _tick_volatile(core, now) if is_short(core) else True
+
+
+def _keys_due(core: Core, now: i64) -> bool:
+    timer = core.state.key_timers.first()
+    return timer is not None and timer.deadline <= now
 
 
 def is_pending(core: Core) -> bool:
     """Whether something that has begun is to go on as soon as possible."""
-    return bool(core.state.followups) or bool(core.departures)
+    state = core.state
+    return bool(state.followups or core.departures or state.stirred or core.unseen)
+
+
+def serve_stirred(core: Core, now: i64, budget: i64) -> i64:
+    """Hand out what the limits allow by now, with about `budget` steps; gives what is left."""
+    queues, budget = reopen(core, now, budget)
+    if core.unseen:
+        queues.extend(core.unseen.values())
+        core.unseen.clear()
+    if core.waiting:
+        for queue in queues:
+            budget -= 1
+            serve(core, queue, now)
+    return budget
 
 
 def _end_leases(core: Core, now: i64, budget: i64) -> i64:
@@ -74,11 +107,13 @@ def _end_leases(core: Core, now: i64, budget: i64) -> i64:
 def resume(core: Core, now: i64) -> None:
     """Do what there was no room for; whoever is in line may have been passed over."""
     core.room.short = False
+    open_due(core, now, _AT_ONCE)
     _end_leases(core, now, _AT_ONCE)
     detached = core.detached
     core.detached = []
     for id, origin in detached:
         detach_session(core, id, origin, now)
+    serve_stirred(core, now, _AT_ONCE)
     for name in list(core.waiting):
         queue = core.state.queues.get(name)
         if queue is not None:
@@ -106,7 +141,7 @@ def next_deadline(core: Core, now: i64) -> i64:
         return _next_volatile(core)
     if is_pending(core):
         return now
-    timer = core.state.timers.first()
+    timer = core.state.first_timer()
     return timer.deadline if timer is not None else 0
 
 
@@ -156,11 +191,7 @@ def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
         return _forget_dead(core, target, now, budget)
     elif kind == VALUE:
         assert isinstance(target, bytes)
-        if not fits_due(core, len(target)):
-            return 1
-        gone = ValueGone(now, SYSTEM_ORIGIN, target)
-        core.log.append(gone)
-        apply_value_gone(core.state, gone)
+        _forget_value(core, target, now)
     elif kind == SESSION:
         assert isinstance(target, int)
         closed = SessionSet(now, SYSTEM_ORIGIN, target, CLOSED)
@@ -171,7 +202,49 @@ def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
     elif kind == CONSUMER:
         assert isinstance(target, str)
         expire_batch(core, target, now)
+    elif kind == SCHEDULE:
+        assert isinstance(target, str)
+        return fire_schedule(core, target, now)
+    else:
+        return _fire_limit(core, timer, now)
     return 1
+
+
+def _forget_value(core: Core, key: bytes, now: i64) -> None:
+    if not fits_due(core, len(key)):
+        return
+    gone = ValueGone(now, SYSTEM_ORIGIN, key)
+    core.log.append(gone)
+    apply_value_gone(core.state, gone)
+
+
+def _fire_limit(core: Core, timer: Timer, now: i64) -> i64:
+    kind = timer.kind
+    target = timer.target
+    if kind == RATE:
+        assert isinstance(target, Queue)
+        core.state.timers.cancel(timer)
+        serve(core, target, now)
+    elif kind == IDLE:
+        assert isinstance(target, Queue)
+        _look_whether_idle(core, target, now)
+    return 1
+
+
+def _look_whether_idle(core: Core, queue: Queue, now: i64) -> None:
+    """A queue without jobs and without anybody in line, to which nothing has happened for long
+    enough, is deleted. That it is looked at now and then costs those nothing who use it."""
+    expiry = queue.rules.idle_expiry
+    used = queue.used()
+    if used != queue.idle_use or not queue.is_empty() or queue.utf8 in core.waiting:
+        queue.idle_use = used
+        queue.idle_since = now
+    elif now - queue.idle_since >= expiry:
+        forget_queue(core, queue, SYSTEM_ORIGIN, now)
+        return
+    timer = queue.idle_timer
+    assert timer is not None
+    core.state.timers.set(timer, now + look_every(expiry))
 
 
 def _give_up(core: Core, waiter: Waiter) -> None:

@@ -20,6 +20,10 @@ TOMBSTONE: Final = 6  # the oldest remembered uids
 CONSUMER: Final = 7  # a batch lease
 WAITER: Final = 8  # a blocked fetch
 WATCHER: Final = 9  # somebody waiting for a result
+SCHEDULE: Final = 10  # the next tick of a schedule
+RATE: Final = 11  # a queue whose rate lets the next job go
+KEY: Final = 12  # the same of one key, or nothing is left to remember of it
+IDLE: Final = 13  # a queue that may have been idle for too long
 
 _ARITY: Final = 4  # shallower than a binary heap: fewer cache misses at a million timers
 

@@ -15,7 +15,8 @@ ZONE: Final = 1 << _BITS  # positions are counted together in zones of this many
 
 # What one of each kind takes in the journal at most, beside its name, key or blob. Too little would
 # make compaction write the same again and again to reach what cannot be reached.
-QUEUE_WEIGHT: Final = 224
+QUEUE_WEIGHT: Final = 240
+KEY_WEIGHT: Final = 32  # a limit key whose rate is remembered
 VALUE_WEIGHT: Final = 64
 SESSION_WEIGHT: Final = 96
 LETTER_WEIGHT: Final = 40
@@ -23,6 +24,7 @@ CONSUMER_WEIGHT: Final = 96
 HELD_WEIGHT: Final = 8  # each job of a consumer's batch
 TOMBSTONE_WEIGHT: Final = 32
 READER_WEIGHT: Final = 64
+SCHEDULE_WEIGHT: Final = 192
 
 
 @mypyc_attr(acyclic=True)

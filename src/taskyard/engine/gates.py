@@ -1,0 +1,284 @@
+"""Which job of a queue with limits may be handed out now, and who may go when a limit allows it.
+
+Part of the decide half, and not persistent. A job whose key has no start left is set aside when
+somebody meets it: it leaves the ready jobs for the line of its key, so that nobody has to step over
+it again, and comes back to its old place when its key has one. A million jobs of one key that is
+closed are set aside a portion at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.engine.core import Core
+from taskyard.engine.job import LIMITED, READY, Job
+from taskyard.engine.limits import (
+    ANY_NUMBER,
+    KeyGate,
+    forget_rate,
+    mark,
+    opens_at,
+    over_at,
+    starts_left,
+)
+from taskyard.engine.queue import PAUSED, Queue
+from taskyard.engine.ready import Ready
+from taskyard.engine.settings import QueueSettings
+from taskyard.engine.timers import RATE, Timer
+
+SET_ASIDE_AT_ONCE: Final = 1000
+
+
+def next_open(core: Core, queue: Queue, last: bool, pop: bool, now: i64) -> Job | None:
+    """The first or the last job that may be started; None also if there is more to look at.
+
+    Who pops has no lease, so how many there are does not concern it.
+    """
+    if queue.gate & PAUSED or not queue.ready.size:
+        return None
+    rules = queue.rules
+    if not pop and 0 < rules.concurrency <= queue.leased.size:
+        return None
+    if is_early(core, queue, now):
+        return None
+    if not rules.has_key_limits():
+        return queue.ready.last() if last else queue.ready.first()
+    _open_all(core, now)
+    return _next_of_open_key(core, queue, last, now)
+
+
+def _open_all(core: Core, now: i64) -> None:
+    """Nobody may overtake one whose key has been freed, by the end of a lease or by the time: a
+    start may leave another that can be made in the same moment."""
+    if core.state.opened:
+        _open_marked(core, now, SET_ASIDE_AT_ONCE)
+    timer = core.state.key_timers.first()
+    if timer is not None and timer.deadline <= now:
+        open_due(core, now, SET_ASIDE_AT_ONCE)
+
+
+def is_early(core: Core, queue: Queue, now: i64) -> bool:
+    """Whether the rate of the queue lets none start now; those who wait are served when it does."""
+    rules = queue.rules
+    if rules.rate_count <= 0:
+        return False
+    when = opens_at(queue.tat, rules.rate_count, rules.rate_period)
+    if when <= now:
+        return False
+    timer = queue.rate_timer
+    if timer is None:
+        timer = Timer(RATE, queue)
+        queue.rate_timer = timer
+    core.state.timers.set(timer, when)
+    return True
+
+
+def _next_of_open_key(core: Core, queue: Queue, last: bool, now: i64) -> Job | None:
+    ready = queue.ready
+    budget: i64 = SET_ASIDE_AT_ONCE
+    while True:
+        job = ready.last() if last else ready.first()
+        if job is None:
+            return None
+        gate = gate_of_job(job)
+        if gate is None or key_starts(gate, queue.rules, now) > 0:
+            return job
+        if budget <= 0:
+            core.unseen[queue.utf8] = queue
+            return None
+        budget -= 1
+        set_aside(core, job, gate, now)
+
+
+def gate_of_job(job: Job) -> KeyGate | None:
+    """That of the job's key; None: nothing of its key is out, or it has none."""
+    extra = job.extra
+    gates = job.queue.gates
+    if extra is None or extra.limit_key is None or gates is None:
+        return None
+    return gates.get(extra.limit_key)
+
+
+def key_starts(gate: KeyGate, rules: QueueSettings, now: i64) -> i64:
+    """How many jobs of the key may be started now."""
+    left: i64 = ANY_NUMBER
+    if rules.key_concurrency > 0:
+        left = rules.key_concurrency - gate.running
+    if rules.key_rate_count > 0 and left > 0:
+        by_rate = starts_left(gate.tat, rules.key_rate_count, rules.key_rate_period, now)
+        if by_rate < left:
+            left = by_rate
+    return left
+
+
+def queue_starts(queue: Queue, now: i64) -> i64:
+    """How many jobs of the queue may be leased now, as far as keys do not matter."""
+    if queue.gate & PAUSED:
+        return 0
+    rules = queue.rules
+    left: i64 = ANY_NUMBER
+    if rules.concurrency > 0:
+        left = rules.concurrency - queue.leased.size
+    if rules.rate_count > 0:
+        by_rate = starts_left(queue.tat, rules.rate_count, rules.rate_period, now)
+        if by_rate < left:
+            left = by_rate
+    return left if left > 0 else i64(0)
+
+
+def several_open(core: Core, queue: Queue, limit: i64, now: i64) -> list[Job]:
+    """The next jobs of a queue that may be leased all together."""
+    left = min(limit, queue_starts(queue, now))
+    rules = queue.rules
+    if left <= 0 or not rules.has_key_limits():
+        return queue.ready.slice(0, left)
+    _open_all(core, now)
+    found: list[Job] = []
+    closed: list[Job] = []
+    starts: dict[bytes, int] = {}
+    for job in queue.ready.slice(0, left + SET_ASIDE_AT_ONCE):
+        if len(found) >= left:
+            break
+        extra = job.extra
+        key = extra.limit_key if extra is not None else None
+        if key is None:
+            found.append(job)
+            continue
+        if key not in starts:
+            starts[key] = _starts_of(queue, key, now)
+        if starts[key] > 0:
+            starts[key] -= 1
+            found.append(job)
+        else:
+            closed.append(job)
+    for job in closed:
+        gate = gate_of_job(job)
+        # Of a key that only this batch closes there may be no gate yet: it is left where it is.
+        if gate is not None and key_starts(gate, rules, now) <= 0:
+            set_aside(core, job, gate, now)
+    return found
+
+
+def _starts_of(queue: Queue, key: bytes, now: i64) -> int:
+    gates = queue.gates
+    gate = gates.get(key) if gates is not None else None
+    if gate is None:
+        gate = KeyGate(key, queue)
+    return key_starts(gate, queue.rules, now)
+
+
+def set_aside(core: Core, job: Job, gate: KeyGate, now: i64) -> None:
+    queue = job.queue
+    queue.ready.remove(job)
+    job.state = LIMITED
+    queue.limited.add(job)
+    line = gate.line
+    if line is None:
+        line = Ready()
+        gate.line = line
+        line.add(job)
+        _rearm(core, gate, now)
+    else:
+        line.add(job)
+
+
+def reopen(core: Core, now: i64, budget: i64) -> tuple[list[Queue], i64]:
+    """Leases have ended, or settings have changed: the queues that have to be served for that.
+
+    Gives what is left of the budget; State.stirred says whether that was all.
+    """
+    state = core.state
+    budget = _open_marked(core, now, budget)
+    queues = list(state.freed.values())
+    state.freed.clear()
+    state.stirred = bool(state.opened)
+    return queues, budget
+
+
+def _open_marked(core: Core, now: i64, budget: i64) -> i64:
+    """Those who may go by now are ready again; their queues are still to be served."""
+    state = core.state
+    opened = state.opened
+    while opened and budget > 0:
+        gate = opened.pop()
+        gate.marked = False
+        budget -= 1 + let_go(core, gate, now, budget)
+        state.freed[gate.queue.utf8] = gate.queue
+    return budget
+
+
+def let_go(core: Core, gate: KeyGate, now: i64, budget: i64) -> i64:
+    """Put as many jobs back into their old places as may be started; gives their number."""
+    line = gate.line
+    if line is None:
+        return 0
+    queue = gate.queue
+    free = key_starts(gate, queue.rules, now)
+    count: i64 = 0
+    while count < free and line.size:
+        if count >= budget:
+            mark(core.state, gate)
+            break
+        job = line.first()
+        assert job is not None
+        line.remove(job)
+        queue.limited.remove(job)
+        job.state = READY
+        queue.ready.add(job)
+        count += 1
+    if not line.size:
+        gate.line = None
+        _rest(core, gate, now)
+    else:
+        _rearm(core, gate, now)
+    return count
+
+
+def open_due(core: Core, now: i64, budget: i64) -> i64:
+    """Open the gates of all keys that time has opened; gives what is left of the budget.
+
+    Nobody is served here, since the next gate may let one go that is further in front.
+    """
+    timers = core.state.key_timers
+    while budget > 0:
+        timer = timers.first()
+        if timer is None or timer.deadline > now:
+            break
+        gate = timer.target
+        assert isinstance(gate, KeyGate)
+        budget -= 1
+        if gate.line is None:
+            _rest(core, gate, now)
+            continue
+        count = let_go(core, gate, now, SET_ASIDE_AT_ONCE)
+        budget -= count
+        if count:
+            core.unseen[gate.queue.utf8] = gate.queue
+    return budget
+
+
+def _rest(core: Core, gate: KeyGate, now: i64) -> None:
+    """Nobody is in line: what was started is remembered until it does not matter any more."""
+    timer = gate.timer
+    if over_at(gate.tat) <= now:
+        forget_rate(core.state, gate)
+    elif timer is not None:
+        core.state.key_timers.set(timer, over_at(gate.tat))
+
+
+def _rearm(core: Core, gate: KeyGate, now: i64) -> None:
+    """When those in line may go because of the time alone.
+
+    If they may already, those before them have not been started yet: that sets the timer again.
+    """
+    timer = gate.timer
+    if timer is None:
+        return
+    rules = gate.queue.rules
+    when = opens_at(gate.tat, rules.key_rate_count, rules.key_rate_period) if gate.tat else now
+    if rules.key_rate_count > 0 and when > now:
+        core.state.key_timers.set(timer, when)
+    else:
+        core.state.key_timers.cancel(timer)

@@ -1,0 +1,28 @@
+"""The rate of a queue after a replay from the middle: leases and pops of unknown jobs count."""
+
+import pytest
+from engine.harness import ORIGIN, OWNER, Bench
+
+from taskyard.engine.job import SECOND
+from taskyard.engine.queue import QueueSettings
+
+
+@pytest.mark.parametrize("how", ["lease", "batch", "pop"])
+def test_starts_of_unknown_jobs_move_the_rate_of_their_queue(how: str) -> None:
+    bench = Bench()
+    bench.engine.create_queue("before", QueueSettings(), ORIGIN, bench.now)
+    for _ in range(3):
+        bench.push()
+    bench.collect()
+    bench.configure(settings=QueueSettings(rate_count=2, rate_period=SECOND))
+    bench.collect()
+    start = bench.frames[-1].base  # behind the pushes, and with the rate
+    if how == "lease":
+        bench.engine.fetch(bench.wish(owner=OWNER), bench.now)
+    elif how == "batch":
+        bench.engine.lease_batch("c", 1, [b"q"], 2, 0, ORIGIN, bench.now)
+    else:
+        bench.engine.pop(b"q", False, ORIGIN, bench.now)
+    rate = bench.queue().tat
+    assert rate > 0
+    assert bench.replay(start).queues[b"q"].tat == rate

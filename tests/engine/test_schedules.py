@@ -1,0 +1,443 @@
+"""Schedules: what is set, when it comes, and what each tick pushes."""
+
+import pytest
+from engine.harness import ORIGIN, START, Bench
+from engine.scheduling import DAY, HOUR, MINUTE, at, known, put, tick, told, wish
+
+from taskyard.engine.errors import InvalidOption, QueueFull, ScheduleNotFound, SchedulesFull
+from taskyard.engine.job import READY, SECOND, SYSTEM, Policy
+from taskyard.engine.queue import QueueSettings
+from taskyard.engine.records import Push
+from taskyard.engine.schedule import MISSED_ALL, MISSED_SKIP, OVERLAP_SKIP, Schedule
+from taskyard.engine.schedules import tick_uid
+from taskyard.engine.state import EngineSettings
+
+
+def test_an_interval_comes_again_and_again_without_drift(bench: Bench) -> None:
+    put(bench, wish(every=10 * SECOND, payload=b"hello"))
+    bench.pass_time(9 * SECOND)
+    assert bench.ids() == []
+    bench.pass_time(SECOND)
+    assert bench.ids() == [1]
+    bench.now += 3 * SECOND  # nobody looks for a while: the next but one is on time
+    bench.pass_time(7 * SECOND)
+    bench.pass_time(10 * SECOND)
+    assert bench.ids() == [1, 2, 3]
+    schedule = known(bench)
+    assert schedule.runs == 3
+    assert schedule.last_job == 3
+    assert schedule.last_at == START + 30 * SECOND
+    assert schedule.next_at == START + 40 * SECOND
+
+
+def test_an_expression_comes_by_the_clock_of_its_zone(bench: Bench) -> None:
+    bench.now = at("2026-03-27 12:00")
+    put(bench, wish(cron="30 2 * * *", zone="Europe/Berlin"))
+    bench.collect()
+    bench.pass_time(4 * DAY)
+    when = ["2026-03-28 01:30", "2026-03-29 01:00", "2026-03-30 00:30", "2026-03-31 00:30"]
+    assert told(bench) == [("ran", at(time) // SECOND, 0) for time in when]
+
+
+def test_the_job_is_as_the_schedule_says(bench: Bench) -> None:
+    policy = Policy(ttr=5, max_attempts=3, max_fails=2, dead_queue="dead")
+    put(bench, wish("nightly", every=MINUTE, payload=b"hello", policy=policy, ttl_ms=5000))
+    bench.collect()
+    bench.pass_time(MINUTE)
+    push = next(record for record in bench.collect() if isinstance(record, Push))
+    assert (push.queue, push.blob, push.job.name, push.job.ttl_ms) == (b"q", b"hello", "task", 5000)
+    assert push.job.policy.same(policy)
+    origin = push.origin
+    assert (origin.dialect, origin.user, origin.holder) == (SYSTEM, "tester", "schedule nightly")
+    assert push.job.uid == tick_uid(bench.engine, "nightly", START + MINUTE)
+
+
+def test_whoever_waits_gets_the_job_of_a_tick(bench: Bench) -> None:
+    bench.wait("q", seconds=300)
+    put(bench, wish(every=MINUTE))
+    bench.pass_time(MINUTE)
+    assert [effect[0] for effect in bench.effects()] == ["assigned"]
+
+
+def test_the_next_deadline_is_that_of_the_next_tick(bench: Bench) -> None:
+    assert bench.engine.next_deadline(bench.now) == 0
+    put(bench, wish(every=MINUTE))
+    assert bench.engine.next_deadline(bench.now) == START + MINUTE
+    bench.engine.delete_schedule("s", ORIGIN, bench.now)
+    assert bench.engine.next_deadline(bench.now) == 0
+
+
+# Late, missed
+
+
+def test_one_run_makes_up_for_all_ticks_that_were_missed(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE))
+    bench.collect()
+    bench.now = START + 5 * MINUTE + SECOND
+    tick(bench)
+    assert told(bench) == [("ran", (START + 5 * MINUTE) // SECOND, 4)]
+    assert known(bench).missed == 4
+    assert known(bench).next_at == START + 6 * MINUTE
+
+
+@pytest.mark.parametrize("minutes", [5, 100, 101, 102, 1000, 60 * 24 * 400])
+def test_the_last_missed_tick_of_an_expression_is_found_however_many_there_are(
+    bench: Bench, minutes: int
+) -> None:
+    bench.now = at("2026-01-01 00:00")
+    put(bench, wish(cron="* * * * *", zone="Europe/Berlin"))
+    bench.collect()
+    start = bench.now
+    bench.now += minutes * MINUTE + 30 * SECOND
+    tick(bench)
+    assert told(bench) == [("ran", start // SECOND + minutes * 60, min(minutes - 1, 100))]
+    assert known(bench).next_at == start + (minutes + 1) * MINUTE
+
+
+def test_the_last_missed_tick_may_be_long_ago(bench: Bench) -> None:
+    bench.now = at("2026-11-30 00:00")
+    put(bench, wish(cron="* 0-5 * 12 *"))
+    bench.collect()
+    bench.now = at("2027-06-15 08:00")
+    tick(bench)
+    assert told(bench) == [("ran", at("2026-12-31 05:59") // SECOND, 100)]
+    assert known(bench).next_at == at("2027-12-01 00:00")
+
+
+def test_missed_ticks_can_be_let_go(bench: Bench) -> None:
+    put(bench, wish(every=10 * MINUTE, missed=MISSED_SKIP))
+    bench.collect()
+    bench.now = START + 21 * MINUTE + SECOND
+    tick(bench)
+    assert told(bench) == [("dropped", (START + 20 * MINUTE) // SECOND, 2)]
+    assert bench.ids() == []
+    schedule = known(bench)
+    assert (schedule.runs, schedule.missed) == (0, 2)
+    assert (schedule.last_at, schedule.last_job) == (0, 0)
+    assert schedule.next_at == START + 30 * MINUTE
+
+
+def test_a_tick_that_is_a_little_late_was_not_missed(bench: Bench) -> None:
+    put(bench, wish(every=10 * MINUTE, missed=MISSED_SKIP))
+    bench.collect()
+    bench.now = START + 21 * MINUTE
+    tick(bench)
+    assert told(bench) == [("ran", (START + 20 * MINUTE) // SECOND, 1)]
+
+
+def test_each_missed_tick_of_the_last_day_can_have_a_run_of_its_own(bench: Bench) -> None:
+    put(bench, wish(every=HOUR, missed=MISSED_ALL))
+    bench.collect()
+    bench.now = START + 26 * HOUR + MINUTE
+    tick(bench)
+    first = (START + 2 * HOUR) // SECOND
+    assert told(bench) == [
+        ("ran", first, 1),
+        *[("ran", first + number * 3600, 0) for number in range(1, 25)],
+    ]
+    assert known(bench).next_at == START + 27 * HOUR
+    assert bench.engine.job(1).run_at == START + 2 * HOUR
+
+
+def test_the_last_of_all_missed_ticks_has_a_run_however_late_it_is(bench: Bench) -> None:
+    bench.now = at("2026-11-30 00:00")
+    put(bench, wish(cron="0 0-3 1 * *", missed=MISSED_ALL))
+    bench.collect()
+    bench.now = at("2026-12-20 00:00")
+    tick(bench)
+    assert told(bench) == [("ran", at("2026-12-01 03:00") // SECOND, 3)]
+
+
+def test_ticks_during_a_pause_were_not_missed(bench: Bench) -> None:
+    put(bench, wish(every=10 * MINUTE))
+    bench.engine.pause_schedule("s", True, ORIGIN, bench.now)
+    assert known(bench).next_at == 0
+    assert bench.engine.next_deadline(bench.now) == 0
+    bench.pass_time(55 * MINUTE)
+    bench.engine.pause_schedule("s", False, ORIGIN, bench.now)
+    bench.collect()
+    bench.pass_time(5 * MINUTE)
+    assert told(bench) == [("ran", (START + 60 * MINUTE) // SECOND, 0)]
+    assert known(bench).missed == 0
+
+
+def test_pausing_twice_is_pausing_once(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE))
+    bench.engine.pause_schedule("s", True, ORIGIN, bench.now)
+    bench.collect()
+    assert bench.engine.pause_schedule("s", True, ORIGIN, bench.now).paused
+    assert bench.collect() == []
+
+
+# Overlap
+
+
+def test_a_tick_is_skipped_while_the_last_job_has_not_ended(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE, overlap=OVERLAP_SKIP))
+    bench.pass_time(MINUTE)
+    job = bench.take(ttr=DAY)
+    bench.pass_time(2 * MINUTE)
+    assert known(bench).skipped == 2
+    bench.ack(job)
+    bench.pass_time(MINUTE)
+    assert bench.ids() == [2]
+    bench.pass_time(MINUTE)
+    assert (known(bench).runs, known(bench).skipped) == (2, 3)
+
+
+def test_a_job_that_has_failed_for_good_holds_up_none(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE, overlap=OVERLAP_SKIP, policy=Policy()))
+    bench.pass_time(MINUTE)
+    bench.nack(bench.take())
+    bench.pass_time(MINUTE)
+    assert bench.ids() == [2]
+
+
+def test_a_job_in_its_dead_queue_holds_up_none(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE, overlap=OVERLAP_SKIP, policy=Policy(dead_queue="dead")))
+    bench.pass_time(MINUTE)
+    bench.nack(bench.take())
+    assert bench.ids("dead") == [1]
+    bench.pass_time(MINUTE)
+    assert bench.ids() == [2]
+
+
+def test_overlaps_are_allowed_if_nothing_is_said(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE))
+    bench.pass_time(3 * MINUTE)
+    assert bench.ids() == [1, 2, 3]
+
+
+def test_jobs_have_the_limit_key_of_their_schedule(bench: Bench) -> None:
+    first = put(bench, wish(every=MINUTE, limit_key=b"ada"))
+    assert put(bench, wish(every=MINUTE, limit_key=b"ada")) is first
+    bench.pass_time(MINUTE)
+    bench.engine.run_schedule("s", ORIGIN, bench.now)
+    assert [bench.engine.job(id).more().limit_key for id in (1, 2)] == [b"ada", b"ada"]
+    assert put(bench, wish(every=MINUTE, limit_key=b"bob")) is not first
+    bench.pass_time(MINUTE)
+    assert bench.engine.job(3).more().limit_key == b"bob"
+
+
+def test_a_tick_is_skipped_while_a_job_of_its_key_waits(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE, key=b"k"))
+    bench.push(key=b"k")
+    bench.pass_time(MINUTE)
+    assert bench.ids() == [1]
+    assert known(bench).skipped == 1
+    bench.take(ttr=DAY)
+    bench.pass_time(MINUTE)
+    assert bench.ids() == [2]
+    assert bench.queue().keys == {b"k": bench.engine.job(2)}
+
+
+# Refused
+
+
+def test_a_refused_tick_is_tried_again_until_there_is_a_place(bench: Bench) -> None:
+    bench.engine.create_queue("q", QueueSettings(max_jobs=1), ORIGIN, bench.now)
+    job = bench.push()
+    put(bench, wish(every=10 * MINUTE))
+    bench.pass_time(11 * MINUTE)
+    schedule = known(bench)
+    assert schedule.refused.startswith("queue is full")
+    assert bench.engine.measures.schedules.refused == 1
+    bench.collect()
+    bench.delete(job)
+    bench.pass_time(5 * SECOND)
+    assert told(bench) == [("ran", (START + 10 * MINUTE) // SECOND, 0)]
+    assert bench.ids() == [2]
+    assert known(bench).refused == ""
+    assert known(bench).next_at == START + 20 * MINUTE
+
+
+def test_ticks_that_come_while_one_is_refused_count_as_missed(bench: Bench) -> None:
+    bench.engine.create_queue("q", QueueSettings(max_jobs=1), ORIGIN, bench.now)
+    job = bench.push()
+    put(bench, wish(every=MINUTE))
+    bench.pass_time(3 * MINUTE + 30 * SECOND)
+    bench.collect()
+    bench.delete(job)
+    bench.pass_time(10 * SECOND)
+    assert told(bench) == [("ran", (START + 3 * MINUTE) // SECOND, 2)]
+
+
+def test_a_refused_tick_is_dropped_when_it_is_too_late(bench: Bench) -> None:
+    bench.engine.create_queue("q", QueueSettings(max_jobs=0), ORIGIN, bench.now)
+    put(bench, wish(every=HOUR, missed=MISSED_SKIP))
+    bench.collect()
+    bench.pass_time(HOUR + 2 * MINUTE)
+    assert told(bench) == [("dropped", (START + HOUR) // SECOND, 1)]
+    assert known(bench).refused == ""
+
+
+def test_without_room_in_the_journal_a_tick_waits(bench: Bench) -> None:
+    put(bench, wish(every=HOUR))
+    bench.collect()
+    bench.engine.room.refusing = "the disk is full"
+    bench.pass_time(HOUR + MINUTE)
+    assert bench.collect() == []
+    assert known(bench).refused == "the disk is full"
+    bench.engine.room.refusing = ""
+    bench.pass_time(5 * SECOND)
+    assert told(bench) == [("ran", (START + HOUR) // SECOND, 0)]
+
+
+def test_a_read_only_engine_ticks_no_more(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE))
+    bench.collect()
+    bench.engine.read_only = "the disk is gone"
+    bench.now += HOUR
+    assert not bench.engine.tick(bench.now)
+    assert bench.engine.next_deadline(bench.now) == 0
+    assert bench.collect() == []
+
+
+# Set again
+
+
+def test_who_sets_it_again_neither_puts_it_off_nor_doubles_it(bench: Bench) -> None:
+    first = put(bench, wish(every=HOUR))
+    bench.pass_time(59 * MINUTE)
+    bench.collect()
+    assert put(bench, wish(every=HOUR)) is first
+    assert bench.collect() == []
+    bench.pass_time(MINUTE)
+    assert bench.ids() == [1]
+
+
+def test_another_payload_leaves_its_timing_and_its_history(bench: Bench) -> None:
+    put(bench, wish(every=HOUR))
+    bench.pass_time(90 * MINUTE)
+    changed = put(bench, wish(every=HOUR, payload=b"new"))
+    assert (changed.runs, changed.last_job, changed.next_at) == (1, 1, START + 2 * HOUR)
+    assert changed.since == START
+    bench.pass_time(30 * MINUTE)
+    assert bench.ids() == [1, 2]
+    assert bench.engine.job(2).payload_size == 3
+
+
+def test_another_timing_begins_now(bench: Bench) -> None:
+    put(bench, wish(every=HOUR))
+    bench.now += 30 * MINUTE
+    changed = put(bench, wish(every=2 * HOUR))
+    assert changed.next_at == bench.now + 2 * HOUR
+
+
+def test_a_paused_one_that_is_set_again_goes_on_where_its_clock_is(bench: Bench) -> None:
+    put(bench, wish(every=HOUR, paused=True))
+    bench.now += 90 * MINUTE
+    assert put(bench, wish(every=HOUR)).next_at == START + 2 * HOUR
+
+
+def test_a_tick_that_is_due_survives_a_change(bench: Bench) -> None:
+    put(bench, wish(every=HOUR))
+    bench.now += HOUR
+    put(bench, wish(every=HOUR, payload=b"new"))
+    tick(bench)
+    assert bench.ids() == [1]
+
+
+# By hand
+
+
+def test_a_run_by_hand_is_beside_the_ticks(bench: Bench) -> None:
+    put(bench, wish(every=HOUR, overlap=OVERLAP_SKIP, paused=True))
+    assert bench.engine.run_schedule("s", ORIGIN, bench.now).state == READY
+    assert bench.engine.run_schedule("s", ORIGIN, bench.now).id == 2
+    schedule = known(bench)
+    assert (schedule.runs, schedule.last_job, schedule.next_at) == (2, 2, 0)
+    assert told(bench)[0] == ("by_hand", START // SECOND, 0)
+
+
+def test_a_run_by_hand_is_refused_as_a_push_is(bench: Bench) -> None:
+    bench.engine.create_queue("q", QueueSettings(max_jobs=0), ORIGIN, bench.now)
+    put(bench, wish(every=HOUR))
+    bench.collect()
+    with pytest.raises(QueueFull):
+        bench.engine.run_schedule("s", ORIGIN, bench.now)
+    assert bench.collect() == []
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("wished", "option"),
+    [
+        (wish("a b", every=HOUR), "schedule"),
+        (wish(), "cron"),
+        (wish(every=HOUR, cron="* * * * *"), "cron"),
+        (wish(cron="nonsense"), "cron"),
+        (wish(cron="0 0 30 2 *"), "cron"),
+        (wish(cron="0 0 LW * */7"), "cron"),
+        (wish(cron="* * * * *", zone="Mars/Olympus"), "timezone"),
+        (wish(every=SECOND - 1), "every"),
+        (wish(every=367 * DAY), "every"),
+        (wish(every=-1), "every"),
+        (wish(every=HOUR, queue="a b"), "queue"),
+        (wish(every=HOUR, payload=bytes(1_048_577)), "payload"),
+        (wish(every=HOUR, missed=9), "missed"),
+        (wish(every=HOUR, overlap=9), "overlap"),
+        (wish(every=HOUR, policy=Policy(max_fails=-2)), "max_fails"),
+    ],
+)
+def test_what_cannot_be_a_schedule_is_refused(bench: Bench, wished: Schedule, option: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        put(bench, wished)
+    assert refused.value.option == option
+    assert not bench.engine.state.schedules
+
+
+def test_there_may_be_so_many() -> None:
+    bench = Bench(EngineSettings(max_schedules=2))
+    for name in ("a", "b"):
+        put(bench, wish(name, every=HOUR))
+    with pytest.raises(SchedulesFull):
+        put(bench, wish("c", every=HOUR))
+    put(bench, wish("b", every=MINUTE))
+    bench.engine.delete_schedule("a", ORIGIN, bench.now)
+    put(bench, wish("c", every=HOUR))
+
+
+def test_there_may_be_so_many_bytes_of_them() -> None:
+    bench = Bench(EngineSettings(schedule_bytes=1000))
+    put(bench, wish("a", every=HOUR, payload=bytes(500)))
+    with pytest.raises(SchedulesFull):
+        put(bench, wish("b", every=HOUR, payload=bytes(500)))
+    put(bench, wish("a", every=HOUR, payload=bytes(600)))
+    bench.engine.delete_schedule("a", ORIGIN, bench.now)
+    assert bench.engine.state.schedule_bytes == 0
+    assert bench.engine.state.weights.loose == 0
+
+
+def test_what_is_not_there_cannot_be_changed(bench: Bench) -> None:
+    engine = bench.engine
+    with pytest.raises(ScheduleNotFound):
+        engine.pause_schedule("s", True, ORIGIN, bench.now)
+    with pytest.raises(ScheduleNotFound):
+        engine.delete_schedule("s", ORIGIN, bench.now)
+    with pytest.raises(ScheduleNotFound):
+        engine.run_schedule("s", ORIGIN, bench.now)
+
+
+# Many
+
+
+def test_ten_thousand_at_the_same_second_come_in_portions(bench: Bench) -> None:
+    for number in range(10_000):
+        put(bench, wish(f"s{number}", every=HOUR))
+    bench.now += HOUR
+    assert bench.engine.tick(bench.now)
+    assert bench.queue().ready.size == 250
+    tick(bench)
+    assert bench.queue().ready.size == 10_000
+    assert bench.engine.next_deadline(bench.now) == START + 2 * HOUR
+
+
+def test_large_payloads_come_in_smaller_portions(bench: Bench) -> None:
+    put(bench, wish(every=SECOND, missed=MISSED_ALL, payload=bytes(1_000_000)))
+    bench.now += HOUR
+    assert bench.engine.tick(bench.now)
+    assert 1 < bench.queue().ready.size < 20
+    assert bench.engine.log.size() < 20_000_000

@@ -15,6 +15,7 @@ from taskyard.journal.identity import (
     BadIdentity,
     DirectoryLock,
     Identity,
+    Reach,
     is_locked,
     load_identity,
     new_identity,
@@ -31,6 +32,11 @@ sys.stdin.read()
 """
 
 
+WHOLE = b'{"format": 1, "earlier": [], "created": 1, "timeline": "%s", "salt": "%s"}' % (
+    (b"00" * 16,) * 2
+)
+
+
 def identity() -> Identity:
     return new_identity(Random(1).randbytes, 123)
 
@@ -41,12 +47,14 @@ def test_there_is_none_in_a_new_directory() -> None:
 
 def test_it_is_read_back_as_saved() -> None:
     disk = MemoryDisk()
-    saved = identity().branch(b"n" * 16, 1000, 17, 456)
+    saved = identity().branch(b"n" * 16, Reach(1000, 17, 5, 12), 456)
     save_identity(disk, saved)
     disk.crash()
     loaded = load_identity(disk)
     assert loaded is not None
     assert (loaded.timeline, loaded.salt, loaded.created) == (b"n" * 16, saved.salt, 123)
+    reach = loaded.reach
+    assert (reach.end, reach.last_seq, reach.epoch, reach.next_id) == (1000, 17, 5, 12)
     past = loaded.earlier[0]
     assert (past.timeline, past.end, past.last_seq, past.ended) == (
         identity().timeline,
@@ -62,7 +70,7 @@ def test_saving_it_anew_is_all_or_nothing() -> None:
         save_identity(disk, identity())
         disk.fail(operation)
         with pytest.raises(OSError, match="injected"):
-            save_identity(disk, identity().branch(b"n" * 16, 1000, 17, 456))
+            save_identity(disk, identity().branch(b"n" * 16, Reach(1000, 17), 456))
         disk.crash(random)
         loaded = load_identity(disk)
         assert loaded is not None
@@ -80,6 +88,8 @@ def test_saving_it_anew_is_all_or_nothing() -> None:
         (b'{"format": 2}', "its format is 2, this version reads 1"),
         (b'{"format": 1, "earlier": 5}', "earlier is not a list"),
         (b'{"format": 1, "earlier": [], "timeline": "00", "salt": "00"}', "is not 16 bytes"),
+        (WHOLE[:-1] + b', "reach": 7}', "reach is not an object"),
+        (WHOLE[:-1] + b', "reach": {"end": 7}}', "last_seq"),
         (b'{"format": 1, "earlier": [], "timeline": "zz", "salt": "00"}', "cannot be read"),
     ],
 )
@@ -90,10 +100,18 @@ def test_a_damaged_one_is_refused(data: bytes, reason: str) -> None:
         load_identity(disk)
 
 
+def test_one_of_an_earlier_version_says_nothing_of_its_reach() -> None:
+    disk = MemoryDisk()
+    disk.put("identity.json", WHOLE)
+    loaded = load_identity(disk)
+    assert loaded is not None
+    assert loaded.reach.end == 0
+
+
 def test_segments_are_of_the_timeline_that_was_current_then() -> None:
     one = identity()
-    two = one.branch(b"2" * 16, 1000, 17, 456)
-    three = two.branch(b"3" * 16, 5000, 99, 457)
+    two = one.branch(b"2" * 16, Reach(1000, 17), 456)
+    three = two.branch(b"3" * 16, Reach(5000, 99), 457)
     assert [three.timeline_at(at) for at in (0, 999, 1000, 4999, 5000)] == [
         one.timeline,
         one.timeline,
@@ -105,8 +123,8 @@ def test_segments_are_of_the_timeline_that_was_current_then() -> None:
 
 def test_a_branch_further_back_forgets_what_came_after_it() -> None:
     one = identity()
-    two = one.branch(b"2" * 16, 1000, 17, 456)
-    three = two.branch(b"3" * 16, 500, 9, 457)
+    two = one.branch(b"2" * 16, Reach(1000, 17), 456)
+    three = two.branch(b"3" * 16, Reach(500, 9), 457)
     assert [three.timeline_at(at) for at in (0, 499, 500, 2000)] == [
         one.timeline,
         one.timeline,

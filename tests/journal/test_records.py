@@ -16,6 +16,7 @@ from support.carries import (
     ORIGIN,
     POLICY,
     POSITIVE,
+    SCHEDULE,
     SETTINGS,
     SHORT,
     TEXT,
@@ -29,6 +30,7 @@ from support.carries import (
 
 from taskyard.engine import job_records as j
 from taskyard.engine import records as r
+from taskyard.engine import schedule_records as t
 from taskyard.engine import side_records as s
 from taskyard.engine.decode import Decoder
 from taskyard.engine.job import MAX_PRIORITY, MIN_PRIORITY, NewJob, Origin
@@ -51,6 +53,7 @@ NEW_JOB = st.builds(
     st.none() | SHORT,
     st.none(),
     st.none() | NOTIFY,
+    st.none() | SHORT,
 )
 
 # The arguments after time and origin, in the order of the constructors; and their attributes.
@@ -86,6 +89,10 @@ KINDS: dict[Any, tuple[list[Any], tuple[str, ...]]] = {
     j.Move: ([POSITIVE, NAME, NAME, st.booleans()], ("id", "queue", "to", "front")),
     j.Rescore: ([POSITIVE, NAME, I64], ("id", "queue", "priority")),
     j.Extend: ([POSITIVE, NAME, U32, I64], ("id", "queue", "attempt", "deadline")),
+    j.Progress: (
+        [POSITIVE, NAME, U32, U32, TEXT],
+        ("id", "queue", "attempt", "permille", "message"),
+    ),
     j.Replay: ([POSITIVE, NAME, st.booleans()], ("id", "queue", "keyless")),
     s.QueueSet: ([NAME, SETTINGS], ("queue",)),
     s.QueueGone: ([NAME], ("queue",)),
@@ -99,6 +106,12 @@ KINDS: dict[Any, tuple[list[Any], tuple[str, ...]]] = {
     s.Forget: ([I64], ("before",)),
     s.ReaderSet: ([TEXT, I64, I64], ("name", "next_seq", "lease_until")),
     s.ReaderGone: ([TEXT], ("name",)),
+    t.ScheduleSet: ([SCHEDULE], ("queue",)),
+    t.ScheduleGone: ([TEXT, NAME], ("name", "queue")),
+    t.ScheduleTick: (
+        [TEXT, NAME, I64, st.integers(0, 3), POSITIVE, POSITIVE, I64],
+        ("name", "queue", "due", "outcome", "job", "missed", "next_at"),
+    ),
 }
 BATCH_FIELDS = (
     "consumer",
@@ -110,7 +123,7 @@ BATCH_FIELDS = (
     "queues",
     "counts",
 )
-JOB_FIELDS = ("name", "priority", "run_at", "content", "front", "ttl_ms", "uid", "key")
+JOB_FIELDS = ("name", "priority", "run_at", "content", "front", "ttl_ms", "uid", "key", "limit_key")
 POLICY_FIELDS = (
     "ttr",
     "max_attempts",
@@ -134,6 +147,15 @@ SETTINGS_FIELDS = (
     "max_jobs",
     "max_bytes",
     "overflow",
+    "draining",
+    "ttr",
+    "concurrency",
+    "rate_count",
+    "rate_period",
+    "key_concurrency",
+    "key_rate_count",
+    "key_rate_period",
+    "idle_expiry",
 )
 
 
@@ -167,6 +189,8 @@ def content(record: r.Record) -> list[Any]:
         found.append(record.blockers or None)
         if job.notify is not None:
             found += fields(job.notify, ("session", "label", "stages"))
+    if isinstance(record, t.ScheduleSet):
+        found.append(flat(record.schedule))
     if isinstance(record, s.QueueSet):
         found += fields(record.settings, SETTINGS_FIELDS)
     return found

@@ -24,8 +24,8 @@ from taskyard.engine.replay import apply_record
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt
-from taskyard.journal.evidence import frames_behind
-from taskyard.journal.frames import FRAME_HEADER, frame_header, written_end
+from taskyard.journal.evidence import first_frame_survives, frames_behind
+from taskyard.journal.frames import FRAME_HEADER, Content, frame_header, salt_at, written_end
 from taskyard.journal.identity import Identity
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.segment import (
@@ -52,6 +52,7 @@ class Closing:
         self.counted: i64 = -1  # jobs that compaction has counted behind the cut; -1: unreadable
         self.epoch: i64 = 0  # the last that any record speaks of
         self.next_id: i64 = 1  # higher than any id in any record
+        self.last_kept: i64 = 0  # the last record before the cut
 
 
 def plan_closing(
@@ -60,11 +61,14 @@ def plan_closing(
     """How to begin where `recovery` could not: all from its base up to `end` is intact."""
     for header in recovery.retained:
         tried = _replay(directory, identity, header.base)
-        if tried.end == end and tried.next_seq == last_kept + 1:
-            closing = _weigh(directory, tried)
+        # Where the damage took the first header, nothing says which record was the next.
+        if tried.end == end and (not recovery.segments or tried.next_seq == last_kept + 1):
+            closing = _weigh(directory, identity, tried)
             closing.earlier = True
             return closing
-    return _weigh(directory, recovery)
+    closing = _weigh(directory, identity, recovery)
+    closing.last_kept = last_kept
+    return closing
 
 
 def _replay(directory: Disk, identity: Identity, start: i64) -> Recovery:
@@ -75,13 +79,17 @@ def _replay(directory: Disk, identity: Identity, start: i64) -> Recovery:
     return recovery
 
 
-def _weigh(directory: Disk, recovery: Recovery) -> Closing:
+def _weigh(directory: Disk, identity: Identity, recovery: Recovery) -> Closing:
     state = recovery.state
     closing = Closing(recovery.base, state.partial)
     closing.jobs = state.counts()[0]
+    closing.last_kept = recovery.next_seq - 1
     closing.epoch = state.epoch
     closing.next_id = state.next_id
     if state.partial:
+        # A repair that was stopped may have moved away what told it these numbers.
+        closing.epoch = max(closing.epoch, identity.reach.epoch)
+        closing.next_id = max(closing.next_id, identity.reach.next_id)
         for name in segment_names(directory):
             if base_of(name) >= recovery.base:
                 _look_for_numbers(directory, name, closing)
@@ -91,13 +99,12 @@ def _weigh(directory: Disk, recovery: Recovery) -> Closing:
 def _look_for_numbers(directory: Disk, name: str, closing: Closing) -> None:
     """Ids and epochs must not be given a second time, if only what is lost speaks of them."""
     content = read_segment(directory, name)
-    try:
-        header = parse_header(content)
-    except BadHeader:
+    salt = _salt_of(content)
+    if not salt:
         return
     decoder = Decoder(blobs=False)
     end = written_end(content, 0)
-    for frame in frames_behind(content, SEGMENT_HEADER, end, header.salt):
+    for frame in frames_behind(content, SEGMENT_HEADER, end, salt):
         at = frame.body
         while at < frame.end:
             kind = kind_at(content.data, at)
@@ -112,6 +119,14 @@ def _look_for_numbers(directory: Disk, name: str, closing: Closing) -> None:
                     closing.next_id = max(closing.next_id, record.next_id)
                     closing.counted = record.counts[0]
             at += size_at(content.data, at)
+
+
+def _salt_of(content: Content) -> i64:
+    """The salt of a segment's frames; 0: nothing intact says it."""
+    try:
+        return parse_header(content).salt
+    except BadHeader:
+        return salt_at(content, SEGMENT_HEADER) if first_frame_survives(content) else i64(0)
 
 
 def last_base(directory: Disk, after: i64) -> i64:
@@ -143,7 +158,6 @@ def close_journal(
     directory: Disk,
     identity: Identity,
     closing: Closing,
-    end: i64,
     entropy: Callable[[int], bytes],
     now: i64,
 ) -> None:
@@ -151,9 +165,11 @@ def close_journal(
     recovery = _replay(directory, identity, closing.start)
     recovery.settle()
     state = recovery.state
+    end = identity.reach.end
+    first_seq = identity.reach.last_seq + 1
     if recovery.segments:
         end = recovery.end
-    first_seq = recovery.next_seq
+        first_seq = recovery.next_seq
     time = max(now, state.time)
     log = Log(first_seq, end + SEGMENT_HEADER + FRAME_HEADER)
     if state.partial:

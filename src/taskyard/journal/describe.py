@@ -11,6 +11,8 @@ from mypy_extensions import i64
 from taskyard.engine import carry_records as c
 from taskyard.engine import records as r
 from taskyard.engine.job import DIALECT_NAMES, JSON, STATE_NAMES, Policy
+from taskyard.engine.schedule import MISSED_RULES, OUTCOMES, OVERLAP_RULES, Schedule
+from taskyard.engine.schedule_records import CarrySchedule, ScheduleSet
 from taskyard.engine.side_records import QueueSet
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,6 +45,10 @@ _FIELDS: Final[dict[int, tuple[str, ...]]] = {
     r.FORGET: ("before",),
     r.READER: ("name", "next_seq", "lease_until"),
     r.READER_GONE: ("name",),
+    r.SCHEDULE: ("queue",),
+    r.SCHEDULE_GONE: ("name", "queue"),
+    r.SCHEDULE_TICK: ("name", "queue", "due", "outcome", "job", "missed", "next_at"),
+    r.PROGRESS: ("id", "queue", "attempt", "permille", "message"),
     r.CARRY_JOB: (
         "id",
         "queue",
@@ -60,11 +66,13 @@ _FIELDS: Final[dict[int, tuple[str, ...]]] = {
         "payload_at",
         "payload_size",
     ),
-    r.CARRY_QUEUE: ("queue", "number"),
+    r.CARRY_QUEUE: ("queue", "number", "tat"),
     r.CARRY_VALUE: ("key", "expires_at"),
     r.CARRY_SESSION: (),
     r.CARRY_CONSUMER: (),
     r.CARRY_READER: ("name", "next_seq", "lease_until"),
+    r.CARRY_SCHEDULE: (),
+    r.CARRY_KEYS: ("queue", "keys", "tats"),
     r.CARRY_GRAVE: ("since", "first", "ids", "uids"),
     r.BASE: ("base", "epoch", "next_id"),
 }
@@ -79,21 +87,32 @@ _BLOBS: Final = {
 _TIMES: Final = (
     "before",
     "deadline",
+    "due",
     "expires_at",
     "finished_at",
     "kept_until",
+    "last_at",
     "lease_until",
+    "next_at",
     "pushed_at",
     "run_at",
     "since",
 )
-_IF_ANY: Final = ("uid", "key", "ttl_ms", "expires_at", "reason")  # left out if a job has none
+_IF_ANY: Final = (
+    "uid",
+    "key",
+    "limit_key",
+    "ttl_ms",
+    "expires_at",
+    "reason",
+)  # left out if a job has none
 # Numbers that stand for words, by kind.
 _WORDS: Final = {
     r.FINISH: ("way", r.FINISH_WAYS),
     r.RELEASE: ("reason", r.RELEASE_REASONS),
     r.REMOVE: ("cause", r.REMOVE_CAUSES),
     r.SESSION: ("session_event", _SESSION_EVENTS),
+    r.SCHEDULE_TICK: ("outcome", OUTCOMES),
     r.CARRY_JOB: ("state", STATE_NAMES),
 }
 _SETTINGS: Final = (
@@ -108,6 +127,15 @@ _SETTINGS: Final = (
     "max_jobs",
     "max_bytes",
     "overflow",
+    "draining",
+    "ttr",
+    "concurrency",
+    "rate_count",
+    "rate_period",
+    "key_concurrency",
+    "key_rate_count",
+    "key_rate_period",
+    "idle_expiry",
 )
 _COUNTERS: Final = (  # in the order of Queue.counters
     "pushed",
@@ -126,11 +154,25 @@ _COUNTS: Final = (
     "sessions",
     "consumers",
     "readers",
+    "schedules",
 )  # and of State.counts
 _LEASE: Final = ("owner", "bound", "holder", "epoch", "attempt", "since", "deadline")
 _SESSION: Final = ("id", "attached", "since", "numbered", "delivered")
 _LETTER: Final = ("number", "job", "label", "stage")
 _CONSUMER: Final = ("owner", "number", "open", "expired", "deadline", "ids")
+_SCHEDULE: Final = (
+    "name",
+    "cron",
+    "every",
+    "paused",
+    "since",
+    "next_at",
+    "last_at",
+    "last_job",
+    "runs",
+    "skipped",
+    "missed",
+)
 
 
 def describe(record: r.Record, blobs: bool) -> dict[str, object]:
@@ -158,6 +200,8 @@ def describe(record: r.Record, blobs: bool) -> dict[str, object]:
         _describe_job(record, found)
     elif isinstance(record, QueueSet):
         found["settings"] = _fields(record.settings, _SETTINGS)
+    elif isinstance(record, ScheduleSet):
+        _describe_schedule(record.schedule, blobs, found)
     elif kind >= r.FIRST_CARRY:
         _describe_carry(record, blobs, found)
     _describe_blob(record, blobs, found)
@@ -185,6 +229,8 @@ def _describe_job(record: r.Push, found: dict[str, object]) -> None:
         found["uid"] = job.uid.hex()
     if job.key is not None:
         found["key"] = _text(job.key)
+    if job.limit_key is not None:
+        found["limit_key"] = _text(job.limit_key)
     if job.ttl_ms:
         found["ttl_ms"] = job.ttl_ms
     if record.blockers:
@@ -217,8 +263,33 @@ def _describe_carry(record: r.Record, blobs: bool, found: dict[str, object]) -> 
     elif isinstance(record, c.CarryConsumer):
         found["consumer"] = record.consumer.name
         found.update(_fields(record.consumer, _CONSUMER))
+    elif isinstance(record, CarrySchedule):
+        _describe_schedule(record.schedule, blobs, found)
     elif isinstance(record, c.Base):
         found["counts"] = _named(_COUNTS, record.counts)
+
+
+def _describe_schedule(schedule: Schedule, blobs: bool, found: dict[str, object]) -> None:
+    job = schedule.job
+    found.update(_fields(schedule, _SCHEDULE))
+    found["timezone"] = schedule.zone
+    found["missed_rule"] = _word(MISSED_RULES, schedule.missed_rule)
+    found["overlap"] = _word(OVERLAP_RULES, schedule.overlap)
+    found["set_by"] = schedule.user
+    found["queue"] = job.queue
+    found["task"] = job.name
+    found["priority"] = int(job.priority)
+    found["content"] = "json" if job.content == JSON else "opaque"
+    if job.key is not None:
+        found["key"] = _text(job.key)
+    if job.limit_key is not None:
+        found["limit_key"] = _text(job.limit_key)
+    if job.ttl_ms:
+        found["ttl_ms"] = job.ttl_ms
+    _describe_policy(job.policy, found)
+    found["payload_size"] = len(job.payload)
+    if blobs:
+        _show_blob("payload", job.payload, found)
 
 
 def _describe_carried_job(record: c.CarryJob, blobs: bool, found: dict[str, object]) -> None:

@@ -50,14 +50,33 @@ class EarlierTimeline:
         self.ended = ended
 
 
+class Reach:
+    """What the journal had come to when this was written; it is never less after that.
+
+    Segments that are missing at the end leave no other trace.
+    """
+
+    def __init__(self, end: i64 = 0, last_seq: i64 = 0, epoch: i64 = 0, next_id: i64 = 1) -> None:
+        self.end = end  # position up to which all was on disk for good
+        self.last_seq = last_seq  # the last record before that
+        self.epoch = epoch
+        self.next_id = next_id
+
+
 class Identity:
     def __init__(
-        self, timeline: bytes, salt: bytes, created: i64, earlier: list[EarlierTimeline]
+        self,
+        timeline: bytes,
+        salt: bytes,
+        created: i64,
+        earlier: list[EarlierTimeline],
+        reach: Reach | None = None,
     ) -> None:
         self.timeline = timeline
         self.salt = salt  # of derived uids
         self.created = created
         self.earlier = earlier  # oldest first
+        self.reach = reach if reach is not None else Reach()
 
     def timeline_at(self, position: i64) -> bytes:
         """The timeline of a segment that begins at `position`."""
@@ -66,11 +85,12 @@ class Identity:
                 return past.timeline
         return self.timeline
 
-    def branch(self, timeline: bytes, end: i64, last_seq: i64, now: i64) -> Identity:
-        """The same journal up to `end`, and another timeline from there on."""
+    def branch(self, timeline: bytes, reach: Reach, now: i64) -> Identity:
+        """The same journal as far as `reach` says, and another timeline from there on."""
+        end = reach.end
         kept = [past for past in self.earlier if past.end < end]
-        past = EarlierTimeline(self.timeline_at(end - 1), end, last_seq, now)
-        return Identity(timeline, self.salt, self.created, [*kept, past] if end else kept)
+        past = EarlierTimeline(self.timeline_at(end - 1), end, reach.last_seq, now)
+        return Identity(timeline, self.salt, self.created, [*kept, past] if end else kept, reach)
 
 
 def new_identity(entropy: Entropy, now: i64) -> Identity:
@@ -125,6 +145,21 @@ def _parse(fields: dict[str, object]) -> Identity:
             )
             for past in earlier
         ],
+        _parse_reach(fields.get("reach")),
+    )
+
+
+def _parse_reach(fields: object) -> Reach | None:
+    """None: it was written by a version that does not keep it."""
+    if fields is None:
+        return None
+    if not isinstance(fields, dict):
+        raise TypeError("reach is not an object")
+    return Reach(
+        _number(fields["end"]),
+        _number(fields["last_seq"]),
+        _number(fields["epoch"]),
+        _number(fields["next_id"]),
     )
 
 
@@ -156,6 +191,12 @@ def _format(identity: Identity) -> bytes:
             }
             for past in identity.earlier
         ],
+        "reach": {
+            "end": int(identity.reach.end),
+            "last_seq": int(identity.reach.last_seq),
+            "epoch": int(identity.reach.epoch),
+            "next_id": int(identity.reach.next_id),
+        },
     }
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 

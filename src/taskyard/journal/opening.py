@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -14,6 +15,7 @@ from taskyard.journal.identity import (
     BadIdentity,
     Entropy,
     Identity,
+    Reach,
     load_identity,
     new_identity,
     save_identity,
@@ -45,6 +47,7 @@ def open_journal(
     recovery = Recovery(directory, identity, state)
     recovery.run()
     recovery.settle()
+    _remember(disk, identity, recovery)
     now = max(clock_now, state.time)
     journal = Journal(directory, settings, identity, entropy, recovery, now)
     report = recovery.report()
@@ -61,3 +64,15 @@ def _identity(disk: Disk, directory: Disk, entropy: Entropy, now: i64) -> Identi
     identity = new_identity(entropy, now)
     save_identity(disk, identity)
     return identity
+
+
+def _remember(disk: Disk, identity: Identity, recovery: Recovery) -> None:
+    """Note how far the journal goes, all of which is on disk by now."""
+    if recovery.end <= identity.reach.end:
+        return
+    state = recovery.state
+    identity.reach = Reach(recovery.end, recovery.next_seq - 1, state.epoch, state.next_id)
+    # On a full disk the older note stays, which is true as well; whether one can start there is
+    # not for this to say.
+    with contextlib.suppress(OSError):
+        save_identity(disk, identity)

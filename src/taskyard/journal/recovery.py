@@ -31,6 +31,7 @@ from taskyard.journal.segment import (
     base_of,
     parse_header,
     read_segment,
+    segment_name,
     segment_names,
 )
 from taskyard.journal.spare import begins_used
@@ -148,9 +149,25 @@ class Recovery:
         finally:
             if reading is not None:
                 reading.drop()
+        self._check_reach(names)
         if self.state.partial:
-            first = self.segments[0].first_seq if self.segments else 0
-            raise JournalIncomplete(names[0], 0, first, f"{self.base} bytes before it are missing")
+            first = self.segments[0].first_seq if self.segments else self.next_seq
+            name = names[0] if names else segment_name(self.base)
+            reason = f"{self.base} bytes before it are missing"
+            if not names:
+                reason = f"no segment is there, but there were {self.base} bytes of them"
+            raise JournalIncomplete(name, 0, first, reason)
+
+    def _check_reach(self, names: list[str]) -> None:
+        """What an earlier start has seen, or a repair has left, must be there."""
+        reach = self.identity.reach
+        if self.end >= reach.end or not names:
+            return
+        reason = f"the journal ends there, but went on up to byte {reach.end} of all segments"
+        if self.segments:
+            last = self.segments[-1]
+            raise JournalCorrupt(last.name, last.end, self.next_seq, reason)
+        raise JournalCorrupt(names[0], 0, self.next_seq, reason)
 
     def _begin(self, names: list[str]) -> list[str]:
         """The segments to be replayed: those from the recovery base on.
@@ -159,6 +176,7 @@ class Recovery:
         since; then the first that is left is a base too, and a record further on says so.
         """
         if not names:
+            self._begin_with_nothing()
             return names
         recorded = self._recorded_base(names)
         base = base_of(names[0])
@@ -176,6 +194,15 @@ class Recovery:
         self.base = base
         begin_partial(self.state, base)
         return names[len(kept) :]
+
+    def _begin_with_nothing(self) -> None:
+        """A journal without segments: a new one, unless it is known to have had some."""
+        reach = self.identity.reach
+        if not reach.end:
+            return
+        self.base = self.end = reach.end
+        self.next_seq = reach.last_seq + 1
+        begin_partial(self.state, reach.end)
 
     def _retain(self, names: list[str], after: str) -> None:
         """Segments that only readers want: damage in them is theirs to find.

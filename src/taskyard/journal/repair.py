@@ -23,6 +23,7 @@ from taskyard.journal.identity import (
     EarlierTimeline,
     Entropy,
     Identity,
+    Reach,
     load_identity,
     new_identity,
     save_identity,
@@ -92,10 +93,12 @@ def plan_repair(disk: Disk, told: Callable[[SegmentReport], None] = nobody) -> R
     repair.last_kept = recovery.next_seq - 1
     if damage is not None and not isinstance(damage, JournalIncomplete):
         _weigh(directory, repair)
+        repair.last_lost = max(repair.last_lost, known.reach.last_seq)
     elif recovery.segments and not recovery.segments[-1].frames:
         repair.empty = recovery.segments[-1].name
     if recovery.state.partial:
         repair.closing = plan_closing(directory, known, recovery, repair.end, repair.last_kept)
+        repair.last_kept = repair.closing.last_kept
     elif repair.passed is not None or (recovery.retained and (repair.cut or repair.moved)):
         # The headers that are left may say that a replay begins in what is only retained.
         repair.closing = Closing(recovery.base, partial=False)
@@ -124,15 +127,35 @@ def carry_out(disk: Disk, repair: Repair, aside: str, entropy: Entropy, now: i64
         directory.sync()
     kept = _identity_of(directory) if repair.lost_identity else load_identity(disk)
     assert kept is not None
+    _sync_kept(directory, repair)
     if repair.lost_identity:
         kept.salt = new_identity(entropy, now).salt
-    branch = kept.branch(entropy(TIMELINE_SIZE), repair.end, repair.last_kept, now)
+    branch = kept.branch(entropy(TIMELINE_SIZE), _reach(repair), now)
     save_identity(disk, branch)
     if repair.cut or repair.moved:
         assert repair.damage is not None
         _take_out(directory, repair, aside, repair.damage.offset)
     if repair.closing is not None:
-        close_journal(directory, branch, repair.closing, repair.end, entropy, now)
+        close_journal(directory, branch, repair.closing, entropy, now)
+
+
+def _sync_kept(directory: Disk, repair: Repair) -> None:
+    """A killed server may have left in the page cache what we are about to promise."""
+    for name in segment_names(directory):
+        if name not in repair.moved:
+            file = directory.open(name)
+            try:
+                file.sync()
+            finally:
+                file.close()
+
+
+def _reach(repair: Repair) -> Reach:
+    """What will be there; should the rest of the repair be cut off, the next one knows it too."""
+    closing = repair.closing
+    if closing is None:
+        return Reach(repair.end, repair.last_kept)
+    return Reach(repair.end, repair.last_kept, closing.epoch, closing.next_id)
 
 
 def _take_out(directory: Disk, repair: Repair, aside: str, offset: i64) -> None:

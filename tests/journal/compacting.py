@@ -1,0 +1,56 @@
+"""Journals that compaction has dropped the beginning of, and ways to damage and repair them."""
+
+import random
+
+from support.retaining import SEGMENT, RetainingYard
+
+from taskyard.journal.identity import JOURNAL
+from taskyard.journal.memory import MemoryDisk
+from taskyard.journal.repair import carry_out, plan_repair
+from taskyard.journal.retention import Limits
+from taskyard.journal.segment import segment_names
+
+NOW = 1_800_000_000_000_000
+
+# Of jobs that are kept. Each number puts segments, carries and Base records elsewhere: what is true
+# of a repair must not depend on what happens to stand in the middle of a segment.
+LAYOUTS = range(28, 35)
+
+
+def compacted(kept: int, readers: bool = False, seed: int = 1) -> RetainingYard:
+    """Some passes, jobs that stay, and a journal that begins behind 0."""
+    yard = RetainingYard(Limits(4 * SEGMENT), seed)
+    if readers:
+        yard.register("lake", 1)
+    for _ in range(kept):
+        yard.push()
+        yard.work(SEGMENT // 2)
+    assert yard.journal.first > 0
+    yard.stop()
+    return yard
+
+
+def names(disk: MemoryDisk) -> list[str]:
+    return segment_names(disk.directory(JOURNAL))
+
+
+def flip(disk: MemoryDisk, name: str, offset: int) -> None:
+    directory = disk.directory(JOURNAL)
+    data = bytearray(directory.content(name))
+    data[offset % len(data)] ^= 0xFF
+    directory.put(name, bytes(data))
+
+
+def fix(disk: MemoryDisk, seed: int = 5) -> None:
+    carry_out(disk, plan_repair(disk), "damaged-now", random.Random(seed).randbytes, NOW)
+
+
+def starts_again(yard: RetainingYard) -> None:
+    """A repaired journal starts, works, and starts once more."""
+    assert not plan_repair(yard.disk).needed()
+    yard._start()
+    yard.settle()
+    yard.work(8 * SEGMENT)
+    known = sorted(job.id for job in yard.engine.state.jobs if job.queue.name == "kept")
+    yard.restart()
+    assert known == sorted(job.id for job in yard.engine.state.jobs if job.queue.name == "kept")

@@ -229,6 +229,44 @@ def test_everything_the_engine_keeps_survives(yard: SimulatedYard, hands: Hands)
     check_replay(yard)
 
 
+def test_rates_and_keys_survive_and_come_to_rest(yard: SimulatedYard, hands: Hands) -> None:
+    settings = QueueSettings(
+        rate_count=1000,
+        rate_period=HOUR,
+        key_concurrency=1,
+        key_rate_count=1,
+        key_rate_period=HOUR,
+    )
+    now = yard.broker.begin()
+    yard.engine.create_queue("q", settings, ORIGIN, now)
+    yard.broker.end()
+    for number in range(300):
+        hands.push(limit_key=b"%d" % number * 20)
+        hands.call("ack", hands.take(), 7)
+    hands.push(limit_key=b"held")
+    hands.take()
+    hands.push(limit_key=b"held")
+    first = yard.journal.first
+    for _ in range(3):
+        hands.churn(12)
+        check_replay(yard)
+    assert yard.journal.first > first
+    queue = yard.engine.queue(b"q")
+    assert queue is not None
+    assert queue.gates is not None
+    assert len(queue.gates) == 301
+    yard.advance(5)
+    assert on_disk(yard) <= 2 * yard.engine.state.weight() + 2 * SEGMENT
+    yard.crash()
+    queue = yard.engine.queue(b"q")
+    assert queue is not None
+    assert queue.gates is not None
+    assert len(queue.gates) == 301
+    assert yard.engine.fetch(Take([b"q"], 8, ORIGIN), yard.broker.begin()) is None
+    assert queue.limited.size == 1
+    yard.broker.end()
+
+
 def test_the_counters_of_a_queue_count_on(yard: SimulatedYard, hands: Hands) -> None:
     hands.churn(12)
     queue = yard.engine.queue(b"churn")

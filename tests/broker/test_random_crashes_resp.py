@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from support.crashing import Kind, Storm, make_yard, rage_and_crash
 from support.load_resp import TTR_MS, Crowd, Loners
+from support.replies_resp import ask, command
 from support.simulated import SimulatedYard
 
 SEEDS = 60
@@ -71,3 +72,25 @@ def test_what_was_told_survives_a_killed_process(seed: int, durability: str) -> 
     chance = Random(seed)
     survive_alone(make_yard(chance, seed, durability), chance, kill)
     survive_together(make_yard(chance, seed, durability), chance, kill)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_jobs_of_one_command_survive_together_or_not_at_all(seed: int) -> None:
+    chance = Random(seed)
+    yard = make_yard(chance, seed)
+    yard.scheduler.slow = True
+    peer = yard.connect("resp")
+    sizes = [chance.choice([1, 2, 40, 1000]) for _ in range(chance.randint(1, 4))]
+    for number, size in enumerate(sizes):
+        jobs = [word for _ in range(size) for word in (2, f"q{number}", chance.randbytes(50))]
+        peer.arrive(command("JOB.PUSHALL", size, *jobs))
+        for _ in range(chance.randint(0, 8)):
+            if not yard.scheduler.step() and yard.scheduler.blocking:
+                yard.scheduler.finish_blocking()
+    told = peer.take().count(b"*")
+    yard.crash(chance)
+    yard.settle()
+    peer = yard.connect("resp")
+    for number, size in enumerate(sizes):
+        there = ask(peer, "LLEN", f"q{number}")
+        assert there == size or (number >= told and there == 0)

@@ -227,13 +227,44 @@ def test_bad_replays_are_refused(api: ApiClient, body: Any) -> None:
 def test_all_or_those_of_one_reason_are_purged(yard: SimulatedYard, api: ApiClient) -> None:
     die(api, 3)
     die_for_a_blocker(api, 2)
-    assert api.post(DEAD + "/purge", {"reason": BLOCKER}).ok() == {"removed": 2}
+    assert api.post(DEAD + "/purge", {"reason": BLOCKER}).ok() == {"removed": 2, "skipped": []}
     assert counts(api) == {"failed": 3}
-    assert api.post(DEAD + "/purge", {"reason": "no such"}).ok() == {"removed": 0}
-    assert api.post(DEAD + "/purge", {}).ok() == {"removed": 3}
+    assert api.post(DEAD + "/purge", {"reason": "no such"}).ok() == {"removed": 0, "skipped": []}
+    assert api.post(DEAD + "/purge", {}).ok() == {"removed": 3, "skipped": []}
     yard.crash()
     assert counts(api) == {}
-    assert api.post(DEAD + "/purge", {}).ok() == {"removed": 0}
+    assert api.post(DEAD + "/purge", {}).ok() == {"removed": 0, "skipped": []}
+
+
+def test_some_are_purged_by_their_ids(yard: SimulatedYard, api: ApiClient) -> None:
+    ids = die(api, 3)
+    alive, elsewhere = api.push(), api.push("other")
+    wanted = [ids[2], alive, ids[0], ids[2], elsewhere, 2**63 - 2]
+    reply = api.post(DEAD + "/purge", {"ids": wanted}).ok()
+    assert reply == {"removed": 2, "skipped": [alive, elsewhere, 2**63 - 2]}
+    yard.crash()
+    assert counts(api) == {"ready": 1, "failed": 1}
+    api.get(f"/api/v1/jobs/{ids[1]}").ok()
+
+
+def test_a_long_purge_of_ids_lets_others_have_their_turns(
+    yard: SimulatedYard, api: ApiClient
+) -> None:
+    count = 2 * PORTION + 1
+    ids = die(api, count)
+    exchange = api.begin("POST", DEAD + "/purge", {"ids": ids})
+    assert counts(api)["failed"] >= count - 2 * PORTION
+    assert api.finish(exchange).ok() == {"removed": count, "skipped": []}
+
+
+@pytest.mark.parametrize(
+    "body", [{"ids": []}, {"ids": [0]}, {"ids": [1] * 10_001}, {"ids": [1], "reason": FAILS}]
+)
+def test_bad_purges_are_refused(api: ApiClient, body: Any) -> None:
+    die(api, 1)
+    reply = api.post(DEAD + "/purge", body)
+    assert (reply.status, reply.body["type"]) == (400, "urn:taskyard:problem:invalid-value")
+    assert counts(api) == {"failed": 1}
 
 
 def test_what_is_asked_of_a_queue_that_is_not_there_is_refused(api: ApiClient) -> None:

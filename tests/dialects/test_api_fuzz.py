@@ -8,6 +8,7 @@ from support.api import NDJSON, ApiClient
 from support.simulated import SimulatedYard
 
 from taskyard.dialects import api_messages as messages
+from taskyard.dialects import api_schedule_messages as shapes
 
 FIELDS = sorted(
     {
@@ -19,6 +20,7 @@ FIELDS = sorted(
             messages.Change,
             messages.Move,
             messages.Replay,
+            shapes.Schedule,
         )
         for name in kind.__struct_fields__
     }
@@ -39,6 +41,8 @@ SCALARS = (
             "2030-01-31T08:00:00Z",
             "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
             "aGVsbG8=",
+            "*/5 * * * *",
+            "Europe/Berlin",
         ]
     )
 )
@@ -58,6 +62,7 @@ def furnish(api: ApiClient) -> None:
     dead = api.post("/api/v1/queues/mail/jobs", {"max_fails": 1}).ok()
     api.yard.connect("workq").send(b"fail %b 2\r\nhm\r\n" % dead["uid"].encode())
     api.push(delay=10)
+    api.call("PUT", "/api/v1/schedules/mail", {"queue": "mail", "every": 60}).ok()
     api.push()
 
 
@@ -69,6 +74,7 @@ def test_every_answer_is_in_the_document(data: st.DataObject) -> None:
     for operation in data.draw(st.lists(st.sampled_from(api.api().operations), max_size=4)):
         path = operation.pattern.replace("{queue}", data.draw(NAMES))
         path = path.replace("{job}", data.draw(JOBS))
+        path = path.replace("{schedule}", data.draw(NAMES))
         body: Any = data.draw(BODIES) if operation.bodies else None
         reply = api.call(operation.method, path, body, query=data.draw(QUERIES))
         assert reply.status < 500

@@ -6,11 +6,27 @@ from support.simulated import SimulatedYard
 
 from taskyard.access.principal import Principal, Rule
 from taskyard.dialects import api_queues
+from taskyard.dialects.api_call import Operation
 
 
 @pytest.fixture
 def yard() -> SimulatedYard:
     return SimulatedYard()
+
+
+ENDS = ("cancelJob", "deleteQueue", "deleteSchedule")  # what comes after it would be in vain
+
+
+def furnish(yard: SimulatedYard) -> int:
+    """A schedule and a job, of which it gives the id."""
+    everybody = ApiClient(yard)
+    everybody.call("PUT", "/api/v1/schedules/nightly", {"queue": "mail", "every": 60}).ok()
+    return everybody.push("mail")
+
+
+def path_of(operation: Operation, id: int) -> str:
+    path = operation.pattern.replace("{queue}", "mail").replace("{job}", str(id))
+    return path.replace("{schedule}", "nightly")
 
 
 ACTIONS = {"GET": "inspect", "POST": "admin", "PUT": "admin", "PATCH": "admin", "DELETE": "admin"}
@@ -20,24 +36,26 @@ ACTIONS = {"GET": "inspect", "POST": "admin", "PUT": "admin", "PATCH": "admin", 
 def test_every_operation_is_only_for_those_who_may(
     yard: SimulatedYard, name: str, status: int, kind: str
 ) -> None:
-    id = ApiClient(yard).push("mail")
+    id = furnish(yard)
     api = ApiClient(yard, principal=Principal(name, [Rule(["other"], ["journal"])]))
     for operation in api.api().operations:
-        path = operation.pattern.replace("{queue}", "mail").replace("{job}", str(id))
+        path = path_of(operation, id)
         reply = api.call(operation.method, path)
         assert (reply.status, reply.body["type"].rpartition(":")[2][:6]) == (status, kind[:6])
-        wanted = "push" if operation.name == "pushJobs" else ACTIONS[operation.method]
+        wanted = (
+            "push" if operation.name in ("pushJobs", "putSchedule") else ACTIONS[operation.method]
+        )
         assert f" has no permission to {wanted} on " in reply.body["detail"]
 
 
 @pytest.mark.parametrize("action", ["push", "take", "inspect", "admin"])
 def test_no_operation_asks_for_more_than_one_action(yard: SimulatedYard, action: str) -> None:
-    id = ApiClient(yard).push("mail")
+    id = furnish(yard)
     api = ApiClient(yard, principal=Principal("ada", [Rule(["*"], [action])]))
     for operation in api.api().operations:
-        path = operation.pattern.replace("{queue}", "mail").replace("{job}", str(id))
-        if operation.action == action and operation.name not in ("cancelJob", "deleteQueue"):
-            assert api.call(operation.method, path).status in (200, 415, 409)
+        path = path_of(operation, id)
+        if operation.action == action and operation.name not in ENDS:
+            assert api.call(operation.method, path).status in (200, 201, 415, 409)
 
 
 JOB_CALLS = [
@@ -135,3 +153,71 @@ def test_a_cursor_shows_nothing_of_another_queue(yard: SimulatedYard) -> None:
     cursor = everybody.get("/api/v1/leases", limit=1).ok()["next"]
     api = ApiClient(yard, principal=Principal("ada", [Rule(["mail"], ["inspect"])]))
     assert api.get("/api/v1/leases", cursor=cursor).ok() == {"leases": [], "next": None}
+
+
+# Schedules
+
+
+def test_a_schedule_takes_push_and_admin_on_its_queue(yard: SimulatedYard) -> None:
+    path = "/api/v1/schedules/nightly"
+    body = {"queue": "mail", "every": 60}
+    for actions, missing in ((["push"], "admin"), (["admin"], "push")):
+        rules = [Rule(["mail"], actions), Rule(["other"], ["push", "admin"])]
+        api = ApiClient(yard, principal=Principal("ada", rules))
+        told = api.call("PUT", path, body).problem(403, "denied")["detail"]
+        assert told == f"User ada has no permission to {missing} on queue mail."
+    rules = [Rule(["mail"], ["push", "admin"]), Rule(["dead"], ["push"])]
+    api = ApiClient(yard, principal=Principal("ada", rules))
+    api.call("PUT", path, {**body, "dead_queue": "secret"}).problem(403, "denied")
+    view = api.call("PUT", path, {**body, "dead_queue": "dead"}).ok()
+    assert view["set_by"] == "ada"
+
+
+SCHEDULE_CALLS = [
+    ("GET", ""),
+    ("POST", "/pause"),
+    ("POST", "/resume"),
+    ("POST", "/run"),
+    ("DELETE", ""),
+]
+
+
+def test_a_schedule_of_a_queue_that_one_may_not_see_is_not_there(yard: SimulatedYard) -> None:
+    everybody = ApiClient(yard)
+    body = {"queue": "secret", "every": 60}
+    everybody.call("PUT", "/api/v1/schedules/s", body).ok()
+    api = ApiClient(
+        yard, principal=Principal("ada", [Rule(["mail"], ["push", "inspect", "admin"])])
+    )
+    for method, path in SCHEDULE_CALLS:
+        told = api.call(method, f"/api/v1/schedules/s{path}").problem(404, "schedule-not-found")
+        unknown = api.call(method, f"/api/v1/schedules/t{path}").body
+        assert told == {**unknown, "detail": unknown["detail"].replace("'t'", "'s'")}
+    assert api.get("/api/v1/schedules").ok() == {"schedules": [], "next": None}
+    told = api.call("PUT", "/api/v1/schedules/s", {**body, "queue": "mail"}).problem(403, "denied")
+    assert "secret" not in told["detail"]
+    assert everybody.get("/api/v1/schedules/s").ok()["queue"] == "secret"
+
+
+def test_a_schedule_that_one_may_only_see_cannot_be_changed(yard: SimulatedYard) -> None:
+    furnish(yard)
+    rules = [Rule(["mail"], ["inspect"]), Rule(["other"], ["admin"])]
+    api = ApiClient(yard, principal=Principal("ada", rules))
+    for method, path in SCHEDULE_CALLS:
+        reply = api.call(method, f"/api/v1/schedules/nightly{path}")
+        if method == "GET":
+            reply.ok()
+        else:
+            told = reply.problem(403, "denied")["detail"]
+            assert told == "User ada has no permission to admin on queue mail."
+
+
+def test_a_list_of_schedules_shows_what_one_may_inspect(yard: SimulatedYard) -> None:
+    everybody = ApiClient(yard)
+    for number in range(9):
+        body = {"queue": ("mail", "secret")[number % 2], "every": 60}
+        everybody.call("PUT", f"/api/v1/schedules/s{number}", body).ok()
+    api = ApiClient(yard, principal=Principal("ada", [Rule(["mail"], ["inspect"])]))
+    for limit in (1, 2, 5, 6):
+        found = api.walk("/api/v1/schedules", "schedules", limit=limit)
+        assert [schedule["name"] for schedule in found] == ["s0", "s2", "s4", "s6", "s8"]

@@ -74,6 +74,13 @@ def test_a_queue_is_created_with_settings_that_survive_a_restart(
         "max_jobs": 10,
         "max_bytes": 2**63 - 1,
         "overflow": "dead",
+        "ttr": None,
+        "concurrency": None,
+        "rate": None,
+        "key_concurrency": None,
+        "key_rate": None,
+        "draining": False,
+        "idle_expiry": None,
     }
     reply = api.call("PUT", "/api/v1/queues/mail", settings)
     assert (reply.status, reply.headers["Location"]) == (201, "/api/v1/queues/mail")
@@ -292,3 +299,16 @@ def test_dead_retention_is_the_queues_own() -> None:
     assert counts(api) == {"failed": 1}
     api.yard.advance(11)
     assert counts(api) == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"), [("queues", b"{}"), ("schedules", b'{"queue": "q", "every": 60}')]
+)
+def test_what_was_made_is_where_its_name_can_be_anything(kind: str, body: bytes) -> None:
+    peer = SimulatedYard().connect("api")
+    path = b"/api/v1/%s/a%%2Fb%%3F%%25%%C3%%BC" % kind.encode()
+    head = b"Host: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    peer.send(b"PUT %s HTTP/1.1\r\n%s%s" % (path, head, body))
+    reply = peer.take()
+    assert reply.startswith(b"HTTP/1.1 201")
+    assert b"Location: " + path + b"\r\n" in reply

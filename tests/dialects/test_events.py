@@ -55,6 +55,32 @@ def test_an_event_has_its_id_and_kind(listening: Listening) -> None:
     assert json.loads(block["data"])["seq"] == seq
 
 
+@pytest.mark.parametrize("old", [False, True])
+def test_the_id_of_a_session_is_its_clients_secret(listening: Listening, old: bool) -> None:
+    """Who knows it can take the session up; the same number stands for it in all events."""
+    yard = listening.yard
+    stream = None if old else listening.listen()
+    peer = yard.connect_glovebox(durable=True)
+    peer.next()
+    peer.send_json(type="create", queue="q", label=1)
+    peer.send_json(type="post", queue="q", label=2, message="x", notify=["finish"])
+    peer.send_json(type="fetch", queue="q", label=3, work_timeout=9, block_timeout=0)
+    peer.close()
+    yard.advance(0.01)
+    stream = stream or listening.listen(after="0")
+    yard.advance(0.01)
+    events = stream.events()
+    (session,) = yard.engine.state.sessions
+    assert str(session) not in json.dumps(events)
+    told = {
+        event[name]
+        for event in events
+        for kind, name in (("session", "id"), ("push", "notify"), ("lease", "owner"))
+        if event["event"] == kind
+    }
+    assert len(told) == 1
+
+
 @pytest.mark.parametrize("durability", ["sync", "write", "memory"])
 @pytest.mark.parametrize("inline", [True, False])
 def test_nothing_is_shown_before_it_is_durable(durability: str, inline: bool) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from support.glovebox import Client
+from support.naming import NAME_RULE
 from support.simulated import SimulatedYard
 
 from taskyard.engine.state import EngineSettings
@@ -79,7 +80,7 @@ def test_creation_can_be_switched_off(connect: Connect) -> None:
 def test_a_queue_must_have_a_name_that_all_dialects_allow(connect: Connect, name: str) -> None:
     client = connect()
     client.create(name, label=5)
-    client.expect_error(5, "BadRequest", "queue: not a valid name")
+    client.expect_error(5, "BadRequest", f"queue: {NAME_RULE}")
 
 
 def test_a_queue_of_another_dialect_exists(yard: SimulatedYard, connect: Connect) -> None:

@@ -13,6 +13,7 @@ from support.wire import exchange
 from taskyard.dialects.exposition import label
 from taskyard.dialects.metrics_page import MetricsPage
 from taskyard.engine.job import API, NewJob, Origin, Policy
+from taskyard.engine.schedule import Schedule
 from taskyard.process import Usage, usage
 
 ORIGIN = Origin(API, "", "tester")
@@ -260,6 +261,23 @@ def test_readers_and_how_far_behind_they_are() -> None:
     assert page.number("taskyard_reader_missed_records", reader="lake") == 0
     assert 3590 < page.number("taskyard_reader_lease_seconds", reader="lake") <= 3600
     assert page.number("taskyard_journal_segments") == yard.files()
+
+
+def test_schedules_and_what_came_of_their_ticks(plain: SimulatedYard) -> None:
+    engine = plain.broker.engine
+    now = plain.broker.begin()
+    job = NewJob("q", "task", b"", Policy())
+    engine.set_schedule(Schedule("a", job, every=10_000_000, overlap=1), ORIGIN, now)
+    engine.set_schedule(Schedule("b", job, every=40_000_000), ORIGIN, now)
+    plain.broker.end()
+    plain.advance(40)
+    page = Page(plain)
+    page.read()
+    assert page.number("taskyard_schedules") == 2
+    ticks = {"ran": 2, "skipped": 3, "missed": 0, "refused": 0}
+    for outcome, count in ticks.items():
+        assert page.number("taskyard_schedule_ticks_total", outcome=outcome) == count
+    assert page.number("taskyard_schedule_lateness_seconds_count") == 2
 
 
 def test_the_process_is_shown(plain: SimulatedYard) -> None:

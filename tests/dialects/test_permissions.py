@@ -55,6 +55,7 @@ PUSHING = needs((PUSH, "mail"))
 TAKING = needs((TAKE, "mail"))
 LOOKING = needs((INSPECT, "mail"))
 RULING = needs((ADMIN, "mail"))
+SOMEWHERE = "any queue"
 
 MASENKO = {
     'PUSH {"name":"n","queue":"mail"}\n': PUSHING,
@@ -123,12 +124,25 @@ RESP = {
     "INFO server": needs((INSPECT, "")),
     "JOB.PUSH mail x": PUSHING,
     "JOB.PUSH mail x DEAD dead": needs((PUSH, "mail"), (PUSH, "dead")),
+    "JOB.PUSHALL 1 2 mail x": PUSHING,
+    "JOB.PUSHALL 2 2 mail x 2 other x": needs((PUSH, "mail"), (PUSH, "other")),
+    "JOB.PUSHALL 1 4 mail x DEAD dead": needs((PUSH, "mail"), (PUSH, "dead")),
     "JOB.TAKE 1 mail": TAKING,
     "JOB.TAKE 2 mail other": needs((TAKE, "mail"), (TAKE, "other")),
     "JOB.DONE {ref}": TAKING,
     "JOB.FAIL {ref} oops": TAKING,
     "JOB.EXTEND {ref} 1000": TAKING,
     "JOB.RETURN {ref}": TAKING,
+    "JOB.PROGRESS {ref} 500 half": TAKING,
+    "JOB.RESULT 2": LOOKING,
+    f"JOB.RESULT {UID} WAIT 0": LOOKING,
+    "API GET /api/v1/queues/mail": LOOKING,
+    "API GET /api/v1/server": needs((INSPECT, "")),
+    "API GET /api/v1/listeners": needs((INSPECT, SOMEWHERE)),
+    "API GET /api/v1/jobs/1": LOOKING,
+    "API POST /api/v1/queues/mail/jobs {}": PUSHING,
+    "API POST /api/v1/queues/mail/pause": RULING,
+    "API DELETE /api/v1/jobs/1": RULING,
     "PING": needs(),
     "CLIENT ID": needs(),
     "COMMAND COUNT": needs(),
@@ -240,10 +254,21 @@ def is_denied(dialect: str, name: str, reply: bytes) -> bool:
         return reply.startswith(b'ERR {"msg":"') and b"permission denied: " in reply
     if dialect == "workq":
         return reply == b"-CLIENT-ERROR Permission denied\r\n"
+    if dialect == "resp" and reply.startswith(b"*2\r\n:"):  # the answer of API
+        return reply.startswith(
+            (b"*2\r\n:403\r\n", b"*2\r\n:404\r\n") if name else b"*2\r\n:401\r\n"
+        )
     if dialect == "resp":
-        start = b"-NOPERM " if name else b"-NOAUTH Authentication required."
-        return reply.startswith(start)
+        # Who may inspect other queues is not told in which one a job is.
+        starts = (b"-NOPERM ", b"-NOJOB ") if name else b"-NOAUTH Authentication required."
+        return reply.startswith(starts)
     return b"PermissionDenied" in reply
+
+
+def may(principal: Principal, action: str, queue: str) -> bool:
+    if queue == SOMEWHERE:
+        return any(principal.may(action, each) for each in ("mail", "other"))
+    return principal.may(action, queue)
 
 
 @pytest.mark.parametrize("name", NAMES, ids=lambda name: name or "stranger")
@@ -252,7 +277,7 @@ def test_a_command_is_carried_out_for_those_who_may(case: Case, name: str) -> No
     yard, gate = make_yard()
     peer = enter(yard, gate, case.dialect, name)
     principal = USERS[name] if name else STRANGER
-    allowed = all(principal.may(action, queue) for action, queue in case.needs)
+    allowed = all(may(principal, action, queue) for action, queue in case.needs)
     if "{ref}" not in case.command:
         before = yard.journal.log.mark()
         reply = say(yard, peer, case)
@@ -426,6 +451,21 @@ def test_who_waits_and_may_no_longer_is_told_so(wait: str) -> None:
     assert queue.ready.size == 1
 
 
+@pytest.mark.parametrize("may", [True, False])
+def test_who_waits_for_a_result_must_be_allowed_to_see_it_when_it_comes(may: bool) -> None:
+    user = Principal("late", [Rule(["mail"], [INSPECT])])
+    yard = SimulatedYard(gate=FixedGate({"late": user, "root": USERS["root"]}))
+    root = yard.connect("resp", certificate="root")
+    root.send(b"JOB.PUSH mail x DEAD morgue\r\n")
+    peer = yard.connect("resp", certificate="late")
+    peer.send(b"JOB.RESULT 1 WAIT 20000\r\n")
+    if not may:
+        user.change([Rule(["other"], [INSPECT])], free=False)
+    root.send(b"JOB.TAKE 1 mail\r\nJOB.FAIL 1-1-1 oops\r\n")
+    reply = peer.take()
+    assert reply.startswith(b"*5\r\n:1\r\n$6\r\nfailed\r\n" if may else b"-NOJOB ")
+
+
 @pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
 def test_a_user_has_so_many_connections(dialect: str) -> None:
     users = {"few": Principal("few", [Rule(["mail"], [TAKE])])}
@@ -443,3 +483,97 @@ def test_a_user_has_so_many_connections(dialect: str) -> None:
     for peer in (second, third):
         peer.close()
     assert users["few"].connections == 0
+
+
+# What one command must not lead to
+
+
+def test_a_string_in_front_of_a_queue_does_not_open_the_queue_to_be_deleted() -> None:
+    """A string may be deleted with less than jobs; behind it there may be a queue of its name."""
+    yard, gate = make_yard()
+    pusher = enter(yard, gate, "resp", "pusher")
+    pusher.send(b"SET mail2 x\r\n")
+    assert pusher.take() == b"+OK\r\n"
+    yard.engine.push(NewJob("mail2", "mail2", b"x", Policy()), ORIGIN, yard.clock.now())
+    pusher.send(b"DEL mail2 mail2\r\n")
+    yard.settle()
+    assert pusher.take() == b":1\r\n"
+    queue = yard.engine.queue(b"mail2")
+    assert queue is not None
+    assert queue.ready.size == 1
+    pusher.send(b"DEL mail2\r\n")
+    assert is_denied("resp", "pusher", pusher.take())
+
+
+@pytest.mark.parametrize("command", ["JOB.DONE", "JOB.RETURN"])
+def test_a_ref_does_not_tell_in_which_queue_its_job_is(command: str) -> None:
+    yard, gate = make_yard()
+    ref = lease_of(yard).decode()
+    peer = enter(yard, gate, "resp", "elsewhere")
+    peer.send(f"{command} {ref}\r\n".encode())
+    reply = peer.take()
+    assert reply.startswith(b"-NOPERM ")
+    assert b"mail" not in reply
+
+
+def test_strangers_learn_nothing_of_refs() -> None:
+    yard, gate = make_yard()
+    ref = lease_of(yard).decode()
+    peer = enter(yard, gate, "resp", "")
+    peer.send(f"JOB.DONE {ref}\r\nJOB.DONE 999-1-1\r\n".encode())
+    assert peer.take() == b"-NOAUTH Authentication required.\r\n" * 2
+
+
+def test_who_may_not_push_does_not_learn_what_a_key_is() -> None:
+    yard, gate = make_yard()
+    peer = enter(yard, gate, "resp", "elsewhere")
+    peer.send(b"RPUSH mail:0 x\r\n")
+    assert is_denied("resp", "elsewhere", peer.take())
+
+
+def test_reset_leaves_the_user_whose_certificate_was_shown() -> None:
+    users = {"few": Principal("few", [Rule(["mail"], [TAKE])])}
+    yard = SimulatedYard(gate=FixedGate(users, most=1))
+    peer = yard.connect("resp", certificate="few")
+    peer.send(b"RESET\r\nLPOP mail\r\n")
+    assert peer.take() == b"+RESET\r\n$-1\r\n"
+    assert users["few"].connections == 1
+    peer.close()
+    assert users["few"].connections == 0
+
+
+def test_a_transaction_must_be_allowed_when_it_is_done() -> None:
+    user = Principal("late", [Rule(["mail"], [PUSH])])
+    yard = SimulatedYard(gate=FixedGate({"late": user}))
+    peer = yard.connect("masenko", certificate="late")
+    peer.send(b'ATOMIC\nPUSH {"name":"n","queue":"mail"}\n')
+    user.change([], free=False)
+    peer.send(b"DONE\n")
+    assert is_denied("masenko", "late", peer.take())
+    assert yard.engine.queue(b"mail") is None
+
+
+@pytest.mark.parametrize(
+    ("command", "action"),
+    [
+        (f"result {UID} 20000\r\n", INSPECT),
+        (f"run {OTHER_UID} mail 1000 20000 1\r\nx\r\n", PUSH),
+    ],
+)
+def test_who_waits_for_a_result_and_may_no_longer_is_told_so(command: str, action: str) -> None:
+    yard, gate = make_yard()
+    user = Principal("late", [Rule(["mail"], [action])])
+    peer = yard.connect("workq")
+    connection_of(peer).change_principal(user)
+    peer.send(command.encode())
+    connection_of(peer).rules_changed()
+    assert peer.take() == b""
+    user.change([], free=False)
+    connection_of(peer).rules_changed()
+    yard.settle()
+    assert is_denied("workq", "late", peer.take())
+    worker = enter(yard, gate, "workq", "worker")
+    worker.send(f"complete {UID} 1\r\nx\r\n".encode())
+    assert peer.take() == b""
+    peer.send(b"inspect queues 0 1\r\n")
+    assert peer.take() == b"+OK 0\r\n"

@@ -213,17 +213,71 @@ def test_a_long_command_is_not_remembered(yard: SimulatedYard) -> None:
         assert not connection.last_pop
 
 
-def test_empty_arguments_fill_a_transaction_as_well(yard: SimulatedYard) -> None:
+def test_arguments_fill_a_transaction_as_well(yard: SimulatedYard) -> None:
     peer = yard.connect("resp")
     assert run(peer, "MULTI") == "OK"
-    reply: object = "QUEUED"
-    sent = 0
-    while reply == "QUEUED" and sent < 20:
-        reply = run(peer, "DEL", *[b""] * 100_000)
-        sent += 1
-    assert str(reply).startswith("ERR too much in one transaction")
-    assert sent < 20
+    assert run(peer, "DEL", *[b""] * 79_999) == "QUEUED"
+    assert run(peer, "DEL", *[b""] * 79_999) == "QUEUED"
+    reply = run(peer, "PING")
+    assert str(reply) == "ERR too much in one transaction: at most 160000 arguments"
     assert str(run(peer, "EXEC")).startswith("EXECABORT ")
+
+
+def test_bytes_fill_a_transaction_as_well(yard: SimulatedYard) -> None:
+    peer = yard.connect("resp")
+    assert run(peer, "MULTI") == "OK"
+    value = b"x" * 1_000_000
+    for _ in range(67):
+        assert run(peer, "RPUSH", "l", value) == "QUEUED"
+    reply = run(peer, "RPUSH", "l", value)
+    assert str(reply) == "ERR too much in one transaction: at most 67108864 bytes"
+    assert str(run(peer, "EXEC")).startswith("EXECABORT ")
+    assert run(peer, "LLEN", "l") == 0
+
+
+def pop_many(yard: SimulatedYard, count: int, size: int) -> tuple[SimulatedPeer, RespConnection]:
+    """A client whose EXEC, which pops so many, has just arrived."""
+    peer = yard.connect("resp")
+    for _ in range(count):
+        run(peer, "RPUSH", "l", b"x" * size)
+    run(peer, "MULTI")
+    for _ in range(count):
+        run(peer, "LPOP", "l")
+    peer.arrive(command("EXEC"))
+    connection = peer.receiver
+    assert isinstance(connection, RespConnection)
+    return peer, connection
+
+
+def test_nobody_comes_in_between_though_the_replies_have_to_wait() -> None:
+    yard = SimulatedYard(output_limit=10_000)
+    peer, connection = pop_many(yard, 100, 1000)
+    assert not connection.has_list(b"l")
+    yard.settle()
+    assert replies(peer.take()) == [[b"x" * 1000] * 100]
+
+
+def test_a_transaction_goes_on_later_if_its_replies_are_very_large() -> None:
+    yard = SimulatedYard(payload_memory=1 << 27, segment_size=1 << 22)
+    peer, connection = pop_many(yard, 70, 1_000_000)
+    assert connection.has_list(b"l")
+    yard.settle()
+    assert not connection.has_list(b"l")
+    assert replies(peer.take()) == [[b"x" * 1_000_000] * 70]
+
+
+def test_what_exec_has_still_to_do_is_counted_as_held() -> None:
+    yard, peer = cold_yard(("RPUSH", "l", b"y" * BIG))
+    connection = peer.receiver
+    assert connection is not None
+    for words in (("MULTI",), ("LINDEX", "l", 0), ("RPUSH", "l", b"x" * 5000)):
+        run(peer, *words)
+    peer.send(command("EXEC"))
+    assert yard.scheduler.blocking
+    assert connection.holding() >= 5000
+    reads_done(yard)
+    assert replies(peer.take()) == [[b"y" * BIG, 2]]
+    assert connection.holding() == 0
 
 
 def test_others_are_answered_while_many_keys_are_looked_for(yard: SimulatedYard) -> None:

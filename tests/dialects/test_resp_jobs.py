@@ -1,6 +1,7 @@
 """JOB.PUSH: every option, its limits, and what is refused."""
 
 import pytest
+from support.naming import BAD_QUEUE, NAME_RULE
 from support.replies_resp import ask, command, read, refused, replies
 from support.resp_jobs import (
     NOT_AN_INTEGER,
@@ -313,10 +314,10 @@ def test_a_uid_is_taken_once(yard: SimulatedYard, peer: SimulatedPeer) -> None:
         (("", "NAME", "n"), SYNTAX),
         (("NAME", "n", ""), SYNTAX),
         (("NAME",), SYNTAX),
-        (("NAME", ""), "ERR name: not a valid name"),
-        (("NAME", "a b"), "ERR name: not a valid name"),
-        (("NAME", b"\xff"), "ERR name: not a valid name"),
-        (("NAME", "n" * 256), "ERR name: not a valid name"),
+        (("NAME", ""), f"ERR name: {NAME_RULE}"),
+        (("NAME", "a b"), f"ERR name: {NAME_RULE}"),
+        (("NAME", b"\xff"), f"ERR name: {NAME_RULE}"),
+        (("NAME", "n" * 256), f"ERR name: {NAME_RULE}"),
         (("UID", "x"), "ERR uid: must be a UUID in its canonical form"),
         (("UID", UID + b"0"), "ERR uid: must be a UUID in its canonical form"),
         (("UID", UID.replace(b"-", b"")), "ERR uid: must be a UUID in its canonical form"),
@@ -340,8 +341,8 @@ def test_a_uid_is_taken_once(yard: SimulatedYard, peer: SimulatedPeer) -> None:
         (("BACKOFF", 1), SYNTAX),
         (("BACKOFF", -1, 1), f"ERR BACKOFF must be between 0 and {CENTURY}"),
         (("BACKOFF", 1, CENTURY + 1), f"ERR BACKOFF must be between 0 and {CENTURY}"),
-        (("DEAD", "a b"), "ERR dead_queue: not a valid name"),
-        (("DEAD", b"\xff"), "ERR dead_queue: not a valid name"),
+        (("DEAD", "a b"), f"ERR dead_queue: {NAME_RULE}"),
+        (("DEAD", b"\xff"), f"ERR dead_queue: {NAME_RULE}"),
         (("AFTER", 0), "ERR AFTER must be between 1 and 255"),
         (("AFTER", 2, 1), SYNTAX),
         (("AFTER", 1, 0), f"ERR AFTER must be between 1 and {MAX_INT}"),
@@ -382,5 +383,5 @@ def test_a_push_at_the_limits_is_taken_and_survives(
 
 @pytest.mark.parametrize("queue", ["", "a b", "a\n", b"\xff", "q" * 256, "\x7f"])
 def test_a_queue_must_have_a_name(peer: SimulatedPeer, queue: str | bytes) -> None:
-    assert refused(peer, "JOB.PUSH", queue, "x") == "ERR invalid queue name"
-    assert refused(peer, "JOB.TAKE", 1, queue) == "ERR invalid queue name"
+    assert refused(peer, "JOB.PUSH", queue, "x") == BAD_QUEUE
+    assert refused(peer, "JOB.TAKE", 1, queue) == BAD_QUEUE

@@ -82,4 +82,34 @@ def test_a_transaction_has_a_size_that_it_may_have(yard: SimulatedYard) -> None:
     ask(peer, "MULTI", *["PING"] * 10_000)
     too_much = b"-ERR too much in one transaction: at most 10000 commands\r\n"
     assert ask(peer, "PING") == too_much
+    aborted = (
+        b"-EXECABORT Transaction discarded because of: "
+        b"too much in one transaction: at most 10000 commands\r\n"
+    )
+    assert ask(peer, "PING", "EXEC", "PING") == too_much + aborted + b"+PONG\r\n"
+    assert ask(peer, "MULTI", *["PING"] * 10_000, "EXEC").endswith(
+        b"*10000\r\n" + b"+PONG\r\n" * 10_000
+    )
+
+
+def test_what_a_transaction_may_have_can_be_configured() -> None:
+    peer = SimulatedYard(batch_limit=2).connect("resp")
+    assert ask(peer, "MULTI", "PING", "PING", "EXEC").endswith(b"*2\r\n+PONG\r\n+PONG\r\n")
+    assert b": at most 2 commands\r\n-EXECABORT " in ask(peer, "MULTI", *["PING"] * 3, "EXEC")
+
+
+def test_what_waits_for_exec_is_counted_as_held(yard: SimulatedYard) -> None:
+    peer = yard.connect("resp")
+    receiver = peer.receiver
+    assert receiver is not None
+    ask(peer, "MULTI", "RPUSH q " + "x" * 5000)
+    assert receiver.holding() >= 5000
+    ask(peer, "EXEC")
+    assert receiver.holding() == 0
+    ask(peer, "MULTI", "RPUSH q " + "x" * 5000, "DISCARD")
+    assert receiver.holding() == 0
+    ask(peer, "MULTI", "RPUSH q " + "x" * 5000, "RPUSH")
+    assert receiver.holding() == 0, "what will not be carried out is not kept"
+    assert ask(peer, "RPUSH q " + "x" * 5000) == b"+QUEUED\r\n"
+    assert receiver.holding() == 0
     assert ask(peer, "EXEC").startswith(b"-EXECABORT")

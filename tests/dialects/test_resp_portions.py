@@ -10,7 +10,8 @@ from support.resp_lists import content, fill, length, numbers, run
 from support.simulated import SimulatedPeer, SimulatedYard
 
 from taskyard.dialects.resp_connection import RespConnection
-from taskyard.engine.job import READY
+from taskyard.engine.job import READY, SYSTEM_ORIGIN
+from taskyard.engine.queue import QueueSettings
 
 PORTION = 256
 TURN = 16  # of portions, as of commands
@@ -257,7 +258,7 @@ def test_a_paused_queue_gives_nothing(yard: SimulatedYard) -> None:
     peer = fill(yard, numbers(3))
     queue = yard.engine.queue(b"l")
     assert queue is not None
-    queue.settings.paused = True
+    yard.engine.configure_queue(b"l", QueueSettings(paused=True), SYSTEM_ORIGIN, yard.clock.now())
     assert run(peer, "LPOP", "l") is None
     assert run(peer, "LPOP", "l", 2) is None
     assert run(peer, "LLEN", "l") == 3

@@ -97,7 +97,7 @@ def test_a_take_with_a_wrong_option_takes_nothing(
         (("JOB.PUSH", "q"), "job.push"),
         (("JOB.TAKE", 1), "job.take"),
         (("JOB.DONE",), "job.done"),
-        (("JOB.DONE", "1-1-1", "a", "b"), "job.done"),
+        (("JOB.DONE", "1-1-1", "a", "KEEP", 5, "b"), "job.done"),
         (("JOB.FAIL", "1-1-1"), "job.fail"),
         (("JOB.FAIL", "1-1-1", "a", "IN", 5, "x"), "job.fail"),
         (("JOB.EXTEND", "1-1-1"), "job.extend"),

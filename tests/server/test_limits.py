@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 import uvloop
@@ -26,6 +29,22 @@ PONG = b"PONG {}\n"
 
 class Socket(FakeTransport):
     """Tells what the other side has not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._inner: socket.socket | None = None
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._inner if name == "socket" else super().get_extra_info(name, default)
+
+    @contextmanager
+    def has_more(self) -> Iterator[None]:
+        """Meanwhile something has arrived that was not read."""
+        self._inner, other = socket.socketpair()
+        with self._inner, other:
+            other.send(b"x")
+            yield
+        self._inner = None
 
     def get_write_buffer_size(self) -> int:
         return len(self.buffered)
@@ -280,6 +299,38 @@ def test_one_large_command_comes_to_its_end_though_it_is_beyond_the_limit(rig: R
     assert client.take() == b":10\r\n"
 
 
+@pytest.mark.parametrize(
+    ("dialect", "begin", "more", "end", "done"),
+    [
+        ("resp", b"MULTI\r\n", b"RPUSH q %b\r\n", b"EXEC\r\n", b"*8\r\n:"),
+        (
+            "masenko",
+            b"ATOMIC\n",
+            b'PUSH {"name":"n","queue":"q","payload":"%b"}\n',
+            b"DONE\n",
+            b'OK {"ids":[',
+        ),
+    ],
+)
+def test_of_transactions_that_fill_the_memory_the_one_goes_on_that_has_more_to_say(
+    rig: Rig, dialect: str, begin: bytes, more: bytes, end: bytes, done: bytes
+) -> None:
+    clients = [rig.connect(dialect) for _ in range(4)]
+    for client in clients:
+        client.send(begin + more % (b"x" * 50_000) * 8)
+        client.take()
+    rig.yard.advance(0.1)
+    assert rig.strain.held_back == 4
+    for client in reversed(clients):
+        with client.socket.has_more():
+            rig.yard.advance(0.1)
+            assert client.socket.is_reading()
+        client.send(end)
+        assert client.take().startswith(done)
+    rig.yard.advance(0.1)
+    assert all(client.socket.is_reading() for client in clients)
+
+
 def test_a_client_that_goes_while_it_is_held_back_is_forgotten(rig: Rig) -> None:
     holders = [deaf(rig, LIMIT // 4) for _ in range(6)]
     for holder in holders:
@@ -352,6 +403,26 @@ def test_requests_have_a_rate_as_well() -> None:
     assert peer.take().count(b"HTTP/1.1 200") == 4
     yard.advance(0.5)
     assert peer.take().count(b"HTTP/1.1 200") == 2
+
+
+@pytest.mark.parametrize("dialect", ["masenko", "workq", "resp", "api"])
+def test_who_sends_nothing_more_keeps_to_the_rate(dialect: str) -> None:
+    yard = SimulatedYard()
+    yard.broker.pacer.rate = 5
+    peer = yard.connect(dialect)
+    request = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" if dialect == "api" else b"PING\r\n"
+    peer.send(request * 10)
+    peer.take()
+    assert peer.receiver is not None
+    peer.receiver.ended()
+    yard.settle()
+    assert peer.take() == b""
+    assert not peer.closed
+    yard.advance(1)
+    answers = peer.take()
+    assert answers.count(b"HTTP/1.1" if dialect == "api" else b"\n") == 5
+    yard.advance(1)
+    assert peer.closed
 
 
 def test_at_the_end_the_rate_holds_nobody_up() -> None:

@@ -116,6 +116,23 @@ def popped(reply: object) -> list[object]:
     return list(reply)
 
 
+@pytest.mark.parametrize("count", [1_000, 10_000])
+def test_a_pipeline_is_a_transaction_of_many(client: redis.Redis, queue: str, count: int) -> None:
+    pipeline = client.pipeline(transaction=True)
+    for number in range(count):
+        pipeline.rpush(queue, number)
+    assert pipeline.execute() == list(range(1, count + 1))
+
+
+def test_a_pipeline_that_is_too_long_does_nothing(client: redis.Redis, queue: str) -> None:
+    pipeline = client.pipeline(transaction=True)
+    for number in range(10_001):
+        pipeline.rpush(queue, number)
+    with pytest.raises(redis.ResponseError, match="too much in one transaction: at most 10000"):
+        pipeline.execute()
+    assert client.llen(queue) == 0
+
+
 def test_a_pipeline_without_a_transaction(client: redis.Redis, queue: str) -> None:
     pipeline = client.pipeline(transaction=False)
     for number in range(1000):

@@ -82,9 +82,9 @@ class Rig:
             self.deliver()
         self.deliver()
 
-    def deliver(self) -> None:
-        """Both sides get what the other has written."""
-        data = self._outgoing.read()
+    def deliver(self, more: bytes = b"") -> None:
+        """Both sides get what the other has written, and the server something behind it."""
+        data = self._outgoing.read() + more
         if data:
             self.transport.data_received(data)
             self.yard.settle()
@@ -186,6 +186,24 @@ def test_a_connection_that_lingers_drops_what_still_comes(play: Play) -> None:
         assert rig.yard.engine.state.jobs.size == 0
         rig.transport.eof_received()
         assert rig.socket.happened == ["write_eof", "close"]
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [b"\x17\x03\x03\x00\x20" + b"x" * 32, b"no TLS at all", b"\x15\x03\x03\x00\x02\x02\x28"],
+)
+def test_what_came_before_a_broken_record_counts_and_nobody_is_disturbed(
+    play: Play, broken: bytes
+) -> None:
+    def scene(rig: Rig) -> None:
+        rig.client.write(b'PING\nPUSH {"name":"a","queue":"q"}\n')
+        rig.deliver(broken)
+        queue = rig.yard.engine.queue(b"q")
+        assert queue is not None
+        assert queue.ready.size == 1
+        assert rig.socket.happened == ["abort"]
 
     play(scene)
 

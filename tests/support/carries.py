@@ -15,11 +15,14 @@ from taskyard.engine.job import (
     SYSTEM_ORIGIN,
     Extra,
     Lease,
+    NewJob,
     Notify,
     Origin,
     Policy,
 )
 from taskyard.engine.queue import QueueSettings
+from taskyard.engine.schedule import Schedule
+from taskyard.engine.schedule_records import CarrySchedule
 from taskyard.engine.state import Consumer, Letter, Session
 
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -36,7 +39,15 @@ IDS = st.lists(POSITIVE, max_size=5)
 ORIGIN = st.builds(Origin, st.integers(0, 6), TEXT, TEXT)
 POLICY = st.builds(Policy, POSITIVE, U32, I64, U32, U8, I64, I64, TEXT, st.booleans())
 NOTIFY = st.builds(Notify, POSITIVE, U64, U8)
-SETTINGS = st.builds(QueueSettings, st.booleans(), st.booleans(), *[I64] * 8, st.integers(0, 1))
+SETTINGS = st.builds(
+    QueueSettings,
+    st.booleans(),
+    st.booleans(),
+    *[I64] * 8,
+    st.integers(0, 1),
+    st.booleans(),
+    *[I64] * 8,
+)
 LEASE = st.builds(Lease, I64, st.booleans(), TEXT, U32, U32, I64, I64)
 LETTER = st.builds(Letter, POSITIVE, I64, POSITIVE, U64, U8)
 
@@ -59,6 +70,7 @@ _JOB: dict[str, st.SearchStrategy[object]] = {
 _EXTRA: dict[str, st.SearchStrategy[object]] = {
     "uid": st.none() | UID,
     "key": st.none() | SHORT,
+    "limit_key": st.none() | SHORT,
     "ttl_ms": U64,
     "expires_at": I64,
     "blockers": st.none() | st.sets(POSITIVE, min_size=1, max_size=5),
@@ -123,6 +135,33 @@ def consumers(draw: st.DrawFn) -> Consumer:
     return consumer
 
 
+_TEMPLATE = st.builds(
+    NewJob,
+    TEXT,
+    TEXT,
+    BLOB,
+    POLICY,
+    st.integers(MIN_PRIORITY, MAX_PRIORITY),
+    content=st.integers(0, 1),
+    ttl_ms=U64,
+    key=st.none() | SHORT,
+)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    rule = st.integers(0, 1)
+    wanted = st.builds(Schedule, TEXT, _TEMPLATE, TEXT, POSITIVE, TEXT, rule, rule, st.booleans())
+    schedule = draw(wanted)
+    schedule.user = draw(TEXT)
+    for name in ("since", "next_at", "last_at", "last_job", "runs", "skipped", "missed"):
+        setattr(schedule, name, draw(POSITIVE))
+    return schedule
+
+
+SCHEDULE = schedules()
+
+
 @st.composite
 def carried_graves(draw: st.DrawFn) -> c.CarryGrave:
     buried = draw(st.lists(st.tuples(UID, POSITIVE), max_size=5))
@@ -131,15 +170,31 @@ def carried_graves(draw: st.DrawFn) -> c.CarryGrave:
     return c.CarryGrave(draw(I64), draw(ORIGIN), draw(I64), draw(st.booleans()), uids, ids)
 
 
+@st.composite
+def carried_keys(draw: st.DrawFn) -> c.CarryKeys:
+    known = draw(st.lists(st.tuples(SHORT, POSITIVE), max_size=5))
+    keys = [key for key, _ in known]
+    return c.CarryKeys(draw(I64), draw(ORIGIN), draw(NAME), keys, [tat for _, tat in known])
+
+
 CARRY: st.SearchStrategy[r.Record] = st.one_of(
     carried_jobs(),
     st.builds(
-        c.CarryQueue, I64, ORIGIN, NAME, I64, SETTINGS, st.lists(POSITIVE, min_size=8, max_size=8)
+        c.CarryQueue,
+        I64,
+        ORIGIN,
+        NAME,
+        I64,
+        SETTINGS,
+        st.lists(POSITIVE, min_size=8, max_size=8),
+        POSITIVE,
     ),
+    carried_keys(),
     st.builds(c.CarryValue, I64, ORIGIN, SHORT, I64, BLOB),
     st.builds(c.CarrySession, I64, ORIGIN, sessions()),
     st.builds(c.CarryConsumer, I64, ORIGIN, consumers()),
     carried_graves(),
+    st.builds(CarrySchedule, I64, ORIGIN, SCHEDULE),
     st.builds(c.CarryReader, I64, ORIGIN, TEXT, I64, I64),
     st.builds(c.Base, I64, POSITIVE, POSITIVE, POSITIVE, IDS),
 )
@@ -168,6 +223,7 @@ def _full_extra() -> Extra:
     extra = Extra()
     extra.uid = b"u" * 16
     extra.key = b"key"
+    extra.limit_key = b"limit"
     extra.ttl_ms = 2**64 - 1
     extra.expires_at = 2**63 - 1
     extra.blockers = {1, 2}
@@ -196,18 +252,38 @@ def _a_consumer() -> Consumer:
     return consumer
 
 
+def a_schedule() -> Schedule:
+    job = NewJob(
+        "q", "task", b"payload", Policy(5, 6, 7), -3, content=1, ttl_ms=2**64 - 1, key=b"key"
+    )
+    job.limit_key = b"limit"
+    schedule = Schedule("nightly", job, "0 3 * * *", 0, "Europe/Berlin", 1, 1)
+    schedule.user = "ada"
+    schedule.since, schedule.next_at, schedule.last_at, schedule.last_job = 1, 2, 3, 4
+    schedule.runs, schedule.skipped, schedule.missed = 5, 6, 7
+    return schedule
+
+
 CARRIES: list[r.Record] = [
     a_job(),
     a_job(full=True),
     c.CarryQueue(
-        1, SYSTEM_ORIGIN, b"q", 3, QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8), [*range(8)]
+        1,
+        SYSTEM_ORIGIN,
+        b"q",
+        3,
+        QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8, 1, True, *range(9, 17)),
+        [*range(8)],
+        2**62,
     ),
+    c.CarryKeys(1, SYSTEM_ORIGIN, b"q", [b"k" * 255, b"l"], [2**62, 5]),
     c.CarryValue(1, SYSTEM_ORIGIN, b"key", 99, b"value"),
     c.CarrySession(1, SYSTEM_ORIGIN, _a_session()),
     c.CarryConsumer(1, SYSTEM_ORIGIN, _a_consumer()),
     c.CarryReader(1, SYSTEM_ORIGIN, "reader", 7, 99),
+    CarrySchedule(1, SYSTEM_ORIGIN, a_schedule()),
     c.CarryGrave(1, SYSTEM_ORIGIN, 5, True, [b"u" * 16, b"v" * 16], [1, 2]),
-    c.Base(1, 4096, 2, 9, [1, 2, 3, 4, 5, 6]),
+    c.Base(1, 4096, 2, 9, [1, 2, 3, 4, 5, 6, 7]),
 ]
 
 

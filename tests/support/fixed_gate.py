@@ -41,7 +41,7 @@ class FixedGate:
     def turned_away(self) -> int:
         return 0
 
-    def recall(self, name: str, secret: str) -> Principal | None:
+    def recall(self, address: str, name: str, secret: str) -> Principal | None:
         return None
 
     def log_in(

@@ -127,7 +127,7 @@ class SharedTalk(Conversation):
         if action < 0.3:
             return self._push()
         if action < 0.4:
-            return self._push_job()
+            return self._push_job() if self.chance.random() < 0.6 else self._push_all()
         if action < 0.6:
             return self._pop()
         if action < 0.8 or not self._held:
@@ -144,6 +144,11 @@ class SharedTalk(Conversation):
         entry = self._new(retried=True)
         words = ("TTR", TTR_MS, "FAILS", 0, "PRIORITY", self.chance.choice([-1, 0, 1]))
         return self.ask(("JOB.PUSH", self._queue(), entry.payload, *words), Pushed([entry]))
+
+    def _push_all(self) -> bytes:
+        entries = [self._new(retried=False) for _ in range(self.chance.choice([1, 2, 5]))]
+        jobs = [word for entry in entries for word in (2, self._queue(), entry.payload)]
+        return self.ask(("JOB.PUSHALL", len(entries), *jobs), Pushed(entries))
 
     def _pop(self) -> bytes:
         queue = self._queue()
@@ -220,7 +225,8 @@ class SharedTalk(Conversation):
             entry.maybe_fails -= 1
             entry.fails += 1
             entry.maybe_over = False
-            entry.over = "failed" if final else ""
+            if final:  # else somebody may have popped it, and heard of that first
+                entry.over = "failed"
 
         return self.ask(("JOB.FAIL", ref, "error", *words), heard)
 
@@ -329,7 +335,8 @@ class Pushed:
         self._entries = entries
 
     def __call__(self, reply: Any) -> None:
-        expect_number(reply)
+        assert isinstance(reply, int) or len(reply) == len(self._entries), reply
+        assert not isinstance(reply, Failure), reply
         for entry in self._entries:
             entry.acknowledged = True
 

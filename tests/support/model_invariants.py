@@ -3,7 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from support.snapshot import LANES, deadlines, lane_jobs, waits_for
+from support.snapshot import LANES as CARRIED_LANES
+from support.snapshot import deadlines, lane_jobs, waits_for
 
 from taskyard.engine.engine import Engine
 from taskyard.engine.job import (
@@ -13,11 +14,13 @@ from taskyard.engine.job import (
     FOREVER,
     GONE,
     LEASED,
+    LIMITED,
     READY,
     SUCCEEDED,
     Job,
 )
 from taskyard.engine.lane import CHUNK, Lane
+from taskyard.engine.limits import gate_weight
 from taskyard.engine.places import RING_ENTRY, dead_weight
 from taskyard.engine.queue import Queue
 from taskyard.engine.ready import Ready
@@ -26,13 +29,15 @@ from taskyard.engine.state import (
     consumer_weight,
     queue_weight,
     reader_weight,
+    schedule_weight,
     session_weight,
     value_weight,
 )
 from taskyard.engine.timers import Timer, Timers
 from taskyard.engine.weights import ZONE
 
-QUEUED = (READY, DELAYED, BLOCKED)
+LANES = (*CARRIED_LANES, LIMITED)
+QUEUED = (READY, LIMITED, DELAYED, BLOCKED)
 
 
 def check_invariants(engine: Engine) -> None:
@@ -42,10 +47,12 @@ def check_invariants(engine: Engine) -> None:
     _check_jobs(state)
     _check_identities(state)
     _check_held(state)
+    assert state.leased == sum(queue.leased.size for queue in state.queues.values())
     _check_dependencies(state)
     _check_ring(state)
     check_weights(state)
     check_heap(state.timers)
+    check_heap(state.key_timers)
     _check_timers(engine)
     _check_waiting(engine)
 
@@ -78,8 +85,10 @@ def check_ready(ready: Ready) -> None:
 
 def check_queue(queue: Queue) -> None:
     check_ready(queue.ready)
+    check_ready(queue.limited)
+    check_gates(queue)
     for state in LANES:
-        if state != READY:
+        if queue.order(state) is None:
             check_lane(queue.lane(state))
         for job in lane_jobs(queue, state):
             assert job.state == state
@@ -87,11 +96,35 @@ def check_queue(queue: Queue) -> None:
         assert queue.count(state) == len(lane_jobs(queue, state))
     assert queue.dead_bytes == sum(dead_weight(job) for job in lane_jobs(queue, FAILED))
     waiting = [
-        job for state in (BLOCKED, DELAYED, READY, LEASED) for job in lane_jobs(queue, state)
+        job
+        for state in (BLOCKED, DELAYED, READY, LIMITED, LEASED)
+        for job in lane_jobs(queue, state)
     ]
     assert queue.waiting() == len(waiting)
     assert queue.waiting_bytes == sum(job.payload_size for job in waiting)
     assert queue.is_empty() == (not any(lane_jobs(queue, state) for state in LANES))
+
+
+def check_gates(queue: Queue) -> None:
+    """What is out of each key and who waits for it; none is kept that says nothing."""
+    running = Counter(_limit_keys(lane_jobs(queue, LEASED)))
+    waiting = Counter(_limit_keys(lane_jobs(queue, LIMITED)))
+    gates = queue.gates or {}
+    assert queue.gates is None or gates
+    assert {key: gate.running for key, gate in gates.items() if gate.running} == running
+    assert {key: gate.line.size for key, gate in gates.items() if gate.line is not None} == waiting
+    for key, gate in gates.items():
+        assert (gate.key, gate.queue) == (key, queue)
+        assert gate.running or gate.line is not None or gate.tat
+        assert not gate.tat or gate.timer is not None
+        if gate.line is not None:
+            check_ready(gate.line)
+
+
+def _limit_keys(jobs: list[Job]) -> Iterator[bytes]:
+    for job in jobs:
+        if job.extra is not None and job.extra.limit_key is not None:
+            yield job.extra.limit_key
 
 
 def _check_jobs(state: State) -> None:
@@ -188,7 +221,16 @@ def check_weights(state: State) -> None:
     assert weights.total == placed.total()
     loose = sum(session_weight(session) for session in state.sessions.values())
     loose += sum(consumer_weight(consumer) for consumer in state.consumers.values())
-    assert weights.loose == loose + sum(map(reader_weight, state.readers.values()))
+    loose += sum(map(reader_weight, state.readers.values()))
+    loose += sum(
+        gate_weight(gate)
+        for queue in state.queues.values()
+        for gate in (queue.gates or {}).values()
+        if gate.tat
+    )
+    schedules = sum(map(schedule_weight, state.schedules.values()))
+    assert state.schedule_bytes == schedules
+    assert weights.loose == loose + schedules
 
 
 def _weighing(state: State) -> Iterator[tuple[int, int]]:
@@ -219,7 +261,7 @@ def _check_timers(engine: Engine) -> None:
     """
     state = engine.state
     planned = deadlines(state)
-    armed = {id(timer): timer for timer in state.timers.heap}
+    armed = {id(timer): timer for timer in [*state.timers.heap, *state.key_timers.heap]}
     for whose, timer in _exact_timers(state).items():
         deadline = planned.pop(whose, 0)
         if deadline == FOREVER and whose[0] in ("ttl", "value"):
@@ -231,6 +273,10 @@ def _check_timers(engine: Engine) -> None:
             deadline = planned.pop((kind, queue.utf8), 0)
             assert not deadline or (timer.slot >= 0 and timer.deadline <= deadline)
             armed.pop(id(timer), None)
+        for other in (queue.rate_timer, queue.idle_timer):
+            armed.pop(id(other), None)
+        for gate in (queue.gates or {}).values():
+            armed.pop(id(gate.timer), None)
     for line in engine.waiting.values():
         for waiter in line.values():
             assert waiter.timer.slot >= 0
@@ -254,6 +300,7 @@ def _exact_timers(state: State) -> dict[tuple[object, ...], Timer]:
     found |= {("value", value.key): value.timer for value in state.values.values()}
     found |= {("session", session.id): session.timer for session in state.sessions.values()}
     found |= {("consumer", each.name): each.timer for each in state.consumers.values()}
+    found |= {("schedule", each.name): each.timer for each in state.schedules.values()}
     return found
 
 
@@ -264,7 +311,7 @@ def _check_waiting(engine: Engine) -> None:
         assert list(line) == sorted(line)
         assert all(waiter.waiting and name in waiter.take.queues for waiter in line.values())
         queue = engine.queue(name)
-        assert queue is None or queue.settings.paused or not queue.ready.size
+        assert queue is None or queue.gate or not queue.ready.size
     for id, watchers in engine.watchers.items():
         assert watchers
         job = engine.job(id)

@@ -14,11 +14,13 @@ NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 ENDS: list[tuple[Word, ...]] = [
     ("JOB.DONE",),
     ("JOB.DONE", "result"),
+    ("JOB.DONE", "result", "KEEP", 5),
     ("JOB.FAIL", "error"),
     ("JOB.FAIL", "error", "FINAL"),
     ("JOB.FAIL", "error", "IN", 5),
     ("JOB.EXTEND", 1000),
     ("JOB.RETURN",),
+    ("JOB.PROGRESS", 500, "half"),
 ]
 
 

@@ -21,6 +21,7 @@ from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.receiver import Receiver
 from taskyard.dialects import bincode, glovebox_messages
+from taskyard.dialects.api import Api
 from taskyard.dialects.glovebox import Glovebox
 from taskyard.dialects.glovebox_connection import GloveboxConnection
 from taskyard.dialects.glovebox_types import Error, Request
@@ -32,6 +33,7 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.state import EngineSettings, State
 from taskyard.http.connection import Http
 from taskyard.http.frames import BINARY, PING, TEXT
+from taskyard.http.router import Router
 from taskyard.journal.journal import Journal, JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
@@ -251,8 +253,10 @@ class SimulatedYard:
         max_losses: int = 10,
         seed: int = 1,
         gate: Gate | None = None,
+        batch_limit: int = 10_000,
     ) -> None:
         self._gate = gate
+        self._batch_limit = batch_limit
         self._heartbeat = round(heartbeat * 1_000_000)
         self._settings = settings or EngineSettings()
         self._payload_memory = payload_memory
@@ -317,6 +321,12 @@ class SimulatedYard:
             self._output_limit,
             10,
             self._gate,
+            self._batch_limit,
+            Router(
+                Api(
+                    self.broker, self.scheduler, durability="sync", max_losses=self.max_losses
+                ).routes()
+            ),
         )
         self.glovebox = Glovebox(
             self.broker, self.scheduler, self._output_limit, self._creation, self._draw_id

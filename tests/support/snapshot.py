@@ -10,6 +10,7 @@ from taskyard.engine.job import (
     FAILED,
     GONE,
     LEASED,
+    LIMITED,
     READY,
     STATE_NAMES,
     SUCCEEDED,
@@ -19,8 +20,10 @@ from taskyard.engine.job import (
     Notify,
     Policy,
 )
+from taskyard.engine.limits import gate_weight, over_at
 from taskyard.engine.places import dead_until
 from taskyard.engine.queue import Queue
+from taskyard.engine.schedule import Schedule
 from taskyard.engine.state import Consumer, NamedReader, Session, State, Value
 
 LANES = (BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
@@ -44,6 +47,7 @@ _JOB = (
 _EXTRA = (
     "uid",
     "key",
+    "limit_key",
     "ttl_ms",
     "expires_at",
     "has_result",
@@ -53,6 +57,24 @@ _EXTRA = (
     "error_size",
     "reason",
 )
+_SCHEDULE = (
+    "name",
+    "cron",
+    "every",
+    "zone",
+    "missed_rule",
+    "overlap",
+    "paused",
+    "user",
+    "since",
+    "next_at",
+    "last_at",
+    "last_job",
+    "runs",
+    "skipped",
+    "missed",
+)
+_TEMPLATE = ("queue", "name", "payload", "priority", "content", "ttl_ms", "key", "limit_key")
 LEASE = ("owner", "bound", "holder", "epoch", "attempt", "since", "deadline")
 POLICY = (
     "ttr",
@@ -77,6 +99,15 @@ SETTINGS = (
     "max_jobs",
     "max_bytes",
     "overflow",
+    "draining",
+    "ttr",
+    "concurrency",
+    "rate_count",
+    "rate_period",
+    "key_concurrency",
+    "key_rate_count",
+    "key_rate_period",
+    "idle_expiry",
 )
 _COUNTERS = (
     "pushed",
@@ -96,12 +127,13 @@ _LETTER = ("number", "time", "job", "label", "stage")
 Plain = dict[str, object]
 
 
-def snapshot(state: State) -> Plain:
-    """All that is persistent, as dicts, lists and plain values."""
+def snapshot(state: State, now: int = 0) -> Plain:
+    """All that is persistent, as dicts, lists and plain values, and matters at that time."""
+    now = max(now, state.time)
     return {
         **fields(state, ("time", "epoch", "next_id", "evicted")),
         "jobs": {job.id: job_snapshot(job) for job in sorted(state.jobs, key=_id)},
-        "queues": [queue_snapshot(state, queue) for queue in sorted_queues(state)],
+        "queues": [queue_snapshot(queue, now) for queue in sorted_queues(state)],
         "uids": {uid: job.id for uid, job in state.uids.items()},
         "tombstones": dict(state.tombstones.ids),
         "graves": {
@@ -117,11 +149,12 @@ def snapshot(state: State) -> Plain:
         "sessions": {id: _session(session) for id, session in state.sessions.items()},
         "consumers": {name: _consumer(each) for name, each in state.consumers.items()},
         "readers": {name: _reader(reader) for name, reader in state.readers.items()},
+        "schedules": {name: _schedule(each) for name, each in state.schedules.items()},
         "deadlines": deadlines(state),
     }
 
 
-def lasting(state: State) -> Plain:
+def lasting(state: State, now: int = 0) -> Plain:
     """The same as far as a replay from a base knows it, and what compaction goes by.
 
     Of jobs that are gone such a replay has seen only some; all else it must know exactly.
@@ -131,13 +164,14 @@ def lasting(state: State) -> Plain:
         **{id: (each.anchor, each.noted) for id, each in state.sessions.items()},
         **{("consumer", name): each.anchor for name, each in state.consumers.items()},
         **{("reader", name): each.anchor for name, each in state.readers.items()},
+        **{("schedule", name): each.anchor for name, each in state.schedules.items()},
         **{("grave", since): each.anchor for since, each in state.tombstones.graves.items()},
     }
     return {
-        **{name: each for name, each in snapshot(state).items() if name not in _OF_GONE},
+        **{name: each for name, each in snapshot(state, now).items() if name not in _OF_GONE},
         "jobs": dict(sorted(live.items())),
         "weights": {job.id: job.weight for job in state.jobs if job.state != GONE},
-        "weight": state.weight(),
+        "weight": state.weight() - _weight_of_stale_keys(state, max(now, state.time)),
         "queues in order": [(queue.name, queue.at) for queue in state.queues.values()],
         "anchors": anchors,
     }
@@ -150,10 +184,37 @@ def sorted_queues(state: State) -> list[Queue]:
 
 def lane_jobs(queue: Queue, state: int) -> list[Job]:
     """The jobs of one state in their order."""
-    if state == READY:
-        return queue.ready.slice(0, queue.ready.size)
+    order = queue.order(state)
+    if order is not None:
+        return order.slice(0, order.size)
     lane = queue.lane(state)
     return lane.slice(0, lane.size)
+
+
+def waiting_jobs(queue: Queue) -> list[Job]:
+    """Ready jobs and those that limits set aside, which is not persistent, in delivery order."""
+    found = [*lane_jobs(queue, READY), *lane_jobs(queue, LIMITED)]
+    return sorted(found, key=lambda job: (-job.priority, job.position, job.id))
+
+
+def rates(queue: Queue, now: int) -> dict[object, object]:
+    """What was started, as far as it still matters, and how much is out."""
+    found: dict[object, object] = {"": queue.tat} if over_at(queue.tat) > now else {}
+    for key, gate in (queue.gates or {}).items():
+        tat = gate.tat if over_at(gate.tat) > now else 0
+        if tat or gate.running:
+            found[key] = tat, gate.running
+    return found
+
+
+def _weight_of_stale_keys(state: State, now: int) -> int:
+    """Keys whose rates do not matter any more are forgotten some time, not by a record."""
+    return sum(
+        gate_weight(gate)
+        for queue in state.queues.values()
+        for gate in (queue.gates or {}).values()
+        if gate.tat and over_at(gate.tat) <= now
+    )
 
 
 def job_snapshot(job: Job) -> Plain:
@@ -161,21 +222,26 @@ def job_snapshot(job: Job) -> Plain:
     return {
         **fields(job, _JOB),
         "queue": job.queue.utf8,
-        "state": STATE_NAMES[job.state],
+        "state": STATE_NAMES[READY if job.state == LIMITED else job.state],
         "policy": _policy(job.policy),
         "lease": None if job.lease is None else _lease(job.lease),
         **_extra(Extra() if extra is None else extra),
     }
 
 
-def queue_snapshot(state: State, queue: Queue) -> Plain:
+def queue_snapshot(queue: Queue, now: int) -> Plain:
     return {
         **fields(queue, ("number", "name", "utf8")),
         **fields(queue, _COUNTERS),
         "settings": fields(queue.settings, SETTINGS),
         "keys": {} if queue.keys is None else {key: job.id for key, job in queue.keys.items()},
-        "lanes": {STATE_NAMES[lane]: [job.id for job in lane_jobs(queue, lane)] for lane in LANES},
-        "pools": queue.ready.pools(),
+        "rates": rates(queue, now),
+        "lanes": {
+            STATE_NAMES[lane]: [
+                job.id for job in (waiting_jobs(queue) if lane == READY else lane_jobs(queue, lane))
+            ]
+            for lane in LANES
+        },
     }
 
 
@@ -214,6 +280,7 @@ def deadlines(state: State) -> dict[tuple[object, ...], int]:
     for consumer in state.consumers.values():
         if consumer.deadline:
             found["consumer", consumer.name] = consumer.deadline
+    found |= {("schedule", s.name): s.next_at for s in state.schedules.values() if s.next_at}
     if state.tombstones.graves:
         found["tombstones",] = state.tombstones.first_end()
     return found
@@ -278,3 +345,9 @@ def _consumer(consumer: Consumer) -> Plain:
 
 def _reader(reader: NamedReader) -> Plain:
     return fields(reader, ("name", "next_seq", "lease_until"))
+
+
+def _schedule(schedule: Schedule) -> Plain:
+    job = schedule.job
+    template = {**fields(job, _TEMPLATE), "policy": _policy(job.policy)}
+    return {**fields(schedule, _SCHEDULE), "job": template}

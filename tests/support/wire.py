@@ -91,3 +91,9 @@ def queue_counts(peer: Peer) -> dict[str, tuple[int, int, int]]:
         queue["name"]: (queue["ready"], queue["delayed"], queue["to_ack"])
         for queue in json.loads(body)["queues"]
     }
+
+
+def is_not_of_http(data: bytes) -> bool:
+    """Whether nothing in it can be taken for a request of HTTP, which closes a connection."""
+    text = data.upper()
+    return b"POST" not in text and b"HOST:" not in text

@@ -17,8 +17,9 @@ from taskyard.dialects.api_dead import DeadOperations
 from taskyard.dialects.api_jobs import JobOperations
 from taskyard.dialects.api_push import PushOperations
 from taskyard.dialects.api_queues import QueueNames, QueueOperations
+from taskyard.dialects.api_schedules import ScheduleOperations
 from taskyard.dialects.api_schema import document
-from taskyard.dialects.api_server import Connections, Durability, ServerOperations
+from taskyard.dialects.api_server import Connections, Durability, Listeners, ServerOperations
 from taskyard.http.messages import Exchange, Response, Route
 
 
@@ -31,18 +32,21 @@ class Api:
         durability: Durability,
         max_losses: int,
         connections: Connections = dict,
+        listeners: Listeners = dict,
         users: Callable[[], int] = int,
         allow: Allow = by_its_rules,
     ) -> None:
         self._broker = broker
         self._allow = allow
         names = QueueNames(broker)
+        pushing = PushOperations(max_losses, scheduler)
         self.operations: list[Operation] = [
             *QueueOperations(names, scheduler).operations(),
-            *PushOperations(max_losses, scheduler).operations(),
+            *pushing.operations(),
             *JobOperations(names).operations(),
             *DeadOperations(scheduler).operations(),
-            *ServerOperations(broker, durability, connections, users).operations(),
+            *ScheduleOperations(pushing).operations(),
+            *ServerOperations(broker, durability, connections, listeners, users).operations(),
             Operation(
                 method="GET",
                 pattern="/api/v1/openapi.json",

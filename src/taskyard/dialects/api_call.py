@@ -32,7 +32,7 @@ from taskyard.engine.errors import TaskyardError
 from taskyard.engine.job import API, Job, Origin
 from taskyard.engine.queue import Queue
 from taskyard.http.messages import Exchange, Response
-from taskyard.names import valid_name
+from taskyard.names import NAME_RULE, valid_name
 
 T = TypeVar("T")
 
@@ -137,6 +137,10 @@ class Call:
 
     def allow_on(self, queue: str) -> None:
         self._allow(self.request.principal, self.operation.action, queue)
+
+    def allow(self, action: str, queue: str) -> None:
+        """What it takes beside the action of the operation itself."""
+        self._allow(self.request.principal, action, queue)
 
     def shows(self, queue: Queue) -> bool:
         """Whether the caller may see that this queue is there, and what is in it."""
@@ -315,6 +319,4 @@ def read_uid(text: str) -> bytes | None:
 
 
 def bad_name(field: str) -> Problem:
-    return invalid(
-        field, f"{field} must be 1 to 255 bytes of UTF-8 without spaces and control characters."
-    )
+    return invalid(field, f"{field} {NAME_RULE}.")

@@ -34,6 +34,10 @@ SCANNED: Final = 10_000  # dead letters that are looked at in one turn at most
 _SAMPLE: Final = 10
 
 
+Act = Callable[[Call, Job], None]
+End = Callable[[Call, int, list[int]], None]  # how many, and the ids that were no dead letters
+
+
 class DeadOperations:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -86,7 +90,7 @@ class DeadOperations:
                 action=ADMIN,
                 run=self._purge,
                 bodies={JSON: messages.PurgeDead},
-                answers={200: ("They are gone.", messages.Removed)},
+                answers={200: ("They are gone.", messages.PurgedDead)},
                 problems=(QUEUE_NOT_FOUND,),
             ),
         ]
@@ -95,60 +99,64 @@ class DeadOperations:
         body = call.body(messages.Replay)
         if (body.ids is UNSET) != body.all:
             raise invalid("ids", "Give either the ids, or all: true.")
-        queue = call.queue()
-        if body.ids is not UNSET:
-            if body.reason is not UNSET:
-                raise invalid("reason", "A reason goes with all: true, not with ids.")
-            _ReplayOfSome(call, self._scheduler, queue, list(dict.fromkeys(body.ids))).go_on()
-            return
-
-        def replay(job: Job) -> None:
-            call.engine.replay(job.id, call.origin, call.now)
-
-        def done(count: int) -> None:
-            call.answer(200, messages.Replayed(replayed=count, skipped=[]))
-
-        self._walk(call, queue, body.reason, replay, done)
+        self._do(call, body.ids, body.reason, _replay, _replayed)
 
     def _purge(self, call: Call) -> None:
         body = call.body(messages.PurgeDead)
+        self._do(call, body.ids, body.reason, _purge, _purged)
 
-        def purge(job: Job) -> None:
-            call.engine.delete(job.id, call.origin, call.now, PURGED)
-
-        def done(count: int) -> None:
-            call.answer(200, messages.Removed(removed=count))
-
-        self._walk(call, call.queue(), body.reason, purge, done)
+    def _do(
+        self, call: Call, ids: list[int] | UnsetType, reason: str | UnsetType, act: Act, end: End
+    ) -> None:
+        if ids is not UNSET and reason is not UNSET:
+            raise invalid("reason", "A reason goes with all dead letters, not with ids.")
+        queue = call.queue()
+        if ids is UNSET:
+            self._walk(call, queue, reason, act, end)
+        else:
+            _Some(call, self._scheduler, queue, list(dict.fromkeys(ids)), act, end).go_on()
 
     def _walk(
         self,
         call: Call,
         queue: Queue,
         reason: str | UnsetType,
-        act: Callable[[Job], None],
-        done: Callable[[int], None],
+        act: Act,
+        end: End,
     ) -> None:
         # A dead letter that is replayed may die again meanwhile: that is another one.
-        end = queue.dead.last().position if queue.dead.size else 0
+        last = queue.dead.last().position if queue.dead.size else 0
 
         def act_on(job: Job) -> bool:
-            if job.position > end or (reason is not UNSET and _reason(job) != reason):
+            if job.position > last or (reason is not UNSET and _reason(job) != reason):
                 return False
-            act(job)
+            act(call, job)
             return True
+
+        def done(count: int) -> None:
+            end(call, count, [])
 
         Walk(call, self._scheduler, queue, [FAILED], act_on, done).start()
 
 
-class _ReplayOfSome:
+class _Some:
     """Those with certain ids, in portions."""
 
-    def __init__(self, call: Call, scheduler: Scheduler, queue: Queue, ids: list[int]) -> None:
+    def __init__(
+        self,
+        call: Call,
+        scheduler: Scheduler,
+        queue: Queue,
+        ids: list[int],
+        act: Act,
+        end: End,
+    ) -> None:
         self._call = call
         self._scheduler = scheduler
         self._queue = queue
         self._ids = ids
+        self._act = act
+        self._end = end
         self._at = 0
         self._skipped: list[int] = []
 
@@ -160,17 +168,17 @@ class _ReplayOfSome:
             if job is None or job.state != FAILED or job.queue is not self._queue:
                 self._skipped.append(id)
             else:
-                self._replay(id)
+                self._do(job)
             self._at += 1
         if self._at < len(self._ids):
             self._scheduler.call_soon(self._next_turn)
         else:
             count = self._at - len(self._skipped)
-            call.answer(200, messages.Replayed(replayed=count, skipped=self._skipped))
+            self._end(call, count, self._skipped)
 
-    def _replay(self, id: int) -> None:
+    def _do(self, job: Job) -> None:
         try:
-            self._call.engine.replay(id, self._call.origin, self._call.now)
+            self._act(self._call, job)
         except TaskyardError as error:
             problem: Problem = problem_of(error)
             problem.done = self._at - len(self._skipped)
@@ -181,6 +189,22 @@ class _ReplayOfSome:
         call.now = call.broker.begin()
         call.guard(self.go_on)
         call.broker.end()
+
+
+def _replay(call: Call, job: Job) -> None:
+    call.engine.replay(job.id, call.origin, call.now)
+
+
+def _replayed(call: Call, count: int, skipped: list[int]) -> None:
+    call.answer(200, messages.Replayed(replayed=count, skipped=skipped))
+
+
+def _purge(call: Call, job: Job) -> None:
+    call.engine.delete(job.id, call.origin, call.now, PURGED)
+
+
+def _purged(call: Call, count: int, skipped: list[int]) -> None:
+    call.answer(200, messages.PurgedDead(removed=count, skipped=skipped))
 
 
 def _reason(job: Job) -> str:

@@ -25,6 +25,7 @@ from taskyard.engine.job import (
     FAILED,
     FOREVER,
     LEASED,
+    LIMITED,
     MAX_PRIORITY,
     MIN_PRIORITY,
     STATE_NAMES,
@@ -57,7 +58,7 @@ class JobOperations:
                     Parameter(
                         name="state",
                         doc="the state they are in",
-                        values=STATE_NAMES[:6],
+                        values=(*STATE_NAMES[:6], STATE_NAMES[LIMITED]),
                         default="ready",
                     ),
                     LIMIT,

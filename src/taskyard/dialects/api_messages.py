@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 MOST_SECONDS: Final = 1_000_000_000
 MOST_IDS: Final = 10_000
 _NAME: Final = r"^[^\s\u0000-\u001f\u007f-\u009f]+$"
-_BASE64: Final = {
+BASE64: Final = {
     "contentEncoding": "base64",
     "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$",
 }
@@ -39,8 +39,12 @@ Backoff = Literal["none", "quartic", "exponential"]
 Bound = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Overflow = Literal["refuse", "dead"]
 OVERFLOWS: Final[tuple[Overflow, ...]] = ("refuse", "dead")  # by their numbers in the engine
-StateName = Literal["blocked", "delayed", "ready", "leased", "succeeded", "failed"]
-AnyState = Literal["blocked", "delayed", "ready", "leased", "succeeded", "failed", "gone"]
+StateName = Literal["blocked", "delayed", "ready", "leased", "succeeded", "failed", "limited"]
+AnyState = Literal[
+    "blocked", "delayed", "ready", "leased", "succeeded", "failed", "limited", "gone"
+]
+Slots = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+LimitKey = Annotated[str, Meta(min_length=1, max_length=255)]
 Dialect = Literal["system", "masenko", "workq", "glovebox", "pqueue", "redis", "api", "client"]
 Cursor = Annotated[
     str, Meta(description="Give this as `cursor` to get what follows; null: that was all.")
@@ -52,6 +56,13 @@ class Message(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 # Bodies
+
+
+class Rate(Message):
+    """So many jobs may be started in so many seconds; a count of 0 is no limit."""
+
+    count: Slots
+    per: Annotated[float, Meta(ge=0.001, le=366 * 86_400)] = 1.0
 
 
 class Settings(Message):
@@ -66,6 +77,13 @@ class Settings(Message):
     max_jobs: Bound | UnsetType | None = UNSET
     max_bytes: Bound | UnsetType | None = UNSET
     overflow: Overflow | UnsetType = UNSET
+    ttr: Annotated[float, Meta(ge=0, le=86_400)] | UnsetType | None = UNSET
+    concurrency: Slots | UnsetType | None = UNSET
+    rate: Rate | UnsetType | None = UNSET
+    key_concurrency: Slots | UnsetType | None = UNSET
+    key_rate: Rate | UnsetType | None = UNSET
+    draining: bool | UnsetType = UNSET
+    idle_expiry: Seconds | UnsetType | None = UNSET
 
 
 class Push(Message):
@@ -73,7 +91,7 @@ class Push(Message):
 
     payload: Annotated[Raw, Meta(description="Any JSON value.")] | UnsetType = UNSET
     text: str | UnsetType = UNSET
-    base64: Annotated[str, Meta(extra_json_schema=_BASE64)] | UnsetType = UNSET
+    base64: Annotated[str, Meta(extra_json_schema=BASE64)] | UnsetType = UNSET
     name: Annotated[Name, Meta(description="Default: the queue's.")] | UnsetType = UNSET
     priority: Priority = 0
     run_at: Annotated[Time, Meta(description="Not before this time.")] | UnsetType = UNSET
@@ -85,6 +103,10 @@ class Push(Message):
     dead_queue: Name | UnsetType = UNSET
     blocked_by: Annotated[list[Id], Meta(max_length=255)] = []
     uid: Uid | UnsetType = UNSET
+    limit_key: (
+        Annotated[LimitKey, Meta(description="What the queue's limits for each key go by.")]
+        | UnsetType
+    ) = UNSET
 
 
 class BatchPush(Push):
@@ -97,7 +119,7 @@ class BatchPush(Push):
 
 class Purge(Message):
     states: Annotated[
-        list[StateName], Meta(min_length=1, max_length=6, extra_json_schema={"uniqueItems": True})
+        list[StateName], Meta(min_length=1, max_length=7, extra_json_schema={"uniqueItems": True})
     ]
 
 
@@ -122,8 +144,9 @@ class Replay(Message):
 
 
 class PurgeDead(Message):
-    """All dead letters of the queue, or those of one reason."""
+    """The ids, or else all dead letters of the queue, of one reason or of any."""
 
+    ids: Ids | UnsetType = UNSET
     reason: str | UnsetType = UNSET
 
 
@@ -140,6 +163,13 @@ class SettingsView(Message):
     max_jobs: Bound | None
     max_bytes: Bound | None
     overflow: Overflow
+    ttr: Elapsed | None
+    concurrency: Slots | None
+    rate: Rate | None
+    key_concurrency: Slots | None
+    key_rate: Rate | None
+    draining: bool
+    idle_expiry: Elapsed | None
 
 
 class StateCounts(Message):
@@ -149,6 +179,7 @@ class StateCounts(Message):
     leased: Count
     succeeded: Count
     failed: Count
+    limited: Annotated[Count, Meta(description="Ready, but the limits of their keys hold them.")]
 
 
 class Counters(Message):
@@ -172,7 +203,14 @@ class QueueView(Message):
     waiting: Annotated[Count, Meta(description="Fetches that wait for a job.")]
     waiting_bytes: Bytes
     dead_bytes: Bytes
-    settings: SettingsView
+    opens_at: (
+        Annotated[Time, Meta(description="When its rate lets the next job go; null: now.")] | None
+    )
+    settings: Annotated[SettingsView, Meta(description="Its own; null: none.")]
+    effective: Annotated[
+        SettingsView,
+        Meta(description="Its own and, where it has none, those of the server's configuration."),
+    ]
     counters: Counters
 
 
@@ -200,6 +238,12 @@ class LeaseView(Message):
     bound: Annotated[bool, Meta(description="It ends with its holder's connection.")]
 
 
+class ProgressView(Message):
+    fraction: Annotated[float, Meta(ge=0, le=1)]
+    message: str
+    at: Time
+
+
 class JobSummary(Message):
     id: Id
     uid: Uid
@@ -224,9 +268,11 @@ class JobSummary(Message):
     ttl: Elapsed | None
     dead_queue: Name | None
     key: Content | None
+    limit_key: str | None
     blocked_by: list[Id]
     dependents: Count
     lease: LeaseView | None
+    progress: Annotated[ProgressView, Meta(description="As its holder has told.")] | None
     reason: Annotated[str, Meta(description="Why it failed for good.")] | None
 
 
@@ -260,11 +306,19 @@ class Removed(Message):
     removed: Count
 
 
+Skipped = Annotated[
+    list[Id], Meta(description="Ids that are not among the dead letters of this queue.")
+]
+
+
 class Replayed(Message):
     replayed: Count
-    skipped: Annotated[
-        list[Id], Meta(description="Ids that are not among the dead letters of this queue.")
-    ]
+    skipped: Skipped
+
+
+class PurgedDead(Message):
+    removed: Count
+    skipped: Skipped
 
 
 class DeadLetter(JobSummary):
@@ -326,6 +380,16 @@ class MemoryView(Message):
     resident: Annotated[Bytes, Meta(description="Of the whole process; 0: not known.")]
 
 
+class ListenerView(Message):
+    host: Annotated[str, Meta(description="The address it is bound to.")]
+    port: Annotated[int, Meta(ge=1, le=65535)]
+    tls: bool
+
+
+class ListenersView(Message):
+    listeners: Annotated[dict[str, ListenerView], Meta(description="By dialect.")]
+
+
 class ServerView(Message):
     version: str
     form: Literal["compiled", "interpreted"]
@@ -334,11 +398,17 @@ class ServerView(Message):
     durability: Literal["sync", "write", "memory"]
     accepting: Annotated[bool, Meta(description="Pushes are taken.")]
     refusing: Annotated[str, Meta(description="Why they are not.")] | None
+    draining: Annotated[bool, Meta(description="Pushes are refused so that it becomes empty.")]
+    unfinished: (
+        Annotated[Count, Meta(description="While it drains: jobs that have not ended.")] | None
+    )
+    leased: Annotated[Count, Meta(description="Jobs that are with workers.")]
     jobs: Count
     queues: Count
     recently_finished: Count
     epoch: Annotated[Count, Meta(description="Starts on this data directory.")]
     connections: Annotated[dict[str, int], Meta(description="By dialect.")]
+    listeners: Annotated[dict[str, ListenerView], Meta(description="By dialect.")]
     users: Annotated[Count, Meta(description="Those who can log in.")]
     journal: JournalView
     memory: MemoryView

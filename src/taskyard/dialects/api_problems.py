@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from taskyard.engine.errors import (
+    Draining,
     DuplicateJob,
     InvalidOption,
     JobNotFound,
@@ -19,6 +20,8 @@ from taskyard.engine.errors import (
     QueueFull,
     QueueNotFound,
     ReadOnly,
+    ScheduleNotFound,
+    SchedulesFull,
     StepRefused,
     TaskyardError,
     WrongState,
@@ -41,15 +44,18 @@ UNAUTHENTICATED: Final = "unauthenticated"
 DENIED: Final = "denied"
 JOB_NOT_FOUND: Final = "job-not-found"
 QUEUE_NOT_FOUND: Final = "queue-not-found"
+SCHEDULE_NOT_FOUND: Final = "schedule-not-found"
 WRONG_STATE: Final = "wrong-state"
 QUEUE_NOT_EMPTY: Final = "queue-not-empty"
 DUPLICATE_UID: Final = "duplicate-uid"
 TOO_LARGE: Final = "too-large"
 MEDIA_TYPE: Final = "unsupported-media-type"
 QUEUE_FULL: Final = "queue-full"
+SCHEDULES_FULL: Final = "schedules-full"
 READ_ONLY: Final = "read-only"
 DISK_ERROR: Final = "disk-error"
 NO_SPACE: Final = "no-space"
+DRAINING: Final = "draining"
 
 KINDS: Final[dict[str, Kind]] = {
     BAD_REQUEST: Kind(400, "The request cannot be read"),
@@ -59,14 +65,17 @@ KINDS: Final[dict[str, Kind]] = {
     DENIED: Kind(403, "Not allowed"),
     JOB_NOT_FOUND: Kind(404, "There is no such job"),
     QUEUE_NOT_FOUND: Kind(404, "There is no such queue"),
+    SCHEDULE_NOT_FOUND: Kind(404, "There is no such schedule"),
     WRONG_STATE: Kind(409, "The job's state does not allow it"),
     QUEUE_NOT_EMPTY: Kind(409, "The queue still has jobs"),
     DUPLICATE_UID: Kind(409, "A uid stands twice in the batch"),
     TOO_LARGE: Kind(413, "Too large"),
     MEDIA_TYPE: Kind(415, "The body has a content type that is not understood here"),
     QUEUE_FULL: Kind(429, "The queue is full"),
+    SCHEDULES_FULL: Kind(429, "There are too many schedules"),
     READ_ONLY: Kind(503, "The server cannot write"),
     DISK_ERROR: Kind(503, "The disk cannot be read"),
+    DRAINING: Kind(503, "Nothing is pushed here for now"),
     NO_SPACE: Kind(507, "There is no room on the disk"),
 }
 
@@ -132,11 +141,34 @@ def no_queue(name: str) -> Problem:
     )
 
 
+def no_schedule(name: str) -> Problem:
+    return Problem(
+        SCHEDULE_NOT_FOUND,
+        f"There is no schedule {name!r}: make one with PUT /api/v1/schedules/{{schedule}}.",
+    )
+
+
 def no_job(which: str) -> Problem:
     return Problem(
         JOB_NOT_FOUND,
         f"There is no job {which}: it never was, or it ended so long ago that it is forgotten.",
     )
+
+
+# The engine's refusals whose only detail is their own text.
+_REFUSALS: Final[tuple[tuple[type[TaskyardError], str, str], ...]] = (
+    (JobNotFound, JOB_NOT_FOUND, "The job is gone."),
+    (WrongState, WRONG_STATE, "This cannot be done now: {}."),
+    (ReadOnly, READ_ONLY, "The server is read-only until it is restarted: {}. See its log."),
+    (QueueFull, QUEUE_FULL, "Try again when some of its jobs are done: the {}."),
+    (
+        SchedulesFull,
+        SCHEDULES_FULL,
+        "Delete one first, or start the server with a larger bound: {}.",
+    ),
+    (Draining, DRAINING, "Push elsewhere, or when that is over: {}."),
+    (NoSpace, NO_SPACE, "Nothing can be added until there is room on the server's disk: {}."),
+)
 
 
 def problem_of(error: TaskyardError) -> Problem:
@@ -146,22 +178,13 @@ def problem_of(error: TaskyardError) -> Problem:
         problem.line = error.index + 1
         problem.detail = f"Line {problem.line}: {problem.detail}"
         return problem
-    if isinstance(error, JobNotFound):
-        return Problem(JOB_NOT_FOUND, "The job is gone.")
+    for refusal, kind, text in _REFUSALS:
+        if isinstance(error, refusal):
+            return Problem(kind, text.format(error))
     if isinstance(error, QueueNotFound):
         return no_queue(str(error))
-    if isinstance(error, WrongState):
-        return Problem(WRONG_STATE, f"This cannot be done now: {error}.")
-    if isinstance(error, ReadOnly):
-        return Problem(
-            READ_ONLY, f"The server is read-only until it is restarted: {error}. See its log."
-        )
-    if isinstance(error, QueueFull):
-        return Problem(QUEUE_FULL, f"Try again when some of its jobs are done: the {error}.")
-    if isinstance(error, NoSpace):
-        return Problem(
-            NO_SPACE, f"Nothing can be added until there is room on the server's disk: {error}."
-        )
+    if isinstance(error, ScheduleNotFound):
+        return no_schedule(str(error))
     if isinstance(error, DuplicateJob):
         return Problem(
             DUPLICATE_UID, "Two lines have this uid: each job needs its own.", field="uid"

@@ -20,6 +20,7 @@ from taskyard.dialects import api_messages as messages
 from taskyard.dialects.api_call import JSON, NDJSON, Call, Operation, bad_name, decode, read_uid
 from taskyard.dialects.api_problems import (
     BAD_REQUEST,
+    DRAINING,
     DUPLICATE_UID,
     QUEUE_FULL,
     TOO_LARGE,
@@ -32,7 +33,7 @@ from taskyard.dialects.jsontext import compact
 from taskyard.dialects.times import parse_time
 from taskyard.engine.errors import StepRefused
 from taskyard.engine.job import JSON as JSON_CONTENT
-from taskyard.engine.job import OPAQUE, SECOND, STATE_NAMES, NewJob, Policy
+from taskyard.engine.job import MAX_LIMIT_KEY, OPAQUE, SECOND, STATE_NAMES, NewJob, Policy
 from taskyard.engine.pushing import Step
 from taskyard.engine.uid import format_uid
 from taskyard.names import valid_name
@@ -63,7 +64,7 @@ class PushOperations:
                     201: ("Pushed and durable.", messages.Pushed | messages.PushedBatch),
                     200: ("All of it was there already.", messages.Pushed | messages.PushedBatch),
                 },
-                problems=(DUPLICATE_UID, TOO_LARGE, QUEUE_FULL),
+                problems=(DUPLICATE_UID, TOO_LARGE, QUEUE_FULL, DRAINING),
             )
         ]
 
@@ -105,11 +106,12 @@ class PushOperations:
             _uid(body),
             None,
             list(body.blocked_by) or None,
+            None,
+            _limit_key(body),
         )
 
     def _policy(self, call: Call, queue: str, body: messages.Push) -> Policy:
-        there = call.engine.queue(queue.encode())
-        retries = there.settings.retries if there is not None else -1
+        retries = call.engine.rules(queue.encode()).retries
         dead_queue = "" if body.dead_queue is UNSET else body.dead_queue
         if dead_queue and not valid_name(dead_queue):
             raise bad_name("dead_queue")
@@ -275,6 +277,20 @@ def _uid(body: messages.Push) -> bytes | None:
     if uid is None:  # such as one with a newline behind it, which the pattern lets through
         raise invalid("uid", "uid must be a UUID with its four dashes.")
     return uid
+
+
+def _limit_key(body: messages.Push) -> bytes | None:
+    if body.limit_key is UNSET:
+        return None
+    try:
+        key = body.limit_key.encode()
+    except UnicodeEncodeError:
+        raise invalid(
+            "limit_key", "limit_key holds half a character, which has no UTF-8."
+        ) from None
+    if len(key) > MAX_LIMIT_KEY:
+        raise invalid("limit_key", f"limit_key must be at most {MAX_LIMIT_KEY} bytes of UTF-8.")
+    return key
 
 
 def _run_at(body: messages.Push, now: int) -> int:

@@ -21,7 +21,7 @@ from taskyard.dialects.api_problems import (
     QUEUE_NOT_FOUND,
     Problem,
 )
-from taskyard.dialects.api_views import seconds
+from taskyard.dialects.api_views import moment, seconds
 from taskyard.dialects.api_walk import Walk
 from taskyard.engine.errors import WrongState
 from taskyard.engine.job import (
@@ -29,20 +29,24 @@ from taskyard.engine.job import (
     DELAYED,
     FAILED,
     LEASED,
+    LIMITED,
     READY,
     SECOND,
     STATE_NAMES,
     SUCCEEDED,
     Job,
 )
-from taskyard.engine.queue import Queue, QueueSettings
+from taskyard.engine.limits import opens_at
+from taskyard.engine.queue import Queue
 from taskyard.engine.records import PURGED
+from taskyard.engine.settings import QueueSettings, copy_settings
 
 LIMIT: Final = Parameter(name="limit", doc="how many at most", least=1, most=1000, default=100)
 CURSOR: Final = Parameter(name="cursor", doc=f"where to go on: at most {MOST} characters")
 BACKOFFS: Final = ("none", "quartic", "exponential")
 LOOKED_AT: Final = 10_000  # queues, for one page of those that a caller may see
-STATES: Final = (BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
+# Limited jobs first: while they are gone through, they may become ready.
+STATES: Final = (LIMITED, BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
 QUEUE: Final = "/api/v1/queues/{queue}"
 
 
@@ -193,7 +197,8 @@ class QueueOperations:
         if there is None:
             settings = changed(QueueSettings(), body)
             queue = call.engine.create_queue(name, settings, call.origin, call.now)
-            call.answer(201, view_of(call, queue), [("Location", quote(call.request.path))])
+            location = f"/api/v1/queues/{quote(queue.name, safe='')}"
+            call.answer(201, view_of(call, queue), [("Location", location)])
             return
         old = there.settings
         fresh = QueueSettings(True, old.paused)
@@ -202,13 +207,13 @@ class QueueOperations:
     def _patch(self, call: Call) -> None:
         body = call.body(messages.Settings)
         queue = call.queue()
-        _configure(call, queue, changed(copy_of(queue.settings), body))
+        _configure(call, queue, changed(copy_settings(queue.settings), body))
 
     def _purge(self, call: Call) -> None:
         body = call.body(messages.Purge)
         if len(set(body.states)) != len(body.states):
             raise Problem(INVALID_VALUE, "Name each state once.", field="states")
-        states = [STATE_NAMES.index(name) for name in body.states]
+        states = [state for state in STATES if STATE_NAMES[state] in body.states]
         self._remove(call, call.queue(), states, _Purged(call))
 
     def _delete(self, call: Call) -> None:
@@ -220,6 +225,10 @@ class QueueOperations:
 
     def _remove(self, call: Call, queue: Queue, states: list[int], end: _Purged) -> None:
         before = call.engine.state.next_id  # what is pushed from now on stays
+        if LIMITED in states and READY in states:
+            # Who asks for a job meanwhile may have ready ones set aside, of which some come back.
+            behind = states.index(READY) + 1
+            states[behind:behind] = [LIMITED, READY]
 
         def remove(job: Job) -> bool:
             if job.id >= before:
@@ -254,7 +263,7 @@ class _Deleted(_Purged):
 
 def _pause(call: Call, paused: bool) -> None:
     queue = call.queue()
-    settings = copy_of(queue.settings)
+    settings = copy_settings(queue.settings)
     settings.paused = paused
     _configure(call, queue, settings)
 
@@ -262,22 +271,6 @@ def _pause(call: Call, paused: bool) -> None:
 def _configure(call: Call, queue: Queue, settings: QueueSettings) -> None:
     queue = call.engine.configure_queue(queue.utf8, settings, call.origin, call.now)
     call.answer(200, view_of(call, queue))
-
-
-def copy_of(old: QueueSettings) -> QueueSettings:
-    return QueueSettings(
-        old.created,
-        old.paused,
-        old.retries,
-        old.result_retention,
-        old.dead_retention,
-        old.backoff,
-        old.backoff_base,
-        old.backoff_cap,
-        old.max_jobs,
-        old.max_bytes,
-        old.overflow,
-    )
 
 
 def changed(settings: QueueSettings, body: messages.Settings) -> QueueSettings:
@@ -301,7 +294,30 @@ def changed(settings: QueueSettings, body: messages.Settings) -> QueueSettings:
         settings.max_bytes = -1 if body.max_bytes is None else body.max_bytes
     if body.overflow is not UNSET:
         settings.overflow = messages.OVERFLOWS.index(body.overflow)
+    _change_limits(settings, body)
     return settings
+
+
+def _change_limits(settings: QueueSettings, body: messages.Settings) -> None:
+    if body.ttr is not UNSET:
+        settings.ttr = -1 if body.ttr is None else _microseconds(body.ttr)
+    if body.concurrency is not UNSET:
+        settings.concurrency = -1 if body.concurrency is None else body.concurrency
+    if body.rate is not UNSET:
+        settings.rate_count, settings.rate_period = _rate(body.rate)
+    if body.key_concurrency is not UNSET:
+        settings.key_concurrency = -1 if body.key_concurrency is None else body.key_concurrency
+    if body.key_rate is not UNSET:
+        settings.key_rate_count, settings.key_rate_period = _rate(body.key_rate)
+    if body.draining is not UNSET:
+        settings.draining = body.draining
+    if body.idle_expiry is not UNSET:
+        kept = body.idle_expiry
+        settings.idle_expiry = -1 if kept is None else _microseconds(kept)
+
+
+def _rate(given: messages.Rate | None) -> tuple[int, int]:
+    return (-1, 0) if given is None else (given.count, _microseconds(given.per))
 
 
 def _microseconds(given: float) -> int:
@@ -311,7 +327,6 @@ def _microseconds(given: float) -> int:
 def view_of(call: Call, queue: Queue) -> messages.QueueView:
     settings = queue.settings
     line = call.engine.waiting.get(queue.utf8)
-    kept = settings.dead_retention
     return messages.QueueView(
         name=queue.name,
         paused=settings.paused,
@@ -323,21 +338,14 @@ def view_of(call: Call, queue: Queue) -> messages.QueueView:
             leased=queue.leased.size,
             succeeded=queue.done.size,
             failed=queue.dead.size,
+            limited=queue.limited.size,
         ),
         waiting=len(line) if line is not None else 0,
         waiting_bytes=queue.waiting_bytes,
         dead_bytes=queue.dead_bytes,
-        settings=messages.SettingsView(
-            retries=None if settings.retries < 0 else settings.retries,
-            result_retention=seconds(settings.result_retention),
-            dead_retention=None if kept < 0 else seconds(kept),
-            backoff=None if settings.backoff < 0 else BACKOFFS[settings.backoff],
-            backoff_base=seconds(settings.backoff_base),
-            backoff_cap=seconds(settings.backoff_cap),
-            max_jobs=None if settings.max_jobs < 0 else settings.max_jobs,
-            max_bytes=None if settings.max_bytes < 0 else settings.max_bytes,
-            overflow=messages.OVERFLOWS[settings.overflow],
-        ),
+        opens_at=_opens_at(queue, call.now),
+        settings=settings_view(settings),
+        effective=settings_view(queue.rules),
         counters=messages.Counters(
             pushed=queue.pushed,
             leases=queue.leases,
@@ -349,3 +357,44 @@ def view_of(call: Call, queue: Queue) -> messages.QueueView:
             removed=queue.removed,
         ),
     )
+
+
+def _opens_at(queue: Queue, now: int) -> str | None:
+    rules = queue.rules
+    if rules.rate_count <= 0:
+        return None
+    when = opens_at(queue.tat, rules.rate_count, rules.rate_period)
+    return moment(when) if when > now else None
+
+
+def settings_view(settings: QueueSettings) -> messages.SettingsView:
+    return messages.SettingsView(
+        retries=_unless_unset(settings.retries),
+        result_retention=seconds(settings.result_retention),
+        dead_retention=_span(settings.dead_retention),
+        backoff=None if settings.backoff < 0 else BACKOFFS[settings.backoff],
+        backoff_base=seconds(settings.backoff_base),
+        backoff_cap=seconds(settings.backoff_cap),
+        max_jobs=_unless_unset(settings.max_jobs),
+        max_bytes=_unless_unset(settings.max_bytes),
+        overflow=messages.OVERFLOWS[settings.overflow],
+        ttr=_span(settings.ttr),
+        concurrency=_unless_unset(settings.concurrency),
+        rate=_rate_view(settings.rate_count, settings.rate_period),
+        key_concurrency=_unless_unset(settings.key_concurrency),
+        key_rate=_rate_view(settings.key_rate_count, settings.key_rate_period),
+        draining=settings.draining,
+        idle_expiry=_span(settings.idle_expiry),
+    )
+
+
+def _unless_unset(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+def _span(value: int) -> float | None:
+    return None if value < 0 else seconds(value)
+
+
+def _rate_view(count: int, period: int) -> messages.Rate | None:
+    return None if count < 0 else messages.Rate(count=count, per=seconds(period))

@@ -34,6 +34,11 @@ _PATH: Final[dict[str, dict[str, Any]]] = {
         "characters.",
         "schema": {"$ref": "#/components/schemas/QueueName"},
     },
+    "schedule": {
+        "description": "The schedule's name: 1 to 255 bytes of UTF-8 without spaces and control "
+        "characters.",
+        "schema": {"$ref": "#/components/schemas/QueueName"},
+    },
     "job": {
         "description": "The job's id, or its uid.",
         "schema": {
@@ -63,6 +68,16 @@ _RULES: Final[dict[str, dict[str, Any]]] = {
     },
 }
 _RULES["BatchPush"] = _RULES["Push"]
+_RULES["Schedule"] = {
+    "oneOf": [{"required": ["cron"]}, {"required": ["every"]}],
+    "not": {
+        "anyOf": [
+            {"required": ["payload", "text"]},
+            {"required": ["payload", "base64"]},
+            {"required": ["text", "base64"]},
+        ]
+    },
+}
 
 
 def document(operations: list[Operation]) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from taskyard import __version__, build
-from taskyard.access.principal import INSPECT
+from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.broker import Broker
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects.api_call import Call, Operation
@@ -16,6 +16,7 @@ from taskyard.journal.journal import Journal
 
 Durability = Literal["sync", "write", "memory"]
 Connections = Callable[[], dict[str, int]]  # how many there are, by dialect
+Listeners = Callable[[], dict[str, messages.ListenerView]]  # where, by dialect
 
 
 class ServerOperations:
@@ -24,31 +25,76 @@ class ServerOperations:
         broker: Broker,
         durability: Durability,
         connections: Connections,
+        listeners: Listeners,
         users: Callable[[], int],
     ) -> None:
         self._broker = broker
         self._durability = durability
         self._connections = connections
+        self._listeners = listeners
         self._users = users
         self._started = broker.clock.now()
 
     def operations(self) -> list[Operation]:
+        one = {200: ("The server.", messages.ServerView)}
         return [
             Operation(
                 method="GET",
                 pattern="/api/v1/server",
                 name="getServer",
-                summary="Version, uptime, durability, journal, memory, connections, users",
+                summary="Version, uptime, durability, journal, memory, connections, addresses",
                 action=INSPECT,
                 run=self._show,
-                answers={200: ("The server.", messages.ServerView)},
+                answers=one,
                 reads_state=False,
-            )
+            ),
+            Operation(
+                method="GET",
+                pattern="/api/v1/listeners",
+                name="getListeners",
+                summary="Where the server listens, also for those who may not see all of it",
+                action=INSPECT,
+                anywhere=True,
+                run=self._show_listeners,
+                answers={200: ("By dialect.", messages.ListenersView)},
+                reads_state=False,
+            ),
+            Operation(
+                method="POST",
+                pattern="/api/v1/server/drain",
+                name="drainServer",
+                summary="Take no pushes until that is revoked or the server is started again",
+                action=ADMIN,
+                run=lambda call: self._drain(call, True),
+                answers=one,
+                reads_state=False,
+            ),
+            Operation(
+                method="POST",
+                pattern="/api/v1/server/undrain",
+                name="undrainServer",
+                summary="Take pushes again",
+                action=ADMIN,
+                run=lambda call: self._drain(call, False),
+                answers=one,
+                reads_state=False,
+            ),
         ]
+
+    def _show_listeners(self, call: Call) -> None:
+        call.answer(200, messages.ListenersView(listeners=self._listeners()))
+
+    def _drain(self, call: Call, draining: bool) -> None:
+        call.engine.drain(draining)
+        self._show(call)
 
     def _show(self, call: Call) -> None:
         state = call.engine.state
+        draining = call.engine.draining
         refusing = call.engine.read_only or call.engine.room.refusing
+        if draining and not refusing:
+            refusing = "the server is being drained"
+        unfinished = sum(queue.waiting() for queue in state.queues.values()) if draining else None
         jobs, queues = state.counts()[:2]
         call.answer(
             200,
@@ -60,11 +106,15 @@ class ServerOperations:
                 durability=self._durability,
                 accepting=not refusing,
                 refusing=refusing or None,
+                draining=draining,
+                unfinished=unfinished,
+                leased=state.leased,
                 jobs=jobs,
                 queues=queues,
                 recently_finished=len(state.finished),
                 epoch=state.epoch,
                 connections=self._connections(),
+                listeners=self._listeners(),
                 users=self._users(),
                 journal=self._journal(),
                 memory=messages.MemoryView(resident=resident_bytes()),

@@ -68,11 +68,17 @@ def summary_of(engine: Engine, job: Job, now: int) -> dict[str, Any]:
         "ttl": ttl / 1000 if ttl else None,
         "dead_queue": policy.dead_queue or None,
         "key": content_of(key, len(key)) if key is not None else None,
+        "limit_key": _shown(extra.limit_key),
         "blocked_by": sorted(extra.blockers) if extra.blockers else [],
         "dependents": len(engine.state.dependents.get(job.id, ())),
         "lease": lease_of(lease, now) if lease is not None else None,
+        "progress": progress_of(lease) if lease is not None else None,
         "reason": extra.reason or None,
     }
+
+
+def _shown(key: bytes | None) -> str | None:
+    return key.decode(errors="backslashreplace") if key is not None else None
 
 
 def lease_of(lease: Lease, now: int) -> messages.LeaseView:
@@ -83,6 +89,15 @@ def lease_of(lease: Lease, now: int) -> messages.LeaseView:
         age=seconds(max(0, now - lease.since)),
         deadline=format_moment(lease.deadline),
         bound=lease.bound,
+    )
+
+
+def progress_of(lease: Lease) -> messages.ProgressView | None:
+    progress = lease.progress
+    if progress is None:
+        return None
+    return messages.ProgressView(
+        fraction=progress.permille / 1000, message=progress.message, at=moment(progress.at)
     )
 
 

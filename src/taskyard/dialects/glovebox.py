@@ -25,6 +25,7 @@ from taskyard.engine.queue import Queue
 from taskyard.engine.state import Session
 
 DEFAULT_RETRIES: Final = 20
+FIRST_SESSION: Final = 1 << 62
 VERBS: Final = ("post", "fetch", "finish", "pop", "create")
 
 
@@ -33,7 +34,7 @@ def draw_id() -> int:
 
     Its upper bit is set, so that it is never the number of a connection of another dialect.
     """
-    return 1 << 62 | secrets.randbits(62)
+    return FIRST_SESSION | secrets.randbits(62)
 
 
 class Glovebox:
@@ -112,7 +113,7 @@ class Glovebox:
             del self._attached[connection.owner]
 
     def policy(self, queue: Queue) -> Policy:
-        retries = queue.settings.retries
+        retries = queue.rules.retries
         if retries < 0:
             retries = DEFAULT_RETRIES
         policy = self._policies.get(retries)

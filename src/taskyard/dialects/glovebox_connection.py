@@ -44,6 +44,7 @@ from taskyard.dialects.glovebox_types import (
 from taskyard.engine import effects
 from taskyard.engine.effects import Take, Waiter
 from taskyard.engine.errors import (
+    Draining,
     InvalidOption,
     NoSpace,
     NotLeaseholder,
@@ -454,7 +455,7 @@ class GloveboxConnection(Conversation):
             self._refuse(label, NO_OBJECT, request.queue)
         elif isinstance(refusal, QueueExists):
             self._refuse(label, OBJECT_ALREADY_EXISTS, request.queue)
-        elif isinstance(refusal, (NoSpace, QueueFull, ReadOnly)):
+        elif isinstance(refusal, (NoSpace, QueueFull, ReadOnly, Draining)):
             self._refuse(label, UNAVAILABLE, str(refusal))
         else:
             self._refuse(label, BAD_REQUEST, str(refusal))

@@ -38,6 +38,9 @@ class Health:
         if refusing:
             title = "Pushes are refused until there is room; jobs can be finished."
             return _not_ready("no-space", title, refusing)
+        if self._broker.engine.draining:
+            title = "Pushes are refused; jobs are handed out and can be finished."
+            return _not_ready("draining", title, "the server is being drained")
         return _ok("ready")
 
 

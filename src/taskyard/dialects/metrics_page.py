@@ -63,6 +63,7 @@ class MetricsPage:
             *self._limits(),
             *self._journal(),
             *self._readers(),
+            *self._schedules(),
             *self._masenko(),
             *queues.families(),
         ]
@@ -228,6 +229,19 @@ class MetricsPage:
             lease.add(max(0, reader.lease_until - now) / 1_000_000, named)
         count = _gauge("taskyard_readers", "Readers of the journal.", len(readers))
         return [count, lag, missed, lease]
+
+    def _schedules(self) -> list[Family]:
+        engine = self._broker.engine
+        measures = engine.measures.schedules
+        ticks = Family("taskyard_schedule_ticks_total", COUNTER, "What came of ticks.")
+        ticks.add(measures.runs, 'outcome="ran"')
+        ticks.add(measures.skipped, 'outcome="skipped"')
+        ticks.add(measures.missed, 'outcome="missed"')
+        ticks.add(measures.refused, 'outcome="refused"')
+        late = Family("taskyard_schedule_lateness_seconds", HISTOGRAM, "From tick to push.")
+        late.add_histogram(measures.late)
+        count = len(engine.state.schedules)
+        return [_gauge("taskyard_schedules", "Schedules.", count), ticks, late]
 
     def _masenko(self) -> list[Family]:
         """The names that dashboards of Masenko know."""

@@ -9,7 +9,7 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.measures import QueueTimes
 from taskyard.engine.queue import Queue
 
-STATES: Final = ("ready", "delayed", "leased", "blocked", "succeeded", "dead")
+STATES: Final = ("ready", "delayed", "leased", "blocked", "succeeded", "dead", "limited")
 _STATE_LABELS: Final = tuple(f',state="{state}"' for state in STATES)
 
 # In the order of Queue.counters.
@@ -53,6 +53,7 @@ class QueueFamilies:
             queue.blocked.size,
             queue.done.size,
             queue.dead.size,
+            queue.limited.size,
         ]
         if times is self._measures.rest:
             self._unnamed += 1
@@ -86,7 +87,7 @@ class QueueFamilies:
         if times.runs.count:
             self._runs.add_histogram(times.runs, named)
         ready, delayed, leased, blocked = jobs[:4]
-        self._tasks.add(ready, named + ',kind="ready"')
+        self._tasks.add(ready + jobs[-1], named + ',kind="ready"')
         self._tasks.add(delayed + blocked, named + ',kind="delayed"')
         self._tasks.add(leased, named + ',kind="toack"')
 

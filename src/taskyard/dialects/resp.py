@@ -10,8 +10,20 @@ from mypy_extensions import i64
 
 from taskyard.access.gate import Gate
 from taskyard.broker.broker import Broker
-from taskyard.dialects import resp_jobs, resp_keys, resp_lists, resp_multi, resp_pqueue, resp_server
+from taskyard.dialects import (
+    resp_api,
+    resp_batches,
+    resp_jobs,
+    resp_keys,
+    resp_lists,
+    resp_multi,
+    resp_pqueue,
+    resp_results,
+    resp_server,
+)
+from taskyard.dialects.resp_command import MAX_BATCH
 from taskyard.dialects.resp_connection import Resp
+from taskyard.http.router import Router
 
 
 def make_resp(
@@ -21,13 +33,20 @@ def make_resp(
     output_limit: i64,
     max_losses: i64,
     gate: Gate | None = None,
+    batch_limit: i64 = MAX_BATCH,
+    api: Router | None = None,
+    body_limit: i64 = 64 * 1_048_576,
 ) -> Resp:
     """The dialect with all of its commands; `queue` is where Pqueue's items are."""
-    resp = Resp(broker, queue, payload_limit, output_limit, max_losses, gate)
+    resp = Resp(broker, queue, payload_limit, output_limit, max_losses, gate, batch_limit)
     resp_pqueue.add_commands(resp)
     resp_lists.add_commands(resp)
     resp_keys.add_commands(resp)
     resp_jobs.add_commands(resp)
+    resp_batches.add_commands(resp)
+    resp_results.add_commands(resp)
     resp_multi.add_commands(resp)
     resp_server.add_commands(resp)
+    if api is not None:
+        resp_api.add_commands(resp, api, body_limit)
     return resp

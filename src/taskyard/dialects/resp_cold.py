@@ -14,7 +14,8 @@ from taskyard.engine.errors import TaskyardError
 from taskyard.engine.job import Job
 
 if TYPE_CHECKING:
-    from taskyard.dialects.resp_connection import Answer, RespConnection
+    from taskyard.dialects.resp_answers import Answer
+    from taskyard.dialects.resp_connection import RespConnection
 
 
 class ReadBack:
@@ -57,7 +58,7 @@ class ColdPop:
     def go_on(self, payload: bytes) -> None:
         connection = self._connection
         engine = connection.engine
-        if engine.next_job(self._take) is not self._job:  # somebody was quicker
+        if engine.next_job(self._take, connection.now) is not self._job:  # somebody was quicker
             connection.take(self._take, self._wait, self._answer)
             return
         engine.fetch(self._take, connection.now)

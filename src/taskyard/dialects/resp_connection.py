@@ -14,10 +14,12 @@ from mypy_extensions import i64
 from taskyard.access.gate import Gate, OpenGate, at_the_gate, host_of
 from taskyard.access.principal import Denied, Principal
 from taskyard.broker.broker import Broker
-from taskyard.broker.metrics import Traffic, Verb
+from taskyard.broker.metrics import Traffic
 from taskyard.broker.seams import Transport
 from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
+from taskyard.dialects.resp_answers import Answer, Login, Watch, Work
 from taskyard.dialects.resp_cold import ColdPop, ReadBack
+from taskyard.dialects.resp_command import MAX_BATCH, MAX_BATCH_BYTES, Batch, Command
 from taskyard.dialects.resp_errors import error_text, queue_name, unknown_command, wrong_count
 from taskyard.dialects.resp_frames import BROKEN, NOTHING, Reader
 from taskyard.dialects.resp_values import (
@@ -26,43 +28,23 @@ from taskyard.dialects.resp_values import (
     bulk,
     error_line,
 )
-from taskyard.engine.effects import Take
+from taskyard.dialects.strays import NOT_HTTP, is_of_http
+from taskyard.engine.effects import (
+    WATCH_FAILED,
+    WATCH_GONE,
+    WATCH_LEASED,
+    WATCH_SUCCEEDED,
+    Take,
+    Watched,
+)
 from taskyard.engine.errors import ReadOnly, TaskyardError
-from taskyard.engine.job import CLIENT, FOREVER, PQUEUE, REDIS, Job, Origin, Policy
+from taskyard.engine.job import CLIENT, PQUEUE, REDIS, Job, Origin, Policy
 from taskyard.engine.queue import Queue
+from taskyard.engine.taking import after
 
 NAMES_CACHED: Final = 4096
 QUEUED: Final = b"+QUEUED\r\n"
 NO_AUTH: Final = "NOAUTH Authentication required."
-MAX_BATCH: Final = 10_000  # commands between MULTI and EXEC
-MAX_BATCH_BYTES: Final = 64 * 1_048_576
-ARG_OVERHEAD: Final = 48  # bytes that an argument takes in memory beside its own
-
-
-class Command:
-    """A command, its count, and how many arguments it takes with its own name."""
-
-    def __init__(
-        self,
-        name: bytes,
-        verb: Verb,
-        run: Callable[[RespConnection, list[bytes]], None],
-        least: i64,
-        most: i64,
-        at_once: bool,
-        always: bool,
-    ) -> None:
-        self.name = name  # in upper case
-        self.verb = verb
-        self.run = run
-        self.least = least
-        self.most = most  # 0: as many as one likes
-        self.at_once = at_once  # also between MULTI and EXEC
-        self.always = always  # it can be answered although the journal cannot be written
-
-    def arity(self) -> int:
-        """As Redis gives it: negative for "at least"."""
-        return self.least if self.least == self.most else -self.least
 
 
 class Resp:
@@ -76,6 +58,7 @@ class Resp:
         output_limit: i64,
         max_losses: i64,
         gate: Gate | None = None,
+        batch_limit: i64 = MAX_BATCH,
     ) -> None:
         self.broker = broker
         self.gate: Gate = gate or OpenGate()
@@ -83,6 +66,7 @@ class Resp:
         self.payload_limit = payload_limit
         self.output_limit = output_limit
         self.max_losses = max_losses
+        self.batch_limit = batch_limit
         self.policy = Policy(max_losses=max_losses)  # of jobs that come without one of their own
         self.started: i64 = broker.clock.now()
         self.traffic = Traffic("resp")
@@ -122,53 +106,13 @@ class Resp:
         return known
 
 
-class Batch:
-    """Commands between MULTI and EXEC."""
-
-    def __init__(self) -> None:
-        self.commands: list[tuple[Command, list[bytes]]] = []
-        self.size: i64 = 0
-        self.broken = False  # one of them cannot be carried out, so none will be
-
-    def add(self, command: Command, args: list[bytes]) -> None:
-        for arg in args:
-            self.size += len(arg) + ARG_OVERHEAD
-        if len(self.commands) == MAX_BATCH or self.size > MAX_BATCH_BYTES:
-            raise Refused(f"ERR too much in one transaction: at most {MAX_BATCH} commands")
-        self.commands.append((command, args))
-
-
-class Work:
-    """What a command has still to do, a portion at a time, so that nobody else has to wait."""
-
-    def step(self, connection: RespConnection) -> bool:
-        """Do a portion; True when that was the last, and the command is answered."""
-        raise NotImplementedError
-
-
-class Answer:
-    """How a command that takes a job is answered, once there is one."""
-
-    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
-        raise NotImplementedError
-
-    def nothing(self, connection: RespConnection) -> None:
-        connection.send_nothing(b"*-1\r\n", 0)
-
-
-class Login:
-    """How a command that says who the client is is answered."""
-
-    def answer(self, connection: RespConnection, right: bool) -> None:
-        raise NotImplementedError
-
-
 class RespConnection(Conversation):
     def __init__(self, resp: Resp, transport: Transport, peer: str) -> None:
         self.id: i64 = resp.traffic.connections
         self.peer = peer
         holder = f"{peer}#{self.id}"
-        principal = at_the_gate(resp.gate, transport.certificate_name())
+        self._certificate = transport.certificate_name()
+        principal = at_the_gate(resp.gate, self._certificate)
         origin = Origin(REDIS, principal.name, holder)
         super().__init__(
             resp.broker,
@@ -190,14 +134,17 @@ class RespConnection(Conversation):
         self.work: Work | None = None
         self.batch: Batch | None = None  # since MULTI
         self._todo: list[tuple[Command, list[bytes]]] = []  # of EXEC, the next one last
+        self._todo_size: i64 = 0  # bytes of all of them
         self._in_batch = False
         self.last_pop: list[bytes] = []  # which consumers send again and again
         self.last_take = Take([], self.owner, origin)
         self.last_wait: i64 = 0
         self._login: Login | None = None  # the command that says who it is
         self._answer: Answer | None = None  # to the command that waits for a job
+        self._watch: Watch | None = None  # the command that waits for a job's end
         self._reader = Reader(resp.payload_limit)
         self._over = False  # what comes can no longer be read
+        self.look_at_principal()
 
     # From the connection
 
@@ -219,7 +166,15 @@ class RespConnection(Conversation):
         return self._reader.unread() + (1 if self.work is not None or self._todo else 0)
 
     def holding(self) -> i64:
-        return self._reader.holding()
+        held = self._reader.holding()
+        if self.batch is not None:
+            held += self.batch.size
+        return held + self._todo_size if self._todo else held
+
+    def waits_for_input(self) -> bool:
+        if self.batch is None:
+            return self.half_read()
+        return not (self.loading or self.closed or self.in_line or self.slowed or self.unread())
 
     def begun(self) -> i64:
         return self._reader.begun() if self.work is None else 0
@@ -227,6 +182,9 @@ class RespConnection(Conversation):
     def complain(self, text: str) -> None:
         self.verb = self.resp.traffic.unknown
         self.refuse(f"ERR Protocol error: {text}")
+
+    def bound_input(self, unknown: bool) -> None:
+        self._reader.bound(unknown)
 
     def forget_input(self) -> None:
         self.work = None
@@ -246,10 +204,7 @@ class RespConnection(Conversation):
         if found == NOTHING:
             return False
         if found == BROKEN:
-            self.verb = self.resp.traffic.unknown
-            self.refuse(f"ERR Protocol error: {reader.error}")
-            self._over = True
-            self.quit(lingers=True)
+            self._break_off(reader.error)
             return True
         args = reader.args
         commands = self.resp.commands
@@ -260,12 +215,20 @@ class RespConnection(Conversation):
         if command is None:
             self.verb = self.resp.traffic.unknown
             self.verb.count += 1
-            self._refuse_early(unknown_command(args))
+            if is_of_http(args[0]):
+                self._break_off(NOT_HTTP)
+            else:
+                self._refuse_early(unknown_command(args))
         else:
             self.verb = command.verb
             command.verb.count += 1
             self._carry_out(command, args)
         return True
+
+    def _break_off(self, text: str) -> None:
+        self.complain(text)
+        self._over = True
+        self.quit(lingers=True)
 
     def _carry_out(self, command: Command, args: list[bytes]) -> None:
         count: i64 = len(args)
@@ -294,26 +257,30 @@ class RespConnection(Conversation):
     def _refuse_early(self, text: str) -> None:
         """Refuse a command before it is carried out, and with it the batch that it is in."""
         if self.batch is not None:
-            self.batch.broken = True
+            self.batch.give_up()
         self.refuse(text)
 
     def _put_off(self, batch: Batch, command: Command, args: list[bytes]) -> None:
-        try:
-            batch.add(command, args)
-        except Refused as refusal:
-            self._refuse_early(str(refusal))
+        batch.add(command, args)
+        if batch.too_much:
+            self.refuse(f"ERR {batch.too_much}")
         else:
             self.send(QUEUED, 0)
 
     def run_batch(self, batch: Batch) -> None:
         """Carry out what was put off; each command answers for itself."""
         self._todo = batch.commands
+        self._todo_size = batch.size
         self._todo.reverse()
         self._run_todo()
 
     def _run_todo(self) -> None:
         self._in_batch = True
-        while self._todo and not self._busy() and self.work is None:
+        # Nobody shall come in between, though the client has not taken what it was sent so far.
+        most = self.outbox.sent + MAX_BATCH_BYTES
+        while self._todo and self.work is None and self.outbox.sent < most:
+            if self.loading or self.closed or self.waiter is not None:
+                break
             command, args = self._todo.pop()
             self.verb = command.verb
             command.verb.count += 1
@@ -330,6 +297,12 @@ class RespConnection(Conversation):
             self.check_alive()
             if work.step(self) and self.work is work:
                 self.work = None
+        except Refused as refusal:
+            self.work = None
+            self.refuse(str(refusal))
+        except Denied as denial:
+            self.work = None
+            self.denied(str(denial))
         except TaskyardError as error:
             self.work = None
             self.refuse(error_text(error))
@@ -362,6 +335,12 @@ class RespConnection(Conversation):
         self._login = None
         if login is not None:
             login.answer(self, principal is not None)
+
+    def become_nobody(self) -> None:
+        """As it was when it came: nobody, or the holder of the certificate that it has shown."""
+        gate = self.resp.gate
+        self.become(gate.stranger)  # else it would count itself where it is looked for room
+        self.become(at_the_gate(gate, self._certificate))
 
     def become(self, principal: Principal) -> None:
         """From now on this is who asks; records say so."""
@@ -415,14 +394,13 @@ class RespConnection(Conversation):
         elif self.ending or self._in_batch or not wait:
             self.empty_handed()
         else:
-            end = self.now + wait if wait < FOREVER - self.now else FOREVER
-            self.waiter = self.engine.wait(take, end)
+            self.waiter = self.engine.wait(take, after(self.now, wait))
 
     def _loads_first(self, take: Take, wait: i64, answer: Answer) -> bool:
         """Whether the job that is to be popped has to be read back: it is popped after that,
         since nobody would have it if that cannot be done, or the client is gone by then.
         """
-        job = self.engine.next_job(take)
+        job = self.engine.next_job(take, self.now)
         if job is None or self.broker.payload(job) is not None:
             return False
         pop = ColdPop(self, take, wait, answer, job)
@@ -443,7 +421,43 @@ class RespConnection(Conversation):
         elif answer is not None:
             answer.give(self, job, payload)
 
+    # Watching jobs
+
+    def watch(self, job: Job, wait: i64, watch: Watch) -> None:
+        """Answer when the job has ended, or when the time is over; `wait` 0: do not wait."""
+        if self.ending or self._in_batch or not wait:
+            watch.too_late(self)
+            return
+        self._watch = watch
+        self.watcher = self.engine.watch(job.id, self.owner, after(self.now, wait))
+
+    def heard(self, event: Watched) -> bool:
+        watch = self._watch
+        kind = event.event
+        if kind == WATCH_LEASED or watch is None:
+            return False
+        self._watch = None
+        if kind in (WATCH_SUCCEEDED, WATCH_FAILED):
+            watch.ended(self, kind == WATCH_SUCCEEDED)
+        elif kind == WATCH_GONE:
+            watch.gone(self)
+        else:
+            watch.too_late(self)
+        return True
+
+    def unheard(self) -> None:
+        watch = self._watch
+        self._watch = None
+        if watch is not None:
+            watch.too_late(self)
+
     # Replies
+
+    def go_on(self) -> None:
+        """A command was answered outside of a turn: those behind it have theirs soon."""
+        self.outbox.flush()
+        if not self.in_line:
+            self.broker.line.join(self)
 
     def reply(self, reply: bytes) -> None:
         """Answer with what is true once everything so far is on disk."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from taskyard.dialects.resp_values import SHOWN, Refused, shown
 from taskyard.engine.errors import (
+    Draining,
     DuplicateJob,
+    DuplicateKey,
     InvalidOption,
     NoSpace,
     NotLeaseholder,
@@ -13,7 +17,9 @@ from taskyard.engine.errors import (
     StepRefused,
     TaskyardError,
 )
-from taskyard.names import valid_name
+from taskyard.names import NAME_RULE, valid_name
+
+BAD_QUEUE: Final = f"ERR invalid queue name: it {NAME_RULE}"
 
 
 def wrong_count(name: bytes) -> str:
@@ -23,14 +29,18 @@ def wrong_count(name: bytes) -> str:
 def error_text(error: TaskyardError) -> str:
     if isinstance(error, InvalidOption):
         if error.option == "queue":
-            return "ERR invalid queue name"
+            return BAD_QUEUE
         return f"ERR {error.option}: {error.reason}"
     if isinstance(error, StepRefused):  # of a push of several values
         return error_text(error.cause)
     if isinstance(error, (NoSpace, QueueFull)):
         return f"OOM {error}"
+    if isinstance(error, Draining):
+        return f"DRAINING {error}"
     if isinstance(error, ReadOnly):
         return f"READONLY {error}"
+    if isinstance(error, DuplicateKey):
+        return f"DUPLICATE {error.job_id} is a job with this key, and waits"
     if isinstance(error, DuplicateJob):
         return f"DUPLICATE {error.job_id} is a job with this uid"
     if isinstance(error, NotLeaseholder):
@@ -42,9 +52,9 @@ def queue_name(key: bytes) -> str:
     try:
         name = key.decode()
     except UnicodeDecodeError:
-        raise Refused("ERR invalid queue name") from None
+        raise Refused(BAD_QUEUE) from None
     if not valid_name(name):
-        raise Refused("ERR invalid queue name")
+        raise Refused(BAD_QUEUE)
     return name
 
 

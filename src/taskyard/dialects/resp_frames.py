@@ -14,6 +14,8 @@ MAX_ARGS: Final = 1_048_576
 MAX_BULK: Final = 512 * 1_048_576
 MAX_COMMAND: Final = 64 * 1_048_576  # bytes of all arguments that are kept
 MAX_LINE: Final = 65_536
+UNKNOWN_ARGS: Final = 10  # of a command of who has to log in first
+UNKNOWN_BULK: Final = 16_384  # bytes of an argument, or of a line, of such a client
 _MAX_DIGITS: Final = 18
 
 # What `next` has found.
@@ -36,6 +38,9 @@ class Reader:
         self.oversize = False  # an argument was beyond the limit, and is left out
         self.error = ""
         self._bulk_limit = bulk_limit
+        self._most_args: i64 = MAX_ARGS
+        self._most_bulk: i64 = MAX_BULK
+        self._most_line: i64 = MAX_LINE
         self._buffer = b""
         self._at: i64 = 0  # in the buffer
         self._pieces: list[bytes] = []  # come after the buffer
@@ -47,6 +52,12 @@ class Reader:
         self._kept: i64 = 0  # bytes of the arguments so far
         self._number: i64 = 0  # what _read_number has found
         self._searched: i64 = 0  # the buffer and pieces that have no end of a line
+
+    def bound(self, unknown: bool) -> None:
+        """From now on, take as much as from those who have to log in first, or from others."""
+        self._most_args = UNKNOWN_ARGS if unknown else MAX_ARGS
+        self._most_bulk = UNKNOWN_BULK if unknown else MAX_BULK
+        self._most_line = UNKNOWN_BULK if unknown else MAX_LINE
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
@@ -101,8 +112,9 @@ class Reader:
         if not self._read_number("invalid multibulk length"):
             return False
         count = self._number
-        if count > MAX_ARGS:
-            self.error = "invalid multibulk length"
+        if count > self._most_args:
+            what = "invalid" if count > MAX_ARGS else "unauthenticated"
+            self.error = f"{what} multibulk length"
             return False
         self.args = []
         self.oversize = False
@@ -153,8 +165,9 @@ class Reader:
         if not self._read_number("invalid bulk length"):
             return False
         size = self._number
-        if not 0 <= size <= MAX_BULK:
-            self.error = "invalid bulk length"
+        if not 0 <= size <= self._most_bulk:
+            what = "unauthenticated" if 0 <= size <= MAX_BULK else "invalid"
+            self.error = f"{what} bulk length"
             return False
         if size > self._bulk_limit:
             self.oversize = True
@@ -203,10 +216,10 @@ class Reader:
     def _inline(self) -> i64:
         """Take a line; -1 if it was empty."""
         end = self._end_of_line()
-        if end < 0 and self._size <= MAX_LINE:
+        if end < 0 and self._size <= self._most_line:
             self._wanted = self._size + 1
             return NOTHING
-        if end < 0 or end - self._at > MAX_LINE:
+        if end < 0 or end - self._at > self._most_line:
             self.error = "too big inline request"
             return BROKEN
         line = self._buffer[self._at : end]

@@ -11,7 +11,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.access.principal import PUSH, TAKE
-from taskyard.dialects.resp_connection import Answer, Resp, RespConnection
+from taskyard.dialects.resp_answers import Answer
+from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_portions import MAX_REPLY, Gather
 from taskyard.dialects.resp_values import (
     EMPTY,
@@ -26,9 +27,10 @@ from taskyard.dialects.resp_values import (
     integer,
     number_reply,
 )
+from taskyard.dialects.resp_words import MAX_SPAN_MS, Words
 from taskyard.dialects.uids import parse_uid, show_uid
 from taskyard.engine.effects import Take
-from taskyard.engine.errors import TaskyardError
+from taskyard.engine.errors import DuplicateJob, TaskyardError
 from taskyard.engine.finishing import BY_POLICY, NEVER
 from taskyard.engine.job import (
     BACKOFF_EXPONENTIAL,
@@ -43,71 +45,38 @@ from taskyard.engine.job import (
 )
 
 MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
-MAX_SPAN_MS: Final = 100 * 365 * 86_400_000
 MAX_TTR_MS: Final = MAX_TTR // MILLISECOND
 _POLICIES_KEPT: Final = 1024
+UNSAID: Final = -1
 
 
 def add_commands(resp: Resp) -> None:
     resp.add(b"JOB.PUSH", Pushing(resp.max_losses).push, 3, 0)
     resp.add(b"JOB.TAKE", _take, 3, 0)
-    resp.add(b"JOB.DONE", _done, 2, 3)
+    resp.add(b"JOB.DONE", _done, 2, 5)
     resp.add(b"JOB.FAIL", _fail, 3, 5)
     resp.add(b"JOB.EXTEND", _extend, 3, 3)
     resp.add(b"JOB.RETURN", _return, 2, 2)
+    resp.add(b"JOB.PROGRESS", _progress, 3, 4)
 
 
-class _Words:
-    """The arguments behind the fixed ones: words, most of them with a value."""
-
-    def __init__(self, args: list[bytes], at: int) -> None:
-        self._args = args
-        self._at = at
-
-    def next(self) -> bytes:
-        """The next word in upper case; b"" at the end."""
-        if self._at >= len(self._args):
-            return b""
-        self._at += 1
-        word = self._args[self._at - 1].upper()
-        if not word:
-            raise Refused(SYNTAX)
-        return word
-
-    def value(self) -> bytes:
-        if self._at >= len(self._args):
-            raise Refused(SYNTAX)
-        self._at += 1
-        return self._args[self._at - 1]
-
-    def number(self, what: str, least: int, most: int) -> int:
-        found = integer(self.value())
-        if not least <= found <= most:
-            raise Refused(f"ERR {what} must be between {least} and {most}")
-        return found
-
-    def text(self, what: str) -> str:
-        try:
-            return self.value().decode()
-        except UnicodeDecodeError:
-            raise Refused(f"ERR {what}: not a valid name") from None
-
-
-class _Wish:
+class Wish:
     """A job as JOB.PUSH describes it, word by word."""
 
     def __init__(self, new: NewJob, now: int, prefix: str) -> None:
         self.new = new
         self.now = now
         self.prefix = prefix  # of the queues in the chosen database
+        self.has_policy = False  # a word of a policy was said
         self.ttr = 0
         self.attempts = 0
-        self.fails = 1
+        self.fails = UNSAID
         self.base = 0
         self.cap = 0
         self.dead = ""
+        self.after: list[bytes] = []  # ids and uids of the jobs it waits for
 
-    def take_word(self, word: bytes, words: _Words) -> None:
+    def take_word(self, word: bytes, words: Words) -> None:
         new = self.new
         if word == b"NAME":
             new.name = words.text("name")
@@ -121,15 +90,20 @@ class _Wish:
             new.run_at = words.number("AT", 0, MAX_INT // MILLISECOND) * MILLISECOND
         elif word == b"IN":
             new.run_at = self.now + words.number("IN", 0, MAX_SPAN_MS) * MILLISECOND
+        elif word == b"LIMIT":
+            new.limit_key = words.value()
         elif word == b"TTL":
             new.ttl_ms = words.number("TTL", 1, MAX_INT)
         elif word == b"AFTER":
             count = words.number("AFTER", 1, MAX_BLOCKERS)
-            new.blocked_by = [words.number("AFTER", 1, MAX_INT) for _ in range(count)]
+            self.after = [words.value() for _ in range(count)]
+        elif word == b"KEY":
+            new.key = words.value()
         else:
+            self.has_policy = True
             self._take_policy(word, words)
 
-    def _take_policy(self, word: bytes, words: _Words) -> None:
+    def _take_policy(self, word: bytes, words: Words) -> None:
         if word == b"TTR":
             self.ttr = words.number("TTR", 0, MAX_TTR_MS)
         elif word == b"ATTEMPTS":
@@ -155,30 +129,50 @@ class Pushing:
         self._policies: dict[tuple[int, int, int, int, int, str], Policy] = {}
 
     def push(self, connection: RespConnection, args: list[bytes]) -> None:
-        queue = connection.queue_name(args[1])
-        new = NewJob(queue, queue, args[2], connection.resp.policy)
+        engine = connection.engine
         if len(args) > 3:
-            words = _Words(args, 3)
-            wish = _Wish(new, connection.now, connection.prefix.decode())
-            word = words.next()
-            while word:
-                wish.take_word(word, words)
-                word = words.next()
-            new.policy = self._policy(wish)
-        connection.require(PUSH, queue)
-        if new.policy.dead_queue:
-            connection.require(PUSH, new.policy.dead_queue)
-        job = connection.engine.push(new, connection.job_origin, connection.now)
+            wish = self.read(connection, args, 1, len(args))
+            new = wish.new
+            if new.uid is not None and (wish.after or new.key is not None):
+                known = engine.id_of_uid(new.uid)  # a push that is repeated
+                if known:
+                    raise DuplicateJob(known)
+            if new.key is not None:
+                engine.check_key(new.queue, new.key)
+            if wish.after:
+                new.blocked_by = [_blocker(connection, name) for name in wish.after]
+        else:
+            queue = connection.queue_name(args[1])
+            new = NewJob(queue, queue, args[2], connection.resp.policy)
+            connection.require(PUSH, queue)
+        job = engine.push(new, connection.job_origin, connection.now)
         connection.reply(number_reply(job.id))
 
-    def _policy(self, wish: _Wish) -> Policy:
+    def read(self, connection: RespConnection, args: list[bytes], at: int, end: int) -> Wish:
+        """The job that the arguments from `at` on describe, if the client may push it."""
+        queue = connection.queue_name(args[at])
+        new = NewJob(queue, queue, args[at + 1], connection.resp.policy)
+        words = Words(args, at + 2, end)
+        wish = Wish(new, connection.now, connection.prefix.decode())
+        word = words.next()
+        while word:
+            wish.take_word(word, words)
+            word = words.next()
+        connection.require(PUSH, queue)
+        if wish.has_policy:
+            new.policy = self._policy(wish)
+            if wish.dead:
+                connection.require(PUSH, wish.dead)
+        return wish
+
+    def _policy(self, wish: Wish) -> Policy:
         key = (wish.ttr, wish.attempts, wish.fails, wish.base, wish.cap, wish.dead)
         known = self._policies.get(key)
         if known is None:
             known = Policy(
                 wish.ttr * MILLISECOND,
                 wish.attempts,
-                wish.fails or -1,
+                0 if wish.fails == UNSAID else wish.fails or -1,
                 self._max_losses,
                 BACKOFF_EXPONENTIAL if wish.base else BACKOFF_NONE,
                 wish.base * MILLISECOND,
@@ -191,6 +185,25 @@ class Pushing:
         return known
 
 
+def unknown_blocker(uid: bytes) -> Refused:
+    name = show_uid(uid).decode()
+    return Refused(f"NOJOB there is no job {name} to wait for, or it is forgotten")
+
+
+def _blocker(connection: RespConnection, name: bytes) -> int:
+    """The id of a job; one that is done does not block."""
+    uid = parse_uid(name)
+    if uid is not None:
+        known = connection.engine.known_id(uid)
+        if not known:
+            raise unknown_blocker(uid)
+        return known
+    id = integer(name)
+    if id < 1:
+        raise Refused(f"ERR AFTER must be between 1 and {MAX_INT}")
+    return id
+
+
 # Taking
 
 
@@ -201,7 +214,7 @@ def _take(connection: RespConnection, args: list[bytes]) -> None:
     names = [connection.queue_name(key).encode() for key in args[2 : 2 + count]]
     for key in args[2 : 2 + count]:
         connection.require_key(TAKE, key)
-    words = _Words(args, 2 + count)
+    words = Words(args, 2 + count)
     limit = 1
     wait = ttr = 0
     uniform = False
@@ -309,21 +322,29 @@ def _held(connection: RespConnection, ref: bytes) -> tuple[i64, i64]:
     if len(parts) != 3:
         raise Refused("ERR invalid ref")
     numbers = [integer(part, "ERR invalid ref") for part in parts]
+    principal = connection.principal
+    principal.check_somewhere(TAKE)
     owner = connection.engine.owner_by_token(numbers[0], numbers[1], numbers[2])
-    connection.require(TAKE, connection.engine.job(numbers[0]).queue.name)
+    principal.check_unnamed(TAKE, connection.engine.job(numbers[0]).queue.name)
     return numbers[0], owner
 
 
 def _done(connection: RespConnection, args: list[bytes]) -> None:
+    keep: i64 = 0
+    if len(args) > 3:
+        words = Words(args, 3)
+        if words.next() != b"KEEP":
+            raise Refused(SYNTAX)
+        keep = words.number("KEEP", 1, MAX_SPAN_MS) * MILLISECOND
     id, _ = _held(connection, args[1])
-    result = args[2] if len(args) == 3 else b""
-    connection.engine.complete(id, result, connection.job_origin, connection.now)
+    result = args[2] if len(args) > 2 else b""
+    connection.engine.complete(id, result, connection.job_origin, connection.now, keep)
     connection.reply(OK)
 
 
 def _fail(connection: RespConnection, args: list[bytes]) -> None:
     delay: i64 = BY_POLICY
-    words = _Words(args, 3)
+    words = Words(args, 3)
     word = words.next()
     if word == b"FINAL":
         delay = NEVER
@@ -362,3 +383,16 @@ def _return(connection: RespConnection, args: list[bytes]) -> None:
     id, owner = _held(connection, args[1])
     connection.engine.give_back(id, owner, connection.job_origin, connection.now)
     connection.reply(OK)
+
+
+def _progress(connection: RespConnection, args: list[bytes]) -> None:
+    permille = integer(args[2])
+    if not 0 <= permille <= 1000:
+        raise Refused("ERR progress is told in thousandths: 0 to 1000")
+    try:
+        message = args[3].decode() if len(args) == 4 else ""
+    except UnicodeDecodeError:
+        raise Refused("ERR message: must be UTF-8") from None
+    id, owner = _held(connection, args[1])
+    connection.engine.progress(id, owner, permille, message, connection.job_origin, connection.now)
+    connection.send(OK, 0)  # that it is lost with the server does no harm

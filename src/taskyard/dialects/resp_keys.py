@@ -8,7 +8,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.access.principal import ADMIN, INSPECT, PUSH
-from taskyard.dialects.resp_connection import Resp, RespConnection, Work
+from taskyard.dialects.resp_answers import Work
+from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_portions import PORTION
 from taskyard.dialects.resp_values import (
     MAX_INT,
@@ -398,18 +399,22 @@ def _persist(connection: RespConnection, args: list[bytes]) -> None:
 
 def _del(connection: RespConnection, args: list[bytes]) -> None:
     """A string goes with the permission to set it; jobs are another matter."""
+    strings: set[bytes] = set()
     if not connection.principal.free:
         for key in args[1:]:
             is_string = connection.engine.value(connection.full(key)) is not None
             connection.require_key(PUSH if is_string else ADMIN, key)
-    connection.begin_work(_Delete(args[1:]))
+            if is_string:
+                strings.add(key)
+    connection.begin_work(_Delete(args[1:], strings))
 
 
 class _Delete(Work):
     """A value goes at once, the jobs of a list in portions: those that were there at first."""
 
-    def __init__(self, keys: list[bytes]) -> None:
+    def __init__(self, keys: list[bytes], strings: set[bytes]) -> None:
         self._keys = keys
+        self._strings = strings  # of which no more than that may be deleted: a list may be behind
         self._at: i64 = 0
         self._left: i64 = 0  # jobs of the list that is being deleted
         self._deleted: i64 = 0
@@ -428,7 +433,8 @@ class _Delete(Work):
                 self._deleted += 1
                 budget -= 1
             else:
-                queue = engine.queue(key)
+                is_list = self._keys[self._at] not in self._strings
+                queue = engine.queue(key) if is_list else None
                 if queue is not None and queue.ready.size:
                     self._left = queue.ready.size
                     self._deleted += 1

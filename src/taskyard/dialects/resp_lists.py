@@ -10,7 +10,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.access.principal import INSPECT, PUSH, TAKE
-from taskyard.dialects.resp_connection import Answer, Resp, RespConnection
+from taskyard.dialects.resp_answers import Answer
+from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_portions import MAX_REPLY, Gather, GatherOne, PopMany, Remove
 from taskyard.dialects.resp_values import (
     EMPTY,
@@ -63,10 +64,10 @@ def _lpush(connection: RespConnection, args: list[bytes]) -> None:
 
 
 def _push(connection: RespConnection, args: list[bytes], front: bool) -> None:
-    queue = connection.list_at(args[1])
-    before: i64 = 0 if queue is None else queue.ready.size
     name = connection.queue_name(args[1])
     connection.require(PUSH, name)
+    queue = connection.list_at(args[1])
+    before: i64 = 0 if queue is None else queue.ready.size
     policy = connection.resp.policy
     count: i64 = len(args) - 2
     if count == 1:

@@ -6,7 +6,9 @@ would wait for a job does not.
 
 from __future__ import annotations
 
-from taskyard.dialects.resp_connection import Batch, Resp, RespConnection
+from taskyard.access.principal import Denied
+from taskyard.dialects.resp_command import Batch
+from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_values import OK, Refused
 
 
@@ -19,7 +21,9 @@ def add_commands(resp: Resp) -> None:
 def _multi(connection: RespConnection, args: list[bytes]) -> None:
     if connection.batch is not None:
         raise Refused("ERR MULTI calls can not be nested")
-    connection.batch = Batch()
+    if connection.unknown:  # nothing is kept for such a client
+        raise Denied("log in first")
+    connection.batch = Batch(connection.resp.batch_limit)
     connection.send(OK, 0)
 
 
@@ -28,6 +32,8 @@ def _exec(connection: RespConnection, args: list[bytes]) -> None:
     if batch is None:
         raise Refused("ERR EXEC without MULTI")
     connection.batch = None
+    if batch.too_much:
+        raise Refused(f"EXECABORT Transaction discarded because of: {batch.too_much}")
     if batch.broken:
         raise Refused("EXECABORT Transaction discarded because of previous errors.")
     connection.send(b"*%d\r\n" % len(batch.commands), 0)

@@ -9,7 +9,8 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.dialects.resp_connection import RespConnection, Work
+from taskyard.dialects.resp_answers import Work
+from taskyard.dialects.resp_connection import RespConnection
 from taskyard.dialects.resp_values import array, bulk, number_reply
 from taskyard.engine.errors import TaskyardError
 from taskyard.engine.job import FOREVER, GONE, MIN_PRIORITY, READY, Job
@@ -107,10 +108,7 @@ class PopMany(Work):
         self._at = 0
 
     def _next(self, connection: RespConnection) -> Job | None:
-        queue = connection.engine.queue(self._name)
-        if queue is None or queue.settings.paused:
-            return None
-        return queue.ready.last() if self._last else queue.ready.first()
+        return connection.engine.next_pop(self._name, self._last, connection.now)
 
 
 class Gather(Work):

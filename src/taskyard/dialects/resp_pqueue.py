@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from taskyard.access.principal import INSPECT, PUSH, TAKE
-from taskyard.dialects.resp_connection import Answer, Resp, RespConnection, Work
+from taskyard.dialects.resp_answers import Answer, Work
+from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_server import info_text
 from taskyard.dialects.resp_values import Refused, array, bulk, integer, number_reply, simple
 from taskyard.engine.effects import Take
 from taskyard.engine.errors import InvalidOption
-from taskyard.engine.job import READY, Job
+from taskyard.engine.job import LIMITED, READY, Job
 
 
 def add_commands(resp: Resp) -> None:
@@ -114,7 +115,7 @@ def _item(connection: RespConnection, key: bytes) -> Job | None:
     queue = connection.engine.queue(connection.items_utf8)
     keys = queue.keys if queue is not None else None
     job = keys.get(key) if keys is not None else None
-    return job if job is not None and job.state == READY else None
+    return job if job is not None and job.state in (READY, LIMITED) else None
 
 
 def _info(connection: RespConnection, args: list[bytes]) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Final
 
 from taskyard import __version__
-from taskyard.dialects.resp_connection import Command, Login, Resp, RespConnection
+from taskyard.dialects.resp_answers import Login
+from taskyard.dialects.resp_command import Command
+from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_errors import wrong_count
 from taskyard.dialects.resp_values import (
     DATABASES,
@@ -62,7 +64,7 @@ def _reset(connection: RespConnection, args: list[bytes]) -> None:
     connection.batch = None
     connection.protocol = 2
     connection.name = b""
-    connection.become(connection.resp.gate.stranger)
+    connection.become_nobody()
     connection.send(b"+RESET\r\n", 0)
 
 

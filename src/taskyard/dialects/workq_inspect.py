@@ -66,7 +66,7 @@ def show_queue(queue: Queue) -> bytes:
     waiting = queue.delayed.size + queue.blocked.size
     return b"%b 2\r\nready-len %d\r\nscheduled-len %d\r\n" % (
         queue.utf8,
-        queue.ready.size,
+        queue.ready.size + queue.limited.size,
         waiting,
     )
 

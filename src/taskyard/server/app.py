@@ -23,6 +23,7 @@ from taskyard.access.gatekeeper import Gatekeeper
 from taskyard.access.users import Users, UsersError, is_open_to_others, load_users
 from taskyard.broker.broker import Broker
 from taskyard.broker.clock import AnchoredClock
+from taskyard.dialects.api_messages import ListenerView
 from taskyard.dialects.masenko import Masenko
 from taskyard.dialects.resp import make_resp
 from taskyard.dialects.workq import Workq
@@ -38,12 +39,13 @@ from taskyard.journal.journal import Journal, JournalSettings
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
 from taskyard.server.collector import Collector
-from taskyard.server.config import ConfigError, Settings
+from taskyard.server.config import ConfigError, Settings, load_queues
 from taskyard.server.connection import Connection, Dialect, OpenConnections
 from taskyard.server.flow import Flow
 from taskyard.server.listening import Admission, Listener
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
+from taskyard.server.queue_tables import rules_of
 from taskyard.server.stalls import Stalls
 from taskyard.server.tls import Tls
 from taskyard.server.tls_transport import TlsTransport
@@ -96,6 +98,8 @@ class Server:
         self._reloads: list[Callable[[], None]] = []  # what SIGHUP reads again
         if self._tls is not None:
             self._reloads.append(self._tls.reload)
+        if settings.config is not None:
+            self._reloads.append(partial(self._reload_queues, settings.config))
         self._admission: Admission | None = None
         self._flow: Flow | None = None
         self._stalls: Stalls | None = None
@@ -264,6 +268,19 @@ class Server:
             receiver.rules_changed()
         log.info("the users were read again", extra=fields(users=keeper.count))
 
+    def _reload_queues(self, path: Path) -> None:
+        broker = self._broker
+        assert broker is not None
+        try:
+            tables = load_queues(path)
+        except ConfigError as error:
+            log.error("the settings of queues stay as they were: %s", error)
+            return
+        now = broker.begin()
+        broker.engine.set_queue_rules(rules_of(tables), now)
+        broker.end()
+        log.info("the settings of queues were read again", extra=fields(tables=len(tables)))
+
     def _choose_sync_mode(self, data: Path) -> str:
         mode: str = self._settings.sync_mode
         if self._settings.durability != "sync":
@@ -307,7 +324,7 @@ class Server:
             settings.max_losses,
             self._gate,
         )
-        self._web = Web(settings, broker, scheduler, gate=self._gate)
+        self._web = Web(settings, broker, scheduler, gate=self._gate, listeners=self._listening)
         workq = Workq(
             broker,
             settings.output_limit,
@@ -322,6 +339,9 @@ class Server:
             settings.output_limit,
             settings.max_losses,
             self._gate,
+            settings.resp_transaction_limit,
+            self._web.api,
+            settings.http_body_limit,
         )
         return [
             ("masenko", settings.masenko_port, masenko),
@@ -354,6 +374,14 @@ class Server:
             host, port = listener.sockets[0].getsockname()[:2]
             found[name] = {"host": host, "port": port}
         return found
+
+    def _listening(self) -> dict[str, ListenerView]:
+        """The same for clients, who find the other listeners by the one they know."""
+        secure = self._tls is not None
+        return {
+            name: ListenerView(host=str(told["host"]), port=int(str(told["port"])), tls=secure)
+            for name, told in self._addresses().items()
+        }
 
 
 def _load_users(path: Path) -> Users:
@@ -413,6 +441,10 @@ def engine_settings(settings: Settings) -> EngineSettings:
         default_ttr=settings.default_ttr,
         max_jobs=-1 if settings.queue_max_jobs is None else settings.queue_max_jobs,
         max_bytes=-1 if settings.queue_max_bytes is None else settings.queue_max_bytes,
+        max_schedules=settings.max_schedules,
+        schedule_bytes=settings.schedule_bytes,
+        idle_expiry=settings.queue_idle_expiry or 0,
+        queue_rules=rules_of(settings.queues),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from taskyard.server import kinds
-from taskyard.server.kinds import Kind
+from taskyard.server.kinds import Kind, QueueTable
 
 T = TypeVar("T")
 
@@ -21,8 +21,8 @@ LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 ENVIRONMENT_PREFIX: Final = "TASKYARD_"
-# Variables with our prefix that are about building and testing, not about the server.
-NOT_SETTINGS: Final = frozenset({"TASKYARD_COMPILE", "TASKYARD_FORM"})
+# Variables with our prefix that are for clients, building and testing, not for the server.
+NOT_SETTINGS: Final = frozenset({"TASKYARD_COMPILE", "TASKYARD_FORM", "TASKYARD_URL"})
 
 _YEAR: Final = "8760h"
 
@@ -97,6 +97,12 @@ class Settings:
     )
     resp_queue: str = setting(
         "pqueue", kinds.queue(), "queue in which the items of Pqueue's UPDATE and NEXT are"
+    )
+    resp_transaction_limit: int = setting(
+        "10000",
+        kinds.integer(1, 1_000_000),
+        "commands that may wait between MULTI and EXEC of RESP; while they are carried out, nobody "
+        "else is served",
     )
     http_port: int | None = setting(
         "8080", kinds.port(), "port of the HTTP listener; 0 takes a free one, off disables it"
@@ -227,6 +233,20 @@ class Settings:
         kinds.size_or_off("0", "1024TiB"),
         "bytes that the payloads of these jobs may have, likewise",
     )
+    max_schedules: int = setting(
+        "10000", kinds.integer(0, 1_000_000), "schedules that there may be; 0 allows none"
+    )
+    schedule_bytes: int = setting(
+        "64MiB",
+        kinds.size("0", "64GiB"),
+        "bytes of all schedules together, with the payloads of their jobs: they stay in memory",
+    )
+    queue_idle_expiry: int | None = setting(
+        "off",
+        kinds.duration_or_off("1s", "87600h"),
+        "how long a queue may be without jobs and workers before it is deleted, unless it has "
+        "settings of its own",
+    )
     compaction: int | None = setting(
         "200",
         kinds.percent(130, 10_000),
@@ -289,11 +309,13 @@ class Settings:
     log_level: LogLevel = choice(
         "info", "least severe messages to log", "debug", "info", "warning", "error"
     )
+    # Only in the file: tables, which flags and variables cannot say.
+    queues: tuple[QueueTable, ...] = ()
 
 
 def options() -> list[Option]:
     """Every setting, in the order of the table."""
-    return [Option(name=item.name, **item.metadata) for item in fields(Settings)]
+    return [Option(name=item.name, **item.metadata) for item in fields(Settings) if item.metadata]
 
 
 def load_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> Settings:
@@ -329,10 +351,27 @@ def _from_file(table: Mapping[str, Option], path: Path | None) -> dict[str, Any]
     known = {name: option for name, option in table.items() if option.in_file}
     values = {}
     for key, value in _read_toml(path).items():
+        if key == "queues":
+            values[key] = _read_queues(path, value)
+            continue
         if key not in known:
             raise ConfigError(f"{path}: {key!r} is not a setting{_hint(key, known)}.")
         values[key] = _read(f"{path}: {key}", known[key].kind.from_toml, value)
     return values
+
+
+def load_queues(path: Path) -> tuple[QueueTable, ...]:
+    """The tables of queues alone, to read them again."""
+    return _read_queues(path, _read_toml(path).get("queues", {}))
+
+
+def _read_queues(path: Path, value: object) -> tuple[QueueTable, ...]:
+    from taskyard.server import queue_tables  # it needs the engine, which help does not
+
+    try:
+        return queue_tables.read(value)
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}.") from error
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -384,7 +423,7 @@ def _check_exposure(settings: Settings) -> None:
     knows_them = settings.users is not None or (
         settings.tls_client_ca is not None and settings.tls_client == "required"
     )
-    if not knows_them and not settings.allow_anonymous and not _is_local(settings.bind):
+    if not knows_them and not settings.allow_anonymous and not is_local(settings.bind):
         raise ConfigError(
             f"bind is {settings.bind}, which other machines may reach, and everybody there could "
             "do everything: name the users with --users, have clients show certificates with "
@@ -392,7 +431,7 @@ def _check_exposure(settings: Settings) -> None:
         )
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether only this machine reaches what listens there; names are not looked up."""
     import ipaddress
 

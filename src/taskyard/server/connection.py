@@ -238,7 +238,7 @@ class Connection(Protocol):
         receiver = self._receiver
         if receiver is None or self._stuffed or self.unsent():
             return False
-        return not receiver.half_read() or self._has_more()
+        return not receiver.waits_for_input() or self._has_more()
 
     def let_go(self, verdict: i64) -> None:
         receiver = self._receiver

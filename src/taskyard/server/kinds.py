@@ -24,6 +24,14 @@ _TOML_NAMES = {
 }
 
 
+@dataclass(frozen=True)
+class QueueTable:
+    """A pattern of names and what is set for them: by the names of QueueSettings."""
+
+    pattern: str
+    settings: tuple[tuple[str, int], ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kind(Generic[T]):
     metavar: str  # the placeholder in --help
@@ -73,6 +81,17 @@ def duration(low: str, high: str) -> Kind[int]:
         expected="a duration such as 45s or 1m30s",
         parse=parse_duration,
         show=_show_duration,
+        limits=(parse_duration(low), parse_duration(high)),
+    )
+
+
+def duration_or_off(low: str, high: str) -> Kind[int | None]:
+    """The same, or "off" (None)."""
+    return Kind(
+        metavar="DURATION",
+        expected='a duration such as 45s or 1m30s, or "off"',
+        parse=lambda text: None if text == "off" else parse_duration(text),
+        show=lambda value: "off" if value is None else _show_duration(value),
         limits=(parse_duration(low), parse_duration(high)),
     )
 

@@ -148,6 +148,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             failure = error
         if self._outgoing.pending:
             self._flush()
+        if failure is not None:
+            self._hushed = True  # what came before it counts, but there is no way back
         if parts and self._connection is not None:
             self._connection.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         if failure is not None:

@@ -12,6 +12,7 @@ from taskyard.broker.metrics import LagProbe
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects.api import Api
+from taskyard.dialects.api_server import Listeners
 from taskyard.dialects.events import Events
 from taskyard.dialects.glovebox import Glovebox
 from taskyard.dialects.glovebox_http import status, terms
@@ -22,12 +23,12 @@ from taskyard.engine.errors import TaskyardError
 from taskyard.http.connection import Http, Socket
 from taskyard.http.credentials import Identification
 from taskyard.http.messages import Exchange, Identify, Request, Response, Route, anonymous
-from taskyard.http.origins import refusal_of_other_site
+from taskyard.http.origins import refusal_of_other_host, refusal_of_other_site
 from taskyard.http.parser import Incoming
 from taskyard.http.problems import problem
 from taskyard.http.router import Router
 from taskyard.http.websocket import WebSocket, refuse
-from taskyard.server.config import Settings
+from taskyard.server.config import Settings, is_local
 
 FRAME_ROOM = 65_536  # what a message may be longer than the largest payload, as JSON text
 JSON_BYTE = 4  # characters of one byte in an array: "255,"
@@ -43,6 +44,7 @@ class Web:
         allow: Allow = by_its_rules,
         gate: Gate | None = None,
         identify: Identify = anonymous,
+        listeners: Listeners = dict,
     ) -> None:
         """With a gate, it is that which identifies."""
         self._gate: Gate = gate or OpenGate()
@@ -52,6 +54,7 @@ class Web:
         self._settings = settings
         self._origins = frozenset(settings.http_origins)
         self._identify = identify
+        self._is_for_this_machine = not self._gate.has_users and is_local(settings.bind)
         self.health = Health(broker)
         self.glovebox = Glovebox(
             broker, scheduler, settings.output_limit, settings.glovebox_creation, allow=allow
@@ -65,10 +68,12 @@ class Web:
             durability=settings.durability,
             max_losses=settings.max_losses,
             connections=self._connections,
+            listeners=listeners,
             users=int if gate is None else lambda: gate.count,
             allow=allow,
         )
         page = MetricsPage(broker, scheduler, settings.metrics_queues, gate=gate)
+        self.api = Router(api.routes())  # by itself, for who has no need of HTTP
         routes = [
             *api.routes(),
             *self.health.routes(),
@@ -84,6 +89,7 @@ class Web:
             output_limit=settings.output_limit,
             body_limit=settings.http_body_limit,
             identify=self._admit,
+            refuse=unauthenticated,
         )
         self.http.upgrades["/connect"] = self._connect
 
@@ -100,7 +106,10 @@ class Web:
     def _admit(
         self, request: Request, later: Callable[[Principal | Response], None]
     ) -> Principal | Response | None:
-        return refusal_of_other_site(request, self._origins) or self._identify(request, later)
+        refusal = refusal_of_other_site(request, self._origins)
+        if refusal is None and self._is_for_this_machine:
+            refusal = refusal_of_other_host(request, self._origins)
+        return refusal or self._identify(request, later)
 
     def _connections(self) -> dict[str, int]:
         """How many are open now, by dialect."""

@@ -6,6 +6,7 @@ A pop finishes the job, so there is nothing to hold, to finish or to fail.
 from typing import ClassVar
 
 from interop.adapters.base import Adapter, BadName, Can, Counts, Options, Taken
+from support.naming import BAD_QUEUE
 from support.resp import command
 from support.wire import Peer
 
@@ -73,7 +74,7 @@ class RedisAdapter(Adapter):
 
     def _integer(self) -> int:
         line = self.peer.read_line()
-        if line == b"-ERR invalid queue name\r\n":
+        if line == b"-%s\r\n" % BAD_QUEUE.encode():
             raise BadName(line.decode())
         assert line.startswith(b":"), line
         return int(line[1:])

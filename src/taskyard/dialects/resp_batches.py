@@ -1,0 +1,155 @@
+"""JOB.PUSHALL: many jobs in one command, all of them or none, which may wait for each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.dialects.resp_answers import Work
+from taskyard.dialects.resp_connection import Resp, RespConnection
+from taskyard.dialects.resp_errors import error_text
+from taskyard.dialects.resp_jobs import Pushing, Wish, unknown_blocker
+from taskyard.dialects.resp_values import SYNTAX, Refused, array, integer, number_reply
+from taskyard.dialects.uids import parse_uid
+from taskyard.engine.errors import DuplicateJob, StepRefused, TaskyardError
+from taskyard.engine.pushing import Step
+
+MAX_PUSHED: Final = 1000  # jobs of one command
+MAX_NAMED: Final = 32_000  # jobs that they wait for, all together
+PORTION: Final = 256  # steps of reading that count as one of the commands of a turn
+JOB_STEPS: Final = 8  # those of a job; each one that it waits for is another
+
+
+def add_commands(resp: Resp) -> None:
+    resp.add(b"JOB.PUSHALL", _Batches(resp.max_losses).push, 5, 0)
+
+
+class _Batches:
+    def __init__(self, max_losses: i64) -> None:
+        self._pushing = Pushing(max_losses)
+
+    def push(self, connection: RespConnection, args: list[bytes]) -> None:
+        count = integer(args[1])
+        if not 1 <= count <= MAX_PUSHED:
+            raise Refused(f"ERR one command pushes 1 to {MAX_PUSHED} jobs")
+        connection.begin_work(_PushAll(self._pushing, args, count))
+
+
+class _PushAll(Work):
+    """Reads what is to be pushed in portions, then pushes all of it at once."""
+
+    def __init__(self, pushing: Pushing, args: list[bytes], count: i64) -> None:
+        self._pushing = pushing
+        self._args = args
+        self._count = count
+        self._at: i64 = 2  # in the arguments
+        self._wishes: list[Wish] = []
+        self._named: i64 = 0  # jobs that they wait for
+        self._known: dict[bytes, int] = {}  # those of them that are named by uids; 0: not known
+
+    def step(self, connection: RespConnection) -> bool:
+        wishes = self._wishes
+        budget: i64 = PORTION
+        while len(wishes) < self._count and budget > 0:
+            try:
+                budget -= JOB_STEPS + self._read(connection)
+            except Refused as refusal:
+                raise Refused(_of_job(str(refusal), len(wishes))) from None
+        if len(wishes) < self._count:
+            return False
+        if self._at != len(self._args):
+            raise Refused(SYNTAX)
+        ids = _push(connection, wishes, self._known)
+        connection.reply(array([number_reply(id) for id in ids]))
+        return True
+
+    def _read(self, connection: RespConnection) -> i64:
+        """Read the next job; gives how many others it names."""
+        args = self._args
+        if self._at >= len(args):
+            raise Refused(SYNTAX)
+        size = integer(args[self._at])
+        first = self._at + 1
+        if not 2 <= size <= len(args) - first:
+            raise Refused(SYNTAX)
+        wish = self._pushing.read(connection, args, first, first + size)
+        named: i64 = len(wish.after)
+        self._named += named
+        if self._named > MAX_NAMED:
+            raise Refused(f"ERR AFTER: one command names at most {MAX_NAMED} jobs")
+        for name in wish.after:
+            uid = parse_uid(name)
+            if uid is not None and uid not in self._known:  # to find one takes a while
+                self._known[uid] = connection.engine.known_id(uid)
+        self._wishes.append(wish)
+        self._at = first + size
+        return named
+
+
+def _push(connection: RespConnection, wishes: list[Wish], named: dict[bytes, int]) -> list[int]:
+    """Push all of them; or none, if that is a repetition."""
+    engine = connection.engine
+    known = [engine.id_of_uid(wish.new.uid) if wish.new.uid is not None else 0 for wish in wishes]
+    if all(known):
+        return known
+    uids: dict[bytes, int] = {}  # and which of the jobs has it
+    keys: set[tuple[str, bytes]] = set()
+    for index, wish in enumerate(wishes):
+        try:
+            if known[index]:
+                raise DuplicateJob(known[index])
+            if wish.after:
+                wish.new.blocked_by = [_blocker(name, index, uids, named) for name in wish.after]
+            _check(connection, wish, index, uids, keys)
+        except Refused as refusal:
+            raise Refused(_of_job(str(refusal), index)) from None
+        except TaskyardError as error:
+            raise Refused(_of_job(error_text(error), index)) from None
+    steps = [Step(wish.new) for wish in wishes]
+    try:
+        return engine.transact(steps, connection.owner, connection.job_origin, connection.now)
+    except StepRefused as stop:
+        raise Refused(_of_job(error_text(stop), stop.index)) from None
+
+
+def _check(
+    connection: RespConnection,
+    wish: Wish,
+    index: int,
+    uids: dict[bytes, int],
+    keys: set[tuple[str, bytes]],
+) -> None:
+    """What no other job of this command may have."""
+    new = wish.new
+    uid = new.uid
+    if uid is not None:
+        if uid in uids:
+            raise Refused("ERR uid: two jobs of this command have it")
+        uids[uid] = index
+    key = new.key
+    if key is not None:
+        connection.engine.check_key(new.queue, key)
+        if (new.queue, key) in keys:
+            raise Refused("ERR key: two jobs of this command have it")
+        keys.add((new.queue, key))
+
+
+def _blocker(name: bytes, index: int, uids: dict[bytes, int], named: dict[bytes, int]) -> int:
+    """What the engine calls it: an id, or how many pushes before this one."""
+    uid = parse_uid(name)
+    if uid is not None:
+        earlier = uids.get(uid)
+        if earlier is not None:
+            return earlier - index
+        if not named[uid]:
+            raise unknown_blocker(uid)
+        return named[uid]
+    id = integer(name)
+    if not id or -id > index:
+        raise Refused("ERR AFTER must name an id, a uid, or -k for the k-th job before this one")
+    return id
+
+
+def _of_job(text: str, index: int) -> str:
+    return f"{text} (job {index + 1} of the command)"

@@ -337,7 +337,7 @@ def test_urls(url: str, address: Address) -> None:
         ("taskyard://h:x", "the port must be"),
         ("taskyard://h/16", "a database from 0 to 15"),
         ("taskyard://h/x", "a database from 0 to 15"),
-        ("taskyard://h?x=1", "has no options"),
+        ("taskyard://h?x=1", "there is no option x"),
     ],
 )
 def test_urls_that_are_none(url: str, reason: str) -> None:

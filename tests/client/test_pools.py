@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.sockets import HANG_GUARD, POLL_INTERVAL
+from support.waiting import wait_for
 
 from taskyard.client.coroutines import AsyncPool
 from taskyard.client.pools import Crash, Pool, ThreadPool
@@ -133,6 +134,7 @@ def test_jobs_that_nobody_has_begun_with_can_be_withdrawn(kind: str, tmp_path: P
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_a_pool_that_is_killed_reports_nothing(kind: str, tmp_path: Path) -> None:
+    others = set(threading.enumerate())
     reports = Reports(POOLS[kind]())
     path = tmp_path / "file"
     reports.pool.submit(job(f"wait {path}"))
@@ -140,8 +142,7 @@ def test_a_pool_that_is_killed_reports_nothing(kind: str, tmp_path: Path) -> Non
     wait_for_file(tmp_path / "file.begun")
     reports.pool.kill()
     path.touch()
-    threads = [one for one in threading.enumerate() if one.name.startswith("taskyard-worker")]
-    for thread in threads:
+    for thread in set(threading.enumerate()) - others:
         thread.join(HANG_GUARD)
         assert not thread.is_alive()
     assert reports.is_empty()
@@ -254,12 +255,37 @@ def test_processes_that_cannot_start_are_told_of() -> None:
         pool.start(lambda one, outcome: None)
 
 
+class Fragile:
+    """Cannot be had in a process while a certain file is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __call__(self, one: Job) -> Any:
+        return run(one)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return fragile, (self.path,)
+
+
+def fragile(path: Path) -> Fragile:
+    if path.exists():
+        os._exit(5)
+    return Fragile(path)
+
+
+def test_a_job_for_which_no_process_can_be_started_is_not_begun(tmp_path: Path) -> None:
+    reports = Reports(ProcessPool(Fragile(tmp_path / "broken"), 1))
+    reports.submit("exit 1")
+    (tmp_path / "broken").touch()
+    outcome = reports.submit("pid")
+    assert isinstance(outcome, Crash)
+    assert not outcome.begun
+    assert "could not be started" in outcome.reason
+    (tmp_path / "broken").unlink()
+    assert reports.submit("pid") != os.getpid()
+    reports.pool.close()
+
+
 def wait_for_file(path: Path) -> None:
     wait_for(path.exists)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_GUARD
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(POLL_INTERVAL)

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from client.fake_source import FakeSource
-from support.sockets import HANG_GUARD, POLL_INTERVAL
+from support.sockets import HANG_GUARD
+from support.waiting import wait_for
 
 from taskyard.client.backoff import Backoff
+from taskyard.client.interrupts import Cancelled
 from taskyard.client.pools import Crash, ThreadPool
 from taskyard.client.runtime import Runtime
 from taskyard.client.source import Done, Failed, Job, Returned, Verdict
 
 QUICK = Backoff(0.001, 0.01)
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_GUARD
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(POLL_INTERVAL)
 
 
 def settle(job: Job, outcome: bytes | Crash) -> Verdict:
@@ -212,7 +206,7 @@ def test_a_lease_that_was_lost_is_left_alone(rig: Rig, caplog: pytest.LogCapture
     keeps = rig.source.keeps
     wait_for(lambda: rig.source.keeps > keeps + 2)
     assert rig.source.kept == rig.source.lost
-    assert "was lost: it may run twice" in caplog.text
+    assert "was lost: its run is ended" in caplog.text
 
 
 def test_a_source_that_is_away_is_asked_until_it_is_back(
@@ -285,3 +279,120 @@ def test_a_job_without_a_verdict_has_failed(rig: Rig, caplog: pytest.LogCaptureF
     wait_for(lambda: rig.source.verdicts)
     assert rig.source.verdicts[0][1] == Failed(b"no idea")
     assert "has no verdict" in caplog.text
+
+
+def test_a_burst_ends_when_there_is_nothing_to_do(rig: Rig) -> None:
+    rig.source.push(*[b"a"] * 10)
+    rig.start(size=2, burst=True, wait=0.0)
+    rig.wait()
+    assert rig.returned == [True]
+    assert len(rig.source.verdicts) == 10
+
+
+def test_a_burst_does_what_its_own_jobs_lead_to(rig: Rig) -> None:
+    rig.source.push(b"hold")
+    rig.start(size=2, burst=True, wait=0.0)
+    wait_for(lambda: rig.worker.begun)
+    wait_for(lambda: len(rig.source.asked_for) >= 2)
+    finish = rig.source.finish
+
+    def finish_and_push(verdicts: Any) -> list[Job]:
+        if len(rig.source.verdicts) == 0:
+            rig.source.push(b"after")
+        return finish(verdicts)
+
+    rig.source.finish = finish_and_push  # type: ignore[method-assign]
+    rig.worker.go_on.set()
+    rig.wait()
+    assert [verdict for _, verdict in rig.source.verdicts] == [Done(b"hold"), Done(b"after")]
+
+
+def test_many_short_jobs_are_held_ready_and_few_long_ones(rig: Rig) -> None:
+    rig.source.push(*[b"a"] * 3000)
+    rig.start(size=2, prefetch=None)
+    wait_for(lambda: len(rig.source.verdicts) == 3000)
+    assert max(rig.source.asked_for) > 50
+    rig.source.push(*[b"hold"] * 3000)
+    # Short ones were expected. When it turns out that they are long, the others get them back.
+    wait_for(lambda: len(rig.worker.begun) == 3002)
+    wait_for(lambda: len(rig.source.taken) - len(rig.source.verdicts) == 2)
+    returned = [verdict for _, verdict in rig.source.verdicts if verdict == Returned()]
+    assert len(returned) > 10
+    assert len(rig.worker.begun) == 3002
+
+
+def test_what_jobs_say_is_told_and_not_too_often(rig: Rig) -> None:
+    told: list[tuple[Job, Any]] = []
+
+    def tell(notes: Any) -> list[Job]:
+        told.extend(notes)
+        return []
+
+    [job] = rig.source.push(b"hold")
+    runtime = rig.start(tell=tell)
+    wait_for(lambda: rig.worker.begun)
+    for number in range(1000):
+        runtime.note(job, number)
+    wait_for(lambda: told and told[-1] == (job, 999))
+    assert len(told) < 10
+
+
+def test_a_run_whose_lease_was_lost_is_ended(rig: Rig) -> None:
+    ended = threading.Event()
+
+    def run(job: Job) -> bytes:
+        try:
+            wait_for(lambda: False)
+        except Cancelled:
+            ended.set()
+        return b""
+
+    rig.source.lost = rig.source.push(b"a")
+    rig.worker = run  # type: ignore[assignment]
+    rig.start(lease=0.03)
+    assert ended.wait(HANG_GUARD)
+    rig.worker = Worker()
+
+
+def test_a_note_about_a_job_whose_lease_is_over_ends_its_run(rig: Rig) -> None:
+    ended = threading.Event()
+
+    def run(job: Job) -> bytes:
+        runtime.note(job, "half")
+        try:
+            wait_for(lambda: False)
+        except Cancelled:
+            ended.set()
+        return b""
+
+    rig.worker = run  # type: ignore[assignment]
+    runtime = rig.start(lease=3600.0, tell=lambda notes: [job for job, _ in notes])
+    jobs = rig.source.push(b"a")
+    assert ended.wait(HANG_GUARD)
+    wait_for(lambda: rig.source.verdicts)
+    assert jobs[0].lost
+    rig.worker = Worker()
+
+
+def test_what_a_job_said_last_before_it_ended_is_no_lost_lease(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = threading.Event()
+
+    def run(job: Job) -> bytes:
+        runtime.note(job, "all but done")
+        return b""
+
+    def tell(notes: Any) -> list[Job]:
+        wait_for(lambda: rig.source.verdicts)
+        asked.set()
+        return [job for job, _ in notes]
+
+    rig.worker = run  # type: ignore[assignment]
+    runtime = rig.start(tell=tell)
+    [job] = rig.source.push(b"a")
+    assert asked.wait(HANG_GUARD)
+    rig.worker = Worker()
+    rig.end()
+    assert "was lost" not in caplog.text
+    assert not job.lost

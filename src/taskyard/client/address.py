@@ -1,14 +1,26 @@
-"""Where a server is: taskyard://[[user][:password]@]host[:port][/database]."""
+"""Where a server is: taskyard://[[user][:password]@]host[:port][/database][?options].
+
+With the scheme taskyards the connection is encrypted. Options are `timeout` and `patience` in
+seconds and, of TLS, the files `ca`, `cert` and `key`.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
-from urllib.parse import unquote, urlsplit
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+if TYPE_CHECKING:
+    import ssl
 
 SCHEME: Final = "taskyard"
+SECURE: Final = "taskyards"
 DEFAULT_PORT: Final = 8002
 _DATABASES: Final = 16
+_NO_URL: Final = "not a URL like taskyard://localhost:8002"
+_FILES: Final = ("ca", "cert", "key")
+_SECONDS: Final = ("timeout", "patience")
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,33 +28,104 @@ class Address:
     host: str
     port: int = DEFAULT_PORT
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
     database: int = 0
+    tls: bool = False
+    ca: str = ""  # whom to trust; else those whom the system trusts
+    cert: str = ""  # our own certificate, with its key if that has no file of its own
+    key: str = ""
+    timeout: float | None = None
+    patience: float | None = None
 
     @classmethod
     def parse(cls, url: str) -> Address:
         """ValueError, with what is wrong, if this is not such a URL."""
-        parts = urlsplit(url)
-        if parts.scheme != SCHEME or not parts.hostname:
-            raise ValueError(f"{_shown(url)} is not a URL like taskyard://localhost:8002")
-        if parts.query or parts.fragment:
-            raise ValueError(f"{_shown(url)}: a URL of taskyard has no options behind ? or #")
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            raise ValueError(f"{_shown(url)} is {_NO_URL}") from None
+        host = parts.hostname
+        if not host or parts.scheme not in (SCHEME, SECURE):
+            raise ValueError(f"{_shown(url)} is {_NO_URL}")
+        if parts.fragment:
+            raise ValueError(f"{_shown(url)}: a URL of taskyard has nothing behind a #")
         try:
             port = parts.port
         except ValueError:
             raise ValueError(f"{_shown(url)}: the port must be a number up to 65535") from None
+        tls = parts.scheme == SECURE
+        files, seconds = _options(parts.query, tls, url)
         return cls(
-            host=parts.hostname,
+            host=host,
             port=DEFAULT_PORT if port is None else port,
             user=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
             database=_database(parts.path, url),
+            tls=tls,
+            ca=files.get("ca", ""),
+            cert=files.get("cert", ""),
+            key=files.get("key", ""),
+            timeout=seconds.get("timeout"),
+            patience=seconds.get("patience"),
         )
+
+    @property
+    def prefix(self) -> str:
+        """What the names of queues of this database begin with where the database is not known."""
+        return f"db{self.database}:" if self.database else ""
+
+    def context(self) -> ssl.SSLContext | None:
+        """How to encrypt, if at all; ValueError if a file of the URL cannot be used."""
+        if not self.tls:
+            return None
+        import ssl  # here, since it takes its time: see encryption.py
+
+        wanted = self.ca or self.cert or self.key
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+            if self.cert:
+                # Else the library would ask for the password of a key at the terminal.
+                wanted = self.cert
+                context.load_cert_chain(self.cert, self.key or None, password="")
+        except (OSError, ValueError) as error:
+            reason = str(error) or type(error).__name__
+            raise ValueError(f"{self}: {wanted} cannot be used: {reason}") from None
+        return context
 
     def __str__(self) -> str:
         """Without the password: this is for messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{SCHEME}://{host}:{self.port}"
+        return f"{SECURE if self.tls else SCHEME}://{host}:{self.port}"
+
+
+def _options(query: str, tls: bool, url: str) -> tuple[dict[str, str], dict[str, float]]:
+    files: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name in _SECONDS:
+            seconds[name] = _number(name, value, url)
+        elif name not in _FILES:
+            known = ", ".join((*_SECONDS, *_FILES))
+            raise ValueError(f"{_shown(url)}: there is no option {name}, only {known}")
+        elif not tls:
+            raise ValueError(f"{_shown(url)}: the option {name} is for {SECURE}:// only")
+        elif not value:
+            raise ValueError(f"{_shown(url)}: the option {name} must name a file")
+        else:
+            files[name] = value
+    if "key" in files and "cert" not in files:
+        raise ValueError(f"{_shown(url)}: the option key needs the option cert")
+    return files, seconds
+
+
+def _number(name: str, value: str, url: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < math.inf:
+        raise ValueError(f"{_shown(url)}: the option {name} must be a number of seconds")
+    return found
 
 
 def _database(path: str, url: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -21,5 +21,5 @@ class Backoff:
     def delays(self) -> Iterator[float]:
         delay = self.first
         while True:
-            yield delay * random.uniform(0.5, 1.0)
+            yield delay * (0.5 + os.urandom(1)[0] / 512)
             delay = min(delay * 2, self.most)

@@ -15,24 +15,37 @@ import time
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Self
 
 import hiredis
 
 from taskyard.client.address import Address
 from taskyard.client.backoff import Backoff
+from taskyard.client.encryption import is_secure, wants_read
 from taskyard.client.errors import Refused, Unavailable
+from taskyard.client.streaming import Feed, stream
+from taskyard.client.wire import (
+    INCOMPLETE,
+    RECEIVE,
+    Command,
+    Reply,
+    Word,
+    greeting,
+    keep_alive,
+    pack,
+    reader,
+    unavailable,
+)
 
-Word: TypeAlias = str | bytes | int
-Command: TypeAlias = Sequence[Word]
-Reply: TypeAlias = "int | bytes | list[Reply] | Refused | None"
+if TYPE_CHECKING:
+    import ssl
+
+__all__ = ["Command", "Connection", "Reply", "Word"]
 
 # So many commands are on their way at once: a server that waits for its replies to be read would
 # wait for ever for a client that only writes.
 _AT_ONCE: Final = 256
-_RECEIVE: Final = 1 << 16
 _GOODBYE: Final = 0.5  # seconds
-_INCOMPLETE: Final = object()
 
 
 class Connection:
@@ -45,9 +58,11 @@ class Connection:
         timeout: float = 10.0,
         patience: float = 0.0,
         backoff: Backoff | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         """`timeout`: how long connecting, or one answer, may take. `patience`: for how long a call
-        tries to reach a server that is away. Both in seconds.
+        tries to reach a server that is away. Both in seconds. `tls`: how to encrypt, if the
+        address says so and this was made already: it takes its time.
         """
         self.address = address
         self._timeout = timeout
@@ -56,7 +71,8 @@ class Connection:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._socket: socket.socket | None = None
-        self._reader = _reader()
+        self._tls = tls or address.context()
+        self._reader = reader()
         self._process = os.getpid()
         _connections.add(self)
 
@@ -93,13 +109,22 @@ class Connection:
                 replies += self._persist(some, wait, repeat)
         return replies
 
+    def stream(self, feed: Feed) -> None:
+        """Send what the feed gives, and let it have the replies, until it is done.
+
+        What was lost with a connection is the feed's to know: nothing is sent again.
+        """
+        with self._lock:
+            self._stream(feed)
+
     def close(self) -> None:
         """Also ends a call in another thread, which then raises Unavailable."""
         self._closed.set()
         connected = self._socket
         if connected is not None and self._process == os.getpid():
             with contextlib.suppress(OSError):  # it was lost already
-                connected.shutdown(socket.SHUT_RDWR)
+                # Not that of TLS, which would have another thread go on sending without it.
+                socket.socket.shutdown(connected, socket.SHUT_RDWR)
         # Whoever holds the lock is about to find out, at the latest when its connecting times out.
         if self._lock.acquire(timeout=_GOODBYE):
             self._drop()
@@ -108,29 +133,44 @@ class Connection:
     def _persist(self, commands: Sequence[Command], wait: float, repeat: bool) -> list[Reply]:
         until = time.monotonic() + self._patience
         for delay in self._backoff.delays():
-            sent = False
             try:
-                self._connect()
-                sent = True
-                return self._exchange(commands, wait)
-            except Refused:  # of the greeting
-                self._drop()
-                raise
-            except (OSError, hiredis.ProtocolError) as error:
-                self._drop()
+                return self._try(commands, wait)
+            except Unavailable as error:
                 patient = time.monotonic() + delay < until
-                if self._closed.is_set() or not patient or (sent and not repeat):
-                    raise self._unavailable(error, sent) from error
-            except BaseException:  # a signal's, perhaps: the reply would be taken for the next one
-                self._drop()
-                raise
+                if error.final or not patient or (error.sent and not repeat):
+                    raise
             self._closed.wait(delay)
         raise AssertionError("the pauses never end")
 
+    def _try(self, commands: Sequence[Command], wait: float) -> list[Reply]:
+        sent = False
+        try:
+            self._connect()
+            sent = True
+            return self._exchange(commands, wait)
+        except (OSError, hiredis.ProtocolError) as error:
+            self._drop()
+            raise self._unavailable(error, sent) from error
+        except BaseException:  # of the greeting, or a signal's: a reply may be left unread
+            self._drop()
+            raise
+
+    def _stream(self, feed: Feed) -> None:
+        sent = False
+        try:
+            self._connect()
+            sent = True
+            assert self._socket is not None
+            stream(self._socket, self._reader, feed, self._timeout)
+        except (OSError, hiredis.ProtocolError) as error:
+            self._drop()
+            raise self._unavailable(error, sent) from error
+        except BaseException:
+            self._drop()
+            raise
+
     def _unavailable(self, error: Exception, sent: bool) -> Unavailable:
-        reason = "the connection was closed" if self._closed.is_set() else str(error)
-        lost = "went away before it answered" if sent else "cannot be reached"
-        return Unavailable(f"{self.address} {lost}: {reason or type(error).__name__}")
+        return unavailable(self.address, error, sent=sent, closed=self._closed.is_set())
 
     def _connect(self) -> None:
         if self._process != os.getpid():
@@ -145,21 +185,17 @@ class Connection:
         address = self.address
         connected = socket.create_connection((address.host, address.port), self._timeout)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._reader = _reader()
+        keep_alive(connected)
+        self._reader = reader()
         self._socket = connected
         if self._closed.is_set():  # meanwhile
             raise ConnectionError("the connection was closed")
+        if self._tls is not None:
+            self._socket = self._tls.wrap_socket(connected, server_hostname=address.host)
         self._greet()
 
     def _greet(self) -> None:
-        address = self.address
-        commands: list[Command] = []
-        if address.user:
-            commands.append(("AUTH", address.user, address.password))
-        elif address.password:
-            commands.append(("AUTH", address.password))
-        if address.database:
-            commands.append(("SELECT", address.database))
+        commands = greeting(self.address)
         for reply in self._exchange(commands, 0.0) if commands else []:
             if isinstance(reply, Refused):
                 raise reply
@@ -168,13 +204,13 @@ class Connection:
         connected = self._socket
         assert connected is not None
         connected.settimeout(self._timeout + wait)
-        connected.sendall(b"".join(hiredis.pack_command(tuple(words)) for words in commands))  # type: ignore[arg-type]
+        connected.sendall(pack(commands))
         return [self._receive(connected) for _ in commands]
 
     def _receive(self, connected: socket.socket) -> Reply:
         reader = self._reader
-        while (reply := reader.gets()) is _INCOMPLETE:
-            data = connected.recv(_RECEIVE)
+        while (reply := reader.gets()) is INCOMPLETE:
+            data = connected.recv(RECEIVE)
             if not data:
                 raise ConnectionError("it closed the connection")
             reader.feed(data)
@@ -182,13 +218,22 @@ class Connection:
         return found
 
     def forked(self) -> None:
-        """In the child of a fork: whoever held the lock is not here to release it."""
+        """In the child of a fork: whoever held a lock is not here to release it."""
         self._lock = threading.Lock()
+        self._closed = same_event(self._closed)
 
     def _drop(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+
+
+def same_event(event: threading.Event) -> threading.Event:
+    """Of which nobody holds the lock."""
+    fresh = threading.Event()
+    if event.is_set():
+        fresh.set()
+    return fresh
 
 
 _connections: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
@@ -202,12 +247,20 @@ def _forked() -> None:
 os.register_at_fork(after_in_child=_forked)
 
 
-def _reader() -> hiredis.Reader:
-    return hiredis.Reader(replyError=Refused, notEnoughData=_INCOMPLETE)
-
-
 def _ended(connected: socket.socket) -> bool:
     """Whether an idle connection is of no more use: nothing can be there to read but its end."""
+    if is_secure(connected):
+        return _ended_secure(connected)
     poll = select.poll()
     poll.register(connected, select.POLLIN)
     return bool(poll.poll(0))
+
+
+def _ended_secure(connected: socket.socket) -> bool:
+    """The same of one that is encrypted, where TLS itself may have had something to say."""
+    connected.settimeout(0.0)
+    try:
+        connected.recv(1)
+    except OSError as error:
+        return not wants_read(error)
+    return True

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from taskyard.client.views import Pushed
+
 
 class ClientError(Exception):
     """Base of everything below."""
@@ -9,6 +15,25 @@ class ClientError(Exception):
 
 class Unavailable(ClientError, ConnectionError):
     """The server cannot be reached, or went away before it answered. Trying again may help."""
+
+    sent = False
+    """Whether the command was on its way already, so that it may have been carried out."""
+    final = False
+    """Whether the same will not work a moment later either."""
+    timed_out = False
+    """Whether the server is there, perhaps, but takes longer than one wants to wait."""
+
+
+class Closed(Unavailable):
+    """The client was closed."""
+
+    final = True
+
+
+class Untrusted(Unavailable):
+    """No encrypted connection can be had: the certificate is not one to trust, for instance."""
+
+    final = True
 
 
 class Refused(ClientError):
@@ -18,3 +43,90 @@ class Refused(ClientError):
     def code(self) -> str:
         """The word that an error begins with, such as ERR or STALE."""
         return str(self).partition(" ")[0]
+
+
+class JobNotFound(Refused):
+    """There is no such job, or no longer."""
+
+
+class QueueNotFound(Refused):
+    """There is no such queue."""
+
+
+class ScheduleNotFound(Refused):
+    """There is no such schedule."""
+
+
+class Draining(Refused):
+    """Nothing is pushed to this queue, or this server, for now: it is being emptied."""
+
+
+class Duplicate(Refused):
+    """There is a job with this uid, or with this key in the queue, already."""
+
+    @property
+    def job_id(self) -> int:
+        """The id of that job; 0 if the server does not say."""
+        words = str(self).split(" ", 2)
+        return int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+
+
+class StaleLease(Refused):
+    """The lease is over: its time, or somebody else has ended the job, or this client has."""
+
+
+class Denied(Refused):
+    """Name, password or token are wrong, or this user may not do that."""
+
+
+class QueueFull(Refused):
+    """The queue has as many jobs, or bytes of them, as its settings allow."""
+
+
+class NotNow(Refused):
+    """The server cannot do that until somebody looks after it: its disk is full or broken."""
+
+
+class Problem(Refused):
+    """The JSON API's answer is an error."""
+
+    status = 0
+    kind = ""
+
+    @property
+    def code(self) -> str:
+        """The last part of the problem's type, such as wrong-state."""
+        return self.kind
+
+
+class Incomplete(ClientError):
+    """push_many came to an end before all jobs were pushed.
+
+    `outcomes` has what is known about each job that was sent, in order: it was pushed, it was
+    refused, or (None) the connection was lost before the server said. The error that ended it
+    all is the `__cause__`.
+    """
+
+    def __init__(self, text: str, outcomes: Sequence[Pushed | Refused | None]) -> None:
+        super().__init__(text)
+        self.outcomes = list(outcomes)
+
+
+_CLASSES: Final[dict[str, type[Refused]]] = {
+    "DUPLICATE": Duplicate,
+    "STALE": StaleLease,
+    "NOJOB": JobNotFound,
+    "DRAINING": Draining,
+    "NOAUTH": Denied,
+    "NOPERM": Denied,
+    "WRONGPASS": Denied,
+    **dict.fromkeys(("OOM", "READONLY", "LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN"), NotNow),
+}
+_FULL: Final = "OOM queue is full"
+
+
+def refusal(text: str) -> Refused:
+    """The error that an answer of the server is, by the word that it begins with."""
+    if text.startswith(_FULL):
+        return QueueFull(text)
+    return _CLASSES.get(text.partition(" ")[0], Refused)(text)

@@ -7,13 +7,24 @@ import os
 import pickle
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from taskyard.client.pools import Crash, Report, ThreadPool
+from taskyard.client.backoff import Backoff
+from taskyard.client.interrupts import (
+    Cancelled,
+    Limits,
+    Place,
+    Reason,
+    SoftTimeLimit,
+    ThreadPlace,
+)
+from taskyard.client.pools import Crash, LimitsOf, Report, ThreadPool, log, unlimited
 from taskyard.client.source import Job
 
 T = TypeVar("T")
@@ -22,19 +33,47 @@ T = TypeVar("T")
 _SPAWN: Final = multiprocessing.get_context("spawn")
 _LOOK: Final = 1.0  # seconds between two looks whether a silent process is still there
 _GOODBYE: Final = 5.0  # seconds that an idle process has to end by itself
+_SIGNALS: Final[dict[Reason, signal.Signals]] = {
+    SoftTimeLimit: signal.SIGALRM,
+    Cancelled: signal.SIGUSR2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a job has to say while it runs; anything that can be pickled."""
+
+    what: Any
+
+
+Notes: TypeAlias = Callable[[Job, Any], None]
+
+
+def _ignore(job: Job, what: object) -> None:
+    pass
 
 
 class ProcessPool(ThreadPool[T]):
     """Each thread has a process of its own and waits for it; so one death concerns one job."""
 
-    def __init__(self, execute: Callable[[Job], T], size: int) -> None:
-        """`execute` and what it gives are pickled; TypeError if `execute` cannot be."""
-        super().__init__(execute, size)
+    def __init__(
+        self,
+        execute: Callable[[Job], T],
+        size: int,
+        limits: LimitsOf = unlimited,
+        notes: Notes = _ignore,
+    ) -> None:
+        """`execute` and what it gives are pickled; TypeError if `execute` cannot be.
+
+        If it has a method `attach`, that gets a function in the process, through which the job can
+        send notes that `notes` gets here.
+        """
+        super().__init__(execute, size, limits)
         try:
             pickle.dumps(execute)
         except Exception as error:
             raise TypeError(f"this cannot be run in another process: {error}") from error
-        self._children = [_Child(execute) for _ in range(size)]
+        self._children = [_Child(execute, notes) for _ in range(size)]
 
     def start(self, report: Report[T]) -> None:
         for child in self._children:
@@ -57,19 +96,42 @@ class ProcessPool(ThreadPool[T]):
         for child in self._children:
             child.kill()
 
-    def _run(self, job: Job, number: int) -> T | Crash:
-        return self._children[number].run(job)
+    def _place(self, number: int) -> Place:
+        return _ChildPlace(self._children[number])
+
+    def _outcome(self, job: Job, place: Place) -> T | Crash:
+        assert isinstance(place, _ChildPlace)
+        child: _Child[T] = place.child
+        try:
+            child.make_ready()
+        except OSError as error:
+            log.error("job %s (%s) is not begun: %s", job.ref, job.name, error)
+            return Crash(str(error), begun=False)
+        try:
+            self._begin(job, place)
+            outcome = child.run(job)
+        except EOFError:
+            ending = f"the process that ran it {child.end()}"
+            return Crash(place.why_ended or ending)
+        except BaseException:  # what came cannot be unpickled
+            return Crash(traceback.format_exc())
+        finally:
+            place.leave()
+        return outcome
 
 
 class _Child(Generic[T]):
     """A process that runs one job after another, and its successors."""
 
-    def __init__(self, execute: Callable[[Job], T]) -> None:
+    def __init__(self, execute: Callable[[Job], T], notes: Notes) -> None:
         self._execute = execute
+        self._notes = notes
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
-        self._killed = False
+        self._killed = threading.Event()
         self._lock = threading.Lock()  # a kill comes from another thread
+        self._pauses = Backoff().delays()
+        self._not_before = 0.0
 
     def launch(self) -> None:
         ours, theirs = _SPAWN.Pipe()
@@ -77,7 +139,7 @@ class _Child(Generic[T]):
             target=_serve, args=(theirs, self._execute), name="taskyard-worker", daemon=False
         )
         with self._lock:
-            if self._killed:
+            if self._killed.is_set():
                 raise OSError("the pool was ended")
             process.start()
             self._process, self._pipe = process, ours
@@ -88,24 +150,41 @@ class _Child(Generic[T]):
         try:
             self._receive()
         except (EOFError, OSError):
-            raise OSError(f"a worker process could not be started: it {self._end()}") from None
+            raise OSError(f"a worker process could not be started: it {self.end()}") from None
+
+    def make_ready(self) -> None:
+        """OSError if there is no process, and none can be started."""
+        # One that died while it had nothing to do is no fault of the next job.
+        if self._process is not None and self._process.is_alive():
+            return
+        self._forget()
+        # A job that kills its process each time must not make us do nothing but start others.
+        self._killed.wait(max(self._not_before - time.monotonic(), 0))
+        try:
+            self.launch()
+            self.wait_until_ready()
+        except OSError:
+            self._not_before = time.monotonic() + next(self._pauses)
+            raise
 
     def run(self, job: Job) -> T | Crash:
-        try:
-            # One that died while it had nothing to do is no fault of this job.
-            if self._process is None or not self._process.is_alive():
-                self._forget()
-                self.launch()
-                self.wait_until_ready()
-        except OSError as error:
-            return Crash(str(error))
+        """EOFError if the process dies of it."""
         assert self._pipe is not None
         try:
             self._pipe.send(job)
-            outcome: T | Crash = self._receive()
+            while isinstance(received := self._receive(), Note):
+                self._notes(job, received.what)
         except (EOFError, OSError):
-            return Crash(f"the process that ran it {self._end()}")
+            self._not_before = time.monotonic() + next(self._pauses)
+            raise EOFError from None
+        self._pauses = Backoff().delays()
+        outcome: T | Crash = received
         return outcome
+
+    def signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is not None and process.pid is not None and process.is_alive():
+            os.kill(process.pid, number)
 
     def stop(self) -> None:
         if self._process is None:
@@ -117,13 +196,13 @@ class _Child(Generic[T]):
 
     def kill(self) -> None:
         with self._lock:
-            self._killed = True
+            self._killed.set()
             process = self._process
         if process is not None:
             process.kill()
             process.join()
 
-    def _receive(self) -> T | Crash:
+    def _receive(self) -> Any:
         process, pipe = self._process, self._pipe
         assert process is not None
         assert pipe is not None
@@ -134,10 +213,9 @@ class _Child(Generic[T]):
                 break
         if not pipe.poll():
             raise EOFError
-        received: T | Crash = pipe.recv()
-        return received
+        return pipe.recv()
 
-    def _end(self) -> str:
+    def end(self) -> str:
         """How it ended, for a message; the next job gets another one."""
         process = self._process
         assert process is not None
@@ -156,11 +234,34 @@ class _Child(Generic[T]):
         self._process = self._pipe = None
 
 
+class _ChildPlace(Place):
+    """The thread here waits for a process, which gets signals, and can be killed."""
+
+    def __init__(self, child: _Child[Any]) -> None:
+        super().__init__()
+        self.child = child
+        self.why_ended = ""
+
+    def begin(self, job: Job, limits: Limits) -> float:
+        self.why_ended = ""
+        return super().begin(job, limits)
+
+    def interrupt(self, reason: Reason) -> None:
+        self.child.signal(_SIGNALS[reason])
+
+    def end(self, job: Job) -> None:
+        self.why_ended = self.why
+        self.child.signal(signal.SIGKILL)
+
+
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:  # most of the real-time ones have no name
         return f"signal {number}"
+
+
+# In the process
 
 
 def _serve(pipe: Connection, execute: Callable[[Job], object]) -> None:
@@ -169,6 +270,14 @@ def _serve(pipe: Connection, execute: Callable[[Job], object]) -> None:
         # Those are often sent to the whole group, and it is the parent that acts on them. Not
         # SIG_IGN, which the programs that a job starts would inherit.
         signal.signal(number, _leave_to_parent)
+    sending = threading.Lock()
+    place = _ProcessPlace()
+    place.settle_in()
+    for reason, number in _SIGNALS.items():
+        signal.signal(number, lambda *_, reason=reason: place.heed(reason))
+    attach = getattr(execute, "attach", None)
+    if attach is not None:
+        attach(lambda job, what: _send(pipe, sending, Note(what)))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     pipe.send(None)
     while True:
@@ -176,19 +285,41 @@ def _serve(pipe: Connection, execute: Callable[[Job], object]) -> None:
             job = pipe.recv()
         except (EOFError, OSError):
             return
-        _send(pipe, _attempt(execute, job))
+        _send(pipe, sending, _attempt(execute, job, place))
 
 
-def _attempt(execute: Callable[[Job], object], job: Job) -> object:
+class _ProcessPlace(ThreadPlace):
+    """The main thread of a process, in which handlers of signals run."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda place, job, why: None)
+
+    def heed(self, reason: Reason) -> None:
+        # No lock: it is this very thread that might have it.
+        if self.job is None:
+            return
+        if self._steer is not None:
+            self._steer(reason)
+            return
+        raise reason
+
+
+def _attempt(execute: Callable[[Job], object], job: Job, place: _ProcessPlace) -> object:
     try:
-        return execute(job)
+        place.job = job
+        outcome = execute(job)
+        place.job = None
     except BaseException:
+        place.job = None
         return Crash(traceback.format_exc())
+    return outcome
 
 
-def _send(pipe: Connection, outcome: object) -> None:
+def _send(pipe: Connection, sending: threading.Lock, what: object) -> None:
+    """Any thread of a job may send notes."""
     try:
-        pipe.send(outcome)
+        with sending:
+            pipe.send(what)
     except OSError:
         return  # the parent is gone
     except Exception:  # pickle raises all kinds

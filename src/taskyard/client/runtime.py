@@ -11,9 +11,9 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from taskyard.client.backoff import Backoff
 from taskyard.client.errors import Unavailable
@@ -28,8 +28,14 @@ log: Final = logging.getLogger("taskyard.worker")
 TAKE: Final = "take jobs"
 REPORT: Final = "report what was done"
 EXTEND: Final = "extend leases"
+TELL: Final = "tell of progress"
 
-_MOST_VERDICTS: Final = 256  # told to the source in one go
+# Gives the jobs whose lease is over.
+Tell: TypeAlias = Callable[[Sequence[tuple[Job, Any]]], list[Job]]
+
+_MOST_VERDICTS: Final = 4000  # told to the source in one go
+_NOTES: Final = 0.25  # seconds between two times that notes are told
+_REVIEW: Final = 1.0  # seconds between two looks whether others could do sooner what waits here
 _HEED: Final = 0.5  # seconds between two looks for signals
 _LAST_WORDS: Final = 2.0  # seconds for each party to come to an end
 
@@ -51,14 +57,20 @@ class Runtime(Generic[T]):
         *,
         lease: float = 30.0,
         wait: float = 1.0,
-        prefetch: int = 0,
+        prefetch: int | None = 0,
         patience: float = 30.0,
         backoff: Backoff | None = None,
+        interval: float | None = None,
+        burst: bool = False,
+        tell: Tell | None = None,
     ) -> None:
         """`settle`: what an outcome means for its job. `lease`: seconds that one lasts; it is
         extended while the job is here. `wait`: how long one take waits; a stop may take as long.
-        `prefetch`: how many jobs to have at hand beyond those that run. `patience`: for how long a
-        stop waits for a server that is away.
+        `prefetch`: how many jobs to have at hand beyond those that run; None: as many as are done
+        in a moment. `patience`: for how long a stop waits for a server that is away. `interval`:
+        seconds between two extensions, a third of the lease if not said. `burst`: stop when the
+        source has nothing and nothing runs. `tell`: tells the source what jobs say while they run,
+        and gives those whose lease is over, as `keep` does.
         """
         self._source = source
         self._pool = pool
@@ -66,7 +78,12 @@ class Runtime(Generic[T]):
         self._wait = wait
         self._patience = patience
         self._backoff = backoff or Backoff()
-        self._held = Held(pool.size + prefetch, lease / 3)
+        self._held = Held(pool.size, prefetch, lease / 3 if interval is None else interval)
+        self._gives_back = prefetch is None
+        self._burst = burst
+        self._tell_source = tell
+        self._notes: dict[str, tuple[Job, Any]] = {}  # by ref, the last one of each
+        self._noted_at = 0.0
         self._outbox: queue.SimpleQueue[tuple[Job, Verdict] | None] = queue.SimpleQueue()
         # The one thing that signal handlers touch: a SimpleQueue can be put to from within itself.
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
@@ -125,6 +142,13 @@ class Runtime(Generic[T]):
             raise self._error
         return finished
 
+    def note(self, job: Job, what: Any) -> None:
+        """What a job says while it runs, from any thread: its last word is told, and not too
+        often.
+        """
+        self._notes[job.ref] = (job, what)
+        self._held.call_at(max(self._noted_at + _NOTES, time.monotonic()))
+
     # Orders
 
     def _obey(self) -> bool:
@@ -173,13 +197,20 @@ class Runtime(Generic[T]):
     def _take(self) -> None:
         try:
             while room := self._held.wait_for_room(self._stopping):
+                idle = self._held.is_empty()
                 jobs = self._try(TAKE, partial(self._source.take, room, self._wait))
                 self._held.add(jobs)
                 if self._stopping.is_set():
                     self._give_back(jobs)
                     break
-                for job in jobs:
-                    self._pool.submit(job)
+                if jobs:
+                    self._pool.submit(*jobs)
+                elif self._burst and idle:
+                    self.stop()
+                    break
+                elif self._burst:
+                    # What runs may push more, and a retry may be due at once.
+                    self._held.wait_until_empty(self._stopping)
         finally:
             self._taking = False
             # An order to stop may have found the pool empty just before these came.
@@ -197,7 +228,7 @@ class Runtime(Generic[T]):
         self._tell(job, verdict)
 
     def _tell(self, job: Job, verdict: Verdict) -> None:
-        if self._held.settle(job):
+        if self._held.settle(job, not isinstance(verdict, Returned)):
             self._outbox.put((job, verdict))
 
     def _give_back(self, jobs: list[Job]) -> None:
@@ -216,7 +247,8 @@ class Runtime(Generic[T]):
                 log.exception("cannot %s; these jobs will be run again", REPORT)
                 lost = []
             for job in lost:
-                log.warning("the lease of job %s of %s was over when it ended", job.ref, job.queue)
+                if not job.lost:
+                    log.warning("the lease of job %s of %s was over when it ended", *_shown(job))
             self._held.remove([job for job, _ in batch])
             if self._stopping.is_set():
                 self._orders.put(_Order.LOOK)
@@ -241,17 +273,32 @@ class Runtime(Generic[T]):
     def _keep(self) -> None:
         while not self._ended.is_set():
             jobs = self._held.to_extend()
-            try:
-                lost = self._try(EXTEND, partial(self._source.keep, jobs))
-            except Exception:
-                log.exception("cannot %s", EXTEND)
-                lost = []
-            for job in lost:
-                log.warning(
-                    "the lease of job %s of %s was lost: it may run twice", job.ref, job.queue
-                )
-                self._held.lose(job)
+            if jobs is not None:
+                self._lose(self._told(EXTEND, partial(self._source.keep, jobs)))
+            if self._notes and self._tell_source is not None:
+                self._noted_at = time.monotonic()
+                notes = [self._notes.pop(ref) for ref in list(self._notes)]
+                self._lose(self._told(TELL, partial(self._tell_source, notes)))
+            if self._gives_back:
+                # Short jobs may have been followed by long ones: others can do some of those.
+                excess = self._held.excess()
+                if excess and not self._stopping.is_set():
+                    self._give_back(self._pool.withdraw(excess))
+                self._held.call_at(time.monotonic() + _REVIEW)
             self._held.wait_until_due(self._ended)
+
+    def _told(self, what: str, call: Callable[[], list[Job]]) -> list[Job]:
+        try:
+            return self._try(what, call)
+        except Exception:
+            log.exception("cannot %s", what)
+            return []
+
+    def _lose(self, lost: list[Job]) -> None:
+        for job in lost:
+            if self._held.lose(job):
+                log.warning("the lease of job %s of %s was lost: its run is ended", *_shown(job))
+                self._pool.cancel(job)
 
     # A server that is away
 
@@ -284,3 +331,7 @@ class Runtime(Generic[T]):
             return False
         log.error("the server stayed away: jobs that were finished here will be run again")
         return True
+
+
+def _shown(job: Job) -> tuple[str, str]:
+    return job.ref, job.queue if job.name in ("", job.queue) else f"{job.queue} ({job.name})"

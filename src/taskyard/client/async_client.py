@@ -1,0 +1,371 @@
+"""The asynchronous client: what Client does, for programs with an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from taskyard.client import api, commands
+from taskyard.client.address import Address
+from taskyard.client.api import Api, Pages
+from taskyard.client.async_admin import AsyncAdministration
+from taskyard.client.async_keeper import AsyncKeeper
+from taskyard.client.backoff import Backoff
+from taskyard.client.commands import Call, lost_among, read_or_refuse
+from taskyard.client.errors import (
+    Closed,
+    Incomplete,
+    NotNow,
+    Refused,
+    StaleLease,
+    Unavailable,
+)
+from taskyard.client.feeding import PushFeed, each
+from taskyard.client.links import Links
+from taskyard.client.pushing import (
+    JobRef,
+    NewJob,
+    OnePushOptions,
+    PushOptions,
+    Seconds,
+    in_seconds,
+)
+from taskyard.client.retrying import Patience, Tries, not_now
+from taskyard.client.settings import PATIENCE, TIMEOUT, first, resolve
+from taskyard.client.source import Job
+from taskyard.client.uids import Uids
+from taskyard.client.views import Outcome, Pushed
+
+T = TypeVar("T")
+
+_PORTION: Final = 4096  # payloads of an asynchronous iterable that are pushed in one go
+
+
+class AsyncClient(AsyncAdministration):
+    """A server, for as many tasks as you like. All methods are those of Client.
+
+    The commands of all tasks go over one connection without waiting for each other; what waits
+    for a job or a result has a connection of its own. A fetch that is cancelled gives back what
+    it was about to get.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        timeout: float | None = None,
+        patience: float | None = None,
+        connections: int = 8,
+        heartbeats: bool = True,
+        on_lost: Callable[[Job], object] | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """As for Client. `connections`: how many of those that wait to keep for later;
+        `on_lost` is called in the event loop.
+        """
+        self._address = resolve(url)
+        self._tls = self._address.context()
+        self._timeout = first(timeout, self._address.timeout, TIMEOUT)
+        self._patience = first(patience, self._address.patience, PATIENCE)
+        self._backoff = backoff or Backoff()
+        self._connections = connections
+        self._uids = Uids()
+        self._heartbeats = heartbeats
+        self._on_lost = on_lost
+        self._closed = False
+        self._open: Links | None = None
+        self._keeping: AsyncKeeper | None = None
+        super().__init__(Api(self._address.prefix))
+
+    @property
+    def address(self) -> Address:
+        """Where the server is."""
+        return self._address
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End all connections and heartbeats; calls of other tasks raise Closed.
+
+        Jobs that were not ended stay leased until the time of their lease is over.
+        """
+        self._closed = True
+        if self._keeping is not None:
+            await self._keeping.close()
+        if self._open is not None:
+            await self._open.close()
+
+    async def ping(self) -> None:
+        """Make sure that the server is there and lets this client in."""
+        await self._run(commands.ping())
+
+    # Pushing
+
+    async def push(
+        self, queue: str, payload: Any = b"", **options: Unpack[OnePushOptions]
+    ) -> Pushed:
+        """Put a job into a queue; when this returns, the job is safe.
+
+        Bytes are sent as they are, everything else as JSON. The options are those of NewJob.
+        """
+        return await self._run(commands.push(NewJob(queue, payload, **options), self._uids))
+
+    async def push_many(
+        self,
+        queue: str,
+        payloads: Iterable[Any] | AsyncIterable[Any],
+        **options: Unpack[PushOptions],
+    ) -> list[Pushed]:
+        """Push any number of jobs, which share their options, at full speed.
+
+        They are pushed one by one, not together: when the server refuses one of them, or stays
+        away, Incomplete tells what became of each. `payloads` is read as the jobs are sent; what
+        is asynchronous is read in portions.
+        """
+        shared = NewJob(queue, **options)
+        if not isinstance(payloads, AsyncIterable):
+            return await self._push_some(shared, each(payloads))
+        pushed: list[Pushed] = []
+        async for portion in _portions(payloads):
+            try:
+                pushed += await self._push_some(shared, portion)
+            except Incomplete as error:
+                error.outcomes[:0] = pushed
+                raise
+        return pushed
+
+    async def push_all(self, jobs: Iterable[NewJob]) -> list[Pushed]:
+        """Push up to 1,000 jobs, of any queues, together: all of them, or none.
+
+        In `blocked_by` of a job, -1 stands for the job before it, -2 for the one before that.
+        """
+        wanted = list(jobs)
+        return await self._run(commands.push_all(wanted, self._uids)) if wanted else []
+
+    # Taking
+
+    async def fetch(
+        self,
+        *queues: str,
+        count: int = 1,
+        wait: Seconds = 0.0,
+        ttr: Seconds | None = None,
+        random: bool = False,
+    ) -> list[Job]:
+        """Lease up to `count` jobs (at most 1,000), the first queue's first; [] if there are none.
+
+        `wait`: how long to wait for the first. `ttr`: how long the leases last; the jobs' own
+        counts if that is shorter, the server's default if neither says. `random`: look for work
+        in a queue picked at random among those that have some, instead of in their order.
+        """
+        jobs = await self._run(commands.fetch(queues, count, wait, ttr, random))
+        if jobs and self._heartbeats:
+            self._keeper().add(jobs, None if ttr is None else in_seconds(ttr))
+        return jobs
+
+    async def ack(self, job: Job, result: Any = None) -> None:
+        """The job has succeeded; bytes are kept as they are, another result as JSON."""
+        await self._end(job, lambda until: commands.ack(job, result, until))
+
+    async def ack_many(self, jobs: Iterable[Job]) -> list[Job]:
+        """The same for several, in one go; gives those whose lease was over."""
+        ended = list(jobs)
+        keeper = self._keeper()
+        calls = [commands.ack(job, None, keeper.begin_end(job)) for job in ended]
+        try:
+            outcomes = await self._run_all(calls)
+        except BaseException:
+            for job in ended:
+                keeper.give_up_end(job)
+            raise
+        for job in ended:
+            keeper.end(job)
+        return lost_among(ended, outcomes)
+
+    async def nack(self, job: Job, error: Any = "", delay: Seconds | None = None) -> str:
+        """The attempt has failed; says what the job is now: delayed, ready or failed.
+
+        `delay`: how long until the next attempt, instead of the job's own back-off. (If a
+        connection was lost meanwhile the answer may be "unknown".)
+        """
+        return await self._end(job, lambda until: commands.nack(job, error, delay, until))
+
+    async def fail(self, job: Job, error: Any = "") -> None:
+        """The job has failed for good, and is not tried again; `error` is its result."""
+        await self._end(job, lambda until: commands.fail(job, error, until))
+
+    async def give_back(self, job: Job) -> None:
+        """The job was not worked on: it is ready again, in its old place."""
+        await self._end(job, lambda until: commands.give_back(job, until))
+
+    async def extend(self, job: Job, seconds: Seconds) -> float:
+        """Let the lease end so long from now; gives that time, in seconds since 1970.
+
+        Only needed without heartbeats, or to choose how long it outlasts this process.
+        """
+        call = commands.extend(job.ref, seconds)
+        keeper = self._keeper()
+        keeper.choose_span(job, in_seconds(seconds))
+        try:
+            deadline = await self._run(call)
+        except StaleLease:
+            keeper.end(job)
+            job.lose()
+            raise
+        keeper.chosen(job, in_seconds(seconds), deadline)
+        return deadline
+
+    async def progress(self, job: Job, fraction: float, message: str = "") -> None:
+        """Tell how much of the job is done, from 0 to 1, for those who look."""
+        await self._run(commands.progress(job, fraction, message))
+
+    # Results
+
+    async def result(self, job: JobRef, wait: Seconds = 0.0) -> Outcome | None:
+        """How a job has ended; None if it has not, after waiting for so long.
+
+        JobNotFound if there is no such job, or the server has forgotten it: results are kept for
+        the job's `ttl`, or for what its queue's settings say.
+        """
+        return await self._run(commands.result(job, wait))
+
+    # The JSON API
+
+    async def call_api(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the JSON API, with a path such as /api/v1/queues?limit=10; gives the answer decoded.
+
+        `body`: bytes of JSON, or something to make JSON of.
+        """
+        return await self._run(api.call(method, path, body))
+
+    # How it is done
+
+    def _links(self) -> Links:
+        """Those of this event loop."""
+        if self._closed:
+            raise Closed(f"{self._address}: the client was closed")
+        if self._open is None or self._open.loop is not asyncio.get_running_loop():
+            self._open = Links(self._address, self._timeout, self._connections, self._tls)
+            self._keeping = AsyncKeeper(self._extend_all, self._on_lost)
+        return self._open
+
+    def _keeper(self) -> AsyncKeeper:
+        self._links()
+        assert self._keeping is not None
+        return self._keeping
+
+    async def _run(self, call: Call[T]) -> T:
+        tries = Tries(call, self._patience, self._backoff)
+        while True:
+            try:
+                reply = await self._links().exchange(tries.call)
+            except Unavailable as error:
+                pause = tries.lost(error)
+            else:
+                put_off = tries.put_off(reply)
+                if put_off is None:
+                    return tries.read(reply)
+                pause = put_off
+            await asyncio.sleep(pause)
+
+    async def _run_all(self, calls: Sequence[Call[T]]) -> list[T | Refused]:
+        """Several that may be repeated, in one go; errors are given back."""
+        patience = Patience(self._patience, self._backoff)
+        again = False
+        while True:
+            try:
+                replies = await self._links().exchange_all([call.words for call in calls])
+            except Unavailable as error:
+                again = again or error.sent
+                pause = patience.pause(error)
+            else:
+                passing = next((one for one in replies if isinstance(one, NotNow)), None)
+                if passing is None:
+                    pairs = zip(calls, replies, strict=True)
+                    return [read_or_refuse(call, reply, again) for call, reply in pairs]
+                again = True
+                pause = patience.pause(not_now(passing))
+            await asyncio.sleep(pause)
+
+    async def _push_some(self, new: NewJob, payloads: Iterable[Any]) -> list[Pushed]:
+        feed = PushFeed(new, payloads)
+        patience = Patience(self._patience, self._backoff)
+        while not await self._streamed(feed, patience):
+            pass
+        return feed.result()
+
+    async def _streamed(self, feed: PushFeed, patience: Patience) -> bool:
+        """Push on; false if what is left is to be tried again."""
+        before = feed.answered
+        try:
+            async with self._links().extra() as link:
+                await link.stream(feed, self._timeout)
+            error = feed.held_up()
+            if error is None:
+                return True
+        except Unavailable as lost:
+            error = lost
+        except Refused as refused:  # of the greeting
+            raise feed.incomplete(refused) from refused
+        if feed.answered > before:
+            patience.renew()
+        try:
+            pause = patience.pause(error)
+        except Unavailable as given_up:
+            raise feed.incomplete(given_up) from given_up
+        await asyncio.sleep(pause)
+        feed.rewind()
+        return False
+
+    async def _end(self, job: Job, call: Callable[[float], Call[T]]) -> T:
+        keeper = self._keeper()
+        until = keeper.begin_end(job)
+        try:
+            outcome = await self._run(call(until))
+        except StaleLease:
+            keeper.end(job)
+            job.lose()
+            raise
+        except BaseException:
+            keeper.give_up_end(job)
+            raise
+        keeper.end(job)
+        return outcome
+
+    async def _extend_all(self, leases: Sequence[tuple[str, float]]) -> list[float | Refused]:
+        """One try, for the keeper, which comes again."""
+        calls = [commands.extend(ref, seconds) for ref, seconds in leases]
+        replies = await self._links().exchange_all([call.words for call in calls])
+        for reply in replies:
+            if isinstance(reply, NotNow):
+                raise not_now(reply)
+        return [
+            read_or_refuse(call, reply, False) for call, reply in zip(calls, replies, strict=True)
+        ]
+
+    async def _walk(self, pages: Pages[T]) -> AsyncIterator[T]:
+        while (call := pages.next()) is not None:
+            for item in pages.take(await self._run(call)):
+                yield item
+
+
+async def _portions(payloads: AsyncIterable[Any]) -> AsyncIterator[list[Any]]:
+    portion: list[Any] = []
+    async for payload in payloads:
+        portion.append(payload)
+        if len(portion) == _PORTION:
+            yield portion
+            portion = []
+    if portion:
+        yield portion

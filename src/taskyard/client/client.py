@@ -1,0 +1,349 @@
+"""The blocking client: push jobs, take them, end them, ask what became of them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, Unpack
+
+from taskyard.client import api, commands
+from taskyard.client.address import Address
+from taskyard.client.api import Api, Pages
+from taskyard.client.backoff import Backoff
+from taskyard.client.client_admin import Administration
+from taskyard.client.commands import Call, lost_among, read_or_refuse
+from taskyard.client.connection import same_event
+from taskyard.client.errors import Closed, NotNow, Refused, StaleLease, Unavailable
+from taskyard.client.feeding import PushFeed, each
+from taskyard.client.keeper import Keeper
+from taskyard.client.pool import Pool
+from taskyard.client.pushing import (
+    JobRef,
+    NewJob,
+    OnePushOptions,
+    PushOptions,
+    Seconds,
+    in_seconds,
+)
+from taskyard.client.retrying import Patience, Tries, not_now
+from taskyard.client.settings import PATIENCE, TIMEOUT, first, resolve
+from taskyard.client.source import Job
+from taskyard.client.uids import Uids
+from taskyard.client.views import Outcome, Pushed
+from taskyard.client.wire import Reply
+
+T = TypeVar("T")
+
+
+class Client(Administration):
+    """A server, for as many threads as you like.
+
+    It connects when it is first used and again when it has to. While the server is away, calls
+    wait and try again for up to `patience` seconds, then they raise Unavailable. No push is done
+    twice, however often it had to be sent.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        timeout: float | None = None,
+        patience: float | None = None,
+        connections: int = 8,
+        heartbeats: bool = True,
+        on_lost: Callable[[Job], object] | None = None,
+        backoff: Backoff | None = None,
+    ) -> None:
+        """Connects to nothing yet; ValueError if the URL cannot be used.
+
+        `url`: taskyard://[[user]:[password or token]@]host[:port], or taskyards:// for TLS; else
+        the variable TASKYARD_URL, else localhost. `timeout`: seconds that one answer may take (10).
+        `patience`: seconds for which a server that is away is waited for (30). `connections`: how
+        many there may be, beside those that wait for a job or a result. `heartbeats`: whether the
+        leases of fetched jobs are extended until the jobs are ended. `on_lost`: called, in a thread
+        of the client, with a job whose lease turned out to be over. `backoff`: the pauses
+        between tries.
+        """
+        self._address = resolve(url)
+        self._timeout = first(timeout, self._address.timeout, TIMEOUT)
+        self._patience = first(patience, self._address.patience, PATIENCE)
+        self._backoff = backoff or Backoff()
+        self._pool = Pool(self._address, self._timeout, connections)
+        self._closed = threading.Event()
+        self._uids = Uids()
+        self._heartbeats = heartbeats
+        self._keeper = Keeper(self._extend_all, on_lost)
+        super().__init__(Api(self._address.prefix))
+        _clients.add(self)
+
+    @property
+    def address(self) -> Address:
+        """Where the server is."""
+        return self._address
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End all connections and heartbeats; calls in other threads raise Closed.
+
+        Jobs that were not ended stay leased until the time of their lease is over: give them back
+        before, if others shall have them at once.
+        """
+        self._closed.set()
+        self._keeper.close()
+        self._pool.close()
+
+    def ping(self) -> None:
+        """Make sure that the server is there and lets this client in."""
+        self._run(commands.ping())
+
+    # Pushing
+
+    def push(self, queue: str, payload: Any = b"", **options: Unpack[OnePushOptions]) -> Pushed:
+        """Put a job into a queue; when this returns, the job is safe.
+
+        Bytes are sent as they are, everything else as JSON. The options are those of NewJob.
+        """
+        return self._run(commands.push(NewJob(queue, payload, **options), self._uids))
+
+    def push_many(
+        self, queue: str, payloads: Iterable[Any], **options: Unpack[PushOptions]
+    ) -> list[Pushed]:
+        """Push any number of jobs, which share their options, at full speed.
+
+        They are pushed one by one, not together: when the server refuses one of them, or stays
+        away, Incomplete tells what became of each. `payloads` is read as the jobs are sent, so
+        that it may be a generator of millions. An error that it raises is raised here, when what
+        was sent before is safe.
+        """
+        feed = PushFeed(NewJob(queue, **options), each(payloads))
+        patience = Patience(self._patience, self._backoff)
+        while not self._streamed(feed, patience):
+            pass
+        return feed.result()
+
+    def push_all(self, jobs: Iterable[NewJob]) -> list[Pushed]:
+        """Push up to 1,000 jobs, of any queues, together: all of them, or none.
+
+        In `blocked_by` of a job, -1 stands for the job before it, -2 for the one before that.
+        """
+        wanted = list(jobs)
+        return self._run(commands.push_all(wanted, self._uids)) if wanted else []
+
+    # Taking
+
+    def fetch(
+        self,
+        *queues: str,
+        count: int = 1,
+        wait: Seconds = 0.0,
+        ttr: Seconds | None = None,
+        random: bool = False,
+    ) -> list[Job]:
+        """Lease up to `count` jobs (at most 1,000), the first queue's first; [] if there are none.
+
+        `wait`: how long to wait for the first. `ttr`: how long the leases last; the jobs' own
+        counts if that is shorter, the server's default if neither says. `random`: look for work
+        in a queue picked at random among those that have some, instead of in their order.
+        """
+        jobs = self._run(commands.fetch(queues, count, wait, ttr, random))
+        if jobs and self._heartbeats:
+            self._keeper.add(jobs, None if ttr is None else in_seconds(ttr))
+        return jobs
+
+    def ack(self, job: Job, result: Any = None) -> None:
+        """The job has succeeded; bytes are kept as they are, another result as JSON."""
+        self._end(job, lambda until: commands.ack(job, result, until))
+
+    def ack_many(self, jobs: Iterable[Job]) -> list[Job]:
+        """The same for several, in one go; gives those whose lease was over."""
+        ended = list(jobs)
+        calls = [commands.ack(job, None, self._keeper.begin_end(job)) for job in ended]
+        try:
+            outcomes = self._run_all(calls)
+        except BaseException:
+            for job in ended:
+                self._keeper.give_up_end(job)
+            raise
+        for job in ended:
+            self._keeper.end(job)
+        return lost_among(ended, outcomes)
+
+    def nack(self, job: Job, error: Any = "", delay: Seconds | None = None) -> str:
+        """The attempt has failed; says what the job is now: delayed, ready or failed.
+
+        `delay`: how long until the next attempt, instead of the job's own back-off. (If a
+        connection was lost meanwhile the answer may be "unknown".)
+        """
+        return self._end(job, lambda until: commands.nack(job, error, delay, until))
+
+    def fail(self, job: Job, error: Any = "") -> None:
+        """The job has failed for good, and is not tried again; `error` is its result."""
+        self._end(job, lambda until: commands.fail(job, error, until))
+
+    def give_back(self, job: Job) -> None:
+        """The job was not worked on: it is ready again, in its old place."""
+        self._end(job, lambda until: commands.give_back(job, until))
+
+    def extend(self, job: Job, seconds: Seconds) -> float:
+        """Let the lease end so long from now; gives that time, in seconds since 1970.
+
+        Only needed without heartbeats, or to choose how long it outlasts this process.
+        """
+        call = commands.extend(job.ref, seconds)
+        self._keeper.choose_span(job, in_seconds(seconds))
+        try:
+            deadline = self._run(call)
+        except StaleLease:
+            self._keeper.end(job)
+            job.lose()
+            raise
+        self._keeper.chosen(job, in_seconds(seconds), deadline)
+        return deadline
+
+    def progress(self, job: Job, fraction: float, message: str = "") -> None:
+        """Tell how much of the job is done, from 0 to 1, for those who look."""
+        self._run(commands.progress(job, fraction, message))
+
+    # Results
+
+    def result(self, job: JobRef, wait: Seconds = 0.0) -> Outcome | None:
+        """How a job has ended; None if it has not, after waiting for so long.
+
+        JobNotFound if there is no such job, or the server has forgotten it: results are kept for
+        the job's `ttl`, or for what its queue's settings say.
+        """
+        return self._run(commands.result(job, wait))
+
+    # The JSON API
+
+    def call_api(self, method: str, path: str, body: Any = None) -> Any:
+        """Ask the JSON API, with a path such as /api/v1/queues?limit=10; gives the answer decoded.
+
+        `body`: bytes of JSON, or something to make JSON of.
+        """
+        return self._run(api.call(method, path, body))
+
+    # How it is done
+
+    def _run(self, call: Call[T]) -> T:
+        tries = Tries(call, self._patience, self._backoff)
+        while True:
+            try:
+                reply = self._exchange(tries.call)
+            except Unavailable as error:
+                pause = tries.lost(error)
+            else:
+                put_off = tries.put_off(reply)
+                if put_off is None:
+                    return tries.read(reply)
+                pause = put_off
+            self._rest(pause)
+
+    def _exchange(self, call: Call[T]) -> Reply:
+        with self._pool.connection(extra=call.alone or call.wait > 0) as connection:
+            return connection.pipeline([call.words], wait=call.wait)[0]
+
+    def _run_all(self, calls: Sequence[Call[T]]) -> list[T | Refused]:
+        """Several that may be repeated, in one go; errors are given back."""
+        patience = Patience(self._patience, self._backoff)
+        again = False
+        while True:
+            try:
+                with self._pool.connection() as connection:
+                    replies = connection.pipeline([call.words for call in calls])
+            except Unavailable as error:
+                again = again or error.sent
+                pause = patience.pause(error)
+            else:
+                passing = next((one for one in replies if isinstance(one, NotNow)), None)
+                if passing is None:
+                    pairs = zip(calls, replies, strict=True)
+                    return [read_or_refuse(call, reply, again) for call, reply in pairs]
+                again = True
+                pause = patience.pause(not_now(passing))
+            self._rest(pause)
+
+    def forked(self) -> None:
+        """In the child of a fork: a thread that rested held a lock, and is not here."""
+        self._closed = same_event(self._closed)
+
+    def _rest(self, seconds: float) -> None:
+        if self._closed.wait(seconds):
+            raise Closed(f"{self._address}: the client was closed")
+
+    def _streamed(self, feed: PushFeed, patience: Patience) -> bool:
+        """Push on; false if what is left is to be tried again."""
+        before = feed.answered
+        try:
+            with self._pool.connection(extra=True) as connection:
+                connection.stream(feed)
+            error = feed.held_up()
+            if error is None:
+                return True
+        except Unavailable as lost:
+            error = lost
+        except Refused as refused:  # of the greeting
+            raise feed.incomplete(refused) from refused
+        if feed.answered > before:
+            patience.renew()
+        try:
+            pause = patience.pause(error)
+        except Unavailable as given_up:
+            raise feed.incomplete(given_up) from given_up
+        self._rest(pause)
+        feed.rewind()
+        return False
+
+    def _end(self, job: Job, call: Callable[[float], Call[T]]) -> T:
+        until = self._keeper.begin_end(job)
+        try:
+            outcome = self._run(call(until))
+        except StaleLease:
+            self._keeper.end(job)
+            job.lose()
+            raise
+        except BaseException:
+            self._keeper.give_up_end(job)
+            raise
+        self._keeper.end(job)
+        return outcome
+
+    def _extend_all(self, leases: Sequence[tuple[str, float]]) -> list[float | Refused]:
+        """One try, for the keeper, which comes again."""
+        calls = [commands.extend(ref, seconds) for ref, seconds in leases]
+        with self._pool.connection(extra=True) as connection:
+            replies = connection.pipeline([call.words for call in calls])
+        for reply in replies:
+            if isinstance(reply, NotNow):
+                raise not_now(reply)
+        return [
+            read_or_refuse(call, reply, False) for call, reply in zip(calls, replies, strict=True)
+        ]
+
+    def _walk(self, pages: Pages[T]) -> Iterator[T]:
+        while (call := pages.next()) is not None:
+            yield from pages.take(self._run(call))
+
+
+_clients: Final[weakref.WeakSet[Client]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for client in list(_clients):
+        client.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,321 @@
+"""Every command of a client: its words, how its reply is read, and whether it may be repeated.
+
+Nothing here sends or waits: the clients differ only in how they do that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeAlias, TypeVar
+
+from taskyard.client.errors import ClientError, Duplicate, Refused, StaleLease
+from taskyard.client.pushing import (
+    JobRef,
+    NewJob,
+    Seconds,
+    encode,
+    encode_text,
+    job_name,
+    milliseconds,
+    push_words,
+    uid_text,
+)
+from taskyard.client.source import Job
+from taskyard.client.uids import Uids
+from taskyard.client.views import Outcome, Pushed
+from taskyard.client.wire import Command, Reply, Word
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+Reading: TypeAlias = Callable[[Reply, bool], T]
+
+MOST_TAKEN: Final = 1000
+MOST_TOGETHER: Final = 1000
+UNKNOWN: Final = "unknown"
+_EARLY: Final = 0.05  # seconds: a wait that ends so much before its time was cut short
+
+
+class Unexpected(ClientError):
+    """The server's answer is none that this client knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T_co]):
+    """One command."""
+
+    words: Command
+    read: Reading[T_co]
+    """The reply, and whether the command was sent before: to what the caller gets, or an error."""
+    repeat: bool = False
+    """Whether it may be sent again when its reply was lost."""
+    patient: bool = True
+    """Also when it is only late: the first one may still be carried out."""
+    wait: float = 0.0
+    """For how many seconds the server may hold back the reply; it stands among the words."""
+    wait_at: int = 0
+    alone: bool = False
+    """It may take its time, and must not hold up others on its connection."""
+    takes: bool = False
+    """Its reply has jobs, which are to be given back if nobody wants them any more."""
+
+    def after(self, seconds: float) -> Call[T_co]:
+        """The same when so much of the time to wait has passed."""
+        if not self.wait:
+            return self
+        left = max(self.wait - seconds, 0.0)
+        words = list(self.words)
+        words[self.wait_at] = milliseconds(left)
+        return replace(self, words=words, wait=left)
+
+    def cut_short(self, reply: Reply, seconds: float) -> bool:
+        """Whether the server, since it stops, has answered before the time to wait was over."""
+        return not reply and self.wait - seconds > _EARLY
+
+
+def read_or_refuse(call: Call[T], reply: Reply, again: bool) -> T | Refused:
+    """An error is given back, so that the replies behind it can be read."""
+    try:
+        return call.read(reply, again)
+    except Refused as error:
+        return error
+
+
+def lost_among(jobs: Sequence[Job], outcomes: Sequence[object]) -> list[Job]:
+    """Those whose lease was over when they were ended; raises the first error of another kind."""
+    lost = [
+        job for job, outcome in zip(jobs, outcomes, strict=True) if isinstance(outcome, StaleLease)
+    ]
+    for job in lost:
+        job.lose()
+    for outcome in outcomes:
+        if isinstance(outcome, Refused) and not isinstance(outcome, StaleLease):
+            raise outcome
+    return lost
+
+
+def checked(reply: Reply) -> Reply:
+    if isinstance(reply, Refused):
+        raise reply
+    return reply
+
+
+def unexpected(reply: Reply) -> Unexpected:
+    return Unexpected(f"the server answered in an unknown form: {reply!r:.200}")
+
+
+# Pushing
+
+
+def push(new: NewJob, uids: Uids) -> Call[Pushed]:
+    own = new.uid is None
+    uid = uids.next() if new.uid is None else uid_text(new.uid)
+    words: list[Word] = ["JOB.PUSH", new.queue, encode(new.payload), "UID", uid]
+    words += push_words(new)
+
+    def read(reply: Reply, again: bool) -> Pushed:
+        return read_pushed(reply, uid, own)
+
+    return Call(words, read, repeat=True)
+
+
+def read_pushed(reply: Reply, uid: str, own: bool) -> Pushed:
+    """`own`: the uid is this client's, so that nobody else can have pushed it."""
+    if isinstance(reply, int):
+        return Pushed(reply, uid)
+    if isinstance(reply, Duplicate) and reply.job_id:
+        if is_key_duplicate(reply):
+            return Pushed(reply.job_id, "", False)
+        return Pushed(reply.job_id, uid, own)
+    raise unexpected(checked(reply))
+
+
+def is_key_duplicate(error: Duplicate) -> bool:
+    return "with this key" in str(error)
+
+
+def push_all(jobs: Sequence[NewJob], uids: Uids) -> Call[list[Pushed]]:
+    """All of them or none."""
+    if len(jobs) > MOST_TOGETHER:
+        raise ValueError(f"push_all takes at most {MOST_TOGETHER} jobs, and push_many any number")
+    names = [uids.next() if new.uid is None else uid_text(new.uid) for new in jobs]
+    words: list[Word] = ["JOB.PUSHALL", len(jobs)]
+    for new, uid in zip(jobs, names, strict=True):
+        group = [new.queue, encode(new.payload), "UID", uid, *push_words(new)]
+        words += (len(group), *group)
+
+    def read(reply: Reply, again: bool) -> list[Pushed]:
+        found = checked(reply)
+        if not isinstance(found, list) or len(found) != len(names):
+            raise unexpected(found)
+        return [Pushed(_number(id), uid) for id, uid in zip(found, names, strict=True)]
+
+    return Call(words, read, repeat=True)
+
+
+# Taking
+
+
+def fetch(
+    queues: Sequence[str], count: int, wait: Seconds, ttr: Seconds | None, random: bool
+) -> Call[list[Job]]:
+    """The leases of a reply that was lost end by their time, whether one asks again or not."""
+    if not queues:
+        raise ValueError("fetch needs the name of a queue")
+    if not 1 <= count <= MOST_TAKEN:
+        raise ValueError(f"count must be between 1 and {MOST_TAKEN}")
+    waited = milliseconds(wait)
+    words: list[Word] = ["JOB.TAKE", len(queues), *queues, "COUNT", count]
+    if ttr is not None:
+        words += ("TTR", milliseconds(ttr, 1))
+    if random:
+        words.append("RANDOM")
+    at = 0
+    if waited:
+        words += ("WAIT", waited)
+        at = len(words) - 1
+    return Call(
+        words, _jobs, repeat=True, patient=False, wait=waited / 1000, wait_at=at, takes=True
+    )
+
+
+def _jobs(reply: Reply, again: bool) -> list[Job]:
+    found = checked(reply)
+    if not isinstance(found, list):
+        raise unexpected(found)
+    now = time.time()
+    return [read_job(one, now) for one in found]
+
+
+def read_job(reply: Reply, now: float) -> Job:
+    match reply:
+        case [
+            bytes(ref),
+            int(id),
+            bytes(uid),
+            bytes(queue),
+            bytes(name),
+            int(attempt),
+            int(fails),
+            int(deadline),
+            bytes(payload),
+            *_,
+        ]:
+            return Job(
+                ref=ref.decode(),
+                queue=queue.decode(),
+                payload=payload,
+                name=name.decode(),
+                uid=uid.decode(),
+                attempt=attempt,
+                fails=fails,
+                # Reckoned with our clock, which need not be the server's.
+                lease=max(deadline / 1000 - now, 0.001) if deadline else 0.0,
+                id=id,
+                deadline=deadline / 1000,
+            )
+    raise unexpected(reply)
+
+
+# Ending a lease
+
+
+def ack(job: Job, result: object, until: float) -> Call[None]:
+    words: list[Word] = ["JOB.DONE", job.ref]
+    if result is not None:
+        words.append(encode(result))
+    return Call(words, _ended(until, _nothing), repeat=True)
+
+
+def nack(job: Job, error: object, delay: Seconds | None, until: float) -> Call[str]:
+    words: list[Word] = ["JOB.FAIL", job.ref, encode_text(error)]
+    if delay is not None:
+        words += ("IN", milliseconds(delay))
+    return Call(words, _ended(until, _state), repeat=True)
+
+
+def fail(job: Job, error: object, until: float) -> Call[None]:
+    words: list[Word] = ["JOB.FAIL", job.ref, encode_text(error), "FINAL"]
+    return Call(words, _ended(until, _nothing), repeat=True)
+
+
+def give_back(job: Job, until: float) -> Call[None]:
+    return Call(["JOB.RETURN", job.ref], _ended(until, _nothing), repeat=True)
+
+
+def _ended(until: float, read: Callable[[Reply], T]) -> Reading[T]:
+    """If a lease is over that, by the clock, cannot be (`until` is monotonic time), the command
+    whose reply was lost has ended it.
+    """
+
+    def reading(reply: Reply, again: bool) -> T:
+        if again and isinstance(reply, StaleLease) and time.monotonic() < until:
+            return read(None)
+        return read(checked(reply))
+
+    return reading
+
+
+def _nothing(reply: Reply) -> None:
+    return None
+
+
+def _state(reply: Reply) -> str:
+    return reply.decode() if isinstance(reply, bytes) else UNKNOWN
+
+
+def extend(ref: str, seconds: Seconds) -> Call[float]:
+    """The server's time at the end of the lease, in seconds since 1970."""
+
+    def read(reply: Reply, again: bool) -> float:
+        return _number(checked(reply)) / 1000
+
+    return Call(["JOB.EXTEND", ref, milliseconds(seconds, 1)], read, repeat=True)
+
+
+def progress(job: Job, fraction: float, message: str) -> Call[None]:
+    if not 0 <= fraction <= 1:
+        raise ValueError("the fraction that is done must be between 0 and 1")
+    words: list[Word] = ["JOB.PROGRESS", job.ref, round(fraction * 1000), message]
+
+    def read(reply: Reply, again: bool) -> None:
+        checked(reply)
+
+    return Call(words, read, repeat=True)
+
+
+# Results
+
+
+def result(job: JobRef, wait: Seconds) -> Call[Outcome | None]:
+    words: list[Word] = ["JOB.RESULT", job_name(job)]
+    waited = milliseconds(wait)
+    if waited:
+        words += ("WAIT", waited)
+    return Call(words, _outcome, repeat=True, wait=waited / 1000, wait_at=len(words) - 1)
+
+
+def _outcome(reply: Reply, again: bool) -> Outcome | None:
+    match checked(reply):
+        case None:
+            return None
+        case [int(id), bytes(state), int(success), (bytes() | None) as found, error, *_] if (
+            error is None or isinstance(error, bytes)
+        ):
+            return Outcome(id, state.decode(), bool(success), found, error)
+        case other:
+            raise unexpected(other)
+
+
+def ping() -> Call[None]:
+    def read(reply: Reply, again: bool) -> None:
+        checked(reply)
+
+    return Call(["PING"], read, repeat=True)
+
+
+def _number(reply: Reply) -> int:
+    if not isinstance(reply, int):
+        raise unexpected(reply)
+    return reply

@@ -1,0 +1,40 @@
+"""What the library for TLS says, for those who do not know whether a connection is encrypted.
+
+To load that library takes longer than a short command does, so who does not encrypt does without:
+as long as nobody has loaded it, no error and no socket is of its making.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from typing import Any
+
+
+def wants_read(error: OSError) -> bool:
+    """TLS cannot go on before something has come."""
+    return isinstance(error, _known("SSLWantReadError"))
+
+
+def wants_write(error: OSError) -> bool:
+    """TLS cannot go on before something could be sent."""
+    return isinstance(error, _known("SSLWantWriteError"))
+
+
+def is_final(error: Exception) -> bool:
+    """Not a connection that broke, but one that cannot be."""
+    if isinstance(error, _known("SSLCertVerificationError")):
+        return True
+    return (
+        isinstance(error, _known("SSLError"))
+        and getattr(error, "reason", "") == "WRONG_VERSION_NUMBER"
+    )
+
+
+def is_secure(connected: socket.socket) -> bool:
+    return isinstance(connected, _known("SSLSocket"))
+
+
+def _known(name: str) -> Any:
+    """A class of the library, or no class at all: also while another thread is loading it."""
+    return getattr(sys.modules.get("ssl"), name, ())

@@ -1,0 +1,234 @@
+"""Ending a run from outside: when its time is over, or when its lease was lost.
+
+A pool has places; at each of them one job runs at a time. A watch looks at the places that have
+something to look at, and does what is due.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from taskyard.client.source import Job
+
+log: Final = logging.getLogger("taskyard.worker")
+
+NEVER: Final = math.inf
+GRACE: Final = 10.0  # seconds that a run has to end by itself after it was cancelled
+
+
+class SoftTimeLimit(Exception):
+    """Raised inside a task that runs for longer than its soft time limit.
+
+    It may tidy up, and even succeed, until the hard limit.
+    """
+
+
+class Cancelled(BaseException):
+    """Raised inside a task that is not to go on: its job was deleted, or is another worker's now.
+
+    Not an Exception, so that a task that catches those does not catch this by mistake.
+    """
+
+
+Reason: TypeAlias = type[SoftTimeLimit] | type[Cancelled]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds that a run may take; infinite: any."""
+
+    soft: float = NEVER
+    hard: float = NEVER
+
+
+NO_LIMITS: Final = Limits()
+
+
+class Place:
+    """Where one job runs at a time. Others may end its run, but never that of the next job."""
+
+    abandoned = False  # whether its thread is left to itself, and has nothing more to do here
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.job: Job | None = None
+        self.soft_at = NEVER
+        self.hard_at = NEVER
+        self.why = ""
+
+    def settle_in(self) -> None:
+        """In the thread whose place this is."""
+
+    def begin(self, job: Job, limits: Limits) -> float:
+        """Gives when to look at it."""
+        with self.lock:
+            self.job = job
+            if limits is NO_LIMITS:
+                return NEVER
+            now = time.monotonic()
+            self.soft_at = now + limits.soft
+            self.hard_at = now + limits.hard
+            self.why = f"it was still running after its time limit of {limits.hard:g} seconds"
+            return min(self.soft_at, self.hard_at)
+
+    def leave(self) -> None:
+        """The run is over: nothing comes from outside any more."""
+        with self.lock:
+            self.job = None
+            self.soft_at = self.hard_at = NEVER
+
+    def leave_surely(self) -> None:
+        """After an exception, which may have come just when it was about to leave."""
+        while True:
+            try:
+                self.leave()
+            except (SoftTimeLimit, Cancelled):
+                continue
+            return
+
+    def cancel(self, job: Job) -> bool:
+        """Have the run of this job end, by force after a while; False if it is not here."""
+        with self.lock:
+            if self.job is not job:
+                return False
+            self.hard_at = min(self.hard_at, time.monotonic() + GRACE)
+            self.why = "it was cancelled and did not end"
+            self.soft_at = NEVER
+            self.interrupt(Cancelled)
+            return True
+
+    def look(self, now: float) -> float:
+        """Do what is due; gives when to look again."""
+        with self.lock:
+            if self.job is None:
+                return NEVER
+            if self.hard_at <= now:
+                self.soft_at = self.hard_at = NEVER
+                self.end(self.job)
+            elif self.soft_at <= now:
+                self.soft_at = NEVER
+                self.interrupt(SoftTimeLimit)
+            return min(self.soft_at, self.hard_at)
+
+    def interrupt(self, reason: Reason) -> None:
+        """Raise this in the run; called with the lock."""
+        raise NotImplementedError
+
+    def end(self, job: Job) -> None:
+        """End the run by force, as far as that goes; called with the lock."""
+        raise NotImplementedError
+
+
+class ThreadPlace(Place):
+    """A thread of this process, which can be told to raise an exception, but not be killed."""
+
+    def __init__(self, abandon: Callable[[ThreadPlace, Job, str], None]) -> None:
+        super().__init__()
+        self._abandon = abandon
+        self._thread = 0
+        self._sent = False
+        self._steer: Callable[[Reason], None] | None = None
+
+    def settle_in(self) -> None:
+        self._thread = threading.get_ident()
+        _here.place = self
+
+    def steer(self, interrupt: Callable[[Reason], None] | None) -> None:
+        """The run is one of coroutines: its event loop must be told, and not the thread."""
+        with self.lock:
+            self._steer = interrupt
+
+    def leave(self) -> None:
+        with self.lock:
+            self.job = None
+            self.soft_at = self.hard_at = NEVER
+            self._steer = None
+            if self._sent:
+                self._sent = False
+                _raise_in(self._thread, None)  # one that has not been raised yet
+
+    def interrupt(self, reason: Reason) -> None:
+        if self._steer is not None:
+            self._steer(reason)
+            return
+        self._sent = True
+        _raise_in(self._thread, reason)
+
+    def end(self, job: Job) -> None:
+        self.abandoned = True
+        self.interrupt(Cancelled)
+        self.job = None
+        self._abandon(self, job, self.why)
+
+
+class _Here(threading.local):
+    place: ThreadPlace | None = None
+
+
+_here: Final = _Here()
+
+
+def here() -> ThreadPlace | None:
+    """The place whose thread this is."""
+    return _here.place
+
+
+def _raise_in(thread: int, reason: Reason | None) -> None:
+    """Python raises it there before its next instruction, so not while it waits in C code.
+
+    None takes back one that has not been raised.
+    """
+    what = ctypes.py_object() if reason is None else ctypes.py_object(reason)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
+
+
+class Watch:
+    """A thread that looks at places when something is due there; started when first needed."""
+
+    def __init__(self, places: Callable[[], Iterable[Place]]) -> None:
+        self._places = places
+        self._sooner = threading.Condition()
+        self._next = NEVER
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def look_at(self, when: float) -> None:
+        """Something is due at that time."""
+        if when >= self._next:  # without the lock: it looks earlier, and then finds out
+            return
+        with self._sooner:
+            self._next = min(self._next, when)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="taskyard-watch")
+                self._thread.daemon = True
+                self._thread.start()
+            self._sooner.notify()
+
+    def close(self) -> None:
+        with self._sooner:
+            self._closed = True
+            self._sooner.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._sooner:
+                while not self._closed and (pause := self._next - time.monotonic()) > 0:
+                    self._sooner.wait(None if pause == NEVER else min(pause, threading.TIMEOUT_MAX))
+                if self._closed:
+                    return
+                self._next = NEVER
+            self._look()
+
+    def _look(self) -> None:
+        for place in list(self._places()):
+            try:
+                self.look_at(place.look(time.monotonic()))
+            except Exception:
+                log.exception("cannot end a run")

@@ -1,0 +1,97 @@
+"""The connections of a client: threads use them at the same time, each its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from typing import Final
+
+from taskyard.client.address import Address
+from taskyard.client.connection import Connection
+from taskyard.client.errors import Closed
+
+
+class Pool:
+    """Connections are opened when they are needed, and kept for those who come later."""
+
+    def __init__(self, address: Address, timeout: float, most: int) -> None:
+        """`most`: at once. Commands that wait for something have further ones, so that nobody
+        waits for them.
+        """
+        if most < 1:
+            raise ValueError("a client needs at least one connection")
+        self._address = address
+        self._timeout = timeout
+        self._tls = address.context()
+        self._most = most
+        self._changed = threading.Condition()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._counted = 0  # of those that are busy and no extra ones
+        self._closed = False
+        _pools.add(self)
+
+    @contextlib.contextmanager
+    def connection(self, extra: bool = False) -> Iterator[Connection]:
+        """One for this thread alone; `extra` if it will wait for something."""
+        found = self._borrow(extra)
+        try:
+            yield found
+        finally:
+            self._give_back(found, extra)
+
+    def close(self) -> None:
+        """Ends what others are doing with Closed."""
+        with self._changed:
+            self._closed = True
+            connections = [*self._idle, *self._busy]
+            self._idle.clear()
+            self._changed.notify_all()
+        for connection in connections:
+            connection.close()
+
+    def forked(self) -> None:
+        """In the child: those who hold the lock, and what they hold, are not here."""
+        self._changed = threading.Condition()
+        self._busy.clear()
+        self._counted = 0
+
+    def _borrow(self, extra: bool) -> Connection:
+        with self._changed:
+            while not (extra or self._closed or self._counted < self._most):
+                self._changed.wait()
+            if self._closed:
+                raise Closed(f"{self._address}: the client was closed")
+            found = self._idle.pop() if self._idle else None
+            if found is None:
+                found = Connection(self._address, timeout=self._timeout, tls=self._tls)
+            self._busy.add(found)
+            self._counted += not extra
+            return found
+
+    def _give_back(self, connection: Connection, extra: bool) -> None:
+        with self._changed:
+            if connection not in self._busy:  # of before a fork
+                return
+            self._busy.remove(connection)
+            self._counted -= not extra
+            keep = not self._closed and len(self._idle) < self._most
+            if keep:
+                self._idle.append(connection)
+            self._changed.notify()
+        if not keep:
+            connection.close()
+
+
+_pools: Final[weakref.WeakSet[Pool]] = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for pool in list(_pools):
+        pool.forked()
+
+
+os.register_at_fork(after_in_child=_forked)

@@ -1,0 +1,23 @@
+"""What both clients are told, and what holds if they are not."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from taskyard.client.address import SCHEME, Address
+
+DEFAULT_URL: Final = f"{SCHEME}://localhost:8002"
+URL_VARIABLE: Final = "TASKYARD_URL"
+TIMEOUT: Final = 10.0
+PATIENCE: Final = 30.0
+
+
+def resolve(url: str | None) -> Address:
+    """Of this URL, else of TASKYARD_URL, else on this machine."""
+    return Address.parse(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
+
+
+def first(*values: float | None) -> float:
+    """The first that is given."""
+    return next(value for value in values if value is not None)

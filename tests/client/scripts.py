@@ -1,0 +1,72 @@
+"""Servers that do what no real one does, or seldom: each answers commands as a test says."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+
+import hiredis
+from support.sockets import HANG_GUARD
+
+
+class Script:
+    """Counts connections; `answers` are given to one command after the other."""
+
+    def __init__(self, answers: Sequence[bytes] | None, hang_up_at: bytes | None = None) -> None:
+        """No answers at all: it reads, and hangs up when a command begins with `hang_up_at`."""
+        self._answers = None if answers is None else list(answers)
+        self._hang_up_at = hang_up_at
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"taskyard://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.connections = 0
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join(HANG_GUARD)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            thread = threading.Thread(target=self._serve, args=(peer,), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def _serve(self, peer: socket.socket) -> None:
+        reader = hiredis.Reader()
+        with peer, contextlib.suppress(OSError):
+            while data := peer.recv(1 << 16):
+                reader.feed(data)
+                while (command := reader.gets()) is not False:
+                    if self._answers:
+                        peer.sendall(self._answers.pop(0))
+                    elif command[0] == self._hang_up_at:
+                        return
+
+
+@contextlib.contextmanager
+def answering(answers: Sequence[bytes]) -> Iterator[Script]:
+    script = Script(answers)
+    try:
+        yield script
+    finally:
+        script.close()
+
+
+@contextlib.contextmanager
+def hanging_up(at: bytes | None) -> Iterator[Script]:
+    script = Script(None, at)
+    try:
+        yield script
+    finally:
+        script.close()

@@ -1,0 +1,230 @@
+"""The parts of a client that need no server: words, uids, what is on its way, what is imported."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import pytest
+
+import taskyard
+from taskyard.client import feeding
+from taskyard.client.api import Api
+from taskyard.client.commands import Call, fetch, push
+from taskyard.client.errors import NotNow, Refused, refusal
+from taskyard.client.feeding import PushFeed
+from taskyard.client.pushing import NewJob, milliseconds, push_words
+from taskyard.client.uids import Uids
+from taskyard.client.views import ScheduleInfo
+from taskyard.client.wire import Reply
+
+UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+
+
+@pytest.mark.parametrize(
+    ("new", "words"),
+    [
+        (NewJob("q"), []),
+        (NewJob("q", name="n", priority=-1), ["NAME", "n", "PRIORITY", -1]),
+        (NewJob("q", run_at=datetime(1970, 1, 2, tzinfo=UTC)), ["AT", 86_400_000]),
+        (NewJob("q", run_at=-5.0, delay=timedelta(seconds=2)), ["AT", 0, "IN", 2000]),
+        (NewJob("q", ttr=0.0001, ttl=1.5), ["TTR", 1, "TTL", 1500]),
+        (NewJob("q", retries=0, attempts=2), ["FAILS", 1, "ATTEMPTS", 2]),
+        (NewJob("q", retries=-1, backoff=2), ["FAILS", 0, "BACKOFF", 2000, 0]),
+        (NewJob("q", backoff=(1, timedelta(minutes=1))), ["BACKOFF", 1000, 60_000]),
+        (NewJob("q", unique=b"\x00", limit_key="ada"), ["KEY", b"\x00", "LIMIT", "ada"]),
+        (NewJob("q", dead_queue="d", blocked_by=[7, UID]), ["DEAD", "d", "AFTER", 2, "7", UID]),
+    ],
+)
+def test_the_words_of_a_push(new: NewJob, words: list[object]) -> None:
+    assert push_words(new) == words
+
+
+def test_the_time_of_a_wait_that_was_broken_off_counts() -> None:
+    call = fetch(["a", "b"], 3, 10, 2, True)
+    assert call.words[-2:] == ["WAIT", 10_000]
+    later = call.after(4.0)
+    assert (later.words[-2:], later.wait) == (["WAIT", 6000], 6.0)
+    assert call.after(11.0).words[-2:] == ["WAIT", 0]
+    assert push(NewJob("q"), Uids()).after(5.0).wait == 0
+
+
+def test_durations() -> None:
+    assert [milliseconds(span) for span in (0, 0.0004, 1.2345, timedelta(days=1))] == [
+        0,
+        1,
+        1234,
+        86_400_000,
+    ]
+    for wrong in (-1, float("inf"), float("nan")):
+        with pytest.raises(ValueError, match="duration"):
+            milliseconds(wrong)
+    with pytest.raises(ValueError, match="run_at"):
+        push_words(NewJob("q", run_at=float("inf")))
+
+
+def test_uids_are_uuids_and_never_the_same() -> None:
+    uids = [Uids() for _ in range(200)]
+    made = [one.next() for one in uids for _ in range(3)]
+    assert len(set(made)) == 600
+    for text in made:
+        found = uuid.UUID(text)
+        assert str(found) == text
+        assert (found.version, found.variant) == (4, uuid.RFC_4122)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("STALE it is over", taskyard.StaleLease),
+        ("DUPLICATE 7 is a job with this uid", taskyard.Duplicate),
+        ("NOJOB there is none", taskyard.JobNotFound),
+        ("NOPERM no", taskyard.Denied),
+        ("OOM queue is full: 3 jobs", taskyard.QueueFull),
+        ("OOM the disk is full", taskyard.NotNow),
+        ("DRAINING the queue", taskyard.Draining),
+        ("READONLY the journal", taskyard.NotNow),
+        ("ERR what", Refused),
+    ],
+)
+def test_the_kinds_of_errors(text: str, kind: type[Refused]) -> None:
+    error = refusal(text)
+    assert type(error) is kind
+    assert error.code == text.partition(" ")[0]
+
+
+# push_many, without a connection
+
+
+def answer(feed: PushFeed, sent: bytes, ids: Iterator[int]) -> None:
+    feed.take([next(ids) for _ in range(sent.count(b"JOB.PUSH"))])
+
+
+def test_no_more_than_a_window_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "_MOST_JOBS", 10)
+    monkeypatch.setattr(feeding, "_CHUNK_JOBS", 4)
+    read = itertools.count()
+    feed = PushFeed(NewJob("q"), (b"%d" % number for number in read))
+    sent = b""
+    while chunk := feed.next():
+        sent += chunk
+    assert sent.count(b"JOB.PUSH") == 10
+    assert next(read) == 10
+    feed.take([1, 2, 3])
+    assert feed.next().count(b"JOB.PUSH") == 3
+
+
+def test_large_payloads_make_the_window_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feeding, "_MOST_BYTES", 5000)
+    monkeypatch.setattr(feeding, "_CHUNK_BYTES", 1000)
+    feed = PushFeed(NewJob("q"), itertools.repeat(b"x" * 900))
+    assert sum(len(chunk) for chunk in iter(feed.next, b"")) < 7000
+    assert not feed.done
+
+
+def test_something_is_sent_however_slow_this_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr(feeding, "time", SimpleNamespace(monotonic=lambda: next(hours)))
+    feed = PushFeed(NewJob("q"), [b"a", b"b"])
+    assert feed.next().count(b"JOB.PUSH") == 1
+    assert feed.next().count(b"JOB.PUSH") == 1
+
+
+def test_what_has_no_answer_is_sent_again_as_it_was() -> None:
+    feed = PushFeed(NewJob("q"), [b"a", b"b", b"c"])
+    first = feed.next()
+    feed.take([1])
+    feed.rewind()
+    again = feed.next()
+    assert again in first
+    assert b"a" not in again.split(b"\r\n")
+    feed.take([refusal("DUPLICATE 2 is a job with this uid"), 3])
+    assert feed.done
+    assert [(one.id, one.new) for one in feed.result()] == [(1, True), (2, True), (3, True)]
+
+
+def test_what_the_server_could_not_do_now_is_put_off() -> None:
+    feed = PushFeed(NewJob("q"), [b"a", b"b", b"c"])
+    feed.next()
+    replies: list[Reply] = [NotNow("OOM no room"), 2, NotNow("OOM no room")]
+    feed.take(replies)
+    assert feed.done
+    assert feed.held_up() is not None
+    feed.rewind()
+    assert feed.held_up() is None
+    assert feed.next().count(b"JOB.PUSH") == 2
+    feed.take([3, 4])
+    assert feed.done
+    assert [one.id for one in feed.result()] == [3, 2, 4]
+
+
+# Schedules
+
+
+def body_of(call: Call[ScheduleInfo]) -> object:
+    method, path, body = call.words[1:4]
+    assert (method, path) == ("PUT", "/api/v1/schedules/every%2Fnight")
+    assert isinstance(body, bytes)
+    return json.loads(body)
+
+
+def test_the_body_of_a_schedule() -> None:
+    made = Api("db2:").set_schedule(
+        "every/night",
+        "q",
+        {
+            "cron": "0 3 * * *",
+            "timezone": "Europe/Berlin",
+            "payload": b"\xff",
+            "job_name": "tidy",
+            "retries": 2,
+            "attempts": 5,
+            "ttr": timedelta(minutes=1),
+            "unique": "tidy",
+            "dead_queue": "dead",
+            "overlap": "skip",
+        },
+    )
+    assert body_of(made) == {
+        "queue": "db2:q",
+        "cron": "0 3 * * *",
+        "timezone": "Europe/Berlin",
+        "base64": "/w==",
+        "name": "tidy",
+        "max_fails": 3,
+        "max_attempts": 5,
+        "ttr": 60,
+        "key": "tidy",
+        "dead_queue": "db2:dead",
+        "overlap": "skip",
+    }
+    simple = Api().set_schedule("every/night", "q", {"every": 5, "payload": {"a": 1}})
+    assert body_of(simple) == {"queue": "q", "every": 5, "payload": {"a": 1}}
+    endless = Api().set_schedule("every/night", "q", {"every": 5, "retries": -1})
+    assert body_of(endless) == {"queue": "q", "every": 5, "max_fails": 2**32 - 1}
+
+
+# The package
+
+
+def test_the_package_loads_nothing_before_it_is_used() -> None:
+    code = "import sys, taskyard; taskyard.__version__; print(*sorted(sys.modules))"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "taskyard" in loaded
+    assert not {"asyncio", "msgspec", "hiredis", "taskyard.client"} & set(loaded)
+
+
+def test_the_names_of_the_package() -> None:
+    for name in taskyard._MODULES:
+        assert getattr(taskyard, name).__name__ == name
+    assert {"Client", "AsyncClient", "Job", "Unavailable"} <= set(dir(taskyard))
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = taskyard.Nothing  # type: ignore[attr-defined]

@@ -5,27 +5,18 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 from support.process import ServerProcess
-from support.sockets import HANG_GUARD, POLL_INTERVAL
+from support.waiting import wait_for
 
 from taskyard.client.address import Address
 from taskyard.client.connection import Connection, Reply, Word
 from taskyard.client.errors import Unavailable
 
 HOST = "127.0.0.1"
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_GUARD
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(POLL_INTERVAL)
 
 
 def free_port() -> int:

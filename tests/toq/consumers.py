@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -11,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from support.child import Child
 from support.sockets import HANG_GUARD
-from toq.brokers import wait_for
 
 from taskyard.toq import Consumer, Countdown, Task
 
@@ -68,58 +66,13 @@ class Consumers:
             self.returned.append(error)
 
 
-class ConsumerProcess:
+class ConsumerProcess(Child):
     """consumer_program.py: its tasks leave files in a directory, and wait for others."""
 
     def __init__(self, directory: Path, url: str, queue: str, *options: str) -> None:
-        self.directory = directory
-        self._log = directory / f"consumer-{id(self)}.log"
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), url, queue, str(directory), *options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def wait_for_file(self, name: str) -> None:
-        def there() -> bool:
-            assert self._process.poll() is None, f"the consumer has ended:\n{self.log()}"
-            return (self.directory / name).exists()
-
-        wait_for(there)
-
-    def tell(self, number: signal.Signals) -> None:
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-    def wait(self) -> int:
-        """The exit code."""
-        return self._process.wait(HANG_GUARD)
-
-    def is_running(self) -> bool:
-        return self._process.poll() is None
+        command = [sys.executable, str(PROGRAM), url, queue, str(directory), *options]
+        super().__init__(directory, command)
 
     def children(self) -> list[int]:
-        pid = self._process.pid
-        return [
-            int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        ]
-
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")
+        path = Path(f"/proc/{self.pid}/task/{self.pid}/children")
+        return [int(child) for child in path.read_text().split()]

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toq.brokers import BROKERS, Running, wait_for
+from support.waiting import wait_for
+from toq.brokers import BROKERS, Running
 from toq.consumers import ConsumerProcess, Consumers
 
 from taskyard.toq import RESULT_FAILED, Producer, Task, Unavailable

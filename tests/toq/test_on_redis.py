@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from toq.brokers import RedisBroker, Running, wait_for
+from support.waiting import wait_for
+from toq.brokers import RedisBroker, Running
 from toq.consumers import Consumers
 
 from taskyard.client.errors import Unavailable

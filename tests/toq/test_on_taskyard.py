@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from toq.brokers import Running, TaskyardBroker, wait_for
+from support.waiting import wait_for
+from toq.brokers import Running, TaskyardBroker
 from toq.consumers import Consumers
 
 from taskyard.client.source import Again, Done, Failed, Job, Returned

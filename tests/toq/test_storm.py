@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from toq.brokers import Running, wait_for
+from support.waiting import wait_for
+from toq.brokers import Running
 from toq.consumers import ConsumerProcess
 
 from taskyard.toq import Producer, Task

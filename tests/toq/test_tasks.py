@@ -9,7 +9,8 @@ import uuid
 from typing import Any
 
 import pytest
-from toq.brokers import Running, wait_for
+from support.waiting import wait_for
+from toq.brokers import Running
 from toq.consumers import Consumers
 
 from taskyard.toq import (

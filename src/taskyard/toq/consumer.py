@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, overload
 
 from taskyard.client.pools import Pool, ThreadPool
 from taskyard.client.runtime import Runtime
+from taskyard.client.signals import calling_on
 from taskyard.toq.backends import open_source
 from taskyard.toq.messages import Result
 from taskyard.toq.retry import Countdown
@@ -121,7 +121,7 @@ class Consumer:
             if self._stopped:
                 runtime.stop()
         try:
-            with _signals(runtime):
+            with calling_on(_STOP_SIGNALS, runtime.stop_or_kill):
                 return runtime.run()
         finally:
             with self._lock:
@@ -160,19 +160,3 @@ class _Registration:
 
     def __call__(self, worker: W) -> W:
         return self._consumer.register(self._key, worker)
-
-
-@contextlib.contextmanager
-def _signals(runtime: Runtime[Result]) -> Iterator[None]:
-    """Only the main thread may have handlers; in another one it is up to the program."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {
-        number: signal.signal(number, lambda *_: runtime.stop_or_kill()) for number in _STOP_SIGNALS
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from taskyard.client.pools import Crash
-from taskyard.client.source import Again, Done, Failed, Job, Verdict
+from taskyard.client.source import Again, Done, Failed, Job, Returned, Verdict
 from taskyard.toq.backends import RESULT_KEY
 from taskyard.toq.messages import (
     FAILED,
@@ -162,6 +162,8 @@ class Settle:
         except NotATask as error:
             log.error("a message of %s is not a task: %s", job.queue, error)
             return _unreadable(job, str(error))
+        if isinstance(outcome, Crash) and not outcome.begun:
+            return Returned()
         result = failure(task, outcome.reason) if isinstance(outcome, Crash) else outcome
         verdict = self._verdict(job, task, result)
         if self._observer is not None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskyard.client.address import Address
+from taskyard.client.commands import read_job
 from taskyard.client.connection import Command, Connection, Reply, Word
 from taskyard.client.errors import Refused, Unavailable
 from taskyard.client.source import Again, Done, Failed, Job, Returned, Verdict
@@ -80,7 +81,8 @@ class TaskyardSource:
         if isinstance(reply, Refused):
             raise reply
         assert isinstance(reply, list)
-        return [_job(one) for one in reply]
+        now = time.time()
+        return [read_job(one, now) for one in reply]
 
     def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
         stale, stored = self._store_failures(verdicts)
@@ -186,34 +188,6 @@ def _ending(job: Job, verdict: Verdict) -> Command:
             return ("JOB.FAIL", job.ref, verdict.error, "FINAL")
         case Returned():
             return ("JOB.RETURN", job.ref)
-
-
-def _job(reply: Reply) -> Job:
-    match reply:
-        case [
-            bytes(ref),
-            int(),
-            bytes(uid),
-            bytes(queue),
-            bytes(name),
-            int(attempt),
-            int(fails),
-            int(deadline),
-            bytes(payload),
-        ]:
-            # Reckoned with our clock, which need not be the server's: see Held.add.
-            left = max(deadline / 1000 - time.time(), 0.001) if deadline else 0.0
-            return Job(
-                ref=ref.decode(),
-                queue=queue.decode(),
-                payload=payload,
-                name=name.decode(),
-                uid=uid.decode(),
-                attempt=attempt,
-                fails=fails,
-                lease=left,
-            )
-    raise Refused(f"the server gave a job in an unknown form: {reply!r}")
 
 
 def _fails(task: Task) -> int:

@@ -1,0 +1,62 @@
+"""The server as those who push tasks see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from typing import Any, Final
+
+from taskyard.client.client import Client
+from taskyard.client.errors import Denied, JobNotFound, Problem
+from taskyard.client.pushing import NewJob
+from taskyard.client.views import JobInfo, Outcome, Pushed
+
+_CONFLICT: Final = 409  # the job is in no state to be cancelled
+_OWN: Final = ("queue", "payload", "uid")  # of each job; the rest may be shared
+_SHARED: Final = tuple(one.name for one in fields(NewJob) if one.name not in _OWN)
+
+
+class ServerBroker:
+    """By a client, which reconnects, and pushes nothing twice."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def push(self, job: NewJob) -> Pushed:
+        options: dict[str, Any] = {name: getattr(job, name) for name in _SHARED}
+        return self.client.push(job.queue, job.payload, uid=job.uid, **options)
+
+    def push_many(self, jobs: Sequence[NewJob]) -> list[Pushed]:
+        return [self.push(job) for job in jobs]
+
+    def push_like(self, job: NewJob, payloads: Iterable[bytes]) -> list[Pushed]:
+        options: dict[str, Any] = {name: getattr(job, name) for name in _SHARED}
+        return self.client.push_many(job.queue, payloads, **options)
+
+    def push_all(self, jobs: Sequence[NewJob]) -> list[Pushed]:
+        return self.client.push_all(jobs)
+
+    def result(self, job: str, wait: float) -> Outcome | None:
+        return self.client.result(job, wait)
+
+    def cancel(self, job: str) -> bool:
+        if self._has_ended(job):
+            return False  # else its result would be deleted, or what is left of its failure
+        try:
+            self.client.cancel(job)
+        except JobNotFound:
+            return False
+        except Problem as error:
+            if error.status != _CONFLICT:
+                raise  # it may not be cancelled by this user, for instance
+            return False
+        return True
+
+    def _has_ended(self, job: str) -> bool:
+        try:
+            return self.client.result(job) is not None
+        except (JobNotFound, Denied):  # who may cancel it need not be one who may look at it
+            return False
+
+    def inspect(self, job: str) -> JobInfo:
+        return self.client.inspect(job)

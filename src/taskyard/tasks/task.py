@@ -1,0 +1,182 @@
+"""A function that can be pushed: what its decorator makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
+from uuid import UUID
+
+from taskyard.client.pushing import NewJob
+from taskyard.tasks.canvas import Signature
+from taskyard.tasks.codec import Codec, Envelope, encode_arguments, key_of
+from taskyard.tasks.context import CurrentJob
+from taskyard.tasks.handle import Handle
+from taskyard.tasks.options import Options
+
+if TYPE_CHECKING:
+    from taskyard.tasks.app import App
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Task(Generic[P, T]):
+    """Push it, or call it: that runs the function here and now, as if it were no task."""
+
+    is_async = False
+
+    def __init__(self, app: App, function: Callable[..., Any], name: str, options: Options) -> None:
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        self.app = app
+        self.name = name
+        self.function = function
+        self.options = options
+        self.codec = Codec(function, name, CurrentJob)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    def push(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """Have a worker run it; when this returns, the job is safe."""
+        return self._handle_of(self.new_job(args, kwargs))
+
+    def push_at(self, when: datetime | float, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """Not before this time: with a zone, or seconds since 1970."""
+        return self._handle_of(self.new_job(args, kwargs, run_at=when))
+
+    def push_in(self, delay: timedelta | float, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """Not before so long from now."""
+        return self._handle_of(self.new_job(args, kwargs, delay=delay))
+
+    async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
+        """`push` for coroutines: it does not hold up the event loop."""
+        return await asyncio.to_thread(self.push, *args, **kwargs)
+
+    async def apush_at(
+        self, when: datetime | float, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[T]:
+        return await asyncio.to_thread(self.push_at, when, *args, **kwargs)
+
+    async def apush_in(
+        self, delay: timedelta | float, *args: P.args, **kwargs: P.kwargs
+    ) -> Handle[T]:
+        return await asyncio.to_thread(self.push_in, delay, *args, **kwargs)
+
+    def map(self, values: Iterable[Any]) -> list[Handle[T]]:
+        """Push it once for each value, which is its one argument; many at full speed."""
+        return self.starmap((value,) for value in values)
+
+    def starmap(self, arguments: Iterable[Sequence[Any]]) -> list[Handle[T]]:
+        """The same with several arguments each."""
+        broker = self.app.broker
+        decode = self.codec.decode_result
+        if self.options.has_keys or self.app.hooks.see_pushes:
+            pushed = broker.push_many([self.new_job(args, {}) for args in arguments])
+        else:
+            like = self.new_job((), {}, envelope=Envelope((), {}))
+            pushed = broker.push_like(like, (self._payload(args) for args in arguments))
+        return [Handle(broker, one, self.name, decode) for one in pushed]
+
+    def _payload(self, args: Sequence[Any]) -> bytes:
+        self.codec.check(args, {})
+        return encode_arguments(Envelope(args, {}))
+
+    async def amap(self, values: Iterable[Any]) -> list[Handle[T]]:
+        return await asyncio.to_thread(self.map, values)
+
+    def s(self, *args: Any, **kwargs: Any) -> Signature[T]:
+        """A call to be made later, as a step of a chain or group. What the step before gives comes
+        before these arguments.
+        """
+        return Signature(self, args, kwargs)
+
+    def si(self, *args: Any, **kwargs: Any) -> Signature[T]:
+        """The same, but immutable: it gets these arguments and no others."""
+        return Signature(self, args, kwargs, immutable=True)
+
+    def with_options(self, **changes: Any) -> Self:
+        """The same task with other options, for what is pushed with it.
+
+        What the worker decides goes by the task's own: time limits, which errors are worth a retry,
+        how long the result is kept.
+        """
+        found = object.__new__(type(self))
+        found.__dict__.update(self.__dict__)
+        found.options = self.options.changed(changes)
+        return found
+
+    def handle(self, job: int | str | UUID) -> Handle[T]:
+        """Of a job that was pushed before, by its id or uid."""
+        from taskyard.client.views import Pushed
+
+        known = Pushed(job, "") if isinstance(job, int) else Pushed(0, str(job))
+        return Handle(self.app.broker, known, self.name, self.codec.decode_result)
+
+    def new_job(
+        self,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        envelope: Envelope | None = None,
+        **more: Any,
+    ) -> NewJob:
+        """BadArguments if the function cannot be called so. `envelope`: the arguments of a step,
+        to which others are added when it runs.
+        """
+        options = self.options
+        if envelope is None:
+            self.codec.check(args, kwargs)
+            envelope = Envelope(args, dict(kwargs))
+        retry = options.retry
+        new = NewJob(
+            options.queue,
+            encode_arguments(envelope),
+            name=self.name,
+            priority=options.priority,
+            ttr=options.ttr,
+            ttl=options.ttl,
+            retries=None if retry is None else retry.times,
+            backoff=None if retry is None or not retry.times else retry.backoff,
+            dead_queue=options.dead_queue,
+            unique=self.key(args, kwargs),
+            limit_key=self.limit_key(args, kwargs),
+            **more,
+        )
+        return self.app.hooks.push(new)
+
+    def key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        """What makes its jobs unique, if they are."""
+        unique = self.options.unique
+        if callable(unique):
+            return f"{self.name}:{unique(*args, **kwargs)}"
+        return key_of(self.name, args, kwargs) if unique else None
+
+    def limit_key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        """What the limits of its queue for each key go by, if they do."""
+        key = self.options.limit_key
+        return key(*args, **kwargs) if callable(key) else key
+
+    def _handle_of(self, job: NewJob) -> Handle[T]:
+        broker = self.app.broker
+        return Handle(broker, broker.push(job), self.name, self.codec.decode_result)
+
+
+class PlainTask(Task[P, T]):
+    """Of a plain function."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        value: T = self.function(*args, **kwargs)
+        return value
+
+
+class AsyncTask(Task[P, T]):
+    """Of a coroutine function."""
+
+    is_async = True
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        value: Coroutine[Any, Any, T] = self.function(*args, **kwargs)
+        return value

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskyard.cli.journal_stat import figures
-from taskyard.cli.main import Parser
+from taskyard.cli.main import ExamplesFormatter, Parser
+from taskyard.cli.progress import Progress
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.closing import Closing
 from taskyard.journal.collector import CollectorPaused
@@ -38,7 +39,7 @@ LOOKS: Final = 3
 
 
 def main(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         _require_journal(arguments.data)
         code: int = arguments.run(arguments)
@@ -48,13 +49,16 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def parser() -> Parser:
+    result = Parser(
         prog="taskyard journal",
         description="Look at the journal of a data directory, or repair it.",
+        epilog="examples:\n  taskyard journal check --data /var/lib/taskyard\n"
+        "  taskyard journal dump --from 1000 --to 2000 | jq .",
+        formatter_class=ExamplesFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
+    commands = result.add_subparsers(metavar="COMMAND", required=True, dest="command")
 
     def add(name: str, run: Callable[[argparse.Namespace], int], doc: str) -> Any:
         command = commands.add_parser(name, help=doc, description=doc, allow_abbrev=False)
@@ -80,7 +84,7 @@ def _parser() -> Parser:
     )
     repair_parser = add("repair", repair, "keep all before a damage, move the rest aside")
     repair_parser.add_argument("--yes", action="store_true", help="do it, do not only say what")
-    return parser
+    return result
 
 
 def _require_journal(data: Path) -> None:
@@ -95,33 +99,21 @@ def _identity(disk: RealDisk) -> Identity:
     return identity
 
 
-class Progress:
-    """Says on stderr how far a long run is, once it has taken more than a second."""
-
-    def __init__(self, directory: RealDisk) -> None:
-        self._total = len(segment_names(directory))
-        self._done = 0
-        self._said = time.monotonic()
-
-    def step(self, _: object = None) -> None:
-        self._done += 1
-        now = time.monotonic()
-        if now - self._said >= 1:
-            self._said = now
-            print(f"{self._done} of {self._total} segments", file=sys.stderr)
+def _progress(directory: RealDisk, *, streaming: bool = False) -> Progress:
+    return Progress("reading segments", len(segment_names(directory)), streaming=streaming)
 
 
 def _entries(
     reader: JournalReader, directory: RealDisk, from_seq: int, carries: bool
 ) -> Iterator[Entry]:
     """All records from `from_seq` on, with progress."""
-    progress = Progress(directory)
     begins = [header.first_seq for header in reader.segments(from_seq)]
-    for entry in reader.read(from_seq, carries):
-        while begins and entry.seq >= begins[0]:
-            begins.pop(0)
-            progress.step()
-        yield entry
+    with _progress(directory, streaming=True) as progress:
+        for entry in reader.read(from_seq, carries):
+            while begins and entry.seq >= begins[0]:
+                begins.pop(0)
+                progress.step()
+            yield entry
 
 
 def check(arguments: argparse.Namespace) -> int:
@@ -165,11 +157,10 @@ def _recover(disk: RealDisk, live: bool, seen: list[SegmentReport]) -> tuple[Rec
     looks = LOOKS if live else 1
     while True:
         directory = disk.directory(JOURNAL)
-        recovery = Recovery(
-            directory, _identity(disk), State(EngineSettings()), Progress(directory).step
-        )
+        progress = _progress(directory)
+        recovery = Recovery(directory, _identity(disk), State(EngineSettings()), progress.step)
         try:
-            with CollectorPaused():
+            with CollectorPaused(), progress:
                 recovery.run()
             survey = Survey(directory, recovery, _positions(recovery.state))
             survey.look()
@@ -241,7 +232,8 @@ def repair(arguments: argparse.Namespace) -> int:
 
 def _repair(disk: RealDisk, confirmed: bool) -> int:
     directory = disk.directory(JOURNAL)
-    plan = plan_repair(disk, Progress(directory).step)
+    with _progress(directory) as progress:
+        plan = plan_repair(disk, progress.step)
     if not plan.needed():
         print("the journal is intact, there is nothing to repair")
         return 0
@@ -252,7 +244,8 @@ def _repair(disk: RealDisk, confirmed: bool) -> int:
         print("nothing was changed; add --yes to do this")
         return 1
     carry_out(disk, plan, aside, os.urandom, now)
-    left = plan_repair(disk, Progress(directory).step)
+    with _progress(directory) as progress:
+        left = plan_repair(disk, progress.step)
     if left.needed():
         raise JournalError("it is still damaged; run the repair again")
     print(f"repaired; the journal goes on as timeline {_identity(disk).timeline.hex()}")

@@ -1,9 +1,9 @@
 """The figures of `taskyard journal stat`."""
 
 import os
-from typing import Any, Final
+from typing import Any
 
-from taskyard.engine.job import STATE_NAMES
+from taskyard.engine.job import GONE, STATE_NAMES
 from taskyard.engine.records import EVENT_NAMES
 from taskyard.engine.state import NamedReader, State
 from taskyard.journal.describe import iso
@@ -12,8 +12,6 @@ from taskyard.journal.recovery import Recovery
 from taskyard.journal.segment import segment_names
 from taskyard.journal.spare import SPARE
 from taskyard.journal.survey import Survey
-
-_LIVE_STATES: Final = STATE_NAMES[:-1]
 
 
 def figures(
@@ -85,5 +83,5 @@ def _size(directory: RealDisk, name: str) -> int:
 def _jobs_by_state(state: State) -> dict[str, int]:
     return {
         name: sum(queue.count(number) for queue in state.queues.values())
-        for number, name in enumerate(_LIVE_STATES)
+        for number, name in enumerate(STATE_NAMES[:GONE])
     }

@@ -5,16 +5,41 @@ A sub-command's module is imported only when it is called, so that each starts f
 
 import argparse
 import importlib
+import os
+import sys
 from collections.abc import Sequence
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import taskyard
 
-# name: (module with `main(argv) -> exit code`, description)
+# name: (module with `main(argv) -> exit code` and `parser()`, description)
 COMMANDS: Final = {
+    "push": ("taskyard.cli.push", "push jobs"),
+    "fetch": ("taskyard.cli.fetch", "lease jobs and print them, or run a program for each"),
+    "ack": ("taskyard.cli.ack", "end leased jobs with success"),
+    "nack": ("taskyard.cli.nack", "end leased jobs with failure, or give them back"),
+    "extend": ("taskyard.cli.extend", "keep leases for longer"),
+    "result": ("taskyard.cli.result", "show how a job ended, or wait for it"),
+    "jobs": ("taskyard.cli.jobs", "list the jobs of a queue"),
+    "job": ("taskyard.cli.job", "show, retry, move, cancel a job"),
+    "queues": ("taskyard.cli.queues", "list, show, set, delete queues"),
+    "leases": ("taskyard.cli.leases", "list the jobs that are being worked on"),
+    "dead": ("taskyard.cli.dead", "list, show, replay, purge dead letters"),
+    "pause": ("taskyard.cli.pause", "hand out no more jobs of a queue"),
+    "resume": ("taskyard.cli.resume", "hand them out again"),
+    "purge": ("taskyard.cli.purge", "remove the jobs of a queue"),
+    "schedules": (
+        "taskyard.cli.schedules",
+        "list, set, delete, pause, run schedules",
+    ),
+    "events": ("taskyard.cli.events", "show what happens, as it happens"),
+    "top": ("taskyard.cli.top", "watch the server live"),
+    "server": ("taskyard.cli.server", "show how the server is, drain it"),
     "serve": ("taskyard.cli.serve", "run the server"),
+    "work": ("taskyard.cli.work", "run the tasks of an app"),
     "user": ("taskyard.cli.user", "add, change or remove users"),
     "journal": ("taskyard.cli.journal", "check, inspect or repair a journal"),
+    "completion": ("taskyard.cli.completion", "print the completion script of a shell"),
 }
 
 
@@ -23,6 +48,38 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal, as its base, which would load much to find that out."""
+
+    def __init__(self, prog: str, **options: Any) -> None:
+        options.setdefault("width", _columns() - 2)
+        super().__init__(prog, **options)
+
+
+def _columns() -> int:
+    told = os.environ.get("COLUMNS", "")
+    if told.isdecimal() and int(told):
+        return int(told)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except (ValueError, OSError):  # closed, or no terminal
+        return 80
+
+
+class ExamplesFormatter(Formatter):
+    """Leaves the examples as they are, and fills the description."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        if text.startswith("examples:"):
+            return super()._fill_text(text, width, indent)
+        return argparse.HelpFormatter._fill_text(self, text, width, indent)
+
+
+def examples(*lines: str) -> str:
+    """For the end of a help: whole lines for a shell."""
+    return "examples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +96,7 @@ def _parser() -> Parser:
         description="One durable job queue that speaks several queue protocols.",
         epilog=f"commands:\n{listing}\n\n`taskyard COMMAND --help` describes each.",
         usage="%(prog)s [--help] [--version] COMMAND ...",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=Formatter,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"taskyard {taskyard.__version__}")

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from taskyard.cli.main import Parser
+from taskyard.cli.main import ExamplesFormatter, Parser
 from taskyard.server.config import ConfigError, Option, Settings, load_settings, options
 
 
@@ -25,7 +25,10 @@ def parser() -> Parser:
         prog="taskyard serve",
         description="Run the server. Each flag can also be given as a TASKYARD_* variable or as a "
         "key of the TOML file; flags win over variables, those over the file.",
+        epilog="examples:\n  taskyard serve --data /var/lib/taskyard\n"
+        "  taskyard serve --config taskyard.toml --log-format json",
         usage="%(prog)s [--help] [--FLAG VALUE]...",
+        formatter_class=ExamplesFormatter,
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
     )

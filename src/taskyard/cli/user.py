@@ -20,7 +20,7 @@ from taskyard.access.users import (
     make_rule,
     save_users,
 )
-from taskyard.cli.main import Parser
+from taskyard.cli.main import ExamplesFormatter, Parser
 
 
 class Refused(Exception):
@@ -28,7 +28,7 @@ class Refused(Exception):
 
 
 def main(argv: Sequence[str]) -> int:
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         arguments.run(arguments)
     except (Refused, UsersError) as error:
@@ -43,14 +43,17 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> Parser:
-    parser = Parser(
+def parser() -> Parser:
+    result = Parser(
         prog="taskyard user",
         description="Change the file of users. It is written as a whole: comments in it are not "
         "kept. A server that runs takes it up when it gets SIGHUP.",
+        epilog="examples:\n  taskyard user add ada --users users.toml --admin\n"
+        "  taskyard user add worker --users users.toml --queues 'mail*' --allow push,fetch --token",
+        formatter_class=ExamplesFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
+    commands = result.add_subparsers(metavar="COMMAND", required=True, dest="command")
 
     def make(name: str, run: Callable[[argparse.Namespace], None], doc: str) -> Any:
         command = commands.add_parser(name, help=doc, description=doc, allow_abbrev=False)
@@ -85,7 +88,7 @@ def _parser() -> Parser:
     make("password", change_password, "give a user another password")
     tokens = make("token", add_token, "make a token for a user, and print it this once")
     tokens.add_argument("--replace", action="store_true", help="the tokens there were end")
-    return parser
+    return result
 
 
 # Commands

@@ -1,0 +1,199 @@
+"""`taskyard events`: shows what happens to jobs, as it becomes durable."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from taskyard.cli.command import command_parser, run_command
+from taskyard.cli.failure import REFUSED, USAGE, Failure
+from taskyard.cli.main import Parser
+from taskyard.cli.progress import Progress
+from taskyard.cli.session import Session
+from taskyard.cli.style import Style, columns_of
+from taskyard.cli.text import cut, pad, safe
+
+if TYPE_CHECKING:
+    from taskyard.cli.event_stream import Event, EventStream
+
+_LAST: Final = 20
+_LOOKED_BACK: Final = 10_000  # records in which those that fit are looked for
+_IDLE: Final = 1.0  # seconds without an event: what was asked for has been shown
+_LOOKS: Final = {
+    "push": "green",
+    "lease": "cyan",
+    "finish": "green",
+    "retry": "yellow",
+    "release": "yellow",
+    "fail": "red",
+    "remove": "red",
+}
+_SHOWN_FIRST: Final = ("seq", "time", "event", "id", "queue", "name")
+_LEFT_OUT: Final = {"dialect", "holder", "content", "epoch", "bound"}
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "events",
+        "Show the last events, and with --follow what happens from now on. A connection that is "
+        "lost is made again, and nothing is left out.",
+        "taskyard events --follow",
+        "taskyard events -f --queue mail --event fail,retry",
+        "taskyard events --last 1000 --json | jq -r .event | sort | uniq -c",
+        "taskyard events -f --json --after 0",
+        run=show,
+    )
+    result.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    result.add_argument(
+        "--queue", action="append", default=[], metavar="QUEUE", help="only of this queue"
+    )
+    result.add_argument(
+        "--event", action="append", default=[], metavar="KIND", help="only these: push,finish,fail"
+    )
+    result.add_argument("--job", type=int, metavar="ID", help="only of this job")
+    result.add_argument(
+        "--last", "-n", type=int, metavar="N", help="the last N (default 20; none with --follow)"
+    )
+    result.add_argument(
+        "--after", metavar="ID", help="begin behind this event; 0: with the first that is kept"
+    )
+    result.add_argument("--count", type=int, metavar="N", help="end after so many")
+    result.add_argument("--http", metavar="URL", help="the HTTP listener, if not where it says")
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), argv)
+
+
+def show(session: Session) -> None:
+    from taskyard.cli.event_stream import SILENCE, EventStream, Web
+
+    given = session.arguments
+    if given.last is not None and given.after is not None:
+        raise Failure("give --last or --after, not both.", USAGE)
+    web = Web(session, given.http)
+    silence = SILENCE if given.follow else _IDLE
+    with EventStream(web, silence=silence, persistent=given.follow) as stream:
+        shown = _show_all(session, stream)
+    if not shown and not given.follow:
+        session.out.remark("There are no such events.")
+
+
+def _show_all(session: Session, stream: EventStream) -> int:
+    given = session.arguments
+    last_seq = _last_seq(session)
+    events = _until(stream.events(**_query(session, last_seq)), last_seq, given.follow)
+    fitting: Iterator[Event] = (event for event in events if _fits(session, event))
+    if not given.follow and given.after is None:
+        with Progress("reading events"):
+            fitting = iter(deque(fitting, _how_many(session)))
+    style = Style(session.out.stream)
+    shown = 0
+    for event in fitting:
+        _print(session, event, style)
+        shown += 1
+        if given.count is not None and shown >= given.count:
+            break
+    return shown
+
+
+def _last_seq(session: Session) -> int | None:
+    """The number of the last event there is; None for who may not ask the server."""
+    from taskyard.client.errors import Denied
+
+    try:
+        return int(session.api("GET", "/server")["journal"]["records"])
+    except Denied:
+        return None
+
+
+def _how_many(session: Session) -> int:
+    given = session.arguments
+    if given.last is not None:
+        return max(0, int(given.last))
+    return 0 if given.follow else _LAST
+
+
+def _query(session: Session, last_seq: int | None) -> dict[str, str]:
+    """What the server is asked for.
+
+    Who does not follow is given everything and picks here, so that the last event ends it; who may
+    not see everything has to name the queues, and is done when no more come.
+    """
+    given = session.arguments
+    query = {}
+    if given.queue and (given.follow or last_seq is None):
+        query["queue"] = ",".join(map(session.queue_name, given.queue))
+    if given.event and given.follow:
+        query["event"] = ",".join(given.event)
+    last = _how_many(session)
+    if last and (given.queue or given.event or given.job is not None):
+        last = max(last, _LOOKED_BACK)
+    if given.after is not None:
+        query["after"] = given.after
+    elif last:
+        query["after"] = "0" if last_seq is None else str(max(0, last_seq - last))
+    return query
+
+
+def _until(events: Iterator[Event], seq: int | None, follow: bool) -> Iterator[Event]:
+    """Up to the last one there was at the beginning, or for ever."""
+    if seq == 0 and not follow:
+        return
+    for event in events:
+        yield event
+        if not follow and seq is not None and event.data.get("seq", 0) >= seq:
+            return
+
+
+def _fits(session: Session, event: Event) -> bool:
+    given = session.arguments
+    if event.kind == "error":
+        raise Failure(f"{event.data.get('detail', 'the journal cannot be read')}.", REFUSED)
+    if event.kind in {"left_behind", "timeline"}:
+        return True
+    kinds = {kind for some in given.event for kind in some.split(",")}
+    if kinds and event.kind not in kinds:
+        return False
+    if given.job is not None and event.data.get("id") != given.job:
+        return False
+    return not given.queue or _is_of(event.data, set(map(session.queue_name, given.queue)))
+
+
+def _is_of(data: dict[str, Any], queues: set[str]) -> bool:
+    named = {data.get("queue"), data.get("to"), data.get("dead_queue"), *data.get("queues", ())}
+    return not queues.isdisjoint(named)
+
+
+def _print(session: Session, event: Event, style: Style) -> None:
+    if session.out.json:
+        session.out.object({"event_id": event.id, "event": event.kind, **event.data})
+    else:
+        text = _line(event.kind, event.data)
+        if session.out.on_terminal:
+            text = cut(text, columns_of(session.out.stream))
+        kind = pad(event.kind, 9)
+        print(
+            text.replace(kind, style.paint(kind, _LOOKS.get(event.kind, "")), 1),
+            file=session.out.stream,
+        )
+    session.out.flush()
+
+
+def _line(kind: str, data: dict[str, Any]) -> str:
+    time = data.get("time")
+    clock = f"{datetime.fromisoformat(time).astimezone():%H:%M:%S.%f}"[:-3] if time else " " * 12
+    name = data.get("name", "")
+    queue = data.get("queue", "")
+    what = [str(data.get("id", "")), queue, name if name != queue else ""]
+    rest = [f"{key}={value}" for key, value in data.items() if _is_told(key, value)]
+    return safe(" ".join([clock, pad(kind, 9), *(word for word in (*what, *rest) if word)]))
+
+
+def _is_told(key: str, value: object) -> bool:
+    if key in _SHOWN_FIRST or key in _LEFT_OUT:
+        return False
+    return value not in (None, "", 0, False, [])

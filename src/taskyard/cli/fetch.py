@@ -1,0 +1,172 @@
+"""`taskyard fetch`: leases jobs and prints them, or runs a program for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from taskyard.cli.command import command_parser, run_command
+from taskyard.cli.content import content_of, in_one_line
+from taskyard.cli.failure import DONE, NOTHING, REFUSED, USAGE, Failure
+from taskyard.cli.main import Parser
+from taskyard.cli.progress import Progress
+from taskyard.cli.session import Session
+from taskyard.cli.table import Column
+from taskyard.cli.units import seconds_of, span
+
+if TYPE_CHECKING:
+    from taskyard.client.source import Job
+
+_MOST: Final = 1000  # what one command may take
+_TURN: Final = 60.0  # seconds that a program that goes on for ever waits in one go
+COLUMNS: Final = (
+    Column("REF", lambda job: job.ref),
+    Column("QUEUE", lambda job: job.queue, flexible=True),
+    Column("NAME", lambda job: job.name, flexible=True),
+    Column("ATTEMPT", lambda job: job.attempt, right=True),
+    Column("LEASE", lambda job: span(job.lease) if job.lease else "no end", right=True),
+    Column("PAYLOAD", lambda job: in_one_line(content_of(job.payload)), flexible=True),
+)
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "fetch",
+        "Lease jobs and print them with their refs, for `taskyard ack` and `taskyard nack`. With "
+        "--exec a program is run for each: it gets the payload on its input, and its exit code "
+        "decides whether the job has succeeded. If there is no job, the exit code is 5.",
+        "taskyard fetch mail",
+        "taskyard fetch mail reports --count 10 --wait 30s --json",
+        "taskyard fetch thumbs --ack --raw > a.png",
+        "taskyard fetch mail --exec 'sendmail -t' --forever",
+        run=fetch,
+    )
+    result.add_argument("queues", nargs="+", metavar="QUEUE", help="the first that has a job")
+    result.add_argument("--count", type=int, default=1, metavar="N", help="up to so many jobs")
+    result.add_argument(
+        "--wait", default="0", metavar="TIME", help="how long to wait for the first (default: not)"
+    )
+    result.add_argument("--ttr", metavar="TIME", help="how long the leases last")
+    result.add_argument("--ack", action="store_true", help="end them with success at once")
+    result.add_argument(
+        "--raw",
+        action="store_true",
+        help="print nothing but the payload, as it is; with --count, a newline behind each",
+    )
+    result.add_argument(
+        "--exec",
+        metavar="COMMAND",
+        dest="program",
+        help="run this by the shell for each job, one after the other",
+    )
+    result.add_argument(
+        "--result",
+        action="store_true",
+        help="what the program prints is the result of the job",
+    )
+    result.add_argument("--forever", action="store_true", help="go on until Ctrl-C, with --exec")
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), argv)
+
+
+def fetch(session: Session) -> int:
+    given = session.arguments
+    _check(session)
+    if given.program is not None:
+        return _execute(session)
+    jobs = _take(session, given.count, seconds_of(given.wait, "--wait"))
+    if not jobs:
+        return _nothing(session)
+    _print(session, jobs)
+    session.out.flush()  # before they are ended: what was not printed is not lost
+    if given.ack:
+        for job in jobs:
+            session.client.ack(job)
+    return DONE
+
+
+def _check(session: Session) -> None:
+    given = session.arguments
+    if not 1 <= given.count <= _MOST:
+        raise Failure(f"--count must be from 1 to {_MOST}.", USAGE)
+    if given.program is None and (given.forever or given.result):
+        raise Failure("--forever and --result go with --exec.", USAGE)
+    if given.program is not None and (given.ack or given.raw):
+        raise Failure("--exec ends the jobs itself: leave out --ack and --raw.", USAGE)
+
+
+def _take(session: Session, count: int, wait: float) -> list[Job]:
+    given = session.arguments
+    ttr = given.ttr and seconds_of(given.ttr, "--ttr")
+    with Progress(f"waiting for a job in {', '.join(given.queues)}"):
+        return session.client.fetch(*given.queues, count=count, wait=wait, ttr=ttr)
+
+
+def _nothing(session: Session) -> int:
+    session.out.remark("There is no job; --wait 1m would wait for one.")
+    return NOTHING
+
+
+def _print(session: Session, jobs: list[Job]) -> None:
+    given = session.arguments
+    if session.out.json:
+        for job in jobs:
+            session.out.object(_shown(job))
+    elif given.raw:
+        for job in jobs:
+            session.out.bytes(job.payload + (b"\n" if given.count > 1 else b""))
+    else:
+        session.out.items(COLUMNS, jobs, "")
+
+
+def _shown(job: Job) -> dict[str, Any]:
+    deadline = None
+    if job.lease:
+        until = datetime.now(UTC).timestamp() + job.lease
+        deadline = datetime.fromtimestamp(until, UTC).isoformat().replace("+00:00", "Z")
+    return {
+        "ref": job.ref,
+        "id": job.id,
+        "uid": job.uid,
+        "queue": job.queue,
+        "name": job.name,
+        "attempt": job.attempt,
+        "fails": job.fails,
+        "deadline": deadline,
+        "payload": content_of(job.payload),
+    }
+
+
+def _execute(session: Session) -> int:
+    from taskyard.cli.shell_worker import ShellWorker
+
+    given = session.arguments
+    session.heartbeats = True
+    worker = ShellWorker(session.client, given.program, keep_output=given.result)
+    wait = _TURN if given.forever else seconds_of(given.wait, "--wait")
+    done = failed = 0
+    while given.forever or done < given.count:
+        jobs = _take(session, 1, wait)
+        if not jobs and not given.forever:
+            break
+        for job in jobs:
+            code = worker.work(job)
+            done += 1
+            failed += code != 0
+            _tell(session, job, code, worker.state)
+    if not done:
+        return _nothing(session)
+    return REFUSED if failed else DONE
+
+
+def _tell(session: Session, job: Job, code: int, state: str) -> None:
+    value = {"ref": job.ref, "id": job.id, "queue": job.queue, "exit": code, "state": state}
+    if session.out.json:
+        session.out.object(value)
+        session.out.flush()
+    elif code:
+        session.out.remark(f"{job.ref}: exit code {code}, so the job is {state}.")

@@ -1,0 +1,54 @@
+"""`taskyard nack`: ends leased jobs with failure, or gives them back."""
+
+from collections.abc import Sequence
+
+from taskyard.cli.command import command_parser, run_command
+from taskyard.cli.failure import USAGE, Failure
+from taskyard.cli.main import Parser
+from taskyard.cli.refs import each_ref, leased
+from taskyard.cli.session import Session
+from taskyard.cli.units import seconds_of
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "nack",
+        "End leased jobs with failure: they are tried again as their settings say, or never with "
+        "--final. With --return they go back to where they were, and no failure is counted.",
+        "taskyard nack 42-1-1 --error 'no such file' --delay 30s",
+        "taskyard nack 42-1-1 --final",
+        "taskyard nack 42-1-1 --return",
+        run=nack,
+    )
+    result.add_argument("refs", nargs="+", metavar="REF")
+    result.add_argument("--error", default="", metavar="TEXT", help="what went wrong")
+    result.add_argument("--delay", metavar="TIME", help="how long to wait before the next try")
+    result.add_argument("--final", action="store_true", help="do not try it again")
+    result.add_argument(
+        "--return", action="store_true", dest="give_back", help="give it back: it was no failure"
+    )
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), argv)
+
+
+def nack(session: Session) -> int:
+    given = session.arguments
+    delay = given.delay and seconds_of(given.delay, "--delay")
+    if sum((given.final, given.give_back, delay is not None)) > 1:
+        raise Failure("give only one of --delay, --final and --return.", USAGE)
+
+    def end(ref: str) -> None:
+        if given.give_back:
+            session.client.give_back(leased(ref))
+            state = "ready"
+        elif given.final:
+            session.client.fail(leased(ref), given.error)
+            state = "failed"
+        else:
+            state = session.client.nack(leased(ref), given.error, delay)
+        session.out.did({"ref": ref, "state": state}, f"{ref}: {state}.")
+
+    return each_ref(session, end)

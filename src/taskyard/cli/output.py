@@ -1,0 +1,94 @@
+"""What a command says: tables and sentences for people, a JSON object a line for programs."""
+
+import io
+import itertools
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, TextIO
+
+from taskyard.cli.progress import Progress
+from taskyard.cli.style import Style, is_terminal
+from taskyard.cli.table import Column, print_table
+from taskyard.cli.text import pad, safe, safe_json, safe_lines
+
+
+class Output:
+    def __init__(self, stream: TextIO, *, json: bool) -> None:
+        self.json = json
+        self.stream = stream
+        self.style = Style(stream)
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that cannot show a character gets a question mark, not a traceback.
+            stream.reconfigure(errors="replace")
+
+    @property
+    def on_terminal(self) -> bool:
+        return is_terminal(self.stream)
+
+    def items(self, columns: Sequence[Column], rows: Iterable[Any], none: str) -> int:
+        """A list; gives how many there were. `none` is what people are told if it is empty."""
+        if self.json:
+            with Progress("reading", streaming=True) as progress:
+                for row in rows:
+                    self.object(row)
+                    progress.step()
+            return progress.done
+        count = print_table(columns, rows, self.stream)
+        if not count:
+            self.remark(none)
+        return count
+
+    def limited(
+        self, columns: Sequence[Column], rows: Iterable[Any], most: int | None, none: str
+    ) -> None:
+        """The same, up to so many; people are told if there are more."""
+        rest = iter(rows)
+        self.items(columns, rest if most is None else itertools.islice(rest, most), none)
+        if most is not None and next(rest, None) is not None:
+            self.flush()
+            self.remark(f"These are the first {most:,}: --all shows all of them.")
+
+    def bytes(self, data: bytes) -> None:
+        """As they are; on a terminal as text that is safe there, with a line of its own."""
+        if self.on_terminal:
+            for line in safe_lines(data.decode(errors="replace")):
+                print(line, file=self.stream)
+            return
+        self.flush()
+        self.stream.buffer.write(data)
+
+    def object(self, value: Any) -> None:
+        """A line of JSON."""
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        print(safe_json(text), file=self.stream)
+
+    def did(self, value: dict[str, Any], sentence: str) -> None:
+        """What the command has done."""
+        if self.json:
+            self.object(value)
+        else:
+            self.line(sentence)
+
+    def line(self, text: str) -> None:
+        print(safe(text), file=self.stream)
+
+    def fields(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Names and values below each other."""
+        wide = max((len(name) for name, _ in pairs), default=0)
+        for name, value in pairs:
+            print(f"{self.style.paint(pad(name, wide), 'bold')}  {safe(value)}", file=self.stream)
+
+    def block(self, title: str, text: str) -> None:
+        """A title, and below it lines that may be many."""
+        print(self.style.paint(title, "bold"), file=self.stream)
+        for line in safe_lines(text):
+            print(f"  {line}", file=self.stream)
+
+    def remark(self, text: str) -> None:
+        """For people only, beside the output."""
+        if is_terminal(sys.stderr):
+            print(safe(text), file=sys.stderr)
+
+    def flush(self) -> None:
+        self.stream.flush()

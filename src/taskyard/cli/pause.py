@@ -1,0 +1,32 @@
+"""`taskyard pause`: hands out no more jobs of a queue."""
+
+from collections.abc import Sequence
+
+from taskyard.cli.command import command_parser, run_command
+from taskyard.cli.main import Parser
+from taskyard.cli.session import Session
+from taskyard.cli.units import counted
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "pause",
+        "Hand out no more jobs of these queues. What is leased goes on, and pushes are taken.",
+        "taskyard pause mail",
+        "taskyard pause mail reports",
+        run=pause,
+    )
+    result.add_argument("queues", nargs="+", metavar="QUEUE")
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), argv)
+
+
+def pause(session: Session) -> None:
+    for name in session.arguments.queues:
+        queue = session.api("POST", session.queue_path(name, "pause"))
+        session.out.did(
+            queue, f"{name}: paused, with {counted(queue['counts']['ready'], 'job')} ready."
+        )

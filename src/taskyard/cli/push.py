@@ -1,0 +1,186 @@
+"""`taskyard push`: pushes a job, or one for each line of a file."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from taskyard.cli.command import command_parser, run_command
+from taskyard.cli.failure import USAGE, Failure
+from taskyard.cli.main import Parser
+from taskyard.cli.progress import Progress
+from taskyard.cli.session import Session
+from taskyard.cli.units import counted, moment_of, seconds_of
+
+if TYPE_CHECKING:
+    from taskyard.client.views import Pushed
+
+_AT_ONCE: Final = 5_000  # jobs between two looks at how far it is
+_CHUNK: Final = 1 << 20
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "push",
+        "Push a job and print its id. The payload is the argument, as it is, or what is in a file "
+        "or comes from the input. With --lines each line is a job.",
+        'taskyard push mail \'{"to": "ada@example.com"}\'',
+        "taskyard push thumbs --file a.png --delay 5m --retries 3 --backoff 2s,1m",
+        "date | taskyard push log -",
+        "taskyard push mail --lines --file addresses.txt",
+        run=push,
+    )
+    result.add_argument("queue", metavar="QUEUE")
+    result.add_argument(
+        "payload", nargs="?", metavar="PAYLOAD", help="the payload; - for what the input has"
+    )
+    result.add_argument("--file", metavar="FILE", help="the file that has the payload, - for input")
+    result.add_argument("--lines", action="store_true", help="push a job for each line")
+    result.add_argument("--name", metavar="NAME", help="what to run (default: the queue's name)")
+    result.add_argument("--priority", type=int, default=0, metavar="N", help="higher first")
+    result.add_argument("--delay", metavar="TIME", help="not before so long from now: 30s, 5m, 1d")
+    result.add_argument("--at", metavar="WHEN", help="not before this time: 2030-01-31T12:00")
+    result.add_argument(
+        "--uid", metavar="UUID", help="a uid of your own: pushed again, it is not pushed twice"
+    )
+    result.add_argument(
+        "--key", metavar="KEY", help="push nothing if a job with this key waits in the queue"
+    )
+    result.add_argument("--limit-key", metavar="KEY", help="for whose limits it counts")
+    result.add_argument(
+        "--retries", type=int, metavar="N", help="tries after a failure; -1: without end"
+    )
+    result.add_argument(
+        "--backoff", metavar="TIME[,MOST]", help="wait after a failure; doubles each time"
+    )
+    result.add_argument("--attempts", type=int, metavar="N", help="how often it may be taken")
+    result.add_argument("--ttr", metavar="TIME", help="how long one lease lasts")
+    result.add_argument("--ttl", metavar="TIME", help="when job and result are forgotten")
+    result.add_argument(
+        "--dead-queue", metavar="QUEUE", help="where it goes when it has failed for good"
+    )
+    result.add_argument(
+        "--after",
+        action="append",
+        default=[],
+        metavar="JOB",
+        help="a job that must succeed first, by id or uid; may be given again",
+    )
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), argv)
+
+
+def push(session: Session) -> None:
+    arguments = session.arguments
+    options = _options(session)
+    if arguments.lines:
+        _push_lines(session, options)
+        return
+    payload = _payload(session)
+    pushed = session.client.push(arguments.queue, payload, uid=arguments.uid, **options)
+    if session.out.json:
+        _tell(session, pushed)
+        return
+    session.out.line(str(pushed.id))
+    if not pushed.new:
+        session.out.remark("It was there already, and nothing was pushed.")
+
+
+def _push_lines(session: Session, options: dict[str, Any]) -> None:
+    arguments = session.arguments
+    if arguments.uid is not None or arguments.key is not None:
+        raise Failure("--uid and --key name one job: they do not go with --lines.", USAGE)
+    if arguments.payload not in {None, "-"}:
+        raise Failure("with --lines the payloads come from --file or from the input.", USAGE)
+    queue = arguments.queue
+    count = 0
+    with _opened(arguments.file) as file, _progress(session, _lines_in(file)) as bar:
+        lines = (line.removesuffix(b"\n").removesuffix(b"\r") for line in file)
+        while some := list(itertools.islice(lines, _AT_ONCE)):
+            for pushed in session.client.push_many(queue, some, **options):
+                if session.out.json:
+                    _tell(session, pushed)
+            count += len(some)
+            bar.done = count
+    if not session.out.json:
+        session.out.line(f"{queue}: {counted(count, 'job')} pushed.")
+
+
+def _progress(session: Session, total: int) -> Progress:
+    return Progress(f"pushing to {session.arguments.queue}", total, streaming=session.out.json)
+
+
+def _tell(session: Session, pushed: Pushed) -> None:
+    queue = session.arguments.queue
+    session.out.object({"id": pushed.id, "uid": pushed.uid, "queue": queue, "new": pushed.new})
+
+
+# What it is about
+
+
+def _payload(session: Session) -> bytes:
+    arguments = session.arguments
+    if arguments.payload is not None and arguments.file is not None:
+        raise Failure("give the payload or --file, not both.", USAGE)
+    if arguments.payload is None and arguments.file is None:
+        if sys.stdin.isatty():
+            raise Failure("give a payload, --file, or - to type it (end with Ctrl-D).", USAGE)
+        arguments.file = "-"
+    if arguments.payload is not None and arguments.payload != "-":
+        return os.fsencode(arguments.payload)
+    with _opened(arguments.file) as file:
+        return file.read()
+
+
+def _opened(name: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
+    if name is None or name == "-":
+        return contextlib.nullcontext(sys.stdin.buffer)
+    return open(name, "rb")
+
+
+def _lines_in(file: BinaryIO) -> int:
+    """0 if that cannot be known beforehand."""
+    if not file.seekable():
+        return 0
+    start = file.tell()
+    count = sum(chunk.count(b"\n") for chunk in _chunks(file))
+    file.seek(start)
+    return count
+
+
+def _chunks(file: BinaryIO) -> Iterator[bytes]:
+    while chunk := file.read(_CHUNK):
+        yield chunk
+
+
+def _options(session: Session) -> dict[str, Any]:
+    given = session.arguments
+    if given.delay is not None and given.at is not None:
+        raise Failure("give --delay or --at, not both.", USAGE)
+    found = {
+        "name": given.name,
+        "delay": given.delay and seconds_of(given.delay, "--delay"),
+        "run_at": given.at and moment_of(given.at, "--at"),
+        "unique": given.key,
+        "limit_key": given.limit_key,
+        "retries": given.retries,
+        "backoff": given.backoff and _backoff(given.backoff),
+        "attempts": given.attempts,
+        "ttr": given.ttr and seconds_of(given.ttr, "--ttr"),
+        "ttl": given.ttl and seconds_of(given.ttl, "--ttl"),
+        "dead_queue": given.dead_queue,
+    }
+    options = {name: value for name, value in found.items() if value is not None}
+    return {**options, "priority": given.priority, "blocked_by": given.after}
+
+
+def _backoff(text: str) -> tuple[float, float]:
+    base, comma, cap = text.partition(",")
+    return seconds_of(base, "--backoff"), seconds_of(cap, "--backoff") if comma else 0.0

@@ -1,0 +1,58 @@
+"""`taskyard result`: shows how a job ended, or waits for it."""
+
+import sys
+from collections.abc import Sequence
+
+from taskyard.cli.command import command_parser, run_command
+from taskyard.cli.content import content_of
+from taskyard.cli.failure import DONE, NOTHING, REFUSED, Failure
+from taskyard.cli.main import Parser
+from taskyard.cli.progress import Progress
+from taskyard.cli.session import Session
+from taskyard.cli.text import safe
+from taskyard.cli.units import seconds_of
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "result",
+        "Print the result of a job that has succeeded. If it has failed, the error is told and "
+        "the exit code is 1; if it has not ended yet, the code is 5.",
+        "taskyard result 42",
+        "taskyard result 42 --wait 30s --json",
+        run=show,
+    )
+    result.add_argument("job", metavar="JOB", help="its id or uid")
+    result.add_argument(
+        "--wait", default="0", metavar="TIME", help="how long to wait for its end (default: not)"
+    )
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), argv)
+
+
+def show(session: Session) -> int:
+    name = session.arguments.job
+    wait = seconds_of(session.arguments.wait, "--wait")
+    with Progress(f"waiting for {name}"):
+        outcome = session.client.result(name, wait=wait)
+    if outcome is None:
+        raise Failure(f"{name} has not ended yet; --wait 1m would wait for it.", NOTHING)
+    if session.out.json:
+        session.out.object(
+            {
+                "id": outcome.id,
+                "state": outcome.state,
+                "success": outcome.success,
+                "result": None if outcome.result is None else content_of(outcome.result),
+                "error": None if outcome.error is None else content_of(outcome.error),
+            }
+        )
+    elif outcome.success:
+        session.out.bytes(outcome.result or b"")
+    else:
+        told = safe(outcome.error_text) or "it has failed"
+        print(f"taskyard result: {name}: {told}", file=sys.stderr)
+    return DONE if outcome.success else REFUSED

@@ -1,0 +1,246 @@
+"""`taskyard schedules`: jobs that the server pushes again and again."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from taskyard.cli.ask import add_yes, confirm
+from taskyard.cli.command import command_parser, default_to, run_command, subcommands
+from taskyard.cli.content import in_lines
+from taskyard.cli.failure import USAGE, Failure
+from taskyard.cli.main import Parser
+from taskyard.cli.session import Session, path
+from taskyard.cli.shown import now
+from taskyard.cli.table import Column
+from taskyard.cli.units import local, seconds_of, since, size, span
+
+_COMMANDS: Final = ("list", "show", "set", "delete", "pause", "resume", "run")
+
+
+def when(schedule: dict[str, Any]) -> str:
+    if schedule["every"]:
+        return f"every {span(schedule['every'])}"
+    return f"{schedule['cron']} {schedule['timezone']}"
+
+
+COLUMNS: Final = (
+    Column("SCHEDULE", lambda schedule: schedule["name"], flexible=True),
+    Column("WHEN", when, flexible=True),
+    Column("QUEUE", lambda schedule: schedule["queue"], flexible=True),
+    Column(
+        "NEXT",
+        lambda schedule: "paused" if schedule["paused"] else since(schedule["next_at"], now()),
+        look=lambda schedule: "yellow" if schedule["paused"] else "",
+    ),
+    Column("LAST", lambda schedule: _ago(schedule["last_at"])),
+    Column("RUNS", lambda schedule: schedule["runs"], right=True),
+    Column("SKIPPED", lambda schedule: schedule["skipped"], right=True),
+)
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "schedules",
+        "Jobs that the server pushes by itself: list (which is done if no command is named), show, "
+        "set, delete, pause, resume, run.",
+        "taskyard schedules",
+        "taskyard schedules set nightly --cron '0 3 * * *' --timezone Europe/Berlin reports",
+        "taskyard schedules set ping --every 30s health '{\"deep\": false}'",
+        "taskyard schedules run nightly",
+        "taskyard schedules pause nightly",
+    )
+    add = subcommands(result)
+    add("list", "List schedules.", "taskyard schedules list --json", run=show_all)
+    showing = add("show", "Show one schedule.", "taskyard schedules show nightly", run=show)
+    setting = add(
+        "set",
+        "Create a schedule, or replace it: what is not named gets its default.",
+        "taskyard schedules set nightly --cron '0 3 * * *' reports '{\"all\": true}'",
+        "taskyard schedules set ping --every 30s --overlap skip health",
+        run=change,
+    )
+    deleting = add(
+        "delete", "Delete a schedule.", "taskyard schedules delete nightly --yes", run=delete
+    )
+    pausing = add(
+        "pause", "Push no more jobs of a schedule.", "taskyard schedules pause nightly", run=pause
+    )
+    resuming = add(
+        "resume", "Push its jobs again.", "taskyard schedules resume nightly", run=resume
+    )
+    running = add(
+        "run",
+        "Push one job of a schedule now, whatever its time, and print its id.",
+        "taskyard schedules run nightly",
+        run=run_now,
+    )
+    for each in (showing, setting, deleting, pausing, resuming, running):
+        each.add_argument("name", metavar="NAME", help="of the schedule")
+    _add_settings(setting)
+    add_yes(deleting)
+    return result
+
+
+def _add_settings(parser: Parser) -> None:
+    parser.add_argument("queue", metavar="QUEUE", help="where its jobs go")
+    parser.add_argument(
+        "payload", nargs="?", metavar="PAYLOAD", help="of each job: JSON, or else text"
+    )
+    parser.add_argument("--cron", metavar="FIELDS", help="minute hour day month weekday")
+    parser.add_argument("--every", metavar="TIME", help="a pause instead: 30s, 5m, 1d")
+    parser.add_argument("--timezone", metavar="ZONE", help="of --cron, such as Europe/Berlin")
+    parser.add_argument("--job-name", metavar="NAME", help="what to run")
+    parser.add_argument("--priority", type=int, metavar="N", help="higher first")
+    parser.add_argument("--retries", type=int, metavar="N", help="tries after a failure")
+    parser.add_argument("--attempts", type=int, metavar="N", help="how often it may be taken")
+    parser.add_argument("--dead-queue", metavar="QUEUE", help="where it goes when it has failed")
+    parser.add_argument("--key", metavar="KEY", help="push nothing while a job of this key waits")
+    parser.add_argument(
+        "--limit-key", metavar="KEY", help="the limits of the queue for each key go by it"
+    )
+    parser.add_argument("--ttr", metavar="TIME", help="how long one lease lasts")
+    parser.add_argument("--ttl", metavar="TIME", help="when job and result are forgotten")
+    parser.add_argument(
+        "--missed",
+        choices=("once", "skip", "all"),
+        help="push once, not at all, or once for each, for ticks while the server was down",
+    )
+    parser.add_argument(
+        "--overlap", choices=("allow", "skip"), help="whether to push while the last one runs"
+    )
+    parser.add_argument("--paused", action="store_true", help="do not begin yet")
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), default_to("list", argv, _COMMANDS))
+
+
+def show_all(session: Session) -> None:
+    found = session.pages("/schedules", "schedules")
+    session.out.items(COLUMNS, found, "There are no schedules.")
+
+
+def show(session: Session) -> None:
+    schedule = session.api("GET", _where(session))
+    if session.out.json:
+        session.out.object(schedule)
+        return
+    moment = now()
+    policy = (
+        "job_name",
+        "priority",
+        "ttr",
+        "ttl",
+        "max_attempts",
+        "max_fails",
+        "dead_queue",
+        "key",
+        "limit_key",
+    )
+    pairs = [
+        ("schedule", schedule["name"]),
+        ("when", when(schedule)),
+        ("state", "paused" if schedule["paused"] else "running"),
+        ("next", local(schedule["next_at"], moment)),
+        ("last", _last(schedule, moment)),
+        ("refused", schedule.get("refused") or ""),
+        ("runs", f"{schedule['runs']:,}"),
+        ("skipped", f"{schedule['skipped']:,}, since the last job had not ended"),
+        ("missed", f"{schedule['missed_ticks']:,} ticks; the rule is {schedule['missed']}"),
+        ("overlap", schedule["overlap"]),
+        ("set by", schedule.get("set_by") or ""),
+        ("queue", schedule["queue"]),
+        *(
+            (name.replace("_", " "), str(schedule[name]))
+            for name in policy
+            if schedule[name] is not None
+        ),
+    ]
+    session.out.fields([(name, text) for name, text in pairs if text])
+    session.out.block(
+        f"payload ({size(schedule['payload']['size'])})", in_lines(schedule["payload"])
+    )
+
+
+def _last(schedule: dict[str, Any], moment: datetime) -> str:
+    if not schedule["last_at"]:
+        return "never"
+    return f"{local(schedule['last_at'], moment)}, job {schedule['last_job']}"
+
+
+def change(session: Session) -> None:
+    schedule = session.api("PUT", _where(session), _settings(session))
+    told = "paused" if schedule["paused"] else f"next {local(schedule['next_at'], now())}"
+    session.out.did(schedule, f"{schedule['name']}: {when(schedule)}, {told}.")
+
+
+def delete(session: Session) -> None:
+    name = session.arguments.name
+    session.api("GET", _where(session))  # refused before one is asked
+    confirm(session, f"Delete the schedule {name}")
+    session.api("DELETE", _where(session))
+    session.out.did({"name": name, "deleted": True}, f"{name}: deleted.")
+
+
+def pause(session: Session) -> None:
+    schedule = session.api("POST", f"{_where(session)}/pause")
+    session.out.did(schedule, f"{session.arguments.name}: paused.")
+
+
+def resume(session: Session) -> None:
+    schedule = session.api("POST", f"{_where(session)}/resume")
+    told = local(schedule["next_at"], now())
+    session.out.did(schedule, f"{session.arguments.name}: resumed, next {told}.")
+
+
+def run_now(session: Session) -> None:
+    pushed = session.api("POST", f"{_where(session)}/run")
+    session.out.did(pushed, str(pushed["id"]))
+
+
+# Their parts
+
+
+def _where(session: Session) -> str:
+    return path("schedules", session.arguments.name)
+
+
+def _ago(moment: str | None) -> str:
+    return f"{since(moment, now())} ago" if moment else "-"
+
+
+def _settings(session: Session) -> dict[str, Any]:
+    given = session.arguments
+    if (given.cron is None) == (given.every is None):
+        raise Failure("give --cron or --every: one of them says when.", USAGE)
+    found = {
+        "queue": session.queue_name(given.queue),
+        "cron": given.cron,
+        "every": given.every and seconds_of(given.every, "--every"),
+        "timezone": given.timezone,
+        "name": given.job_name,
+        "priority": given.priority,
+        "max_fails": None if given.retries is None else given.retries + 1,
+        "max_attempts": given.attempts,
+        "dead_queue": given.dead_queue and session.queue_name(given.dead_queue),
+        "key": given.key,
+        "limit_key": given.limit_key,
+        "ttr": given.ttr and seconds_of(given.ttr, "--ttr"),
+        "ttl": given.ttl and seconds_of(given.ttl, "--ttl"),
+        "missed": given.missed,
+        "overlap": given.overlap,
+        "paused": given.paused or None,
+        **_payload(given.payload),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _payload(text: str | None) -> dict[str, Any]:
+    import json
+
+    if text is None:
+        return {}
+    try:
+        return {"payload": json.loads(text)}
+    except ValueError:
+        return {"text": text}

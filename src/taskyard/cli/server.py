@@ -1,0 +1,98 @@
+"""`taskyard server`: shows how the server is, and drains it."""
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from taskyard.cli.command import command_parser, default_to, run_command, subcommands
+from taskyard.cli.failure import DONE, REFUSED
+from taskyard.cli.main import Parser
+from taskyard.cli.progress import Progress
+from taskyard.cli.session import Session
+from taskyard.cli.units import counted, size, span
+
+_LOOKS: Final = 0.5  # seconds between them
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "server",
+        "The server: show (which is done if no command is named), drain, undrain.",
+        "taskyard server",
+        "taskyard server --json | jq .journal.bytes",
+        "taskyard server drain --wait",
+        "taskyard server undrain",
+    )
+    add = subcommands(result)
+    add(
+        "show",
+        "Show version, uptime, journal, memory and connections. If the server does not take "
+        "pushes, the exit code is 1.",
+        "taskyard server show",
+        run=show,
+    )
+    draining = add(
+        "drain",
+        "Take no more pushes, and hand out what is there, until that is revoked or the server is "
+        "started again.",
+        "taskyard server drain --wait",
+        run=drain,
+    )
+    draining.add_argument(
+        "--wait", action="store_true", help="until no job is with a worker any more"
+    )
+    add("undrain", "Take pushes again.", "taskyard server undrain", run=undrain)
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), default_to("show", argv, ("show", "drain", "undrain")))
+
+
+def drain(session: Session) -> None:
+    server = session.api("POST", "/server/drain")
+    if session.arguments.wait:
+        at_first = server["leased"]
+        with Progress("waiting for workers", at_first) as progress:
+            while server["leased"]:
+                time.sleep(_LOOKS)
+                server = session.api("GET", "/server")
+                progress.done = max(0, at_first - server["leased"])
+    left = f"{counted(server['leased'], 'job')} with workers, {server['unfinished']:,} not ended"
+    session.out.did(server, f"No more pushes are taken; there are {left}.")
+
+
+def undrain(session: Session) -> None:
+    server = session.api("POST", "/server/undrain")
+    taken = "Pushes are taken" if server["accepting"] else f"Still refused: {server['refusing']}"
+    session.out.did(server, f"{taken}.")
+
+
+def show(session: Session) -> int:
+    server = session.api("GET", "/server")
+    if session.out.json:
+        session.out.object(server)
+        return DONE if server["accepting"] else REFUSED
+    journal = server["journal"]
+    connections = [f"{count} {name}" for name, count in server["connections"].items() if count]
+    listeners = [
+        f"{name} {listener['host']}:{listener['port']}{' (TLS)' if listener['tls'] else ''}"
+        for name, listener in server.get("listeners", {}).items()
+    ]
+    session.out.fields(
+        [
+            ("server", f"taskyard {server['version']} ({server['form']})"),
+            ("pushes", "taken" if server["accepting"] else f"refused: {server['refusing']}"),
+            ("up", f"{span(server['uptime'])}, start {server['epoch']} on this data directory"),
+            ("durability", server["durability"]),
+            ("jobs", f"{server['jobs']:,} in {server['queues']:,} queues"),
+            ("journal", f"{size(journal['bytes'])}, about {size(journal['live_bytes'])} in use"),
+            ("records", f"{journal['records']:,} in {journal['segments']} segments"),
+            ("commits", f"{journal['commits']:,} since the start"),
+            ("memory", size(server["memory"]["resident"])),
+            ("connections", ", ".join(connections) or "none"),
+            ("listeners", ", ".join(listeners) or "not told"),
+            ("users", f"{server['users']:,}" if server["users"] else "none: everybody may do all"),
+        ]
+    )
+    return DONE if server["accepting"] else REFUSED

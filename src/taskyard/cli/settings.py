@@ -1,0 +1,87 @@
+"""The settings of a queue as flags. The server checks the values; here they get their types."""
+
+import argparse
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from taskyard.cli.failure import USAGE, Failure
+from taskyard.cli.main import Parser
+from taskyard.cli.units import bytes_of, seconds_of
+
+
+class Setting(NamedTuple):
+    flag: str
+    metavar: str
+    doc: str
+    read: Callable[[str, str], Any]  # of the text and the flag
+    default: Any = None  # null where the server has one of its own
+
+    @property
+    def name(self) -> str:
+        """In the API."""
+        return self.flag.removeprefix("--").replace("-", "_")
+
+
+def number(text: str, flag: str) -> int:
+    if not text.isdecimal() or not text.isascii() or len(text) > 19:
+        raise Failure(f"{flag} must be a whole number, not {text!r}.", USAGE)
+    return int(text)
+
+
+def _rate(text: str, flag: str) -> dict[str, Any]:
+    count, slash, per = text.partition("/")
+    if not slash:
+        raise Failure(f"{flag} must be like 10/1s or 100/1m, not {text!r}.", USAGE)
+    return {"count": number(count, flag), "per": seconds_of(per, flag)}
+
+
+def _word(text: str, flag: str) -> str:
+    return text
+
+
+def _switch(text: str, flag: str) -> bool:
+    if text not in {"on", "off"}:
+        raise Failure(f"{flag} must be on or off, not {text!r}.", USAGE)
+    return text == "on"
+
+
+SETTINGS: Final = (
+    Setting("--retries", "N", "how often a job may fail and be tried again", number),
+    Setting("--backoff", "KIND", "what a failed job waits for: none, quartic, exponential", _word),
+    Setting("--backoff-base", "TIME", "of exponential: the first wait", seconds_of, 0),
+    Setting("--backoff-cap", "TIME", "of exponential: the longest wait", seconds_of, 0),
+    Setting("--result-retention", "TIME", "how long results are kept", seconds_of, 0),
+    Setting("--dead-retention", "TIME", "how long dead letters are kept", seconds_of),
+    Setting("--ttr", "TIME", "how long a lease lasts, if neither job nor taker says", seconds_of),
+    Setting("--concurrency", "N", "how many of its jobs may be leased at once", number),
+    Setting("--rate", "N/TIME", "how many may be handed out in a time, such as 10/1s", _rate),
+    Setting("--key-concurrency", "N", "how many of one limit key may be leased at once", number),
+    Setting("--key-rate", "N/TIME", "how many of one limit key may be handed out", _rate),
+    Setting("--draining", "on|off", "refuse pushes, hand out what is there", _switch, False),
+    Setting("--idle-expiry", "TIME", "delete the queue after so long without use", seconds_of),
+    Setting("--max-jobs", "N", "how many jobs may wait", number),
+    Setting("--max-bytes", "SIZE", "how many bytes they may have", bytes_of),
+    Setting(
+        "--overflow", "WHAT", "what becomes of a push beyond that: refuse, dead", _word, "refuse"
+    ),
+)
+
+
+def add_settings(parser: Parser) -> None:
+    for setting in SETTINGS:
+        parser.add_argument(
+            setting.flag,
+            dest=setting.name,
+            metavar=setting.metavar,
+            help=f"{setting.doc}; `default` for what the server does by default",
+        )
+
+
+def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Those that were given, as the API wants them."""
+    given = {setting: getattr(arguments, setting.name) for setting in SETTINGS}
+    return {
+        setting.name: setting.default if text == "default" else setting.read(text, setting.flag)
+        for setting, text in given.items()
+        if text is not None
+    }

@@ -1,0 +1,151 @@
+"""How jobs and leases look in tables, and a job on a page of its own."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from taskyard.cli.content import in_lines, in_one_line
+from taskyard.cli.output import Output
+from taskyard.cli.style import STATES
+from taskyard.cli.table import Column
+from taskyard.cli.units import local, since, size, span
+
+Item: TypeAlias = dict[str, Any]
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _state_look(job: Item) -> str:
+    return STATES.get(job["state"], "")
+
+
+def _when(job: Item) -> str:
+    """What matters of a job's times in its state."""
+    if job["due_at"]:
+        return since(job["due_at"], now())
+    if job["lease"]:
+        return f"held {span(job['lease']['age'])}"
+    if job["finished_at"]:
+        return f"{since(job['finished_at'], now())} ago"
+    return ""
+
+
+ID: Final = Column("ID", lambda job: job["id"], right=True)
+QUEUE: Final = Column("QUEUE", lambda job: job["queue"], flexible=True)
+NAME: Final = Column("NAME", lambda job: job["name"], flexible=True)
+JOBS: Final = (
+    ID,
+    Column("STATE", lambda job: job["state"], look=_state_look),
+    NAME,
+    Column("PRIORITY", lambda job: job["priority"], right=True),
+    Column("ATTEMPTS", lambda job: job["attempts"], right=True),
+    Column("FAILS", lambda job: job["fails"], right=True),
+    Column("SIZE", lambda job: size(job["payload_size"]), right=True),
+    Column("AGE", lambda job: since(job["pushed_at"], now()), right=True),
+    Column("WHEN", _when),
+)
+LEASES: Final = (
+    ID,
+    QUEUE,
+    NAME,
+    Column("ATTEMPT", lambda held: held["lease"]["attempt"], right=True),
+    Column("AGE", lambda held: span(held["lease"]["age"]), right=True),
+    Column("ENDS", lambda held: _ends(held["lease"])),
+    Column("HOLDER", lambda held: held["lease"]["holder"], flexible=True),
+)
+DEAD: Final = (
+    ID,
+    NAME,
+    Column("DIED", lambda job: f"{since(job['finished_at'], now())} ago", right=True),
+    Column("ATTEMPTS", lambda job: job["attempts"], right=True),
+    Column("REASON", lambda job: job["reason"] or "-", flexible=True),
+    Column("ERROR", lambda job: first_line(job["error"]), flexible=True, look=lambda _: "red"),
+)
+
+
+def first_line(content: Item | None) -> str:
+    """Of an error: of a traceback, its last line, which says what it was."""
+    lines = [line for line in in_one_line(content).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("Traceback"):
+        return lines[-1]
+    return lines[0] if lines else "-"
+
+
+def _ends(lease: Item) -> str:
+    if lease["bound"] and not lease["deadline"]:
+        return "with its connection"
+    return since(lease["deadline"], now()) if lease["deadline"] else "never"
+
+
+def show_job(out: Output, job: Item) -> None:
+    """The whole story of a job."""
+    pairs = [(name, tell(job)) for name, tell in _STORY]
+    out.fields([(name, text) for name, text in pairs if text not in {"", "-"}])
+    if job.get("error"):
+        out.block("last error", in_lines(job["error"]))
+    if job.get("result"):
+        out.block("result", in_lines(job["result"]))
+    out.block(f"payload ({size(job['payload']['size'])})", in_lines(job["payload"]))
+
+
+def _attempts(job: Item) -> str:
+    most = f" of {job['max_attempts']}" if job["max_attempts"] else ""
+    return f"{job['attempts']}{most}"
+
+
+def _fails(job: Item) -> str:
+    most = f", number {job['max_fails']} is final" if job["max_fails"] else ", none is final"
+    return f"{job['fails']}{most}"
+
+
+def _losses(job: Item) -> str:
+    most = f" of {job['max_losses']}" if job["max_losses"] else ""
+    return f"{job['losses']}{most}" if job["losses"] else ""
+
+
+def _lease(job: Item) -> str:
+    lease = job["lease"]
+    if lease is None:
+        return ""
+    told = f"attempt {lease['attempt']}, {span(lease['age'])} by {lease['holder']}"
+    return f"{told}, ends {_ends(lease)}"
+
+
+def _progress(job: Item) -> str:
+    progress = job.get("progress") or (job["lease"] or {}).get("progress")
+    if not progress:
+        return ""
+    told = f"{progress['fraction']:.0%}"
+    return f"{told} {progress['message']}" if progress.get("message") else told
+
+
+def _time(name: str) -> Callable[[Item], str]:
+    return lambda job: local(job[name], now())
+
+
+_STORY: Final[tuple[tuple[str, Callable[[Item], str]], ...]] = (
+    ("job", lambda job: f"{job['id']}  {job['uid']}"),
+    ("queue", lambda job: job["queue"]),
+    ("name", lambda job: job["name"]),
+    ("state", lambda job: job["state"]),
+    ("reason", lambda job: job["reason"] or ""),
+    ("progress", _progress),
+    ("lease", _lease),
+    ("attempts", _attempts),
+    ("failures", _fails),
+    ("leases lost", _losses),
+    ("priority", lambda job: str(job["priority"])),
+    ("pushed", lambda job: f"{local(job['pushed_at'], now())} by {job['dialect']}"),
+    ("not before", _time("run_at")),
+    ("due", _time("due_at")),
+    ("ended", _time("finished_at")),
+    ("forgotten", _time("expires_at")),
+    ("lease time", lambda job: span(job["ttr"]) if job["ttr"] else ""),
+    ("dead queue", lambda job: job["dead_queue"] or ""),
+    ("key", lambda job: in_one_line(job["key"])),
+    ("limit key", lambda job: str(job.get("limit_key") or "")),
+    ("waits for", lambda job: ", ".join(map(str, job["blocked_by"]))),
+    ("waited for by", lambda job: f"{job['dependents']} jobs" if job["dependents"] else ""),
+)

@@ -1,0 +1,175 @@
+"""Where `taskyard top` gets its figures: it looks at the API, and listens to the event stream.
+
+Rates come from the counters of queues, so that they cost the same however busy a server is. Slow
+and failing names come from events; when those are too many, only a part of each second is read.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import datetime
+from typing import Any, Final
+
+from taskyard.cli.event_stream import Event, EventStream, Web
+from taskyard.cli.failure import UNREACHABLE, Failure
+from taskyard.cli.session import PAGE, Session, path
+from taskyard.cli.top_model import Look
+from taskyard.cli.top_names import KINDS, MOST_UNNAMED, Names
+from taskyard.client.errors import Denied, Refused
+
+MOST_QUEUES: Final = 10_000
+MOST_LEASES: Final = 2_000
+EVENTS_A_SECOND: Final = 1_000  # what is read of the stream: about 3% of a processor
+_ASKED_FOR: Final = 20  # jobs whose names are asked for one by one, for each look
+_FLUSHES: Final = 10.0  # seconds between looks at the page of metrics
+
+
+class TopSource:
+    """`look` is called by one thread; the events come in another."""
+
+    def __init__(self, session: Session, http: str | None) -> None:
+        self.names = Names()
+        self.lock = threading.Lock()  # of `names`
+        self._session = session
+        self._http = http
+        self._web: Web | None = None
+        self._stream: EventStream | None = None
+        self._closed = threading.Event()
+        self._no_names = ""
+        self._flush: float | None = None
+        self._flushes = (0.0, 0.0)  # how many, and seconds
+        self._flush_at = 0.0
+
+    def start(self) -> None:
+        """Begin to listen; raises nothing, as all else works without."""
+        try:
+            self._web = Web(self._session, self._http)
+        except Failure as failure:
+            self._no_names = f"no figures by name: {failure}"
+            return
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def close(self) -> None:
+        self._closed.set()
+        if self._stream is not None:
+            self._stream.close()
+
+    def look(self) -> Look:
+        session = self._session
+        server = self._server()
+        queues = list(session.pages("/queues", "queues", MOST_QUEUES))
+        at = time.monotonic()
+        leases = list(session.pages("/leases", "leases", MOST_LEASES))
+        self._learn_names(leases)
+        self._look_at_flushes(at)
+        return Look(
+            at=at,
+            server=server,
+            queues=queues,
+            leases=leases,
+            all_leases=len(leases) < MOST_LEASES,
+            flush=self._flush,
+            names=self._no_names,
+        )
+
+    def _server(self) -> dict[str, Any]:
+        """Empty for who may see some queues only."""
+        try:
+            found: dict[str, Any] = self._session.api("GET", "/server")
+        except Denied:
+            return {}
+        return found
+
+    # Names
+
+    def _learn_names(self, leases: list[dict[str, Any]]) -> None:
+        with self.lock:
+            for held in leases:
+                since = datetime.fromisoformat(held["lease"]["since"]).timestamp()
+                self.names.know(held["id"], held["name"], since)
+            wanted = set(self.names.unnamed())
+        if not wanted:
+            return
+        found = self._ended(wanted)
+        with self.lock:
+            for id, name in found.items():
+                self.names.know(id, name)
+            self.names.settle()
+
+    def _ended(self, wanted: set[int]) -> dict[int, str]:
+        """Names of jobs that have ended; a few that were not found there are asked for."""
+        limit = min(PAGE, max(100, 2 * min(len(wanted), MOST_UNNAMED)))
+        page = self._session.api("GET", "/finished", limit=limit)
+        found = {job["id"]: job["name"] for job in page["jobs"]}
+        for id in sorted(wanted - found.keys(), reverse=True)[:_ASKED_FOR]:
+            try:
+                found[id] = self._session.api("GET", path("jobs", id))["name"]
+            except Refused:
+                continue  # forgotten already
+        return found
+
+    def _listen(self) -> None:
+        assert self._web is not None
+        while not self._closed.is_set():
+            with EventStream(self._web) as self._stream:
+                try:
+                    rest = self._read(self._stream)
+                except Failure as failure:
+                    if failure.code != UNREACHABLE:
+                        self._no_names = f"no figures by name: {failure}"
+                        return
+                    rest = 1.0  # it may be back then
+            self._closed.wait(rest)
+
+    def _read(self, stream: EventStream) -> float:
+        """Until there are too many in a second; gives what is left of it then."""
+        begun, count = time.monotonic(), 0
+        for event in stream.events(event=",".join(KINDS)):
+            self._take(event)
+            now = time.monotonic()
+            if now - begun >= 1:
+                begun, count = now, 0
+            count += 1
+            if count >= EVENTS_A_SECOND:
+                return max(0.0, 1 - (now - begun))
+        return 0.0
+
+    def _take(self, event: Event) -> None:
+        with self.lock:
+            self.names.feed(event.kind, event.data)
+
+    # The disk
+
+    def _look_at_flushes(self, now: float) -> None:
+        if self._web is None or now - self._flush_at < _FLUSHES:
+            return
+        self._flush_at = now
+        figures = _flush_figures(self._web)
+        if figures is None:
+            return
+        count, seconds = figures[0] - self._flushes[0], figures[1] - self._flushes[1]
+        self._flushes = figures
+        if count > 0:
+            self._flush = seconds / count
+
+
+def _flush_figures(web: Web) -> tuple[float, float] | None:
+    """How many flushes there were, and how long they took together."""
+    connection = web.connect(5.0)
+    found: dict[bytes, float] = {}
+    try:
+        connection.request("GET", "/metrics", headers=web.headers())
+        answer = connection.getresponse()
+        # They stand before the queues, of which there may be many.
+        while len(found) < 2 and (line := answer.readline()):
+            name, _, value = line.partition(b" ")
+            if name in {b"taskyard_flush_seconds_sum", b"taskyard_flush_seconds_count"}:
+                found[name] = float(value)
+    except (OSError, ValueError):
+        return None
+    finally:
+        connection.close()
+    if len(found) < 2:
+        return None
+    return found[b"taskyard_flush_seconds_count"], found[b"taskyard_flush_seconds_sum"]

@@ -1,0 +1,111 @@
+"""Times, durations and sizes as people write and read them."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from taskyard.cli.failure import USAGE, Failure
+
+_SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
+_BYTES: Final = ("KiB", "MiB", "GiB", "TiB")
+_DAY: Final = 86_400
+
+
+def seconds_of(text: str, flag: str) -> float:
+    """Of "90", "1m30s", "250ms", "2d"."""
+    from taskyard.duration import parse_duration
+
+    try:
+        if text.removesuffix("d").replace(".", "", 1).isdigit():
+            value = float(text.removesuffix("d"))
+            return value * _DAY if text.endswith("d") else value
+        value = parse_duration(text) / 1e6
+    except ValueError:
+        value = -1.0
+    if value < 0:
+        raise Failure(f"{flag} must be a time such as 30s, 5m, 2h or 1d, not {text!r}.", USAGE)
+    return value
+
+
+def moment_of(text: str, flag: str) -> datetime:
+    """Of a time in ISO 8601, which is local if it names no zone, or of seconds since 1970."""
+    try:
+        if text.isdigit():
+            return datetime.fromtimestamp(int(text), UTC)
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        raise Failure(
+            f"{flag} must be a time such as 2030-01-31T12:00 or 2030-01-31T12:00Z, not {text!r}.",
+            USAGE,
+        ) from None
+
+
+def bytes_of(text: str, flag: str) -> int:
+    from taskyard.size import parse_size
+
+    try:
+        return parse_size(text)
+    except ValueError:
+        raise Failure(f"{flag} must be a size such as 64MiB, not {text!r}.", USAGE) from None
+
+
+def span(seconds: float | None) -> str:
+    """About how long, in at most six characters."""
+    if seconds is None:
+        return "-"
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.0f}ms" if seconds >= 0.00095 else f"{seconds * 1e6:.0f}us"
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    for size, unit in _SPANS:
+        if whole >= size:
+            many, rest = divmod(whole, size)
+            smaller = {"d": (3_600, "h"), "h": (60, "m"), "m": (1, "s")}[unit]
+            part = rest // smaller[0]
+            return f"{many}{unit}{part}{smaller[1]}" if part and many < 100 else f"{many}{unit}"
+    return f"{whole}s"
+
+
+def size(count: float) -> str:
+    if count < 1024:
+        return f"{count:.0f} B"
+    for unit in _BYTES:
+        count /= 1024
+        if count < 1000 or unit == _BYTES[-1]:
+            break
+    return f"{count:.1f} {unit}" if count < 99.95 else f"{count:.0f} {unit}"
+
+
+def amount(count: float) -> str:
+    """A number in at most five characters."""
+    if count < 9.95 and count != int(count):
+        return f"{count:.1f}"
+    if count < 99_999.5:
+        return f"{count:.0f}"
+    for unit in ("k", "M", "G", "T"):
+        count /= 1000
+        if count < 999.5 or unit == "T":
+            break
+    return f"{count:.1f}{unit}" if count < 99.95 else f"{count:.0f}{unit}"
+
+
+def counted(count: int, noun: str) -> str:
+    """Such as "1 job", "2,000 jobs"."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def since(text: str | None, now: datetime) -> str:
+    """How long ago a time of the API was, or in how long it will be."""
+    if not text:
+        return "-"
+    passed = (now - datetime.fromisoformat(text)).total_seconds()
+    return span(passed) if passed >= 0 else f"in {span(-passed)}"
+
+
+def local(text: str | None, now: datetime) -> str:
+    """A time of the API in the zone of this machine, and how far away it is."""
+    if not text:
+        return "-"
+    shown = datetime.fromisoformat(text).astimezone().strftime("%Y-%m-%d %H:%M:%S%z")
+    away = since(text, now)
+    return f"{shown} ({away})" if away.startswith("in ") else f"{shown} ({away} ago)"

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 from support.sockets import HANG_GUARD, SocketWire
 
+from taskyard.client.client import Client
 from taskyard.server.config import options
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,7 +30,21 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PAGES_WITH_SESSIONS = [
     ROOT / "README.md",
-    *(DOCS / f"{name}.md" for name in ("masenko", "workq", "resp", "pqueue", "api", "interop")),
+    *(
+        DOCS / f"{name}.md"
+        for name in (
+            "masenko",
+            "workq",
+            "resp",
+            "pqueue",
+            "api",
+            "client",
+            "queues",
+            "cli",
+            "schedules",
+            "interop",
+        )
+    ),
 ]
 DOCUMENTED_PORTS = {"12345": "masenko", "9922": "workq", "8002": "resp", "8080": "http"}
 DOCUMENTED_PORT = re.compile(r"\b(?:" + "|".join(DOCUMENTED_PORTS) + r")\b")
@@ -73,7 +88,8 @@ if "-o" not in given:
 told = given.get("-w", "").replace("%{{http_code}}", str(answer.status))
 sys.stdout.buffer.write(told.encode().decode("unicode_escape").encode())
 """
-STAND_INS = {"nc": NC, "curl": CURL}
+TASKYARD = f'#!/bin/sh\nexec "{sys.executable}" -m taskyard "$@"\n'
+STAND_INS = {"nc": NC, "curl": CURL, "taskyard": TASKYARD}
 
 Session = tuple[int, str, str, str | None]  # line, language, code, what it prints
 
@@ -118,7 +134,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def run_shell(code: str, directory: Path) -> str:
+def run_shell(code: str, directory: Path, url: str) -> str:
     search = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     for name, text in STAND_INS.items():
         if shutil.which(name) is None:
@@ -130,7 +146,7 @@ def run_shell(code: str, directory: Path) -> str:
     done = subprocess.run(
         ["/bin/sh", "-eu", "-c", code],
         cwd=directory,
-        env={**os.environ, "PATH": os.pathsep.join(search)},
+        env={**os.environ, "PATH": os.pathsep.join(search), "TASKYARD_URL": url},
         capture_output=True,
         text=True,
         timeout=HANG_GUARD,
@@ -160,7 +176,7 @@ def namespace() -> Iterator[dict[str, Any]]:
     yield names
     socket.setdefaulttimeout(before)
     for value in names.values():
-        if isinstance(value, io.IOBase | socket.socket):
+        if isinstance(value, io.IOBase | socket.socket | Client):
             value.close()
 
 
@@ -175,7 +191,7 @@ def test_the_sessions_of_a_page_run_as_written(
             where = f"{name_of(page)}:{line}"
             code = DOCUMENTED_PORT.sub(lambda port: str(ports[port[0]]), written)
             if language == "sh":
-                printed = run_shell(code, tmp_path)
+                printed = run_shell(code, tmp_path, f"taskyard://127.0.0.1:{ports['8002']}")
             else:
                 printed = run_python(code, where, namespace)
             if expected is not None:
@@ -212,7 +228,7 @@ def test_the_flags_that_are_named_exist(page: Path) -> None:
     known = {option.flag for option in options()}
     known |= {"--strict", "--cacert", "--tls"}  # of mypy, curl and redis-cli
     sources = [*ROOT.glob("src/taskyard/cli/*.py"), *ROOT.glob("benchmarks/*.[cp]*")]
-    for source in (*sources, *ROOT.glob("benchmarks/soak/*.py")):
+    for source in (*sources, *ROOT.glob("benchmarks/*/*.py")):
         text = source.read_text(encoding="utf-8")
         known.update(re.findall(r'"(--[a-z-]+)"', text))
         known.update(f"--{name}" for name in re.findall(r'^\s*\{"([a-z-]+)",', text, re.MULTILINE))
@@ -266,7 +282,8 @@ def test_every_error_of_resp_is_in_its_table() -> None:
     for module in (ROOT / "src" / "taskyard" / "dialects").glob("resp_*.py"):
         source = module.read_text(encoding="utf-8")
         codes = (
-            "ERR|NOPROTO|WRONGTYPE|DUPLICATE|STALE|OOM|READONLY|NOAUTH|NOPERM|WRONGPASS|EXECABORT"
+            "ERR|NOPROTO|WRONGTYPE|DUPLICATE|NOJOB|STALE|OOM|READONLY|NOAUTH|NOPERM|WRONGPASS"
+            "|EXECABORT"
         )
         texts.update(re.findall(rf'"((?:{codes}) [^"{{]*)', source))
     assert len(texts) > 25

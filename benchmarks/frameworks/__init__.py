@@ -1,0 +1,1 @@
+"""No-op tasks a second: `taskyard work` beside the task frameworks that use Redis."""

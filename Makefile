@@ -29,9 +29,11 @@ run: run-environment ## start the server on ./data (ARGS="..." is appended)
 
 # Packages without a compiled module are tested on plain Python, what is about processes, sockets and
 # clients in the form that is used in production, and the core in both, but for its longest tests.
-PLAIN := tests/access tests/cli tests/client tests/tasks tests/toq
+PLAIN := tests/access tests/cli tests/client tests/tasks tests/toq tests/test_docs.py \
+	tests/test_frameworks.py
 CORE := tests/broker tests/dialects tests/engine tests/http_server tests/journal \
-	tests/server/test_app_start.py tests/server/test_config.py $(wildcard tests/test_*.py)
+	tests/server/test_app_start.py tests/server/test_config.py \
+	$(filter-out $(PLAIN),$(wildcard tests/test_*.py))
 LONG := $(wildcard tests/broker/test_random_*.py tests/dialects/test_*_differential.py \
 	tests/dialects/test_*_fuzz.py tests/dialects/test_*_portions.py tests/dialects/test_*_restart.py \
 	tests/dialects/test_*_transcripts.py)

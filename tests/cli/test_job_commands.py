@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from support.sockets import HANG_GUARD, POLL_INTERVAL
+from support.sockets import HANG_GUARD
 from support.tool import Tool
+from support.waiting import wait_for
 
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 EVIL = "\x1b[2J\x9b31m\u202eevil"
@@ -282,11 +283,7 @@ def test_an_interrupted_worker_gives_its_job_back(
         tool.argv("fetch", queue, "--exec", f"touch {started}; exec sleep 60", "--forever"),
         env=tool.environment,
     )
-    limit = time.monotonic() + HANG_GUARD
-    while not started.exists():
-        assert worker.poll() is None
-        assert time.monotonic() < limit
-        time.sleep(POLL_INTERVAL)
+    wait_for(started.exists)
     worker.send_signal(number)
     assert worker.wait() == 130
     [job] = tool("job", id, "--json").objects

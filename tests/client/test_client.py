@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 from client.both import open_client
-from support.sockets import HANG_GUARD, POLL_INTERVAL
+from support.sockets import HANG_GUARD
+from support.waiting import wait_for
 
 import taskyard
 from taskyard import Client, NewJob
@@ -261,14 +262,13 @@ def test_a_fetch_waits_for_a_job(client: Client, url: str, queue: str) -> None:
 
 
 def _push_when_awaited(client: Client, queue: str) -> None:
-    deadline = time.monotonic() + HANG_GUARD
-    while time.monotonic() < deadline:
+    def is_awaited() -> bool:
         try:
-            if client.queue(queue).waiting:
-                break
+            return client.queue(queue).waiting > 0
         except taskyard.QueueNotFound:
-            pass
-        time.sleep(POLL_INTERVAL)
+            return False
+
+    wait_for(is_awaited)
     client.push(queue, b"late")
 
 

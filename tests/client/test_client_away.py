@@ -14,7 +14,8 @@ from client.both import open_client
 from client.scripts import answering, hanging_up
 from support.process import ServerProcess
 from support.proxy import Proxy
-from support.sockets import HANG_GUARD, POLL_INTERVAL
+from support.sockets import HANG_GUARD
+from support.waiting import wait_for
 
 import taskyard
 from taskyard import Client
@@ -42,13 +43,6 @@ def cutting(generator: random.Random, most: int, times: int) -> Callable[[], int
         return generator.randint(1, most) if left[0] >= 0 else None
 
     return cut
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_GUARD
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(POLL_INTERVAL)
 
 
 def payloads_of(client: Client, queue: str) -> dict[str, bytes]:
@@ -132,21 +126,14 @@ def test_a_fetch_goes_on_waiting_when_its_connection_is_lost(
             target=lambda: found.extend(shaky.fetch(queue, wait=HANG_GUARD))
         )
         fetching.start()
-        _wait_for(lambda: other.queue(queue).waiting == 1)
+        wait_for(lambda: other.queue(queue).waiting == 1)
         before = proxy.connections
         proxy.hang_up()
-        _wait_for(lambda: proxy.connections > before)
-        _wait_for(lambda: other.queue(queue).waiting == 1)
+        wait_for(lambda: proxy.connections > before)
+        wait_for(lambda: other.queue(queue).waiting == 1)
         other.push(queue, b"at last")
         fetching.join(HANG_GUARD)
     assert [job.payload for job in found] == [b"at last"]
-
-
-def _wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_GUARD
-    while not condition():
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(POLL_INTERVAL)
 
 
 def test_a_server_that_is_killed_in_the_middle_of_pushes(kind: str, tmp_path: Path) -> None:
@@ -175,7 +162,7 @@ def test_a_server_that_is_killed_in_the_middle_of_pushes(kind: str, tmp_path: Pa
         pushing = threading.Thread(target=push_singles)
         pushing.start()
         try:
-            _wait_for(lambda: bool(singles))
+            wait_for(lambda: bool(singles))
             pushed = client.push_many("q", payloads())
         finally:
             done.set()
@@ -198,7 +185,7 @@ def test_a_server_that_stops_cuts_no_fetch_short(kind: str, tmp_path: Path) -> N
         found: list[taskyard.Job] = []
         fetching = threading.Thread(target=lambda: found.extend(client.fetch("q", wait=HANG_GUARD)))
         fetching.start()
-        _wait_for(lambda: other.queue("q").waiting == 1)
+        wait_for(lambda: other.queue("q").waiting == 1)
         assert server.stop() == 0
         server.restart()
         other.push("q", b"after")

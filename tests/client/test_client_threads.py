@@ -7,7 +7,6 @@ import gc
 import os
 import signal
 import threading
-import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +16,8 @@ from client.both import open_client
 from client.scripts import answering
 from support.process import ServerProcess
 from support.proxy import Proxy
-from support.sockets import HANG_GUARD, POLL_INTERVAL
+from support.sockets import HANG_GUARD
+from support.waiting import wait_for
 
 import taskyard
 from taskyard import AsyncClient, Client
@@ -26,10 +26,7 @@ from taskyard.client.pool import Pool
 
 
 def wait_until_awaited(client: Client, queue: str) -> None:
-    deadline = time.monotonic() + HANG_GUARD
-    while not client.queue(queue).waiting:
-        assert time.monotonic() < deadline, "in vain"
-        time.sleep(POLL_INTERVAL)
+    wait_for(lambda: client.queue(queue).waiting)
 
 
 def test_threads_share_connections(server: ServerProcess, kind: str, queue: str) -> None:

@@ -82,10 +82,14 @@ def mutated_lines(draw: st.DrawFn) -> bytes:
     return line
 
 
-conversations = st.lists(
-    st.one_of(mutated_lines(), mutated_lines(), mutated_lines(), st.sampled_from(FRAMES)),
-    max_size=12,
-).map(lambda lines: b"".join(line + b"\n" for line in lines))
+conversations = (
+    st.lists(
+        st.one_of(mutated_lines(), mutated_lines(), mutated_lines(), st.sampled_from(FRAMES)),
+        max_size=12,
+    )
+    .map(lambda lines: b"".join(line + b"\n" for line in lines))
+    .filter(is_not_of_http)
+)
 
 cuts = st.lists(st.integers(0, 400), max_size=6)
 

@@ -179,6 +179,8 @@ def frame(data: bytes) -> tuple[int, str]:
             replies += 1
             continue
         words = [word for word in line[:-1].split(b" ") if word]
+        if words and words[0][:5].upper() in (b"POST", b"HOST:"):
+            return replies + 1, "closed"
         size = size_of(words)
         if size is None:
             replies += 1
@@ -302,6 +304,7 @@ def test_damage_is_answered_with_an_error_of_the_client_or_is_none(command: byte
 @given(data=st.lists(mutated_commands(), max_size=8).map(b"".join), positions=cuts)
 @example(data=b"add\r\nfail x 0\r\n\r\n", positions=[])
 @example(data=b"complete %b 67108865\r\n" % IDS[0], positions=[])
+@example(data=b"host:x add\r\nadd\r\n", positions=[])
 def test_changed_commands_get_the_replies_that_are_due_and_harm_nobody(
     data: bytes, positions: list[int]
 ) -> None:

@@ -52,9 +52,12 @@ class Child:
         return self._process.pid
 
     def wait_for_file(self, name: str) -> None:
+        """Until something is written in it: who is killed before that has left no mark."""
+
         def there() -> bool:
             assert self.is_running(), f"it has ended:\n{self.log()}"
-            return (self.directory / name).exists()
+            path = self.directory / name
+            return path.exists() and path.stat().st_size > 0
 
         wait_for(there)
 

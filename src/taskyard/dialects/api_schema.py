@@ -60,6 +60,7 @@ _RULES: Final[dict[str, dict[str, Any]]] = {
             ]
         }
     },
+    "PurgeDead": {"not": {"required": ["ids", "reason"]}},
     "Replay": {
         "oneOf": [
             {"required": ["ids"], "properties": {"all": {"const": False}, "reason": False}},

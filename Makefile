@@ -4,12 +4,15 @@ SHELL := /bin/sh
 
 PYTHON_VENV := .venv/bin/python
 INTERPRETED := PYTHONPATH="$(CURDIR)/src" TASKYARD_FORM=interpreted
-COMPILED := PYTHONPATH="$(CURDIR)/build/compiled" TASKYARD_FORM=compiled
+# The compiled form that is tested: the quick one is the same C, optimized less.
+FORM ?= compiled-quick
+COMPILED := PYTHONPATH="$(CURDIR)/build/$(FORM)" TASKYARD_FORM=compiled
 CHECKED := $(wildcard src tests benchmarks scripts/compile.py)
 ARGS ?=
 
-.PHONY: help run test lint format bench compiled interpreted-tests compiled-tests lock clean \
-	environment run-environment lint-and-interpreted compiled-rest
+.PHONY: help run test test-long lint format bench compiled compiled-quick interpreted-tests \
+	compiled-tests spark-tests lock clean environment run-environment \
+	lint-and-plain interpreted-core compiled-rest compiled-processes
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,27 +34,44 @@ run: run-environment ## start the server on ./data (ARGS="..." is appended)
 # clients in the form that is used in production, and the core in both, but for its longest tests.
 PLAIN := tests/access tests/cli tests/client tests/tasks tests/toq tests/test_docs.py \
 	tests/test_frameworks.py
-CORE := tests/broker tests/dialects tests/engine tests/http_server tests/journal \
-	tests/server/test_app_start.py tests/server/test_config.py \
+CORE := tests/broker tests/dialects tests/engine tests/journal tests/server/test_config.py \
 	$(filter-out $(PLAIN),$(wildcard tests/test_*.py))
 LONG := $(wildcard tests/broker/test_random_*.py tests/dialects/test_*_differential.py \
 	tests/dialects/test_*_fuzz.py tests/dialects/test_*_portions.py tests/dialects/test_*_restart.py \
 	tests/dialects/test_*_transcripts.py)
+PROCESSES := tests/crash tests/http_server tests/server
+SPARK := tests/spark
 
-test: environment ## lint, and the tests in both forms, one beside the other
-	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-and-interpreted compiled-rest
+# Two of these run at a time, in this order, so that both cores have work to the end. Spark takes both
+# of them, so its tests come afterwards.
+test: environment ## lint, and the tests in both forms
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target \
+		lint-and-plain compiled-rest interpreted-core compiled-processes
+	@$(MAKE) --no-print-directory spark-tests
 
-lint-and-interpreted: lint
-	@$(MAKE) --no-print-directory interpreted-tests ARGS="$(PLAIN) $(CORE) $(LONG:%=--ignore=%) $(ARGS)"
+test-long: ## the same with many more examples, other ones each time, and all combinations
+	@TEST_EFFORT=long $(MAKE) --no-print-directory test FORM=compiled
 
-compiled-rest:
-	@$(MAKE) --no-print-directory compiled-tests ARGS="$(PLAIN:%=--ignore=%) $(ARGS)"
+lint-and-plain: lint
+	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(PLAIN) $(ARGS)
+
+interpreted-core: environment
+	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(CORE) $(LONG:%=--ignore=%) $(ARGS)
+
+compiled-rest: $(FORM)
+	$(COMPILED) $(PYTHON_VENV) -m pytest $(patsubst %,--ignore=%,$(PLAIN) $(PROCESSES) $(SPARK)) $(ARGS)
+
+compiled-processes: $(FORM)
+	$(COMPILED) $(PYTHON_VENV) -m pytest $(PROCESSES) $(ARGS)
 
 interpreted-tests: environment ## the tests on plain Python (ARGS="..." goes to pytest)
 	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(ARGS)
 
-compiled-tests: compiled ## the tests on the compiled form (ARGS="..." goes to pytest)
+compiled-tests: $(FORM) ## the tests on the compiled form (ARGS="..." goes to pytest)
 	$(COMPILED) $(PYTHON_VENV) -m pytest $(ARGS)
+
+spark-tests: environment ## the tests with Spark (ARGS="..." goes to pytest)
+	@if [ -d $(SPARK) ]; then $(INTERPRETED) $(PYTHON_VENV) -m pytest $(SPARK) $(ARGS); fi
 
 lint: environment ## ruff and mypy --strict
 	.venv/bin/ruff check .
@@ -64,6 +84,9 @@ format: environment ## let ruff format and fix what it can
 
 compiled: environment ## build the compiled form into build/compiled
 	@$(PYTHON_VENV) scripts/compile.py
+
+compiled-quick: environment
+	@$(PYTHON_VENV) scripts/compile.py quick
 
 bench: compiled ## run the benchmarks on the compiled form (ARGS="..." is appended)
 	PYTHONPATH="$(CURDIR)/build/compiled:$(CURDIR)" $(PYTHON_VENV) -m benchmarks $(ARGS)

@@ -4,17 +4,21 @@ Nothing is skipped: a dialect that cannot do what a role needs makes no case. te
 which cases there must be.
 """
 
+from collections.abc import Sequence
+from functools import cache
 from itertools import combinations, product
+from typing import Any
 
 import pytest
 from interop.adapters import ADAPTERS
 from interop.adapters.base import Adapter, Can
+from support.effort import LONG
 
 Roles = dict[str, set[Can]]
-Cast = tuple[type[Adapter], ...]
-Pair = tuple[tuple[int, str], tuple[int, str]]
+Cast = tuple[Any, ...]  # a dialect for each role, and what else differs between cases
+Pair = tuple[tuple[int, Any], tuple[int, Any]]
 
-MOST_ROLES = 3  # of which all combinations are tried
+MOST_ROLES = 3  # of which all combinations are tried, with long effort
 
 PUSHER = {Can.PUSH}
 TAKER = {Can.TAKE}
@@ -166,30 +170,58 @@ def players(name: str) -> dict[str, list[type[Adapter]]]:
     }
 
 
-def casts(name: str) -> list[Cast]:
-    """Who plays with whom: all combinations, or of more than three roles all pairs."""
-    roles = list(players(name).values())
-    everything = list(product(*roles))
-    if len(roles) <= MOST_ROLES:
-        return everything
+@cache
+def casts(name: str, *more: Sequence[Any]) -> list[Cast]:
+    """Who plays with whom, and with what else: all pairs, or with long effort all combinations.
+
+    Of more than three roles it is always all pairs of dialects.
+    """
+    roles: list[Sequence[Any]] = list(players(name).values())
+    if not LONG:
+        return covering([*roles, *more])
+    together = list(product(*roles)) if len(roles) <= MOST_ROLES else covering(roles)
+    return [cast + rest for cast in together for rest in product(*more)]
+
+
+def covering(factors: Sequence[Sequence[Any]]) -> list[Cast]:
+    """Few combinations, in which any two values of any two factors meet."""
+    everything = {cast: pairs(cast) for cast in product(*factors)}
     chosen: list[Cast] = []
-    open_pairs = {pair for cast in everything for pair in pairs(cast)}
-    while open_pairs:
-        best = max(everything, key=lambda cast: len(open_pairs & pairs(cast)))
+    missing: set[Pair] = set().union(*everything.values())
+    while missing or not chosen:
+        best = max(everything, key=lambda cast: len(missing & everything[cast]))
         chosen.append(best)
-        open_pairs -= pairs(best)
+        missing -= everything[best]
     return chosen
 
 
 def pairs(cast: Cast) -> set[Pair]:
-    """Which dialects meet in which two roles."""
-    names = [(role, adapter.dialect) for role, adapter in enumerate(cast)]
-    return set(combinations(names, 2))
+    """Which values meet in which two places."""
+    return set(combinations(enumerate(cast), 2))
 
 
-def cases(name: str) -> pytest.MarkDecorator:
-    """Run a test with the combinations of dialects that can play the roles of this property."""
-    chosen = casts(name)
+def cases(name: str, /, **more: Sequence[Any]) -> pytest.MarkDecorator:
+    """Run a test with the dialects that can play the roles of this property, with the values
+    given here, and in the kinds of world that it asks for (see `spread`)."""
+    return pytest.mark.cases(name, **more)
+
+
+def spread(metafunc: pytest.Metafunc, worlds: dict[str, tuple[str, ...]]) -> None:
+    """Give a test its cases; `worlds` are the fixtures that come in several kinds."""
+    mark = metafunc.definition.get_closest_marker("cases")
+    asked = {world: kinds for world, kinds in worlds.items() if world in metafunc.fixturenames}
+    if mark is None:
+        for world, kinds in asked.items():
+            metafunc.parametrize(world, kinds, indirect=True)
+        return
+    (name,) = mark.args
+    more = {key: tuple(values) for key, values in mark.kwargs.items()} | asked
+    chosen = casts(name, *more.values())
     assert chosen, f"no dialects can do what {name!r} needs"
-    ids = [">".join(adapter.dialect for adapter in cast) for cast in chosen]
-    return pytest.mark.parametrize(tuple(PROPERTIES[name]), chosen, ids=ids)
+    metafunc.parametrize(
+        (*PROPERTIES[name], *more), chosen, ids=map(cast_id, chosen), indirect=list(asked)
+    )
+
+
+def cast_id(cast: Cast) -> str:
+    return ">".join(str(getattr(part, "dialect", part))[:40] for part in cast)

@@ -3,14 +3,24 @@
 from collections.abc import Iterator
 
 import pytest
+from interop.cases import spread
 from interop.world import TimedWorld, World, socket_world
 from support.simulated import SimulatedYard
 from support.sockets import SocketWire
 
 INTERRUPTIONS = ("steady", "restart", "crash")
+WORLDS = {"world": INTERRUPTIONS, "any_world": (*INTERRUPTIONS, "socket")}
 
 
-@pytest.fixture(params=INTERRUPTIONS)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cases(property): the dialects of interop/cases.py")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    spread(metafunc, WORLDS)
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest) -> TimedWorld:
     """A fresh server with a clock to move, that runs on, is restarted or crashes in between."""
     return TimedWorld(SimulatedYard(), request.param)
@@ -22,7 +32,7 @@ def steady_world() -> TimedWorld:
     return TimedWorld(SimulatedYard())
 
 
-@pytest.fixture(params=[*INTERRUPTIONS, "socket"])
+@pytest.fixture
 def any_world(request: pytest.FixtureRequest) -> Iterator[World]:
     """The same for tests that need no clock, and a real server that others of the module use."""
     if request.param != "socket":

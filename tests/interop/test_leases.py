@@ -198,8 +198,7 @@ def test_a_restart_gives_no_attempt_beyond_those_allowed(
     world.nothing_for(there)
 
 
-@cases("one attempt")
-@pytest.mark.parametrize("way", ["restart", "crash", "kill"])
+@cases("one attempt", way=["restart", "crash", "kill"])
 def test_the_one_attempt_of_a_job_is_not_forgotten(
     way: str, pusher: Dialect, taker: Dialect
 ) -> None:
@@ -257,8 +256,7 @@ def test_a_restart_keeps_timed_leases_and_gives_back_the_others(
     world.take_this(there, behind)
 
 
-@cases("held over a restart")
-@pytest.mark.parametrize("way", ["crash", "kill"])
+@cases("held over a restart", way=["crash", "kill"])
 def test_a_crash_loses_at_most_the_lease(way: str, pusher: Dialect, taker: Dialect) -> None:
     world = TimedWorld(SimulatedYard(), way)
     here, there = world.open(pusher), world.open(taker)
@@ -275,8 +273,7 @@ def test_a_crash_loses_at_most_the_lease(way: str, pusher: Dialect, taker: Diale
     world.sees()
 
 
-@cases("held over a restart")
-@pytest.mark.parametrize("seed", range(3))
+@cases("held over a restart", seed=range(3))
 def test_what_was_answered_stays_when_half_of_what_was_not_synced_is_lost(
     seed: int, pusher: Dialect, taker: Dialect
 ) -> None:

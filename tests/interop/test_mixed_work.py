@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from interop.adapters.base import Adapter, AlreadyEnded, Can, NotFound, NotHeld, Options, Taken
 from interop.world import TimedWorld, able
+from support.effort import effort
 from support.simulated import SimulatedYard
 
 STEPS = 250
@@ -132,7 +133,7 @@ class Crew:
         self._held = [(holder, taken) for holder, taken in self._held if holder is not client]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(effort(12, 6)))
 def test_every_job_is_done_once(seed: int) -> None:
     crew = Crew(seed)
     for _ in range(STEPS):

@@ -40,8 +40,7 @@ ANY_BYTES = [
 HALF_A_SEGMENT = 500_000  # a payload may be no larger
 
 
-@cases("json")
-@pytest.mark.parametrize("payload", JSON_TEXTS)
+@cases("json", payload=JSON_TEXTS)
 def test_json_arrives_letter_for_letter(
     any_world: World, pusher: Dialect, taker: Dialect, payload: bytes
 ) -> None:
@@ -65,12 +64,12 @@ def test_white_space_between_tokens_is_kept_only_from_bytes_to_bytes(
     assert seen == (b'{"a":[1,"b c"]}' if is_json else spaced)
 
 
-@cases("any bytes")
-@pytest.mark.parametrize(("payload", "shown"), ANY_BYTES, ids=range(len(ANY_BYTES)))
+@cases("any bytes", sent=ANY_BYTES)
 def test_bytes_arrive_as_they_are_or_as_json(
-    any_world: World, pusher: Dialect, taker: Dialect, payload: bytes, shown: bytes
+    any_world: World, pusher: Dialect, taker: Dialect, sent: tuple[bytes, bytes]
 ) -> None:
     world = any_world
+    payload, shown = sent
     here, there = world.open(pusher), world.open(taker)
     job = world.push(here, payload=payload)
     world.between()
@@ -100,8 +99,7 @@ def test_a_large_payload_arrives_whole(any_world: World, pusher: Dialect, taker:
     there.finish(world.take_this(there, job))
 
 
-@cases("plain name")
-@pytest.mark.parametrize("name", ["a", "A-b_c.d", "0", "-", "x" * 255])
+@cases("plain name", name=["a", "A-b_c.d", "0", "-", "x" * 255])
 def test_names_that_all_can_spell_are_known_to_all(
     world: TimedWorld, pusher: Dialect, taker: Dialect, name: str
 ) -> None:
@@ -115,8 +113,7 @@ def test_names_that_all_can_spell_are_known_to_all(
     assert world.take_this(there, job).queue == name
 
 
-@cases("name that some cannot spell")
-@pytest.mark.parametrize("name", ["grüße", "a/b", "a:b", "{x}", "a,b"])
+@cases("name that some cannot spell", name=["grüße", "a/b", "a:b", "{x}", "a,b"])
 def test_a_name_that_a_dialect_cannot_spell_does_not_exist_in_it(
     world: TimedWorld, pusher: Dialect, taker: Dialect, name: str
 ) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from interop.adapters import ADAPTERS
 from interop.adapters.base import Can
-from interop.cases import PROPERTIES, casts, pairs, players
+from interop.cases import MOST_ROLES, PROPERTIES, casts, pairs, players
+from interop.conftest import WORLDS
+from support.effort import LONG
 
 BOTH = "masenko workq"
 BOTH_AND_API = BOTH + " api"
@@ -103,20 +105,24 @@ def test_the_cases_of_a_property_are_these(name: str) -> None:
     assert tuple(cast) == EXPECTED[name]
 
 
+@pytest.mark.parametrize("worlds", [(), WORLDS["world"], WORLDS["any_world"]], ids=len)
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_all_pairs_of_a_property_meet(name: str) -> None:
-    """A pusher of each dialect with a taker of each, and so on for any two of its roles."""
-    roles = [role.split() for role in EXPECTED[name]]
+def test_all_pairs_of_a_property_meet(name: str, worlds: tuple[str, ...]) -> None:
+    """A pusher of each dialect with a taker of each, and so on for any two of its roles, and each
+    of them in each kind of world."""
+    factors = [role.split() for role in EXPECTED[name]] + ([list(worlds)] if worlds else [])
     wanted = {
         ((one, first), (other, second))
-        for one, other in combinations(range(len(roles)), 2)
-        for first in roles[one]
-        for second in roles[other]
+        for one, other in combinations(range(len(factors)), 2)
+        for first in factors[one]
+        for second in factors[other]
     }
-    chosen = casts(name)
+    kinds = [worlds] if worlds else []
+    chosen = [tuple(getattr(one, "dialect", one) for one in cast) for cast in casts(name, *kinds)]
     assert set().union(*(pairs(cast) for cast in chosen)) == wanted
-    if len(roles) <= 3:
-        assert len(set(chosen)) == math.prod(len(role) for role in roles)
+    assert len(set(chosen)) == len(chosen)
+    if LONG and len(EXPECTED[name]) <= MOST_ROLES:
+        assert len(chosen) == math.prod(len(factor) for factor in factors)
 
 
 def test_no_property_has_vanished() -> None:
@@ -127,7 +133,7 @@ def test_every_property_has_a_test_and_every_test_a_property_that_exists() -> No
     tested = [
         name
         for module in sorted(Path(__file__).parent.glob("test_*.py"))
-        for name in re.findall(r'^@cases\("([^"]+)"\)\n', module.read_text("utf-8"), re.MULTILINE)
+        for name in re.findall(r'^@cases\("([^"]+)"', module.read_text("utf-8"), re.MULTILINE)
     ]
     assert sorted(set(tested)) == sorted(PROPERTIES)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 from toq.brokers import BROKERS, Running
 from toq.consumers import ConsumerProcess, Consumers
@@ -157,7 +158,7 @@ def test_what_ends_while_the_server_is_away_is_reported_when_it_is_back(
 
     def work(task: Task) -> str:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(HANG_GUARD)
         return "worked"
 
     consumers.start(
@@ -169,15 +170,15 @@ def test_what_ends_while_the_server_is_away_is_reported_when_it_is_back(
     with Producer(own.url, patience=30) as producer:
         task = Task(key="work")
         producer.enqueue("queue", task)
-        assert begun.wait(30)
+        assert begun.wait(HANG_GUARD)
         own.broker.kill()
         go_on.set()
-        assert ended.wait(30)
+        assert ended.wait(HANG_GUARD)
         own.broker.start()
-        assert producer.result(task.id, timeout=30).value() == "worked"
+        assert producer.result(task.id, timeout=HANG_GUARD).value() == "worked"
         begun.clear()
         later = producer.enqueue("queue", Task(key="work"))
-        assert producer.result(later, timeout=30).value() == "worked"
+        assert producer.result(later, timeout=HANG_GUARD).value() == "worked"
 
 
 def test_a_consumer_whose_server_is_away_can_be_stopped(
@@ -202,7 +203,7 @@ def test_a_producer_waits_for_a_server_and_then_gives_up(own: Running) -> None:
         pushing = threading.Thread(target=patient.enqueue, args=("queue", Task(key="a")))
         pushing.start()
         own.broker.start()
-        pushing.join(30)
+        pushing.join(HANG_GUARD)
         assert own.ask("LLEN", "queue") == 1
 
 

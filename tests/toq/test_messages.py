@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 
 from taskyard.client.source import Job
 from taskyard.toq import RETRYING, NotATask, Result, Task
@@ -74,7 +75,7 @@ def test_what_is_no_task_is_refused_with_the_reason(message: bytes, reason: str)
         Task.from_json(message)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=effort(50, 20))
 @given(st.binary() | st.text().map(str.encode))
 def test_any_bytes_are_a_task_or_refused(message: bytes) -> None:
     with contextlib.suppress(NotATask):
@@ -100,7 +101,7 @@ _FIELDS = st.fixed_dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=effort(50, 20))
 @given(_FIELDS, st.integers(0, 3))
 def test_a_task_of_any_producer_survives_its_retries(fields: dict[str, Any], fails: int) -> None:
     message = json.dumps(fields).encode()

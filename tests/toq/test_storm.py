@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
+from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 from toq.brokers import Running
 from toq.consumers import ConsumerProcess
@@ -38,6 +39,6 @@ def test_every_task_is_run_though_its_consumers_are_killed(
             wait_for(lambda before=before, share=share: count() >= before + len(share) // 4)  # type: ignore[misc]
             consumers[number % 2].kill()
             consumers[number % 2] = start()
-        assert all(producer.result(task.id, timeout=30).succeeded for task in tasks)
+        assert all(producer.result(task.id, timeout=HANG_GUARD).succeeded for task in tasks)
     assert set(noted.read_text().split()) == {task.id for task in tasks}
     assert running.ask("LLEN", queue) == 0

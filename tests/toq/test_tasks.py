@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 import pytest
+from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 from toq.brokers import Running
 from toq.consumers import Consumers
@@ -327,12 +328,12 @@ def test_a_stop_finishes_what_runs_and_takes_nothing_new(
 
     def hold(task: Task) -> None:
         begun.release()
-        assert go_on.wait(30)
+        assert go_on.wait(HANG_GUARD)
 
     consumer = consumers.start(running.url, queue, {"hold": hold}, concurrency=1, prefetch=2)
     tasks = [Task(key="hold") for _ in range(4)]
     producer.enqueue_many(queue, tasks)
-    assert begun.acquire(timeout=30)
+    assert begun.acquire(timeout=HANG_GUARD)
     consumer.stop()
     wait_for(lambda: running.ask("LLEN", queue) == 3)
     go_on.set()

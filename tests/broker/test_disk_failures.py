@@ -5,6 +5,7 @@ import random
 
 import pytest
 from support.crash_state import on_disk
+from support.effort import effort
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import error_of, exchange, queue_counts
 
@@ -158,7 +159,7 @@ def test_all_that_was_acknowledged_is_there_after_a_restart(
     exchange(peer, PUSH, b'OK {"id":4}\n')
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(20, 8)))
 def test_a_frame_that_was_written_in_part_is_no_frame(seed: int) -> None:
     yard = SimulatedYard()
     peer = yard.connect()

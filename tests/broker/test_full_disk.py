@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from broker.test_random_crashes import conversation, drain
 from support.crashing import CRASHES, Kind, Storm
+from support.effort import effort
 from support.ledger import Ledger
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import error_of, exchange, queue_counts
@@ -275,7 +276,7 @@ def test_enospc_in_spite_of_allocation_is_a_failure(yard: SimulatedYard) -> None
     assert error_of(other.read_line()).startswith("read only: ")
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(60, 15)))
 def test_what_was_acknowledged_survives_a_disk_that_fills_and_empties(seed: int) -> None:
     chance = Random(seed)
     disk = MemoryDisk()

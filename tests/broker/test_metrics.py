@@ -1,6 +1,7 @@
 """What is counted while the server runs: exact, from its start on, and without end."""
 
 import pytest
+from support.batches import ack_all, lease_all
 from support.simulated import SimulatedYard
 from support.wire import exchange
 
@@ -149,10 +150,10 @@ def test_batches_are_measured_like_single_leases() -> None:
     yard.broker.end()
     yard.advance(1)
     engine = yard.engine
-    assert len(engine.lease_batch("spark", 1, [b"q"], 10, 0, ORIGIN, yard.broker.begin())) == 3
+    assert len(lease_all(engine, "spark", 1, [b"q"], 10, 0, ORIGIN, yard.broker.begin())) == 3
     yard.broker.end()
     yard.advance(2)
-    engine.ack_batch("spark", 1, ORIGIN, yard.broker.begin())
+    ack_all(engine, "spark", 1, ORIGIN, yard.broker.begin())
     yard.broker.end()
     assert (times(yard).waits.count, times(yard).waits.total) == (3, 3_000_000)
     assert (times(yard).runs.count, times(yard).runs.total) == (3, 6_000_000)

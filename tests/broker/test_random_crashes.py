@@ -10,11 +10,12 @@ from random import Random
 
 import pytest
 from support.crashing import Client, Kind, Storm, make_yard, rage_and_crash
+from support.effort import effort
 from support.ledger import Ledger
 from support.load import DEAD, QUEUES, Conversation
 from support.simulated import SimulatedYard
 
-SEEDS = 150
+SEEDS = effort(150, 75)
 LONGEST_WAIT = 120  # seconds of the fake clock in which every delay and retry is over
 
 

@@ -11,11 +11,12 @@ from random import Random
 
 import pytest
 from support.crashing import Kind, Storm, make_yard, rage_and_crash
+from support.effort import effort
 from support.load_resp import TTR_MS, Crowd, Loners
 from support.replies_resp import ask, command
 from support.simulated import SimulatedYard
 
-SEEDS = 60
+SEEDS = effort(60, 36)
 LARGEST = 3000
 
 Crash = Callable[[SimulatedYard, Random], None]

@@ -10,12 +10,13 @@ from random import Random
 import pytest
 from support.crashing import Client, Kind, Storm, make_yard, rage_and_crash
 from support.drain_workq import drain
+from support.effort import effort
 from support.ledger_workq import Ledger
 from support.load_tasks import TaskWorker
 from support.load_workq import Conversation, Habits
 from support.simulated import SimulatedYard
 
-SEEDS = 80
+SEEDS = effort(80, 48)
 
 
 def survive(

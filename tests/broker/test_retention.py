@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from support.effort import effort
 from support.retaining import HOUR, ORIGIN, SEGMENT, RetainingYard, without_ring
 
 from taskyard.engine.job import SECOND
@@ -206,7 +207,7 @@ def replayed(yard: RetainingYard) -> State:
     return state
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(effort(12, 6)))
 def test_a_crash_at_any_point_leaves_state_and_retention_right(seed: int) -> None:
     chance = random.Random(seed)
     yard = RetainingYard(Limits(6 * SEGMENT), seed)

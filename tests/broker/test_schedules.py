@@ -6,6 +6,7 @@ from random import Random
 import pytest
 from support.api import ApiClient
 from support.crashing import break_disk, make_yard
+from support.effort import effort
 from support.simulated import SimulatedYard
 
 from taskyard.engine.job import SECOND
@@ -14,7 +15,7 @@ from taskyard.engine.schedule_records import ScheduleTick
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
 
-SEEDS = 60
+SEEDS = effort(60, 20)
 EVERY = {"a": 3, "b": 7, "c": 60}  # seconds
 
 

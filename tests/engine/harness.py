@@ -1,10 +1,10 @@
 """An engine with a fake clock and a journal in memory: what the tests of this folder work with."""
 
-import os
 from dataclasses import dataclass
 from random import Random
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
+from support.effort import PLAIN, effort
 from support.model_view import effect_view
 from support.snapshot import lane_jobs
 
@@ -18,8 +18,6 @@ from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.records import Record
 from taskyard.engine.replay import apply_record
 from taskyard.engine.state import EngineSettings, State
-
-IN_CI = bool(os.environ.get("CI"))
 
 START = 1_700_000_000 * SECOND
 FRAME_HEAD = 40  # bytes between the records of one turn and those of the next
@@ -54,7 +52,13 @@ class Bench:
         self.next_seq = 1
         self.gap = FRAME_HEAD  # between the end of one frame's records and those of the next
         self.base = 0  # where the journal begins: what stands before it may be gone
+        self.portion = 500  # jobs of a batch that are dealt with in one go
         self.engine = self._start(State(self.settings))
+
+    def in_portions(self, portion: int) -> None:
+        """From now on, also after a restart."""
+        self.portion = portion
+        self.engine.portion = portion
 
     # The journal
 
@@ -96,6 +100,7 @@ class Bench:
         last = self.frames[-1] if self.frames else Frame(0, 1, b"")
         log = Log(self.next_seq, last.end + self.gap)
         engine = Engine(state, log, SALT, Random(self.seed))
+        engine.portion = self.portion
         engine.boot("0", self.now)
         return engine
 
@@ -233,23 +238,9 @@ def decode(data: bytes, base: int, first: int = 0, blobs: bool = True) -> list[R
 
 
 def machine_settings(examples: int, steps: int) -> settings:
-    """The same runs each time in CI, others on each run elsewhere; fewer on plain Python, where
-    they take four times as long."""
-    plain = os.environ.get("TASKYARD_FORM") == "interpreted"
-    return settings(
-        max_examples=examples // 4 if plain else examples,
-        stateful_step_count=steps,
-        deadline=None,
-        print_blob=True,
-        derandomize=IN_CI,
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-    )
+    """Fewer runs on plain Python, where they take four times as long."""
+    wanted = effort(examples, examples // 4)
+    return settings(max_examples=wanted // 4 if PLAIN else wanted, stateful_step_count=steps)
 
 
-property_settings = settings(
-    max_examples=60,
-    deadline=None,
-    print_blob=True,
-    derandomize=IN_CI,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+property_settings = settings(max_examples=effort(60, 25))

@@ -2,6 +2,7 @@
 
 from engine.harness import ORIGIN, START, Bench
 from engine.scheduling import put, wish
+from support.batches import lease_all
 
 from taskyard.engine.job import SECOND, Notify, Policy
 from taskyard.engine.queue import QueueSettings
@@ -24,7 +25,7 @@ def lived_in() -> Bench:
     for owner in (1, 2):
         bench.take(owner=owner, bound=True)
         bench.take(owner=owner)
-    engine.lease_batch("c", 1, [b"q"], 2, 60 * SECOND, ORIGIN, bench.now)
+    lease_all(engine, "c", 1, [b"q"], 2, 60 * SECOND, ORIGIN, bench.now)
     for number in range(6):
         job = bench.push("done", ttl_ms=60_000 * (number % 2), uid=bytes([number]) * 16)
         engine.complete(job.id, b"result", ORIGIN, bench.now)

@@ -99,6 +99,7 @@ class SideBySide(RuleBasedStateMachine):
         self.bench = self.kind_of_bench(settings, seed)
         self.model = Model(settings, SALT)
         self.model.boot(self.bench.now, [])
+        self.bench.in_portions(2)
         self.shadow = State(settings)  # what the records so far give
         self.waiting = Waiting()
         self.follow()

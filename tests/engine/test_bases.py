@@ -4,9 +4,11 @@ import pytest
 from engine.compacting import Compaction, places
 from engine.harness import ORIGIN, Bench, decode
 from engine.lived_in import lived_in
+from support.batches import lease_all
 from support.model_invariants import check_invariants, check_weights
 from support.snapshot import lasting
 
+from taskyard.engine.batches import BatchRequest
 from taskyard.engine.carry_records import Base, CarryGrave
 from taskyard.engine.carrying import GRAVE_PORTION, close_base
 from taskyard.engine.errors import CorruptRecord
@@ -88,7 +90,7 @@ def run_in_turns() -> Bench:
         else:
             bench.ack(job)
         bench.collect()
-    engine.lease_batch("c", 1, [b"q"], 9, SECOND, ORIGIN, bench.now)
+    lease_all(engine, "c", 1, [b"q"], 9, SECOND, ORIGIN, bench.now)
     bench.collect()
     bench.pass_time(2 * SECOND)
     bench.collect()
@@ -158,7 +160,7 @@ def test_what_is_told_behind_the_base_is_not_carried(bench: Bench) -> None:
     bench.engine.register_reader("r", 1, SECOND, ORIGIN, bench.now)
     bench.engine.complete(bench.push(uid=UID).id, b"", ORIGIN, bench.now)
     bench.push(payload=b"payload")
-    bench.engine.lease_batch("c", 1, [b"q"], 1, 0, ORIGIN, bench.now)
+    lease_all(bench.engine, "c", 1, [b"q"], 1, 0, ORIGIN, bench.now)
     bench.collect()
     compact(bench, base)
     (last,) = [record for record in records_from(bench, base) if record.kind() >= FIRST_CARRY]
@@ -359,3 +361,18 @@ def test_a_job_that_was_never_pushed_is_refused_after_the_base_too(bench: Bench)
     with pytest.raises(CorruptRecord):
         apply_record(state, Finish(1, ORIGIN, 2, b"q", 1, 0))
     apply_record(partial_state(), Finish(1, ORIGIN, 2, b"q", 1, 0))  # it may be an older one
+
+
+def test_a_batch_that_was_leased_on_both_sides_of_the_base_is_whole(bench: Bench) -> None:
+    bench.in_portions(2)
+    for _ in range(5):
+        bench.push()
+    request = BatchRequest("c", 1, [b"q"], 9, 0, ORIGIN)
+    assert not bench.engine.lease_batch(request, bench.now)
+    base = end_of_journal(bench)
+    while not bench.engine.lease_batch(request, bench.now):
+        bench.collect()
+    compact(bench, base)
+    consumer = check_replay(bench, base).consumers["c"]
+    assert [*consumer.ids] == [1, 2, 3, 4, 5]
+    assert [*consumer.attempts] == [1] * 5

@@ -2,7 +2,9 @@
 
 import pytest
 from engine.harness import ORIGIN, START, Bench
+from support.batches import ack_all, drop_all, lease_all
 
+from taskyard.engine.batches import BatchRequest
 from taskyard.engine.errors import InvalidOption, JobNotFound, StaleBatch
 from taskyard.engine.job import FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
 from taskyard.engine.queue import QueueSettings
@@ -18,12 +20,12 @@ def lease(
     ttr: int = 0,
 ) -> list[int]:
     names = [name.encode() for name in queues]
-    jobs = bench.engine.lease_batch(consumer, number, names, limit, ttr, ORIGIN, bench.now)
+    jobs = lease_all(bench.engine, consumer, number, names, limit, ttr, ORIGIN, bench.now)
     return [job.id for job in jobs]
 
 
 def ack(bench: Bench, number: int, consumer: str = "c") -> None:
-    bench.engine.ack_batch(consumer, number, ORIGIN, bench.now)
+    ack_all(bench.engine, consumer, number, ORIGIN, bench.now)
 
 
 def push(bench: Bench, count: int, queue: str = "q") -> list[Job]:
@@ -54,11 +56,22 @@ def test_the_next_number_says_that_this_one_is_done(bench: Bench) -> None:
     assert bench.queue().finished == 2
 
 
-def test_a_batch_may_be_empty_and_is_one_all_the_same(bench: Bench) -> None:
-    assert lease(bench, 1) == []
+def test_there_are_no_empty_batches(bench: Bench) -> None:
+    bench.collect()
+    request = BatchRequest("c", 3, [b"q"], 2, 0, ORIGIN)
+    assert bench.engine.lease_batch(request, bench.now)
+    assert (request.got, request.count) == (2, 0)
+    assert bench.collect() == []
+    assert bench.engine.consumer("c") is None
+
+
+def test_what_comes_later_is_the_next_batch_and_the_one_before_is_done(bench: Bench) -> None:
+    jobs = push(bench, 1)
+    lease(bench, 1)
+    assert lease(bench, 2) == []
+    assert bench.engine.recent(1) is jobs[0]
     push(bench, 1)
-    assert lease(bench, 1) == []
-    assert lease(bench, 2) == [1]
+    assert lease(bench, 2) == [2]
 
 
 def test_a_consumer_may_begin_with_any_number(bench: Bench) -> None:
@@ -73,7 +86,7 @@ def test_any_other_number_is_refused(bench: Bench, number: int) -> None:
     lease(bench, 1)
     lease(bench, 2)
     bench.collect()
-    with pytest.raises(StaleBatch):
+    with pytest.raises(StaleBatch if number > 0 else InvalidOption):
         lease(bench, number)
     assert bench.collect() == []
 
@@ -196,7 +209,7 @@ def test_a_consumer_that_came_too_late_begins_anew_once_it_is_dropped(bench: Ben
     push(bench, 1)
     lease(bench, 1, ttr=5 * SECOND)
     bench.pass_time(5 * SECOND)
-    bench.engine.drop_consumer("c", ORIGIN, bench.now)
+    drop_all(bench.engine, "c", ORIGIN, bench.now)
     assert lease(bench, 1) == [1]
 
 
@@ -211,12 +224,12 @@ def test_a_job_of_an_expired_batch_counts_it_as_a_loss(bench: Bench) -> None:
 def test_a_dropped_consumer_gives_its_jobs_back_uncounted(bench: Bench) -> None:
     jobs = push(bench, 3)
     lease(bench, 1, ttr=SECOND)
-    bench.engine.drop_consumer("c", ORIGIN, bench.now)
+    drop_all(bench.engine, "c", ORIGIN, bench.now)
     assert bench.ids() == [job.id for job in jobs]
     assert jobs[0].losses == 0
     assert bench.engine.state.timers.heap == []
     with pytest.raises(StaleBatch):
-        bench.engine.drop_consumer("c", ORIGIN, bench.now)
+        drop_all(bench.engine, "c", ORIGIN, bench.now)
 
 
 def test_a_paused_queue_is_left_out(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from engine.compacting import Compaction
 from engine.harness import ORIGIN, Bench, machine_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.batches import lease_all
 from support.limit_model import LimitModel
 from support.model_invariants import check_invariants
 from support.snapshot import lasting, snapshot, waiting_jobs
@@ -154,7 +155,7 @@ class LimitRules(RuleBasedStateMachine):
         consumer = engine.state.consumers.get("c")
         number = number if consumer is None else consumer.number + 1
         try:
-            engine.lease_batch("c", number, [queue.encode()], limit, 0, ORIGIN, self.bench.now)
+            lease_all(engine, "c", number, [queue.encode()], limit, 0, ORIGIN, self.bench.now)
         except TaskyardError:
             assert consumer is not None
 

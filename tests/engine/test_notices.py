@@ -2,6 +2,7 @@
 
 import pytest
 from engine.harness import ORIGIN, START, Bench
+from support.batches import ack_all, lease_all
 
 from taskyard.engine.effects import (
     WATCH_FAILED,
@@ -79,9 +80,9 @@ def test_the_life_of_a_job_in_notices(bench: Bench) -> None:
 
 def test_a_batch_assigns_too(bench: Bench) -> None:
     push(bench, STAGE_ASSIGN | STAGE_FINISH)
-    bench.engine.lease_batch("c", 1, [b"q"], 5, 0, ORIGIN, bench.now)
+    lease_all(bench.engine, "c", 1, [b"q"], 5, 0, ORIGIN, bench.now)
     assert stages(bench) == [STAGE_ASSIGN]
-    bench.engine.ack_batch("c", 1, ORIGIN, bench.now)
+    ack_all(bench.engine, "c", 1, ORIGIN, bench.now)
     assert stages(bench) == [STAGE_FINISH]
 
 

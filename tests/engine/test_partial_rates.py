@@ -2,6 +2,7 @@
 
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
+from support.batches import lease_all
 
 from taskyard.engine.job import SECOND
 from taskyard.engine.queue import QueueSettings
@@ -20,7 +21,7 @@ def test_starts_of_unknown_jobs_move_the_rate_of_their_queue(how: str) -> None:
     if how == "lease":
         bench.engine.fetch(bench.wish(owner=OWNER), bench.now)
     elif how == "batch":
-        bench.engine.lease_batch("c", 1, [b"q"], 2, 0, ORIGIN, bench.now)
+        lease_all(bench.engine, "c", 1, [b"q"], 2, 0, ORIGIN, bench.now)
     else:
         bench.engine.pop(b"q", False, ORIGIN, bench.now)
     rate = bench.queue().tat

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from engine.harness import ORIGIN, START, Bench
 from engine.lived_in import lived_in
+from support.batches import ack_all
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
@@ -28,7 +29,7 @@ def test_a_snapshot_tells_states_apart() -> None:
         lambda: bench.engine.set_value(b"v", b"other", 0, ORIGIN, bench.now),
         lambda: bench.engine.letters_delivered(1, 9, ORIGIN, bench.now),
         lambda: bench.configure("q", QueueSettings()),
-        lambda: bench.engine.ack_batch("c", 1, ORIGIN, bench.now),
+        lambda: ack_all(bench.engine, "c", 1, ORIGIN, bench.now),
     )
     for change in changes:
         before = snapshot(bench.engine.state)

@@ -5,7 +5,10 @@ from random import Random
 
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
+from support.batches import lease_all
+from support.effort import effort
 
+from taskyard.engine.batches import BatchRequest
 from taskyard.engine.effects import Take
 from taskyard.engine.errors import NoSpace
 from taskyard.engine.job import API, DELAYED, LEASED, READY, SECOND, NewJob, Origin, Policy
@@ -99,7 +102,7 @@ def test_without_any_room_everything_is_refused_and_nothing_changed(bench: Bench
         lambda: engine.rescore(2, 5, ORIGIN, now),
         lambda: engine.purge(b"q", READY, 5, ORIGIN, now),
         lambda: engine.take_out(2, ORIGIN, now),
-        lambda: engine.lease_batch("c", 1, [b"q"], 1, 0, ORIGIN, now),
+        lambda: lease_all(engine, "c", 1, [b"q"], 1, 0, ORIGIN, now),
     ]
     for operation in operations:
         with pytest.raises(NoSpace, match="no room"):
@@ -186,7 +189,7 @@ def test_dependents_are_told_when_there_is_room_again(bench: Bench) -> None:
 def test_a_batch_that_expires_goes_back_in_portions(bench: Bench) -> None:
     for _ in range(10):
         bench.push()
-    bench.engine.lease_batch("c", 1, [b"q"], 10, SECOND, ORIGIN, bench.now)
+    lease_all(bench.engine, "c", 1, [b"q"], 10, SECOND, ORIGIN, bench.now)
     bench.engine.room.free = bench.engine.log.size() + 2700
     bench.pass_time(2 * SECOND)
     assert 0 < len(bench.ids()) < 10
@@ -280,7 +283,8 @@ class Busy:
     def batch(self) -> None:
         consumer = self.engine.state.consumers.get("c")
         number = consumer.number + 1 if consumer is not None else 1
-        self.engine.lease_batch("c", number, self.utf8, 7, 0, self.origin, self.bench.now)
+        request = BatchRequest("c", number, self.utf8, 7, 0, self.origin)
+        self.engine.lease_batch(request, self.bench.now)  # a portion: all of it, or nothing
 
     def room_changes(self) -> None:
         self.bench.collect()
@@ -288,7 +292,7 @@ class Busy:
         self.engine.resume(self.bench.now)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(effort(40, 15)))
 def test_the_log_never_holds_more_than_there_is_room_for(seed: int) -> None:
     busy = Busy(seed)
     log, room = busy.engine.log, busy.engine.room

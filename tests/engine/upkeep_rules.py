@@ -13,6 +13,7 @@ from engine.harness import ORIGIN
 from engine.side_by_side import SideBySide
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
+from support.batches import ack_all, drop_all, lease_all
 
 from taskyard.engine.job import SECOND
 
@@ -86,8 +87,8 @@ class UpkeepRules(SideBySide):
         number = (known.number if known is not None else 0) + step
         queues = [b"a", b"b", b"a", b"unknown"]
         self.do(
-            lambda engine: engine.lease_batch(
-                consumer, number, queues, limit, ttr, ORIGIN, self.now
+            lambda engine: lease_all(
+                engine, consumer, number, queues, limit, ttr, ORIGIN, self.now
             ),
             lambda model, _: model.lease_batch(
                 consumer, number, queues, limit, ttr, self.owner_of(consumer), ORIGIN, self.now
@@ -107,13 +108,13 @@ class UpkeepRules(SideBySide):
         known = self.model.consumers.get(consumer)
         number = (known.number if known is not None else 1) + step
         self.do(
-            lambda engine: engine.ack_batch(consumer, number, ORIGIN, self.now),
+            lambda engine: ack_all(engine, consumer, number, ORIGIN, self.now),
             lambda model, _: model.ack_batch(consumer, number, self.now),
         )
 
     def drop_consumer(self, consumer: str) -> None:
         self.do(
-            lambda engine: engine.drop_consumer(consumer, ORIGIN, self.now),
+            lambda engine: drop_all(engine, consumer, ORIGIN, self.now),
             lambda model, _: model.drop_consumer(consumer, self.now),
         )
 

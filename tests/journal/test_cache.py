@@ -1,6 +1,6 @@
 """The cache gives the bytes that were written or nothing, and stays within its budget."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from taskyard.journal.cache import BLOCK, Cache, block_of
@@ -112,7 +112,6 @@ def test_a_block_that_was_read_ahead_stays_until_it_is_used() -> None:
     assert cache.read(0, 8, 8) is None
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 3 * BLOCK // 2), min_size=1, max_size=8),
     reads=st.lists(st.tuples(st.floats(0, 1), st.integers(1, BLOCK + 10)), max_size=8),

@@ -5,6 +5,7 @@ import random
 import pytest
 from journal.building import recover
 from journal.compacting import LAYOUTS, compacted, fix, flip, names, starts_again
+from support.effort import effort
 from support.retaining import ORIGIN, SEGMENT, RetainingYard, without_ring
 
 from taskyard.engine.job import FAILED, NewJob, Policy
@@ -162,7 +163,7 @@ def test_jobs_that_wait_for_a_lost_one_hear_that_it_is_gone() -> None:
     starts_again(yard)
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(effort(25, 8)))
 @pytest.mark.parametrize("readers", [False, True])
 def test_a_repair_after_any_damage_gives_a_journal_that_starts(seed: int, readers: bool) -> None:
     chance = random.Random(seed)

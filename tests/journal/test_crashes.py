@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 from journal.building import START, Running, fresh_state, picture, recover
+from support.effort import effort
 
 from taskyard.engine.job import Job
 from taskyard.journal.memory import MemoryDisk
@@ -64,7 +65,7 @@ class Life:
             assert self.run.payload(job) == self.payloads[job.id]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(60, 20)))
 def test_what_was_durable_survives_every_crash(seed: int) -> None:
     life = Life(seed)
     for _ in range(6):
@@ -75,7 +76,7 @@ def test_what_was_durable_survives_every_crash(seed: int) -> None:
         life.crash()
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(20, 8)))
 def test_a_crash_during_recovery_is_recovered_from(seed: int) -> None:
     life = Life(1000 + seed)
     for _ in range(4):

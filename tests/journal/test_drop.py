@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 from journal.building import START, Running, picture, recover, segments
+from support.effort import effort
 
 from taskyard.engine.carrying import carry_queue, close_base
 from taskyard.journal.drop import DropWork
@@ -307,7 +308,7 @@ def test_a_spare_of_an_earlier_run_is_known_to_have_been_used(disk: MemoryDisk) 
     assert recover(disk).torn_bytes == 0
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(effort(60, 20)))
 def test_crashes_while_segments_are_dropped_and_recycled(seed: int) -> None:
     """What is left is one history without a gap, up to all that was durable."""
     random = Random(seed)

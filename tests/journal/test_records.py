@@ -122,6 +122,7 @@ BATCH_FIELDS = (
     "ids",
     "queues",
     "counts",
+    "attempts",
 )
 JOB_FIELDS = ("name", "priority", "run_at", "content", "front", "ttl_ms", "uid", "key", "limit_key")
 POLICY_FIELDS = (
@@ -165,7 +166,10 @@ def batches(draw: st.DrawFn) -> s.Batch:
     taken = draw(st.lists(st.tuples(NAME, POSITIVE), max_size=3))
     queues = st.just([name for name, _ in taken])
     counts = st.just([count for _, count in taken])
-    return draw(st.builds(s.Batch, I64, ORIGIN, TEXT, I64, I64, U32, I64, IDS, queues, counts))
+    ids = draw(IDS)
+    attempts = st.lists(U32, min_size=len(ids), max_size=len(ids))
+    held = (st.just(ids), queues, counts, attempts)
+    return draw(st.builds(s.Batch, I64, ORIGIN, TEXT, I64, I64, U32, I64, *held))
 
 
 EVENT: st.SearchStrategy[r.Record] = st.one_of(

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from journal.building import Running, copy, flipped, recover, segments
 from journal.compacting import LAYOUTS, NOW, compacted, fix, flip, names
+from support.effort import effort
 from support.retaining import SEGMENT, RetainingYard
 
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete
@@ -105,7 +106,7 @@ def test_a_journal_is_refused_until_its_repair_is_done(
         knows_its_numbers(disk, known)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(effort(40, 15)))
 def test_a_repair_that_is_stopped_again_and_again(seed: int) -> None:
     chance = Random(seed)
     known = found(chance.choice(LAYOUTS), chance.random() < 0.5)

@@ -18,6 +18,7 @@ from taskyard.access.principal import Allow, Principal, by_its_rules
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
 from taskyard.dialects.api import Api
+from taskyard.dialects.api_messages import LakeView
 from taskyard.http.messages import Request, Response, Route, Stream
 
 NDJSON = "application/x-ndjson"
@@ -99,6 +100,7 @@ class ApiClient:
         self._broker: object = None
         self._routes: list[Route] = []
         self.document = _document
+        self.lake: LakeView | None = None
 
     def api(self) -> Api:
         yard = self.yard
@@ -108,6 +110,7 @@ class ApiClient:
             durability="sync",
             max_losses=10,
             connections=lambda: {"workq": 1},
+            lake=lambda: self.lake,
             allow=self._allow,
         )
 

@@ -131,7 +131,9 @@ def consumers(draw: st.DrawFn) -> Consumer:
     consumer.open = draw(st.booleans())
     consumer.expired = draw(st.booleans())
     consumer.deadline = draw(I64)
-    consumer.ids = draw(IDS)
+    consumer.ids.extend(draw(IDS))
+    consumer.attempts.extend([draw(st.integers(0, 2**32 - 1)) for _ in consumer.ids])
+    consumer.queues = dict.fromkeys(draw(st.lists(SHORT, max_size=3)))
     return consumer
 
 
@@ -248,7 +250,9 @@ def _a_consumer() -> Consumer:
     consumer.number = 4
     consumer.open = True
     consumer.deadline = 99
-    consumer.ids = [7, 8]
+    consumer.ids.extend([7, 8])
+    consumer.attempts.extend([1, 2])
+    consumer.queues = {b"q": None}
     return consumer
 
 

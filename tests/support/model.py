@@ -215,19 +215,24 @@ class Model(Pushing):
         require(1 <= limit <= 1_000_000, "limit")
         require(0 <= ttr < FOREVER - now, "ttr")
         consumer = self.consumers.get(name)
+        require(number >= 1, "batch")
         if consumer is None:
-            require(number >= 1, "batch")
-            consumer = self.consumers[name] = Consumer(owner, number, False, False, [], 0)
+            consumer = Consumer(owner, number, False, False, [], 0)
         elif number == consumer.number and consumer.open:
             return [job.id for job in self._batch(consumer)]
         elif consumer.expired or number != consumer.number + 1:
             raise StaleBatch
-        self._finish_batch(consumer, now)
+        else:
+            self._finish_batch(consumer, now)
+            self.settle(now)
         jobs: list[Job] = []
         for queue in dict.fromkeys(queues):
             if self.first_ready(queue) is not None:
                 jobs += self.in_state(queue, "ready")
         del jobs[limit:]
+        if not jobs:
+            return []
+        self.consumers[name] = consumer
         for job in jobs:
             self.lease(job, consumer.owner, False, origin.holder, now, 0)
         consumer.number = number
@@ -238,10 +243,11 @@ class Model(Pushing):
         return consumer.ids
 
     def ack_batch(self, name: str, upto: int, now: int) -> None:
+        require(upto >= 0, "batch")
         consumer = self.consumers.get(name)
-        if consumer is None or upto > consumer.number:
+        if upto > (consumer.number if consumer else 0):
             raise StaleBatch
-        if upto < consumer.number:
+        if consumer is None or upto < consumer.number:
             return
         if consumer.expired:
             raise StaleBatch

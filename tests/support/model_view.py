@@ -17,7 +17,7 @@ Read = Callable[[int, int], bytes]  # bytes of the journal at a place
 View = dict[str, object]
 
 COUNTS = ("pushed", "leases", "finished", "failed", "retried", "released", "expired", "removed")
-CONSUMER = ("owner", "number", "open", "expired", "ids", "deadline")
+CONSUMER = ("owner", "number", "open", "expired", "deadline")
 JOB = (
     "name",
     "priority",
@@ -46,7 +46,10 @@ def engine_view(engine: Engine, read: Read) -> View:
             for key, value in state.values.items()
         },
         "sessions": {id: _engine_session(each) for id, each in state.sessions.items()},
-        "consumers": {name: fields(each, CONSUMER) for name, each in state.consumers.items()},
+        "consumers": {
+            name: {**fields(each, CONSUMER), "ids": list(each.ids)}
+            for name, each in state.consumers.items()
+        },
         "waiting": {
             name: [(waiter.number, waiter.timer.deadline) for waiter in line.values()]
             for name, line in engine.waiting.items()
@@ -68,7 +71,10 @@ def model_view(model: Model) -> View:
             id: {**fields(each, SESSION), "outbox": each.outbox}
             for id, each in model.sessions.items()
         },
-        "consumers": {name: fields(each, CONSUMER) for name, each in model.consumers.items()},
+        "consumers": {
+            name: {**fields(each, CONSUMER), "ids": each.ids}
+            for name, each in model.consumers.items()
+        },
         "waiting": _model_waiting(model),
         "watching": sorted((watcher.number, watcher.job) for watcher in model.watchers),
     }

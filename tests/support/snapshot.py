@@ -339,8 +339,9 @@ def _session(session: Session) -> Plain:
 
 
 def _consumer(consumer: Consumer) -> Plain:
-    names = ("name", "owner", "number", "open", "expired", "ids", "deadline")
-    return {**fields(consumer, names), "ids": list(consumer.ids)}
+    names = ("name", "owner", "number", "open", "expired", "deadline")
+    lists = {name: list(getattr(consumer, name)) for name in ("ids", "attempts", "queues")}
+    return {**fields(consumer, names), **lists}
 
 
 def _reader(reader: NamedReader) -> Plain:

@@ -17,7 +17,7 @@ from support.listeners import address_of, any_ports
 from support.websocket_peer import WebSocketPeer
 from support.wire import Peer
 
-HANG_GUARD = 30.0
+HANG_GUARD = 120.0
 POLL_INTERVAL = 0.005
 
 

@@ -5,9 +5,11 @@ from collections.abc import Callable
 
 from support.sockets import HANG_GUARD, POLL_INTERVAL
 
+SPARK_GUARD = 240.0  # seconds; a JVM takes its time on a machine that does much else
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG_GUARD
+
+def wait_for(condition: Callable[[], object], guard: float = HANG_GUARD) -> None:
+    deadline = time.monotonic() + guard
     while not condition():
         assert time.monotonic() < deadline, "in vain"
         time.sleep(POLL_INTERVAL)

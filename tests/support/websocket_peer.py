@@ -8,7 +8,7 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-HANG_GUARD = 30.0
+HANG_GUARD = 120.0
 
 
 class WebSocketPeer:

@@ -261,6 +261,13 @@ def apply_carry_consumer(state: State, record: c.CarryConsumer) -> None:
         state.weights.loose += consumer_weight(consumer)
         if consumer.deadline:
             state.timers.set(consumer.timer, consumer.deadline)
+    elif known is not consumer:
+        # Of a batch that was leased in several records, the first may be before the beginning.
+        state.weights.loose -= consumer_weight(known)
+        known.ids = consumer.ids
+        known.attempts = consumer.attempts
+        known.queues = consumer.queues
+        state.weights.loose += consumer_weight(known)
     known.anchor = record.seq
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 from mypy_extensions import i64
 
 from taskyard.engine import carry_records as c
@@ -110,7 +112,7 @@ def read_limits(fields: Reader, settings: QueueSettings) -> None:
     settings.idle_expiry = fields.s64()
 
 
-def read_carry(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+def read_carry(kind: i64, version: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
     """Any carry that has no part in common with another record."""
     if kind == r.CARRY_VALUE:
         key = fields.short()
@@ -118,7 +120,7 @@ def read_carry(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record
     if kind == r.CARRY_SESSION:
         return c.CarrySession(time, origin, _session(fields))
     if kind == r.CARRY_CONSUMER:
-        return c.CarryConsumer(time, origin, _consumer(fields))
+        return c.CarryConsumer(time, origin, _consumer(version, fields))
     if kind == r.CARRY_READER:
         name = fields.text()
         next_seq = fields.s64()
@@ -158,7 +160,7 @@ def _session(fields: Reader) -> Session:
     return session
 
 
-def _consumer(fields: Reader) -> Consumer:
+def _consumer(version: i64, fields: Reader) -> Consumer:
     name = fields.text()
     consumer = Consumer(name, fields.s64())
     consumer.number = fields.s64()
@@ -166,5 +168,10 @@ def _consumer(fields: Reader) -> Consumer:
     consumer.open = flags & 1 != 0
     consumer.expired = flags & 2 != 0
     consumer.deadline = fields.s64()
-    consumer.ids = fields.ids()
+    ids = fields.ids()
+    consumer.ids = array("q", ids)
+    consumer.attempts = array("I", [fields.u32() if version >= 2 else 0 for _ in ids])
+    if version >= 2:
+        count = fields.u32()
+        consumer.queues = {fields.short(): None for _ in range(count)}
     return consumer

@@ -29,7 +29,16 @@ from taskyard.engine.records import (
 )
 from taskyard.engine.side_records import put_limits, put_settings
 from taskyard.engine.state import Consumer, Letter, Session
-from taskyard.engine.wire import put_i64, put_ids, put_short, put_text, put_u8, put_u32, put_u64
+from taskyard.engine.wire import (
+    put_array,
+    put_i64,
+    put_ids,
+    put_short,
+    put_text,
+    put_u8,
+    put_u32,
+    put_u64,
+)
 
 # Which of a job's blobs stand in the carry itself, one behind the other; others stay elsewhere.
 MOVES_PAYLOAD: Final = 1
@@ -327,6 +336,9 @@ class CarryConsumer(Record):
     def kind(self) -> i64:
         return CARRY_CONSUMER
 
+    def layout(self) -> i64:
+        return 2
+
     def put(self, out: BytesWriter) -> None:
         consumer = self.consumer
         put_text(out, consumer.name)
@@ -334,7 +346,12 @@ class CarryConsumer(Record):
         put_i64(out, consumer.number)
         put_u8(out, (1 if consumer.open else 0) | (2 if consumer.expired else 0))
         put_i64(out, consumer.deadline)
-        put_ids(out, consumer.ids)
+        put_u32(out, len(consumer.ids))
+        put_array(out, consumer.ids)
+        put_array(out, consumer.attempts)
+        put_u32(out, len(consumer.queues))
+        for queue in consumer.queues:
+            put_short(out, queue)
 
 
 @mypyc_attr(acyclic=True)

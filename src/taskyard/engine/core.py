@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from random import Random
+from typing import Final
 
 from mypy_extensions import i64
 
@@ -31,6 +32,9 @@ class Departure:
         self.jobs = jobs  # the next one last
 
 
+PORTION: Final = 500  # jobs of a batch that are leased or ended in one turn
+
+
 class Core:
     def __init__(self, state: State, log: Log, random: Random, salt: bytes) -> None:
         self.state = state
@@ -44,6 +48,8 @@ class Core:
         self.watchers: dict[int, dict[int, Watcher]] = {}  # by job
         self.measures = Measures()
         self.numbered: i64 = 0  # waiters and watchers
+        self.requests: i64 = 0  # for batches
+        self.portion: i64 = PORTION
         self.revealed: i64 = 0  # see reveal
         self.read_only = ""  # why no record can be taken any more; "": they can
         self.room = Room()  # how many records can be taken now

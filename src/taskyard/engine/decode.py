@@ -21,7 +21,14 @@ from taskyard.engine.wire import Reader
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
 HEAD: Final = 4  # bytes of the size that stands before each record
 # The newest version of each kind; of those that are not here it is 1.
-VERSIONS: Final = {r.PUSH: 2, r.QUEUE: 2, r.CARRY_JOB: 2, r.CARRY_QUEUE: 2}
+VERSIONS: Final = {
+    r.PUSH: 2,
+    r.QUEUE: 2,
+    r.BATCH: 2,
+    r.CARRY_JOB: 2,
+    r.CARRY_QUEUE: 2,
+    r.CARRY_CONSUMER: 2,
+}
 _ORIGIN_AT: Final = HEAD + 10  # behind size, kind, version and time
 
 
@@ -153,14 +160,14 @@ class Decoder:
         if kind == r.CARRY_SCHEDULE:
             return CarrySchedule(time, origin, read_schedule(fields, self._policy(fields.short())))
         if kind >= r.FIRST_CARRY:
-            return read_carry(kind, fields, time, origin)
+            return read_carry(kind, version, fields, time, origin)
         if kind == r.QUEUE:
             queue = fields.short()
             settings = _settings(fields)
             if version >= 2:
                 read_limits(fields, settings)
             return s.QueueSet(time, origin, queue, settings)
-        return _side_record(kind, fields, time, origin)
+        return _side_record(kind, version, fields, time, origin)
 
     def _push(self, fields: Reader, time: i64, origin: Origin) -> r.Push:
         id = fields.s64()
@@ -257,7 +264,24 @@ def _progress(fields: Reader, time: i64, origin: Origin) -> j.Progress:
     return j.Progress(time, origin, id, queue, attempt, permille, fields.text())
 
 
-def _side_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+def _batch(version: i64, fields: Reader, time: i64, origin: Origin) -> s.Batch:
+    consumer = fields.text()
+    owner = fields.s64()
+    number = fields.s64()
+    epoch = fields.u32()
+    deadline = fields.s64()
+    ids = fields.ids()
+    counts = fields.ids()
+    queues = [fields.short() for _ in counts]
+    attempts = [fields.u32() if version >= 2 else 0 for _ in ids]
+    return s.Batch(
+        time, origin, consumer, owner, number, epoch, deadline, ids, queues, counts, attempts
+    )
+
+
+def _side_record(kind: i64, version: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+    if kind == r.BATCH:
+        return _batch(version, fields, time, origin)
     if kind == r.BOOT:
         epoch = fields.s64()
         return r.Boot(time, origin, epoch, fields.text())
@@ -273,16 +297,6 @@ def _side_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Reco
         id = fields.s64()
         event = fields.u8()
         return s.SessionSet(time, origin, id, event, fields.s64())
-    if kind == r.BATCH:
-        consumer = fields.text()
-        owner = fields.s64()
-        number = fields.s64()
-        epoch = fields.u32()
-        deadline = fields.s64()
-        ids = fields.ids()
-        counts = fields.ids()
-        queues = [fields.short() for _ in counts]
-        return s.Batch(time, origin, consumer, owner, number, epoch, deadline, ids, queues, counts)
     if kind == r.BATCH_DONE:
         consumer = fields.text()
         number = fields.s64()

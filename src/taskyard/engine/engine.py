@@ -23,6 +23,7 @@ from taskyard.engine import (
     taking,
     ticking,
 )
+from taskyard.engine.batches import BatchRequest
 from taskyard.engine.checks import check_alive
 from taskyard.engine.core import Core
 from taskyard.engine.effects import Effect, Take, Waiter, Watcher
@@ -35,7 +36,7 @@ from taskyard.engine.records import DELETED, Boot
 from taskyard.engine.schedule import Schedule
 from taskyard.engine.settings import PLAIN, QueueRule
 from taskyard.engine.side_apply import apply_boot
-from taskyard.engine.state import NamedReader, Session, State, Value
+from taskyard.engine.state import Consumer, NamedReader, Session, State, Value
 from taskyard.engine.uid import derive_uid, job_id_of
 
 FOLLOWUPS_AT_ONCE: Final = 256  # dependents told in the operation that ended their blocker
@@ -174,28 +175,31 @@ class Engine(Core):
 
     # Batches
 
-    def lease_batch(
-        self,
-        consumer: str,
-        number: i64,
-        queues: list[bytes],
-        limit: i64,
-        ttr: i64,
-        origin: Origin,
-        now: i64,
-    ) -> list[Job]:
-        owner = self.new_owner()
-        jobs = batches.lease_batch(self, consumer, number, queues, limit, ttr, owner, origin, now)
+    def lease_batch(self, request: BatchRequest, now: i64) -> bool:
+        """A portion of it; True when the request says what there is."""
+        done = batches.lease_batch(self, request, self.new_owner(), now)
         self._settle(now)
-        return jobs
+        return done
 
-    def ack_batch(self, consumer: str, upto: i64, origin: Origin, now: i64) -> None:
-        batches.ack_batch(self, consumer, upto, origin, now)
-        self._settle(now)
+    def read_batch(
+        self, consumer: str, number: i64, start: i64, count: i64, now: i64
+    ) -> list[Job | None]:
+        return batches.read_batch(self, consumer, number, start, count, now)
 
-    def drop_consumer(self, consumer: str, origin: Origin, now: i64) -> None:
-        batches.drop_consumer(self, consumer, origin, now)
+    def ack_batch(self, consumer: str, upto: i64, origin: Origin, now: i64) -> bool:
+        """A portion of it; True when that was the last."""
+        done = batches.ack_batch(self, consumer, upto, origin, now)
         self._settle(now)
+        return done
+
+    def drop_consumer(self, consumer: str, origin: Origin, now: i64) -> bool:
+        """A portion of it; True when that was the last."""
+        done = batches.drop_consumer(self, consumer, origin, now)
+        self._settle(now)
+        return done
+
+    def consumer(self, name: str) -> Consumer | None:
+        return self.state.consumers.get(name)
 
     # Time
 

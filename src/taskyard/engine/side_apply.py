@@ -5,6 +5,8 @@ As in apply.py: it does what the record says and chooses nothing.
 
 from __future__ import annotations
 
+from array import array
+
 from mypy_extensions import i64
 
 from taskyard.engine import records as r
@@ -147,14 +149,23 @@ def apply_batch_jobs(state: State, record: s.Batch, ids: list[int]) -> None:
         state.consumers[record.consumer] = consumer
     else:
         state.weights.loose -= consumer_weight(consumer)
-    consumer.anchor = record.seq
-    consumer.number = record.number
-    consumer.open = True
-    consumer.ids = record.ids
+    if consumer.open and consumer.number == record.number:
+        consumer.ids.extend(record.ids)
+        consumer.attempts.extend(record.attempts)
+    else:
+        consumer.anchor = record.seq
+        consumer.number = record.number
+        consumer.open = True
+        consumer.ids = array("q", record.ids)
+        consumer.attempts = array("I", record.attempts)
+        consumer.queues = {}
+        consumer.cleared = 0
+        consumer.deadline = record.deadline
+        if record.deadline:
+            state.timers.set(consumer.timer, record.deadline)
+    for queue in record.queues:
+        consumer.queues[queue] = None
     state.weights.loose += consumer_weight(consumer)
-    consumer.deadline = record.deadline
-    if record.deadline:
-        state.timers.set(consumer.timer, record.deadline)
     for id in ids:
         job = state.jobs.get(id)
         if job is None or job.state != READY:
@@ -170,7 +181,8 @@ def apply_batch_done(state: State, record: s.BatchDone) -> None:
     consumer.open = False
     consumer.expired = record.expired
     state.weights.loose -= consumer_weight(consumer)
-    consumer.ids = []
+    consumer.ids = array("q")
+    consumer.attempts = array("I")
     consumer.number = record.number
     consumer.deadline = 0
     state.timers.cancel(consumer.timer)

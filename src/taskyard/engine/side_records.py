@@ -162,9 +162,22 @@ class SessionSet(Record):
 
 @mypyc_attr(acyclic=True)
 class Batch(Record):
-    """A consumer leased batch `number`: these jobs, until `deadline` if there is one."""
+    """A consumer leased batch `number`: these jobs, until `deadline` if there is one.
 
-    __slots__ = ("consumer", "counts", "deadline", "epoch", "ids", "number", "owner", "queues")
+    A record with the number of a batch that is out says that these jobs are in it as well.
+    """
+
+    __slots__ = (
+        "attempts",
+        "consumer",
+        "counts",
+        "deadline",
+        "epoch",
+        "ids",
+        "number",
+        "owner",
+        "queues",
+    )
 
     def __init__(
         self,
@@ -178,6 +191,7 @@ class Batch(Record):
         ids: list[int],
         queues: list[bytes],
         counts: list[int],
+        attempts: list[int],
     ) -> None:
         super().__init__(time, origin)
         self.consumer = consumer
@@ -188,9 +202,13 @@ class Batch(Record):
         self.ids = ids
         self.queues = queues  # that they were taken from, one after the other
         self.counts = counts  # and how many of each
+        self.attempts = attempts  # which one this is of each job; 0: not said, in version 1
 
     def kind(self) -> i64:
         return BATCH
+
+    def layout(self) -> i64:
+        return 2
 
     def put(self, out: BytesWriter) -> None:
         put_text(out, self.consumer)
@@ -202,6 +220,8 @@ class Batch(Record):
         put_ids(out, self.counts)
         for queue in self.queues:
             put_short(out, queue)
+        for attempt in self.attempts:
+            put_u32(out, attempt)
 
 
 @mypyc_attr(acyclic=True)

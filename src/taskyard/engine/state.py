@@ -5,6 +5,7 @@ Only the functions of the apply modules change it. What is not here is not persi
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from typing import Final
 
@@ -165,13 +166,17 @@ class Consumer:
 
     __slots__ = (
         "anchor",
+        "attempts",
+        "cleared",
         "deadline",
         "expired",
+        "filling",
         "ids",
         "name",
         "number",
         "open",
         "owner",
+        "queues",
         "timer",
     )
 
@@ -182,9 +187,16 @@ class Consumer:
         self.number: i64 = 0
         self.open = False  # the batch of that number is out and not done
         self.expired = False  # it was out for too long: its jobs are with others now
-        self.ids: list[int] = []
+        # Arrays, not lists: to carry or to let go of a million numbers must not take long.
+        self.ids: array[int] = array("q")
+        self.attempts: array[int] = array("I")  # it has them for; 0: an older server did not say
+        self.queues: dict[bytes, None] = {}  # that those of its last batch were taken from
         self.deadline: i64 = 0
         self.timer = Timer(CONSUMER, name)
+        # Not persistent: whose request makes the batch longer, and how many places at its
+        # beginning have been seen to since it is being ended.
+        self.filling: i64 = 0
+        self.cleared: i64 = 0
 
 
 @mypyc_attr(acyclic=True)
@@ -218,7 +230,10 @@ def session_weight(session: Session) -> i64:
 
 
 def consumer_weight(consumer: Consumer) -> i64:
-    return CONSUMER_WEIGHT + len(consumer.name) + HELD_WEIGHT * len(consumer.ids)
+    size = CONSUMER_WEIGHT + len(consumer.name) + HELD_WEIGHT * len(consumer.ids)
+    for queue in consumer.queues:
+        size += len(queue) + 2
+    return size
 
 
 def reader_weight(reader: NamedReader) -> i64:

@@ -201,7 +201,7 @@ def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
         _forget_uids(core, now)
     elif kind == CONSUMER:
         assert isinstance(target, str)
-        expire_batch(core, target, now)
+        return expire_batch(core, target, now, budget)
     elif kind == SCHEDULE:
         assert isinstance(target, str)
         return fire_schedule(core, target, now)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from array import array
+
 from librt.strings import (
     BytesWriter,
     read_i32_le,
@@ -47,6 +50,14 @@ def put_ids(out: BytesWriter, ids: list[int]) -> None:
     put_u32(out, len(ids))
     for id in ids:
         write_i64_le(out, id)
+
+
+def put_array(out: BytesWriter, values: array[int]) -> None:
+    """All of them at once, each as wide as in the array; how many there are stands elsewhere."""
+    if sys.byteorder != "little":
+        values = values[:]
+        values.byteswap()
+    out.write(values.tobytes())
 
 
 @mypyc_attr(acyclic=True)

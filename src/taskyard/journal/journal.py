@@ -83,6 +83,7 @@ class Journal:
         end = recovery.end
         next_seq = recovery.next_seq
         self.settings = settings
+        self.identity = identity
         self.timeline = identity.timeline
         self.salt = identity.salt  # of derived uids
         self.durable_seq: i64 = next_seq - 1
@@ -436,6 +437,14 @@ class Journal:
     def first_seq_of(self, base: i64) -> i64:
         """The number of the first record of the segment that begins there."""
         return self._facts[base][0]
+
+    def created_of(self, base: i64) -> i64:
+        """About when that segment was made."""
+        return self._facts[base][1]
+
+    def timeline_at(self, base: i64) -> bytes:
+        """That of the segment that begins there."""
+        return self.identity.timeline_at(base)
 
     def missed(self, next_seq: i64) -> i64:
         """How many records are gone that a reader wants which goes on with `next_seq`."""

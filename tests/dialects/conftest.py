@@ -3,9 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+from support.effort import LONG, PLAIN
 from support.simulated import SimulatedYard
 from support.sockets import SocketWire
 from support.wire import SimulatedWire, Wire
+
+# Sockets are the same in both forms: with quick effort the compiled one alone is asked over them.
+KINDS = ["simulated", "socket"] if LONG or not PLAIN else ["simulated"]
 
 
 @pytest.fixture
@@ -14,7 +18,7 @@ def yard() -> SimulatedWire:
     return SimulatedYard()
 
 
-@pytest.fixture(params=["simulated", "socket"])
+@pytest.fixture(params=KINDS)
 def wire(request: pytest.FixtureRequest) -> Wire:
     """A fresh server of either kind, for tests that need no clock; its first id is 1."""
     fixture = {"simulated": "yard", "socket": "socket_server"}[request.param]
@@ -22,7 +26,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
     return server
 
 
-@pytest.fixture(params=["simulated", "socket"])
+@pytest.fixture(params=KINDS)
 def shared_wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     """A server of either kind whose queues and ids other tests of the module may have used."""
     if request.param == "simulated":

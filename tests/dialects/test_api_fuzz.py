@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.api import NDJSON, ApiClient
+from support.effort import effort
 from support.simulated import SimulatedYard
 
 from taskyard.dialects import api_messages as messages
@@ -66,7 +67,7 @@ def furnish(api: ApiClient) -> None:
     api.push()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(150, 30))
 @given(st.data())
 def test_every_answer_is_in_the_document(data: st.DataObject) -> None:
     api = ApiClient(SimulatedYard())
@@ -80,7 +81,7 @@ def test_every_answer_is_in_the_document(data: st.DataObject) -> None:
         assert reply.status < 500
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort(200, 40))
 @given(st.binary(max_size=40), st.sampled_from(["application/json", NDJSON]))
 def test_any_bytes_are_refused_or_pushed(body: bytes, content_type: str) -> None:
     api = ApiClient(SimulatedYard())
@@ -89,7 +90,7 @@ def test_any_bytes_are_refused_or_pushed(body: bytes, content_type: str) -> None
     assert reply.status in {201, 400}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort(200, 40))
 @given(st.text(max_size=60))
 def test_any_cursor_is_good_or_refused(cursor: str) -> None:
     api = ApiClient(SimulatedYard())

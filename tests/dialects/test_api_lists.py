@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.api import ApiClient
+from support.effort import effort
 from support.simulated import SimulatedYard
 
 from taskyard.dialects import api_jobs
@@ -145,7 +146,7 @@ CHANGES = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=effort(120, 25))
 @given(
     st.lists(st.tuples(st.sampled_from([-7, 0, 0, 7]), st.booleans()), min_size=1, max_size=15),
     st.lists(CHANGES, max_size=6),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from support.api import ApiClient
 from support.json_schema import resolve
+from support.lake_view import lake_view
 from support.simulated import SimulatedYard
 
 import taskyard
@@ -45,6 +46,16 @@ def test_the_server_tells_about_itself(yard: SimulatedYard, api: ApiClient) -> N
     api.push()
     server = api.get("/api/v1/server").ok()
     assert (server["uptime"], server["epoch"], server["journal"]["segments"]) == (0, 2, 2)
+
+
+def test_the_lake_beside_it_is_shown(api: ApiClient) -> None:
+    assert api.get("/api/v1/server").ok()["lake"] is None
+    assert "--lake" in api.get("/api/v1/lake").problem(404, "no-lake")["detail"]
+    api.lake = lake_view(running=True)
+    shown = api.get("/api/v1/lake").ok()
+    assert (shown["running"], shown["pid"], shown["error"]) == (True, 4711, None)
+    assert (shown["lag_records"], shown["lag_seconds"]) == (7, 2.5)
+    assert api.get("/api/v1/server").ok()["lake"] == shown
 
 
 # The document

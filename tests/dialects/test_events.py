@@ -4,6 +4,7 @@ import json
 import random
 
 import pytest
+from support.batches import lease_all
 from support.exchanges import FakeStream
 from support.listening import ORIGIN, Listening, push, recorded, seqs
 from support.retaining import SEGMENT, RetainingYard
@@ -181,7 +182,7 @@ def test_a_batch_concerns_all_its_queues(listening: Listening) -> None:
     streams = [listening.listen(queue=name, event="batch,boot") for name in ("a", "b", "c")]
     push(yard, "a")
     push(yard, "b")
-    yard.engine.lease_batch("spark", 1, [b"a", b"b", b"c"], 9, 0, ORIGIN, yard.broker.begin())
+    lease_all(yard.engine, "spark", 1, [b"a", b"b", b"c"], 9, 0, ORIGIN, yard.broker.begin())
     yard.broker.end()
     yard.advance(0.01)
     assert [len(stream.events()) for stream in streams] == [1, 1, 0]

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 from support.glovebox import Client
 from support.simulated import SimulatedYard
 
@@ -47,7 +48,7 @@ def test_the_key_of_an_error_is_not_longer_than_a_name(yard: SimulatedYard) -> N
     client.expect_error(1, "NoObject", "n" * 255)
 
 
-@settings(max_examples=50)
+@settings(max_examples=effort(50, 20))
 @given(st.lists(st.tuples(st.booleans(), st.binary(max_size=60)), max_size=10))
 def test_no_message_brings_a_connection_down(messages: list[tuple[bool, bytes]]) -> None:
     yard = SimulatedYard()

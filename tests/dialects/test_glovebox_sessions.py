@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from support.effort import effort
 from support.glovebox import ALL, Client
 from support.simulated import SimulatedYard
 
@@ -186,7 +187,7 @@ def test_a_post_that_was_cut_off_is_told_if_it_was_taken(yard: SimulatedYard) ->
     assert back(yard, client).stages() == [(7, "ready"), (7, "write"), (7, "sync")]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(20, 8)))
 def test_after_a_crash_the_session_fits_the_queue(seed: int) -> None:
     """Whatever part of the last moments is left: what is told and what is there go together."""
     yard = SimulatedYard(durability="write")

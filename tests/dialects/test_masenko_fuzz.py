@@ -5,6 +5,7 @@ from itertools import pairwise
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 from support.simulated import SimulatedYard
 from support.wire import Peer, SimulatedWire, exchange, is_not_of_http, queue_counts
 
@@ -163,7 +164,7 @@ def work_as_usual(yard: SimulatedWire) -> None:
     assert queue_counts(peer)["after"] == (0, 0, 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300, 60))
 @given(data=conversations, positions=cuts)
 def test_changed_commands_get_one_reply_each_and_harm_nobody(
     data: bytes, positions: list[int]
@@ -171,7 +172,7 @@ def test_changed_commands_get_one_reply_each_and_harm_nobody(
     assert_survived(SimulatedYard(), data, positions)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300, 60))
 @given(
     data=st.lists(st.binary(max_size=40).filter(is_not_of_http), max_size=8).map(b"\n".join),
     positions=cuts,
@@ -182,7 +183,7 @@ def test_random_bytes_get_one_reply_a_line_and_harm_nobody(
     assert_survived(SimulatedYard(), data, positions)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=effort(100, 25))
 @given(data=conversations)
 def test_what_survives_a_restart_does_not_depend_on_what_was_refused(data: bytes) -> None:
     yard = SimulatedYard()

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.exchanges import FakeExchange, get
+from support.lake_view import lake_view
 from support.retaining import SEGMENT, RetainingYard
 from support.simulated import SimulatedYard
 from support.wire import exchange
 
+from taskyard.dialects.api_messages import LakeView
 from taskyard.dialects.exposition import label
 from taskyard.dialects.metrics_page import MetricsPage
 from taskyard.engine.job import API, NewJob, Origin, Policy
@@ -27,9 +29,13 @@ Labels = frozenset[tuple[str, str]]
 class Page:
     """The page of a yard, and what a parser makes of it."""
 
-    def __init__(self, yard: SimulatedYard, queues: int = 1000) -> None:
+    def __init__(
+        self, yard: SimulatedYard, queues: int = 1000, lake: LakeView | None = None
+    ) -> None:
         self._yard = yard
-        self._page = MetricsPage(yard.broker, yard.scheduler, queues, lambda: PROCESS)
+        self._page = MetricsPage(
+            yard.broker, yard.scheduler, queues, lambda: PROCESS, lake=lambda: lake
+        )
         self.samples: dict[tuple[str, Labels], float] = {}
         self.kinds: dict[str, str] = {}
 
@@ -263,6 +269,20 @@ def test_readers_and_how_far_behind_they_are() -> None:
     assert page.number("taskyard_journal_segments") == yard.files()
 
 
+@pytest.mark.parametrize("running", [True, False])
+def test_the_lake_beside_the_server(plain: SimulatedYard, running: bool) -> None:
+    page = Page(plain, lake=lake_view(running=running))
+    page.read()
+    assert page.number("taskyard_lake_up") == running
+    assert page.number("taskyard_lake_lag_records") == 7
+    assert page.number("taskyard_lake_lag_seconds") == 2.5
+    assert page.number("taskyard_lake_restarts_total") == 3
+
+
+def test_a_server_that_runs_no_lake_shows_none(plain: SimulatedYard) -> None:
+    assert "taskyard_lake" not in Page(plain).read()
+
+
 def test_schedules_and_what_came_of_their_ticks(plain: SimulatedYard) -> None:
     engine = plain.broker.engine
     now = plain.broker.begin()
@@ -322,7 +342,7 @@ def test_every_metric_is_in_the_documentation_and_the_other_way_round(
     exchange(peer, PUSH, b'OK {"id":1}\n')
     peer.send(b'FETCH {"queues":["q"]}\nACK {"id":1}\n')
     plain.engine.register_reader("lake", 1, 1_000_000, ORIGIN, plain.broker.begin())
-    text = Page(plain).read()
+    text = Page(plain, lake=lake_view(running=True)).read()
     shown = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     page = DOCS.read_text(encoding="utf-8")
     assert dict(re.findall(r"^\| `([a-z_]+)` \| (\w+) \|", page, re.MULTILINE)) == shown

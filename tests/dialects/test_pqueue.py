@@ -4,6 +4,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from support.effort import effort
 from support.resp import ErrorReply, RespClient, SimulatedSide, ask, command, inline, value
 from support.simulated import SimulatedYard
 from support.sockets import SocketWire
@@ -449,4 +450,4 @@ class PqueueMachine(RuleBasedStateMachine):
 
 
 TestPqueueAgainstAModel = PqueueMachine.TestCase
-TestPqueueAgainstAModel.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestPqueueAgainstAModel.settings = settings(max_examples=effort(40, 12), stateful_step_count=30)

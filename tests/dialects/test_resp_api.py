@@ -119,6 +119,9 @@ def test_head_is_answered_without_a_body(peer: SimulatedPeer) -> None:
     assert call(peer, "HEAD", PAGE) == (200, None)
 
 
+BYTES = "ERR these are bytes, not JSON: ask for them over HTTP"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -131,6 +134,8 @@ def test_head_is_answered_without_a_body(peer: SimulatedPeer) -> None:
         (("GET", "/" + "x" * 65_536), "ERR the path is longer than 65536 bytes"),
         (("GET", "/api/v1/events"), "ERR this is a stream: ask for it over HTTP"),
         (("GET", "/api/v1/events/?queue=a"), "ERR this is a stream: ask for it over HTTP"),
+        (("GET", "//api/v1/events"), "ERR this is a stream: ask for it over HTTP"),
+        (("GET", "//api/v1/journal/segments/0"), BYTES),
     ],
 )
 def test_what_is_no_call_is_refused(

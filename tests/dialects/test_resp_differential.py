@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 from support.naming import BAD_QUEUE
 from support.redis_server import RedisServer
 from support.resp import (
@@ -273,7 +274,7 @@ protocols = pytest.mark.parametrize("protocol", [2, 3])
 
 
 @protocols
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=effort(60, 15))
 @given(requests=sequences())
 def test_any_requests_are_answered_as_by_redis(
     redis_server: RedisServer, protocol: int, requests: list[Request]
@@ -282,7 +283,7 @@ def test_any_requests_are_answered_as_by_redis(
 
 
 @pytest.mark.parametrize("name", FORMS, ids=lambda name: name[:8].decode())
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=effort(12, 4))
 @given(data=st.data())
 def test_a_command_is_answered_as_by_redis(
     redis_server: RedisServer, name: bytes, data: st.DataObject
@@ -299,7 +300,7 @@ SOMETHING = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=effort(25, 8))
 @given(requests=sequences(), protocol=st.sampled_from([2, 3]))
 def test_so_they_are_by_a_server_process(
     redis_server: RedisServer,

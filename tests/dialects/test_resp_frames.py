@@ -11,6 +11,7 @@ import pytest
 import redis.connection
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 from support.replies_resp import command
 
 from taskyard.dialects.resp_frames import (
@@ -300,7 +301,7 @@ def test_a_line_may_have_so_many_bytes_and_no_more() -> None:
     assert read_all(Reader(LIMIT), [*pieces, b"x"]) == ["too big inline request"]
 
 
-@settings(max_examples=300)
+@settings(max_examples=effort(300, 60))
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_any_bytes_end_in_commands_or_an_error(pieces: list[bytes]) -> None:
     check_bounded(pieces)

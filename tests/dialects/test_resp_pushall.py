@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 from support.naming import BAD_QUEUE, NAME_RULE
 from support.replies_resp import Failure, Word, ask, command, read, refused
 from support.resp_jobs import NOT_AN_INTEGER, SYNTAX, push, take, take_many, wait_for
@@ -286,7 +287,7 @@ jobs_drawn = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(150, 30))
 @given(jobs_drawn)
 def test_it_is_the_same_as_one_push_after_the_other(jobs: list[tuple[Any, ...]]) -> None:
     together, apart = SimulatedYard(), SimulatedYard()

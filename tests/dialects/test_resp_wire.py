@@ -5,6 +5,7 @@ import contextlib
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 from support.redis_server import RedisServer
 from support.resp import RespClient, SimulatedSide, command, inline
 from support.simulated import SimulatedYard
@@ -123,7 +124,7 @@ parts = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=effort(150, 30))
 @given(stream=st.lists(parts, max_size=8).map(lambda pieces: b"".join(pieces) + b"\r\n"))
 def test_any_stream_is_read_as_by_redis(redis_server: RedisServer, stream: bytes) -> None:
     wanted, is_open = told_by(redis_server.connect(), stream)

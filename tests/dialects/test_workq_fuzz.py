@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import exchange, is_not_of_http
 from support.workq import (
@@ -265,7 +266,7 @@ def assert_survived(data: bytes, positions: list[int]) -> None:
     work_as_usual(yard)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300, 60))
 @given(commands=st.lists(st.one_of(good_commands, damaged_commands), max_size=10), positions=cuts)
 def test_after_every_command_right_or_wrong_the_next_is_answered_in_its_place(
     commands: list[bytes], positions: list[int]
@@ -285,7 +286,7 @@ def test_after_every_command_right_or_wrong_the_next_is_answered_in_its_place(
     assert not peer.closed
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=effort(200, 40))
 @given(command=damaged_commands)
 def test_damage_is_answered_with_an_error_of_the_client_or_is_none(command: bytes) -> None:
     """An argument that was replaced by junk may be right by chance, as a name or a number."""
@@ -300,7 +301,7 @@ def test_damage_is_answered_with_an_error_of_the_client_or_is_none(command: byte
         assert any(b" %b " % junk in command for junk in JUNK), command
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300, 60))
 @given(data=st.lists(mutated_commands(), max_size=8).map(b"".join), positions=cuts)
 @example(data=b"add\r\nfail x 0\r\n\r\n", positions=[])
 @example(data=b"complete %b 67108865\r\n" % IDS[0], positions=[])
@@ -311,7 +312,7 @@ def test_changed_commands_get_the_replies_that_are_due_and_harm_nobody(
     assert_survived(data, positions)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=effort(300, 60))
 @given(
     data=st.lists(st.binary(max_size=40).filter(is_not_of_http), max_size=8).flatmap(
         lambda parts: st.sampled_from([b"\r\n", b"\n"]).map(lambda end: end.join(parts))
@@ -324,7 +325,7 @@ def test_random_bytes_get_one_reply_a_line_and_harm_nobody(
     assert_survived(data, positions)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=effort(100, 25))
 @given(data=st.lists(mutated_commands(), max_size=8).map(b"".join), cut=st.integers(0, 600))
 def test_how_the_bytes_are_split_changes_nothing(data: bytes, cut: int) -> None:
     whole, split = SimulatedYard(), SimulatedYard()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from support.effort import effort
 from support.simulated import SimulatedYard
 from support.wire import Wire, exchange
 from support.workq import (
@@ -388,7 +389,7 @@ def test_a_waiting_worker_gets_a_job_when_it_is_on_disk_and_not_before() -> None
     worker.expect(leased(id))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(effort(20, 8)))
 def test_what_was_acknowledged_outlives_power_cuts_that_tear(seed: int) -> None:
     chance = Random(seed)
     yard = SimulatedYard(seed=seed, segment_size=1 << 14)

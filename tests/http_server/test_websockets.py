@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.process import ServerProcess
+from support.sockets import HANG_GUARD
 from support.web import WebServer
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
@@ -98,7 +99,7 @@ def test_what_is_malformed_is_refused_and_the_connection_goes_on(server: ServerP
         for junk in ("junk", "[]", "{}", b"\xff" * 9, b""):
             client.send(junk)
             assert json.loads(client.recv())["type"] == "error"
-        assert client.ping().wait(30)
+        assert client.ping().wait(HANG_GUARD)
 
 
 def test_a_connection_is_closed_with_a_handshake(server: ServerProcess) -> None:

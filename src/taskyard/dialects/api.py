@@ -13,13 +13,23 @@ from taskyard.access.principal import INSPECT, Allow, by_its_rules
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects.api_call import Call, Operation
+from taskyard.dialects.api_consumers import ConsumerOperations
 from taskyard.dialects.api_dead import DeadOperations
 from taskyard.dialects.api_jobs import JobOperations
+from taskyard.dialects.api_journal import JournalOperations
 from taskyard.dialects.api_push import PushOperations
 from taskyard.dialects.api_queues import QueueNames, QueueOperations
+from taskyard.dialects.api_readers import ReaderOperations
 from taskyard.dialects.api_schedules import ScheduleOperations
 from taskyard.dialects.api_schema import document
-from taskyard.dialects.api_server import Connections, Durability, Listeners, ServerOperations
+from taskyard.dialects.api_server import (
+    Connections,
+    Durability,
+    Lake,
+    Listeners,
+    ServerOperations,
+    no_lake,
+)
 from taskyard.http.messages import Exchange, Response, Route
 
 
@@ -34,6 +44,7 @@ class Api:
         connections: Connections = dict,
         listeners: Listeners = dict,
         users: Callable[[], int] = int,
+        lake: Lake = no_lake,
         allow: Allow = by_its_rules,
     ) -> None:
         self._broker = broker
@@ -46,7 +57,10 @@ class Api:
             *JobOperations(names).operations(),
             *DeadOperations(scheduler).operations(),
             *ScheduleOperations(pushing).operations(),
-            *ServerOperations(broker, durability, connections, listeners, users).operations(),
+            *ServerOperations(broker, durability, connections, listeners, users, lake).operations(),
+            *JournalOperations(scheduler).operations(),
+            *ReaderOperations().operations(),
+            *ConsumerOperations(scheduler).operations(),
             Operation(
                 method="GET",
                 pattern="/api/v1/openapi.json",

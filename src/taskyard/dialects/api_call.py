@@ -69,6 +69,9 @@ class Parameter:
         return number
 
 
+Answers = dict[int, tuple[str, Any]]  # by status: what it means, and its type
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     method: str
@@ -79,7 +82,7 @@ class Operation:
     run: Callable[[Call], None]
     query: tuple[Parameter, ...] = ()
     bodies: dict[str, Any] = field(default_factory=dict)  # by content type
-    answers: dict[int, tuple[str, Any]] = field(default_factory=dict)  # what it means, its type
+    answers: Answers = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # beside those that all operations of its kind have
     reads_state: bool = True  # so it makes no sense once the journal has failed
     anywhere: bool = False  # on no queue that is known yet: `run` looks at each that it meets

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from bisect import bisect_right
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -65,3 +66,11 @@ def foreign() -> Problem:
         "answer as it is.",
         field="cursor",
     )
+
+
+def page_of_names(names: list[str], limit: int, cursor: str) -> tuple[list[str], str | None]:
+    """A page of names that are in order, and the cursor to what follows it."""
+    start = bisect_right(names, read_cursor(cursor, NamePlace).name) if cursor else 0
+    page = names[start : start + limit]
+    more = start + limit < len(names)
+    return page, write_cursor(NamePlace(page[-1])) if more else None

@@ -43,7 +43,7 @@ class JobOperations:
         self._names = names
 
     def operations(self) -> list[Operation]:
-        return [*_operations_on_one(), *self._lists()]
+        return [*_operations_on_one(), *_changes_of_one(), *self._lists()]
 
     def _lists(self) -> list[Operation]:
         return [
@@ -135,7 +135,6 @@ class JobOperations:
 
 
 def _operations_on_one() -> list[Operation]:
-    summary = {200: ("The job as it is now.", messages.JobSummary)}
     return [
         Operation(
             method="GET",
@@ -159,6 +158,12 @@ def _operations_on_one() -> list[Operation]:
             answers={204: ("It is gone.", None)},
             problems=(JOB_NOT_FOUND,),
         ),
+    ]
+
+
+def _changes_of_one() -> list[Operation]:
+    summary = {200: ("The job as it is now.", messages.JobSummary)}
+    return [
         Operation(
             method="PATCH",
             pattern=JOB,

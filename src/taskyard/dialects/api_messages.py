@@ -390,6 +390,25 @@ class ListenersView(Message):
     listeners: Annotated[dict[str, ListenerView], Meta(description="By dialect.")]
 
 
+class LakeView(Message):
+    """The process that fills the lake, and how far it has come."""
+
+    running: bool
+    pid: Annotated[int, Meta(ge=1)] | None
+    restarts: Annotated[Count, Meta(description="How often it had died.")]
+    state: Annotated[
+        str,
+        Meta(description="`starting`, `waiting` to be started again, `stopped`, or as it says."),
+    ]
+    next_seq: Annotated[int, Meta(ge=1, description="The first record it does not have yet.")]
+    lag_records: Annotated[Count, Meta(description="Durable records it does not have yet.")]
+    lag_seconds: Annotated[Elapsed, Meta(description="For how long the first of them is there.")]
+    last_time: Annotated[Time, Meta(description="Of the last record it has.")] | None
+    events_per_second: Elapsed | None
+    error: Annotated[str, Meta(description="Why it does not run, or not get on.")] | None
+    ui: Annotated[str, Meta(description="The address of Spark's own pages.")] | None
+
+
 class ServerView(Message):
     version: str
     form: Literal["compiled", "interpreted"]
@@ -412,3 +431,4 @@ class ServerView(Message):
     users: Annotated[Count, Meta(description="Those who can log in.")]
     journal: JournalView
     memory: MemoryView
+    lake: LakeView | None

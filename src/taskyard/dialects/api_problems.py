@@ -19,6 +19,7 @@ from taskyard.engine.errors import (
     NoSpace,
     QueueFull,
     QueueNotFound,
+    ReaderNotFound,
     ReadOnly,
     ScheduleNotFound,
     SchedulesFull,
@@ -45,6 +46,12 @@ DENIED: Final = "denied"
 JOB_NOT_FOUND: Final = "job-not-found"
 QUEUE_NOT_FOUND: Final = "queue-not-found"
 SCHEDULE_NOT_FOUND: Final = "schedule-not-found"
+NO_LAKE: Final = "no-lake"
+READER_NOT_FOUND: Final = "reader-not-found"
+CONSUMER_NOT_FOUND: Final = "consumer-not-found"
+SEGMENT_NOT_FOUND: Final = "segment-not-found"
+SEGMENT_GONE: Final = "segment-gone"
+WRONG_POSITION: Final = "wrong-position"
 WRONG_STATE: Final = "wrong-state"
 QUEUE_NOT_EMPTY: Final = "queue-not-empty"
 DUPLICATE_UID: Final = "duplicate-uid"
@@ -66,9 +73,15 @@ KINDS: Final[dict[str, Kind]] = {
     JOB_NOT_FOUND: Kind(404, "There is no such job"),
     QUEUE_NOT_FOUND: Kind(404, "There is no such queue"),
     SCHEDULE_NOT_FOUND: Kind(404, "There is no such schedule"),
+    NO_LAKE: Kind(404, "The server runs no lake"),
+    READER_NOT_FOUND: Kind(404, "There is no such reader"),
+    CONSUMER_NOT_FOUND: Kind(404, "There is no such consumer"),
+    SEGMENT_NOT_FOUND: Kind(404, "There is no such segment"),
+    WRONG_POSITION: Kind(409, "The reader cannot be there"),
     WRONG_STATE: Kind(409, "The job's state does not allow it"),
     QUEUE_NOT_EMPTY: Kind(409, "The queue still has jobs"),
     DUPLICATE_UID: Kind(409, "A uid stands twice in the batch"),
+    SEGMENT_GONE: Kind(410, "The segment is gone"),
     TOO_LARGE: Kind(413, "Too large"),
     MEDIA_TYPE: Kind(415, "The body has a content type that is not understood here"),
     QUEUE_FULL: Kind(429, "The queue is full"),
@@ -95,6 +108,9 @@ class ProblemDetails(Struct, kw_only=True, forbid_unknown_fields=True):
     done: (
         Annotated[int, Meta(ge=0, description="How many jobs were dealt with before.")] | UnsetType
     ) = UNSET
+    first_seq: (
+        Annotated[int, Meta(ge=1, description="The first record that there still is.")] | UnsetType
+    ) = UNSET
 
 
 class Problem(Exception):
@@ -106,6 +122,7 @@ class Problem(Exception):
         field: str | UnsetType = UNSET,
         line: int | UnsetType = UNSET,
         done: int | UnsetType = UNSET,
+        first_seq: int | UnsetType = UNSET,
     ) -> None:
         super().__init__(detail)
         self.kind = kind
@@ -113,6 +130,7 @@ class Problem(Exception):
         self.field = field
         self.line = line
         self.done = done
+        self.first_seq = first_seq
 
     def response(self, mark: int) -> Response:
         status, title = KINDS[self.kind]
@@ -124,6 +142,7 @@ class Problem(Exception):
             field=self.field,
             line=self.line,
             done=self.done,
+            first_seq=self.first_seq,
         )
         headers = list(CHALLENGES) if self.kind == UNAUTHENTICATED else []
         return Response(status, msgspec.json.encode(body), CONTENT_TYPE, headers, mark)
@@ -145,6 +164,19 @@ def no_schedule(name: str) -> Problem:
     return Problem(
         SCHEDULE_NOT_FOUND,
         f"There is no schedule {name!r}: make one with PUT /api/v1/schedules/{{schedule}}.",
+    )
+
+
+def no_reader(name: str) -> Problem:
+    return Problem(
+        READER_NOT_FOUND,
+        f"There is no reader {name!r}: register it with PUT /api/v1/readers/{{reader}}.",
+    )
+
+
+def no_consumer(name: str) -> Problem:
+    return Problem(
+        CONSUMER_NOT_FOUND, f"There is no consumer {name!r}: it begins with its first batch."
     )
 
 
@@ -185,6 +217,8 @@ def problem_of(error: TaskyardError) -> Problem:
         return no_queue(str(error))
     if isinstance(error, ScheduleNotFound):
         return no_schedule(str(error))
+    if isinstance(error, ReaderNotFound):
+        return no_reader(str(error))
     if isinstance(error, DuplicateJob):
         return Problem(
             DUPLICATE_UID, "Two lines have this uid: each job needs its own.", field="uid"

@@ -12,7 +12,7 @@ from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects import api_messages as messages
-from taskyard.dialects.api_call import JSON, Call, Operation, Parameter
+from taskyard.dialects.api_call import JSON, Answers, Call, Operation, Parameter
 from taskyard.dialects.api_cursor import MOST, NamePlace, read_cursor, write_cursor
 from taskyard.dialects.api_problems import (
     INVALID_CURSOR,
@@ -73,6 +73,9 @@ class QueueOperations:
 
     def operations(self) -> list[Operation]:
         one = {200: ("The queue.", messages.QueueView)}
+        return [*self._on_settings(one), *self._on_jobs(one)]
+
+    def _on_settings(self, one: Answers) -> list[Operation]:
         return [
             Operation(
                 method="GET",
@@ -119,6 +122,11 @@ class QueueOperations:
                 answers=one,
                 problems=(QUEUE_NOT_FOUND,),
             ),
+        ]
+
+    def _on_jobs(self, one: Answers) -> list[Operation]:
+        """What stops, goes on, or ends, with the jobs that are there."""
+        return [
             Operation(
                 method="DELETE",
                 pattern=QUEUE,

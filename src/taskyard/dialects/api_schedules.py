@@ -14,7 +14,7 @@ from msgspec import UNSET
 from taskyard.access.principal import ADMIN, INSPECT, PUSH
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects import api_schedule_messages as shapes
-from taskyard.dialects.api_call import JSON, Call, Operation, bad_name
+from taskyard.dialects.api_call import JSON, Answers, Call, Operation, bad_name
 from taskyard.dialects.api_cursor import NamePlace, read_cursor, write_cursor
 from taskyard.dialects.api_problems import (
     DENIED,
@@ -57,6 +57,9 @@ class ScheduleOperations:
 
     def operations(self) -> list[Operation]:
         one = {200: ("The schedule.", shapes.ScheduleView)}
+        return [*self._on_schedules(one), *_on_ticks(one)]
+
+    def _on_schedules(self, one: Answers) -> list[Operation]:
         return [
             Operation(
                 method="GET",
@@ -105,39 +108,6 @@ class ScheduleOperations:
                 run=_delete,
                 answers={204: ("It is gone.", None)},
                 problems=(SCHEDULE_NOT_FOUND,),
-            ),
-            Operation(
-                method="POST",
-                pattern=SCHEDULE + "/pause",
-                name="pauseSchedule",
-                summary="Let no ticks come; those in between are not made up for",
-                action=ADMIN,
-                anywhere=True,
-                run=lambda call: _pause(call, True),
-                answers=one,
-                problems=(SCHEDULE_NOT_FOUND,),
-            ),
-            Operation(
-                method="POST",
-                pattern=SCHEDULE + "/resume",
-                name="resumeSchedule",
-                summary="Let ticks come again from now on",
-                action=ADMIN,
-                anywhere=True,
-                run=lambda call: _pause(call, False),
-                answers=one,
-                problems=(SCHEDULE_NOT_FOUND,),
-            ),
-            Operation(
-                method="POST",
-                pattern=SCHEDULE + "/run",
-                name="runSchedule",
-                summary="Push one job of a schedule now, beside its ticks",
-                action=ADMIN,
-                anywhere=True,
-                run=_run,
-                answers={201: ("Pushed and durable.", messages.Pushed)},
-                problems=(SCHEDULE_NOT_FOUND, QUEUE_FULL),
             ),
         ]
 
@@ -202,6 +172,44 @@ def _named(call: Call) -> Schedule:
         raise no_schedule(name)  # a refusal would tell that it is there
     call.allow_on(queue)
     return schedule
+
+
+def _on_ticks(one: Answers) -> list[Operation]:
+    return [
+        Operation(
+            method="POST",
+            pattern=SCHEDULE + "/pause",
+            name="pauseSchedule",
+            summary="Let no ticks come; those in between are not made up for",
+            action=ADMIN,
+            anywhere=True,
+            run=lambda call: _pause(call, True),
+            answers=one,
+            problems=(SCHEDULE_NOT_FOUND,),
+        ),
+        Operation(
+            method="POST",
+            pattern=SCHEDULE + "/resume",
+            name="resumeSchedule",
+            summary="Let ticks come again from now on",
+            action=ADMIN,
+            anywhere=True,
+            run=lambda call: _pause(call, False),
+            answers=one,
+            problems=(SCHEDULE_NOT_FOUND,),
+        ),
+        Operation(
+            method="POST",
+            pattern=SCHEDULE + "/run",
+            name="runSchedule",
+            summary="Push one job of a schedule now, beside its ticks",
+            action=ADMIN,
+            anywhere=True,
+            run=_run,
+            answers={201: ("Pushed and durable.", messages.Pushed)},
+            problems=(SCHEDULE_NOT_FOUND, QUEUE_FULL),
+        ),
+    ]
 
 
 def _list(call: Call) -> None:

@@ -9,7 +9,6 @@ from typing import Any, Final, get_args
 import msgspec
 
 from taskyard import __version__
-from taskyard.access.principal import INSPECT
 from taskyard.dialects.api_call import NDJSON, Operation, Parameter
 from taskyard.dialects.api_problems import (
     BAD_REQUEST,
@@ -38,6 +37,20 @@ _PATH: Final[dict[str, dict[str, Any]]] = {
         "description": "The schedule's name: 1 to 255 bytes of UTF-8 without spaces and control "
         "characters.",
         "schema": {"$ref": "#/components/schemas/QueueName"},
+    },
+    "reader": {
+        "description": "The reader's name: 1 to 255 bytes of UTF-8 without spaces and control "
+        "characters.",
+        "schema": {"$ref": "#/components/schemas/QueueName"},
+    },
+    "consumer": {
+        "description": "The consumer's name: 1 to 255 bytes of UTF-8 without spaces and control "
+        "characters.",
+        "schema": {"$ref": "#/components/schemas/QueueName"},
+    },
+    "base": {
+        "description": "The segment's base, as the journal's page gives it.",
+        "schema": {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
     },
     "job": {
         "description": "The job's id, or its uid.",
@@ -160,6 +173,8 @@ def _schema(kind: Any) -> dict[str, Any]:
 def _answer(meaning: str, kind: Any) -> dict[str, Any]:
     if kind is None:
         return {"description": meaning}
+    if kind is bytes:
+        return {"description": meaning, "content": {"application/octet-stream": {}}}
     return {"description": meaning, "content": {"application/json": {"schema": _schema(kind)}}}
 
 
@@ -189,7 +204,7 @@ def problems_of(operation: Operation) -> list[str]:
         kinds += [BAD_REQUEST, MEDIA_TYPE, TOO_LARGE]
     if operation.reads_state:
         kinds.append(READ_ONLY)
-    if operation.action != INSPECT:
+    if operation.method != "GET":
         kinds.append(NO_SPACE)
     return list(dict.fromkeys(kinds))
 

@@ -293,6 +293,7 @@ class Conversation(Receiver):
             or self.loading
             or self.closed
             or self.stuffed
+            or self.in_line
             or not self.outbox.has_room()
         )
 

@@ -16,6 +16,7 @@ from taskyard.access.gate import Gate, OpenGate
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import Traffic
 from taskyard.broker.seams import Scheduler
+from taskyard.dialects.api_server import Lake, no_lake
 from taskyard.dialects.exposition import CONTENT_TYPE, COUNTER, GAUGE, HISTOGRAM, Family, label
 from taskyard.dialects.queue_metrics import QueueFamilies
 from taskyard.engine.measures import NAMED_QUEUES
@@ -37,8 +38,10 @@ class MetricsPage:
         queues: int = NAMED_QUEUES,
         process: Read = usage,
         gate: Gate | None = None,
+        lake: Lake = no_lake,
     ) -> None:
         """`queues`: how many have a name of their own in the page."""
+        self._lake = lake
         self._gate: Gate = OpenGate() if gate is None else gate
         self._broker = broker
         self._scheduler = scheduler
@@ -63,6 +66,7 @@ class MetricsPage:
             *self._limits(),
             *self._journal(),
             *self._readers(),
+            *self._lake_families(),
             *self._schedules(),
             *self._masenko(),
             *queues.families(),
@@ -229,6 +233,17 @@ class MetricsPage:
             lease.add(max(0, reader.lease_until - now) / 1_000_000, named)
         count = _gauge("taskyard_readers", "Readers of the journal.", len(readers))
         return [count, lag, missed, lease]
+
+    def _lake_families(self) -> list[Family]:
+        lake = self._lake()
+        if lake is None:
+            return []
+        return [
+            _gauge("taskyard_lake_up", "1: the lake's process runs.", int(lake.running)),
+            _gauge("taskyard_lake_lag_records", "Records it does not have yet.", lake.lag_records),
+            _gauge("taskyard_lake_lag_seconds", "Age of the first of them.", lake.lag_seconds),
+            _counter("taskyard_lake_restarts_total", "How often it had died.", lake.restarts),
+        ]
 
     def _schedules(self) -> list[Family]:
         engine = self._broker.engine

@@ -13,6 +13,7 @@ from taskyard.broker.broker import Broker
 from taskyard.dialects import (
     resp_api,
     resp_batches,
+    resp_consumers,
     resp_jobs,
     resp_keys,
     resp_lists,
@@ -44,6 +45,7 @@ def make_resp(
     resp_keys.add_commands(resp)
     resp_jobs.add_commands(resp)
     resp_batches.add_commands(resp)
+    resp_consumers.add_commands(resp)
     resp_results.add_commands(resp)
     resp_multi.add_commands(resp)
     resp_server.add_commands(resp)

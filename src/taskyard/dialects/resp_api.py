@@ -21,6 +21,7 @@ from taskyard.http.router import NoRoute, Router
 PATH_LIMIT: Final = 65_536
 JSON: Final = "application/json"
 STREAMS: Final = ("/api/v1/events",)
+BYTES: Final = "/api/v1/journal/segments/"
 
 log = logging.getLogger("taskyard")
 
@@ -60,8 +61,11 @@ class Asking:
             raise Refused("ERR path and content type must be UTF-8") from None
         if not path.startswith("/"):
             raise Refused("ERR the path must begin with a slash, such as /api/v1/queues")
-        if path.rstrip("/") in STREAMS:
+        plain = "/" + path.strip("/")  # as the router sees it
+        if plain in STREAMS:
             raise Refused("ERR this is a stream: ask for it over HTTP")
+        if plain.startswith(BYTES):
+            raise Refused("ERR these are bytes, not JSON: ask for them over HTTP")
         request = Request(
             args[1].decode("latin-1").upper(),
             unquote(path),

@@ -292,6 +292,11 @@ class RespConnection(Conversation):
         self.work = work
         self._work_on(work)
 
+    def rest(self) -> None:
+        """A portion was a whole turn's work: the next one comes after all who are in line."""
+        if not self.in_line:
+            self.broker.line.join(self)
+
     def _work_on(self, work: Work) -> None:
         try:
             self.check_alive()

@@ -14,6 +14,7 @@ from taskyard.engine.errors import (
     NotLeaseholder,
     QueueFull,
     ReadOnly,
+    StaleBatch,
     StepRefused,
     TaskyardError,
 )
@@ -45,6 +46,8 @@ def error_text(error: TaskyardError) -> str:
         return f"DUPLICATE {error.job_id} is a job with this uid"
     if isinstance(error, NotLeaseholder):
         return "STALE the lease is over, or the job is gone"
+    if isinstance(error, StaleBatch):
+        return f"STALEBATCH {error}"
     return f"ERR {error}"
 
 

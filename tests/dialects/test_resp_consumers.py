@@ -1,0 +1,380 @@
+"""Numbered batches at the wire: BATCH.LEASE, BATCH.READ, BATCH.ACK, BATCH.DROP."""
+
+from typing import Any
+
+import pytest
+from support.batches import drop_all, lease_all
+from support.fixed_gate import FixedGate
+from support.replies_resp import Failure, ask, command, replies
+from support.simulated import SimulatedPeer, SimulatedYard
+
+from taskyard.access.principal import TAKE, Principal, Rule
+from taskyard.dialects.resp_connection import RespConnection
+from taskyard.engine.job import SYSTEM_ORIGIN
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def yard() -> SimulatedYard:
+    return SimulatedYard()
+
+
+@pytest.fixture
+def peer(yard: SimulatedYard) -> SimulatedPeer:
+    return yard.connect("resp")
+
+
+def push(peer: SimulatedPeer, count: int, queue: str = "q") -> None:
+    for number in range(count):
+        peer.send(command("JOB.PUSH", queue, b"%d" % number))
+    peer.take()
+
+
+def lease(peer: SimulatedPeer, number: int, limit: int = 9, *more: str | int) -> Any:
+    return ask(peer, "BATCH.LEASE", "spark", number, limit, *(more or ("QUEUES", "q")))
+
+
+def read(peer: SimulatedPeer, number: int, start: int = 0, count: int = 9) -> Any:
+    return ask(peer, "BATCH.READ", "spark", number, start, count)
+
+
+def payloads(jobs: Any) -> list[bytes | None]:
+    return [job[8] if job is not None else None for job in jobs]
+
+
+def test_a_batch_from_its_lease_to_its_end(peer: SimulatedPeer) -> None:
+    push(peer, 3)
+    assert lease(peer, 1, 2) == [1, 2]
+    assert lease(peer, 1, 9) == [1, 2]
+    [first, second] = read(peer, 1)
+    assert first[0] == b"1-1-1"
+    assert [first[1], *first[3:]] == [1, b"q", b"q", 1, 0, 0, b"0"]
+    assert second[8] == b"1"
+    assert ask(peer, "BATCH.ACK", "spark", 1) == "OK"
+    assert ask(peer, "BATCH.ACK", "spark", 1) == "OK"
+    assert ask(peer, "LLEN", "q") == 1
+    assert lease(peer, 2) == [2, 1]
+    assert lease(peer, 3) == [2, 0]
+    assert ask(peer, "BATCH.ACK", "spark", 2) == "OK"
+    assert lease(peer, 3) == [2, 0]
+
+
+def test_parts_of_a_batch_are_read_by_several(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+    push(peer, 5)
+    lease(peer, 1)
+    other = yard.connect("resp")
+    assert payloads(read(peer, 1, 0, 3)) == [b"0", b"1", b"2"]
+    assert payloads(read(other, 1, 3, 3)) == [b"3", b"4"]
+    assert read(other, 1, 5, 3) == []
+
+
+def test_places_of_jobs_that_were_ended_one_by_one_are_empty(peer: SimulatedPeer) -> None:
+    push(peer, 4)
+    lease(peer, 1)
+    refs = [job[0] for job in read(peer, 1)]
+    assert ask(peer, "JOB.DONE", refs[0], "result") == "OK"
+    assert ask(peer, "JOB.RETURN", refs[1]) == "OK"
+    assert ask(peer, "JOB.FAIL", refs[2], "oops", "FINAL") == "failed"
+    assert payloads(read(peer, 1)) == [None, None, None, b"3"]
+    assert lease(peer, 1) == [1, 4]
+    assert ask(peer, "BATCH.ACK", "spark", 1) == "OK"
+    assert ask(peer, "LRANGE", "q", 0, -1) == [b"1"]
+    assert ask(peer, "JOB.DONE", refs[3]) == Failure("STALE the lease is over, or the job is gone")
+
+
+def test_refs_are_good_after_a_restart(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+    push(peer, 2)
+    lease(peer, 1)
+    [ref, _] = [job[0] for job in read(peer, 1)]
+    yard.restart()
+    peer = yard.connect("resp")
+    assert lease(peer, 1) == [1, 2]
+    assert read(peer, 1)[0][0] == ref
+    assert ask(peer, "JOB.PROGRESS", ref, 500) == "OK"
+    assert ask(peer, "JOB.DONE", ref) == "OK"
+    assert payloads(read(peer, 1)) == [None, b"1"]
+
+
+def test_a_batch_may_have_an_end(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+    push(peer, 2)
+    assert lease(peer, 1, 9, "TTR", 5000, "QUEUES", "q") == [1, 2]
+    assert read(peer, 1)[0][7] == (yard.clock.now() + 5_000_000) // 1000
+    yard.advance(5)
+    late = Failure("STALEBATCH spark had batch 1 for too long; drop the consumer")
+    assert lease(peer, 1) == lease(peer, 2) == read(peer, 1) == late
+    assert ask(peer, "BATCH.ACK", "spark", 1) == late
+    assert ask(peer, "LLEN", "q") == 2
+    assert ask(peer, "BATCH.DROP", "spark") == "OK"
+    assert lease(peer, 1) == [1, 2]
+
+
+def test_a_dropped_consumer_gives_its_jobs_back(peer: SimulatedPeer) -> None:
+    push(peer, 3)
+    lease(peer, 1)
+    assert ask(peer, "BATCH.DROP", "spark") == "OK"
+    assert ask(peer, "LRANGE", "q", 0, -1) == [b"0", b"1", b"2"]
+    gone = Failure("STALEBATCH there is no consumer spark")
+    assert ask(peer, "BATCH.DROP", "spark") == read(peer, 1) == gone
+
+
+def test_jobs_of_another_database_have_their_own_names(peer: SimulatedPeer) -> None:
+    assert ask(peer, "SELECT", 3) == "OK"
+    push(peer, 1)
+    assert lease(peer, 1) == [1, 1]
+    assert read(peer, 1)[0][3] == b"q"
+    ask(peer, "SELECT", 0)
+    assert read(peer, 1)[0][3] != b"q"
+
+
+BAD = {
+    "BATCH.LEASE spark 1 9": "ERR wrong number of arguments for 'batch.lease' command",
+    "BATCH.LEASE spark 1 9 QUEUE q": "ERR syntax error",
+    "BATCH.LEASE spark 1 9 TTR 5": "ERR syntax error",
+    "BATCH.LEASE spark 1 9 TTR 5 QUEUES": "ERR syntax error",
+    "BATCH.LEASE spark 1 9 TTR 0 QUEUES q": "ERR TTR must be between 1 and",
+    "BATCH.LEASE spark 0 9 QUEUES q": "ERR the batch must be between 1 and",
+    "BATCH.LEASE spark x 9 QUEUES q": "ERR value is not an integer or out of range",
+    "BATCH.LEASE spark 1 0 QUEUES q": "ERR the limit must be between 1 and 1000000",
+    "BATCH.LEASE spark 1 1000001 QUEUES q": "ERR the limit must be between 1 and 1000000",
+    "BATCH.LEASE spark 7 9 QUEUES q": "STALEBATCH spark is at batch 1; 7 is not the next",
+    "BATCH.READ spark 1 -1 5": "ERR the place must be between 0 and",
+    "BATCH.READ spark 1 0 0": "ERR the count must be between 1 and 10000",
+    "BATCH.READ spark 1 0 10001": "ERR the count must be between 1 and 10000",
+    "BATCH.READ spark 2 0 5": "STALEBATCH spark does not hold batch 2",
+    "BATCH.READ unknown 1 0 5": "STALEBATCH there is no consumer unknown",
+    "BATCH.ACK spark -1": "ERR the batch must be between 0 and",
+    "BATCH.ACK spark 2": "STALEBATCH spark has no batch 2",
+    "BATCH.ACK unknown 1": "STALEBATCH unknown has no batch 1",
+    "BATCH.DROP unknown": "STALEBATCH there is no consumer unknown",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_what_cannot_be_is_refused(peer: SimulatedPeer, line: str) -> None:
+    push(peer, 2)
+    lease(peer, 1, 1)
+    reply = ask(peer, *line.split())
+    assert isinstance(reply, Failure)
+    assert str(reply).startswith(BAD[line])
+    assert payloads(read(peer, 1)) == [b"0"]
+
+
+@pytest.mark.parametrize("name", [b"two words", b"\xff", b"", b"x" * 256])
+def test_a_consumer_has_a_name_like_a_queue(peer: SimulatedPeer, name: bytes) -> None:
+    for words in (("BATCH.LEASE", name, 1, 1, "QUEUES", "q"), ("BATCH.DROP", name)):
+        reply = ask(peer, *words)
+        assert isinstance(reply, Failure)
+        assert str(reply).startswith("ERR consumer: ")
+
+
+def test_others_are_answered_between_the_portions(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+    yard.engine.portion = 2
+    push(peer, 9)
+    other = yard.connect("resp")
+    connection = peer.receiver
+    assert isinstance(connection, RespConnection)
+    commands = (
+        (("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q"), [1, 9]),
+        (("BATCH.ACK", "spark", 1), "OK"),
+    )
+    for words, answer in commands:
+        between = 0
+
+        def witness(data: bytes) -> None:
+            nonlocal between
+            between += data.count(b"+PONG") if connection.work is not None else 0
+
+        other.witness = witness
+        peer.arrive(command(*words))
+        other.arrive(command("PING") * 100)
+        yard.settle()
+        assert replies(peer.take()) == [answer]
+        assert other.take() == b"+PONG\r\n" * 100
+        assert between
+
+
+def test_payloads_come_back_from_disk_while_others_are_served() -> None:
+    cold = SimulatedYard(payload_memory=0, segment_size=1 << 18)
+    peer = cold.connect("resp")
+    values = [b"%08d" % number * 400 for number in range(600)]
+    for value in values:
+        peer.send(command("JOB.PUSH", "q", value))
+    cold.restart()
+    peer, other = cold.connect("resp"), cold.connect("resp")
+    assert lease(peer, 1, 600) == [1, 600]
+    cold.scheduler.slow = True
+    peer.send(command("BATCH.READ", "spark", 1, 0, 600))
+    peer.expect_nothing()
+    assert ask(other, "PING") == "PONG"
+    while cold.scheduler.blocking:
+        cold.scheduler.finish_blocking()
+        cold.settle()
+    [jobs] = replies(peer.take())
+    assert payloads(jobs) == values
+
+
+def test_a_job_that_ends_while_it_is_read_back_is_an_empty_place() -> None:
+    cold = SimulatedYard(payload_memory=0, segment_size=1 << 18)
+    peer = cold.connect("resp")
+    peer.send(command("JOB.PUSH", "q", b"x" * 9000) + command("JOB.PUSH", "q", b"y" * 9000))
+    cold.restart()
+    peer, other = cold.connect("resp"), cold.connect("resp")
+    lease(peer, 1)
+    cold.scheduler.slow = True
+    peer.send(command("BATCH.READ", "spark", 1, 0, 2))
+    peer.expect_nothing()
+    assert ask(other, "JOB.DONE", "1-2-1") == "OK"
+    while cold.scheduler.blocking:
+        cold.scheduler.finish_blocking()
+        cold.settle()
+    [jobs] = replies(peer.take())
+    assert payloads(jobs) == [None, b"y" * 9000]
+
+
+def test_a_batch_that_is_another_one_after_a_look_at_the_disk_is_not_read_on() -> None:
+    cold = SimulatedYard(payload_memory=0, segment_size=1 << 18)
+    peer = cold.connect("resp")
+    peer.send(command("JOB.PUSH", "q", b"x") + command("JOB.PUSH", "q", b"y" * 9000))
+    cold.restart()
+    peer, other = cold.connect("resp"), cold.connect("resp")
+    lease(peer, 1)
+    cold.scheduler.slow = True
+    peer.send(command("BATCH.READ", "spark", 1, 1, 1))
+    peer.expect_nothing()
+    assert ask(other, "BATCH.DROP", "spark") == "OK"
+    assert lease(other, 1, 1) == [1, 1]
+    while cold.scheduler.blocking:
+        cold.scheduler.finish_blocking()
+        cold.settle()
+    assert replies(peer.take()) == [Failure("STALEBATCH spark was dropped meanwhile")]
+    assert ask(peer, "PING") == "PONG"
+
+
+def test_a_reply_has_no_more_than_it_can_hold() -> None:
+    yard = SimulatedYard(output_limit=1 << 30, segment_size=1 << 24, payload_memory=1 << 28)
+    peer = yard.connect("resp")
+    for _ in range(10):
+        peer.send(command("JOB.PUSH", "q", b"x" * MIB))
+    peer.take()
+    lease(peer, 1)
+    first = read(peer, 1, 0, 10)
+    assert len(first) == 8
+    assert len(read(peer, 1, len(first), 10)) == 1
+
+
+@pytest.mark.parametrize("durability", ["write", "memory"])
+def test_a_lease_is_synced_before_it_is_told(durability: str) -> None:
+    yard = SimulatedYard(durability=durability)
+    peer = yard.connect("resp")
+    peer.send(command("JOB.PUSH", "q", "x"))
+    peer.take()
+    peer.send(command("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q") + command("PING"))
+    peer.expect_nothing()
+    yard.advance(2)
+    assert replies(peer.take()) == [[1, 1], "PONG"]
+    assert yard.journal.durable_seq == yard.journal.written_seq
+    yard.crash()
+    assert lease(yard.connect("resp"), 1) == [1, 1]
+
+
+def test_a_lease_that_nobody_waits_for_any_more_stays(yard: SimulatedYard) -> None:
+    yard.engine.portion = 2
+    peer = yard.connect("resp")
+    push(peer, 9)
+    peer.arrive(command("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q"))
+    peer.close()
+    yard.settle()
+    peer = yard.connect("resp")
+    number, count = lease(peer, 1)
+    assert number == 1
+    assert [*payloads(read(peer, 1))] == [b"%d" % place for place in range(count)]
+    assert lease(peer, 2) == [2, 9 - count] or count == 9
+
+
+def test_a_batch_is_for_those_who_may_take_from_all_its_queues() -> None:
+    users = {"half": Principal("half", [Rule(["a"], [TAKE])])}
+    gate = FixedGate(users, Principal(free=True))
+    yard = SimulatedYard(gate=gate)
+    peer = yard.connect("resp")
+    push(peer, 1, "a")
+    push(peer, 1, "b")
+    assert lease(peer, 1, 9, "QUEUES", "a", "b") == [1, 2]
+    peer.send(command("AUTH", "half", "half-secret"))
+    gate.answer()
+    yard.settle()
+    peer.take()
+    mark = yard.journal.log.mark()
+    denied = "NOPERM user half has no permission to take on the queue of this job"
+    for words in (
+        ("BATCH.READ", "spark", 1, 0, 9),
+        ("BATCH.ACK", "spark", 1),
+        ("BATCH.DROP", "spark"),
+        ("BATCH.LEASE", "spark", 2, 9, "QUEUES", "a"),
+    ):
+        assert ask(peer, *words) == Failure(denied)
+    assert yard.journal.log.mark() == mark
+
+
+def test_a_batch_that_grows_by_a_queue_is_not_for_those_who_may_not_take_from_that() -> None:
+    users = {"half": Principal("half", [Rule(["a"], [TAKE])])}
+    gate = FixedGate(users, Principal(free=True))
+    yard = SimulatedYard(gate=gate)
+    yard.engine.portion = 300
+    peer, half = yard.connect("resp"), yard.connect("resp")
+    half.send(command("AUTH", "half", "half-secret"))
+    gate.answer()
+    yard.settle()
+    half.take()
+    push(peer, 600, "a")
+    push(peer, 9, "b")
+    peer.arrive(command("BATCH.LEASE", "spark", 1, 609, "QUEUES", "a", "b"))
+    half.arrive(command("BATCH.READ", "spark", 1, 0, 1000))  # begins while there is no b in it
+    yard.settle()
+    denied = Failure("NOPERM user half has no permission to take on the queue of this job")
+    assert replies(peer.take()) == [[1, 609]]
+    assert replies(half.take()) == [denied]
+
+
+def test_a_long_ack_waits_for_a_disk_that_is_behind() -> None:
+    yard = SimulatedYard(inline_sync=False)
+    peer = yard.connect("resp")
+    yard.engine.portion = 2
+    push(peer, 9)
+    lease(peer, 1)
+    yard.broker.held_limit = -1  # as if others had filled the memory
+    yard.scheduler.slow = True
+    peer.send(command("BATCH.ACK", "spark", 1))
+    assert yard.engine.state.leased == 5  # one portion is being synced, one waits for that
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    assert replies(peer.take()) == ["OK"]
+    assert yard.engine.state.leased == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (("BATCH.ACK", "spark", 1), Failure("STALEBATCH spark was dropped meanwhile")),
+        (
+            ("BATCH.LEASE", "spark", 2, 9, "QUEUES", "q"),
+            Failure("STALEBATCH spark was dropped meanwhile"),
+        ),
+        (("BATCH.DROP", "spark"), "OK"),
+    ],
+)
+def test_jobs_of_a_consumer_that_begins_anew_are_left_alone(
+    yard: SimulatedYard, peer: SimulatedPeer, words: tuple[str | int, ...], answer: object
+) -> None:
+    push(peer, 9)
+    lease(peer, 1)
+    yard.engine.portion = 2
+    peer.arrive(command(*words))
+    now = yard.broker.begin()
+    drop_all(yard.engine, "spark", SYSTEM_ORIGIN, now)
+    jobs = lease_all(yard.engine, "spark", 1, [b"q"], 7, 0, SYSTEM_ORIGIN, now)
+    yard.broker.end()
+    yard.settle()
+    assert replies(peer.take()) == [answer]
+    assert [job[1] for job in read(peer, 1)] == [job.id for job in jobs]

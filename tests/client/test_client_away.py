@@ -228,7 +228,7 @@ def test_a_server_that_stays_away_is_waited_for_no_longer_than_told(
 def test_an_answer_is_waited_for_no_longer_than_told(
     kind: str, silent: str, queue: str, how: str
 ) -> None:
-    with open_client(kind, silent, timeout=0.03, patience=0.05) as client:
+    with open_client(kind, silent, timeout=0.2, patience=0.3) as client:
         calls: dict[str, Callable[[], object]] = {
             "push": lambda: client.push(queue),
             "fetch": lambda: client.fetch(queue, wait=0.02),
@@ -284,7 +284,7 @@ def test_a_server_that_cannot_do_it_now_is_asked_again(kind: str) -> None:
 def test_a_take_is_not_asked_for_again_while_the_first_may_still_be_answered(kind: str) -> None:
     with hanging_up(None) as script:
         with (
-            open_client(kind, script.url, timeout=0.05) as client,
+            open_client(kind, script.url, timeout=0.3) as client,
             pytest.raises(taskyard.Unavailable, match="went away"),
         ):
             client.fetch("q")

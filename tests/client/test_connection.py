@@ -322,10 +322,15 @@ def test_the_reply_to_an_interrupted_call_is_not_taken_for_that_to_the_next(
         ("taskyard://[::1]:9", Address("::1", 9)),
         ("taskyard://u%40:p%3A@h:1/15", Address("h", 1, "u@", "p:", 15)),
         ("taskyard://:secret@h/", Address("h", 8002, "", "secret", 0)),
+        (
+            "taskyards://h:1?timeout=2.5&ca=/a%26b.pem",
+            Address("h", 1, tls=True, ca="/a&b.pem", timeout=2.5),
+        ),
     ],
 )
 def test_urls(url: str, address: Address) -> None:
     assert Address.parse(url) == address
+    assert Address.parse(address.url) == address
 
 
 @pytest.mark.parametrize(

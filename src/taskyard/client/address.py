@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 if TYPE_CHECKING:
     import ssl
@@ -91,6 +91,20 @@ class Address:
             reason = str(error) or type(error).__name__
             raise ValueError(f"{self}: {wanted} cannot be used: {reason}") from None
         return context
+
+    @property
+    def url(self) -> str:
+        """All of it, the password too: for other processes, not for messages."""
+        who = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@"
+        scheme, mark, place = str(self).partition("://")
+        options = {name: getattr(self, name) for name in (*_SECONDS, *_FILES)}
+        said = urlencode(
+            {name: value for name, value in options.items() if value not in (None, "")}
+        )
+        return (
+            f"{scheme}{mark}{who if self.user or self.password else ''}{place}"
+            f"{f'/{self.database}' if self.database else ''}{f'?{said}' if said else ''}"
+        )
 
     def __str__(self) -> str:
         """Without the password: this is for messages."""

@@ -24,6 +24,7 @@ from taskyard.client.errors import (
 from taskyard.client.pushing import JobRef, job_name
 from taskyard.client.scheduling import ScheduleOptions, schedule_body
 from taskyard.client.views import (
+    ConsumerInfo,
     DeadGroups,
     DeadLetter,
     HeldJob,
@@ -31,6 +32,7 @@ from taskyard.client.views import (
     PurgedDead,
     Pushed,
     QueueInfo,
+    ReaderInfo,
     Replayed,
     ScheduleInfo,
     ServerInfo,
@@ -296,6 +298,14 @@ class Api:
 
     def delete_schedule(self, name: str) -> Call[None]:
         return call("DELETE", self._schedule(name))
+
+    # The pipeline
+
+    def consumers(self) -> Pages[ConsumerInfo]:
+        return Pages(f"{_ROOT}/consumers", "consumers", ConsumerInfo, {}, None)
+
+    def readers(self) -> Pages[ReaderInfo]:
+        return Pages(f"{_ROOT}/readers", "readers", ReaderInfo, {}, None)
 
     # The server
 

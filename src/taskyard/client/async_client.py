@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Se
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
-from taskyard.client import api, commands
+from taskyard.client import api, batching, commands
 from taskyard.client.address import Address
 from taskyard.client.api import Api, Pages
 from taskyard.client.async_admin import AsyncAdministration
@@ -229,6 +229,42 @@ class AsyncClient(AsyncAdministration):
     async def progress(self, job: Job, fraction: float, message: str = "") -> None:
         """Tell how much of the job is done, from 0 to 1, for those who look."""
         await self._run(commands.progress(job, fraction, message))
+
+    # Batches
+
+    async def lease_batch(
+        self,
+        consumer: str,
+        number: int,
+        limit: int,
+        queues: Sequence[str],
+        ttr: Seconds | None = None,
+    ) -> tuple[int, int]:
+        """Lease up to `limit` jobs (at most 1,000,000) as batch `number` of a consumer, or get the
+        batch that it holds already; gives its number and how many jobs it has.
+
+        The next number says that the batch before is done. If there are no jobs, that number and 0
+        are given. `ttr`: how long the batch may be out; else for ever. StaleBatch if it was out
+        for longer, or the number is neither this one nor the next.
+        """
+        return await self._run(batching.lease(consumer, number, limit, queues, ttr))
+
+    async def read_batch(self, consumer: str, number: int, start: int, count: int) -> list[Job]:
+        """The jobs at places `start` to `start + count - 1` of a batch that is held, from 0 on,
+        without those that were ended or given back one by one.
+        """
+        reading = batching.Reading(consumer, number, start, count)
+        while (call := reading.next()) is not None:
+            await self._run(call)
+        return reading.jobs
+
+    async def ack_batch(self, consumer: str, upto: int) -> None:
+        """The jobs of the batch have succeeded, and those of the batches before it."""
+        await self._run(batching.ack(consumer, upto))
+
+    async def drop_consumer(self, consumer: str) -> None:
+        """Forget a consumer; what it holds goes back to the queues, uncounted."""
+        await self._run(batching.drop(consumer))
 
     # Results
 

@@ -11,12 +11,14 @@ from taskyard.client.commands import Call
 from taskyard.client.pushing import JobRef
 from taskyard.client.scheduling import ScheduleOptions
 from taskyard.client.views import (
+    ConsumerInfo,
     DeadGroups,
     DeadLetter,
     HeldJob,
     JobInfo,
     Pushed,
     QueueInfo,
+    ReaderInfo,
     Replayed,
     ScheduleInfo,
     ServerInfo,
@@ -170,6 +172,16 @@ class Administration(ABC):
     def delete_schedule(self, name: str) -> None:
         """Forget it; jobs that it has pushed stay."""
         self._run(self._api.delete_schedule(name))
+
+    # The pipeline
+
+    def consumers(self) -> list[ConsumerInfo]:
+        """All consumers of batches that one may see, by name."""
+        return list(self._walk(self._api.consumers()))
+
+    def readers(self) -> list[ReaderInfo]:
+        """All readers of the journal, by name."""
+        return list(self._walk(self._api.readers()))
 
     # The server
 

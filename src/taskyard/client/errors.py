@@ -75,6 +75,10 @@ class StaleLease(Refused):
     """The lease is over: its time, or somebody else has ended the job, or this client has."""
 
 
+class StaleBatch(Refused):
+    """The consumer has no such batch: it is done, or was out for too long, or not the next."""
+
+
 class Denied(Refused):
     """Name, password or token are wrong, or this user may not do that."""
 
@@ -115,6 +119,7 @@ class Incomplete(ClientError):
 _CLASSES: Final[dict[str, type[Refused]]] = {
     "DUPLICATE": Duplicate,
     "STALE": StaleLease,
+    "STALEBATCH": StaleBatch,
     "NOJOB": JobNotFound,
     "DRAINING": Draining,
     "NOAUTH": Denied,

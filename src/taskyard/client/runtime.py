@@ -309,7 +309,8 @@ class Runtime(Generic[T]):
             try:
                 jobs = call()
             except Unavailable as error:
-                log.log(logging.DEBUG if away else logging.WARNING, "cannot %s: %s", what, error)
+                quiet = away or self._ended.is_set()  # then it is we who have gone
+                log.log(logging.DEBUG if quiet else logging.WARNING, "cannot %s: %s", what, error)
                 away = True
             else:
                 if away:

@@ -304,6 +304,34 @@ class ScheduleInfo(Struct, frozen=True, kw_only=True):
     payload: Content | None = None
 
 
+class ConsumerInfo(Struct, frozen=True, kw_only=True):
+    """One who takes jobs in numbered batches."""
+
+    name: str
+    batch: int
+    """The number of the last one."""
+    open: bool = False
+    """Whether it is out."""
+    jobs: int = 0
+    """How many were leased with it, while it is out."""
+    queues: list[str] = []
+    deadline: datetime | None = None
+    expired: bool = False
+    """It was out for too long: nothing is leased to the consumer until it is dropped."""
+
+
+class ReaderInfo(Struct, frozen=True, kw_only=True):
+    """One who reads the journal, and for whom it is kept."""
+
+    name: str
+    next_seq: int
+    lease_until: datetime | None = None
+    behind: int = 0
+    """Durable records that it has not committed."""
+    missed: int = 0
+    """Records that it wanted and that are gone."""
+
+
 class JournalInfo(Struct, frozen=True):
     timeline: str
     bytes: int

@@ -1,0 +1,72 @@
+"""`taskyard readers`: those who read the journal, and for whom it is kept."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from taskyard.cli.ask import add_yes, confirm
+from taskyard.cli.command import command_parser, default_to, run_command, subcommands
+from taskyard.cli.main import Parser
+from taskyard.cli.session import Session, path
+from taskyard.cli.shown import now
+from taskyard.cli.table import Column
+from taskyard.cli.units import since
+
+_COMMANDS: Final = ("list", "drop")
+
+
+def lease_left(until: str) -> str:
+    """How long the lease lasts; a lapsed one keeps nothing."""
+    left = since(until, now())
+    return left if left.startswith("in ") else "lapsed"
+
+
+COLUMNS: Final = (
+    Column("READER", lambda reader: reader["name"], flexible=True),
+    Column("NEXT", lambda reader: reader["next_seq"], right=True),
+    Column("BEHIND", lambda reader: reader["behind"], right=True),
+    Column(
+        "MISSED",
+        lambda reader: reader["missed"],
+        right=True,
+        look=lambda reader: "red" if reader["missed"] else "",
+    ),
+    Column("LEASE", lambda reader: lease_left(reader["lease_until"])),
+)
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "readers",
+        "Those who read the journal, and for whom it is kept: list (which is done if no command "
+        "is named), drop.",
+        "taskyard readers",
+        "taskyard readers list --json",
+        "taskyard readers drop lake --yes",
+    )
+    add = subcommands(result)
+    add("list", "List readers of the journal.", "taskyard readers list --json", run=show_all)
+    dropping = add(
+        "drop",
+        "Forget a reader that will not come back: nothing is kept for it any more.",
+        "taskyard readers drop lake --yes",
+        run=drop,
+    )
+    dropping.add_argument("name", metavar="NAME", help="of the reader")
+    add_yes(dropping)
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), default_to("list", argv, _COMMANDS))
+
+
+def show_all(session: Session) -> None:
+    found = session.pages("/readers", "readers")
+    session.out.items(COLUMNS, found, "There are no readers of the journal.")
+
+
+def drop(session: Session) -> None:
+    name = session.arguments.name
+    confirm(session, f"Drop the reader {name}, for whom records may be kept")
+    session.api("DELETE", path("readers", name))
+    session.out.did({"name": name, "dropped": True}, f"{name}: dropped.")

@@ -1,0 +1,70 @@
+"""Numbered batches with a client of either kind."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+
+import pytest
+from support.process import ServerProcess
+
+import taskyard
+from taskyard import Client
+
+
+def test_a_batch_from_its_lease_to_its_end(client: Client, queue: str) -> None:
+    client.push_many(queue, [b"%d" % number for number in range(1500)])
+    assert client.lease_batch(queue, 1, 1200, [queue]) == (1, 1200)
+    assert client.lease_batch(queue, 1, 5, [queue]) == (1, 1200)
+    jobs = client.read_batch(queue, 1, 100, 2000)
+    assert [job.payload for job in jobs] == [b"%d" % number for number in range(100, 1200)]
+    assert (jobs[0].queue, jobs[0].attempt, jobs[0].lease) == (queue, 1, 0.0)
+    client.ack(jobs[0], "result")
+    client.nack(jobs[1], "oops")
+    assert len(client.read_batch(queue, 1, 100, 3)) == 1
+    client.ack_batch(queue, 1)
+    client.ack_batch(queue, 1)
+    assert client.lease_batch(queue, 2, 1000, [queue], ttr=60)[0] == 2
+    [found] = [consumer for consumer in client.consumers() if consumer.name == queue]
+    assert (found.batch, found.open, found.queues) == (2, True, [queue])
+    assert found.deadline is not None
+    client.drop_consumer(queue)
+    assert queue not in [consumer.name for consumer in client.consumers()]
+    with pytest.raises(taskyard.StaleBatch):
+        client.read_batch(queue, 2, 0, 5)
+
+
+def test_there_may_be_no_jobs(client: Client, queue: str) -> None:
+    assert client.lease_batch(queue, 1, 10, [queue]) == (0, 0)
+    assert client.read_batch(queue, 1, 0, 0) == []
+    client.ack_batch(queue, 0)
+    with pytest.raises(taskyard.StaleBatch):
+        client.ack_batch(queue, 1)
+
+
+def test_what_makes_no_sense_is_not_sent(client: Client, queue: str) -> None:
+    for queues in ("", queue):  # a text is a sequence of texts, but not of names
+        with pytest.raises(ValueError, match="names of queues"):
+            client.lease_batch(queue, 1, 10, queues)
+    with pytest.raises(ValueError, match="names of queues"):
+        client.lease_batch(queue, 1, 10, [])
+    with pytest.raises(ValueError, match="limit"):
+        client.lease_batch(queue, 1, 0, [queue])
+    with pytest.raises(ValueError, match="negative"):
+        client.read_batch(queue, 1, -1, 5)
+
+
+def test_readers_are_listed(client: Client, queue: str, server: ServerProcess) -> None:
+    host, port = server.address("http")
+    request = urllib.request.Request(
+        f"http://{host}:{port}/api/v1/readers/{queue}",
+        json.dumps({"next_seq": None, "lease": 60}).encode(),
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    with urllib.request.urlopen(request) as answer:
+        assert answer.status == 201
+        first = json.load(answer)["next_seq"]
+    [reader] = [each for each in client.readers() if each.name == queue]
+    assert (reader.next_seq, reader.missed) == (first, 0)
+    assert reader.behind > 0

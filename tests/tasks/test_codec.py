@@ -16,6 +16,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.effort import effort
 
 from taskyard.tasks.codec import (
     Codec,
@@ -120,7 +121,7 @@ def there_and_back(function: Callable[..., Any], *args: Any, **kwargs: Any) -> t
     return tuple(found), named
 
 
-@settings(max_examples=40)
+@settings(max_examples=effort(40, 12))
 @given(VALUES, NAMED)
 def test_arguments_come_back_as_they_were(values: tuple[Any, ...], named: dict[str, Any]) -> None:
     assert there_and_back(everything, *values, **named) == (values, named)

@@ -43,6 +43,10 @@ def work(*arguments: str, directory: Path = HERE) -> subprocess.CompletedProcess
         (["yard:app", "--concurrency", "0"], "must be at least 1"),
         (["yard:app", "--pool", "fibres"], "invalid choice: 'fibres'"),
         (["yard:app", "--lease", "soon"], "'soon' is not a number of seconds above 0"),
+        (["yard:app", "--master", "local"], "--master is for workers on Spark: add --spark"),
+        (["yard:app", "--spark", "--lease", "9"], "--lease has no meaning with --spark"),
+        (["yard:mark", "--spark"], "yard:mark is a function, not an App or a Consumer of toq"),
+        (["yard:app", "--spark", "--url", "http://x"], "is not a URL like taskyard://"),
         (["yard:app", "--url", "http://x"], "is not a URL like taskyard://localhost:8002"),
     ],
 )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from taskyard.tasks.app import App
     from taskyard.tasks.worker import Worker
 
+_LEASE: Final = 30.0
 POOLS: Final = ("threads", "processes", "async")
 _DOC: Final = (
     "Run the tasks of an app until SIGTERM or SIGINT, which lets them finish. A second signal ends "
@@ -39,7 +40,12 @@ def _work(options: argparse.Namespace) -> int:
     from taskyard.client.errors import ClientError
     from taskyard.tasks import logs
 
-    app = _find(options.app)
+    if options.spark:
+        from taskyard.cli.work_spark import work_on_spark
+
+        return work_on_spark(options)
+    _refuse_spark_options(options)
+    app = find_app(options.app)
     if options.url:
         app.connect_to(options.url)
     worker = _worker(app, options)
@@ -61,6 +67,7 @@ def parser() -> Parser:
             "taskyard work mail.tasks:app",
             "taskyard work mail.tasks:app --concurrency 8 --pool processes",
             "taskyard work mail.tasks:app --queues urgent:3,mail:1 --burst",
+            "taskyard work mail.tasks:app --spark --master spark://10.0.0.1:7077",
         ),
         formatter_class=ExamplesFormatter,
         allow_abbrev=False,
@@ -90,7 +97,6 @@ def parser() -> Parser:
     result.add_argument(
         "--lease",
         type=_seconds,
-        default=30.0,
         metavar="S",
         help="seconds after which others run the jobs of a worker that died (default 30)",
     )
@@ -101,6 +107,7 @@ def parser() -> Parser:
         metavar="S",
         help="seconds for which the server is asked to wait for a job (default 1)",
     )
+    _add_spark_options(result)
     result.add_argument("--url", metavar="URL", help="the server, if not the one the app names")
     result.add_argument(
         "--log-level",
@@ -111,6 +118,30 @@ def parser() -> Parser:
     return result
 
 
+def _add_spark_options(result: Parser) -> None:
+    group = result.add_argument_group("workers on Spark")
+    group.add_argument(
+        "--spark",
+        action="store_true",
+        help="run the tasks on Spark executors; also a Consumer of toq in place of the app",
+    )
+    group.add_argument("--master", metavar="M", help="the Spark master (default local[*])")
+    group.add_argument(
+        "--consumer",
+        metavar="NAME",
+        help="under which batches are leased, one driver each (default: spark- and the app's name)",
+    )
+    group.add_argument(
+        "--batch", type=_count, metavar="N", help="jobs of a batch, at most (default 10000)"
+    )
+
+
+def _refuse_spark_options(options: argparse.Namespace) -> None:
+    for name in ("master", "consumer", "batch"):
+        if getattr(options, name) is not None:
+            raise Failure(f"--{name} is for workers on Spark: add --spark.", USAGE)
+
+
 def _worker(app: "App", options: argparse.Namespace) -> "Worker":
     try:
         _ = app.address
@@ -119,7 +150,7 @@ def _worker(app: "App", options: argparse.Namespace) -> "Worker":
             concurrency=options.concurrency,
             pool=options.pool,
             prefetch=options.prefetch,
-            lease=options.lease,
+            lease=_LEASE if options.lease is None else options.lease,
             burst=options.burst,
             poll=options.poll,
         )
@@ -127,9 +158,18 @@ def _worker(app: "App", options: argparse.Namespace) -> "Worker":
         raise Failure(f"{error}.", USAGE) from error
 
 
-def _find(location: str) -> "App":
+def find_app(location: str) -> "App":
     from taskyard.tasks.app import App
 
+    found = find(location)
+    if not isinstance(found, App):
+        raise Failure(f"{location} is a {type(found).__name__}, not a taskyard.App.", USAGE)
+    found.located_at(location)
+    return found
+
+
+def find(location: str) -> object:
+    """What a module has by that name."""
     module_name, mark, name = location.partition(":")
     if not module_name or not mark or not name:
         raise Failure(
@@ -149,9 +189,6 @@ def _find(location: str) -> "App":
         found = getattr(found, part, None)
     if found is None:
         raise Failure(f"{module_name} has no {name}.", USAGE)
-    if not isinstance(found, App):
-        raise Failure(f"{location} is a {type(found).__name__}, not a taskyard.App.", USAGE)
-    found.located_at(location)
     return found
 
 

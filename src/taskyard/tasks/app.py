@@ -7,13 +7,14 @@ import inspect
 import re
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, overload
 
 from taskyard.client.address import Address
 from taskyard.client.client import Client
 from taskyard.client.settings import resolve
+from taskyard.tasks.batch import ROWS, BatchTask, TableKind
 from taskyard.tasks.handle import Broker
 from taskyard.tasks.middleware import Hooks, Middleware
 from taskyard.tasks.options import Options, as_fields
@@ -58,6 +59,7 @@ class App:
         self.name = name or module.rpartition(".")[2]
         self.queue = queue
         self.tasks: dict[str, Task[..., Any]] = {}
+        self._row_counts: dict[str, int] = {}
         self.hooks = Hooks(middleware)
         self.schedules = Schedules(self)
         self._middleware = list(middleware)
@@ -148,6 +150,59 @@ class App:
     def add(
         self, function: Callable[..., Any], name: str | None, options: dict[str, Any]
     ) -> Task[..., Any]:
+        name = self._name_of(function, name)
+        kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
+        fields = {**self._defaults, **as_fields(options)}
+        task: Task[..., Any] = kind(self, function, name, Options(**fields))
+        if "result" not in fields and task.codec.returns_nothing:
+            task.options = task.options.changed({"result": False})
+        self.tasks[name] = task
+        self._row_counts.pop(name, None)
+        return task
+
+    def batch_task(
+        self,
+        *,
+        table: TableKind,
+        columns: Mapping[str, Any] | None = None,
+        rows: int = ROWS,
+        split: bool = True,
+        name: str | None = None,
+        **options: Any,
+    ) -> Callable[[Callable[[Any], Any]], BatchTask]:
+        """Make a task of a function that takes many jobs at once, as a table of `pandas` or
+        `arrow` with a row for each, and gives a series or table of their results.
+
+        `columns`: what a job is pushed with, by name, with types as annotations have them; else
+        anything that has names. `rows`: the most of one table. `split`: when it raises, run it
+        again with one half of the rows and with the other, until only those that are to blame
+        fail; else all of them have failed. The other options are those of `task`.
+        """
+
+        def decorate(function: Callable[[Any], Any]) -> BatchTask:
+            fields = {**self._defaults, **as_fields(options)}
+            task = BatchTask(
+                self,
+                function,
+                self._name_of(function, name),
+                Options(**fields),
+                columns=columns,
+                table=table,
+                rows=rows,
+                split=split,
+            )
+            self.tasks[task.name] = task
+            self._row_counts[task.name] = rows
+            return task
+
+        return decorate
+
+    def row_counts(self) -> Mapping[str, int]:
+        """The most rows of a table, of tasks that take many jobs at once."""
+        return self._row_counts
+
+    def _name_of(self, function: Callable[..., Any], name: str | None) -> str:
+        """Under which its jobs are pushed; TypeError and ValueError if there can be none."""
         if not hasattr(function, "__name__"):
             raise TypeError(f"@app.task is for functions, not {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -161,13 +216,7 @@ class App:
                 f"there is a task {name!r} already, of {known.function.__module__}: "
                 "give one of them another name"
             )
-        kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
-        fields = {**self._defaults, **as_fields(options)}
-        task: Task[..., Any] = kind(self, function, name, Options(**fields))
-        if "result" not in fields and task.codec.returns_nothing:
-            task.options = task.options.changed({"result": False})
-        self.tasks[name] = task
-        return task
+        return name
 
     def queues(self) -> list[str]:
         """Of its tasks, in the order in which they were declared."""

@@ -77,6 +77,10 @@ class Running:
         self._hooks = app.hooks
         self._note: Note = nowhere
 
+    @property
+    def app(self) -> App:
+        return self._app
+
     def attach(self, note: Note) -> None:
         """Where what tasks say of their progress goes."""
         self._note = note

@@ -6,13 +6,13 @@ import logging
 import signal
 import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.client.pools import Pool, ThreadPool
 from taskyard.client.runtime import Runtime
 from taskyard.client.signals import calling_on
 from taskyard.client.source import Job, Verdict
-from taskyard.tasks.running import Execute, ExecuteAsync, limits_of, settle
+from taskyard.tasks.pools import POOLS, PoolKind, make_pool
+from taskyard.tasks.running import settle
 from taskyard.tasks.source import Queues, TaskSource
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("taskyard.worker")
 
-PoolKind: TypeAlias = Literal["threads", "processes", "async"]
-POOLS: Final = ("threads", "processes", "async")
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 _KEEP: Final = 5.0  # seconds between two extensions of a lease, at most
 
@@ -56,7 +54,7 @@ class Worker:
         if pool not in POOLS:
             raise ValueError(f"pool must be threads, processes or async, not {pool!r}")
         self.app = app
-        self.queues = Queues(_weights(queues if queues is not None else app.queues()))
+        self.queues = Queues(weights_of(queues if queues is not None else app.queues()))
         if not self.queues.names:
             raise ValueError("a worker needs at least one queue")
         self.concurrency = concurrency
@@ -79,7 +77,7 @@ class Worker:
         """
         address = self.app.address
         source = TaskSource(address, self.queues, self._lease, self._tell_hooks, self._spans())
-        execute, pool = self._pool()
+        execute, pool = make_pool(self.app, self.kind, self.concurrency, self._note)
         runtime = Runtime(
             source,
             pool,
@@ -132,23 +130,8 @@ class Worker:
         else:
             self.app.hooks.retry(job, error)
 
-    def _pool(self) -> tuple[Execute | ExecuteAsync, Pool[Verdict]]:
-        # Those that are not used are not imported: a pool of processes imports this in each.
-        size, limits = self.concurrency, limits_of(self.app.tasks)
-        if self.kind == "async":
-            from taskyard.client.coroutines import AsyncPool
 
-            asynchronous = ExecuteAsync(self.app)
-            return asynchronous, AsyncPool(asynchronous, size, limits)
-        execute = Execute(self.app)
-        if self.kind == "processes":
-            from taskyard.client.processes import ProcessPool
-
-            return execute, ProcessPool(execute, size, limits, self._note)
-        return execute, ThreadPool(execute, size, limits)
-
-
-def _weights(queues: Sequence[str] | Mapping[str, float]) -> dict[str, float | None]:
+def weights_of(queues: Sequence[str] | Mapping[str, float]) -> dict[str, float | None]:
     if isinstance(queues, Mapping):
         return dict(queues)
     if isinstance(queues, str):

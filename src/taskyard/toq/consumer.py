@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, overload
 
@@ -108,7 +108,7 @@ class Consumer:
         """
         runtime = Runtime(
             open_source(self._url, self._queues, self._lease, self._result_ttl),
-            self._pool(),
+            make_pool(self._workers, self._kind, self._concurrency),
             self._settle,
             lease=self._lease,
             wait=self._poll,
@@ -137,18 +137,40 @@ class Consumer:
             if self._runtime is not None:
                 self._runtime.stop()
 
-    def _pool(self) -> Pool[Result]:
-        # Those that are not used are not imported: a pool of processes imports this in each.
-        size = self._concurrency
-        if self._kind == "async":
-            from taskyard.client.coroutines import AsyncPool
+    @property
+    def url(self) -> str:
+        return self._url
 
-            return AsyncPool(ExecuteAsync(self._workers), size)
-        if self._kind == "processes":
-            from taskyard.client.processes import ProcessPool
+    @property
+    def queues(self) -> list[str]:
+        return list(self._queues)
 
-            return ProcessPool(Execute(self._workers), size)
-        return ThreadPool(Execute(self._workers), size)
+    @property
+    def workers(self) -> Mapping[str, Worker | AsyncWorker]:
+        """Those that are registered, by key."""
+        return self._workers
+
+    @property
+    def settle(self) -> Settle:
+        """From what came of a task to what becomes of its job."""
+        return self._settle
+
+    @property
+    def result_ttl(self) -> float:
+        return self._result_ttl
+
+
+def make_pool(workers: Mapping[str, Any], kind: PoolKind, size: int) -> Pool[Result]:
+    # Those that are not used are not imported: a pool of processes imports this in each.
+    if kind == "async":
+        from taskyard.client.coroutines import AsyncPool
+
+        return AsyncPool(ExecuteAsync(workers), size)
+    if kind == "processes":
+        from taskyard.client.processes import ProcessPool
+
+        return ProcessPool(Execute(workers), size)
+    return ThreadPool(Execute(workers), size)
 
 
 class _Registration:

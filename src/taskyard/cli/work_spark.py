@@ -1,0 +1,147 @@
+"""`taskyard work --spark`: runs the tasks of an app on Spark executors."""
+
+import argparse
+import logging
+import os
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from taskyard.cli.explain import explain
+from taskyard.cli.failure import DONE, INTERRUPTED, REFUSED, USAGE, Failure
+from taskyard.cli.style import is_terminal
+from taskyard.cli.work import find
+
+if TYPE_CHECKING:
+    from taskyard.spark.crew import Progress
+    from taskyard.spark.workers import SparkWorkers
+
+_QUIET: Final = 10.0  # seconds between two lines that do not overwrite each other
+
+
+def work_on_spark(options: argparse.Namespace) -> int:
+    from taskyard.client.errors import ClientError
+    from taskyard.tasks import logs
+
+    for name in ("prefetch", "lease"):
+        if getattr(options, name) is not None:
+            raise Failure(f"--{name} has no meaning with --spark: jobs come in batches.", USAGE)
+    target = _target(options)
+    try:
+        from taskyard.spark import WorkersFailed, session
+    except ImportError as error:
+        raise Failure(f"{error}.", USAGE) from error
+    from taskyard.spark.claim import Claimed
+    from taskyard.spark.crew import summary
+
+    logs.configure(getattr(logging, options.log_level.upper()))
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    try:
+        # Executors on this machine find the modules by it, those elsewhere need them installed.
+        spark = session(options.master, name=f"taskyard work {options.app}")
+    except Exception as error:  # of whatever kind: Java, the gateway to it, or Spark
+        raise Failure(f"Spark cannot be started: {summary(error)}.", REFUSED) from error
+    try:
+        line = Line()
+        workers = _workers(spark, target, options, line)
+        print(_described(workers, spark, options), file=sys.stderr)
+        try:
+            finished = workers.run()
+        finally:
+            line.end(workers.progress)
+    except Claimed as error:
+        raise Failure(f"{error}.", USAGE) from error
+    except WorkersFailed as error:
+        raise Failure(f"{error}.", REFUSED) from error
+    except (ClientError, OSError) as error:
+        raise explain(error) or Failure(f"{error}.", REFUSED) from error
+    finally:
+        spark.stop()
+    return DONE if finished else INTERRUPTED
+
+
+def _target(options: argparse.Namespace) -> Any:
+    from taskyard.tasks.app import App
+    from taskyard.toq.consumer import Consumer
+
+    found = find(options.app)
+    if isinstance(found, App):
+        found.located_at(options.app)
+        if options.url:
+            found.connect_to(options.url)
+        try:
+            _ = found.address
+        except ValueError as error:
+            raise Failure(f"{error}.", USAGE) from error
+    elif not isinstance(found, Consumer):
+        kind = type(found).__name__
+        raise Failure(f"{options.app} is a {kind}, not an App or a Consumer of toq.", USAGE)
+    elif options.url:
+        raise Failure("--url is for an App: a Consumer of toq has its own.", USAGE)
+    return found
+
+
+def _workers(spark: Any, target: Any, options: argparse.Namespace, line: "Line") -> "SparkWorkers":
+    from taskyard.spark import SparkWorkers
+    from taskyard.spark.workers import BATCH
+
+    try:
+        return SparkWorkers(
+            spark,
+            target,
+            options.queues,
+            consumer=options.consumer,
+            concurrency=options.concurrency,
+            pool=options.pool,
+            batch=options.batch or BATCH,
+            burst=options.burst,
+            poll=options.poll,
+            on_progress=line,
+        )
+    except (ValueError, TypeError) as error:
+        raise Failure(f"{error}.", USAGE) from error
+
+
+def _described(workers: "SparkWorkers", spark: Any, options: argparse.Namespace) -> str:
+    context = spark.sparkContext
+    shown = f"Spark's own page: {context.uiWebUrl}" if context.uiWebUrl else "no page of Spark"
+    return (
+        f"{options.app} runs {', '.join(workers.queues.names)} on {context.master} "
+        f"as consumer {workers.consumer} (pid {os.getpid()}); {shown}"
+    )
+
+
+class Line:
+    """How far it is, on stderr: one line that changes on a terminal, else one every few seconds."""
+
+    def __init__(self) -> None:
+        self._live = is_terminal(sys.stderr)
+        self._last = 0
+        self._shown = 0
+        self._at = time.monotonic()
+        self._told = 0.0
+
+    def __call__(self, progress: "Progress") -> None:
+        settled = progress.done + progress.failed + progress.retried
+        now = time.monotonic()
+        rate = (settled - self._last) / max(now - self._at, 0.001)
+        self._last, self._at = settled, now
+        if self._live:
+            print(f"\r\x1b[K{said(progress, rate)}", end="", file=sys.stderr, flush=True)
+        elif settled != self._shown and now >= self._told + _QUIET:
+            self._shown, self._told = settled, now
+            print(said(progress, rate), file=sys.stderr, flush=True)
+
+    def end(self, progress: "Progress") -> None:
+        settled = progress.done + progress.failed + progress.retried
+        rate = settled / max(progress.seconds, 0.001)
+        before = "\r\x1b[K" if self._live else ""
+        print(f"{before}{said(progress, rate)}", file=sys.stderr, flush=True)
+
+
+def said(progress: "Progress", rate: float) -> str:
+    more = f", {progress.retried:,} to be tried again" if progress.retried else ""
+    return (
+        f"{progress.done:,} done, {progress.failed:,} failed{more}; {rate:,.0f}/s; "
+        f"batch {progress.batches:,}, {progress.out:,} jobs out"
+    )

@@ -1,0 +1,72 @@
+"""Which pool runs the tasks of an app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
+
+from taskyard.client.pools import Pool, ThreadPool
+from taskyard.client.source import Verdict
+from taskyard.tasks.context import Note
+from taskyard.tasks.running import Execute, ExecuteAsync, limits_of
+
+if TYPE_CHECKING:
+    from taskyard.client.processes import Notes
+    from taskyard.tasks.app import App
+
+PoolKind: TypeAlias = Literal["threads", "processes", "async"]
+POOLS: Final = ("threads", "processes", "async")
+
+
+class Attachable(Protocol):
+    def attach(self, note: Note) -> None:
+        """Where what tasks say of their progress goes."""
+
+
+def make_pool(
+    app: App, kind: PoolKind, size: int, notes: Notes
+) -> tuple[Attachable, Pool[Verdict]]:
+    """`notes`: what is told of processes; for others it is attached."""
+    sizes = app.row_counts()
+    if not sizes:
+        return _plain_pool(app, kind, size, notes)
+    from taskyard.client.bundles import BundlingPool
+
+    execute, pool = _pool_of_bundles(app, kind, size, notes)
+    return execute, BundlingPool(pool, sizes)
+
+
+def _plain_pool(
+    app: App, kind: PoolKind, size: int, notes: Notes
+) -> tuple[Attachable, Pool[Verdict]]:
+    # Those that are not used are not imported: a pool of processes imports this in each.
+    limits = limits_of(app.tasks)
+    if kind == "async":
+        from taskyard.client.coroutines import AsyncPool
+
+        asynchronous = ExecuteAsync(app)
+        return asynchronous, AsyncPool(asynchronous, size, limits)
+    execute = Execute(app)
+    if kind == "processes":
+        from taskyard.client.processes import ProcessPool
+
+        return execute, ProcessPool(execute, size, limits, notes)
+    return execute, ThreadPool(execute, size, limits)
+
+
+def _pool_of_bundles(
+    app: App, kind: PoolKind, size: int, notes: Notes
+) -> tuple[Attachable, Pool[Any]]:
+    from taskyard.tasks.bundling import ExecuteBundles, ExecuteBundlesAsync
+
+    limits = limits_of(app.tasks)
+    if kind == "async":
+        from taskyard.client.coroutines import AsyncPool
+
+        asynchronous = ExecuteBundlesAsync(ExecuteAsync(app))
+        return asynchronous, AsyncPool(asynchronous, size, limits)
+    execute = ExecuteBundles.of(Execute(app))
+    if kind == "processes":
+        from taskyard.client.processes import ProcessPool
+
+        return execute, ProcessPool(execute, size, limits, notes)
+    return execute, ThreadPool(execute, size, limits)

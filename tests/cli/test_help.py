@@ -42,7 +42,7 @@ def _subcommands(name: str) -> list[str]:
     return re.findall(r"^    (\w+)", listed[1], re.MULTILINE) if listed else []
 
 
-@pytest.mark.parametrize("name", ["queues", "job", "dead", "schedules", "server"])
+@pytest.mark.parametrize("name", ["queues", "job", "dead", "schedules", "consumers", "server"])
 def test_every_command_below_has_help_and_is_in_the_page(name: str, page: str) -> None:
     below = _subcommands(name)
     assert len(below) >= 3

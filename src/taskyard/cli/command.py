@@ -37,7 +37,7 @@ def command_parser(
     )
     if run is not None:
         result.set_defaults(run=run)
-        _add_flags(result, connects)
+        add_flags(result, connects)
     return result
 
 
@@ -55,13 +55,13 @@ def subcommands(parser: Parser) -> Callable[..., Parser]:
             allow_abbrev=False,
         )
         made.set_defaults(run=run)
-        _add_flags(made, connects=True)
+        add_flags(made, connects=True)
         return made
 
     return add
 
 
-def _add_flags(parser: Parser, connects: bool) -> None:
+def add_flags(parser: Parser, connects: bool) -> None:
     group = parser.add_argument_group("common options")
     if connects:
         group.add_argument(

@@ -32,6 +32,8 @@ COMMANDS: Final = {
         "taskyard.cli.schedules",
         "list, set, delete, pause, run schedules",
     ),
+    "consumers": ("taskyard.cli.consumers", "list, show, drop consumers of batches"),
+    "readers": ("taskyard.cli.readers", "list, drop readers of the journal"),
     "events": ("taskyard.cli.events", "show what happens, as it happens"),
     "top": ("taskyard.cli.top", "watch the server live"),
     "server": ("taskyard.cli.server", "show how the server is, drain it"),
@@ -39,6 +41,7 @@ COMMANDS: Final = {
     "work": ("taskyard.cli.work", "run the tasks of an app"),
     "user": ("taskyard.cli.user", "add, change or remove users"),
     "journal": ("taskyard.cli.journal", "check, inspect or repair a journal"),
+    "lake": ("taskyard.cli.lake", "keep events as tables, and ask them questions"),
     "completion": ("taskyard.cli.completion", "print the completion script of a shell"),
 }
 

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from taskyard.cli.command import command_parser, default_to, run_command, subcommands
 from taskyard.cli.failure import DONE, REFUSED
@@ -68,6 +68,14 @@ def undrain(session: Session) -> None:
     session.out.did(server, f"{taken}.")
 
 
+def _lake(lake: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if lake is None:
+        return []
+    behind = f"{counted(lake['lag_records'], 'record')} ({span(lake['lag_seconds'])}) behind"
+    wrong = f": {lake['error']}" if lake["error"] else ""
+    return [("lake", f"{lake['state']}, {behind}{wrong}")]
+
+
 def show(session: Session) -> int:
     server = session.api("GET", "/server")
     if session.out.json:
@@ -92,6 +100,7 @@ def show(session: Session) -> int:
             ("memory", size(server["memory"]["resident"])),
             ("connections", ", ".join(connections) or "none"),
             ("listeners", ", ".join(listeners) or "not told"),
+            *_lake(server.get("lake")),
             ("users", f"{server['users']:,}" if server["users"] else "none: everybody may do all"),
         ]
     )

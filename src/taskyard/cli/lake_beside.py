@@ -1,0 +1,70 @@
+"""`python -m taskyard.cli.lake_beside ...`: `taskyard lake run`, as the server runs it by itself.
+
+Standard output becomes the lake's reports, one JSON object a line, and nothing else; what anything
+prints goes to standard error. Standard input is only watched: it ends when the server does, also
+when that is killed, and then this process ends too, with all it has started.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+_NICENESS: Final = 5  # the broker's turns come before the lake's
+_PATIENCE: Final = 5.0  # seconds for a batch to end when the server has vanished
+
+
+def main(
+    argv: Sequence[str],
+    run: Callable[[Sequence[str]], int] | None = None,
+    patience: float = _PATIENCE,
+) -> int:
+    os.nice(_NICENESS)
+    reports = _set_aside(1, 2)
+    watched = _set_aside(0, os.open(os.devnull, os.O_RDONLY))
+    # What is run takes the signal over; until then, nothing may be left of what was started so far.
+    signal.signal(signal.SIGTERM, lambda number, frame: _end_all())
+    gone = threading.Event()
+    watch = threading.Thread(target=_watch, args=(watched, gone, patience), daemon=True)
+    watch.start()
+    try:
+        return (run or _run)([*argv, "--report-fd", str(reports)])
+    finally:
+        if gone.is_set():  # nobody else would look after what is left
+            _end_all()
+
+
+def _run(argv: Sequence[str]) -> int:
+    from taskyard.cli.main import main as taskyard
+
+    return taskyard(["lake", "run", *argv])
+
+
+def _set_aside(number: int, other: int) -> int:
+    """Another number for a file, which no descendant gets; its old one is for the other file."""
+    kept = os.dup(number)
+    os.dup2(other, number)
+    return kept
+
+
+def _watch(number: int, gone: threading.Event, patience: float) -> None:
+    while os.read(number, 1):
+        pass
+    gone.set()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(patience)
+    _end_all()
+
+
+def _end_all() -> None:
+    """This process, and all of its group."""
+    os.killpg(0, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

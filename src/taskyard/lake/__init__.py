@@ -1,0 +1,1 @@
+"""The lake: what the journal's records tell, as Delta tables that every reader can use."""

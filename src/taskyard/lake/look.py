@@ -1,0 +1,47 @@
+"""How far a lake is and how large, without changing it."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from taskyard.lake.snapshot import open_lake
+from taskyard.lake.status import read_status
+from taskyard.lake.store import is_written
+from taskyard.lake.tables import PUBLIC
+
+
+def describe(path: Path) -> dict[str, Any]:
+    lake = open_lake(path)
+    mark = lake.watermark
+    told = read_status(lake.path) or {}
+    running = is_written(lake.path)
+    state = told.get("state", "stopped")
+    if not running and state not in ("failed", "stopped"):
+        state = "killed"
+    return {
+        "lake": str(lake.path),
+        "state": state,
+        "pid": told.get("pid") if running else None,
+        "batch": mark.batch,
+        "timeline": mark.timeline,
+        "next_seq": mark.next_seq,
+        "last_time": mark.last_time.isoformat() if mark.last_time else None,
+        "lag_records": told.get("lag_records"),
+        "events_per_second": told.get("events_per_second"),
+        "error": told.get("error"),
+        "ui": told.get("ui") if running else None,
+        "schema_version": mark.schema_version,
+        "tables": [_table(lake, name) for name in PUBLIC],
+    }
+
+
+def _table(lake: Any, name: str) -> dict[str, Any]:
+    files = pa.table(lake.table(name).get_add_actions(flatten=True)).to_pylist()
+    return {
+        "table": name,
+        "rows": sum(file["num_records"] for file in files),
+        "files": len(files),
+        "bytes": sum(file["size_bytes"] for file in files),
+        "version": lake.watermark.versions[name],
+    }

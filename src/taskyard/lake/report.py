@@ -1,0 +1,35 @@
+"""`taskyard lake report`: one page about what the queues did."""
+
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from taskyard.lake.report_data import STEPS, gather
+from taskyard.lake.report_page import page
+from taskyard.lake.report_scope import Options, Target
+from taskyard.lake.snapshot import Lake
+
+__all__ = ["STEPS", "Options", "Target", "write_report"]
+
+TITLE = "Taskyard report"
+
+
+def write_report(
+    spark: SparkSession,
+    lake: Lake,
+    out: Path,
+    options: Options | None = None,
+    step: Callable[[], object] = lambda: None,
+) -> None:
+    """`step` is called STEPS times. The file is there whole, or as it was."""
+    found = gather(spark, lake, options or Options(), step)
+    text = page(found, TITLE, datetime.now(UTC))
+    half = out.with_name(f".{out.name}.{os.getpid()}")
+    try:
+        half.write_text(text, encoding="utf-8")
+        half.replace(out)
+    finally:
+        half.unlink(missing_ok=True)

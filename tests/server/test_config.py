@@ -52,6 +52,11 @@ def test_defaults() -> None:
         payload_memory=256 * MIB,
         payload_limit=MIB,
         output_limit=MIB,
+        lake=None,
+        lake_master="local[*]",
+        lake_payloads=False,
+        lake_trigger=10 * SECOND,
+        lake_retention=None,
         finished_memory=4 * MIB,
         uid_window=600 * SECOND,
         dead_retention=7 * 86_400 * SECOND,
@@ -87,6 +92,22 @@ def test_to_other_machines_it_listens_with_users_or_if_told_to(bind: str) -> Non
     assert load_settings({"bind": bind, **certificates}, {}).bind == bind
     with pytest.raises(ConfigError):
         load_settings({"bind": bind, **certificates, "tls_client": "optional"}, {})
+
+
+def test_settings_of_the_lake_are_for_use_with_one() -> None:
+    flags = {"lake": "tables", "lake_master": "local[2]", "lake_payloads": "on"}
+    flags |= {"lake_trigger": "2s", "lake_retention": "30"}
+    settings = load_settings(flags, {})
+    assert (settings.lake, settings.lake_master) == (Path("tables"), "local[2]")
+    assert settings.lake_payloads
+    assert (settings.lake_trigger, settings.lake_retention) == (2 * SECOND, 30)
+    for name in ("lake_master", "lake_payloads", "lake_trigger", "lake_retention"):
+        with pytest.raises(ConfigError) as refused:
+            load_settings({name: flags[name]}, {})
+        assert str(refused.value) == f"{name} is only for use with lake."
+    with pytest.raises(ConfigError) as refused:
+        load_settings({"data": "x", "lake": "./x"}, {})
+    assert str(refused.value) == "lake must be another directory than data."
 
 
 def test_settings_cannot_be_changed() -> None:
@@ -223,6 +244,11 @@ def test_a_size_in_toml_is_a_text_or_a_number_of_bytes(file: Path, line: str) ->
         ("bind", "", "--bind must be a host name or address, not ''."),
         ("bind", "a b", "--bind must be a host name or address, not 'a b'."),
         ("data", "", "--data must be a path, not ''."),
+        (
+            "lake_master",
+            "a b",
+            "--lake-master must be a Spark master such as local[2], not 'a b'.",
+        ),
         ("data", "a\0b", "--data must be a path, not 'a\\x00b'."),
     ],
 )

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
@@ -23,7 +23,7 @@ from taskyard.access.gatekeeper import Gatekeeper
 from taskyard.access.users import Users, UsersError, is_open_to_others, load_users
 from taskyard.broker.broker import Broker
 from taskyard.broker.clock import AnchoredClock
-from taskyard.dialects.api_messages import ListenerView
+from taskyard.dialects.api_messages import LakeView, ListenerView
 from taskyard.dialects.masenko import Masenko
 from taskyard.dialects.resp import make_resp
 from taskyard.dialects.workq import Workq
@@ -50,6 +50,9 @@ from taskyard.server.stalls import Stalls
 from taskyard.server.tls import Tls
 from taskyard.server.tls_transport import TlsTransport
 from taskyard.server.web import Web
+
+if TYPE_CHECKING:
+    from taskyard.server.lake import Lake
 
 GOODBYE: Final = 5.0  # seconds that clients have at a stop to read their last replies
 FILES_KEPT: Final = 64  # descriptors that connections leave to the journal and to the process
@@ -100,6 +103,9 @@ class Server:
             self._reloads.append(self._tls.reload)
         if settings.config is not None:
             self._reloads.append(partial(self._reload_queues, settings.config))
+        self._lake: Lake | None = None
+        if settings.lake is not None:
+            _check_lake()
         self._admission: Admission | None = None
         self._flow: Flow | None = None
         self._stalls: Stalls | None = None
@@ -121,6 +127,8 @@ class Server:
             _write_ports(self._settings.ports_file, self._addresses())
             self._ports_told = True
         log.info("ready", extra=fields(version=__version__, form=build.form()))
+        if self._settings.lake is not None:
+            self._start_lake(loop)
 
     async def until_stopped(self) -> None:
         await self._stop.wait()
@@ -139,7 +147,9 @@ class Server:
             for receiver in broker.receivers():
                 receiver.shut_down()
             broker.flush()
-            await self._connections.all_closed(GOODBYE)
+            lake_ends = self._lake.stop() if self._lake is not None else asyncio.sleep(0)
+            await asyncio.gather(self._connections.all_closed(GOODBYE), lake_ends)
+            broker.flush()  # what the lake has read meanwhile
         if self._scheduler is not None:
             self._scheduler.close()
         if self._journal is not None and (broker is None or not broker.failure):
@@ -150,6 +160,18 @@ class Server:
             self._lock.release()
         if broker is not None:
             log.info("stopped")
+
+    def _start_lake(self, loop: asyncio.AbstractEventLoop) -> None:
+        from taskyard.server import lake  # what a server without one does not need
+
+        assert self._broker is not None
+        assert self._scheduler is not None
+        post, command = loop.call_soon_threadsafe, lake.command(self._settings)
+        self._lake = lake.Lake(self._broker, self._scheduler, post, command)
+        self._lake.start()
+
+    def _lake_view(self) -> LakeView | None:
+        return None if self._lake is None else self._lake.view()
 
     def _set_limits(self) -> None:
         settings = self._settings
@@ -324,7 +346,14 @@ class Server:
             settings.max_losses,
             self._gate,
         )
-        self._web = Web(settings, broker, scheduler, gate=self._gate, listeners=self._listening)
+        self._web = Web(
+            settings,
+            broker,
+            scheduler,
+            gate=self._gate,
+            listeners=self._listening,
+            lake=self._lake_view,
+        )
         workq = Workq(
             broker,
             settings.output_limit,
@@ -394,6 +423,12 @@ def _load_users(path: Path) -> Users:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
     return users
+
+
+def _check_lake() -> None:
+    from taskyard.server.lake import check_installed
+
+    check_installed()
 
 
 def _left_behind(name: str, missed: int) -> None:

@@ -262,6 +262,30 @@ class Settings:
     retain_age: int = setting(
         "72h", kinds.duration("0s", "87600h"), "how long they are kept at most"
     )
+    lake: Path | None = setting(
+        "",
+        kinds.optional_path(),
+        "directory of the lake's tables, which a process beside the server then keeps up to date; "
+        "needs taskyard[spark]",
+    )
+    lake_master: str = setting(
+        "local[*]",
+        kinds.word("a Spark master such as local[2]"),
+        "where Spark runs for the lake",
+    )
+    lake_payloads: bool = setting(
+        "off", kinds.switch(), "put the payloads and results of jobs into the lake too"
+    )
+    lake_trigger: int = setting(
+        "10s",
+        kinds.duration("100ms", "1h"),
+        "how long the lake waits for more when it has all there is",
+    )
+    lake_retention: int | None = setting(
+        "off",
+        kinds.number_or("off", 1, 36_500),
+        "days after which the lake drops events, jobs and attempts",
+    )
     finished_memory: int = setting(
         "4MiB", kinds.size("0", "64GiB"), "memory for the recently finished jobs that can be listed"
     )
@@ -406,6 +430,7 @@ def _check(settings: Settings) -> None:
             "payload_limit must be at most half of segment_size, so that a job fits a segment."
         )
     _check_tls(settings)
+    _check_lake(settings)
     _check_exposure(settings)
 
 
@@ -416,6 +441,15 @@ def _check_tls(settings: Settings) -> None:
                 raise ConfigError(f"{name} is only for use with tls_certificate.")
     if settings.tls_client_ca is None and settings.tls_client != "required":
         raise ConfigError("tls_client is only for use with tls_client_ca.")
+
+
+def _check_lake(settings: Settings) -> None:
+    if settings.lake is None:
+        for name in ("lake_master", "lake_payloads", "lake_trigger", "lake_retention"):
+            if getattr(settings, name) != getattr(Settings, name):
+                raise ConfigError(f"{name} is only for use with lake.")
+    elif settings.lake.absolute() == settings.data.absolute():
+        raise ConfigError("lake must be another directory than data.")
 
 
 def _check_exposure(settings: Settings) -> None:

@@ -193,6 +193,11 @@ def host() -> Kind[str]:
     return Kind(metavar="HOST", expected="a host name or address", parse=_parse_host, show=str)
 
 
+def word(expected: str) -> Kind[str]:
+    """A text without spaces."""
+    return Kind(metavar="WORD", expected=expected, parse=_parse_host, show=str)
+
+
 def queue() -> Kind[str]:
     return Kind(metavar="QUEUE", expected="a queue's name", parse=_parse_queue, show=str)
 

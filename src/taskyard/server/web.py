@@ -12,7 +12,7 @@ from taskyard.broker.metrics import LagProbe
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects.api import Api
-from taskyard.dialects.api_server import Listeners
+from taskyard.dialects.api_server import Lake, Listeners, no_lake
 from taskyard.dialects.events import Events
 from taskyard.dialects.glovebox import Glovebox
 from taskyard.dialects.glovebox_http import status, terms
@@ -45,6 +45,7 @@ class Web:
         gate: Gate | None = None,
         identify: Identify = anonymous,
         listeners: Listeners = dict,
+        lake: Lake = no_lake,
     ) -> None:
         """With a gate, it is that which identifies."""
         self._gate: Gate = gate or OpenGate()
@@ -70,9 +71,10 @@ class Web:
             connections=self._connections,
             listeners=listeners,
             users=int if gate is None else lambda: gate.count,
+            lake=lake,
             allow=allow,
         )
-        page = MetricsPage(broker, scheduler, settings.metrics_queues, gate=gate)
+        page = MetricsPage(broker, scheduler, settings.metrics_queues, gate=gate, lake=lake)
         self.api = Router(api.routes())  # by itself, for who has no need of HTTP
         routes = [
             *api.routes(),

@@ -1,0 +1,50 @@
+"""How old the first record is that a reader of the journal has not read: known without reading it.
+
+Now and then it is noted up to which record the journal was durable. The first note that has a
+record says when it came, as exactly as notes are made.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+_MOST: Final = 4096  # notes; beyond it every other one goes, and there are half as many from then
+_CLOSEST: Final = 1_000_000  # microseconds between two of them
+
+
+class Marks:
+    """Times are in microseconds."""
+
+    def __init__(self) -> None:
+        self._times: list[int] = []
+        self._seqs: list[int] = []
+        self._spacing = 0
+
+    def add(self, time: int, durable_seq: int) -> None:
+        if self._seqs and (durable_seq <= self._seqs[-1] or time < self._times[-1] + self._spacing):
+            return
+        self._times.append(time)
+        self._seqs.append(durable_seq)
+        if len(self._seqs) > _MOST:
+            del self._times[1::2]
+            del self._seqs[1::2]
+            self._spacing = max(2 * self._spacing, _CLOSEST)
+
+    def reached(self, next_seq: int) -> None:
+        """Nobody asks for what is before that any more; the last note stays."""
+        passed = min(bisect_left(self._seqs, next_seq), len(self._seqs) - 1)
+        if passed > 0:
+            del self._times[:passed]
+            del self._seqs[:passed]
+        if len(self._seqs) < _MOST // 4:
+            self._spacing = 0
+
+    def age(self, next_seq: int, durable_seq: int, now: int) -> int:
+        """Since when record `next_seq` is there; 0 if it is not."""
+        if next_seq > durable_seq:
+            return 0
+        index = bisect_left(self._seqs, next_seq)
+        if index == len(self._seqs):  # it has come since the last note
+            return 0
+        return max(0, now - self._times[index])

@@ -1,0 +1,239 @@
+"""The lake's process beside a real server: started, watched, started again, and never left behind.
+
+The process only acts as the lake: see support/fake_lake.py.
+"""
+
+import http.client
+import json
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.process import ServerProcess
+from support.waiting import wait_for
+from support.wire import exchange
+
+from taskyard.server.lake_process import LakeProcess, Patience
+
+TESTS = Path(__file__).resolve().parents[1]
+PUSH = b'PUSH {"name":"a"}\n'
+
+
+def get(server: ServerProcess, path: str) -> Any:
+    connection = http.client.HTTPConnection(*server.address("http"))
+    connection.request("GET", path)
+    body = connection.getresponse().read()
+    connection.close()
+    return json.loads(body) if path.startswith("/api") else body.decode()
+
+
+class LakeServer(ServerProcess):
+    def __init__(self, directory: Path, how: str, *flags: str) -> None:
+        self.lake = directory / "lake"
+        paths = [str(TESTS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        super().__init__(
+            directory,
+            *("--lake", str(self.lake), *flags),
+            environment={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            wrapper=[sys.executable, "-m", "support.lake_server", how],
+        )
+
+    def view(self) -> Any:
+        return get(self, "/api/v1/lake")
+
+    def wait_for_state(self, state: str) -> Any:
+        self.wait_for(lambda: self.view()["state"] == state)
+        return self.view()
+
+    def starts(self) -> list[int]:
+        """The processes there were."""
+        told = self.lake / "starts"
+        return [int(line) for line in told.read_text().split()] if told.exists() else []
+
+
+def is_there(pid: int) -> bool:
+    """Whether the process runs; one that has ended and that nobody has waited for does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_the_lake_follows_and_the_server_knows_how_far_it_is(tmp_path: Path) -> None:
+    with LakeServer(tmp_path, "follow", "--log-format", "json") as server:
+        exchange(server.connect(), PUSH * 3, b"".join(b'OK {"id":%d}\n' % n for n in (1, 2, 3)))
+        server.wait_for(lambda: server.view()["lag_records"] == 0 and server.view()["running"])
+        view = server.view()
+        assert view["pid"] == server.starts()[0]
+        assert view["restarts"] == 0
+        assert view["state"] == "following"
+        assert view["events_per_second"] == 12.5
+        assert view["next_seq"] > 4
+        assert (view["lag_seconds"], view["error"]) == (0, None)
+        assert get(server, "/api/v1/server")["lake"]["pid"] == view["pid"]
+        metrics = get(server, "/metrics")
+        assert "\ntaskyard_lake_up 1\n" in metrics
+        assert "\ntaskyard_lake_lag_records 0\n" in metrics
+        assert "\ntaskyard_lake_restarts_total 0\n" in metrics
+        assert 'taskyard_reader_lag_records{reader="lake"}' in metrics
+        messages = [entry["message"] for entry in server.log_entries()]
+        assert messages.index("ready") < messages.index("the lake's process was started")
+        assert "lake: an idle remark" in messages  # which did not get among the reports
+        assert "lake: Warning: a remark" in messages
+        assert server.stop() == 0
+        assert not is_there(view["pid"])
+
+
+def test_a_process_that_is_killed_is_started_again_and_goes_on(tmp_path: Path) -> None:
+    with LakeServer(tmp_path, "follow") as server:
+        first = server.wait_for_state("following")["pid"]
+        os.kill(first, signal.SIGKILL)
+        server.wait_for(lambda: len(server.starts()) == 2)
+        view = server.wait_for_state("following")
+        assert view["pid"] == server.starts()[1] != first
+        assert (view["restarts"], view["error"]) == (1, None)
+        assert "it was ended by SIGKILL" in server.log_text()
+        assert "\ntaskyard_lake_restarts_total 1\n" in get(server, "/metrics")
+        assert server.stop() == 0
+
+
+def test_one_that_fails_at_once_is_tried_again_after_growing_pauses(tmp_path: Path) -> None:
+    with LakeServer(tmp_path, "broken", "--log-format", "json") as server:
+        server.wait_for(lambda: server.view()["restarts"] >= 4)
+        exchange(server.connect(), PUSH, b'OK {"id":1}\n')
+        view = server.wait_for_state("waiting")
+        why = "it ended with code 1: RuntimeError: the tables are of another journal"
+        assert (view["running"], view["pid"], view["error"]) == (False, None, why)
+        assert "\ntaskyard_lake_up 0\n" in get(server, "/metrics")
+        pauses = [entry["pause"] for entry in server.log_entries() if "pause" in entry]
+        assert pauses[:4] == ["0.02s", "0.04s", "0.08s", "0.1s"]
+        assert server.stop() == 0
+        assert not any(is_there(pid) for pid in server.starts())
+
+
+def test_one_that_does_not_end_is_ended_with_all_it_has_started(tmp_path: Path) -> None:
+    with LakeServer(tmp_path, "family") as server:
+        server.wait_for_state("running")
+        pids = [*server.starts(), int((server.lake / "child").read_text())]
+        assert all(is_there(pid) for pid in pids)
+        assert server.stop() == 0
+        assert not any(is_there(pid) for pid in pids)
+
+
+def test_a_descendant_of_one_that_has_died_is_ended(tmp_path: Path) -> None:
+    with LakeServer(tmp_path, "family") as server:
+        server.wait_for_state("running")
+        child = int((server.lake / "child").read_text())
+        os.kill(server.starts()[0], signal.SIGKILL)
+        wait_for(lambda: not is_there(child))
+        server.wait_for(lambda: server.view()["restarts"] == 1)
+        server.kill()  # while the next one is on its way
+        wait_for(lambda: not any(is_there(pid) for pid in server.starts()))
+        assert not is_there(int((server.lake / "child").read_text()))
+
+
+@pytest.mark.parametrize("how", ["follow", "family"])
+def test_nothing_is_left_of_it_when_the_server_is_killed(tmp_path: Path, how: str) -> None:
+    with LakeServer(tmp_path, how) as server:
+        server.wait_for(lambda: server.view()["state"] in ("following", "running"))
+        pids = server.starts()
+        if how == "family":
+            pids.append(int((server.lake / "child").read_text()))
+        server.kill()
+        wait_for(lambda: not any(is_there(pid) for pid in pids))
+
+
+def test_clients_are_answered_while_it_is_being_waited_for(tmp_path: Path) -> None:
+    with LakeServer(tmp_path, "deaf") as server:
+        server.wait_for_state("running")
+        peer = server.connect()
+        peer.send(b"FETCH\n" + PUSH)
+        peer.expect_nothing()
+        server.tell(signal.SIGTERM)
+        peer.expect(b'EMPTY {}\nOK {"id":1}\n')
+        assert is_there(server.starts()[0])
+        assert server.wait() == 0
+
+
+def test_without_spark_the_server_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['pyspark'] = None\n")
+    server = ServerProcess(
+        tmp_path,
+        *("--lake", str(tmp_path / "lake")),
+        environment={"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"},
+    )
+    server.start()
+    assert server.wait() == 2
+    (line,) = server.log_text().splitlines()
+    assert line.endswith(
+        " ERROR cannot start: the data pipeline needs `pip install taskyard[spark]`"
+    )
+
+
+def test_without_a_lake_there_is_none(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path) as server:
+        assert get(server, "/api/v1/lake")["type"] == "urn:taskyard:problem:no-lake"
+
+
+class Heard:
+    """What the thread tells."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.ends: list[str] = []
+        self.is_over = False
+
+    def started(self, pid: int) -> None: ...
+
+    def reported(self, line: bytes) -> None:
+        self.lines.append(line)
+
+    def said(self, line: str) -> None: ...
+
+    def ended(self, why: str, pause: float) -> None:
+        self.ends.append(why)
+
+    def over(self) -> None:
+        self.is_over = True
+
+
+def supervise(command: list[str]) -> Heard:
+    """Until it has ended, and been started again."""
+    heard = Heard()
+    process = LakeProcess(command, heard, Patience(first_pause=0.01, farewell=0.1))
+    process.start()
+    wait_for(lambda: len(heard.ends) >= 2)
+    process.stop()
+    process.join()
+    assert heard.is_over
+    return heard
+
+
+def test_a_server_with_very_many_connections_hears_it_too() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    taken = [os.dup(0) for _ in range(1200)]
+    try:
+        heard = supervise(["/bin/sh", "-c", "echo '{}'; printf rest; exit 3"])
+    finally:
+        for number in taken:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert heard.lines[:2] == [b"{}", b"rest"]
+    assert heard.ends[0] == "it ended with code 3"
+
+
+def test_one_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    heard = supervise([str(tmp_path / "none")])
+    assert heard.ends[0].startswith("it cannot be started: [Errno 2] No such file or directory")
+
+
+def test_the_last_words_are_not_those_of_a_trace() -> None:
+    trace = "echo 'ValueError: no' >&2; echo '  at line 1' >&2; kill -9 $$"
+    heard = supervise(["/bin/sh", "-c", trace])
+    assert heard.ends[0] == "it was ended by SIGKILL: ValueError: no"

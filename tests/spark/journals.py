@@ -1,0 +1,71 @@
+"""Journals on disk to read with Spark, and streams that end when all has been read."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from journal.building import Running
+from pyspark.sql import DataFrame, SparkSession
+
+from taskyard.journal.disk import RealDisk
+
+Batches = list[tuple[int, list[int]]]  # the number of each batch, and its records in order
+
+
+def written(data: Path, jobs: int, segment_size: int = 4000) -> Running:
+    """A journal to which so many jobs were added, each pushed, leased and finished."""
+    run = Running(RealDisk(str(data)), segment_size=segment_size)
+    add_jobs(run, jobs)
+    return run
+
+
+def add_jobs(run: Running, jobs: int) -> None:
+    for number in range(jobs):
+        run.push(b"payload %d" % number)
+        job = run.take()
+        assert job is not None
+        run.ack(job)
+        run.commit()
+
+
+def dropped(run: Running, count: int) -> int:
+    """Drop the first segments; gives the first record that is left."""
+    work = run.journal.drop_before(run.journal._bases[count])
+    assert work is not None
+    work.run()
+    run.journal.dropped(work)
+    return int(run.journal.first_seq_of(run.journal.first))
+
+
+def drain(
+    spark: SparkSession,
+    checkpoint: Path,
+    options: dict[str, Any],
+    also: Callable[[DataFrame, int], None] | None = None,
+) -> Batches:
+    """All that a stream gives until nothing is left."""
+    batches: Batches = []
+
+    def take(frame: DataFrame, number: int) -> None:
+        if also is not None:
+            also(frame, number)
+        rows = frame.select("seq").collect()
+        batches.append((number, sorted(row["seq"] for row in rows)))
+
+    stream = spark.readStream.format("taskyard.events").options(**options).load()
+    query = (
+        stream.writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return batches
+
+
+def offset_of(checkpoint: Path, batch: int) -> dict[str, Any]:
+    """Where a batch ended, as Spark has noted it."""
+    lines = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    offset: dict[str, Any] = json.loads(lines[-1])
+    return offset

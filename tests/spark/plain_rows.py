@@ -1,0 +1,185 @@
+"""The rows of events the plain way: one record after the other, as the engine reads them."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from taskyard.engine import job_records as j
+from taskyard.engine import records as r
+from taskyard.engine import side_records as s
+from taskyard.engine.job import DIALECT_NAMES, JSON
+from taskyard.engine.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
+from taskyard.journal.describe import describe
+from taskyard.spark.columns import ALL_COLUMNS
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+NOT_IN_DETAILS = {"seq", "time", "event", "dialect", "user", "holder", "queue", "consumer"}
+NOT_IN_DETAILS |= {"number", "session_event"}
+INT_MAX = 2**31 - 1
+
+Row = dict[str, Any]
+
+
+def plain_rows(records: Iterable[r.Record]) -> list[Row]:
+    """Of records with their numbers and blobs."""
+    found: list[Row] = []
+    for record in records:
+        if record.kind() < r.FIRST_CARRY:
+            found += rows_of(record)
+    return found
+
+
+def rows_of(record: r.Record) -> list[Row]:
+    row: Row = dict.fromkeys(ALL_COLUMNS)
+    row |= {
+        "seq": record.seq,
+        "part": 0,
+        "time": moment(record.time),
+        "event": r.EVENT_NAMES[record.kind()],
+        "dialect": word(DIALECT_NAMES, record.origin.dialect),
+        "user": record.origin.user or None,
+        "holder": record.origin.holder or None,
+    }
+    if isinstance(record, j.JobRecord | r.Push | r.Lease | r.Finish | r.Retry | r.Release | r.Fail):
+        row |= {"job_id": record.id, "queue": text(record.queue)}
+        row |= job_columns(record)
+        return [row]
+    if isinstance(record, s.Batch):
+        return batch_rows(record, row)
+    row |= other_columns(record)
+    return [row]
+
+
+def job_columns(record: r.Record) -> Row:
+    if isinstance(record, r.Push):
+        return push_columns(record)
+    if isinstance(record, r.Lease | j.Extend):
+        return {"attempt": attempt(record.attempt), "deadline": moment(record.deadline)}
+    if isinstance(record, r.Finish):
+        return {
+            "attempt": attempt(record.attempt),
+            "reason": word(r.FINISH_WAYS, record.way),
+            "uid": hexadecimal(record.uid),
+            "result_size": record.blob_size,
+            "result": record.blob or None,
+        }
+    if isinstance(record, r.Retry):
+        return {
+            "attempt": attempt(record.attempt),
+            "run_at": moment(record.run_at),
+            **error_columns(record),
+        }
+    if isinstance(record, r.Release):
+        reason = word(r.RELEASE_REASONS, record.reason)
+        return {"attempt": attempt(record.attempt), "reason": reason}
+    if isinstance(record, r.Fail):
+        return {
+            "attempt": attempt(record.attempt),
+            "explicit": record.explicit,
+            "reason": record.reason or None,
+            "to_queue": record.dead_queue or None,
+            **error_columns(record),
+        }
+    return small_columns(record)
+
+
+def small_columns(record: r.Record) -> Row:
+    if isinstance(record, j.Unblock):
+        return {"blocker": record.blocker}
+    if isinstance(record, j.Remove):
+        reason = word(r.REMOVE_CAUSES, record.cause)
+        return {"reason": reason, "ended": record.ended, "uid": hexadecimal(record.uid)}
+    if isinstance(record, j.Move):
+        return {"to_queue": text(record.to)}
+    if isinstance(record, j.Rescore):
+        return {"priority": record.priority}
+    if isinstance(record, j.Progress):
+        return {
+            "attempt": attempt(record.attempt),
+            "permille": record.permille,
+            "message": record.message or None,
+        }
+    return {}
+
+
+def push_columns(record: r.Push) -> Row:
+    job = record.job
+    return {
+        "uid": hexadecimal(job.uid),
+        "name": job.name or None,
+        "priority": job.priority,
+        "content": "json" if job.content == JSON else "opaque",
+        "payload_size": record.blob_size,
+        "payload": record.blob,
+        "run_at": moment(job.run_at),
+        "blocked_by": record.blockers or None,
+        "key": text(job.key),
+        "limit_key": text(job.limit_key),
+        "ttl_ms": min(job.ttl_ms, 2**63 - 1) or None,
+    }
+
+
+def error_columns(record: r.Record) -> Row:
+    error = record.blob.decode(errors="replace") or None
+    return {"error_size": record.blob_size, "error": error}
+
+
+def batch_rows(record: s.Batch, row: Row) -> list[Row]:
+    row |= {"consumer": record.consumer or None, "batch": record.number}
+    row |= {"deadline": moment(record.deadline)}
+    queues = [q for q, n in zip(record.queues, record.counts, strict=True) for _ in range(n)]
+    parts = [
+        {
+            **row,
+            "part": number + 1,
+            "event": "lease",
+            "job_id": record.ids[number],
+            "queue": text(queues[number]),
+            "attempt": record.attempts[number] or None,
+        }
+        for number in range(len(record.ids))
+    ]
+    details = json.dumps({"owner": record.owner, "epoch": record.epoch})
+    return [{**row, "details": details}, *parts]
+
+
+def other_columns(record: r.Record) -> Row:
+    shown = describe(record, False)
+    details = {name: value for name, value in shown.items() if name not in NOT_IN_DETAILS}
+    row: Row = {"details": json.dumps(details, ensure_ascii=False)}
+    if isinstance(record, s.BatchDone):
+        row |= {"consumer": record.consumer, "batch": record.number}
+    elif isinstance(record, s.SessionSet):
+        row["reason"] = shown["session_event"]
+    elif isinstance(record, s.QueueSet | s.QueueGone | ScheduleGone | ScheduleTick):
+        row["queue"] = text(record.queue)
+    elif isinstance(record, ScheduleSet):
+        row["queue"] = record.schedule.job.queue
+    return row
+
+
+def moment(time: int) -> datetime | None:
+    if not time:
+        return None
+    try:
+        return EPOCH + timedelta(microseconds=time)
+    except OverflowError:
+        return LAST
+
+
+def attempt(number: int) -> int:
+    return min(number, INT_MAX)
+
+
+def text(value: bytes | None) -> str | None:
+    return value.decode(errors="backslashreplace") or None if value is not None else None
+
+
+def hexadecimal(value: bytes | None) -> str | None:
+    return None if value is None else value.hex()
+
+
+def word(words: tuple[str, ...], number: int) -> str:
+    return words[number] if number < len(words) else str(number)

@@ -1,0 +1,229 @@
+"""The journal over a server's HTTP listener: for executors that have no access to its files."""
+
+import pickle
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from spark.cluster import Cluster
+from spark.journals import drain
+from spark.plain_rows import plain_rows
+from support.process import ServerProcess
+from support.users import CHEAP
+from support.waiting import wait_for
+
+import taskyard.spark
+from taskyard import Client
+from taskyard.access.secrets import hash_password, token_digest, token_text
+from taskyard.journal.disk import RealDisk
+from taskyard.journal.errors import JournalCorrupt, LeftBehind
+from taskyard.journal.identity import JOURNAL
+from taskyard.journal.reader import JournalReader
+from taskyard.spark import journal_view, web
+from taskyard.spark.journal_view import Mark
+from taskyard.spark.ranges import open_journal, plan, read
+from taskyard.spark.rows import ALL_COLUMNS
+from taskyard.spark.web import ServerRefused, ServerUnreachable, Web, WebJournal
+
+SMALL = ("--segment-size", "64KiB", "--payload-limit", "16KiB")
+TOKEN = "ty_" + "t" * 43
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path, *SMALL) as process:
+        yield process
+
+
+def url_of(server: ServerProcess, credentials: str = "") -> str:
+    host, port = server.address("http")
+    return f"http://{credentials}{host}:{port}"
+
+
+def client_of(server: ServerProcess) -> Client:
+    host, port = server.address("resp")
+    return Client(f"taskyard://{host}:{port}", heartbeats=False)  # no leases are extended
+
+
+def work(server: ServerProcess, jobs: int, size: int = 1000) -> None:
+    """Push jobs, and do them."""
+    with client_of(server) as client:
+        client.push_many("work", [b"x" * size] * jobs, name="task")
+        done = 0
+        while done < jobs:
+            taken = client.fetch("work", count=20)
+            client.ack_many(taken)
+            done += len(taken)
+
+
+def rows(url: str, parts: int) -> list[dict[str, Any]]:
+    view = open_journal(url).view()
+    planned = pickle.loads(pickle.dumps(plan(view, view.first_seq, view.durable_seq, parts)))
+    assert len(planned) <= parts
+    return [
+        row for each in planned for batch in read(each, ALL_COLUMNS) for row in batch.to_pylist()
+    ]
+
+
+def plain(server: ServerProcess) -> list[dict[str, Any]]:
+    """After the end of the server."""
+    reader = JournalReader(RealDisk(str(server.data / JOURNAL)), blobs=True)
+    return plain_rows(entry.record for entry in reader.read())
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_all_records_come_over_http(
+    server: ServerProcess, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_view, "_LEAST_BYTES", 20_000)
+    taskyard.spark.commit_reader(url_of(server), "lake", 1)  # or compaction drops what is done
+    work(server, 100)
+    found = rows(url_of(server), parts)
+    server.kill()
+    assert found == plain(server)[: len(found)]
+    assert sum(row["event"] == "finish" for row in found) == 100
+
+
+def test_a_mark_that_is_none_is_noticed(
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a payload could bring about that holds a copy of a part of the journal."""
+    monkeypatch.setattr(journal_view, "_LEAST_BYTES", 8000)
+    work(server, 20)
+    view = open_journal(url_of(server)).view()
+    segment = view.segments[0]
+    wrong = (Mark(segment.first_seq + 9, segment.base, segment.bytes // 2),)
+    planned = plan(replace(view, marks=wrong), 1, view.durable_seq, 2)
+    assert len(planned) == 2
+    with pytest.raises(JournalCorrupt):
+        list(read(planned[0]))
+    with pytest.raises(JournalCorrupt):
+        list(read(planned[1]))
+
+
+def test_who_wants_what_is_gone_is_told_how_much(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, *SMALL, "--retain-bytes", "0") as server:
+        work(server, 10)
+        journal = open_journal(url_of(server))
+        before = journal.view()
+        (planned,) = plan(before, 1, before.durable_seq, 1)
+        work(server, 100, 4000)
+        wait_for(lambda: journal.view().first_seq > 5)
+        with pytest.raises(LeftBehind, match="the first one left is"):
+            list(read(planned))
+        with pytest.raises(LeftBehind):
+            plan(journal.view(), 1, 100, 1)
+
+
+def test_a_server_that_comes_back_is_asked_again(server: ServerProcess) -> None:
+    work(server, 3)
+    journal = WebJournal(url_of(server))
+    before = journal.view()
+    port = server.address("http")[1]
+    server.kill()
+    server.flags += ["--http-port", str(port)]
+    starting = threading.Thread(target=server.restart)
+    starting.start()
+    assert journal.view().durable_seq > before.durable_seq
+    starting.join()
+
+
+def test_nobody_there_is_told_after_some_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "_PAUSES", (0.0,))
+    with pytest.raises(ServerUnreachable, match=r"no answer from http://127\.0\.0\.1:9"):
+        Web("http://ann:secret@127.0.0.1:9").call("GET", "/api/v1/journal")
+    with pytest.raises(ValueError, match="'host' is not an address") as raised:
+        Web("ftp://ann:secret@host")
+    assert "secret" not in str(raised.value)
+    for wrong in ("http://ann:secret/@host", "http://[ann:secret@host"):
+        with pytest.raises(ValueError, match="is not an address like http://host:8080") as raised:
+            Web(wrong)
+        assert "secret" not in str(raised.value)
+
+
+def test_credentials_are_needed_and_sent(tmp_path: Path) -> None:
+    file = tmp_path / "users.toml"
+    file.write_text(
+        f'[users.lake]\npassword = "{hash_password("s:e@cret", CHEAP).text()}"\n'
+        f'tokens = ["{token_text(token_digest(TOKEN))}"]\n'
+        'rules = [{ queues = ["*"], allow = ["journal"] }]\n'
+    )
+    with ServerProcess(tmp_path, "--users", str(file)) as server:
+        with pytest.raises(ServerRefused, match="401"):
+            open_journal(url_of(server)).view()
+        named = open_journal(url_of(server, "lake:s%3Ae%40cret@")).view()
+        assert named.durable_seq > 0
+        assert open_journal(url_of(server), TOKEN).view().timeline == named.timeline
+
+
+def readers(server: ServerProcess) -> dict[str, Any]:
+    answer = Web(url_of(server)).call("GET", "/api/v1/readers")
+    return {reader["name"]: reader for reader in answer["readers"]}
+
+
+@pytest.fixture
+def uncompacted(tmp_path: Path) -> Iterator[ServerProcess]:
+    """With segments so large that there are no carries, which are no events."""
+    with ServerProcess(tmp_path) as process:
+        yield process
+
+
+def test_a_stream_beside_a_server_that_is_written(
+    spark: SparkSession, uncompacted: ServerProcess, tmp_path: Path
+) -> None:
+    """Nothing is missed or given twice, and the server knows how far the reader is."""
+    server = uncompacted
+    work(server, 10)
+    checkpoint = tmp_path / "checkpoint"
+    url = url_of(server)
+    options = {"url": url, "reader": "lake", "columns": "seq,event,payload"}
+    options["maxRecordsPerTrigger"] = "200"
+    writers: list[threading.Thread] = []
+
+    def write(frame: DataFrame, number: int) -> None:
+        writers.append(threading.Thread(target=work, args=(server, 50)))
+        writers[-1].start()
+
+    first = drain(spark, checkpoint, options, write)
+    for writer in writers:
+        writer.join()
+    registered = readers(server)["lake"]
+    assert registered["behind"] >= 150
+
+    listener = taskyard.spark.CommitListener(url, "lake")
+    spark.streams.addListener(listener)
+    try:
+        second = drain(spark, checkpoint, options)
+        end = second[-1][1][-1] + 1
+        wait_for(lambda: readers(server)["lake"]["next_seq"] == end)
+    finally:
+        spark.streams.removeListener(listener)
+    seqs = [seq for _, batch in (*first, *second) for seq in batch]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert len(seqs) > 3 * 60
+    assert taskyard.spark.commit_reader(url, "lake", len(seqs) + 2)["next_seq"] == len(seqs) + 2
+
+
+COUNTS = """
+url, path = arguments
+by_url = spark.read.format("taskyard.events").option("url", url).load()
+by_path = spark.read.format("taskyard.events").option("partitions", 4).load(path)
+for frame in (by_url, by_path):
+    print(sorted((row["event"], row["count"]) for row in frame.groupBy("event").count().collect()))
+print("workers", spark.sparkContext.master)
+"""
+
+
+def test_executors_of_a_cluster_read_by_themselves(
+    cluster: Cluster, uncompacted: ServerProcess
+) -> None:
+    server = uncompacted
+    work(server, 60)
+    by_url, by_path, master = cluster.run(COUNTS, url_of(server), str(server.data)).splitlines()
+    assert by_url == "[('boot', 1), ('finish', 60), ('lease', 60), ('push', 60)]"
+    assert by_path.startswith("[('boot', 1), ('finish', ")
+    assert master == f"workers {cluster.master}"

@@ -1,0 +1,190 @@
+"""Jobs read by a real Spark as a stream, and what is left on the server when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from support.process import ServerProcess
+from support.waiting import wait_for
+
+from taskyard.client.client import Client
+from taskyard.spark import acknowledge, queue_source
+from taskyard.spark.claim import Claimed
+from taskyard.spark.options import Options
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
+        host, port = server.address("resp")
+        with Client(f"taskyard://{host}:{port}") as connected:
+            yield connected
+
+
+def test_available_jobs_are_read_once_and_none_stays_leased(
+    spark: SparkSession, client: Client, tmp_path: Path
+) -> None:
+    client.push_many("a", [b"a%d" % number for number in range(30)], name="x")
+    client.push_many("b", [b"b%d" % number for number in range(20)], priority=5)
+    seen: list[list[tuple[str, str, bytes, int]]] = []
+
+    def take(frame: DataFrame, batch: int) -> None:
+        rows = frame.select("queue", "name", "payload", "attempt").collect()
+        seen.append([(row[0], row[1], bytes(row[2]), row[3]) for row in rows])
+        client.push("b", b"late")  # not there when the query began
+
+    jobs = _jobs(spark, client, queues="a,b", consumer="both", maxJobsPerBatch=20, partitions=3)
+    _run(jobs, take, tmp_path)
+    wanted = [("a", "x", b"a%d" % number, 1) for number in range(30)]
+    wanted += [("b", "b", b"b%d" % number, 1) for number in range(20)]
+    assert [len(batch) for batch in seen] == [20, 20, 10]
+    assert sorted(row for batch in seen for row in batch) == sorted(wanted)
+    assert _counts(client, "a") == (0, 0)
+    assert _counts(client, "b") == (3, 0)
+    # A query that goes on takes what has come since.
+    more: list[int] = []
+    _run(jobs, lambda frame, batch: more.append(frame.count()), tmp_path)
+    assert more == [3]
+    assert _counts(client, "b") == (0, 0)
+
+
+def test_a_batch_that_failed_comes_again_with_the_same_jobs(
+    spark: SparkSession, client: Client, tmp_path: Path
+) -> None:
+    client.push_many("again", [b"%d" % number for number in range(10)])
+    tries: list[list[int]] = []
+
+    def take(frame: DataFrame, batch: int) -> None:
+        tries.append(sorted(row.id for row in frame.collect()))
+        if len(tries) == 1:
+            client.push_many("again", [b"urgent"] * 10, priority=9)
+            raise ValueError("this sink does not work")
+
+    jobs = _jobs(spark, client, queues="again", consumer="again", maxJobsPerBatch=10)
+    with pytest.raises(PySparkException):
+        _run(jobs, take, tmp_path / "one")
+    # Neither a restart nor one that has lost its checkpoint takes others.
+    _run(jobs, take, tmp_path / "two")
+    assert tries[0] == tries[1]
+    assert len(tries[2]) == 10
+    assert not set(tries[2]) & set(tries[0])
+    with pytest.raises(PySparkException, match="does not hold batch 1"):
+        _run(jobs, take, tmp_path / "one")
+
+
+def test_results_are_written_back(spark: SparkSession, client: Client, tmp_path: Path) -> None:
+    payloads = [b"good", b"bad", b"poor", b"back", b"plain"]
+    pushed = client.push_many("work", payloads, retries=1, ttl=3600)
+    jobs = _jobs(spark, client, queues="work", consumer="worker", partitions=2)
+    outcomes = jobs.selectExpr(
+        "ref",
+        "if(payload = 'good', named_struct('length', length(payload)), null) as result",
+        "if(payload in ('bad', 'poor'), 'no good', null) as error",
+        "case when payload = 'bad' then 'failed' when payload = 'back' then 'released' end "
+        "as outcome",
+    )
+    writing = outcomes.writeStream.format("taskyard").option("url", str(client.address))
+    writing = writing.option("mode", "results").option("checkpointLocation", str(tmp_path))
+    _finish(writing.trigger(availableNow=True).start())
+    states = [client.inspect(one).state for one in pushed]
+    assert states == ["succeeded", "failed", "ready", "ready", "succeeded"]
+    good, bad = client.result(pushed[0]), client.result(pushed[1])
+    assert good is not None
+    assert good.result == b'{"length":4}'
+    assert bad is not None
+    assert bad.error == b"no good"
+    assert client.inspect(pushed[2]).fails == 1
+    assert client.inspect(pushed[3]).fails == 0
+
+
+def test_a_listener_acknowledges_what_a_stopped_query_has_done(
+    spark: SparkSession, client: Client, tmp_path: Path
+) -> None:
+    client.push_many("hourly", [b"x"] * 5)
+    listener = acknowledge(spark, str(client.address))
+    try:
+        jobs = _jobs(spark, client, queues="hourly", consumer="hourly")
+        writing = jobs.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+        query = writing.trigger(processingTime="1 hour").start()
+        wait_for(lambda: _counts(client, "hourly") == (0, 0))
+        query.stop()
+    finally:
+        spark.streams.removeListener(listener)
+    [consumer] = [one for one in client.consumers() if one.name == "hourly"]
+    assert (consumer.batch, consumer.open) == (1, False)
+
+
+def test_two_queries_do_not_get_the_same_jobs(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_source, "_AFTERMATH", 0.1)
+    client.push_many("shared", [b"x"] * 5)
+    one, other = [_reader(client, queues="shared", consumer="shared") for _ in range(2)]
+    start = one.initialOffset()
+    assert one.latestOffset(start, one.getDefaultReadLimit())["count"] == 5
+    with pytest.raises(Claimed, match="has the consumer shared, and would get the same jobs"):
+        other.initialOffset()
+    one.stop()  # or the end of its process
+    assert other.initialOffset() == start
+    other.stop()
+
+
+def test_a_password_is_in_no_plan(spark: SparkSession) -> None:
+    reading = spark.readStream.format("taskyard").option("url", "taskyard://ann:hush@localhost")
+    jobs = reading.option("queues", "a").option("consumer", "c").load()
+    source = spark.read.format("taskyard.events")
+    for frame in (jobs, source.option("url", "http://ann:hush@localhost:9").load()):
+        plan = frame._jdf.queryExecution().logical().toString()
+        assert "taskyard" in plan.lower()
+        assert "hush" not in plan
+
+
+def test_a_query_that_comes_too_late_gets_an_error_and_no_jobs(
+    spark: SparkSession, client: Client, tmp_path: Path
+) -> None:
+    client.push_many("slow", [b"x"] * 5)
+
+    def take(frame: DataFrame, batch: int) -> None:
+        wait_for(lambda: _counts(client, "slow") == (5, 0))
+        frame.collect()
+
+    jobs = _jobs(spark, client, queues="slow", consumer="slow", ttr="200ms")
+    with pytest.raises(PySparkException, match="for too long; drop the consumer"):
+        _run(jobs, take, tmp_path)
+    client.drop_consumer("slow")
+    assert _counts(client, "slow") == (5, 0)
+
+
+def _reader(client: Client, **options: str) -> queue_source.QueueStreamReader:
+    given = Options({"url": str(client.address), **options}, queue_source.KNOWN)
+    return queue_source.QueueStreamReader(queue_source.queue_options(given))
+
+
+def _jobs(spark: SparkSession, client: Client, **options: Any) -> DataFrame:
+    reading = spark.readStream.format("taskyard").option("url", str(client.address))
+    return reading.options(**options).load()
+
+
+def _run(jobs: DataFrame, take: Callable[[DataFrame, int], None], checkpoint: Path) -> None:
+    writing = jobs.writeStream.foreachBatch(take).option("checkpointLocation", str(checkpoint))
+    _finish(writing.trigger(availableNow=True).start())
+
+
+def _finish(query: StreamingQuery) -> None:
+    try:
+        query.awaitTermination()
+    finally:
+        query.stop()
+
+
+def _counts(client: Client, queue: str) -> tuple[int, int]:
+    counts = client.queue(queue).counts
+    return counts.ready, counts.leased

@@ -1,0 +1,325 @@
+"""Jobs out of a lake, back into the queues of a real server: each once, whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+from support.process import ServerProcess
+from support.small_lake import BEGAN, SmallLake, closed_job
+from support.waiting import SPARK_GUARD, wait_for
+
+from taskyard.cli.main import main
+from taskyard.client.client import Client
+from taskyard.lake.errors import LakeError
+from taskyard.lake.replay import Counts, Replay, Wanted
+from taskyard.lake.snapshot import open_lake
+from taskyard.lake.views import create_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ATTEMPT = {"job_id": 2, "worker": "w9", "date": BEGAN.date()}
+NO_PAYLOAD = (
+    "1 job left out: the lake does not have the payload; it was filled without --payloads then, or "
+    "the payload was erased."
+)
+FAILED = "outcome = 'failed'"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: ServerProcess) -> Iterator[Client]:
+    with Client(url_of(server)) as client:
+        yield client
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> SmallLake:
+    return SmallLake(tmp_path / "lake")
+
+
+def url_of(server: ServerProcess) -> str:
+    host, port = server.address("resp")
+    return f"taskyard://{host}:{port}"
+
+
+def replay(
+    spark: SparkSession, lake: SmallLake, server: ServerProcess, where: str, **more: Any
+) -> Counts:
+    with Replay(spark, open_lake(lake.path), Wanted(where, **more)) as chosen:
+        counts = chosen.counts()
+        chosen.push(url_of(server))
+        return counts
+
+
+def number_of(client: Client, id: int) -> int:
+    payload = client.inspect(id).payload
+    assert payload is not None
+    return int(json.loads(payload.data or b"")["n"])
+
+
+def jobs_in(client: Client, queue: str) -> list[int]:
+    """The numbers of the jobs that wait there, in the order of their numbers."""
+    return sorted(number_of(client, job.id) for job in client.jobs(queue))
+
+
+def replays(lake: SmallLake) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = DeltaTable(lake.path / "replays").to_pyarrow_table().to_pylist()
+    return found
+
+
+def uids_of_pushes(spark: SparkSession, server: ServerProcess, queue: str) -> set[str]:
+    """As events have them, and so a lake that reads them."""
+    host, port = server.address("http")
+    events = spark.read.format("taskyard.events").load(f"http://{host}:{port}")
+    pushes = events.where("event = 'push'").where(events.queue == queue)
+    return {row.uid for row in pushes.collect()}
+
+
+def test_what_a_condition_picks_is_pushed_as_it_was(
+    spark: SparkSession, server: ServerProcess, client: Client, lake: SmallLake
+) -> None:
+    done = closed_job(4, outcome="succeeded")
+    other = closed_job(5, queue="other")
+    lake.fill(jobs=[closed_job(1), closed_job(2, payload=b"\xff\0"), closed_job(3), done, other])
+    where = f"{FAILED} and queue = 'mail' and date >= '2030-01-31' and job_id < 3"
+    assert replay(spark, lake, server, where, to="as-it-was") == Counts(new=2)
+    first, second = client.fetch("as-it-was", count=2)
+    assert (first.payload, first.name) == (b"\xff\0", "send")
+    assert (second.payload, second.name) == (b'{"n":1}', "send")
+    assert [client.inspect(job.id).priority for job in (first, second)] == [2, 1]
+    told = {row["job_id"]: row for row in replays(lake)}
+    assert set(told) == {1, 2}
+    assert told[1]["uid"] == second.uid.replace("-", "")
+    assert {row["uid"] for row in told.values()} == uids_of_pushes(spark, server, "as-it-was")
+    assert (told[1]["run"], told[1]["from_queue"], told[1]["to_queue"]) == (1, "mail", "as-it-was")
+    assert (told[1]["condition"], told[1]["new"]) == (where, True)
+    create_views(spark, open_lake(lake.path))
+    rows = spark.sql("select job_id from replays order by job_id").collect()
+    assert [row["job_id"] for row in rows] == [1, 2]
+
+
+def test_a_repeated_replay_pushes_nothing_unless_it_is_meant(
+    spark: SparkSession, server: ServerProcess, client: Client, lake: SmallLake
+) -> None:
+    lake.fill(jobs=[closed_job(1), closed_job(2), closed_job(2, run=2)])
+    assert replay(spark, lake, server, FAILED, to="once", limit=1) == Counts(new=1)
+    assert replay(spark, lake, server, FAILED, to="once") == Counts(new=2, replayed=1)
+    assert replay(spark, lake, server, FAILED, to="once") == Counts(replayed=3)
+    assert len(list(client.jobs("once"))) == 3
+    assert replay(spark, lake, server, FAILED, to="once", again="b") == Counts(new=3)
+    assert len(list(client.jobs("once"))) == 6
+    assert len(replays(lake)) == 6
+
+
+def test_what_was_counted_is_pushed_also_when_the_condition_holds_no_more(
+    spark: SparkSession, server: ServerProcess, client: Client, lake: SmallLake
+) -> None:
+    """As with a condition that asks what time it is."""
+    lake.fill(jobs=[closed_job(1), closed_job(2), closed_job(3, outcome="succeeded")])
+    over = str(lake.path / "over")
+    spark.udf.register("is_early", lambda: not os.path.exists(over), "boolean")
+    wanted = Wanted(f"{FAILED} and is_early()", to="counted")
+    with Replay(spark, open_lake(lake.path), wanted) as chosen:
+        assert chosen.counts() == Counts(new=2)
+        Path(over).touch()
+        chosen.push(url_of(server))
+    assert jobs_in(client, "counted") == [1, 2]
+    assert len(replays(lake)) == 2
+
+
+def test_what_was_pushed_by_one_that_was_cut_off_is_not_pushed_again(
+    spark: SparkSession,
+    server: ServerProcess,
+    client: Client,
+    lake: SmallLake,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lake.fill(jobs=[closed_job(id) for id in range(1, 4)])
+
+    def die(chosen: Replay) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Replay, "_record", die)
+    with pytest.raises(KeyboardInterrupt):
+        replay(spark, lake, server, FAILED, to="cut-off", limit=2)
+    monkeypatch.undo()
+    assert jobs_in(client, "cut-off") == [1, 2]
+    assert replay(spark, lake, server, FAILED, to="cut-off") == Counts(new=3)  # for all it knows
+    assert jobs_in(client, "cut-off") == [1, 2, 3]
+    assert len(replays(lake)) == 3
+
+
+def test_one_that_the_lake_has_seen_come_back_is_not_pushed_again(
+    spark: SparkSession, server: ServerProcess, client: Client, lake: SmallLake
+) -> None:
+    """Also when the server has forgotten its uid, and nobody could write that it was replayed."""
+    lake.fill(jobs=[closed_job(1), closed_job(2)])
+    with Replay(spark, open_lake(lake.path), Wanted(FAILED, to="seen")) as chosen:
+        uid = chosen.uids()[1]
+    lake.fill(jobs=[closed_job(77, uid=uid, outcome="succeeded")])
+    assert replay(spark, lake, server, FAILED, to="seen") == Counts(new=1, returned=1)
+    assert jobs_in(client, "seen") == [2]
+    assert {row["job_id"]: row["new"] for row in replays(lake)} == {1: False, 2: True}
+    assert replay(spark, lake, server, FAILED, to="seen") == Counts(replayed=2)
+
+
+def test_jobs_whose_payload_is_not_there_are_left_out(
+    spark: SparkSession, server: ServerProcess, client: Client, lake: SmallLake
+) -> None:
+    erased = closed_job(1, payload=None)
+    empty = closed_job(2, payload=None, payload_size=0)
+    unseen = closed_job(3, payload=None, payload_size=None, name=None)
+    lake.fill(jobs=[erased, empty, unseen])
+    counts = replay(spark, lake, server, FAILED, to="left-out")
+    assert counts == Counts(new=1, no_payload=1, no_push=1)
+    assert (counts.left_out, counts.there) == (2, 0)
+    (job,) = client.jobs("left-out")
+    assert client.inspect(job.id).payload_size == 0
+
+
+def test_one_that_is_killed_in_the_middle_goes_on(
+    spark: SparkSession, server: ServerProcess, client: Client, lake: SmallLake
+) -> None:
+    """It is in the middle when the queue is full: then it waits for room."""
+    lake.fill(jobs=[closed_job(id) for id in range(1, 13)])
+    client.configure("killed", replace=True, max_jobs=5)
+    command = [sys.executable, "-m", "taskyard", *flags(lake, server, "--to", "killed", "--yes")]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        wait_for(
+            lambda: process.poll() is not None or client.queue("killed").counts.ready == 5,
+            SPARK_GUARD,
+        )
+        assert process.poll() is None
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert not (lake.path / "replays").exists()
+    client.configure("killed", max_jobs=None)
+    replay(spark, lake, server, FAILED, to="killed")
+    assert jobs_in(client, "killed") == list(range(1, 13))
+    assert sorted(row["job_id"] for row in replays(lake)) == list(range(1, 13))
+
+
+# The command
+
+
+def flags(lake: SmallLake, server: ServerProcess, *more: str) -> list[str]:
+    found = ["lake", "replay", "--lake", str(lake.path), "--url", url_of(server), "--where", FAILED]
+    return [*found, "--master", "local[2]", *more]
+
+
+def test_the_command_shows_what_it_would_do(
+    spark: SparkSession,
+    server: ServerProcess,
+    client: Client,
+    lake: SmallLake,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lake.fill(jobs=[closed_job(7), closed_job(8, payload=None)])
+    to = ("--to", "command")
+    assert main(flags(lake, server, *to, "--dry-run")) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "JOB  RUN  QUEUE  TO       NAME  OUTCOME  FINISHED             ERROR",
+        "  7    1  mail   command  send  failed   2030-01-31 08:07:00  TimeoutError: no answer",
+        NO_PAYLOAD,
+        "1 job would be pushed.",
+    ]
+    assert main(flags(lake, server, *to)) == 2  # there is nobody to ask
+    assert "give --yes" in capsys.readouterr().err
+    assert "command" not in [queue.name for queue in client.queues()]
+    assert main(flags(lake, server, *to, "--yes", "--json")) == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "chosen": 2,
+        "new": 1,
+        "already_there": 0,
+        "without_payload": 1,
+        "push_not_seen": 0,
+        "pushed": 1,
+    }
+    assert jobs_in(client, "command") == [7]
+    assert main(flags(lake, server, *to, "--yes")) == 1
+    assert "1 job left out: replayed before (see --again)." in capsys.readouterr().out
+    assert jobs_in(client, "command") == [7]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "said"),
+    [
+        (["--to", "a b"], 2, "--to "),
+        (["--limit", "0"], 2, "--limit must be a number from 1 on."),
+        (["--lake", "/nowhere"], 1, "there is no lake in /nowhere yet"),
+        (["--where", "quue = 1"], 1, "the condition cannot be used: "),
+        (["--url", "taskyard://127.0.0.1:1"], 3, "Is it running?"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    spark: SparkSession,
+    server: ServerProcess,
+    lake: SmallLake,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    code: int,
+    said: str,
+) -> None:
+    lake.fill(jobs=[closed_job(1)])
+    assert main(flags(lake, server, "--yes", *more)) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("taskyard lake replay: ")
+    assert said in line
+
+
+def test_a_condition_may_ask_other_tables(spark: SparkSession, lake: SmallLake) -> None:
+    lake.fill(jobs=[closed_job(1), closed_job(2)], attempts=[ATTEMPT])
+    where = "job_id in (select job_id from attempts where worker = 'w9')"
+    with Replay(spark, open_lake(lake.path), Wanted(where)) as chosen:
+        (row,) = chosen.sample(10)
+    assert (row["job_id"], row["queue"], row["to_queue"]) == (2, "mail", "mail")
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("quue = 'mail'", "`quue` cannot be resolved"),
+        ("queue = ", "Syntax error"),
+        ("queue", "type"),
+        ("cast(queue as int) = 1", "cannot be cast"),
+    ],
+)
+def test_a_condition_that_cannot_be_is_one_sentence(
+    spark: SparkSession, lake: SmallLake, where: str, said: str
+) -> None:
+    lake.fill(jobs=[closed_job(1)])
+    with (
+        pytest.raises(LakeError) as refused,
+        Replay(spark, open_lake(lake.path), Wanted(where)) as chosen,
+    ):
+        chosen.counts()
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_server_that_refuses_says_why(
+    spark: SparkSession, server: ServerProcess, lake: SmallLake
+) -> None:
+    lake.fill(jobs=[closed_job(1, payload=b"x" * 1_100_000)])
+    with pytest.raises(LakeError) as refused:
+        replay(spark, lake, server, FAILED, to="too-large")
+    assert "larger than the limit of 1048576 bytes" in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not (lake.path / "replays").exists()

@@ -1,0 +1,91 @@
+"""Rows pushed as jobs by a real Spark into a real server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pytest
+from pyspark.errors import PySparkException
+from support.process import ServerProcess
+
+from taskyard.client.client import Client
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+UID = "6e6fe2ea-0d1e-4b4b-8e9c-0a7c5c3e2f10"
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    directory = tmp_path_factory.mktemp("server")
+    with ServerProcess(directory, "--payload-limit", "1000") as server:
+        host, port = server.address("resp")
+        with Client(f"taskyard://{host}:{port}") as connected:
+            yield connected
+
+
+def test_columns_say_what_a_job_is(spark: SparkSession, client: Client) -> None:
+    later = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    rows = [
+        ("mail", "send", [1, 2], 7, None, bytearray(UUID(UID).bytes), 2.5, None),
+        ("mail", None, None, None, later, None, None, "k"),
+    ]
+    schema = (
+        "queue string, name string, numbers array<int>, urgency int, run_at timestamp, "
+        "uid binary, ttr double, key string"
+    )
+    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    _write(frame, client, payload="numbers", priorityColumn="urgency", ttl="1h")
+    [job] = client.fetch("mail")
+    assert (job.uid, job.name, job.payload) == (UID, "send", b"[1,2]")
+    view = client.inspect(job)
+    assert (view.priority, view.ttr, view.ttl) == (7, 2.5, 3600)
+    [delayed] = client.jobs("mail", state="delayed")
+    assert delayed.run_at == later
+    assert delayed.name == "mail"
+    assert delayed.payload_size == 0
+
+
+def test_a_whole_row_is_pushed_as_json(spark: SparkSession, client: Client) -> None:
+    frame = spark.sql("select 1 as id, named_struct('b', array('x')) as a, cast(null as int) as c")
+    _write(frame, client, payload="*", queue="rows")
+    [job] = client.fetch("rows")
+    assert json.loads(job.payload) == {"id": 1, "a": {"b": ["x"]}, "c": None}
+
+
+def test_what_was_written_once_is_not_written_again(spark: SparkSession, client: Client) -> None:
+    frame = spark.range(0, 3000, 1, 3).selectExpr("cast(id % 10 as string) as payload")
+    for _ in range(2):
+        _write(frame, client, queue="once", queryId="nightly 2026-01-02")
+    assert client.queue("once").counts.ready == 3000
+    # They are known when they are done, too.
+    while jobs := client.fetch("once", count=1000):
+        client.ack_many(jobs)
+    _write(frame, client, queue="once", queryId="nightly 2026-01-02")
+    assert client.queue("once").counts.ready == 0
+    # A write without a name is one of its own.
+    for _ in range(2):
+        _write(frame, client, queue="own")
+    assert client.queue("own").counts.ready == 6000
+
+
+def test_errors_name_column_and_row(spark: SparkSession, client: Client) -> None:
+    frame = spark.sql("select 'x' as payload, if(id = 3, -1, 1) as ttl from range(0, 5, 1, 1)")
+    with pytest.raises(PySparkException) as raised:
+        _write(frame, client, queue="wrong")
+    assert "column ttl, row 3 of partition 0: -1 cannot be the ttl of a job" in str(raised.value)
+    assert "wrong" not in [queue.name for queue in client.queues()]
+    frame = spark.sql("select repeat('x', if(id = 7, 2000, 1)) as payload from range(0, 10, 1, 1)")
+    with pytest.raises(PySparkException) as raised:
+        _write(frame, client, queue="long")
+    assert f"row 7 of partition 0 was refused by {client.address}" in str(raised.value)
+
+
+def _write(frame: DataFrame, client: Client, **options: Any) -> None:
+    wanted = {"url": str(client.address), **options}
+    frame.write.format("taskyard").options(**wanted).mode("append").save()

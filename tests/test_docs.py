@@ -1,31 +1,33 @@
 """The documents are true: their sessions run as written, and what they point at is there.
 
 In README.md and the pages of the dialects each `sh` and `python` block is run, from top to bottom,
-against a server whose data directory is empty at the top of the page. A `text` block right behind
-one is what it prints; `...` in it stands for anything within a line. Other blocks are only shown.
+against a server whose data directory is empty at the top of the page: see support/doc_sessions.py.
 """
 
 import ast
-import contextlib
 import io
 import json
-import os
 import re
-import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.doc_sessions import (
+    FENCED,
+    ROOT,
+    matches,
+    run_python,
+    run_shell,
+    sessions,
+    with_ports,
+)
 from support.sockets import HANG_GUARD, SocketWire
 
 from taskyard.client.client import Client
 from taskyard.server.config import options
 
-ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PAGES_WITH_SESSIONS = [
@@ -46,70 +48,12 @@ PAGES_WITH_SESSIONS = [
         )
     ),
 ]
-DOCUMENTED_PORTS = {"12345": "masenko", "9922": "workq", "8002": "resp", "8080": "http"}
-DOCUMENTED_PORT = re.compile(r"\b(?:" + "|".join(DOCUMENTED_PORTS) + r")\b")
 
-FENCED = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 MAKE_TARGET = re.compile(r"^\$? ?make ([a-z-]+)", re.MULTILINE)
-
-# Stands in for nc where there is none: sends what it is given, prints until the other side closes.
-NC = f"""#!{sys.executable}
-import shutil, socket, sys
-host, port = sys.argv[-2:]
-with socket.create_connection((host, int(port)), timeout={HANG_GUARD}) as peer:
-    peer.sendall(sys.stdin.buffer.read())
-    if "-N" in sys.argv:
-        peer.shutdown(socket.SHUT_WR)
-    shutil.copyfileobj(peer.makefile("rb"), sys.stdout.buffer)
-"""
-
-# The same for curl, as far as the pages use it.
-CURL = f"""#!{sys.executable}
-import getopt, sys, urllib.error, urllib.request
-pairs, [url] = getopt.gnu_getopt(sys.argv[1:], "sH:d:T:X:o:w:")
-given = dict(pairs)
-body = given["-d"].encode() if "-d" in given else None
-if "-T" in given:
-    body = open(given["-T"], "rb").read()
-request = urllib.request.Request(url, body, method=given.get("-X"))
-for name, value in [value.split(": ", 1) for flag, value in pairs if flag == "-H"]:
-    request.add_header(name, value)
-try:
-    answer = urllib.request.urlopen(request, timeout={HANG_GUARD})
-except urllib.error.HTTPError as error:
-    answer = error
-data = answer.read()
-if "-o" not in given:
-    sys.stdout.buffer.write(data)
-told = given.get("-w", "").replace("%{{http_code}}", str(answer.status))
-sys.stdout.buffer.write(told.encode().decode("unicode_escape").encode())
-"""
-TASKYARD = f'#!/bin/sh\nexec "{sys.executable}" -m taskyard "$@"\n'
-STAND_INS = {"nc": NC, "curl": CURL, "taskyard": TASKYARD}
-
-Session = tuple[int, str, str, str | None]  # line, language, code, what it prints
-
-
-def sessions(page: Path) -> list[Session]:
-    """The blocks of a page that are to be run."""
-    text = page.read_text(encoding="utf-8")
-    blocks = list(FENCED.finditer(text))
-    found: list[Session] = []
-    for index, block in enumerate(blocks):
-        if block[1] not in {"sh", "python"}:
-            continue
-        expected = None
-        following = blocks[index + 1] if index + 1 < len(blocks) else None
-        if following is not None and following[1] == "text":
-            between = text[block.end() : following.start()]
-            expected = following[2] if not between.strip() else None
-        line = text.count("\n", 0, block.start()) + 2
-        found.append((line, block[1], block[2], expected))
-    return found
 
 
 def without_fences(page: Path) -> str:
@@ -134,39 +78,6 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def run_shell(code: str, directory: Path, url: str) -> str:
-    search = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
-    for name, text in STAND_INS.items():
-        if shutil.which(name) is None:
-            stand_in = directory / "bin" / name
-            stand_in.parent.mkdir(exist_ok=True)
-            stand_in.write_text(text)
-            stand_in.chmod(0o755)
-            search.insert(0, str(stand_in.parent))
-    done = subprocess.run(
-        ["/bin/sh", "-eu", "-c", code],
-        cwd=directory,
-        env={**os.environ, "PATH": os.pathsep.join(search), "TASKYARD_URL": url},
-        capture_output=True,
-        text=True,
-        timeout=HANG_GUARD,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def run_python(code: str, where: str, namespace: dict[str, Any]) -> str:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, where, "exec"), namespace)
-    return printed.getvalue()
-
-
-def matches(expected: str, printed: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, expected.split("..."))), printed) is not None
-
-
 @pytest.fixture
 def namespace() -> Iterator[dict[str, Any]]:
     """What the Python blocks of a page share; what they leave open is closed."""
@@ -186,12 +97,12 @@ def test_the_sessions_of_a_page_run_as_written(
 ) -> None:
     with SocketWire(tmp_path):
         listeners = json.loads((tmp_path / "ports.json").read_bytes())
-        ports = {port: listeners[name]["port"] for port, name in DOCUMENTED_PORTS.items()}
+        ports = {name: listener["port"] for name, listener in listeners.items()}
         for line, language, written, expected in sessions(page):
             where = f"{name_of(page)}:{line}"
-            code = DOCUMENTED_PORT.sub(lambda port: str(ports[port[0]]), written)
+            code = with_ports(written, ports)
             if language == "sh":
-                printed = run_shell(code, tmp_path, f"taskyard://127.0.0.1:{ports['8002']}")
+                printed = run_shell(code, tmp_path, f"taskyard://127.0.0.1:{ports['resp']}")
             else:
                 printed = run_python(code, where, namespace)
             if expected is not None:

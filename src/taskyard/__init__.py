@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from taskyard.client.errors import QueueNotFound as QueueNotFound
     from taskyard.client.errors import Refused as Refused
     from taskyard.client.errors import ScheduleNotFound as ScheduleNotFound
+    from taskyard.client.errors import StaleBatch as StaleBatch
     from taskyard.client.errors import StaleLease as StaleLease
     from taskyard.client.errors import Unavailable as Unavailable
     from taskyard.client.errors import Untrusted as Untrusted
@@ -76,6 +77,7 @@ _NAMES: Final = {
         "QueueNotFound",
         "Refused",
         "ScheduleNotFound",
+        "StaleBatch",
         "StaleLease",
         "Unavailable",
         "Untrusted",

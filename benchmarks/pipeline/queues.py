@@ -9,12 +9,13 @@ processor time of the server's own process is compared, a job.
 """
 
 import argparse
+import contextlib
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def main() -> None:
         spark = taskyard.spark.session(f"local[{arguments.cores}]", ui=False)
         for turn in range(arguments.rounds + 1):  # the first one warms Spark up
             kept = found if turn else {}
-            with fresh(form) as server:
+            with fresh(form) as (server, _):
                 sink(spark, server, arguments.jobs, kept)
                 if "source" in arguments.only:
                     source(spark, server, arguments.jobs, arguments.batch, kept)
@@ -69,26 +70,13 @@ def main() -> None:
     sys.stdout.write(json.dumps(summary, indent=2) + "\n")
 
 
-class fresh:  # noqa: N801 - used like a function
-    """A server of its own, in a directory of its own."""
-
-    def __init__(self, form: rig.Form, *options: str) -> None:
-        self._scratch = rig.scratch(rig.DEFAULT_DIRECTORY)
-        self._form: rig.Form = form
-        self._options = options
-
-    def __enter__(self) -> rig.RunningServer:
-        directory = self._scratch.__enter__()
-        options = tuple(each.replace("HERE", str(directory)) for each in self._options)
-        self._running = rig.Taskyard(self._form, "sync", options, dialect="lists").run(directory)
-        self.directory = directory
-        return self._running.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        try:
-            self._running.__exit__(*error)
-        finally:
-            self._scratch.__exit__(*error)
+@contextlib.contextmanager
+def fresh(form: rig.Form, *options: str) -> Iterator[tuple[rig.RunningServer, Path]]:
+    """A server of its own, in a directory of its own, which HERE stands for in the options."""
+    with rig.scratch(rig.DEFAULT_DIRECTORY) as directory:
+        placed = tuple(each.replace("HERE", str(directory)) for each in options)
+        with rig.Taskyard(form, "sync", placed, dialect="lists").run(directory) as server:
+            yield server, directory
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -134,10 +122,9 @@ def beside(form: rig.Form, seconds: float, found: Found) -> None:
         ("cpu_us_without", ()),
         ("cpu_us_with_lake", ("--lake", "HERE/lake", "--lake-master", "local[1]")),
     ):
-        case = fresh(form, *options)
-        with case as server:
+        with fresh(form, *options) as (server, directory):
             if options:
-                wait_for_lake(case.directory / "lake", generator, server)
+                wait_for_lake(directory / "lake", generator, server)
             measured = generator.cycle(server, LOAD, seconds=seconds, warmup=2.0)
             cost = measured.server_cores / measured.cycles_per_s * 1_000_000
             found.setdefault(name, []).append(cost)

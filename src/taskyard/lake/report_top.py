@@ -59,24 +59,26 @@ def slowest(found: Findings) -> Plot:
     return Plot("slowest", "Slowest task names (run time)", says, table, made)
 
 
+def _counted(name: str, color: str, names: list[str], values: list[int]) -> Figure:
+    """One colour of the bars that count something, one bar a name."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": name,
+        "y": names,
+        "x": values,
+        "marker": {"color": color},
+        "hovertemplate": "%{y}: %{x:,}",
+    }
+
+
 def failing(found: Findings) -> Plot:
     rows = found.failing
     raw = [row["name"] for row in rows]
     names = text.labels(raw)
-    traces: list[Figure] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": names,
-            "x": values,
-            "marker": {"color": color},
-            "hovertemplate": "%{y}: %{x:,}",
-        }
-        for name, color, values in (
-            ("Retried", "@amber", [row["failed"] - row["final"] for row in rows]),
-            ("Failed for good", "@red", [row["final"] for row in rows]),
-        )
+    traces = [
+        _counted("Retried", "@amber", names, [row["failed"] - row["final"] for row in rows]),
+        _counted("Failed for good", "@red", names, [row["final"] for row in rows]),
     ]
     says = "No attempt failed."
     if rows:
@@ -106,20 +108,9 @@ def dead_letters(found: Findings) -> Plot:
     rows = found.reasons
     raw = [row["why"] for row in rows]
     names = text.labels(raw)
-    traces: list[Figure] = [
-        {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": names,
-            "x": values,
-            "marker": {"color": color},
-            "hovertemplate": "%{y}: %{x:,}",
-        }
-        for name, color, values in (
-            ("Still a dead letter", "@red", [row["still"] for row in rows]),
-            ("Gone on since", "@others", [row["jobs"] - row["still"] for row in rows]),
-        )
+    traces = [
+        _counted("Still a dead letter", "@red", names, [row["still"] for row in rows]),
+        _counted("Gone on since", "@others", names, [row["jobs"] - row["still"] for row in rows]),
     ]
     total = sum(row["jobs"] for row in rows)
     still = sum(row["still"] for row in rows)

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from taskyard.spark.columns import TYPES
+
 # Raised with every change of a table's meaning or columns; a lake of a newer one is refused.
 SCHEMA_VERSION: Final = 1
 
@@ -20,44 +22,7 @@ _NAMES: Final = pa.list_(pa.field("element", pa.string()))
 # rewrites only those that its events touch.
 RANGE_BITS: Final = 16
 
-_EVENTS: Final = {
-    "seq": pa.int64(),
-    "part": pa.int32(),
-    "time": TIME,
-    "event": pa.string(),
-    "job_id": pa.int64(),
-    "uid": pa.string(),
-    "queue": pa.string(),
-    "name": pa.string(),
-    "dialect": pa.string(),
-    "user": pa.string(),
-    "holder": pa.string(),
-    "attempt": pa.int32(),
-    "priority": pa.int64(),
-    "content": pa.string(),
-    "payload_size": pa.int64(),
-    "result_size": pa.int64(),
-    "error_size": pa.int64(),
-    "error": pa.string(),
-    "reason": pa.string(),
-    "explicit": pa.bool_(),
-    "ended": pa.bool_(),
-    "run_at": TIME,
-    "deadline": TIME,
-    "blocked_by": _IDS,
-    "blocker": pa.int64(),
-    "to_queue": pa.string(),
-    "key": pa.string(),
-    "limit_key": pa.string(),
-    "ttl_ms": pa.int64(),
-    "permille": pa.int32(),
-    "message": pa.string(),
-    "consumer": pa.string(),
-    "batch": pa.int64(),
-    "details": pa.string(),
-    "payload": pa.binary(),  # null unless they were asked for
-    "result": pa.binary(),
-}
+_EVENTS: Final = TYPES  # payload and result are null unless they were asked for
 
 # What is known of a run from the push of its job to its last start.
 _RUN: Final = {

@@ -442,10 +442,6 @@ class Journal:
         """About when that segment was made."""
         return self._facts[base][1]
 
-    def timeline_at(self, base: i64) -> bytes:
-        """That of the segment that begins there."""
-        return self.identity.timeline_at(base)
-
     def missed(self, next_seq: i64) -> i64:
         """How many records are gone that a reader wants which goes on with `next_seq`."""
         return max(i64(0), self.first_seq_of(self._bases[0]) - next_seq)

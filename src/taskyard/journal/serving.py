@@ -59,7 +59,7 @@ def span_of(journal: Journal, base: i64) -> Span | None:
     if after:
         size = min(size, after - base)
         last_seq = min(last_seq, journal.first_seq_of(after) - 1)
-    timeline = journal.timeline_at(base)
+    timeline = journal.identity.timeline_at(base)
     return Span(base, first_seq, last_seq, size, timeline, journal.created_of(base))
 
 

@@ -7,71 +7,129 @@ INTERPRETED := PYTHONPATH="$(CURDIR)/src" TASKYARD_FORM=interpreted
 # The compiled form that is tested: the quick one is the same C, optimized less.
 FORM ?= compiled-quick
 COMPILED := PYTHONPATH="$(CURDIR)/build/$(FORM)" TASKYARD_FORM=compiled
-CHECKED := $(wildcard src tests benchmarks scripts/compile.py)
+CHECKED := $(wildcard src tests benchmarks demo scripts/*.py scripts/vendor)
 ARGS ?=
+# Tests start hundreds of processes: what they import is to be compiled once, not by each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help run test test-long lint format bench compiled compiled-quick interpreted-tests \
-	compiled-tests spark-tests lock clean environment run-environment \
-	lint-and-plain interpreted-core compiled-rest compiled-processes
+.PHONY: help run demo test test-long lint format bench docs reference compiled compiled-quick \
+	interpreted-tests compiled-tests spark-tests spark-programs spark-session browser-tests simulate \
+	interpreted-core compiled-core compiled-wire compiled-processes compiled-plain \
+	lock clean environment run-environment
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-environment:
+environment: run-environment
 	@scripts/setup dev
 
 run-environment:
 	@scripts/setup run
 
-run: run-environment ## start the server on ./data (ARGS="..." is appended)
-	@if $(PYTHON_VENV) scripts/compile.py; then form=$(CURDIR)/build/compiled; else \
-		echo "run: the compiled form could not be built, so the interpreted one is started" >&2; \
+# Sets `form` to where the best form is that this machine can have.
+BEST_FORM = if $(PYTHON_VENV) scripts/compile.py; then form=$(CURDIR)/build/compiled; else \
+		echo "$@: the compiled form could not be built, so the interpreted one is started" >&2; \
 		form=$(CURDIR)/src; \
-	fi; \
-	PYTHONPATH="$$form" exec $(PYTHON_VENV) -m taskyard serve --data ./data $(ARGS)
+	fi
 
-# Packages without a compiled module are tested on plain Python, what is about processes, sockets and
-# clients in the form that is used in production, and the core in both, but for its longest tests.
+run: run-environment ## start the server on ./data (ARGS="..." is appended)
+	@$(BEST_FORM); PYTHONPATH="$$form" exec $(PYTHON_VENV) -m taskyard serve --data ./data $(ARGS)
+
+demo: environment ## all five protocols at once, the lake and a report, for DEMO_SECONDS (60)
+	@$(BEST_FORM); PYTHONPATH="$$form:$(CURDIR)" exec $(PYTHON_VENV) -m demo
+
+# Packages without a compiled module: only the servers that they talk to have two forms.
 PLAIN := tests/access tests/cli tests/client tests/tasks tests/toq tests/test_docs.py \
-	tests/test_frameworks.py
-CORE := tests/broker tests/dialects tests/engine tests/journal tests/server/test_config.py \
-	$(filter-out $(PLAIN),$(wildcard tests/test_*.py))
+	tests/test_frameworks.py tests/test_monitoring.py tests/test_site.py
+PROCESSES := tests/crash tests/http_server tests/server
+WIRE := tests/dialects tests/interop
+SPARK := tests/spark
+# Those that start programs on Spark of their own, and kill them; the rest has one session for all.
+SPARK_PROGRAMS := $(wildcard $(SPARK)/test_*kill*.py) $(SPARK)/test_cluster.py \
+	$(SPARK)/test_lake_beside.py $(SPARK)/test_lake_live.py $(SPARK)/test_tour.py
+BROWSER := tests/browser
+SIMULATION := tests/simulation
+ELSEWHERE := $(PLAIN) $(PROCESSES) $(WIRE) $(SPARK) $(BROWSER) $(SIMULATION)
+
+# Everything is tested on the compiled form, which is the one for production. Plain Python runs the
+# same sources, so with quick effort it has the core, a few modules of each dialect, and real servers;
+# with long effort all of the dialects, too, but for what takes longest.
 LONG := $(wildcard tests/broker/test_random_*.py tests/dialects/test_*_differential.py \
 	tests/dialects/test_*_fuzz.py tests/dialects/test_*_portions.py tests/dialects/test_*_restart.py \
 	tests/dialects/test_*_transcripts.py)
-PROCESSES := tests/crash tests/http_server tests/server
-SPARK := tests/spark
+ifeq ($(TEST_EFFORT),long)
+ON_PLAIN_PYTHON := tests/broker tests/dialects tests/engine tests/journal tests/server/test_config.py \
+	$(filter-out $(PLAIN),$(wildcard tests/test_*.py))
+PLAIN_FORM := $(INTERPRETED)
+else
+ON_PLAIN_PYTHON := tests/broker tests/engine tests/journal tests/server/test_app_clients.py \
+	$(wildcard tests/dialects/test_bincode.py tests/dialects/test_events.py \
+	tests/dialects/test_api_jobs.py tests/dialects/test_api_push.py tests/dialects/test_frames.py \
+	tests/dialects/test_glovebox_re*.py tests/dialects/test_glovebox_sessions.py \
+	tests/dialects/test_masenko_[afp]*.py tests/dialects/test_pqueue.py \
+	tests/dialects/test_resp_[jlw]*.py tests/dialects/test_workq_[alr]*.py)
+PLAIN_FORM := $(COMPILED)
+endif
 
-# Two of these run at a time, in this order, so that both cores have work to the end. Spark takes both
-# of them, so its tests come afterwards.
-test: environment ## lint, and the tests in both forms
-	@$(MAKE) --no-print-directory -k -j2 --output-sync=target \
-		lint-and-plain compiled-rest interpreted-core compiled-processes
-	@$(MAKE) --no-print-directory spark-tests
+# The lanes of `make test`, begun in this order. While tests wait for a process or a disk another lane
+# has the core, so there is one lane more than cores. Spark takes all of them: it comes afterwards.
+CORES := $(shell nproc 2>/dev/null || echo 2)
+LANES := lint interpreted-core compiled-processes $(if $(wildcard $(BROWSER)),browser-tests) compiled-plain \
+	compiled-wire compiled-core $(if $(wildcard $(SIMULATION)),simulate)
+
+test: run-environment ## lint, and the tests in both forms
+	@rm -rf build/lanes
+	@$(MAKE) --no-print-directory -k -j$$(($(CORES) + 1)) $(LANES:%=lane-%); \
+	$(MAKE) --no-print-directory -k lane-spark-tests; \
+	scripts/lane --report
 
 test-long: ## the same with many more examples, other ones each time, and all combinations
 	@TEST_EFFORT=long $(MAKE) --no-print-directory test FORM=compiled
 
-lint-and-plain: lint
-	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(PLAIN) $(ARGS)
+# A lane needs no more than it says, so that the compiler and the set-up run side by side.
+lane-%:
+	@scripts/lane $* $(MAKE) --no-print-directory $*
+
+lane-lint lane-interpreted-core lane-spark-tests: lane-environment
+lane-browser-tests lane-simulate lane-compiled-core lane-compiled-wire lane-compiled-processes \
+	lane-compiled-plain: lane-environment lane-$(FORM)
 
 interpreted-core: environment
-	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(CORE) $(LONG:%=--ignore=%) $(ARGS)
+	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(ON_PLAIN_PYTHON) $(LONG:%=--ignore=%) $(ARGS)
 
-compiled-rest: $(FORM)
-	$(COMPILED) $(PYTHON_VENV) -m pytest $(patsubst %,--ignore=%,$(PLAIN) $(PROCESSES) $(SPARK)) $(ARGS)
+compiled-core: environment $(FORM)
+	$(COMPILED) $(PYTHON_VENV) -m pytest $(ELSEWHERE:%=--ignore=%) $(ARGS)
 
-compiled-processes: $(FORM)
+compiled-wire: environment $(FORM)
+	$(COMPILED) $(PYTHON_VENV) -m pytest $(WIRE) $(ARGS)
+
+compiled-processes: environment $(FORM)
 	$(COMPILED) $(PYTHON_VENV) -m pytest $(PROCESSES) $(ARGS)
+
+compiled-plain: environment $(FORM)
+	$(PLAIN_FORM) $(PYTHON_VENV) -m pytest $(PLAIN) $(ARGS)
+
+browser-tests: environment $(FORM) ## the tests with a browser (ARGS="..." goes to pytest)
+	$(COMPILED) $(PYTHON_VENV) -m pytest $(BROWSER) $(ARGS)
+
+simulate: environment $(FORM) ## whole servers on a simulated machine (ARGS="..." goes to pytest)
+	$(COMPILED) $(PYTHON_VENV) -m pytest $(SIMULATION) $(ARGS)
 
 interpreted-tests: environment ## the tests on plain Python (ARGS="..." goes to pytest)
 	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(ARGS)
 
-compiled-tests: $(FORM) ## the tests on the compiled form (ARGS="..." goes to pytest)
+compiled-tests: environment $(FORM) ## the tests on the compiled form (ARGS="..." goes to pytest)
 	$(COMPILED) $(PYTHON_VENV) -m pytest $(ARGS)
 
+# A program that starts or waits for another leaves a core idle, so these are two runs side by side.
 spark-tests: environment ## the tests with Spark (ARGS="..." goes to pytest)
-	@if [ -d $(SPARK) ]; then $(INTERPRETED) $(PYTHON_VENV) -m pytest $(SPARK) $(ARGS); fi
+	@$(MAKE) --no-print-directory -k -j2 --output-sync=target spark-programs spark-session
+
+spark-programs: environment
+	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(SPARK_PROGRAMS) $(ARGS)
+
+spark-session: environment
+	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(SPARK) $(SPARK_PROGRAMS:%=--ignore=%) $(ARGS)
 
 lint: environment ## ruff and mypy --strict
 	.venv/bin/ruff check .
@@ -82,18 +140,25 @@ format: environment ## let ruff format and fix what it can
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-compiled: environment ## build the compiled form into build/compiled
+compiled: run-environment ## build the compiled form into build/compiled
 	@$(PYTHON_VENV) scripts/compile.py
 
-compiled-quick: environment
+compiled-quick: run-environment
 	@$(PYTHON_VENV) scripts/compile.py quick
 
-bench: compiled ## run the benchmarks on the compiled form (ARGS="..." is appended)
+bench: environment compiled ## run the benchmarks on the compiled form (ARGS="..." is appended)
 	PYTHONPATH="$(CURDIR)/build/compiled:$(CURDIR)" $(PYTHON_VENV) -m benchmarks $(ARGS)
+
+docs: environment ## build the documentation into build/site, its links checked
+	@.venv/bin/mkdocs build
+	@echo "docs: open build/site/index.html"
+
+reference: run-environment ## write the table of settings into docs/configuration.md
+	@$(PYTHON_VENV) scripts/reference.py
 
 lock: environment ## regenerate the lock files (ARGS=--upgrade raises the versions)
 	@scripts/lock $(ARGS)
 
 clean: ## remove everything that was built, but neither .venv nor ./data
 	rm -rf build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find src tests benchmarks demo -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

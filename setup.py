@@ -1,13 +1,17 @@
-"""Build with mypyc: compiles the modules listed under [tool.taskyard] in pyproject.toml.
+"""Build with mypyc: compiles the modules listed under [tool.taskyard] in pyproject.toml, and brings
+the libraries of the dashboard with scripts/vendor; without the npm registry it does without them.
 
 TASKYARD_COMPILE: "auto" (the default) compiles when it can and falls back to plain Python with a
 warning, "1" must compile, "0" never does. "quick" must compile too, in a third of the time: the C
 compiler optimizes little, which is enough for tests.
+
+TASKYARD_VENDOR: "0" downloads nothing; what scripts/vendor has brought before is taken anyway.
 """
 
 import contextlib
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
 import tomllib
@@ -81,7 +85,7 @@ def mypyc_extensions(mode: str) -> list[Extension]:
         with source_directory():
             extensions: list[Extension] = mypycify(
                 ["--config-file", str(ROOT / "pyproject.toml"), *sources],
-                opt_level="1" if mode == "quick" else "3",
+                opt_level="g" if mode == "quick" else "3",
                 debug_level="0",
                 separate=False,
                 group_name="taskyard",
@@ -108,6 +112,15 @@ def extensions(mode: str) -> list[Extension]:
         return []
 
 
+def vendor() -> None:
+    """The libraries come with every wheel and every source archive."""
+    script = ROOT / "scripts" / "vendor"
+    if os.environ.get("TASKYARD_VENDOR") == "0" or METADATA_COMMANDS.intersection(sys.argv):
+        return
+    if script.exists() and subprocess.run([sys.executable, str(script)], check=False).returncode:
+        print("warning: taskyard is built without its dashboard.", file=sys.stderr)  # noqa: T201
+
+
 def warn(reason: str) -> None:
     print(f"warning: taskyard is built as plain Python: {reason}.", file=sys.stderr)  # noqa: T201
 
@@ -130,4 +143,5 @@ class BuildExtensions(build_ext):
         self.extensions = []
 
 
+vendor()
 setup(ext_modules=extensions(compile_mode()), cmdclass={"build_ext": BuildExtensions})

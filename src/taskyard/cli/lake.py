@@ -16,7 +16,17 @@ from taskyard.cli.command import complain
 from taskyard.cli.failure import DONE, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, Failure
 from taskyard.cli.main import ExamplesFormatter, Parser, examples
 
-SUBCOMMANDS: Final = ("run", "status", "sql", "report", "replay", "compact", "rebuild", "erase")
+SUBCOMMANDS: Final = (
+    "run",
+    "status",
+    "job",
+    "sql",
+    "report",
+    "replay",
+    "compact",
+    "rebuild",
+    "erase",
+)
 _PACKAGES: Final = ("deltalake", "numpy", "pandas", "plotly", "pyarrow", "pyspark")
 
 
@@ -94,7 +104,6 @@ def _run(arguments: argparse.Namespace) -> int:
     _require_packages()
     from deltalake.exceptions import DeltaError
     from pyarrow import ArrowException
-    from pyspark.errors import PySparkException
 
     from taskyard.journal.errors import JournalError
     from taskyard.lake.errors import LakeError
@@ -105,8 +114,16 @@ def _run(arguments: argparse.Namespace) -> int:
         raise Failure(_sentence(str(error))) from error
     except (DeltaError, ArrowException) as error:
         raise Failure(f"the lake cannot be read or written: {_last_line(str(error))}.") from error
-    except PySparkException as error:
+    except Exception as error:
+        if not _is_of_spark(error):
+            raise
         raise Failure(f"Spark says: {_last_line(str(error))}.") from error
+
+
+def _is_of_spark(error: Exception) -> bool:
+    """Without an import of what some commands never need, and others wait a second for."""
+    errors = sys.modules.get("pyspark.errors")
+    return errors is not None and isinstance(error, errors.PySparkException)
 
 
 def _require_packages() -> None:

@@ -7,15 +7,17 @@ when that is killed, and then this process ends too, with all it has started.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
-_NICENESS: Final = 5  # the broker's turns come before the lake's
+_NICENESS: Final = 10  # the broker's turns come before the lake's
 _PATIENCE: Final = 5.0  # seconds for a batch to end when the server has vanished
 
 
@@ -24,7 +26,7 @@ def main(
     run: Callable[[Sequence[str]], int] | None = None,
     patience: float = _PATIENCE,
 ) -> int:
-    os.nice(_NICENESS)
+    _give_way()
     reports = _set_aside(1, 2)
     watched = _set_aside(0, os.open(os.devnull, os.O_RDONLY))
     # What is run takes the signal over; until then, nothing may be left of what was started so far.
@@ -37,6 +39,18 @@ def main(
     finally:
         if gone.is_set():  # nobody else would look after what is left
             _end_all()
+
+
+def _give_way() -> None:
+    """To the broker: this process and all that it starts."""
+    os.nice(_NICENESS)
+    with contextlib.suppress(OSError):
+        # Where a session's processes are weighed together, as on most desktops and many servers,
+        # their niceness says nothing to other sessions: this does.
+        Path("/proc/self/autogroup").write_text(str(_NICENESS))
+    with contextlib.suppress(OSError):
+        # Who wakes up does not interrupt whoever runs.
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _run(argv: Sequence[str]) -> int:

@@ -9,16 +9,23 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.cli.failure import USAGE, Failure
+from taskyard.cli.failure import DONE, UNREACHABLE, USAGE, Failure
 from taskyard.cli.lake import add_command, add_master
 from taskyard.cli.progress import Progress
 from taskyard.cli.style import is_terminal
+from taskyard.cli.title import hide_password
 from taskyard.cli.units import seconds_of
+
+if TYPE_CHECKING:
+    from taskyard.lake.run import Options
+    from taskyard.lake.store import Store
+    from taskyard.spark.ranges import Journal
 
 _LINES: Final = 10.0  # seconds between lines where there is no terminal
 _LEASE: Final = 7 * 86_400.0  # how long the server keeps records for a lake that is not running
+_SIGNALLED: Final = 128  # and the signal's number: the exit code of one that was cut short
 
 
 def add(commands: Any) -> None:
@@ -62,49 +69,73 @@ def add(commands: Any) -> None:
     made.add_argument(
         "--reader",
         metavar="NAME",
-        default="lake",
-        help="the name under which the server keeps records for it, with --url (default lake)",
+        help="the name under which the server keeps records for it, with --url (default: lake- and "
+        "the first digits of the lake's own id)",
+    )
+    made.add_argument(
+        "--patience",
+        metavar="TIME",
+        default="10m",
+        help="with --url: how long to wait for a server that has gone (default 10m)",
     )
     made.add_argument("--report-fd", type=int, help=argparse.SUPPRESS)  # see cli/lake_beside.py
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> int:
     if arguments.batch is not None and arguments.batch < 1:
         raise Failure("--batch must be a number from 1 on.", USAGE)
     if arguments.retention is not None and arguments.retention < 1:
         raise Failure("--retention must be a number of days from 1 on.", USAGE)
     trigger = seconds_of(arguments.trigger, "--trigger")
-    from pathlib import Path
-
-    from taskyard.lake.run import BATCH, Options, Run
-    from taskyard.lake.spark_tasks import SparkTasks
-    from taskyard.lake.store import Store
-    from taskyard.spark import announce, session
+    patience = seconds_of(arguments.patience, "--patience")
+    from taskyard.lake.run import BATCH, Options
     from taskyard.spark.ranges import open_journal
+    from taskyard.spark.web import ServerUnreachable
 
     try:
         journal = open_journal(arguments.data or arguments.url)
     except ValueError as error:
         raise Failure(f"--url: {error}.", USAGE) from error
-    first_look = journal.view()
+    if arguments.url is not None:
+        hide_password(arguments.url)
+    options = Options(
+        arguments.follow,
+        arguments.payloads,
+        arguments.batch or BATCH,
+        trigger,
+        arguments.retention,
+        patience,
+    )
+    if arguments.report_fd is None:  # else whoever has started this ends it, with all its children
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_SIGNALLED + number))
+    try:
+        return _read_in(arguments, journal, options)
+    except ServerUnreachable as error:
+        raise Failure(f"{error}.", UNREACHABLE) from error
+
+
+def _read_in(arguments: argparse.Namespace, journal: "Journal", options: "Options") -> int:
+    """The exit code."""
+    from pathlib import Path
+
+    from taskyard.lake.place import check_same, start_of
+    from taskyard.lake.run import Run
+    from taskyard.lake.spark_tasks import SparkTasks
+    from taskyard.lake.store import Store
+    from taskyard.spark import announce, session
+
+    view = journal.view()
     store = Store(Path(arguments.lake))
     try:
-        next_seq = store.watermark.next_seq if store.watermark else 0
-        committed = _committed(arguments, next_seq)
+        start = start_of(view, store.watermark)
+        check_same(view, store.watermark)
+        committed = _committed(arguments, store)
         spark = session(arguments.master, name=f"taskyard lake {arguments.lake}")
         announce(spark)
         try:
-            stop = _stop_on_signals()
-            left = first_look.durable_seq + 1 - max(next_seq, first_look.first_seq)
-            with _Teller(max(left, 0), arguments.follow) as teller:
-                options = Options(
-                    arguments.follow,
-                    arguments.payloads,
-                    arguments.batch or BATCH,
-                    trigger,
-                    arguments.retention,
-                )
-                Run(
+            stop = _Stop()
+            with _Teller(max(view.durable_seq + 1 - start, 0), arguments.follow) as teller:
+                is_all = Run(
                     SparkTasks(spark),
                     store,
                     journal,
@@ -113,22 +144,32 @@ def run(arguments: argparse.Namespace) -> None:
                     stopped=stop.wait,
                     tell=teller.tell,
                     report=_reporter(arguments.report_fd),
+                    say=teller.say,
                 ).run()
         finally:
             spark.stop()
     finally:
         store.close()
+    if is_all:
+        return DONE
+    print("stopped before the end; it goes on from here when it is run again", file=sys.stderr)
+    return _SIGNALLED + stop.number
 
 
-def _committed(arguments: argparse.Namespace, next_seq: int) -> Callable[[int, bool], None]:
+def _committed(arguments: argparse.Namespace, store: "Store") -> Callable[[int, bool], None]:
     """Tells the server, if there is one to tell, how far the lake is."""
     if arguments.url is None:
         return lambda next_seq, last: None
+    from taskyard.lake.reader import drop_shared, reader_name
     from taskyard.spark.readers import Commits
     from taskyard.spark.web import RegisteredReader, Web
 
-    commits = Commits(RegisteredReader(Web(arguments.url), arguments.reader, _LEASE))
+    web = Web(arguments.url)
+    commits = Commits(RegisteredReader(web, arguments.reader or reader_name(store), _LEASE))
+    next_seq = store.watermark.next_seq if store.watermark else 0
     commits.begin(next_seq or None)
+    if not arguments.reader:
+        drop_shared(web, next_seq)
     return commits.note
 
 
@@ -144,18 +185,25 @@ def _write_line(number: int, told: dict[str, Any]) -> None:
         os.write(number, json.dumps(told).encode() + b"\n")
 
 
-def _stop_on_signals() -> threading.Event:
-    """The batch that is under way is finished first; a second Ctrl-C does not wait for it."""
-    stop = threading.Event()
+class _Stop:
+    """What the signals say: the batch that is under way is finished first.
 
-    def handle(number: int, frame: Any) -> None:
-        if stop.is_set() and number == signal.SIGINT:
+    A second Ctrl-C does not wait for it. Not to be made before Spark has started, which takes
+    Ctrl-C over.
+    """
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.wait = self._event.wait
+        self.number = 0  # of the signal
+        signal.signal(signal.SIGTERM, self._handle)
+        signal.signal(signal.SIGINT, self._handle)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self._event.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.set()
-
-    signal.signal(signal.SIGTERM, handle)
-    signal.signal(signal.SIGINT, handle)
-    return stop
+        self.number = number
+        self._event.set()
 
 
 class _Teller:
@@ -174,6 +222,11 @@ class _Teller:
 
     def __exit__(self, *error: Any) -> None:
         self._bar.__exit__(*error)
+
+    def say(self, line: str) -> None:
+        """Something that is not about records."""
+        gap = "\r\x1b[K" if is_terminal(sys.stderr) else ""
+        print(f"{gap}{line}", file=sys.stderr, flush=True)
 
     def tell(self, done: int, left: int) -> None:
         self._done += done

@@ -19,8 +19,8 @@ def add(commands: Any) -> None:
         commands,
         "sql",
         "Ask the tables a question in Spark's SQL. They are events, jobs, open_jobs, attempts, "
-        "queue_minutes and failures, all as they were when the last batch was finished, and "
-        "replays.",
+        "queue_minutes, failures and watermark, all as they were when the last batch was finished, "
+        "and replays.",
         'taskyard lake sql "select outcome, count(*) from jobs group by outcome"',
         "taskyard lake sql \"select * from jobs where queue = 'mail'\" --format csv",
         run=run,

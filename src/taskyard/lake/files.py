@@ -17,7 +17,7 @@ from taskyard.lake.tables import Table
 PROVISIONAL: Final = "provisional-"  # a kind of file whose rows are replaced when more is known
 ROW_GROUP: Final = 1 << 17
 # Numbers by which files and row groups are told apart: they have lowest and highest values.
-_BOUNDED: Final = ("seq", "job_id", "last_seq", "step")
+BOUNDED: Final = ("seq", "job_id", "last_seq", "step")
 _PLAIN: Final = ("error", "uid", "details", "payload", "result", "sample_error", "waits", "runs")
 
 
@@ -100,7 +100,7 @@ class _OpenFile:
                 for each in self._schema
                 if pa.types.is_string(each.type) and each.name not in _PLAIN
             ],
-            write_statistics=[name for name in names if name in (*_BOUNDED, "time")],
+            write_statistics=[name for name in names if name in (*BOUNDED, "time")],
             store_schema=False,
         )
         self._made = DataFile(self._path, 0, division, 0)
@@ -108,7 +108,7 @@ class _OpenFile:
     def write(self, rows: Any) -> None:
         made = self._made
         made.rows += rows.num_rows
-        for name in _BOUNDED:
+        for name in BOUNDED:
             if name not in self._schema.names:
                 continue
             bounds = pc.min_max(rows[name])

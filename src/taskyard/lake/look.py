@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from taskyard.lake.snapshot import open_lake
 from taskyard.lake.status import read_status
-from taskyard.lake.store import is_written
+from taskyard.lake.store import RUNNING, Writer, writer_of
 from taskyard.lake.tables import PUBLIC
 
 
@@ -15,14 +15,14 @@ def describe(path: Path) -> dict[str, Any]:
     lake = open_lake(path)
     mark = lake.watermark
     told = read_status(lake.path) or {}
-    running = is_written(lake.path)
-    state = told.get("state", "stopped")
-    if not running and state not in ("failed", "stopped"):
-        state = "killed"
+    writer = writer_of(lake.path)
+    is_its = writer is not None and writer.doing == RUNNING and writer.pid == told.get("pid")
+    if writer is not None and not is_its:  # what is told is of the run before
+        told = {**told, "error": None, "events_per_second": None}
     return {
         "lake": str(lake.path),
-        "state": state,
-        "pid": told.get("pid") if running else None,
+        "state": _state(writer, told.get("state", "stopped"), is_its),
+        "pid": writer.pid if writer is not None else None,
         "batch": mark.batch,
         "timeline": mark.timeline,
         "next_seq": mark.next_seq,
@@ -30,10 +30,18 @@ def describe(path: Path) -> dict[str, Any]:
         "lag_records": told.get("lag_records"),
         "events_per_second": told.get("events_per_second"),
         "error": told.get("error"),
-        "ui": told.get("ui") if running else None,
+        "ui": told.get("ui") if is_its else None,
         "schema_version": mark.schema_version,
         "tables": [_table(lake, name) for name in PUBLIC],
     }
+
+
+def _state(writer: Writer | None, told: str, is_its: bool) -> str:
+    if writer is None:
+        return told if told in ("failed", "stopped") else "killed"
+    if is_its:
+        return told
+    return "starting" if writer.doing == RUNNING else writer.doing
 
 
 def _table(lake: Any, name: str) -> dict[str, Any]:

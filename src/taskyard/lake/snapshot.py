@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -67,13 +68,46 @@ class Lake:
         reader = spark.read.schema(schema).option("basePath", str(self.path / name))
         return reader.parquet(*files)
 
-    def arrow(self, name: str, columns: list[str] | None = None, filter: Any = None) -> Any:  # noqa: A002
-        """A pyarrow.Table; `filter` is a pyarrow.compute expression."""
-        dataset = self.table(name).to_pyarrow_dataset()
-        table = dataset.to_table(columns=columns, filter=filter)
-        return table.cast(
-            pa.schema([TABLES[name].schema.field(each) for each in table.schema.names])
+    def arrow(
+        self,
+        name: str,
+        columns: list[str] | None = None,
+        filter: Any = None,  # noqa: A002
+        files: list[str] | None = None,
+    ) -> Any:
+        """A pyarrow.Table; `filter` is a pyarrow.compute expression, `files` are some of all.
+
+        Not by way of `to_pyarrow_dataset`, which finds nothing when it is filtered by a column that
+        the table's commits have no bounds of.
+        """
+        table = TABLES[name]
+        wanted = self.files(name) if files is None else files
+        if not wanted:
+            empty = table.schema.empty_table()
+            return empty if columns is None else empty.select(columns)
+        divided_by = [table.divided_by] if table.divided_by else []
+        divisions = pa.schema([table.schema.field(each) for each in divided_by])
+        dataset = ds.dataset(
+            wanted,
+            schema=table.schema,
+            format="parquet",
+            partitioning=ds.partitioning(divisions, flavor="hive") if divided_by else None,
+            partition_base_dir=str(self.path / name),
         )
+        return dataset.to_table(columns=columns, filter=filter)
+
+    def files_of_job(self, name: str, job: int) -> list[str]:
+        """Those of a table that can have rows of this job, as their bounds say."""
+        actions = pa.table(self.table(name).get_add_actions(flatten=True)).to_pylist()
+        return [
+            str(self.path / name / file["path"])
+            for file in actions
+            if _can_have(job, file.get("min.job_id"), file.get("max.job_id"))
+        ]
+
+
+def _can_have(job: int, low: int | None, high: int | None) -> bool:
+    return low is None or high is None or low <= job <= high
 
 
 def data_files(root: Path, table: DeltaTable) -> list[str]:

@@ -25,13 +25,14 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from taskyard.lake.disk import load_json, save_json, sync_file
 from taskyard.lake.errors import LakeError
-from taskyard.lake.files import DataFile, TableWriter, read_files
+from taskyard.lake.files import BOUNDED, DataFile, TableWriter, read_files
 from taskyard.lake.log import NO_HOOKS, checkpoint_now_and_then, drop_torn, sync_commit
 from taskyard.lake.snapshot import Watermark, check_version, last_watermark
 from taskyard.lake.tables import SCHEMA_VERSION, TABLES, WATERMARK, Table
 
 WORK: Final = "_work"
 APPLICATION: Final = "taskyard.lake"
+RUNNING: Final = "running"  # it reads the journal, and says in status.json how that is going
 KEPT_FILES: Final = 15 * 60.0  # seconds for which readers may still be at files that were replaced
 _PAUSES: Final = (0.01, 0.05, 0.1)  # seconds: who only looks has the lock for a moment
 _WATERMARKS: Final = 500  # rows in a file
@@ -54,9 +55,10 @@ class Change:
 class Store:
     """The lake of one process: it holds the lock."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, doing: str = RUNNING) -> None:
+        """`doing`: what it is opened for, for whoever asks meanwhile."""
         self.path = _directory(path)
-        self._lock = _lock(self.path)
+        self._lock = _lock(self.path, doing)
         try:
             self._open()
         except BaseException:
@@ -81,6 +83,11 @@ class Store:
         os.close(self._lock)
 
     # Looking
+
+    @property
+    def id(self) -> str:
+        """No other lake has it, but a copy of this one."""
+        return str(self._tables["events"].metadata().id)
 
     @property
     def next_step(self) -> int:
@@ -280,7 +287,7 @@ def _check_ours(path: Path) -> None:
             )
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, doing: str) -> int:
     fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     for pause in (*_PAUSES, None):
         try:
@@ -288,39 +295,52 @@ def _lock(path: Path) -> int:
             break
         except OSError as error:
             if pause is None:
-                pid = os.pread(fd, 32, 0).decode(errors="replace").strip()
+                writer = _writer(fd)
                 os.close(fd)
-                raise LakeInUse(path, pid) from error
+                raise LakeInUse(path, writer) from error
         time.sleep(pause)
     os.ftruncate(fd, 0)
-    os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    os.pwrite(fd, f"{os.getpid()} {doing}\n".encode(), 0)
     return fd
+
+
+@dataclass(frozen=True)
+class Writer:
+    """The process that has a lake."""
+
+    pid: int | None = None  # None: it has not said so yet
+    doing: str = RUNNING
+
+
+def _writer(fd: int) -> Writer:
+    pid, _, doing = os.pread(fd, 64, 0).decode(errors="replace").strip().partition(" ")
+    return Writer(int(pid) if pid.isdigit() else None, doing or RUNNING)
+
+
+def writer_of(path: Path) -> Writer | None:
+    """Who has the lake now; None: nobody."""
+    try:
+        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _writer(fd)
+    finally:
+        os.close(fd)
+    return None
 
 
 def is_written(path: Path) -> bool:
     """Whether a process has the lake now."""
-    try:
-        os.close(_lock_of(path, fcntl.LOCK_SH))
-    except BlockingIOError:
-        return True
-    except FileNotFoundError:
-        return False
-    return False
-
-
-def _lock_of(path: Path, kind: int) -> int:
-    fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise
-    return fd
+    return writer_of(path) is not None
 
 
 class LakeInUse(LakeError):
-    def __init__(self, path: Path, pid: str) -> None:
-        super().__init__(f"process {pid or 'of another kind'} is writing to the lake in {path}")
+    def __init__(self, path: Path, writer: Writer) -> None:
+        who = f"process {writer.pid}" if writer.pid else "another process"
+        super().__init__(f"{who} is writing to the lake in {path} ({writer.doing})")
 
 
 def _delta(path: Path, table: Table) -> DeltaTable:
@@ -330,10 +350,21 @@ def _delta(path: Path, table: Table) -> DeltaTable:
         path / table.name,
         table.schema,
         partition_by=[table.divided_by] if table.divided_by else None,
-        configuration=_SETTINGS,
+        configuration={**_SETTINGS, **_with_bounds(table)},
     )
     sync_commit(path / table.name, 0)
     return made
+
+
+def _with_bounds(table: Table) -> dict[str, str]:
+    """Which columns have lowest and highest values for each file.
+
+    A reader that does not know takes those of other columns for null, and finds nothing there.
+    """
+    names = [name for name in BOUNDED if name in table.schema.names]
+    if not names:
+        return {"delta.dataSkippingNumIndexedCols": "0"}
+    return {"delta.dataSkippingStatsColumns": ",".join(names)}
 
 
 def _files(delta: DeltaTable, table: Table) -> dict[str, DataFile]:

@@ -78,19 +78,10 @@ class Address:
         """How to encrypt, if at all; ValueError if a file of the URL cannot be used."""
         if not self.tls:
             return None
-        import ssl  # here, since it takes its time: see encryption.py
-
-        wanted = self.ca or self.cert or self.key
         try:
-            context = ssl.create_default_context(cafile=self.ca or None)
-            if self.cert:
-                # Else the library would ask for the password of a key at the terminal.
-                wanted = self.cert
-                context.load_cert_chain(self.cert, self.key or None, password="")
-        except (OSError, ValueError) as error:
-            reason = str(error) or type(error).__name__
-            raise ValueError(f"{self}: {wanted} cannot be used: {reason}") from None
-        return context
+            return context_of(self.ca, self.cert, self.key)
+        except ValueError as error:
+            raise ValueError(f"{self}: {error}") from None
 
     @property
     def url(self) -> str:
@@ -110,6 +101,23 @@ class Address:
         """Without the password: this is for messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{SECURE if self.tls else SCHEME}://{host}:{self.port}"
+
+
+def context_of(ca: str, cert: str, key: str) -> ssl.SSLContext:
+    """Whom to trust and who to be, by names of files; ValueError if one cannot be used."""
+    import ssl  # here, since it takes its time: see encryption.py
+
+    wanted = ca or cert or key
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+        if cert:
+            # Else the library would ask for the password of a key at the terminal.
+            wanted = cert
+            context.load_cert_chain(cert, key or None, password="")
+    except (OSError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"{wanted} cannot be used: {reason}") from None
+    return context
 
 
 def _options(query: str, tls: bool, url: str) -> tuple[dict[str, str], dict[str, float]]:

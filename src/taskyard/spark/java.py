@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -72,6 +73,7 @@ def java_home() -> str:
     return str(home)
 
 
+@cache
 def _version_of(java: str) -> int:
     """The major version, or 0 if it does not run."""
     try:

@@ -34,7 +34,7 @@ from taskyard.spark.options import OptionError, Options
 
 SCHEMA: Final = (
     "id bigint, uid string, queue string, name string, payload binary, attempt int, fails int, "
-    "ref string"
+    "ref string, priority bigint, pushed_at timestamp"
 )
 KNOWN: Final = ("url", "queues", "consumer", "maxJobsPerBatch", "partitions", "ttr")
 _ARROW: Final = pa.schema(
@@ -47,6 +47,8 @@ _ARROW: Final = pa.schema(
         ("attempt", pa.int32()),
         ("fails", pa.int32()),
         ("ref", pa.string()),
+        ("priority", pa.int64()),
+        ("pushed_at", pa.timestamp("us", tz="UTC")),
     ]
 )
 _MOST_JOBS: Final = 1_000_000  # of a batch
@@ -261,7 +263,8 @@ def _table(places: list[Any]) -> Any:
     if not jobs:
         return pa.RecordBatch.from_pylist([], schema=_ARROW)
     # A later server may say more of a job behind these.
-    refs, ids, uids, queues, names, attempts, fails, _, payloads, *_ = zip(*jobs, strict=True)
-    columns = (ids, uids, queues, names, payloads, attempts, fails, refs)
+    refs, ids, uids, queues, names, attempts, fails, _, payloads, *more = zip(*jobs, strict=True)
+    priorities, pushed = more[:2]
+    columns = (ids, uids, queues, names, payloads, attempts, fails, refs, priorities, pushed)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)

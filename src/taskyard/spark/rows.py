@@ -8,6 +8,7 @@ that was leased, with the same `seq` and `part` from 1 on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -189,7 +190,7 @@ class _Rows:
         kinds = self._found.kinds
         if self._rows is not None:
             kinds = np.where(self._parts > 0, np.uint8(r.LEASE), kinds[self._rows])
-        return _EVENTS.take(pa.array(kinds))
+        return _events().take(pa.array(kinds))
 
     def _of_batches(self, name: str, kind: Any) -> Any:
         """A column in which the jobs of a batch have other values than its record."""
@@ -215,25 +216,42 @@ def _words(names: Sequence[str]) -> list[str]:
     return [names[number] if number < len(names) else str(number) for number in range(256)]
 
 
-_EVENTS: Final = pa.array([r.EVENT_NAMES.get(kind) for kind in range(256)], pa.string())
-_DIALECTS: Final = pa.array(_words(DIALECT_NAMES), pa.string())
-_CONTENTS: Final = pa.array(["opaque", "json", *["opaque"] * 254], pa.string())
-_REASON_WORDS: Final = pa.array(
-    [word for kind in range(r.REMOVE + 1) for word in _words(_REASONS.get(kind, ()))], pa.string()
-)
+# Made when they are needed: the first array that pyarrow makes has it import pandas, which takes a
+# third of a second in each of the many processes that only plan what others read.
+
+
+@cache
+def _events() -> Any:
+    return pa.array([r.EVENT_NAMES.get(kind) for kind in range(256)], pa.string())
+
+
+@cache
+def _dialects() -> Any:
+    return pa.array(_words(DIALECT_NAMES), pa.string())
+
+
+@cache
+def _contents() -> Any:
+    return pa.array(["opaque", "json", *["opaque"] * 254], pa.string())
+
+
+@cache
+def _reason_words() -> Any:
+    words = [_words(_REASONS.get(kind, ())) for kind in range(r.REMOVE + 1)]
+    return pa.array([word for one in words for word in one], pa.string())
 
 
 def _dialect(found: Records) -> Any:
-    return _DIALECTS.take(pa.array(found.numbers["dialect"][0]))
+    return _dialects().take(pa.array(found.numbers["dialect"][0]))
 
 
 def _content(found: Records) -> Any:
-    return _spelled(found, "content", _CONTENTS)
+    return _spelled(found, "content", _contents())
 
 
 def _reason(found: Records) -> Any:
     """Words that numbers stand for, and what fails say in their own."""
-    words = _spelled(found, "reason", _REASON_WORDS)
+    words = _spelled(found, "reason", _reason_words())
     if "reason" not in found.spans and "reason" not in found.patches:
         return words
     return pc.coalesce(words, found.text("reason", "strict"))

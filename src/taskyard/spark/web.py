@@ -8,8 +8,9 @@ import json
 import ssl
 import time
 from typing import Any, Final
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
+from taskyard.client.address import context_of
 from taskyard.journal.errors import JournalError, JournalPassed
 from taskyard.journal.frames import Content, next_frame
 from taskyard.journal.segment import SEGMENT_HEADER, segment_name
@@ -26,6 +27,7 @@ _TIMEOUT: Final = 60.0
 _PAUSES: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds between tries: a server restarts
 _BUSY: Final = (429, 502, 503, 504)
 _GONE: Final = (404, 410)
+_FILES: Final = ("ca", "cert", "key")  # of TLS, as in the URL of a client
 _WINDOW: Final = 256 << 10  # in which a frame is looked for
 
 
@@ -47,6 +49,7 @@ class Web:
     def __init__(self, url: str, token: str | None = None) -> None:
         self._connection: http.client.HTTPConnection | None = None
         self._secure, self._host, port = _server(url)
+        self._files = _files(url, self._secure)
         self._url = url
         self._token = token
         self._port = port or (443 if self._secure else 80)
@@ -95,7 +98,7 @@ class Web:
 
     def _connect(self) -> http.client.HTTPConnection:
         if self._secure:
-            context = ssl.create_default_context()
+            context = context_of(*(self._files.get(name, "") for name in _FILES))
             return http.client.HTTPSConnection(
                 self._host, self._port, timeout=_TIMEOUT, context=context
             )
@@ -214,6 +217,20 @@ def _server(url: str) -> tuple[bool, str, int | None]:
     if not host or scheme not in ("http", "https"):
         raise ValueError(f"{_bare(url)!r} is not an address like http://host:8080")
     return scheme == "https", host, port
+
+
+def _files(url: str, secure: bool) -> dict[str, str]:
+    """Whom to trust, and who to be; all machines that read have them at the same place."""
+    files = dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))
+    for name, value in files.items():
+        if name not in _FILES:
+            raise ValueError(f"{_bare(url)}: there is no option {name}, only {', '.join(_FILES)}")
+        if not secure or not value:
+            needed = "is for https:// only" if not secure else "must name a file"
+            raise ValueError(f"{_bare(url)}: the option {name} {needed}")
+    if "key" in files and "cert" not in files:
+        raise ValueError(f"{_bare(url)}: the option key needs the option cert")
+    return files
 
 
 def _credentials(url: str, token: str | None) -> dict[str, str]:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from taskyard.access.principal import ANONYMOUS, Principal
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user, and what stands for the secrets that they are recognised by."""
+
+    principal: Principal
+    password: bytes = field(default=b"", repr=False)  # b"": they have none
+    tokens: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 class Gate(Protocol):
@@ -62,6 +72,10 @@ class Gate(Protocol):
         """Whose TLS client certificate has this common name."""
         ...
 
+    def account(self, name: str) -> Account | None:
+        """The user of this name, as it is now."""
+        ...
+
 
 class OpenGate:
     """No users are configured: everybody may do everything."""
@@ -99,6 +113,9 @@ class OpenGate:
         raise NotImplementedError  # nobody asks where there are no users
 
     def holder_of(self, certificate: str) -> Principal | None:
+        return None
+
+    def account(self, name: str) -> Account | None:
         return None
 
 

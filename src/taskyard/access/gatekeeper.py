@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from taskyard.access.gate import Account
 from taskyard.access.principal import Principal
 from taskyard.access.registry import Registry
 from taskyard.access.secrets import MAX_SECRET, PasswordHash, mark_of
@@ -74,6 +75,9 @@ class Gatekeeper:
 
     def holder_of(self, certificate: str) -> Principal | None:
         return self._registry.by_certificate(certificate)
+
+    def account(self, name: str) -> Account | None:
+        return self._registry.account(name)
 
     def recall(self, address: str, name: str, secret: str) -> Principal | None:
         if not name:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from typing import Final
 
+from taskyard.access.gate import Account
 from taskyard.access.principal import Principal
 from taskyard.access.secrets import USUAL, PasswordHash, mark_of, stand_in, token_digest
 from taskyard.access.users import User, Users
@@ -17,6 +18,7 @@ class Registry:
         self.stranger: Final = Principal()
         self._key = secrets.token_bytes(32)
         self._principals: dict[str, Principal] = {}
+        self._accounts: dict[str, Account] = {}
         self._passwords: dict[str, PasswordHash] = {}
         self._tokens: dict[bytes, Principal] = {}
         self._certificates: dict[str, Principal] = {}
@@ -31,6 +33,7 @@ class Registry:
         """From now on these are the users. Those who are not among them may do nothing, and will
         not even if one of the same name comes back: that one has to log in again."""
         before, self._principals = self._principals, {}
+        self._accounts = {}
         self._passwords = {}
         self._tokens = {}
         self._certificates = {}
@@ -47,6 +50,8 @@ class Registry:
     def _add(self, user: User, principal: Principal) -> None:
         principal.change(user.rules, user.admin)
         self._principals[user.name] = principal
+        password = b"" if user.password is None else user.password.text().encode()
+        self._accounts[user.name] = Account(principal, password, tuple(user.tokens))
         if user.password is not None:
             self._passwords[user.name] = user.password
         for digest in user.tokens:
@@ -56,6 +61,9 @@ class Registry:
 
     def by_name(self, name: str) -> Principal | None:
         return self._principals.get(name)
+
+    def account(self, name: str) -> Account | None:
+        return self._accounts.get(name)
 
     def by_certificate(self, common_name: str) -> Principal | None:
         return self._certificates.get(common_name)

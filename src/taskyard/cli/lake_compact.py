@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     from taskyard.spark import session
 
     open_lake(arguments.lake)
-    store = Store(Path(arguments.lake))
+    store = Store(Path(arguments.lake), "compacting")
     try:
         with Progress("compacting"):
             spark = session(arguments.master, name="taskyard lake compact", ui=False)

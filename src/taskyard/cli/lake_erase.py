@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
     with Progress("erasing"):
         while asked.exists():
             try:
-                store = Store(lake.path)
+                store = Store(lake.path, "erasing")
             except LakeInUse:
                 time.sleep(_LOOK)
                 continue

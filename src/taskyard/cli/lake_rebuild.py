@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> None:
     from taskyard.spark import announce, session
 
     open_lake(arguments.lake)
-    store = Store(Path(arguments.lake))
+    store = Store(Path(arguments.lake), "rebuilding")
     try:
         spark = session(arguments.master, name="taskyard lake rebuild")
         announce(spark)

@@ -12,6 +12,7 @@ from taskyard.cli.lake import add_command, add_master, check_out
 from taskyard.cli.progress import Progress
 from taskyard.duration import parse_duration
 
+NAME: Final = "report.html"
 _DAYS: Final = re.compile(r"([0-9]+)d")
 
 
@@ -28,9 +29,8 @@ def add(commands: Any) -> None:
     made.add_argument(
         "--out",
         type=Path,
-        default=Path("report.html"),
         metavar="FILE",
-        help="the page (default report.html)",
+        help="the page (default report.html in the lake, which a server shows at /lake/report)",
     )
     made.add_argument(
         "--queues",
@@ -58,12 +58,14 @@ def add(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     targets = [read_target(each) for each in arguments.target]
-    check_out(arguments.out)
+    if arguments.out is not None:
+        check_out(arguments.out)
     from taskyard.lake.report import STEPS, Options, Target, write_report
     from taskyard.lake.snapshot import open_lake
     from taskyard.spark import session
 
     lake = open_lake(arguments.lake)
+    out = arguments.out or Path(arguments.lake) / NAME
     since, until = read_span(arguments, lake.watermark.last_time or datetime.now(UTC))
     wanted = tuple(Target(queue, seconds) for queue, seconds in targets)
     options = Options(tuple(arguments.queues), since, until, wanted)
@@ -71,10 +73,10 @@ def run(arguments: argparse.Namespace) -> None:
         spark = session(arguments.master, name="taskyard lake report", ui=False)
     try:
         with Progress("report", STEPS) as progress:
-            write_report(spark, lake, arguments.out, options, progress.step)
+            write_report(spark, lake, out, options, progress.step)
     finally:
         spark.stop()
-    print(f"wrote {arguments.out}", file=sys.stderr)
+    print(f"wrote {out}", file=sys.stderr)
 
 
 def read_span(

@@ -10,26 +10,32 @@ from collections.abc import Callable
 from functools import partial
 
 from taskyard.access.principal import INSPECT, Allow, by_its_rules
+from taskyard.access.sessions import Sessions
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects.api_call import Call, Operation
 from taskyard.dialects.api_consumers import ConsumerOperations
 from taskyard.dialects.api_dead import DeadOperations
+from taskyard.dialects.api_history import HistoryOperations
+from taskyard.dialects.api_job_events import JobEventOperations
 from taskyard.dialects.api_jobs import JobOperations
 from taskyard.dialects.api_journal import JournalOperations
+from taskyard.dialects.api_lake import Errands, Lake, LakeOperations, no_lake
 from taskyard.dialects.api_push import PushOperations
 from taskyard.dialects.api_queues import QueueNames, QueueOperations
 from taskyard.dialects.api_readers import ReaderOperations
 from taskyard.dialects.api_schedules import ScheduleOperations
 from taskyard.dialects.api_schema import document
+from taskyard.dialects.api_search import SearchOperations
 from taskyard.dialects.api_server import (
     Connections,
     Durability,
-    Lake,
     Listeners,
     ServerOperations,
-    no_lake,
 )
+from taskyard.dialects.api_session import SessionOperations
+from taskyard.dialects.history import History
+from taskyard.dialects.watch import Watch
 from taskyard.http.messages import Exchange, Response, Route
 
 
@@ -45,22 +51,33 @@ class Api:
         listeners: Listeners = dict,
         users: Callable[[], int] = int,
         lake: Lake = no_lake,
+        errands: Errands | None = None,
+        sessions: Sessions | None = None,
+        secure: bool = False,
+        history: History | None = None,
         allow: Allow = by_its_rules,
     ) -> None:
         self._broker = broker
         self._allow = allow
         names = QueueNames(broker)
         pushing = PushOperations(max_losses, scheduler)
+        if history is None:  # one that nothing is put into
+            history = History(Watch(broker, scheduler), scheduler)
         self.operations: list[Operation] = [
             *QueueOperations(names, scheduler).operations(),
             *pushing.operations(),
             *JobOperations(names).operations(),
+            *SearchOperations(names, scheduler).operations(),
+            *JobEventOperations(scheduler).operations(),
+            *HistoryOperations(history).operations(),
             *DeadOperations(scheduler).operations(),
             *ScheduleOperations(pushing).operations(),
             *ServerOperations(broker, durability, connections, listeners, users, lake).operations(),
+            *LakeOperations(lake, errands).operations(),
             *JournalOperations(scheduler).operations(),
             *ReaderOperations().operations(),
             *ConsumerOperations(scheduler).operations(),
+            *SessionOperations(sessions, secure=secure).operations(),
             Operation(
                 method="GET",
                 pattern="/api/v1/openapi.json",
@@ -76,10 +93,14 @@ class Api:
         self._document = b""
 
     def routes(self) -> list[Route]:
-        return [
-            Route(operation.method, operation.pattern, partial(self._handle, operation))
-            for operation in self.operations
-        ]
+        return [self._route(operation) for operation in self.operations]
+
+    def routes_beside_http(self) -> list[Route]:
+        """Those that make sense without cookies."""
+        return [self._route(each) for each in self.operations if not each.for_everybody]
+
+    def _route(self, operation: Operation) -> Route:
+        return Route(operation.method, operation.pattern, partial(self._handle, operation))
 
     def _handle(self, operation: Operation, exchange: Exchange) -> None:
         Call(self._broker, self._allow, operation, exchange).start()

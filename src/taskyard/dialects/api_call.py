@@ -54,6 +54,7 @@ class Parameter:
     most: int = 0  # 0: it is a text
     default: int | str | None = None
     values: tuple[str, ...] = ()  # the texts there are; (): any
+    of_queue: bool = False  # it is the name of one
 
     def read(self, text: str | None) -> int | str | None:
         if text is None:
@@ -62,6 +63,8 @@ class Parameter:
             if self.values and text not in self.values:
                 known = ", ".join(self.values)
                 raise invalid(self.name, f"{self.name} must be one of {known}.")
+            if self.of_queue and not valid_name(text):
+                raise bad_name(self.name)
             return text
         number = int(text) if _NUMBER.fullmatch(text) else None
         if number is None or not self.least <= number <= self.most:
@@ -85,6 +88,7 @@ class Operation:
     answers: Answers = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # beside those that all operations of its kind have
     reads_state: bool = True  # so it makes no sense once the journal has failed
+    for_everybody: bool = False  # also for those who may do nothing; `action` says nothing then
     anywhere: bool = False  # on no queue that is known yet: `run` looks at each that it meets
 
 
@@ -124,7 +128,9 @@ class Call:
 
     def _check_and_run(self) -> None:
         operation = self.operation
-        if operation.anywhere:
+        if operation.for_everybody:
+            pass
+        elif operation.anywhere:
             self.request.principal.check_somewhere(operation.action)
         else:
             self.allow_on(self.request.params.get("queue", ""))
@@ -213,7 +219,7 @@ class Call:
     def job_or_remains(self) -> Job:
         """The same, or what the ring of finished jobs still has of it."""
         which = self.request.params["job"]
-        job = self._find(which)
+        job = self.find(which)
         if job is None:
             raise no_job(which)
         principal = self.request.principal
@@ -222,14 +228,17 @@ class Call:
         self.allow_on(job.queue.name)
         return job
 
-    def _find(self, which: str) -> Job | None:
+    @staticmethod
+    def names_a_job(text: str) -> bool:
+        """Whether it has the form of an id or a uid."""
+        return bool(_ID.fullmatch(text)) or read_uid(text) is not None
+
+    def find(self, which: str) -> Job | None:
+        """The job of this id or uid; whether the caller may see it is not asked here."""
         engine = self.engine
-        if _ID.fullmatch(which):
-            id = int(which)
-            return engine.state.jobs.get(id) if 0 < id < engine.state.next_id else None
-        uid = read_uid(which)
+        id, uid = read_id_or_uid(which)
         if uid is None:
-            raise invalid("job", "A job is named by its id, a number, or by its uid, a UUID.")
+            return engine.state.jobs.get(id) if 0 < id < engine.state.next_id else None
         return engine.job_by_uid(uid) or engine.recent_by_uid(uid)
 
     # Bytes that may be on disk only
@@ -319,6 +328,16 @@ def _whole(text: str) -> int | float:
 
 def read_uid(text: str) -> bytes | None:
     return bytes.fromhex(text.replace("-", "")) if _UID.fullmatch(text) else None
+
+
+def read_id_or_uid(which: str) -> tuple[int, bytes | None]:
+    """How a path names a job: the id, or 0 and the uid."""
+    if _ID.fullmatch(which):
+        return int(which), None
+    uid = read_uid(which)
+    if uid is None:
+        raise invalid("job", "A job is named by its id, a number, or by its uid, a UUID.")
+    return 0, uid
 
 
 def bad_name(field: str) -> Problem:

@@ -44,10 +44,18 @@ class RingPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="r"):
     id: Id
 
 
-Place = TypeVar("Place", NamePlace, JobPlace, RingPlace)
+class RecordPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="e"):
+    """Before this record of the journal, among those of one job."""
+
+    job: Id
+    seq: Annotated[int, Meta(ge=1, le=(1 << 63) - 2)]
+    whole: bool  # its push was among those before
 
 
-def write_cursor(place: NamePlace | JobPlace | RingPlace) -> str:
+Place = TypeVar("Place", NamePlace, JobPlace, RingPlace, RecordPlace)
+
+
+def write_cursor(place: NamePlace | JobPlace | RingPlace | RecordPlace) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
 
 

@@ -360,6 +360,7 @@ class Held(Message):
     attempts: Count
     fails: Count
     lease: LeaseView
+    progress: Annotated[ProgressView, Meta(description="As its holder has told.")] | None
 
 
 class LeasePage(Message):
@@ -390,6 +391,11 @@ class ListenersView(Message):
     listeners: Annotated[dict[str, ListenerView], Meta(description="By dialect.")]
 
 
+class LakeReportView(Message):
+    made_at: Time
+    bytes: Bytes
+
+
 class LakeView(Message):
     """The process that fills the lake, and how far it has come."""
 
@@ -407,6 +413,13 @@ class LakeView(Message):
     events_per_second: Elapsed | None
     error: Annotated[str, Meta(description="Why it does not run, or not get on.")] | None
     ui: Annotated[str, Meta(description="The address of Spark's own pages.")] | None
+    report: (
+        Annotated[LakeReportView, Meta(description="The last one: GET /lake/report.")] | None
+    ) = None
+    making: Annotated[bool, Meta(description="Another one is being written.")] = False
+    report_error: Annotated[str, Meta(description="Why the last try came to nothing.")] | None = (
+        None
+    )
 
 
 class ServerView(Message):

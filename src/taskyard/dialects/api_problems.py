@@ -51,6 +51,7 @@ READER_NOT_FOUND: Final = "reader-not-found"
 CONSUMER_NOT_FOUND: Final = "consumer-not-found"
 SEGMENT_NOT_FOUND: Final = "segment-not-found"
 SEGMENT_GONE: Final = "segment-gone"
+NO_USERS: Final = "no-users"
 WRONG_POSITION: Final = "wrong-position"
 WRONG_STATE: Final = "wrong-state"
 QUEUE_NOT_EMPTY: Final = "queue-not-empty"
@@ -61,6 +62,8 @@ QUEUE_FULL: Final = "queue-full"
 SCHEDULES_FULL: Final = "schedules-full"
 READ_ONLY: Final = "read-only"
 DISK_ERROR: Final = "disk-error"
+LAKE_BUSY: Final = "lake-busy"
+LAKE_FAILED: Final = "lake-failed"
 NO_SPACE: Final = "no-space"
 DRAINING: Final = "draining"
 
@@ -77,6 +80,7 @@ KINDS: Final[dict[str, Kind]] = {
     READER_NOT_FOUND: Kind(404, "There is no such reader"),
     CONSUMER_NOT_FOUND: Kind(404, "There is no such consumer"),
     SEGMENT_NOT_FOUND: Kind(404, "There is no such segment"),
+    NO_USERS: Kind(409, "The server has no users"),
     WRONG_POSITION: Kind(409, "The reader cannot be there"),
     WRONG_STATE: Kind(409, "The job's state does not allow it"),
     QUEUE_NOT_EMPTY: Kind(409, "The queue still has jobs"),
@@ -88,6 +92,8 @@ KINDS: Final[dict[str, Kind]] = {
     SCHEDULES_FULL: Kind(429, "There are too many schedules"),
     READ_ONLY: Kind(503, "The server cannot write"),
     DISK_ERROR: Kind(503, "The disk cannot be read"),
+    LAKE_BUSY: Kind(503, "Too many ask the lake"),
+    LAKE_FAILED: Kind(503, "The lake cannot be asked"),
     DRAINING: Kind(503, "Nothing is pushed here for now"),
     NO_SPACE: Kind(507, "There is no room on the disk"),
 }

@@ -351,7 +351,7 @@ def view_of(call: Call, queue: Queue) -> messages.QueueView:
         waiting=len(line) if line is not None else 0,
         waiting_bytes=queue.waiting_bytes,
         dead_bytes=queue.dead_bytes,
-        opens_at=_opens_at(queue, call.now),
+        opens_at=opening_of(queue, call.now),
         settings=settings_view(settings),
         effective=settings_view(queue.rules),
         counters=messages.Counters(
@@ -367,7 +367,8 @@ def view_of(call: Call, queue: Queue) -> messages.QueueView:
     )
 
 
-def _opens_at(queue: Queue, now: int) -> str | None:
+def opening_of(queue: Queue, now: int) -> str | None:
+    """When its rate lets the next job go, if that is not now."""
     rules = queue.rules
     if rules.rate_count <= 0:
         return None

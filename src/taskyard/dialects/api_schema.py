@@ -81,6 +81,15 @@ _RULES: Final[dict[str, dict[str, Any]]] = {
         ]
     },
 }
+_RULES["Login"] = {
+    "oneOf": [
+        {"required": ["user", "password"], "properties": {"token": {"type": "null"}}},
+        {
+            "required": ["token"],
+            "properties": {"user": {"type": "null"}, "password": {"type": "null"}},
+        },
+    ]
+}
 _RULES["BatchPush"] = _RULES["Push"]
 _RULES["Schedule"] = {
     "oneOf": [{"required": ["cron"]}, {"required": ["every"]}],
@@ -182,6 +191,8 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     schema: dict[str, Any]
     if parameter.most:
         schema = {"type": "integer", "minimum": parameter.least, "maximum": parameter.most}
+    elif parameter.of_queue:
+        schema = {"$ref": "#/components/schemas/QueueName"}
     else:
         schema = {"type": "string"}
     if parameter.values:

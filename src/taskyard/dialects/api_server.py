@@ -11,20 +11,13 @@ from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.broker import Broker
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects.api_call import Call, Operation
-from taskyard.dialects.api_problems import NO_LAKE, Problem
+from taskyard.dialects.api_lake import Lake
 from taskyard.dialects.api_views import moment, seconds
 from taskyard.journal.journal import Journal
 
 Durability = Literal["sync", "write", "memory"]
 Connections = Callable[[], dict[str, int]]  # how many there are, by dialect
 Listeners = Callable[[], dict[str, messages.ListenerView]]  # where, by dialect
-
-
-Lake = Callable[[], messages.LakeView | None]  # None: the server runs none
-
-
-def no_lake() -> None:
-    return None
 
 
 class ServerOperations:
@@ -70,17 +63,6 @@ class ServerOperations:
                 reads_state=False,
             ),
             Operation(
-                method="GET",
-                pattern="/api/v1/lake",
-                name="getLake",
-                summary="Whether the lake's process runs, and how far behind the lake is",
-                action=INSPECT,
-                run=self._show_lake,
-                answers={200: ("The lake.", messages.LakeView)},
-                problems=(NO_LAKE,),
-                reads_state=False,
-            ),
-            Operation(
                 method="POST",
                 pattern="/api/v1/server/drain",
                 name="drainServer",
@@ -104,12 +86,6 @@ class ServerOperations:
 
     def _show_listeners(self, call: Call) -> None:
         call.answer(200, messages.ListenersView(listeners=self._listeners()))
-
-    def _show_lake(self, call: Call) -> None:
-        lake = self._lake()
-        if lake is None:
-            raise Problem(NO_LAKE, "Start the server with --lake DIRECTORY to have it run one.")
-        call.answer(200, lake)
 
     def _drain(self, call: Call, draining: bool) -> None:
         call.engine.drain(draining)

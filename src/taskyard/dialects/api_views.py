@@ -111,6 +111,7 @@ def held_of(engine: Engine, job: Job, lease: Lease, now: int) -> messages.Held:
         attempts=job.attempts,
         fails=job.fails,
         lease=lease_of(lease, now),
+        progress=progress_of(lease),
     )
 
 

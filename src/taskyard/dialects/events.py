@@ -73,11 +73,11 @@ class Events:
         try:
             asked = asked_for(request, self.timeline, self.broker.journal.durable_seq)
         except BadRequest as error:
-            exchange.reply(_problem(400, "The events cannot be given.", str(error)))
+            exchange.reply(problem(400, "The events cannot be given.", str(error)))
             return
         if len(self._listeners) >= self._most:
             detail = f"{self._most} clients listen already; come back later"
-            exchange.reply(_problem(503, "Too many listeners.", detail))
+            exchange.reply(problem(503, "Too many listeners.", detail))
             return
         Listener(self, asked, request.principal, queues_of(request)).start(exchange)
 
@@ -289,7 +289,13 @@ class _Reading:
 
 
 def show(timeline: str, salt: bytes, record: Record) -> bytes:
-    """A record as an event, in the words of `taskyard journal dump`, without its payload.
+    """A record as an event, in the words of `taskyard journal dump`, without its payload."""
+    found = told(salt, record)
+    return _block(timeline, record.seq, str(found["event"]), _encode(found))
+
+
+def told(salt: bytes, record: Record) -> dict[str, object]:
+    """What a client is told of a record.
 
     The id of a Glovebox session is a secret of its client, and another number stands for it here.
     """
@@ -298,7 +304,7 @@ def show(timeline: str, salt: bytes, record: Record) -> bytes:
         number = found.get(name)
         if isinstance(number, int) and number >= FIRST_SESSION:
             found[name] = _stand_in(number, salt)
-    return _block(timeline, record.seq, str(found["event"]), _encode(found))
+    return found
 
 
 def _stand_in(session: int, salt: bytes) -> int:
@@ -311,6 +317,6 @@ def _block(timeline: str, seq: int, kind: str, data: bytes) -> bytes:
     return b"id: %b:%d\nevent: %b\ndata: %b\n\n" % (timeline.encode(), seq, kind.encode(), data)
 
 
-def _problem(status: int, title: str, detail: str) -> Response:
+def problem(status: int, title: str, detail: str) -> Response:
     problem = {"type": "about:blank", "title": title, "status": status, "detail": detail}
     return Response(status, json.dumps(problem).encode(), PROBLEM)

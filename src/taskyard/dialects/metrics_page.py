@@ -16,7 +16,7 @@ from taskyard.access.gate import Gate, OpenGate
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import Traffic
 from taskyard.broker.seams import Scheduler
-from taskyard.dialects.api_server import Lake, no_lake
+from taskyard.dialects.api_lake import Lake, no_lake
 from taskyard.dialects.exposition import CONTENT_TYPE, COUNTER, GAUGE, HISTOGRAM, Family, label
 from taskyard.dialects.queue_metrics import QueueFamilies
 from taskyard.engine.measures import NAMED_QUEUES

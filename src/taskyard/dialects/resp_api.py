@@ -20,7 +20,7 @@ from taskyard.http.router import NoRoute, Router
 
 PATH_LIMIT: Final = 65_536
 JSON: Final = "application/json"
-STREAMS: Final = ("/api/v1/events",)
+STREAMS: Final = ("/api/v1/events", "/api/v1/live")
 BYTES: Final = "/api/v1/journal/segments/"
 
 log = logging.getLogger("taskyard")

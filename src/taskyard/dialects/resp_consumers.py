@@ -251,7 +251,10 @@ class _Read(Work):
 
 
 def _show(connection: RespConnection, job: Job, payload: bytes, until: i64) -> bytes:
-    """As JOB.TAKE shows it, but the lease may be one of an earlier run of the server."""
+    """As JOB.TAKE shows it, and what a table of jobs has beside that.
+
+    The lease may be one of an earlier run of the server.
+    """
     lease = job.lease
     assert lease is not None
     queue = job.queue.utf8
@@ -269,6 +272,8 @@ def _show(connection: RespConnection, job: Job, payload: bytes, until: i64) -> b
             number_reply(job.fails),
             number_reply(deadline // MILLISECOND),
             bulk(payload),
+            number_reply(job.priority),
+            number_reply(job.pushed_at),
         ]
     )
 

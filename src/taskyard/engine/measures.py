@@ -19,6 +19,7 @@ _QUEUE_STEP: Final = 2
 _QUEUE_BOUNDS: Final = 14
 
 NAMED_QUEUES: Final = 1000
+_COUNTERS: Final = 8  # that a queue has
 
 
 @mypyc_attr(acyclic=True)
@@ -52,6 +53,15 @@ class Histogram:
         if index > self._last:
             index = self._last
         self.buckets[index] += 1
+
+    def add_all(self, other: Histogram) -> None:
+        """What another one of the same bounds has counted."""
+        if not other.total and not other.buckets[0]:
+            return
+        self.total += other.total
+        for at, count in enumerate(other.buckets):
+            if count:
+                self.buckets[at] += count
 
     def bounds(self) -> list[int]:
         """In microseconds, without that of the last bucket, which has none."""
@@ -89,6 +99,10 @@ class QueueTimes:
         self.waits = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # ready until leased
         self.runs = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # leased until finished
 
+    def add(self, other: QueueTimes) -> None:
+        self.waits.add_all(other.waits)
+        self.runs.add_all(other.runs)
+
 
 @mypyc_attr(acyclic=True)
 class ScheduleMeasures:
@@ -120,6 +134,9 @@ class Measures:
         self.schedules = ScheduleMeasures()
         self.without_room: i64 = 0  # pushes and the like that the disk had no room for
         self.gone: list[int] = []  # counters of those that were deleted and had none of their own
+        # All that deleted queues have counted and measured, so that sums never go back.
+        self.dropped: list[int] = [0] * _COUNTERS
+        self.dropped_times = QueueTimes()
 
     def of(self, queue: Queue) -> QueueTimes:
         times = queue.times
@@ -133,8 +150,11 @@ class Measures:
 
     def forget(self, queue: Queue) -> None:
         """The queue is deleted. What it has counted stays in the sum that it was a part of."""
+        for at, count in enumerate(queue.counters()):
+            self.dropped[at] += count
         times = queue.times
         if times is not None and times is not self.rest:
+            self.dropped_times.add(times)
             self.named -= 1
             return
         counts = queue.counts()

@@ -23,7 +23,7 @@ from taskyard.broker.seams import Cancellable, Scheduler, Transport
 from taskyard.http.admission import Admission
 from taskyard.http.messages import Identify, Request, Response, anonymous
 from taskyard.http.parser import SMALL_BODY, BadRequest, Incoming, Parser
-from taskyard.http.problems import log_in, no_route, problem
+from taskyard.http.problems import log_in, no_route, problem, without_prompt
 from taskyard.http.router import NoRoute, Router
 from taskyard.http.wire import CONTINUE, LAST_CHUNK, encode, encode_chunk, encode_stream_head
 
@@ -74,6 +74,7 @@ class Http:
         self.refuse = refuse  # makes the answer to those who have to log in first
         self.upgrades: dict[str, Upgrade] = {}  # by path
         self.clients = 0
+        self.requests = 0  # all there were
         self.connections = 0
 
     def connect(self, socket: Socket, peer: str) -> HttpConnection:
@@ -248,6 +249,7 @@ class HttpConnection(Receiver):
             self.outbox.send(CONTINUE, 0)
 
     def _handle(self, incoming: Incoming) -> None:
+        self.http.requests += 1
         exchange = _Exchange(self, incoming)
         self._exchange = exchange
         incoming.request.peer = self.peer
@@ -338,6 +340,8 @@ class HttpConnection(Receiver):
     def answered(self, incoming: Incoming, response: Response) -> None:
         keep_alive = incoming.keep_alive
         head_only = incoming.request.method == "HEAD"
+        if response.status == 401:
+            response = without_prompt(incoming.request, response)
         self.outbox.send(
             encode(response, keep_alive=keep_alive, head_only=head_only), response.mark
         )

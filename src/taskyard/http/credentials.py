@@ -1,4 +1,5 @@
-"""Who sends a request: from the Authorization header to a principal, by way of the gate.
+"""Who sends a request: from the Authorization header to a principal, by way of the gate; or from
+the cookie of a session.
 
 Only those who say who they are have to wait for the gate, and most of them only once.
 """
@@ -12,9 +13,14 @@ from typing import Final
 
 from taskyard.access.gate import Gate, host_of
 from taskyard.access.principal import Principal
+from taskyard.access.sessions import Sessions
+from taskyard.http.cookies import dropping, session_of
 from taskyard.http.messages import Request, Response
+from taskyard.http.problems import SESSION
 
-OPEN: Final = ("/healthz", "/readyz")  # nobody is asked there, and nobody has to wait
+# Nobody is asked there, and nobody has to wait: probes, and the files of the dashboard.
+OPEN: Final = ("", "/healthz", "/readyz")
+ASSETS: Final = "/assets/"
 
 Later = Callable[[Principal | Response], None]
 
@@ -50,19 +56,21 @@ def credentials_of(header: str) -> Credentials:
 class Identification:
     """How a listener finds out who sends a request: an Identify (see messages.py)."""
 
-    def __init__(self, gate: Gate, refusal: Callable[[str], Response]) -> None:
+    def __init__(
+        self, gate: Gate, refusal: Callable[[str], Response], sessions: Sessions | None = None
+    ) -> None:
         """`refusal` makes an answer of status 401 out of the reason."""
         self._gate = gate
         self._refusal = refusal
+        self._sessions = sessions
 
     def identify(self, request: Request, later: Later) -> Principal | Response | None:
         gate = self._gate
         header = request.headers.get("authorization")
-        if not gate.has_users or request.path.rstrip("/") in OPEN:
+        if not gate.has_users or _is_open(request.path):
             return gate.stranger
         if header is None:
-            holder = gate.holder_of(request.certificate) if request.certificate else None
-            return gate.stranger if holder is None else holder
+            return self._without_header(request)
         try:
             given = credentials_of(header)
         except Unreadable as error:
@@ -73,6 +81,25 @@ class Identification:
             return known
         gate.log_in(address, given.name, given.secret, _Waiting(self._refusal, later).done)
         return None
+
+    def _without_header(self, request: Request) -> Principal | Response:
+        text = None if self._sessions is None else session_of(request)
+        if text is not None:
+            assert self._sessions is not None
+            session = self._sessions.recall(text)
+            if session is not None:
+                return session.principal
+            if request.path.rstrip("/") != SESSION:  # where one logs in, whatever one was
+                refusal = self._refusal("The session has ended: log in again.")
+                refusal.headers.append(dropping())
+                return refusal
+        gate = self._gate
+        holder = gate.holder_of(request.certificate) if request.certificate else None
+        return gate.stranger if holder is None else holder
+
+
+def _is_open(path: str) -> bool:
+    return path.rstrip("/") in OPEN or path.startswith(ASSETS)
 
 
 class _Waiting:

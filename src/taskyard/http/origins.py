@@ -14,12 +14,15 @@ from urllib.parse import urlsplit
 from taskyard.http.messages import Request, Response
 from taskyard.http.problems import problem
 
+OTHERS: Final = ("cross-site", "same-site")
 HARMLESS: Final = ("GET", "HEAD", "OPTIONS")  # change nothing, and other pages do not see answers
 
 
 def is_of_other_site(headers: dict[str, str], allowed: frozenset[str]) -> bool:
     """Whether a page sends this that neither comes from here nor is allowed to."""
     origin = headers.get("origin")
+    if origin is None and headers.get("sec-fetch-site") in OTHERS:
+        return "*" not in allowed  # browsers that do not say which page still say that it is one
     if origin is None or origin in allowed or "*" in allowed:
         return False
     try:
@@ -31,7 +34,8 @@ def is_of_other_site(headers: dict[str, str], allowed: frozenset[str]) -> bool:
 def refusal_of_other_site(request: Request, allowed: frozenset[str]) -> Response | None:
     if request.method in HARMLESS or not is_of_other_site(request.headers, allowed):
         return None
-    detail = f"Pages of {request.headers['origin']} may change nothing; the operator can allow it."
+    origin = request.headers.get("origin", "other sites")
+    detail = f"Pages of {origin} may change nothing; the operator can allow it."
     return problem(403, detail)
 
 

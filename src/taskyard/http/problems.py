@@ -6,9 +6,11 @@ from http import HTTPStatus
 
 import msgspec
 
+from taskyard.http.cookies import session_of
 from taskyard.http.messages import Request, Response
 
 CONTENT_TYPE = "application/problem+json"
+SESSION = "/api/v1/session"  # where a browser logs in
 # What a 401 says of how to log in.
 CHALLENGES = [
     ("www-authenticate", 'Basic realm="taskyard", charset="UTF-8"'),
@@ -21,6 +23,22 @@ def log_in(detail: str) -> Response:
     answer = problem(401, detail)
     answer.headers.extend(CHALLENGES)
     return answer
+
+
+def without_prompt(request: Request, refusal: Response) -> Response:
+    """For what a page asks: a browser that is offered Basic would ask for a password by itself,
+    where the page is about to show its own form."""
+    headers = request.headers
+    from_page = (
+        session_of(request) is not None
+        or "x-requested-with" in headers
+        or headers.get("sec-fetch-dest") == "empty"
+        or "text/event-stream" in headers.get("accept", "")
+        or request.path.startswith(SESSION)
+    )
+    if from_page:
+        refusal.headers = [each for each in refusal.headers if each != CHALLENGES[0]]
+    return refusal
 
 
 def problem(status: int, detail: str, **more: object) -> Response:

@@ -181,5 +181,6 @@ def refuse(incoming: Incoming, allowed_origins: frozenset[str]) -> Response | No
         return problem(400, "Sec-WebSocket-Key must be 16 bytes in base64.")
     if not is_of_other_site(headers, allowed_origins):
         return None
-    detail = f"Pages of {headers['origin']} may not connect; the operator can allow them."
+    origin = headers.get("origin", "other sites")
+    detail = f"Pages of {origin} may not connect; the operator can allow them."
     return problem(403, detail)

@@ -8,18 +8,19 @@ from taskyard.http.messages import Response
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 LAST_CHUNK = b"0\r\n\r\n"
+BODYLESS = (204, 304)
 
 
 def encode(response: Response, *, keep_alive: bool, head_only: bool) -> bytes:
     lines = [_status_line(response.status)]
-    if response.status != 204:
+    if response.status not in BODYLESS:
         lines.append(f"content-type: {response.content_type}")
         lines.append(f"content-length: {len(response.body)}")
     lines.extend(f"{name}: {value}" for name, value in response.headers)
     if not keep_alive:
         lines.append("connection: close")
     head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
-    return head if head_only or response.status == 204 else head + response.body
+    return head if head_only or response.status in BODYLESS else head + response.body
 
 
 def encode_stream_head(content_type: str) -> bytes:

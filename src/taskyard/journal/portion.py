@@ -43,9 +43,19 @@ class Portion:
     """To be run in a thread; then `records` and `next_seq` say what was found."""
 
     def __init__(
-        self, directory: Disk, from_seq: i64, upto: i64, limit: i64, place: Place | None
+        self,
+        directory: Disk,
+        from_seq: i64,
+        upto: i64,
+        limit: i64,
+        place: Place | None,
+        job: i64 = 0,
     ) -> None:
-        """`upto`: the last durable record. `place`: where the last portion has ended."""
+        """`upto`: the last durable record. `place`: where the last portion has ended.
+
+        `job`: only records that may be about this one, with their blobs; a few others that have
+        the same bytes somewhere are among them.
+        """
         self.records: list[Record] = []
         self.next_seq = from_seq  # all before it was given, or is no event
         self.place = place
@@ -55,7 +65,9 @@ class Portion:
         self._upto = upto
         self._limit = limit
         self._left: i64 = _MOST_READ
-        self._decoder = Decoder(False)
+        self._decoder = Decoder(job > 0)
+        # How its id stands in records: most frames are passed over for not having these bytes.
+        self._needle = int(job).to_bytes(8, "little") if job > 0 else b""
 
     def run(self) -> None:
         try:
@@ -119,11 +131,15 @@ class Portion:
         """The events of a frame; False if there was no room for all of them."""
         at = frame.body
         seq = frame.first_seq
+        needle = self._needle
+        if needle and data.find(needle, at, frame.end) < 0:
+            self.next_seq = max(self.next_seq, min(frame.last_seq(), self._upto) + 1)
+            return frame.last_seq() <= self._upto
         while seq <= frame.last_seq() and seq <= self._upto:
             if seq >= self.next_seq:
                 if len(self.records) >= self._limit:
                     return False
-                if kind_at(data, at) < FIRST_CARRY:
+                if kind_at(data, at) < FIRST_CARRY and self._may_be_wanted(data, at):
                     record = self._decoder.read(data, at, position)
                     record.seq = seq
                     self.records.append(record)
@@ -131,6 +147,10 @@ class Portion:
             at += size_at(data, at)
             seq += 1
         return seq > frame.last_seq()
+
+    def _may_be_wanted(self, data: bytes, at: i64) -> bool:
+        needle = self._needle
+        return not needle or data.find(needle, at, at + size_at(data, at)) >= 0
 
     def _check_end(self, header: SegmentHeader, offset: i64, seq: i64) -> None:
         """There is no frame here: the segment ends, and the next one begins with that record."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import random
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -41,6 +39,7 @@ from taskyard.journal.retention import Limits
 from taskyard.server.collector import Collector
 from taskyard.server.config import ConfigError, Settings, load_queues
 from taskyard.server.connection import Connection, Dialect, OpenConnections
+from taskyard.server.descriptors import most_connections, raise_file_limit
 from taskyard.server.flow import Flow
 from taskyard.server.listening import Admission, Listener
 from taskyard.server.logs import fields, log
@@ -53,14 +52,14 @@ from taskyard.server.web import Web
 
 if TYPE_CHECKING:
     from taskyard.server.lake import Lake
+    from taskyard.server.lake_errands import LakeErrands
 
 GOODBYE: Final = 5.0  # seconds that clients have at a stop to read their last replies
-FILES_KEPT: Final = 64  # descriptors that connections leave to the journal and to the process
 
 
 def serve(settings: Settings) -> int:
     """Run until a signal says stop; gives the exit code."""
-    _raise_file_limit()
+    raise_file_limit()
     try:
         return uvloop.run(_serve(settings))
     except (JournalError, OSError) as error:
@@ -104,6 +103,7 @@ class Server:
         if settings.config is not None:
             self._reloads.append(partial(self._reload_queues, settings.config))
         self._lake: Lake | None = None
+        self._errands: LakeErrands | None = None
         if settings.lake is not None:
             _check_lake()
         self._admission: Admission | None = None
@@ -120,6 +120,8 @@ class Server:
         self._recover(loop)
         self._open_gate()
         self._set_limits()
+        if self._settings.lake is not None:
+            self._errands = _lake_errands(self._settings.lake, self._settings.lake_master, loop)
         for name, port, dialect in self._dialects():
             if port is not None:
                 await self._listen(loop, name, port, dialect)
@@ -142,6 +144,8 @@ class Server:
         if self._settings.ports_file is not None and self._ports_told:
             self._settings.ports_file.unlink(missing_ok=True)
         self._take_nothing_new()
+        if self._errands is not None:
+            self._errands.stop()
         broker = self._broker
         if broker is not None:
             for receiver in broker.receivers():
@@ -171,7 +175,9 @@ class Server:
         self._lake.start()
 
     def _lake_view(self) -> LakeView | None:
-        return None if self._lake is None else self._lake.view()
+        if self._lake is None or self._errands is None:
+            return None
+        return self._errands.complete(self._lake.view())
 
     def _set_limits(self) -> None:
         settings = self._settings
@@ -179,7 +185,7 @@ class Server:
         assert broker is not None
         assert scheduler is not None
         self._admission = Admission(
-            _most_connections(settings.max_connections),
+            most_connections(settings.max_connections),
             settings.max_connections_per_address or 0,
             broker.metrics.strain,
         )
@@ -353,6 +359,7 @@ class Server:
             gate=self._gate,
             listeners=self._listening,
             lake=self._lake_view,
+            errands=self._errands,
         )
         workq = Workq(
             broker,
@@ -431,32 +438,17 @@ def _check_lake() -> None:
     check_installed()
 
 
+def _lake_errands(path: Path, master: str, loop: asyncio.AbstractEventLoop) -> LakeErrands:
+    from taskyard.server.lake_errands import LakeErrands
+
+    return LakeErrands(path, master, loop.call_soon_threadsafe)
+
+
 def _left_behind(name: str, missed: int) -> None:
     log.warning(
         "a reader of the journal was left behind: what it wants next was not kept",
         extra=fields(reader=name, missed=missed),
     )
-
-
-def _raise_file_limit() -> None:
-    """As many connections as the system allows; the usual soft limit is for other programs."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _most_connections(asked: int | None) -> int:
-    """As many as were asked for, but leave descriptors for all else."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files == resource.RLIM_INFINITY:
-        return asked or 10_000_000
-    possible = files - min(FILES_KEPT, files // 2)
-    if asked is not None and asked > possible:
-        log.warning(
-            "there can be fewer connections than configured: the limit of open files is too low",
-            extra=fields(connections=possible, configured=asked, files=files),
-        )
-    return possible if asked is None else min(asked, possible)
 
 
 def _room_changed(reason: str) -> None:

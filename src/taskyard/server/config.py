@@ -22,7 +22,15 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 ENVIRONMENT_PREFIX: Final = "TASKYARD_"
 # Variables with our prefix that are for clients, building and testing, not for the server.
-NOT_SETTINGS: Final = frozenset({"TASKYARD_COMPILE", "TASKYARD_FORM", "TASKYARD_URL"})
+NOT_SETTINGS: Final = frozenset(
+    {
+        "TASKYARD_COMPILE",
+        "TASKYARD_FORM",
+        "TASKYARD_NPM_REGISTRY",
+        "TASKYARD_URL",
+        "TASKYARD_VENDOR",
+    }
+)
 
 _YEAR: Final = "8760h"
 
@@ -317,6 +325,11 @@ class Settings:
         "",
         kinds.optional_path(),
         "TOML file of users and what they may do; without one everybody may do everything",
+    )
+    session_length: int = setting(
+        "12h",
+        kinds.duration("1m", _YEAR),
+        "how long a user who logs in with a browser stays logged in there",
     )
     allow_anonymous: bool = setting(
         "off",

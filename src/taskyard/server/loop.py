@@ -11,8 +11,9 @@ from typing import Final
 from taskyard.broker.seams import Cancellable, Clock
 
 # Four cold reads, a read of compaction, one for those who listen to events, the next segment or the
-# end of old ones, two checks of passwords, and a sync, which must not wait for any of the others.
-_THREADS: Final = 10
+# end of old ones, two checks of passwords, a report that is read, and a sync, which must not wait
+# for any of the others.
+_THREADS: Final = 11
 
 Done = Callable[[BaseException | None], None]
 

@@ -7,18 +7,24 @@ from functools import partial
 
 from taskyard.access.gate import Gate, OpenGate, has_room
 from taskyard.access.principal import INSPECT, Allow, Principal, by_its_rules
+from taskyard.access.sessions import KEY_FILE, SessionKey, Sessions
 from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import LagProbe
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects.api import Api
-from taskyard.dialects.api_server import Lake, Listeners, no_lake
+from taskyard.dialects.api_lake import Errands, Lake, no_lake
+from taskyard.dialects.api_server import Listeners
 from taskyard.dialects.events import Events
 from taskyard.dialects.glovebox import Glovebox
 from taskyard.dialects.glovebox_http import status, terms
 from taskyard.dialects.guard import guarded, refusal_of_powerless, unauthenticated
 from taskyard.dialects.health import Health
+from taskyard.dialects.history import History
+from taskyard.dialects.live import Live
+from taskyard.dialects.live_head import About, space_of
 from taskyard.dialects.metrics_page import MetricsPage
+from taskyard.dialects.watch import Watch
 from taskyard.engine.errors import TaskyardError
 from taskyard.http.connection import Http, Socket
 from taskyard.http.credentials import Identification
@@ -29,6 +35,8 @@ from taskyard.http.problems import problem
 from taskyard.http.router import Router
 from taskyard.http.websocket import WebSocket, refuse
 from taskyard.server.config import Settings, is_local
+from taskyard.web.page import Page
+from taskyard.web.report import ReportPage
 
 FRAME_ROOM = 65_536  # what a message may be longer than the largest payload, as JSON text
 JSON_BYTE = 4  # characters of one byte in an array: "255,"
@@ -46,11 +54,16 @@ class Web:
         identify: Identify = anonymous,
         listeners: Listeners = dict,
         lake: Lake = no_lake,
+        errands: Errands | None = None,
     ) -> None:
         """With a gate, it is that which identifies."""
         self._gate: Gate = gate or OpenGate()
+        sessions = None
         if gate is not None:
-            identify = Identification(gate, unauthenticated).identify
+            if gate.has_users:
+                key = SessionKey(settings.data / KEY_FILE)
+                sessions = Sessions(gate, key, broker.clock, settings.session_length)
+            identify = Identification(gate, unauthenticated, sessions).identify
         self._broker = broker
         self._settings = settings
         self._origins = frozenset(settings.http_origins)
@@ -63,6 +76,15 @@ class Web:
         self.events = Events(broker, scheduler, allow=allow)
         self._lag = LagProbe(broker.metrics, broker.clock, scheduler)
         self._lag.start()
+        self.watch = Watch(broker, scheduler, lambda: {"http": self.http.requests})
+        self.watch.start()
+        about = About(
+            durability=settings.durability,
+            connections=self._connections,
+            lake=lake,
+            space=partial(space_of, str(settings.data)),
+        )
+        self.live = Live(broker, scheduler, self.watch, about, allow=allow)
         api = Api(
             broker,
             scheduler,
@@ -72,17 +94,25 @@ class Web:
             listeners=listeners,
             users=int if gate is None else lambda: gate.count,
             lake=lake,
+            errands=errands,
+            sessions=sessions,
+            secure=settings.tls_certificate is not None,
+            history=History(self.watch, scheduler),
             allow=allow,
         )
         page = MetricsPage(broker, scheduler, settings.metrics_queues, gate=gate, lake=lake)
-        self.api = Router(api.routes())  # by itself, for who has no need of HTTP
+        report = ReportPage(scheduler, None if errands is None else errands.report_path)
+        self.api = Router(api.routes_beside_http())  # by itself, for who has no need of HTTP
         routes = [
             *api.routes(),
             *self.health.routes(),
             *[guarded(allow, INSPECT, route) for route in page.routes()],
             *self.events.routes(),
+            *self.live.routes(),
             guarded(allow, INSPECT, Route("GET", "/status/{queue}", self._status)),
             Route("GET", "/connect", _needs_upgrade),
+            *[guarded(allow, INSPECT, route) for route in report.routes()],
+            *Page().routes(),
         ]
         self.http = Http(
             broker,
@@ -98,11 +128,14 @@ class Web:
     def rules_changed(self) -> None:
         """The users were read again; connections hear of it by themselves."""
         self.events.rules_changed()
+        self.live.rules_changed()
 
     def stop(self) -> None:
         """The server is about to end."""
         self.health.stopping = True
         self.events.close()
+        self.live.close()
+        self.watch.stop()
         self._lag.stop()
 
     def _admit(

@@ -1,0 +1,168 @@
+"""Logins of browsers: a cookie says who has logged in and until when, and is signed by the server.
+
+Nothing is kept of a session: what a cookie says is believed, since nobody else can sign it. What
+the user was recognised by is part of what is signed, so that a session ends with that: with a
+password that is changed, with a token or a user that is removed.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import logging
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from taskyard.access.gate import Gate
+from taskyard.access.principal import Principal
+from taskyard.access.secrets import token_digest
+from taskyard.broker.seams import Clock
+
+KEY_FILE: Final = "session.key"
+KEY_SIZE: Final = 32
+SECOND: Final = 1_000_000
+_FORM: Final = "1"  # of the text in a cookie; raised if it ever means something else
+_TEXT: Final = re.compile(
+    r"1\.([A-Za-z0-9_-]{1,400})\.([0-9]{1,12})\.([A-Za-z0-9_-]{43})", re.ASCII
+)
+
+log = logging.getLogger("taskyard")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    principal: Principal
+    until: int  # microseconds
+
+
+class SessionKey:
+    """What cookies are signed with: a file, so that they outlive a restart; made when needed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._key = b""
+
+    def find(self) -> bytes:
+        """b"": there is none yet, so that nothing was ever signed."""
+        if not self._key:
+            try:
+                found = self._path.read_bytes()
+            except FileNotFoundError:
+                return b""
+            except OSError as error:
+                log.warning("%s cannot be read, so all have to log in again: %s", KEY_FILE, error)
+                found = b""
+            self._key = found if len(found) == KEY_SIZE else self._make()
+        return self._key
+
+    def get(self) -> bytes:
+        found = self.find()
+        if not found:
+            self._key = found = self._make()
+        return found
+
+    def _make(self) -> bytes:
+        key = secrets.token_bytes(KEY_SIZE)
+        draft = self._path.with_name(f".{KEY_FILE}.{os.getpid()}")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            draft.unlink(missing_ok=True)
+            with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+                file.write(key)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(self._path)
+        except OSError as error:
+            log.warning("sessions of browsers will end with the server: %s", error)
+        return key
+
+
+class Sessions:
+    def __init__(self, gate: Gate, key: SessionKey, clock: Clock, length: int) -> None:
+        """`length` is in microseconds."""
+        self.gate: Final = gate
+        self._key = key
+        self._clock = clock
+        self._length = length
+
+    def log_in(
+        self, address: str, name: str, secret: str, done: Callable[[str, Session | None], None]
+    ) -> None:
+        """Ask the gate, as every login does; gives the text of a cookie too."""
+        self.gate.log_in(address, name, secret, _Login(self, name, secret, done).told)
+
+    def begin(self, principal: Principal, name: str, secret: str) -> tuple[str, Session] | None:
+        """None: the user has another secret by now, or is gone."""
+        account = self.gate.account(principal.name)
+        if account is None:
+            return None
+        proof = account.password if name else token_digest(secret)
+        if not name and proof not in account.tokens:
+            return None
+        end = (self._clock.now() + self._length) // SECOND
+        signed = _sign(self._key.get(), principal.name, end, proof)
+        text = f"{_FORM}.{_text_of(principal.name.encode())}.{end}.{_text_of(signed)}"
+        return text, Session(principal, end * SECOND)
+
+    def recall(self, text: str) -> Session | None:
+        """Whose session that is, if there is such a one."""
+        found = _TEXT.fullmatch(text)
+        key = self._key.find()
+        if found is None or not key:
+            return None
+        try:
+            name = _bytes_of(found[1]).decode()
+            signed = _bytes_of(found[3])
+        except (binascii.Error, ValueError):
+            return None
+        end = int(found[2])
+        account = self.gate.account(name)
+        if account is None or self._clock.now() >= end * SECOND:
+            return None
+        for proof in (account.password, *account.tokens):
+            if proof and hmac.compare_digest(_sign(key, name, end, proof), signed):
+                return Session(account.principal, end * SECOND)
+        return None
+
+
+class _Login:
+    """One that waits for the gate."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        name: str,
+        secret: str,
+        done: Callable[[str, Session | None], None],
+    ) -> None:
+        self._sessions = sessions
+        self._name = name
+        self._secret = secret
+        self._done = done
+
+    def told(self, principal: Principal | None) -> None:
+        begun = principal and self._sessions.begin(principal, self._name, self._secret)
+        if begun:
+            self._done(*begun)
+        else:
+            self._done("", None)
+
+
+def _sign(key: bytes, name: str, end: int, proof: bytes) -> bytes:
+    parts = [b"taskyard session", name.encode(), b"%d" % end, proof]
+    message = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
+    return hmac.digest(key, message, "sha256")
+
+
+def _text_of(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes_of(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,32 @@
+"""How many files a server may have open, and so how many connections."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from typing import Final
+
+from taskyard.server.logs import fields, log
+
+FILES_KEPT: Final = 64  # descriptors that connections leave to the journal and to the process
+
+
+def raise_file_limit() -> None:
+    """As many connections as the system allows; the usual soft limit is for other programs."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def most_connections(asked: int | None) -> int:
+    """As many as were asked for, but leave descriptors for all else."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return asked or 10_000_000
+    possible = files - min(FILES_KEPT, files // 2)
+    if asked is not None and asked > possible:
+        log.warning(
+            "there can be fewer connections than configured: the limit of open files is too low",
+            extra=fields(connections=possible, configured=asked, files=files),
+        )
+    return possible if asked is None else min(asked, possible)

@@ -1,0 +1,124 @@
+"""A process that is started to do one thing, has so much time for it, and is never left behind.
+
+A thread of its own waits for it, since to start a process and to wait for one hold up whoever does
+it. The process has a session of its own, so that its descendants can be ended with it, and a
+standard input that ends with the server: see cli/lake_aside.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+GOODBYE: Final = 5.0  # seconds for what was ended to be gone
+TOLD: Final = 500  # characters of what it says at last
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    code: int  # less than 0: it was ended
+    out: bytes
+    words: str  # the last that it has said, as people want to hear it
+
+
+class Errand:
+    """Start, and end if need be: in this order, once."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        seconds: float,
+        post: Callable[..., Any],
+        done: Callable[[Ended], None],
+    ) -> None:
+        """`post` has something called on the loop, from any thread; so `done` is called there."""
+        self._command = list(command)
+        self._seconds = seconds
+        self._post = post
+        self._done = done
+        self._lock = threading.Lock()  # so that what is about to be started is ended as well
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="errand", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Do not wait for what it does; `done` is called all the same."""
+        with self._lock:
+            self._is_over = True
+            if self._process is not None:
+                _kill_all(self._process.pid)
+
+    def join(self) -> None:
+        self._thread.join(GOODBYE)
+
+    def _run(self) -> None:
+        try:
+            ended = self._carry_out()
+        except OSError as error:
+            ended = Ended(-1, b"", f"it cannot be started: {error}")
+        # The loop may have been closed meanwhile, and then nobody wants to know.
+        with contextlib.suppress(RuntimeError):
+            self._post(self._done, ended)
+
+    def _carry_out(self) -> Ended:
+        watched, kept = os.pipe()
+        try:
+            process = self._begin(watched)
+        finally:
+            os.close(watched)
+        try:
+            if process is None:
+                return Ended(-1, b"", "the server stops")
+            with process:
+                out, said, in_time = self._wait(process)
+        finally:
+            os.close(kept)
+        words = _last_line(said) if in_time else f"it took longer than {self._seconds:g} seconds"
+        return Ended(process.returncode if in_time else -1, out, words)
+
+    def _begin(self, watched: int) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            if self._is_over:
+                return None
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=watched,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            return self._process
+
+    def _wait(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
+        try:
+            out, said = process.communicate(timeout=self._seconds)
+            in_time = True
+        except subprocess.TimeoutExpired:
+            _kill_all(process.pid)
+            out, said = process.communicate()
+            in_time = False
+        with self._lock:
+            self._process = None
+        _kill_all(process.pid)  # what it has left behind
+        return out, said, in_time
+
+
+def _last_line(said: bytes) -> str:
+    """Not one of a trace."""
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    words = next((line for line in reversed(lines) if not line[0].isspace()), "")
+    return words[:TOLD]
+
+
+def _kill_all(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

@@ -5,10 +5,10 @@
  * connection works on a batch of --depth jobs: it writes all the pushes in one go and reads their
  * replies, then the takes, then the finishes. Depth 1 is the plain client that waits for each
  * reply. Connections know nothing of each other: a take may well bring the job of another
- * connection, and what was brought is finished.
+ * connection, and what was brought is finished. With --rate, batches begin at that pace.
  *
  * Nothing here knows a protocol: those are in loadgen_protocols.c and loadgen_resp.c. Options,
- * measuring, the checks of a drain and the probe are in the other files.
+ * pace, measuring, the checks of a drain and the probe are in the other files.
  *
  * A reply that is not the expected one ends the run with status 1: figures of a server that
  * answers wrongly are worth nothing.
@@ -137,7 +137,16 @@ static void batch_done(struct conn *c, int64_t now) {
         more = next_queue(c);
     if (opt.mode == DRAIN && !more)
         active--;
+    else if (opt.rate > 0)
+        park(c);
     else
+        begin(c, now);
+}
+
+/* Those whose turn it is; at the end all, and none of them will. */
+static void begin_parked(int64_t now) {
+    struct conn *c;
+    while ((c = stopping ? any_parked() : next_parked(now, opt.depth)))
         begin(c, now);
 }
 
@@ -262,7 +271,10 @@ static void run(void) {
     if (opt.warmup == 0)
         open_window(start);
     for (int i = 0; i < opt.connections; i++)
-        begin(&conns[i], now_ns());
+        if (opt.rate > 0)
+            park(&conns[i]);
+        else
+            begin(&conns[i], now_ns());
     while (active > 0) {
         int n = epoll_wait(epoll_fd, events, EVENTS, 100);
         if (n < 0 && errno != EINTR)
@@ -274,11 +286,15 @@ static void run(void) {
             close_window(now);
         for (int i = 0; i < n; i++) {
             struct conn *c = events[i].data.ptr;
+            if (!c) /* it is time for the next batch */
+                continue;
             if (events[i].events & EPOLLOUT)
                 flush(c);
             if (events[i].events & ~(uint32_t)EPOLLOUT)
                 read_replies(c);
         }
+        if (opt.rate > 0)
+            begin_parked(now_ns());
         if (now - last_reply > STALL_SECONDS * 1000000000LL)
             die("no reply for %d seconds, %d connections wait", STALL_SECONDS, active);
         if (now > limit)
@@ -389,6 +405,11 @@ int main(int argc, char **argv) {
     if (opt.mode == PROBE) {
         probe(conns[0].fd, opt.pid, opt.seconds);
         return 0;
+    }
+    if (opt.rate > 0) {
+        struct epoll_event e = {.events = EPOLLIN | EPOLLET}; /* once each time */
+        if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, pace_by(opt.rate, opt.connections), &e) < 0)
+            die("epoll_ctl: %s", strerror(errno));
     }
     run();
     if (opt.expect && done != (uint64_t)opt.expect)

@@ -73,6 +73,7 @@ struct options {
     uint32_t queues;
     uint32_t scores; /* how many different ones the items of a priority queue have */
     double seconds, warmup;
+    double rate;      /* cycle: jobs that begin in a second; 0: as many as can be done */
     int64_t jobs;     /* cycles to do or jobs to push; 0: go by time */
     int64_t serial;   /* of the first payload; -1: any */
     int64_t expect;   /* drain: how many jobs must come; 0: any */
@@ -99,6 +100,12 @@ void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2))
 int64_t now_ns(void);
 void record(struct histogram *h, int64_t ns);
 double percentile_us(const struct histogram *h, double share);
+
+/* loadgen_pace.c: batches begin at a steady rate, whoever of the connections is free. */
+int pace_by(double rate, int connections); /* a descriptor that can be read when one is due */
+void park(struct conn *c);
+struct conn *next_parked(int64_t now, int64_t jobs); /* for a batch of so many; NULL: not yet */
+struct conn *any_parked(void);
 
 /* loadgen_check.c: that a drain gives `count` jobs from `first_id` on, each once and in order. */
 void expect_jobs(uint64_t first_id, uint64_t count);

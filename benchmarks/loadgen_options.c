@@ -12,6 +12,7 @@ enum {
     MAX_QUEUES = 10000000,
     MAX_SCORES = 10000000,
     MAX_JOBS = 1000000000,
+    MAX_RATE = 10000000,
     FILL_TTL_MS = 3600000, /* what waits is not to expire meanwhile */
     CYCLE_TTL_MS = 10000,  /* what is finished is not to pile up over a long run */
     MAX_TTL_MS = 2147483647,
@@ -40,6 +41,7 @@ static void usage(void) {
             "       loadgen probe   --driver NAME --port PORT [--seconds 5] [--pid PID]   ask every ms\n"
             "options: --host 127.0.0.1  --connections 1  --depth 1  --payload 200  --queues 1\n"
             "         --seconds 5 | --cycles N  --warmup 0 (seconds)          for cycle\n"
+            "         --rate N (jobs that begin in a second)                  for cycle\n"
             "         --serial N (of the first payload)                      for cycle and fill\n"
             "         --scores 1 (of the items)                for cycle and fill, pqueue and zset\n"
             "         --ttl MS (10000, for fill 3600000)                      for cycle and fill\n"
@@ -71,6 +73,7 @@ void read_options(int argc, char **argv) {
         {"seconds", required_argument, 0, 's'},
         {"cycles", required_argument, 0, 'n'},
         {"warmup", required_argument, 0, 'w'},
+        {"rate", required_argument, 0, 'r'},
         {"payload", required_argument, 0, 'b'},
         {"queues", required_argument, 0, 'q'},
         {"scores", required_argument, 0, 'o'},
@@ -96,6 +99,7 @@ void read_options(int argc, char **argv) {
         case 's': opt.seconds = number("--seconds", optarg, 0, MAX_SECONDS); break;
         case 'n': opt.jobs = (int64_t)number("--cycles", optarg, 1, MAX_JOBS); break;
         case 'w': opt.warmup = number("--warmup", optarg, 0, MAX_SECONDS); break;
+        case 'r': opt.rate = number("--rate", optarg, 1, MAX_RATE); break;
         case 'b':
             payload_bytes = (size_t)number("--payload", optarg, MIN_PAYLOAD, MAX_PAYLOAD);
             break;
@@ -134,7 +138,7 @@ void read_options(int argc, char **argv) {
         exit(2);
     }
     if (opt.mode != CYCLE)
-        opt.warmup = 0;
+        opt.warmup = opt.rate = 0;
     if (!ttl_ms)
         ttl_ms = opt.mode == FILL ? FILL_TTL_MS : CYCLE_TTL_MS;
 }

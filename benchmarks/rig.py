@@ -81,9 +81,12 @@ class Load:
     queues: int = 1
     scores: int = 1
     """How many different ones the items of a priority queue have."""
+    rate: float | None = None
+    """Jobs that begin in a second; without it, as many as can be done."""
 
     def arguments(self) -> list[str]:
-        return [f"--{name}={value}" for name, value in asdict(self).items()]
+        told = asdict(self).items()
+        return [f"--{name}={value}" for name, value in told if value is not None]
 
 
 @dataclass(frozen=True, slots=True)

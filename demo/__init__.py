@@ -1,0 +1,1 @@
+"""A minute in the life of a server: five protocols at once, tables, a report. See `make demo`."""

@@ -6,28 +6,27 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from spark.cluster import Cluster
-from support.effort import LONG
+from spark.quick_java import quick_java
 
 import taskyard.spark
 
-# Each takes most of a minute or more: several drivers, clusters or servers that start anew.
-_FOR_LONG_RUNS = (
-    "test_kills.py",
-    "test_lake_beside.py",
-    "test_lake_live.py",
-    "test_tour.py",
-    "test_workers_killed.py",
-)
-collect_ignore = [] if LONG else list(_FOR_LONG_RUNS)
 
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if not LONG:
-        terminalreporter.write_line(f"left to TEST_EFFORT=long: {', '.join(_FOR_LONG_RUNS)}")
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Modules without Spark come first: meanwhile another run may make what Java is quick with."""
+    with_spark = {item.path for item in items if "java" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path in with_spark)
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For the sessions of these tests, and of the programs that they start."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("JAVA_HOME", str(quick_java(tmp_path_factory.mktemp("java"))))
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """On two threads, with little memory and nothing left behind."""
     place: Path = tmp_path_factory.mktemp("spark")
     conf = {
@@ -36,6 +35,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(place / "warehouse"),
         "spark.local.dir": str(place / "local"),
         "spark.sql.streaming.pollingDelay": "20ms",
+        # For some thousand rows the compilation of a query takes longer than the query.
+        "spark.sql.codegen.wholeStage": "false",
     }
     session = taskyard.spark.session("local[2]", name="tests", conf=conf, ui=False)
     yield session
@@ -43,7 +44,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Tests on it run their drivers as programs: a process can have one Spark only."""
     with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         yield cluster

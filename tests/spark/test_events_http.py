@@ -9,15 +9,14 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from spark.cluster import Cluster
 from spark.journals import drain
 from spark.plain_rows import plain_rows
+from spark.servers import url_of, work
 from support.process import ServerProcess
 from support.users import CHEAP
 from support.waiting import wait_for
 
 import taskyard.spark
-from taskyard import Client
 from taskyard.access.secrets import hash_password, token_digest, token_text
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, LeftBehind
@@ -37,27 +36,6 @@ TOKEN = "ty_" + "t" * 43
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with ServerProcess(tmp_path, *SMALL) as process:
         yield process
-
-
-def url_of(server: ServerProcess, credentials: str = "") -> str:
-    host, port = server.address("http")
-    return f"http://{credentials}{host}:{port}"
-
-
-def client_of(server: ServerProcess) -> Client:
-    host, port = server.address("resp")
-    return Client(f"taskyard://{host}:{port}", heartbeats=False)  # no leases are extended
-
-
-def work(server: ServerProcess, jobs: int, size: int = 1000) -> None:
-    """Push jobs, and do them."""
-    with client_of(server) as client:
-        client.push_many("work", [b"x" * size] * jobs, name="task")
-        done = 0
-        while done < jobs:
-            taken = client.fetch("work", count=20)
-            client.ack_many(taken)
-            done += len(taken)
 
 
 def rows(url: str, parts: int) -> list[dict[str, Any]]:
@@ -206,24 +184,3 @@ def test_a_stream_beside_a_server_that_is_written(
     assert seqs == list(range(1, len(seqs) + 1))
     assert len(seqs) > 3 * 60
     assert taskyard.spark.commit_reader(url, "lake", len(seqs) + 2)["next_seq"] == len(seqs) + 2
-
-
-COUNTS = """
-url, path = arguments
-by_url = spark.read.format("taskyard.events").option("url", url).load()
-by_path = spark.read.format("taskyard.events").option("partitions", 4).load(path)
-for frame in (by_url, by_path):
-    print(sorted((row["event"], row["count"]) for row in frame.groupBy("event").count().collect()))
-print("workers", spark.sparkContext.master)
-"""
-
-
-def test_executors_of_a_cluster_read_by_themselves(
-    cluster: Cluster, uncompacted: ServerProcess
-) -> None:
-    server = uncompacted
-    work(server, 60)
-    by_url, by_path, master = cluster.run(COUNTS, url_of(server), str(server.data)).splitlines()
-    assert by_url == "[('boot', 1), ('finish', 60), ('lease', 60), ('push', 60)]"
-    assert by_path.startswith("[('boot', 1), ('finish', ")
-    assert master == f"workers {cluster.master}"

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.process import ServerProcess
 from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.client.client import Client
 from taskyard.lake.snapshot import open_lake
+
+pytestmark = pytest.mark.usefixtures("java")
 
 
 class LakeServer(ServerProcess):

@@ -1,5 +1,7 @@
 """The tables of the lake are those of the plain recomputation, however the journal comes in."""
 
+import json
+from collections import Counter
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -10,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from spark.histories import MINUTE, History, write_history
+from spark.kept import give_kept
 from spark.lake_runs import HereTasks, assert_same, read_in
 from spark.oracle import compute, read_records
 
+from taskyard.cli.main import main
 from taskyard.engine.job import Policy
 from taskyard.lake.batch import Batch, Batches
 from taskyard.lake.files import DataFile
@@ -60,6 +64,26 @@ def test_on_spark_the_tables_are_the_same(data: Path, tmp_path: Path, spark: Spa
     assert not spark.sql("select * from replays").collect()
     (row,) = spark.sql("select count(distinct date) as n from events").collect()
     assert row.n == len({file.split("date=")[1][:10] for file in lake.files("events")})
+
+
+def test_questions_are_answered_on_the_command_line(
+    data: Path,
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    read_in(data, tmp_path)
+    give_kept(monkeypatch, spark)
+    query = "select outcome, count(*) as n from jobs group by outcome order by n desc, outcome"
+    assert main(["lake", "sql", query, "--lake", str(tmp_path), "--format", "json"]) == 0
+    want = Counter(row["outcome"] for row in compute(read_records(data)).jobs)
+    told = capsys.readouterr()
+    assert [json.loads(line) for line in told.out.splitlines()] == [
+        {"outcome": outcome, "n": n}
+        for outcome, n in sorted(want.items(), key=lambda each: (-each[1], each[0]))
+    ]
+    assert told.err == ""
 
 
 def test_a_rebuild_and_a_compaction_change_nothing(data: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import duckdb
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from spark.histories import write_history
@@ -25,7 +26,7 @@ from taskyard.lake.rebuild import Rebuild
 from taskyard.lake.run import Options, Run, last_within
 from taskyard.lake.snapshot import open_lake
 from taskyard.lake.store import Store
-from taskyard.lake.tables import FAILURES, TIME
+from taskyard.lake.tables import FAILURES, TABLES, TIME
 from taskyard.spark.ranges import Journal, JournalView, SegmentView, open_journal
 from taskyard.spark.web import ServerUnreachable
 
@@ -90,6 +91,24 @@ def test_polars_reads_the_tables(lake: Path, want: Tables) -> None:
     frame = pl.scan_delta(str(lake / "queue_minutes")).collect()
     assert frame.height == len(want.queue_minutes)
     assert frame["arrivals"].sum() == sum(row["arrivals"] for row in want.queue_minutes)
+
+
+@pytest.mark.parametrize("name", list(TABLES))
+def test_readers_that_skip_files_find_every_row(lake: Path, name: str) -> None:
+    """They look at the statistics of files, which not all columns have."""
+    table = DeltaTable(lake / name)
+    rows = table.to_pyarrow_table()
+    looked_at = 0
+    for field in rows.schema:
+        values = rows[field.name].drop_null()
+        if pa.types.is_nested(field.type) or not len(values):
+            continue
+        looked_at += 1
+        wanted = values[len(values) // 2]
+        count = pc.sum(pc.equal(values, wanted)).as_py()
+        found = table.to_pyarrow_dataset().to_table(filter=pc.field(field.name) == wanted)
+        assert (field.name, found.num_rows) == (field.name, count)
+    assert looked_at
 
 
 def test_delta_readers_see_types_and_statistics(lake: Path) -> None:

@@ -34,17 +34,19 @@ def test_available_jobs_are_read_once_and_none_stays_leased(
 ) -> None:
     client.push_many("a", [b"a%d" % number for number in range(30)], name="x")
     client.push_many("b", [b"b%d" % number for number in range(20)], priority=5)
-    seen: list[list[tuple[str, str, bytes, int]]] = []
+    seen: list[list[tuple[str, str, bytes, int, int]]] = []
 
     def take(frame: DataFrame, batch: int) -> None:
-        rows = frame.select("queue", "name", "payload", "attempt").collect()
-        seen.append([(row[0], row[1], bytes(row[2]), row[3]) for row in rows])
+        rows = frame.select("queue", "name", "payload", "attempt", "priority").collect()
+        seen.append([(row[0], row[1], bytes(row[2]), row[3], row[4]) for row in rows])
+        late = frame.where("pushed_at > current_timestamp() or pushed_at < '2026-01-01'").count()
+        assert late == 0
         client.push("b", b"late")  # not there when the query began
 
     jobs = _jobs(spark, client, queues="a,b", consumer="both", maxJobsPerBatch=20, partitions=3)
     _run(jobs, take, tmp_path)
-    wanted = [("a", "x", b"a%d" % number, 1) for number in range(30)]
-    wanted += [("b", "b", b"b%d" % number, 1) for number in range(20)]
+    wanted = [("a", "x", b"a%d" % number, 1, 0) for number in range(30)]
+    wanted += [("b", "b", b"b%d" % number, 1, 5) for number in range(20)]
     assert [len(batch) for batch in seen] == [20, 20, 10]
     assert sorted(row for batch in seen for row in batch) == sorted(wanted)
     assert _counts(client, "a") == (0, 0)

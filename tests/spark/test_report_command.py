@@ -1,13 +1,13 @@
 """`taskyard lake report`: what it takes, what it refuses, and that the page is there at the end."""
 
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
 import pytest
+from pyspark.sql import SparkSession
 from spark.histories import WORKERS, History
+from spark.kept import give_kept
 from spark.lakes import write_lake
 from spark.oracle import Tables, compute, read_records
 
@@ -72,7 +72,12 @@ def test_what_is_refused_before_spark_is_started(
     assert "--since must be before" in capsys.readouterr().err
 
 
-def test_the_page_is_written(tmp_path: Path) -> None:
+def test_the_page_is_written(
+    tmp_path: Path,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     history = History(tmp_path / "data", Random(1))
     history.push("only", "one", Policy())
     job = history.lease("only", WORKERS[0], 1)
@@ -81,17 +86,11 @@ def test_the_page_is_written(tmp_path: Path) -> None:
     history.ack(job, WORKERS[0])
     history.close()
     write_lake(tmp_path / "lake", compute(read_records(history.data)), None)
+    monkeypatch.chdir(tmp_path)
+    give_kept(monkeypatch, spark)
     out = tmp_path / "report.html"
-    command = [sys.executable, "-m", "taskyard", "lake", "report", "--lake", "lake"]
-    done = subprocess.run(
-        [*command, "--out", out.name, "--target", "only=1s", "--master", "local[1]"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "wrote report.html\n")
+    assert main(["report", "--lake", "lake", "--out", out.name, "--target", "only=1s"]) == 0
+    assert tuple(capsys.readouterr()) == ("", "wrote report.html\n")
     html = out.read_text(encoding="utf-8")
     assert "1 succeeded" in html
     assert list(tmp_path.glob(".report*")) == []

@@ -18,7 +18,9 @@ from taskyard.spark.java import NoJava, find_java, java_home
 ACTIONS = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 REPORT = """
 import taskyard.spark
-spark = taskyard.spark.session("local[1]", conf={"spark.driver.memory": "512m"}, ui=False)
+short = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+conf = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": short}
+spark = taskyard.spark.session("local[1]", conf=conf, ui=False)
 print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 print(spark.range(3).count())
 """

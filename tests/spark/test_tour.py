@@ -1,5 +1,6 @@
 """The tour of the pipeline, docs/pipeline.md, runs as written, from top to bottom."""
 
+import re
 import shlex
 import signal
 import sys
@@ -17,6 +18,11 @@ from taskyard.client.client import Client
 
 TOUR = ROOT / "docs" / "pipeline.md"
 SERVE = ["taskyard", "serve", "--data", "data"]
+KEEP_ASIDES = "exec 3>&2 2>>asides; trap 'cat asides >&3' EXIT\n"
+# All that the commands may say on standard error.
+ASIDES = re.compile(
+    r"Spark's UI is at http://\S+|[\d,]+ of [\d,]+ records, [\d,]+/s|wrote report\.html"
+)
 
 
 class Terminal:
@@ -91,12 +97,15 @@ def test_the_tour_runs_as_written(here: Path, terminal: Terminal, spark: SparkSe
             continue
         code = with_ports(written, terminal.ports())
         if language == "sh":
-            printed = run_shell(code, here, terminal.url, SPARK_GUARD)
+            printed = run_shell(KEEP_ASIDES + code, here, terminal.url, SPARK_GUARD)
         else:
             printed = run_python(code, where, names)
         if expected is not None:
             assert matches(expected, printed), f"{where} printed\n{printed}not\n{expected}"
     assert "picture" in (here / "report.html").read_text(encoding="utf-8")
+    asides = (here / "asides").read_text().splitlines()
+    assert "wrote report.html" in asides
+    assert all(ASIDES.fullmatch(line) for line in asides), asides
     wait_for(lambda: has_caught_up(terminal.url), SPARK_GUARD)
 
 

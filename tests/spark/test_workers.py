@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from spark import crew_app, toq_crew
 from spark.crew_app import app, marks
+from spark.kept import give_kept
 from spark.patience import PATIENCE, wait_patiently
 from toq.brokers import Running, TaskyardBroker
 
@@ -150,15 +151,6 @@ def test_a_stop_finishes_the_batch_and_leaves_no_consumer(
     assert app.client.consumers() == []
 
 
-class Kept:
-    """A session that is not stopped."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self.sparkContext = spark.sparkContext
-
-    def stop(self) -> None: ...
-
-
 def test_what_keeps_workers_from_starting_is_said_in_a_sentence(
     spark: SparkSession,
     server: Running,
@@ -166,7 +158,7 @@ def test_what_keeps_workers_from_starting_is_said_in_a_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = ["spark.crew_app:app", "--spark", "--consumer", "mine", "--burst"]
-    monkeypatch.setattr(taskyard.spark, "session", lambda *_, **__: Kept(spark))
+    give_kept(monkeypatch, spark)
     with claim(app.client.address, "mine"):
         assert main(command) == 2
     assert "has the consumer mine, and would get the same jobs" in capsys.readouterr().err

@@ -1,53 +1,73 @@
 """The documents are true: their sessions run as written, and what they point at is there.
 
-In README.md and the pages of the dialects each `sh` and `python` block is run, from top to bottom,
-against a server whose data directory is empty at the top of the page: see support/doc_sessions.py.
+On every page each `sh`, `python`, `js` and `console` block is run, from top to bottom, against a
+server whose data directory is empty at the top of the page: see support/doc_reader.py. Pages that
+need more than that are run by other tests, and commands that no test can run are named in
+support/doc_skips.py, with the reason.
 """
 
 import ast
+import functools
 import io
-import json
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.doc_sessions import (
-    FENCED,
-    ROOT,
-    matches,
-    run_python,
-    run_shell,
-    sessions,
-    with_ports,
-)
-from support.sockets import HANG_GUARD, SocketWire
+from support.browser import Page, browser
+from support.doc_reader import Reader
+from support.doc_sessions import FENCED, ROOT, RUN, SHOWN, commands, run_shell, sessions
+from support.doc_skips import NOT_RUN, not_run
+from support.sockets import HANG_GUARD
 
 from taskyard.client.client import Client
 from taskyard.server.config import options
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
-PAGES_WITH_SESSIONS = [
-    ROOT / "README.md",
-    *(
-        DOCS / f"{name}.md"
-        for name in (
-            "masenko",
-            "workq",
-            "resp",
-            "pqueue",
-            "api",
-            "client",
-            "queues",
-            "cli",
-            "schedules",
-            "interop",
-        )
-    ),
-]
+
+# Pages whose blocks another test runs, and which one.
+RUN_BY = {
+    "docs/lake.md": "tests/spark/test_pages.py",
+    "docs/pipeline.md": "tests/spark/test_tour.py",
+    "docs/replay.md": "tests/spark/test_pages.py",
+    "docs/report.md": "tests/spark/test_pages.py",
+    "docs/spark-events.md": "tests/spark/test_pages.py",
+    "docs/spark-queues.md": "tests/spark/test_pages.py",
+    "docs/spark-workers.md": "tests/spark/test_pages.py",
+    "docs/tasks.md": "tests/tasks/test_page.py",
+}
+
+# What a page takes for granted, as commands.
+GIVEN = {
+    "docs/security.md": """
+        printf 'hush hush\\n' > new-password
+        openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 \\
+            -subj /CN=taskyard -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \\
+            -keyout server.key -out server.pem 2> openssl.log
+    """,
+}
+
+# Of mypy, curl, redis-cli, git, useradd, systemctl, podman and pip.
+FLAGS_OF_OTHERS = {
+    *("--strict", "--cacert", "--tls", "--detach", "--system", "--home-dir", "--shell", "--now"),
+    *("--name", "--stop-timeout", "--upgrade"),
+}
+
+# What the page of each dialect has sessions in.
+SPOKEN = {
+    "masenko": {"sh", "python"},
+    "workq": {"sh", "python"},
+    "glovebox": {"sh", "python", "js"},
+    "resp": {"sh", "python"},
+    "pqueue": {"sh", "python"},
+    "toq": {"sh", "python"},
+    "api": {"sh", "python"},
+    "events": {"sh", "python", "js"},
+    "quickstart": {"sh", "python", "js"},
+}
 
 CODE_SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -78,41 +98,77 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module")
+def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Page]]:
+    """The same for all pages, started by the first that needs it."""
+    with ExitStack() as stack:
+
+        @functools.cache
+        def start() -> Page:
+            page = stack.enter_context(browser(tmp_path_factory.mktemp("browser")))
+            page.call("Page.enable")
+            return page
+
+        yield start
+
+
 @pytest.fixture
-def namespace() -> Iterator[dict[str, Any]]:
-    """What the Python blocks of a page share; what they leave open is closed."""
-    names: dict[str, Any] = {"__name__": "docs"}
+def reader(
+    tmp_path: Path, one_browser: Callable[[], Page], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Reader]:
+    """What the Python blocks of a page leave open is closed."""
+    monkeypatch.chdir(tmp_path)
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(HANG_GUARD)
-    yield names
+    reader = Reader(tmp_path, browser=one_browser, skips=not_run)
+    yield reader
     socket.setdefaulttimeout(before)
-    for value in names.values():
+    for value in reader.names.values():
         if isinstance(value, io.IOBase | socket.socket | Client):
             value.close()
+    reader.leave()
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_SESSIONS, ids=name_of)
-def test_the_sessions_of_a_page_run_as_written(
-    page: Path, tmp_path: Path, namespace: dict[str, Any]
-) -> None:
-    with SocketWire(tmp_path):
-        listeners = json.loads((tmp_path / "ports.json").read_bytes())
-        ports = {name: listener["port"] for name, listener in listeners.items()}
-        for line, language, written, expected in sessions(page):
-            where = f"{name_of(page)}:{line}"
-            code = with_ports(written, ports)
-            if language == "sh":
-                printed = run_shell(code, tmp_path, f"taskyard://127.0.0.1:{ports['resp']}")
-            else:
-                printed = run_python(code, where, namespace)
-            if expected is not None:
-                assert matches(expected, printed), f"{where} printed\n{printed}not\n{expected}"
+def followed() -> list[Path]:
+    return [page for page in PAGES if sessions(page) and name_of(page) not in RUN_BY]
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_SESSIONS, ids=name_of)
-def test_a_page_with_sessions_has_some_in_both_languages(page: Path) -> None:
-    languages = [language for _, language, _, expected in sessions(page) if expected]
-    assert {"sh", "python"} <= set(languages)
+@pytest.mark.parametrize("page", followed(), ids=name_of)
+def test_the_sessions_of_a_page_run_as_written(page: Path, reader: Reader) -> None:
+    run_shell(GIVEN.get(name_of(page), ""), reader.directory, "")
+    reader.follow(page, name_of(page))
+
+
+@pytest.mark.parametrize(("page", "test"), RUN_BY.items())
+def test_a_page_that_another_test_runs_is_named_there(page: str, test: str) -> None:
+    assert sessions(ROOT / page)
+    assert Path(page).name in (ROOT / test).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_is_of_a_language_of_which_is_known_whether_it_is_run(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert {block[1] for block in FENCED.finditer(text)} <= {*RUN, *SHOWN}
+    assert text.count("```") == 2 * len(FENCED.findall(text))
+    assert not re.findall(r"^    (?:make|python3?|taskyard|curl|nc|redis-cli) ", text, re.MULTILINE)
+
+
+def test_what_is_not_run_is_there() -> None:
+    typed = {
+        command
+        for page in PAGES
+        for _, _, block, _ in sessions(page, ("console",))
+        for command in commands(block)
+    }
+    for pattern in NOT_RUN:
+        assert any(re.fullmatch(pattern, command, re.DOTALL) for command in typed), pattern
+
+
+@pytest.mark.parametrize(("name", "languages"), SPOKEN.items())
+def test_the_page_of_a_dialect_has_sessions_to_copy(name: str, languages: set[str]) -> None:
+    found = sessions(DOCS / f"{name}.md")
+    assert languages <= {language for _, language, _, _ in found}
+    assert sum(expected is not None for _, _, _, expected in found) >= len(languages)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -137,7 +193,7 @@ def test_every_page_can_be_reached_from_the_index() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_flags_that_are_named_exist(page: Path) -> None:
     known = {option.flag for option in options()}
-    known |= {"--strict", "--cacert", "--tls"}  # of mypy, curl and redis-cli
+    known |= FLAGS_OF_OTHERS
     sources = [*ROOT.glob("src/taskyard/cli/*.py"), *ROOT.glob("benchmarks/*.[cp]*")]
     for source in (*sources, *ROOT.glob("benchmarks/*/*.py")):
         text = source.read_text(encoding="utf-8")

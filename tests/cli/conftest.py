@@ -6,19 +6,19 @@ The queues of a test are its own, by name.
 from collections.abc import Iterator
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.tool import Tool
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("commands")) as process:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
+    with WarmServer(tmp_path_factory.mktemp("commands")) as process:
         yield process
         assert "Traceback" not in process.log_text()
 
 
 @pytest.fixture(scope="session")
-def tool(server: ServerProcess) -> Tool:
+def tool(server: WarmServer) -> Tool:
     host, port = server.address("resp")
     return Tool(f"taskyard://{host}:{port}")
 

@@ -3,15 +3,13 @@
 import json
 import urllib.request
 
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.tool import Tool
 
 import taskyard
 
 
-def test_a_consumer_is_listed_shown_and_dropped(
-    tool: Tool, server: ServerProcess, queue: str
-) -> None:
+def test_a_consumer_is_listed_shown_and_dropped(tool: Tool, server: WarmServer, queue: str) -> None:
     host, port = server.address("resp")
     with taskyard.Client(f"taskyard://{host}:{port}") as client:
         client.push_many(queue, [b"x"] * 3)
@@ -29,7 +27,7 @@ def test_a_consumer_is_listed_shown_and_dropped(
     assert "There is no consumer" in ran.err
 
 
-def test_a_reader_is_listed_and_dropped(tool: Tool, server: ServerProcess, queue: str) -> None:
+def test_a_reader_is_listed_and_dropped(tool: Tool, server: WarmServer, queue: str) -> None:
     host, port = server.address("http")
     request = urllib.request.Request(
         f"http://{host}:{port}/api/v1/readers/{queue}",

@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.tool import Tool
 
 
@@ -41,7 +41,7 @@ def test_events_that_are_followed_and_counted(tool: Tool, queue: str) -> None:
 
 
 def test_a_lost_connection_is_made_again_and_nothing_is_left_out(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         host, port = server.address("resp")
         _, http = server.address("http")
         server.flags = ["--resp-port", str(port), "--http-port", str(http)]

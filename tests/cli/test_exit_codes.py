@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.tool import Tool
 
 
@@ -20,7 +20,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
     admin = Tool("")(*add, "root", "--admin")
     made = Tool("")(*add, "ada", "--queues", "mail.*", "--allow", "inspect")
     assert (admin.code, made.code) == (0, 0), made.err
-    with ServerProcess(directory, "--users", str(users)) as server:
+    with WarmServer(directory, "--users", str(users)) as server:
         host, port = server.address("resp")
         root = Tool(f"taskyard://:{admin.out.strip()}@{host}:{port}")
         root.ok("push", "mail.a", "x")

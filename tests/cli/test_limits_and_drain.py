@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.tool import Tool
 
 LIMITS = (
@@ -84,7 +84,7 @@ def test_a_drained_queue_takes_no_pushes_and_hands_out_what_it_has(tool: Tool, q
 @pytest.fixture
 def alone(tmp_path: Path) -> Iterator[Tool]:
     """With a server of its own, since it is drained."""
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         yield Tool("taskyard://{}:{}".format(*server.address("resp")))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.pty_session import PtySession
 from support.tool import Tool
 
@@ -22,7 +22,7 @@ QUICK = ("--interval", "200ms")
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
     """A server of this module alone, with few queues."""
-    with ServerProcess(tmp_path_factory.mktemp("top")) as server:
+    with WarmServer(tmp_path_factory.mktemp("top")) as server:
         host, port = server.address("resp")
         tool = Tool(f"taskyard://{host}:{port}")
         tool.ok("push", "alpha", "--lines", given=b"x\n" * 7)
@@ -171,7 +171,7 @@ def test_many_queues_are_scrolled(own: Tool) -> None:
 
 
 def test_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         host, port = server.address("resp")
         server.flags = ["--resp-port", str(port)]
         tool = Tool(f"taskyard://{host}:{port}")

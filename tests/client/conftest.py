@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from client.both import KINDS, open_client
-from support.process import ServerProcess
+from support.process import WarmServer
 
 from taskyard import Client
 
@@ -15,15 +15,15 @@ _numbers = itertools.count(1)
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
     """One process for all tests; they use queues of their own."""
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
+    with WarmServer(tmp_path_factory.mktemp("server")) as running:
         yield running
         assert "Traceback" not in running.log_text()
 
 
 @pytest.fixture
-def url(server: ServerProcess) -> str:
+def url(server: WarmServer) -> str:
     return "taskyard://{}:{}".format(*server.address("resp"))
 
 

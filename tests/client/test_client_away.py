@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from client.both import open_client
 from client.scripts import answering, hanging_up
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.proxy import Proxy
 from support.sockets import HANG_GUARD
 from support.waiting import wait_for
@@ -22,7 +22,7 @@ from taskyard import Client
 
 
 @pytest.fixture
-def proxy(server: ServerProcess) -> Iterator[Proxy]:
+def proxy(server: WarmServer) -> Iterator[Proxy]:
     with Proxy(lambda: server.address("resp")) as between:
         yield between
 
@@ -139,7 +139,7 @@ def test_a_fetch_goes_on_waiting_when_its_connection_is_lost(
 
 def test_a_server_that_is_killed_in_the_middle_of_pushes(kind: str, tmp_path: Path) -> None:
     with (
-        ServerProcess(tmp_path) as server,
+        WarmServer(tmp_path) as server,
         Proxy(lambda: server.address("resp")) as proxy,
         open_client(kind, proxy.url) as client,
         open_client(kind, proxy.url) as other,
@@ -177,7 +177,7 @@ def test_a_server_that_is_killed_in_the_middle_of_pushes(kind: str, tmp_path: Pa
 
 def test_a_server_that_stops_cuts_no_fetch_short(kind: str, tmp_path: Path) -> None:
     with (
-        ServerProcess(tmp_path) as server,
+        WarmServer(tmp_path) as server,
         Proxy(lambda: server.address("resp")) as proxy,
         open_client(kind, proxy.url) as client,
         Client(proxy.url) as other,

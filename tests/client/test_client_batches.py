@@ -6,7 +6,7 @@ import json
 import urllib.request
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 
 import taskyard
 from taskyard import Client
@@ -54,7 +54,7 @@ def test_what_makes_no_sense_is_not_sent(client: Client, queue: str) -> None:
         client.read_batch(queue, 1, -1, 5)
 
 
-def test_readers_are_listed(client: Client, queue: str, server: ServerProcess) -> None:
+def test_readers_are_listed(client: Client, queue: str, server: WarmServer) -> None:
     host, port = server.address("http")
     request = urllib.request.Request(
         f"http://{host}:{port}/api/v1/readers/{queue}",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from client.both import open_client
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.tls import HERE, Certificates
 from support.users import user, users_of
 
@@ -32,7 +32,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture(scope="module")
 def guarded(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[ServerProcess]:
+) -> Iterator[WarmServer]:
     """A server that speaks TLS only, and only with those it knows."""
     directory = tmp_path_factory.mktemp("guarded")
     users: Users = users_of(
@@ -44,12 +44,12 @@ def guarded(
     save_users(file, users)
     flags = ["--tls-certificate", str(certificates.path("server-both.pem"))]
     flags += ["--tls-client-ca", str(certificates.ca), "--tls-client", "optional"]
-    with ServerProcess(directory, *flags, "--users", str(file)) as running:
+    with WarmServer(directory, *flags, "--users", str(file)) as running:
         yield running
 
 
 @pytest.fixture
-def place(guarded: ServerProcess) -> str:
+def place(guarded: WarmServer) -> str:
     return "{}:{}".format(*guarded.address("resp"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from client.both import open_client
-from support.process import ServerProcess
+from support.process import WarmServer
 
 import taskyard
 from taskyard import Client, NewJob, Rate
@@ -95,7 +95,7 @@ def test_a_drained_queue_refuses_pushes(client: Client, queue: str) -> None:
 def alone(tmp_path: Path, kind: str) -> Iterator[Client]:
     """With a server of its own, since it is drained."""
     with (
-        ServerProcess(tmp_path) as server,
+        WarmServer(tmp_path) as server,
         open_client(kind, "taskyard://{}:{}".format(*server.address("resp"))) as client,
     ):
         yield client

@@ -14,7 +14,7 @@ import pytest
 import uvloop
 from client.both import open_client
 from client.scripts import answering
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.proxy import Proxy
 from support.sockets import HANG_GUARD
 from support.waiting import wait_for
@@ -29,7 +29,7 @@ def wait_until_awaited(client: Client, queue: str) -> None:
     wait_for(lambda: client.queue(queue).waiting)
 
 
-def test_threads_share_connections(server: ServerProcess, kind: str, queue: str) -> None:
+def test_threads_share_connections(server: WarmServer, kind: str, queue: str) -> None:
     with (
         Proxy(lambda: server.address("resp")) as proxy,
         open_client(kind, proxy.url, connections=2) as client,
@@ -166,7 +166,7 @@ def test_the_child_does_not_keep_the_leases_of_its_parent(url: str, queue: str) 
 # Tasks
 
 
-def test_the_pushes_of_many_tasks_go_over_one_connection(server: ServerProcess, queue: str) -> None:
+def test_the_pushes_of_many_tasks_go_over_one_connection(server: WarmServer, queue: str) -> None:
     async def push(url: str) -> list[taskyard.Pushed]:
         async with AsyncClient(url) as client:
             return await asyncio.gather(*(client.push(queue, n) for n in range(300)))
@@ -221,7 +221,7 @@ def test_a_fetch_that_does_not_wait_can_be_cancelled_as_well(url: str, queue: st
 
 
 def test_a_call_that_is_cancelled_leaves_others_their_answers(
-    server: ServerProcess, queue: str
+    server: WarmServer, queue: str
 ) -> None:
     async def run(url: str) -> None:
         async with AsyncClient(url) as client:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.wire import error_of, exchange, queue_counts
 
 from taskyard.journal.frames import FRAME_HEADER
@@ -20,7 +20,7 @@ FLAGS = ("--segment-size", "1MiB", "--payload-limit", "64KiB", "--sync-mode", "i
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a server has left that was killed after pushes with a frame each."""
     directory = tmp_path_factory.mktemp("killed")
-    with ServerProcess(directory, *FLAGS) as server:
+    with WarmServer(directory, *FLAGS) as server:
         peer = server.connect()
         for number in range(1, PUSHES + 1):
             exchange(peer, b'PUSH {"name":"a","payload":[%d]}\n' % number, pushed(number))
@@ -57,9 +57,9 @@ def frames_of(segment: Path) -> list[Frame]:
     return found
 
 
-def server_on_copy(killed: Path, directory: Path) -> ServerProcess:
+def server_on_copy(killed: Path, directory: Path) -> WarmServer:
     shutil.copytree(killed, directory / "data")
-    return ServerProcess(directory, *FLAGS)
+    return WarmServer(directory, *FLAGS)
 
 
 def digest(data: Path) -> dict[str, str]:
@@ -157,7 +157,7 @@ def flip(path: Path, offset: int) -> None:
 
 
 def test_a_missing_segment_keeps_the_server_from_starting(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, *FLAGS) as server:
+    with WarmServer(tmp_path, *FLAGS) as server:
         for number in range(1, 4):
             exchange(server.connect(), b'PUSH {"name":"a"}\n', pushed(number))
             assert server.stop() == 0

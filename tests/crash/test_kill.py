@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from support.ledger import Ledger
 from support.load_storm import drain, masenko_storm
-from support.process import ServerProcess
+from support.process import WarmServer
 
 ROUNDS = 8
 SMALL_SEGMENTS = ("--segment-size", "256KiB", "--payload-limit", "64KiB")
@@ -17,7 +17,7 @@ SMALL_SEGMENTS = ("--segment-size", "256KiB", "--payload-limit", "64KiB")
 def test_what_was_acknowledged_survives_a_kill_under_load(tmp_path: Path, mode: str) -> None:
     chance = Random(mode)
     ledger = Ledger()
-    server = ServerProcess(tmp_path, "--sync-mode", mode, *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, "--sync-mode", mode, *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS):
             storm = masenko_storm(server.address(), ledger, chance, f"round{number}", clients=6)
@@ -32,7 +32,7 @@ def test_what_was_acknowledged_survives_a_kill_under_load(tmp_path: Path, mode: 
 def test_what_was_acknowledged_survives_a_kill_in_write_mode(tmp_path: Path) -> None:
     chance = Random("write")
     ledger = Ledger()
-    server = ServerProcess(tmp_path, "--durability", "write", *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, "--durability", "write", *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS // 2):
             storm = masenko_storm(server.address(), ledger, chance, f"round{number}", clients=6)
@@ -47,7 +47,7 @@ def test_a_stop_under_load_is_clean_and_loses_nothing(tmp_path: Path) -> None:
     chance = Random("stop")
     ledger = Ledger()
     codes: list[int] = []
-    server = ServerProcess(tmp_path, *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS // 2):
             storm = masenko_storm(server.address(), ledger, chance, f"round{number}", clients=6)
@@ -60,24 +60,24 @@ def test_a_stop_under_load_is_clean_and_loses_nothing(tmp_path: Path) -> None:
     assert codes == [0] * (ROUNDS // 2)
 
 
-def has_lock(server: ServerProcess) -> bool:
+def has_lock(server: WarmServer) -> bool:
     """Whether the server is about to read its journal."""
     lock = server.data / "lock"
     return lock.read_text().strip() == str(server.pid)
 
 
-def has_new_segment(server: ServerProcess, before: int) -> bool:
+def has_new_segment(server: WarmServer, before: int) -> bool:
     return segments(server) > before
 
 
-def segments(server: ServerProcess) -> int:
+def segments(server: WarmServer) -> int:
     return len(list((server.data / "journal").glob("*.seg")))
 
 
 def test_a_kill_during_recovery_and_right_after_it_changes_nothing(tmp_path: Path) -> None:
     chance = Random("recovery")
     ledger = Ledger()
-    server = ServerProcess(tmp_path, *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, *SMALL_SEGMENTS)
     with server:
         storm = masenko_storm(server.address(), ledger, chance, "first", clients=6)
         storm.rage(2500, server.kill)

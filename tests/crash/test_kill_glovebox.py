@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from support.glovebox_socket import Talker
-from support.process import ServerProcess
+from support.process import WarmServer
 from websockets.exceptions import ConnectionClosed
 
 ROUNDS = 4
@@ -21,7 +21,7 @@ class Poster:
         self.posted = 0
         self.synced: set[int] = set()
 
-    def post_until(self, talker: Talker, server: ServerProcess) -> None:
+    def post_until(self, talker: Talker, server: WarmServer) -> None:
         """Go on until the server is killed, which is some time after the first promise."""
         kill_after = len(self.synced) + self._chance.randint(1, POSTS)
         waiting = 0
@@ -53,7 +53,7 @@ def number_of(message: dict[str, object]) -> int:
 @pytest.mark.parametrize("mode", ["inline", "thread"])
 def test_what_was_synced_is_there_after_a_kill(tmp_path: Path, mode: str, binary: bool) -> None:
     poster = Poster(Random(f"{mode} {binary}"))
-    with ServerProcess(tmp_path, "--sync-mode", mode) as server:
+    with WarmServer(tmp_path, "--sync-mode", mode) as server:
         with Talker(server.address("http"), binary) as maker:
             maker.create("q")
         for _ in range(ROUNDS):
@@ -77,7 +77,7 @@ def test_what_was_synced_is_there_after_a_kill(tmp_path: Path, mode: str, binary
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "bincode"])
 def test_what_was_finished_does_not_come_back_after_a_kill(tmp_path: Path, binary: bool) -> None:
     chance = Random(f"finish {binary}")
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         with Talker(server.address("http"), binary) as maker:
             maker.create("q", retries=1000)
             bodies = [b"%d:" % number for number in range(200)]

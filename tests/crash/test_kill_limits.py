@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from support.limit_model import LimitModel
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.replies_resp import ask, command
 from support.resp_jobs import Taken, push, take_many
 
@@ -39,7 +39,7 @@ while True:
 
 
 class Worker:
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: WarmServer) -> None:
         host, port = server.address()
         self._process = subprocess.Popen(
             [sys.executable, "-c", WORKER, host, str(port)],
@@ -76,7 +76,7 @@ def first_with_a_job(workers: list[Worker]) -> Worker:
     return found
 
 
-def call(server: ServerProcess, method: str, path: str, body: Any = None) -> Any:
+def call(server: WarmServer, method: str, path: str, body: Any = None) -> Any:
     host, port = server.address("http")
     request = urllib.request.Request(f"http://{host}:{port}/api/v1{path}", method=method)
     if body is not None:
@@ -86,7 +86,7 @@ def call(server: ServerProcess, method: str, path: str, body: Any = None) -> Any
         return json.load(answer)
 
 
-def check_journal(server: ServerProcess) -> int:
+def check_journal(server: WarmServer) -> int:
     """Each start was that of the first who may go; gives how many leases there were."""
     reader = JournalReader(RealDisk(str(server.data)).directory(JOURNAL))
     model = LimitModel()
@@ -100,7 +100,7 @@ def check_journal(server: ServerProcess) -> int:
 
 def test_workers_that_are_killed_free_their_places_and_no_others(tmp_path: Path) -> None:
     workers: list[Worker] = []
-    with ServerProcess(tmp_path, *KEEP_ALL) as server:
+    with WarmServer(tmp_path, *KEEP_ALL) as server:
         call(server, "PUT", "/queues/work", {"concurrency": 2})
         peer = server.connect("resp")
         jobs = [push(peer, "work", f"job{number}") for number in range(6)]
@@ -148,7 +148,7 @@ def test_rates_and_keys_hold_while_the_server_is_killed(tmp_path: Path) -> None:
         "key_concurrency": 2,
         "key_rate": {"count": 8, "per": 0.4},
     }
-    with ServerProcess(tmp_path, *KEEP_ALL) as server:
+    with WarmServer(tmp_path, *KEEP_ALL) as server:
         call(server, "PUT", "/queues/work", limits)
         for _ in range(3):
             _rage(server, chance)
@@ -167,7 +167,7 @@ def _has_work(counts: dict[str, int]) -> bool:
     return any(counts[state] for state in ("delayed", "ready", "leased", "limited"))
 
 
-def _rage(server: ServerProcess, chance: Random) -> None:
+def _rage(server: WarmServer, chance: Random) -> None:
     """Push, take and finish, and leave in the middle of it."""
     peers = [server.connect("resp") for _ in range(3)]
     held: list[Taken] = []

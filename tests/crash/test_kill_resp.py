@@ -5,7 +5,7 @@ from random import Random
 
 from support.load_resp import Crowd, Loners
 from support.load_storm import Door, SocketStorm
-from support.process import ServerProcess
+from support.process import WarmServer
 
 ROUNDS = 3
 LARGEST = 2000
@@ -16,7 +16,7 @@ def test_what_lone_clients_were_told_survives_a_kill(tmp_path: Path) -> None:
     """RPUSH and LPOP, UPDATE and NEXT, SETEX and GET, each against the model of its client."""
     chance = Random("lone")
     loners = Loners(chance, LARGEST)
-    server = ServerProcess(tmp_path, "--sync-mode", "thread", *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, "--sync-mode", "thread", *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS):
             door = Door(server.address("resp"), loners.meet)
@@ -32,7 +32,7 @@ def test_what_clients_were_told_of_shared_jobs_survives_a_kill(tmp_path: Path) -
     """RPUSH and BLPOP, JOB.PUSH, JOB.TAKE and what ends a lease, all on the same queues."""
     chance = Random("shared")
     crowd = Crowd(chance, LARGEST)
-    server = ServerProcess(tmp_path, "--sync-mode", "inline", *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, "--sync-mode", "inline", *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS):
             door = Door(server.address("resp"), crowd.meet)

@@ -5,7 +5,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from support.process import ServerProcess
+from support.process import WarmServer
 
 from taskyard.engine.records import Push
 from taskyard.engine.schedule_records import ScheduleTick
@@ -17,7 +17,7 @@ SECOND = 1_000_000
 SCHEDULE = "/api/v1/schedules/beat"
 
 
-def call(server: ServerProcess, method: str, body: Any = None) -> Any:
+def call(server: WarmServer, method: str, body: Any = None) -> Any:
     host, port = server.address("http")
     request = urllib.request.Request(
         f"http://{host}:{port}{SCHEDULE}",
@@ -29,13 +29,13 @@ def call(server: ServerProcess, method: str, body: Any = None) -> Any:
         return json.loads(answer.read())
 
 
-def wait_for_runs(server: ServerProcess, count: int) -> Any:
+def wait_for_runs(server: WarmServer, count: int) -> Any:
     server.wait_for(lambda: call(server, "GET")["runs"] >= count)
     return call(server, "GET")
 
 
 def test_a_schedule_survives_kills(tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path)
+    server = WarmServer(tmp_path)
     with server:
         call(server, "PUT", {"queue": "q", "every": 1})
         runs = 0

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from support.ledger_workq import Ledger
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.storm_workq import mixed_storm, take_everything, workq_storm
 
 ROUNDS = 4
@@ -25,7 +25,7 @@ def test_what_was_acknowledged_survives_a_kill_under_load(
 ) -> None:
     chance = Random(str(flags))
     ledger = Ledger()
-    server = ServerProcess(tmp_path, *flags, *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, *flags, *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS):
             address = server.address("workq")
@@ -41,7 +41,7 @@ def test_what_was_acknowledged_survives_a_kill_under_load(
 def test_jobs_survive_a_kill_under_workers_of_two_dialects(tmp_path: Path) -> None:
     chance = Random("mixed")
     ledger = Ledger()
-    server = ServerProcess(tmp_path, *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS):
             storm = mixed_storm(server, ledger, chance, f"round{number}", clients=8)
@@ -56,7 +56,7 @@ def test_a_stop_under_load_is_clean_and_loses_nothing(tmp_path: Path) -> None:
     chance = Random("stop")
     ledger = Ledger()
     codes: list[int] = []
-    server = ServerProcess(tmp_path, *SMALL_SEGMENTS)
+    server = WarmServer(tmp_path, *SMALL_SEGMENTS)
     with server:
         for number in range(ROUNDS // 2):
             address = server.address("workq")

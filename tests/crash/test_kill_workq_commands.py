@@ -6,7 +6,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.sockets import POLL_INTERVAL, SocketPeer
 from support.wire import exchange
 
@@ -60,22 +60,22 @@ class Job:
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
     """One server for all, which goes on with what the tests before have left in it."""
     directory: Path = tmp_path_factory.mktemp("server")
-    with ServerProcess(directory, "--segment-size", "256KiB", "--payload-limit", "64KiB") as server:
+    with WarmServer(directory, "--segment-size", "256KiB", "--payload-limit", "64KiB") as server:
         yield server
 
 
 @pytest.fixture
-def server(running: ServerProcess) -> ServerProcess:
+def server(running: WarmServer) -> WarmServer:
     if not running.is_running():
         running.restart()
     return running
 
 
 @pytest.fixture
-def peer(server: ServerProcess) -> SocketPeer:
+def peer(server: WarmServer) -> SocketPeer:
     return server.connect("workq")
 
 
@@ -84,13 +84,13 @@ def job() -> Job:
     return Job()
 
 
-def revive(server: ServerProcess) -> SocketPeer:
+def revive(server: WarmServer) -> SocketPeer:
     server.kill()
     server.restart()
     return server.connect("workq")
 
 
-def test_what_was_added_is_there(server: ServerProcess, peer: SocketPeer, job: Job) -> None:
+def test_what_was_added_is_there(server: WarmServer, peer: SocketPeer, job: Job) -> None:
     exchange(peer, job.add(b"-priority=3 -max-attempts=4 -max-fails=2"), OK)
     before = job.shown(peer)
 
@@ -103,7 +103,7 @@ def test_what_was_added_is_there(server: ServerProcess, peer: SocketPeer, job: J
 
 
 def test_what_was_scheduled_waits_for_its_time(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     exchange(peer, job.schedule(b"2199-01-01T00:00:00Z"), OK)
     before = job.shown(peer)
@@ -117,7 +117,7 @@ def test_what_was_scheduled_waits_for_its_time(
 
 
 def test_what_was_scheduled_comes_when_its_time_is_come(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     due = round(time.time()) + 2
     moment = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(due)).encode()
@@ -130,7 +130,7 @@ def test_what_was_scheduled_comes_when_its_time_is_come(
 
 
 def test_a_job_of_one_attempt_is_leased_once(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     exchange(peer, job.add(b"-max-attempts=1"), OK)
     exchange(peer, job.lease, job.leased)
@@ -144,7 +144,7 @@ def test_a_job_of_one_attempt_is_leased_once(
 
 
 def test_a_lease_that_others_were_answered_after_goes_on(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     exchange(peer, job.add(), OK)
     exchange(peer, job.lease, job.leased)
@@ -158,7 +158,7 @@ def test_a_lease_that_others_were_answered_after_goes_on(
 
 
 def test_a_lease_that_ends_while_the_server_is_down_is_over(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     exchange(peer, job.add(ttr=b"300"), OK)
     exchange(peer, job.lease, job.leased)
@@ -176,7 +176,7 @@ def test_a_lease_that_ends_while_the_server_is_down_is_over(
 
 @pytest.mark.parametrize("data", [b"", b"pong", b"+OK\r\n\x00\xff" * 5000], ids=len)
 def test_what_was_completed_has_its_result(
-    server: ServerProcess, peer: SocketPeer, job: Job, data: bytes
+    server: WarmServer, peer: SocketPeer, job: Job, data: bytes
 ) -> None:
     exchange(peer, job.add(), OK)
     exchange(peer, job.lease, job.leased)
@@ -192,7 +192,7 @@ def test_what_was_completed_has_its_result(
 
 
 def test_what_has_failed_for_good_stays_failed(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     exchange(peer, job.add(), OK)
     exchange(peer, job.lease, job.leased)
@@ -207,9 +207,7 @@ def test_what_has_failed_for_good_stays_failed(
     assert (shown["state"], shown["fails"]) == (b"2", b"1")
 
 
-def test_fails_are_counted_up_to_the_last(
-    server: ServerProcess, peer: SocketPeer, job: Job
-) -> None:
+def test_fails_are_counted_up_to_the_last(server: WarmServer, peer: SocketPeer, job: Job) -> None:
     exchange(peer, job.add(b"-max-fails=2"), OK)
     exchange(peer, job.lease, job.leased)
     exchange(peer, job.fail(b"first"), OK)
@@ -229,7 +227,7 @@ def test_fails_are_counted_up_to_the_last(
 
 
 def test_a_fail_of_the_last_attempt_is_final(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     exchange(peer, job.add(b"-max-attempts=1 -max-fails=5"), OK)
     exchange(peer, job.lease, job.leased)
@@ -242,7 +240,7 @@ def test_a_fail_of_the_last_attempt_is_final(
 
 
 def test_what_was_deleted_does_not_come_back(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     others = [Job(), Job(), Job()]
     ready, leased, completed = others
@@ -264,7 +262,7 @@ def test_what_was_deleted_does_not_come_back(
 
 
 def test_a_result_that_was_read_is_there_again(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     worker = server.connect("workq")
     exchange(worker, job.add(), OK)
@@ -277,7 +275,7 @@ def test_a_result_that_was_read_is_there_again(
     exchange(peer, job.result, job.has_result(1, b"pong"))
 
 
-def test_what_was_run_is_gone(server: ServerProcess, peer: SocketPeer, job: Job) -> None:
+def test_what_was_run_is_gone(server: WarmServer, peer: SocketPeer, job: Job) -> None:
     worker = server.connect("workq")
     peer.send(job.run())
     exchange(worker, b"lease %b 60000\r\n" % job.name, job.leased)
@@ -291,7 +289,7 @@ def test_what_was_run_is_gone(server: ServerProcess, peer: SocketPeer, job: Job)
 
 
 def test_a_time_to_live_goes_on_while_the_server_is_down(
-    server: ServerProcess, peer: SocketPeer, job: Job
+    server: WarmServer, peer: SocketPeer, job: Job
 ) -> None:
     exchange(peer, job.add(), OK)
     short = ready, leased, completed = [Job(), Job(), Job()]

@@ -49,7 +49,7 @@ def test_a_batch_from_its_lease_to_its_end(peer: SimulatedPeer) -> None:
     assert lease(peer, 1, 9) == [1, 2]
     [first, second] = read(peer, 1)
     assert first[0] == b"1-1-1"
-    assert [first[1], *first[3:]] == [1, b"q", b"q", 1, 0, 0, b"0"]
+    assert [first[1], *first[3:-1]] == [1, b"q", b"q", 1, 0, 0, b"0", 0]
     assert second[8] == b"1"
     assert ask(peer, "BATCH.ACK", "spark", 1) == "OK"
     assert ask(peer, "BATCH.ACK", "spark", 1) == "OK"
@@ -58,6 +58,17 @@ def test_a_batch_from_its_lease_to_its_end(peer: SimulatedPeer) -> None:
     assert lease(peer, 3) == [2, 0]
     assert ask(peer, "BATCH.ACK", "spark", 2) == "OK"
     assert lease(peer, 3) == [2, 0]
+
+
+def test_a_batch_says_how_urgent_a_job_is_and_since_when_it_is_there(
+    yard: SimulatedYard, peer: SimulatedPeer
+) -> None:
+    pushed_at = yard.clock.now()
+    peer.send(command("JOB.PUSH", "q", b"", "PRIORITY", -7))
+    peer.take()
+    yard.advance(90)
+    lease(peer, 1)
+    assert read(peer, 1)[0][9:] == [-7, pushed_at]
 
 
 def test_parts_of_a_batch_are_read_by_several(yard: SimulatedYard, peer: SimulatedPeer) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.simulated import SimulatedYard
 from support.wire import Peer, SimulatedWire, Wire, exchange
 from support.workq import (
@@ -98,14 +98,14 @@ def test_with_the_option_the_ttr_stands_before_the_size() -> None:
 
 
 def test_the_option_of_the_server_puts_the_ttr_before_the_size(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, "--workq-lease-ttr", "on") as process:
+    with WarmServer(tmp_path, "--workq-lease-ttr", "on") as process:
         peer, id = process.connect("workq"), new_id()
         exchange(peer, add(id, ttr=4321), OK)
         exchange(peer, lease(b"ping"), b"+OK 1\r\n%b ping 4321 4\r\nping\r\n" % id)
 
 
 def test_an_option_of_the_server_limits_how_often_a_ttr_may_be_outlasted(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, "--workq-max-losses", "2") as process:
+    with WarmServer(tmp_path, "--workq-max-losses", "2") as process:
         peer, id = process.connect("workq"), new_id()
         exchange(peer, add(id, ttr=1), OK)
         exchange(peer, lease(b"ping"), leased(id))

@@ -239,7 +239,7 @@ def decode(data: bytes, base: int, first: int = 0, blobs: bool = True) -> list[R
 
 def machine_settings(examples: int, steps: int) -> settings:
     """Fewer runs on plain Python, where they take four times as long."""
-    wanted = effort(examples, examples // 4)
+    wanted = effort(examples, 12 + examples // 16)
     return settings(max_examples=wanted // 4 if PLAIN else wanted, stateful_step_count=steps)
 
 

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from support.glovebox_socket import Talker, new_queue
-from support.process import ServerProcess
+from support.process import WarmServer
 
 Connect = Callable[..., Talker]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
+    with WarmServer(tmp_path_factory.mktemp("server")) as running:
         yield running
         assert running.stop() == 0
         assert "Traceback" not in running.log_text()
@@ -24,7 +24,7 @@ def binary(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def join(server: ServerProcess, binary: bool) -> Iterator[Connect]:
+def join(server: WarmServer, binary: bool) -> Iterator[Connect]:
     """Connects further clients."""
     clients: list[Talker] = []
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.glovebox_socket import LEVELS, NOWHERE, STAGES, Talker, dead_letters, get, new_queue
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.sockets import HANG_GUARD
 
 SHORT = 0.05  # seconds that somebody waits for in vain
@@ -21,7 +21,7 @@ Connect = Callable[..., Talker]
 
 
 def test_the_status_of_an_existing_queue_is_read(
-    server: ServerProcess, client: Talker, queue: str
+    server: WarmServer, client: Talker, queue: str
 ) -> None:
     client.put(queue, b"one", b"two", b"three")
     client.fetched(queue)
@@ -35,16 +35,14 @@ def test_the_status_of_an_existing_queue_is_read(
     }
 
 
-def test_the_status_counts_those_who_wait(
-    server: ServerProcess, client: Talker, queue: str
-) -> None:
+def test_the_status_counts_those_who_wait(server: WarmServer, client: Talker, queue: str) -> None:
     client.say("pop", queue=queue, timeout=LONG, label=1)
     client.say("fetch", queue=queue, block_timeout=LONG, work_timeout=LONG, label=2)
     client.hears_nothing()
     assert get(server, f"/status/{queue}")["readers_waiting"] == 2
 
 
-def test_an_unknown_queue_has_no_status(server: ServerProcess) -> None:
+def test_an_unknown_queue_has_no_status(server: WarmServer) -> None:
     assert get(server, f"/status/{NOWHERE}") == {
         "type": "Error",
         "name": NOWHERE,
@@ -68,7 +66,7 @@ def test_every_new_websocket_is_sent_a_hello_with_an_id_of_its_own(join: Connect
     [("true", True), ("TRUE", True), ("1", True), ("false", False), ("0", False), ("yes", False)],
 )
 def test_the_binary_header_chooses_what_the_server_sends(
-    server: ServerProcess, value: str, is_binary: bool
+    server: WarmServer, value: str, is_binary: bool
 ) -> None:
     with Talker(server.address("http"), is_binary, Binary=value) as client:
         client.hears_nothing()
@@ -99,7 +97,7 @@ def test_both_encodings_are_accepted_whatever_the_header_says(client: Talker, qu
     ],
 )
 def test_json_has_strings_where_it_can_and_arrays_else(
-    server: ServerProcess, message: bytes, body: object, sends_binary: bool
+    server: WarmServer, message: bytes, body: object, sends_binary: bool
 ) -> None:
     with Talker(server.address("http"), binary=False) as client:
         queue = new_queue()
@@ -140,7 +138,7 @@ def test_a_queue_is_created_and_ready(client: Talker) -> None:
     client.hears(type="nomessage", label=6)
 
 
-def test_a_queue_is_created_with_its_settings(server: ServerProcess, client: Talker) -> None:
+def test_a_queue_is_created_with_its_settings(server: WarmServer, client: Talker) -> None:
     name = new_queue()
     client.create(name, retries=7, shard_max_entries=1000, shard_max_bytes=MAX_U64)
     assert get(server, f"/api/v1/queues/{name}")["settings"]["retries"] == 7
@@ -152,7 +150,7 @@ def test_a_name_that_is_in_use_cannot_be_created(client: Talker, queue: str) -> 
 
 
 def test_where_the_operator_forbids_it_no_queue_is_created(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, "--glovebox-creation", "off") as server:
+    with WarmServer(tmp_path, "--glovebox-creation", "off") as server:
         for binary in (False, True):
             with Talker(server.address("http"), binary) as client:
                 client.say("create", queue="new", label=5)
@@ -246,7 +244,7 @@ def test_a_fetched_message_has_all_the_stages_of_its_life(
 
 
 def test_a_message_whose_retries_are_used_up_is_dropped_and_can_still_be_found(
-    server: ServerProcess, client: Talker, join: Connect, queue: str
+    server: WarmServer, client: Talker, join: Connect, queue: str
 ) -> None:
     reader = join()
     client.say("post", queue=queue, message="m", label=5, notify=["retry", "drop"])

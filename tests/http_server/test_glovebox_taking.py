@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.glovebox_socket import LEVELS, NOWHERE, STAGES, Talker, get
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.sockets import HANG_GUARD
 from websockets.exceptions import ConnectionClosed
 
@@ -127,7 +127,7 @@ def test_a_fetch_says_how_persisted_the_assignment_must_be(
 
 @pytest.mark.parametrize("response", LEVELS)
 def test_a_finish_is_acknowledged_where_that_is_asked_for(
-    server: ServerProcess, client: Talker, queue: str, response: str
+    server: WarmServer, client: Talker, queue: str, response: str
 ) -> None:
     client.put(queue, b"m")
     message = client.fetched(queue)
@@ -308,7 +308,7 @@ def test_a_session_that_is_not_there_is_a_new_one(join: Connect, durable: bool) 
 
 
 def test_a_durable_session_outlives_the_server(tmp_path: Path, binary: bool) -> None:
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         away = Talker(server.address("http"), binary, **DURABLE)
         away.create("q")
         away.say("post", queue="q", message="m", label=5, notify=["sync", "finish"])

@@ -9,13 +9,14 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 from support.api import ApiClient
-from support.process import ServerProcess
+from support.effort import effort
+from support.process import WarmServer
 from support.simulated import SimulatedYard
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
+    with WarmServer(tmp_path_factory.mktemp("server")) as running:
         yield running
         assert "Traceback" not in running.log_text()
 
@@ -29,8 +30,13 @@ schema = schemathesis.openapi.from_dict(ApiClient(SimulatedYard()).get("/api/v1/
 
 
 @schema.parametrize()
-@settings(max_examples=15, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-def test_answers_are_as_the_document_says(case: Any, server: ServerProcess) -> None:
+@settings(
+    max_examples=effort(15, 6),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+def test_answers_are_as_the_document_says(case: Any, server: WarmServer) -> None:
     excluded = []
     if "cursor" in (case.query or {}):  # opaque: any that no page gave is refused
         excluded.append(positive_data_acceptance)

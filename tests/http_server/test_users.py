@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.sockets import HANG_GUARD
 from support.users import user, users_of
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -39,7 +39,7 @@ def everybody(*, with_mailer: bool = True, mailer: str = "push,take,inspect") ->
     return users_of(*users, anonymous=(("public", "push"),))
 
 
-class Yard(ServerProcess):
+class Yard(WarmServer):
     def __init__(self, directory: Path, *flags: str) -> None:
         self.file = directory / "users.toml"
         save_users(self.file, everybody())
@@ -393,7 +393,7 @@ def test_a_server_does_not_start_with_users_it_cannot_read(
     file = tmp_path / "other.toml"
     if text is not None:
         file.write_text(text)
-    server = ServerProcess(tmp_path, "--users", str(file))
+    server = WarmServer(tmp_path, "--users", str(file))
     server.start()
     assert server.wait() == 2
     assert f"cannot start: {file}: {reason}" in server.log_text()
@@ -401,18 +401,18 @@ def test_a_server_does_not_start_with_users_it_cannot_read(
 
 
 def test_a_server_that_others_could_reach_does_not_start_without_users(tmp_path: Path) -> None:
-    server = ServerProcess(tmp_path, "--bind", "0.0.0.0")
+    server = WarmServer(tmp_path, "--bind", "0.0.0.0")
     server.start()
     assert server.wait() == 2
     assert "bind is 0.0.0.0, which other machines may reach" in server.log_text()
-    with ServerProcess(tmp_path, "--bind", "0.0.0.0", "--allow-anonymous", "on"):
+    with WarmServer(tmp_path, "--bind", "0.0.0.0", "--allow-anonymous", "on"):
         pass
     with Yard(tmp_path, "--bind", "0.0.0.0"):
         pass
 
 
 def test_sighup_does_not_end_a_server_that_has_nothing_to_reload(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         server.tell(signal.SIGHUP)
         assert server.stop() == 0
 

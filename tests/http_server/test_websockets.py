@@ -7,7 +7,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.sockets import HANG_GUARD
 from support.web import WebServer
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -20,13 +20,13 @@ DURABLE = {"Durable-Session": "true"}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
+    with WarmServer(tmp_path_factory.mktemp("server")) as running:
         yield running
         assert "Traceback" not in running.log_text()
 
 
-def url(server: ServerProcess, path: str = "/connect/") -> str:
+def url(server: WarmServer, path: str = "/connect/") -> str:
     host, port = server.address("http")
     return f"ws://{host}:{port}{path}"
 
@@ -36,14 +36,14 @@ def say(client: ClientConnection, **request: object) -> object:
     return json.loads(client.recv())
 
 
-def test_the_first_message_is_a_greeting(server: ServerProcess) -> None:
+def test_the_first_message_is_a_greeting(server: WarmServer) -> None:
     with connect(url(server)) as client:
         greeting = json.loads(client.recv())
         assert greeting["type"] == "hello"
         assert list(greeting) == ["type", "id"]
 
 
-def test_a_message_goes_through(server: ServerProcess) -> None:
+def test_a_message_goes_through(server: WarmServer) -> None:
     with connect(url(server)) as client:
         client.recv()
         created = say(client, type="create", queue="through", label=1)
@@ -56,7 +56,7 @@ def test_a_message_goes_through(server: ServerProcess) -> None:
         assert popped["finished"] is True
 
 
-def test_a_client_can_ask_for_bincode(server: ServerProcess) -> None:
+def test_a_client_can_ask_for_bincode(server: WarmServer) -> None:
     with connect(url(server), additional_headers={"Binary": "true"}) as client:
         greeting = client.recv()
         assert isinstance(greeting, bytes)
@@ -64,7 +64,7 @@ def test_a_client_can_ask_for_bincode(server: ServerProcess) -> None:
         assert len(greeting) == 16
 
 
-def test_a_message_may_come_in_fragments(server: ServerProcess) -> None:
+def test_a_message_may_come_in_fragments(server: WarmServer) -> None:
     with connect(url(server)) as client:
         client.recv()
         request = json.dumps({"type": "pop", "queue": "nowhere", "label": 7})
@@ -72,7 +72,7 @@ def test_a_message_may_come_in_fragments(server: ServerProcess) -> None:
         assert json.loads(client.recv())["code"] == "NoObject"
 
 
-def test_a_large_message_goes_through(server: ServerProcess) -> None:
+def test_a_large_message_goes_through(server: WarmServer) -> None:
     body = "é" * (MEBIBYTE // 2)
     with connect(url(server), max_size=None) as client:
         client.recv()
@@ -84,7 +84,7 @@ def test_a_large_message_goes_through(server: ServerProcess) -> None:
         assert popped["body"] == body
 
 
-def test_a_message_beyond_all_limits_ends_the_connection(server: ServerProcess) -> None:
+def test_a_message_beyond_all_limits_ends_the_connection(server: WarmServer) -> None:
     with connect(url(server)) as client:
         client.recv()
         with suppress(ConnectionClosed):  # it may be over while this is on its way
@@ -93,7 +93,7 @@ def test_a_message_beyond_all_limits_ends_the_connection(server: ServerProcess) 
             client.recv()
 
 
-def test_what_is_malformed_is_refused_and_the_connection_goes_on(server: ServerProcess) -> None:
+def test_what_is_malformed_is_refused_and_the_connection_goes_on(server: WarmServer) -> None:
     with connect(url(server)) as client:
         client.recv()
         for junk in ("junk", "[]", "{}", b"\xff" * 9, b""):
@@ -102,20 +102,20 @@ def test_what_is_malformed_is_refused_and_the_connection_goes_on(server: ServerP
         assert client.ping().wait(HANG_GUARD)
 
 
-def test_a_connection_is_closed_with_a_handshake(server: ServerProcess) -> None:
+def test_a_connection_is_closed_with_a_handshake(server: WarmServer) -> None:
     with connect(url(server)) as client:
         client.recv()
         client.close(1000, "done")
         assert client.close_code == 1000
 
 
-def test_pages_of_other_sites_may_not_connect(server: ServerProcess) -> None:
+def test_pages_of_other_sites_may_not_connect(server: WarmServer) -> None:
     with pytest.raises(InvalidStatus) as refused:
         connect(url(server), origin=Origin("http://elsewhere.example"))
     assert refused.value.response.status_code == 403
 
 
-def test_pages_of_this_server_may_connect(server: ServerProcess) -> None:
+def test_pages_of_this_server_may_connect(server: WarmServer) -> None:
     host, port = server.address("http")
     with connect(url(server), origin=Origin(f"http://{host}:{port}")) as client:
         assert client.recv()
@@ -124,19 +124,19 @@ def test_pages_of_this_server_may_connect(server: ServerProcess) -> None:
 @pytest.mark.parametrize("origins", ["http://elsewhere.example", "a.example,*"])
 def test_the_operator_can_allow_other_sites(tmp_path: Path, origins: str) -> None:
     with (
-        ServerProcess(tmp_path, "--http-origins", origins) as server,
+        WarmServer(tmp_path, "--http-origins", origins) as server,
         connect(url(server), origin=Origin("http://elsewhere.example")) as client,
     ):
         assert client.recv()
 
 
-def test_a_websocket_elsewhere_is_not_found(server: ServerProcess) -> None:
+def test_a_websocket_elsewhere_is_not_found(server: WarmServer) -> None:
     with pytest.raises(InvalidStatus) as refused:
         connect(url(server, "/elsewhere"))
     assert refused.value.response.status_code == 404
 
 
-def test_a_plain_request_is_told_to_ask_for_a_websocket(server: ServerProcess) -> None:
+def test_a_plain_request_is_told_to_ask_for_a_websocket(server: WarmServer) -> None:
     with closing(HTTPConnection(*server.address("http"))) as connection:
         connection.request("GET", "/connect/")
         response = connection.getresponse()
@@ -145,7 +145,7 @@ def test_a_plain_request_is_told_to_ask_for_a_websocket(server: ServerProcess) -
 
 
 @pytest.mark.parametrize("connection", ["Upgrade", "keep-alive, Upgrade", "UPGRADE"])
-def test_the_words_of_browsers_are_understood(server: ServerProcess, connection: str) -> None:
+def test_the_words_of_browsers_are_understood(server: WarmServer, connection: str) -> None:
     peer = server.connect("http")
     peer.send(upgrade(f"connection: {connection}\r\nsec-websocket-key: {KEY}\r\n"))
     assert peer.read_line() == b"HTTP/1.1 101 Switching Protocols\r\n"
@@ -154,7 +154,7 @@ def test_the_words_of_browsers_are_understood(server: ServerProcess, connection:
 @pytest.mark.parametrize(
     "key", ["", "sec-websocket-key: abc\r\n", f"sec-websocket-key: {KEY[2:]}\r\n"]
 )
-def test_a_handshake_without_a_key_is_refused(server: ServerProcess, key: str) -> None:
+def test_a_handshake_without_a_key_is_refused(server: WarmServer, key: str) -> None:
     peer = server.connect("http")
     peer.send(upgrade(f"connection: Upgrade\r\n{key}"))
     assert peer.read_line() == b"HTTP/1.1 400 Bad Request\r\n"
@@ -210,7 +210,7 @@ def test_without_room_there_is_no_new_session_but_an_old_one_goes_on() -> None:
 
 
 def test_a_stop_closes_websockets(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server, connect(url(server)) as client:
+    with WarmServer(tmp_path) as server, connect(url(server)) as client:
         client.recv()
         assert server.stop() == 0
         with pytest.raises(ConnectionClosed):
@@ -218,7 +218,7 @@ def test_a_stop_closes_websockets(tmp_path: Path) -> None:
 
 
 def test_what_sync_was_said_of_is_there_after_a_kill(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         for round_ in range(3):
             with connect(url(server)) as client:
                 post_synced(client, [f"{round_}:{number}" for number in range(50)])

@@ -212,11 +212,12 @@ def test_the_log_says_what_was_recovered_and_what_runs(tmp_path: Path) -> None:
         exchange(peer, b'PUSH {"name":"a"}\n' * 3, b'OK {"id":1}\nOK {"id":2}\nOK {"id":3}\n')
         assert server.stop() == 0
         server.restart()
+        ready = f" INFO ready version={__version__} form={build.form()}\n"
+        server.wait_for(lambda: ready in server.log_text())  # written when the ports are told
         log = server.log_text()
         assert re.search(r" INFO journal recovered records=4 jobs=3 segments=1 seconds=\S+\n", log)
         host, port = server.address()
         assert f" INFO listening dialect=masenko host={host} port={port}\n" in log
-        assert f" INFO ready version={__version__} form={build.form()}\n" in log
 
 
 def test_a_log_in_json_has_an_object_a_line(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ def test_defaults() -> None:
         max_losses=10,
         default_ttr=60 * SECOND,
         users=None,
+        session_length=12 * 3600 * SECOND,
         allow_anonymous=False,
         config=None,
         ports_file=None,

@@ -89,6 +89,19 @@ def test_the_lake_follows_and_the_server_knows_how_far_it_is(tmp_path: Path) -> 
         assert not is_there(view["pid"])
 
 
+def test_it_gives_way_to_the_broker_with_all_it_has_started(tmp_path: Path) -> None:
+    with LakeServer(tmp_path, "family") as server:
+        lake = server.wait_for_state("running")["pid"]
+        child = int((server.lake / "child").read_text())
+        for pid in (lake, child):
+            mine = os.getpriority(os.PRIO_PROCESS, server.pid)
+            assert os.getpriority(os.PRIO_PROCESS, pid) == min(mine + 10, 19)
+            assert os.sched_getscheduler(pid) == os.SCHED_BATCH
+            session = Path(f"/proc/{pid}/autogroup")
+            if session.exists():  # the kernel was built to weigh sessions
+                assert session.read_text().endswith(" nice 10\n")
+
+
 def test_a_process_that_is_killed_is_started_again_and_goes_on(tmp_path: Path) -> None:
     with LakeServer(tmp_path, "follow") as server:
         first = server.wait_for_state("following")["pid"]

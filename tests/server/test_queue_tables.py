@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.process import ServerProcess
+from support.process import WarmServer
 
 from taskyard.server.app import engine_settings
 from taskyard.server.config import ConfigError, Settings, load_settings
@@ -109,7 +109,7 @@ def test_what_cannot_be_is_refused_by_name(file: Path, text: str, sentence: str)
     assert str(refusal.value).startswith(f"{file}: {sentence}")
 
 
-def queue(server: ServerProcess, name: str) -> Any:
+def queue(server: WarmServer, name: str) -> Any:
     host, port = server.address("http")
     with urllib.request.urlopen(f"http://{host}:{port}/api/v1/queues/{name}") as answer:
         return json.load(answer)
@@ -117,7 +117,7 @@ def queue(server: ServerProcess, name: str) -> Any:
 
 def test_a_running_server_reads_them_again(tmp_path: Path, file: Path) -> None:
     load(file, "[queues.mail]\nconcurrency = 1\n")
-    with ServerProcess(tmp_path, "--config", str(file), "--durability", "memory") as server:
+    with WarmServer(tmp_path, "--config", str(file), "--durability", "memory") as server:
         peer = server.connect("resp")
         peer.send(b"JOB.PUSH mail a\r\n")
         assert peer.read_line() == b":1\r\n"

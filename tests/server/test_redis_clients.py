@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 import redis.asyncio
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.redis_server import RedisServer
 from support.sockets import HANG_GUARD
 
@@ -21,8 +21,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Call to deprecated:DeprecationWa
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
+    with WarmServer(tmp_path_factory.mktemp("server")) as server:
         yield server
         assert server.stop() == 0
         assert "Traceback" not in server.log_text()
@@ -35,7 +35,7 @@ def queue(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=PROTOCOLS)
-def client(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
+def client(server: WarmServer, request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
     host, port = server.address("resp")
     with redis.Redis(host, port, protocol=request.param, socket_timeout=HANG_GUARD) as client:
         yield client
@@ -87,7 +87,7 @@ def test_values(client: redis.Redis, queue: str) -> None:
     assert client.unlink(queue) == 1
 
 
-def test_waiting_for_a_list(client: redis.Redis, server: ServerProcess, queue: str) -> None:
+def test_waiting_for_a_list(client: redis.Redis, server: WarmServer, queue: str) -> None:
     first, second = queue + "-1", queue + "-2"
     assert client.blpop([first, second], timeout=0.01) is None
     with redis.Redis(*server.address("resp")) as other:
@@ -158,7 +158,7 @@ def test_errors(client: redis.Redis, queue: str) -> None:
     assert client.get(queue) == b"value"
 
 
-def test_connections_say_who_they_are(server: ServerProcess) -> None:
+def test_connections_say_who_they_are(server: WarmServer) -> None:
     host, port = server.address("resp")
     with redis.Redis(host, port, db=3, client_name="worker-7", health_check_interval=1) as client:
         assert client.client_getname() in {"worker-7", b"worker-7"}
@@ -169,7 +169,7 @@ def test_connections_say_who_they_are(server: ServerProcess) -> None:
         assert client.info("server")["redis_mode"] == "standalone"
 
 
-def test_a_database_is_a_name_space(server: ServerProcess, queue: str) -> None:
+def test_a_database_is_a_name_space(server: WarmServer, queue: str) -> None:
     host, port = server.address("resp")
     with redis.Redis(host, port) as plain, redis.Redis(host, port, db=5) as other:
         plain.rpush(queue, "x")
@@ -178,7 +178,7 @@ def test_a_database_is_a_name_space(server: ServerProcess, queue: str) -> None:
         assert plain.lrange(queue, 0, -1) == [b"x"]
 
 
-def test_a_pool_of_connections(server: ServerProcess, queue: str) -> None:
+def test_a_pool_of_connections(server: WarmServer, queue: str) -> None:
     host, port = server.address("resp")
     pool = redis.ConnectionPool(host=host, port=port, max_connections=4)
     client = redis.Redis(connection_pool=pool)
@@ -210,7 +210,7 @@ def test_items_with_scores(client: redis.Redis, queue: str) -> None:
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_the_client_for_asyncio(server: ServerProcess, protocol: int, queue: str) -> None:
+def test_the_client_for_asyncio(server: WarmServer, protocol: int, queue: str) -> None:
     asyncio.run(work_with_asyncio(server.address("resp"), protocol, queue))
 
 
@@ -232,7 +232,7 @@ async def work_with_asyncio(address: tuple[str, int], protocol: int, queue: str)
 # redis-cli
 
 
-def cli(server: ServerProcess, *arguments: str, typed: str = "") -> str:
+def cli(server: WarmServer, *arguments: str, typed: str = "") -> str:
     host, port = server.address("resp")
     run = subprocess.run(
         ["redis-cli", "-h", host, "-p", str(port), *arguments],
@@ -247,7 +247,7 @@ def cli(server: ServerProcess, *arguments: str, typed: str = "") -> str:
 
 
 @pytest.mark.parametrize("flags", [[], ["-2"], ["-3"]])
-def test_redis_cli_with_one_command(server: ServerProcess, queue: str, flags: list[str]) -> None:
+def test_redis_cli_with_one_command(server: WarmServer, queue: str, flags: list[str]) -> None:
     assert cli(server, *flags, "PING") == "PONG\n"
     assert cli(server, *flags, "RPUSH", queue, "a b", "c") == "2\n"
     assert cli(server, *flags, "LRANGE", queue, "0", "-1") == "a b\nc\n"
@@ -261,7 +261,7 @@ def test_redis_cli_with_one_command(server: ServerProcess, queue: str, flags: li
 
 @pytest.mark.parametrize("flags", [["--no-raw"], ["--no-raw", "-3"], ["--no-raw", "-n", "4"]])
 def test_redis_cli_reads_commands_from_a_pipe(
-    server: ServerProcess, redis_server: RedisServer, queue: str, flags: list[str]
+    server: WarmServer, redis_server: RedisServer, queue: str, flags: list[str]
 ) -> None:
     """And prints the same as with Redis."""
     redis_server.empty()
@@ -291,7 +291,7 @@ def test_redis_cli_reads_commands_from_a_pipe(
     assert "b c" in wanted
 
 
-def test_redis_cli_takes_a_stream_of_requests(server: ServerProcess, queue: str) -> None:
+def test_redis_cli_takes_a_stream_of_requests(server: WarmServer, queue: str) -> None:
     typed = "".join(f"RPUSH {queue} {number}\r\n" for number in range(1000))
     assert "errors: 0, replies: 1000" in cli(server, "--pipe", typed=typed)
     assert cli(server, "LLEN", queue) == "1000\n"
@@ -300,7 +300,7 @@ def test_redis_cli_takes_a_stream_of_requests(server: ServerProcess, queue: str)
 # toq
 
 
-def test_the_bytes_of_a_toq_program(server: ServerProcess, queue: str) -> None:
+def test_the_bytes_of_a_toq_program(server: WarmServer, queue: str) -> None:
     task = {
         "id": "6ba7b810-9dad-11d1-80b4-00c04fd430c8",
         "retry": False,
@@ -337,7 +337,7 @@ def test_the_bytes_of_a_toq_program(server: ServerProcess, queue: str) -> None:
 
 
 def test_results_and_tasks_outlive_a_kill(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         with redis.Redis(*server.address("resp")) as client:
             client.rpush("tasks", "one", "two")
             client.lpop("tasks")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.sockets import HANG_GUARD
 from support.tls import HERE, Certificates, TlsPeer, receive_after_farewell
 from support.wire import exchange
@@ -32,10 +32,10 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 @pytest.fixture(scope="module")
 def server(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[ServerProcess]:
+) -> Iterator[WarmServer]:
     flags = ["--tls-certificate", str(certificates.path("server-both.pem"))]
     directory = tmp_path_factory.mktemp("server")
-    with ServerProcess(directory, *flags) as running:
+    with WarmServer(directory, *flags) as running:
         yield running
         assert "Traceback" not in running.log_text()
         assert "WARNING" not in running.log_text()
@@ -48,11 +48,11 @@ def client(certificates: Certificates) -> ssl.SSLContext:
     return certificates.client()
 
 
-def join(server: ServerProcess, client: ssl.SSLContext, dialect: str = "masenko") -> TlsPeer:
+def join(server: WarmServer, client: ssl.SSLContext, dialect: str = "masenko") -> TlsPeer:
     return TlsPeer(server.address(dialect), client)
 
 
-def still_serves(server: ServerProcess, client: ssl.SSLContext) -> None:
+def still_serves(server: WarmServer, client: ssl.SSLContext) -> None:
     with contextlib.closing(join(server, client)) as peer:
         exchange(peer, b"PING\n", b"PONG {}\n")
 
@@ -63,7 +63,7 @@ def still_serves(server: ServerProcess, client: ssl.SSLContext) -> None:
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 @pytest.mark.parametrize("dialect", LISTENERS)
 def test_every_listener_speaks_tls(
-    server: ServerProcess, client: ssl.SSLContext, dialect: str, version: ssl.TLSVersion
+    server: WarmServer, client: ssl.SSLContext, dialect: str, version: ssl.TLSVersion
 ) -> None:
     client.minimum_version = client.maximum_version = version
     said = {
@@ -76,7 +76,7 @@ def test_every_listener_speaks_tls(
         exchange(peer, *said[dialect])
 
 
-def test_older_versions_are_refused(server: ServerProcess, certificates: Certificates) -> None:
+def test_older_versions_are_refused(server: WarmServer, certificates: Certificates) -> None:
     command = ["openssl", "s_client", "-connect", "{}:{}".format(*server.address()), "-tls1_1"]
     command += ["-cipher", "ALL:@SECLEVEL=0"]
     done = subprocess.run(command, input=b"", capture_output=True, check=False)
@@ -84,7 +84,7 @@ def test_older_versions_are_refused(server: ServerProcess, certificates: Certifi
     assert b"alert protocol version" in done.stderr
 
 
-def test_a_returning_client_is_recognised(server: ServerProcess, client: ssl.SSLContext) -> None:
+def test_a_returning_client_is_recognised(server: WarmServer, client: ssl.SSLContext) -> None:
     """By its session, so that the costly part of the handshake is spared."""
     with contextlib.closing(join(server, client)) as first:
         exchange(first, b"PING\n", b"PONG {}\n")
@@ -94,7 +94,7 @@ def test_a_returning_client_is_recognised(server: ServerProcess, client: ssl.SSL
         assert second.tls.session_reused
 
 
-def command_of(name: str, server: ServerProcess, ca: str) -> tuple[list[str], bytes, bytes]:
+def command_of(name: str, server: WarmServer, ca: str) -> tuple[list[str], bytes, bytes]:
     """What to run, what to put into it, and what comes out."""
     host, port = server.address()
     if name == "curl":
@@ -113,9 +113,7 @@ def command_of(name: str, server: ServerProcess, ca: str) -> tuple[list[str], by
 
 
 @pytest.mark.parametrize("name", ["openssl", *filter(shutil.which, ["curl", "redis-cli"])])
-def test_commands_that_speak_tls(
-    server: ServerProcess, certificates: Certificates, name: str
-) -> None:
+def test_commands_that_speak_tls(server: WarmServer, certificates: Certificates, name: str) -> None:
     command, given, wanted = command_of(name, server, str(certificates.ca))
     done = subprocess.run(
         command, input=given, capture_output=True, check=False, timeout=HANG_GUARD
@@ -123,7 +121,7 @@ def test_commands_that_speak_tls(
     assert done.stdout == wanted, done.stderr
 
 
-def test_redis_clients(server: ServerProcess, certificates: Certificates) -> None:
+def test_redis_clients(server: WarmServer, certificates: Certificates) -> None:
     host, port = server.address("resp")
     value = bytes(range(256)) * 4096
     with Redis(host, port, ssl=True, ssl_ca_certs=str(certificates.ca)) as redis:
@@ -135,7 +133,7 @@ def test_redis_clients(server: ServerProcess, certificates: Certificates) -> Non
         assert redis.blpop("redis", timeout=0.01) is None
 
 
-def test_websockets(server: ServerProcess, client: ssl.SSLContext) -> None:
+def test_websockets(server: WarmServer, client: ssl.SSLContext) -> None:
     url = "wss://{}:{}/connect/".format(*server.address("http"))
     body = "x" * MEBIBYTE
     with connect(url, ssl=client, max_size=None) as socket:
@@ -158,9 +156,7 @@ def test_websockets(server: ServerProcess, client: ssl.SSLContext) -> None:
 
 
 @pytest.mark.parametrize("size", [65_535, 65_536, 300_000, MEBIBYTE])
-def test_large_payloads_go_both_ways(
-    server: ServerProcess, client: ssl.SSLContext, size: int
-) -> None:
+def test_large_payloads_go_both_ways(server: WarmServer, client: ssl.SSLContext, size: int) -> None:
     payload = (bytes(range(256)) * (size // 256 + 1))[:size]
     uid = b"6ba7b810-9dad-11d1-80b4-%012d" % size
     with contextlib.closing(join(server, client, "workq")) as peer:
@@ -170,14 +166,14 @@ def test_large_payloads_go_both_ways(
         peer.expect(b"+OK 1\r\n%b large%d %d\r\n%b\r\n" % (uid, size, size, payload))
 
 
-def test_many_requests_at_once(server: ServerProcess, client: ssl.SSLContext) -> None:
+def test_many_requests_at_once(server: WarmServer, client: ssl.SSLContext) -> None:
     with contextlib.closing(join(server, client)) as peer:
         peer.send(b"PING\n" * 20_000 + b'PUSH {"name":"a","queue":"many"}\n')
         peer.expect(b"PONG {}\n" * 20_000)
         assert peer.read_line().startswith(b'OK {"id":')
 
 
-def test_requests_that_come_byte_by_byte(server: ServerProcess, client: ssl.SSLContext) -> None:
+def test_requests_that_come_byte_by_byte(server: WarmServer, client: ssl.SSLContext) -> None:
     with contextlib.closing(join(server, client)) as peer:
         for byte in b"PING\n":
             peer.send(bytes([byte]))
@@ -185,7 +181,7 @@ def test_requests_that_come_byte_by_byte(server: ServerProcess, client: ssl.SSLC
 
 
 def test_a_client_that_does_not_read_holds_up_nobody(
-    server: ServerProcess, client: ssl.SSLContext
+    server: WarmServer, client: ssl.SSLContext
 ) -> None:
     """Its requests wait, and all of them are answered once it reads."""
     text = b"x" * 500_000
@@ -208,7 +204,7 @@ def test_a_client_that_does_not_read_holds_up_nobody(
 
 @pytest.mark.parametrize("announced", [True, False], ids=["by TLS", "by TCP"])
 def test_a_client_that_closes_its_half_gets_its_replies(
-    server: ServerProcess, client: ssl.SSLContext, announced: bool
+    server: WarmServer, client: ssl.SSLContext, announced: bool
 ) -> None:
     pushes = b'PUSH {"name":"a","queue":"half"}\n' * 3
     received = receive_after_farewell(
@@ -220,7 +216,7 @@ def test_a_client_that_closes_its_half_gets_its_replies(
 
 
 def test_the_last_reply_reaches_a_client_that_is_still_sending(
-    server: ServerProcess, client: ssl.SSLContext
+    server: WarmServer, client: ssl.SSLContext
 ) -> None:
     with contextlib.closing(join(server, client, "http")) as peer:
         peer.send(b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999\r\n\r\n")
@@ -230,13 +226,13 @@ def test_the_last_reply_reaches_a_client_that_is_still_sending(
         assert peer.read_line() == b"HTTP/1.1 413 Request Entity Too Large\r\n"
 
 
-def test_the_server_announces_its_end(server: ServerProcess, client: ssl.SSLContext) -> None:
+def test_the_server_announces_its_end(server: WarmServer, client: ssl.SSLContext) -> None:
     with contextlib.closing(join(server, client)) as peer:
         exchange(peer, b"PING\nQUIT\n", b"PONG {}\nOK {}\n")
         peer.expect_closed()
 
 
-def test_clients_that_vanish_leave_no_trace(server: ServerProcess, client: ssl.SSLContext) -> None:
+def test_clients_that_vanish_leave_no_trace(server: WarmServer, client: ssl.SSLContext) -> None:
     for dialect in LISTENERS:
         for _ in range(5):
             peer = join(server, client, dialect)
@@ -249,7 +245,7 @@ def test_clients_that_vanish_leave_no_trace(server: ServerProcess, client: ssl.S
 
 
 def test_what_a_vanished_client_held_is_given_to_others(
-    server: ServerProcess, client: ssl.SSLContext
+    server: WarmServer, client: ssl.SSLContext
 ) -> None:
     vanishing = join(server, client)
     vanishing.send(b'PUSH {"name":"a","queue":"held","retry":0,"deadqueue":"lost"}\n')
@@ -265,7 +261,7 @@ def test_what_a_vanished_client_held_is_given_to_others(
 @pytest.mark.parametrize("dialect", LISTENERS)
 @pytest.mark.parametrize("data", [b"PING\n", GET, b"\0" * 100_000], ids=["line", "http", "zeros"])
 def test_clients_without_tls_are_turned_away(
-    server: ServerProcess, client: ssl.SSLContext, dialect: str, data: bytes
+    server: WarmServer, client: ssl.SSLContext, dialect: str, data: bytes
 ) -> None:
     with socket.create_connection(server.address(dialect), timeout=HANG_GUARD) as plain:
         plain.sendall(data)
@@ -278,7 +274,7 @@ def test_clients_without_tls_are_turned_away(
 
 
 def test_what_is_not_of_this_session_breaks_the_connection(
-    server: ServerProcess, client: ssl.SSLContext
+    server: WarmServer, client: ssl.SSLContext
 ) -> None:
     with contextlib.closing(join(server, client)) as peer:
         exchange(peer, b"PING\n", b"PONG {}\n")
@@ -292,7 +288,7 @@ def test_who_does_not_finish_the_handshake_is_let_go(
     tmp_path: Path, certificates: Certificates
 ) -> None:
     flags = ["--tls-certificate", str(certificates.path("server-both.pem"))]
-    with ServerProcess(tmp_path, *flags, "--tls-handshake", "200ms") as server:
+    with WarmServer(tmp_path, *flags, "--tls-handshake", "200ms") as server:
         silent = socket.create_connection(server.address(), timeout=HANG_GUARD)
         slow = socket.create_connection(server.address(), timeout=HANG_GUARD)
         with silent, slow:
@@ -311,7 +307,7 @@ def test_a_stop_answers_what_has_arrived(tmp_path: Path, certificates: Certifica
     flags = ["--tls-certificate", str(certificates.path("server.pem"))]
     flags += ["--tls-key", str(certificates.path("server.key"))]
     client = certificates.client()
-    with ServerProcess(tmp_path, *flags) as server:
+    with WarmServer(tmp_path, *flags) as server:
         peers = [join(server, client) for _ in range(3)]
         with socket.create_connection(server.address()):  # and one that has said nothing yet
             for peer in peers:
@@ -330,7 +326,7 @@ def test_a_stop_answers_what_has_arrived(tmp_path: Path, certificates: Certifica
 def test_a_kill_loses_nothing_that_was_answered(tmp_path: Path, certificates: Certificates) -> None:
     flags = ["--tls-certificate", str(certificates.path("server-both.pem"))]
     client = certificates.client()
-    with ServerProcess(tmp_path, *flags) as server:
+    with WarmServer(tmp_path, *flags) as server:
         peer = join(server, client)
         exchange(peer, b'PUSH {"name":"a"}\n', b'OK {"id":1}\n')
         server.kill()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import uvloop
 from redis import Redis
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.simulated import SimulatedYard
 from support.tls import HERE, Certificates, TlsPeer
 from support.wire import exchange
@@ -48,10 +48,10 @@ def flags(certificates: Certificates, **more: str) -> list[str]:
 @pytest.fixture(scope="module")
 def strict(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
-) -> Iterator[ServerProcess]:
+) -> Iterator[WarmServer]:
     """A server that wants certificates."""
     given = flags(certificates, **{"tls-client-ca": str(certificates.ca), "log-level": "debug"})
-    with ServerProcess(tmp_path_factory.mktemp("strict"), *given) as running:
+    with WarmServer(tmp_path_factory.mktemp("strict"), *given) as running:
         yield running
         assert "Traceback" not in running.log_text()
 
@@ -61,7 +61,7 @@ def identity(certificates: Certificates, name: str) -> ssl.SSLContext:
 
 
 def ask(
-    server: ServerProcess,
+    server: WarmServer,
     client: ssl.SSLContext,
     question: bytes,
     session: ssl.SSLSession | None = None,
@@ -71,7 +71,7 @@ def ask(
         return peer.read_line()
 
 
-def test_who_has_a_certificate_is_let_in(strict: ServerProcess, certificates: Certificates) -> None:
+def test_who_has_a_certificate_is_let_in(strict: WarmServer, certificates: Certificates) -> None:
     client = identity(certificates, "alice")
     with contextlib.closing(TlsPeer(strict.address(), client)) as peer:
         exchange(peer, b"PING\n", b"PONG {}\n")
@@ -99,7 +99,7 @@ def test_who_has_a_certificate_is_let_in(strict: ServerProcess, certificates: Ce
     ],
 )
 def test_who_has_none_is_told_so(
-    strict: ServerProcess,
+    strict: WarmServer,
     certificates: Certificates,
     version: ssl.TLSVersion,
     who: str | None,
@@ -116,7 +116,7 @@ def test_who_has_none_is_told_so(
 
 def test_certificates_can_be_optional(tmp_path: Path, certificates: Certificates) -> None:
     more = {"tls-client-ca": str(certificates.ca), "tls-client": "optional"}
-    with ServerProcess(tmp_path, *flags(certificates, **more)) as server:
+    with WarmServer(tmp_path, *flags(certificates, **more)) as server:
         for client in (certificates.client(), identity(certificates, "alice")):
             with contextlib.closing(TlsPeer(server.address(), client)) as peer:
                 exchange(peer, b"PING\n", b"PONG {}\n")
@@ -203,9 +203,7 @@ def test_certificates_are_read_again(tmp_path: Path, certificates: Certificates)
     current = tmp_path / "current.pem"
     shutil.copy(certificates.path("server-both.pem"), current)
     client = certificates.client()
-    with ServerProcess(
-        tmp_path, *flags(certificates, **{"tls-certificate": str(current)})
-    ) as server:
+    with WarmServer(tmp_path, *flags(certificates, **{"tls-certificate": str(current)})) as server:
 
         def reload(source: Path, told: str) -> str:
             """Put this in its place; gives whose certificate new clients then see."""
@@ -240,7 +238,7 @@ def test_a_ca_that_was_taken_away_lets_nobody_in_any_more(
     trusted.write_bytes(certificates.ca.read_bytes() + certificates.foreign_ca.read_bytes())
     client = identity(certificates, "intruder")
     given = flags(certificates, **{"tls-client-ca": str(trusted)})
-    with ServerProcess(tmp_path, *given) as server:
+    with WarmServer(tmp_path, *given) as server:
         with contextlib.closing(TlsPeer(server.address(), client)) as peer:
             exchange(peer, b"PING\n", b"PONG {}\n")
             session = peer.tls.session
@@ -252,7 +250,7 @@ def test_a_ca_that_was_taken_away_lets_nobody_in_any_more(
 
 
 def test_a_server_without_anything_to_read_again_goes_on(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
+    with WarmServer(tmp_path) as server:
         server.tell(signal.SIGHUP)
         exchange(server.connect(), b"PING\n", b"PONG {}\n")
         assert server.stop() == 0
@@ -329,7 +327,7 @@ def test_keys_that_do_not_fit(certificates: Certificates) -> None:
 
 def test_a_server_does_not_start_with_them(tmp_path: Path, certificates: Certificates) -> None:
     certificate = certificates.path("server.pem")
-    server = ServerProcess(tmp_path, "--tls-certificate", str(certificate))
+    server = WarmServer(tmp_path, "--tls-certificate", str(certificate))
     server.start()
     assert server.wait() == 2
     assert f"cannot start: tls_certificate: {certificate} has no private" in server.log_text()

@@ -19,6 +19,7 @@ from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
 from taskyard.dialects.api import Api
 from taskyard.dialects.api_messages import LakeView
+from taskyard.dialects.history import History
 from taskyard.http.messages import Request, Response, Route, Stream
 
 NDJSON = "application/x-ndjson"
@@ -101,6 +102,7 @@ class ApiClient:
         self._routes: list[Route] = []
         self.document = _document
         self.lake: LakeView | None = None
+        self.history: History | None = None
 
     def api(self) -> Api:
         yard = self.yard
@@ -111,6 +113,7 @@ class ApiClient:
             max_losses=10,
             connections=lambda: {"workq": 1},
             lake=lambda: self.lake,
+            history=self.history,
             allow=self._allow,
         )
 

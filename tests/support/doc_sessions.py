@@ -1,7 +1,9 @@
 """The sessions of the documents: which blocks of a page are to be run, and how.
 
-Each `sh` and `python` block is run, from top to bottom. A `text` block right behind one is what it
-prints; `...` in it stands for anything within a line. Other blocks are only shown.
+Each `sh`, `python` and `js` block is run, from top to bottom. A `text` block right behind one is
+what it prints; `...` in it stands for anything within a line. Of a `console` block each line that
+begins with `$` is a command; what stands below it is an example of what it may print. Other blocks
+are only shown.
 """
 
 import contextlib
@@ -35,9 +37,10 @@ with socket.create_connection((host, int(port)), timeout={HANG_GUARD}) as peer:
 
 # The same for curl, as far as the pages use it.
 CURL = f"""#!{sys.executable}
-import getopt, sys, urllib.error, urllib.request
-pairs, [url] = getopt.gnu_getopt(sys.argv[1:], "sH:d:T:X:o:w:")
+import getopt, os, ssl, sys, threading, urllib.error, urllib.request
+pairs, [url] = getopt.gnu_getopt(sys.argv[1:], "sNH:d:T:X:o:w:m:", ["cacert="])
 given = dict(pairs)
+trust = ssl.create_default_context(cafile=given["--cacert"]) if "--cacert" in given else None
 body = given["-d"].encode() if "-d" in given else None
 if "-T" in given:
     body = open(given["-T"], "rb").read()
@@ -45,22 +48,30 @@ request = urllib.request.Request(url, body, method=given.get("-X"))
 for name, value in [value.split(": ", 1) for flag, value in pairs if flag == "-H"]:
     request.add_header(name, value)
 try:
-    answer = urllib.request.urlopen(request, timeout={HANG_GUARD})
+    answer = urllib.request.urlopen(request, timeout={HANG_GUARD}, context=trust)
 except urllib.error.HTTPError as error:
     answer = error
-data = answer.read()
-if "-o" not in given:
-    sys.stdout.buffer.write(data)
+if "-m" in given:
+    end = threading.Timer(float(given["-m"]), os._exit, [28])
+    end.daemon = True
+    end.start()
+while data := answer.read1(65536):
+    if "-o" not in given:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
 told = given.get("-w", "").replace("%{{http_code}}", str(answer.status))
 sys.stdout.buffer.write(told.encode().decode("unicode_escape").encode())
 """
 TASKYARD = f'#!/bin/sh\nexec "{sys.executable}" -m taskyard "$@"\n'
 STAND_INS = {"nc": NC, "curl": CURL, "taskyard": TASKYARD}
 
+RUN = ("sh", "python", "js", "console")
+SHOWN = ("text", "json", "toml", "yaml", "ini")
+
 Session = tuple[int, str, str, str | None]  # line, language, code, what it prints
 
 
-def sessions(page: Path, languages: Collection[str] = ("sh", "python")) -> list[Session]:
+def sessions(page: Path, languages: Collection[str] = RUN) -> list[Session]:
     """The blocks of a page that are to be run."""
     text = page.read_text(encoding="utf-8")
     blocks = list(FENCED.finditer(text))
@@ -78,12 +89,20 @@ def sessions(page: Path, languages: Collection[str] = ("sh", "python")) -> list[
     return found
 
 
+def commands(console: str) -> list[str]:
+    """What is typed in, a command at a time; one that ends a line with `\\` goes on in the next."""
+    found = re.findall(r"^\$ ((?:.*\\\n)*.*)$", console, re.MULTILINE)
+    return [re.sub(r"\s+# .*$", "", command.replace("\\\n", "")) for command in found]
+
+
 def with_ports(code: str, ports: dict[str, int]) -> str:
     """The same with the ports on which a server listens, by the names of its listeners."""
     return _DOCUMENTED_PORT.sub(lambda port: str(ports[DOCUMENTED_PORTS[port[0]]]), code)
 
 
-def run_shell(code: str, directory: Path, url: str, limit: float = HANG_GUARD) -> str:
+def run_shell(
+    code: str, directory: Path, url: str, limit: float = HANG_GUARD, typed: str | None = None
+) -> str:
     search = [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     for name, text in STAND_INS.items():
         if shutil.which(name) is None:
@@ -96,6 +115,7 @@ def run_shell(code: str, directory: Path, url: str, limit: float = HANG_GUARD) -
         ["/bin/sh", "-eu", "-c", code],
         cwd=directory,
         env={**os.environ, "PATH": os.pathsep.join(search), "TASKYARD_URL": url},
+        input=typed,
         capture_output=True,
         text=True,
         timeout=limit,

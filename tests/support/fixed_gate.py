@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from taskyard.access.gate import Account
 from taskyard.access.principal import Principal
 
 
@@ -60,3 +61,7 @@ class FixedGate:
 
     def holder_of(self, certificate: str) -> Principal | None:
         return self._users.get(certificate)
+
+    def account(self, name: str) -> Account | None:
+        user = self._users.get(name)
+        return None if user is None else Account(user, f"{name}-secret".encode())

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from support.listeners import address_of, any_ports
 from support.sockets import HANG_GUARD, POLL_INTERVAL, SocketPeer
+from support.warm import WarmProcess
 
 
 class ServerProcess:
@@ -35,7 +36,7 @@ class ServerProcess:
         self._wrapper = wrapper  # a command that becomes the one behind it
         self._prepare = prepare  # called in the child before it becomes the server
         self._environment = {**os.environ, **(environment or {})}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | WarmProcess | None = None
         self._peers: list[SocketPeer] = []
 
     def __enter__(self) -> Self:
@@ -55,26 +56,20 @@ class ServerProcess:
 
     def spawn(self) -> None:
         """Start the process, with a log of its own, and wait for nothing."""
-        command = [
-            *self._wrapper,
-            sys.executable,
-            "-m",
-            "taskyard",
-            "serve",
-            "--data",
-            str(self.data),
-        ]
-        command += ["--ports-file", str(self.ports_file)]
-        command += any_ports(self.flags)
+        command = [*self._wrapper, sys.executable, "-m", "taskyard", *self._arguments()]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, *self.flags],
+                command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=self._environment,
                 preexec_fn=self._prepare,  # noqa: PLW1509 (no thread of a test has a lock then)
             )
+
+    def _arguments(self) -> list[str]:
+        options = ["--data", str(self.data), "--ports-file", str(self.ports_file)]
+        return ["serve", *options, *any_ports(self.flags), *self.flags]
 
     def start(self) -> None:
         """The same, and any ports file that comes is of this process."""
@@ -155,3 +150,13 @@ class ServerProcess:
     def _hang_up(self) -> None:
         while self._peers:
             self._peers.pop().close()
+
+
+class WarmServer(ServerProcess):
+    """One that is forked, not loaded, for tests that are not about how a server starts."""
+
+    def __init__(self, directory: Path, *flags: str) -> None:
+        super().__init__(directory, *flags)
+
+    def spawn(self) -> None:
+        self._process = WarmProcess(self._arguments(), self.log, "w")

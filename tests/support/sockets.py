@@ -7,13 +7,13 @@ import contextlib
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from support.listeners import address_of, any_ports
+from support.warm import WarmProcess
 from support.websocket_peer import WebSocketPeer
 from support.wire import Peer
 
@@ -136,13 +136,9 @@ class SocketWire:
 
     def _start(self) -> None:
         self._ports_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "taskyard", "serve", "--data", str(self._data)]
-        command += [*any_ports([]), "--ports-file", str(self._ports_file)]
-        command += ["--heartbeat", self._heartbeat]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
-            )
+        options = ["--data", str(self._data), "--ports-file", str(self._ports_file)]
+        options += [*any_ports([]), "--heartbeat", self._heartbeat]
+        self._process = WarmProcess(["serve", *options], self._log, "a")
         self._wait_for_ports()
 
     def _wait_for_ports(self) -> None:

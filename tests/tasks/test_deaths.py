@@ -7,7 +7,7 @@ import itertools
 import os
 import signal
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 from support.sockets import HANG_GUARD
@@ -17,7 +17,7 @@ from tasks.workers import WorkerProcess, marks
 from toq.brokers import Running, TaskyardBroker
 
 from taskyard import TaskFailed, chain
-from taskyard.tasks import Task
+from taskyard.tasks import Handle, Task
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,10 +41,6 @@ def start(directory: Path, server: Running, queue: str, *options: str) -> Worker
 
 def on(queue: str, task: Task[P, T]) -> Task[P, T]:
     return task.with_options(queue=queue)
-
-
-def begun(directory: Path, count: int) -> None:
-    wait_for(lambda: len(marks(directory, "noted")) >= count)
 
 
 def test_a_stop_finishes_what_runs_and_gives_back_the_rest(
@@ -110,13 +106,17 @@ def test_a_server_that_is_killed_loses_nothing(
     server = own_server
     yard.app.close()
     yard.app.url = server.url
-    handles = on(queue, yard.note).map(range(COUNT))
+    handles: list[Handle[Any]] = []
+    for part in range(3):  # between them is one that runs while the server is killed
+        handles += on(queue, yard.note).map(range(part * COUNT // 3, (part + 1) * COUNT // 3))
+        handles.append(on(queue, yard.hold).push(f"held-{part}"))
     with start(tmp_path, server, queue, "--concurrency", "2", "--prefetch", "2") as worker:
-        for round_number in range(1, 3):
-            begun(tmp_path, round_number * COUNT // 5)
+        for part in range(3):
+            worker.wait_for_file(f"held-{part}-runs")
             server.broker.kill()
-            assert len(marks(tmp_path, "noted")) < COUNT
+            assert not marks(tmp_path, f"held-{part}-ended")
             server.broker.start()
+            (tmp_path / f"held-{part}-may-end").touch()
         late = on(queue, yard.add).push(1, 2)
         for handle in handles:
             with contextlib.suppress(LookupError):  # its end is on disk, and nobody kept it

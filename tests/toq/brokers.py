@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from support.process import ServerProcess
+from support.process import WarmServer
 from support.waiting import wait_for
 
 from taskyard.client.address import Address
@@ -45,7 +45,7 @@ class TaskyardBroker:
 
     def __init__(self, directory: Path) -> None:
         self.port = 0
-        self._server = ServerProcess(directory)
+        self._server = WarmServer(directory)
 
     @property
     def url(self) -> str:

@@ -55,7 +55,7 @@ def test_the_producer_gets_what_the_consumer_did(programs: Path) -> None:
             timeout=HANG_GUARD,
             check=False,
         )
-        assert (producer.stdout, producer.stderr) == (blocks("text")[0], "")
+        assert (producer.stdout, producer.stderr) == ("True 6\n", "")
         consumer.terminate()
         assert consumer.wait(HANG_GUARD) == 0
     finally:

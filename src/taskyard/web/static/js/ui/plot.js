@@ -100,7 +100,7 @@ export function Plot({ title, series, data, span, unit = "count", sync = "all", 
     let gone = false;
     let watcher = null;
     loadPlot().then((uPlot) => {
-      if (gone) return;
+      if (gone || box.current === null) return; // the page is another one by now
       const width = Math.max(200, box.current.clientWidth);
       plot.current = new uPlot(options(series, kind, sync, width, () => stretch(fresh.current, latestSpan.current), setAt), fresh.current, box.current);
       watcher = new ResizeObserver(([entry]) => {

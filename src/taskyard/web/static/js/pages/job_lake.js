@@ -59,13 +59,13 @@ function facts(row) {
 }
 
 function words(name) {
-  const text = name.replaceAll("_", " ");
+  const text = name.replace(/_seconds$/, " time").replaceAll("_", " ");
   return text[0].toUpperCase() + text.slice(1);
 }
 
 function shown(name, value) {
   if (typeof value === "string" && /(_at|time|_until)$/.test(name)) return format.moment(value);
-  if (typeof value === "number" && /seconds$|^(wait|run|took)/.test(name)) return format.duration(value);
+  if (typeof value === "number" && name.endsWith("_seconds")) return format.duration(value);
   if (typeof value === "object") return format.visible(JSON.stringify(value));
   return typeof value === "number" ? format.count(value) : format.visible(String(value));
 }

@@ -119,7 +119,7 @@ export function attemptsOf(events) {
       last.to = event.time;
       last.end = event.event;
       last.error = event.error ?? null;
-      last.reason = event.reason ?? null;
+      last.reason = event.event === "finish" ? null : (event.reason ?? null); // of a finish: its way
     }
   }
   return attempts;

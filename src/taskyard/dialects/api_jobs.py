@@ -294,14 +294,14 @@ def _answer_leases(call: Call, jobs: list[Job], following: JobPlace | None) -> N
 
 def _list_finished(call: Call) -> None:
     limit = call.number("limit")
-    shown = (job for job in _finished(call) if call.shows(job.queue))
+    shown = (job for job in recently_finished(call) if call.shows(job.queue))
     jobs = list(islice(shown, limit))
     following = write_cursor(RingPlace(jobs[-1].id)) if len(jobs) == limit else None
     views = [messages.JobSummary(**summary_of(call.engine, job, call.now)) for job in jobs]
     call.answer(200, messages.JobPage(jobs=views, next=following))
 
 
-def _finished(call: Call) -> Iterator[Job]:
+def recently_finished(call: Call) -> Iterator[Job]:
     """The ring from its newest job back, from behind the cursor on."""
     ring = reversed(call.engine.state.finished)
     cursor = call.text("cursor")

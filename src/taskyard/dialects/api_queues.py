@@ -339,31 +339,39 @@ def view_of(call: Call, queue: Queue) -> messages.QueueView:
         name=queue.name,
         paused=settings.paused,
         created=settings.created,
-        counts=messages.StateCounts(
-            blocked=queue.blocked.size,
-            delayed=queue.delayed.size,
-            ready=queue.ready.size,
-            leased=queue.leased.size,
-            succeeded=queue.done.size,
-            failed=queue.dead.size,
-            limited=queue.limited.size,
-        ),
+        counts=counts_of(queue),
         waiting=len(line) if line is not None else 0,
         waiting_bytes=queue.waiting_bytes,
         dead_bytes=queue.dead_bytes,
         opens_at=opening_of(queue, call.now),
         settings=settings_view(settings),
         effective=settings_view(queue.rules),
-        counters=messages.Counters(
-            pushed=queue.pushed,
-            leases=queue.leases,
-            finished=queue.finished,
-            failed=queue.failed,
-            retried=queue.retried,
-            released=queue.released,
-            expired=queue.expired,
-            removed=queue.removed,
-        ),
+        counters=counters_of(queue),
+    )
+
+
+def counts_of(queue: Queue) -> messages.StateCounts:
+    return messages.StateCounts(
+        blocked=queue.blocked.size,
+        delayed=queue.delayed.size,
+        ready=queue.ready.size,
+        leased=queue.leased.size,
+        succeeded=queue.done.size,
+        failed=queue.dead.size,
+        limited=queue.limited.size,
+    )
+
+
+def counters_of(queue: Queue) -> messages.Counters:
+    return messages.Counters(
+        pushed=queue.pushed,
+        leases=queue.leases,
+        finished=queue.finished,
+        failed=queue.failed,
+        retried=queue.retried,
+        released=queue.released,
+        expired=queue.expired,
+        removed=queue.removed,
     )
 
 

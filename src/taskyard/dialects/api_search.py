@@ -5,7 +5,6 @@ A call looks at so many jobs and queues and no more, a portion in each turn; the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -15,7 +14,7 @@ from taskyard.dialects import api_messages
 from taskyard.dialects import search_messages as messages
 from taskyard.dialects.api_call import Call, Operation, Parameter
 from taskyard.dialects.api_cursor import JobPlace, RingPlace, foreign, read_cursor, write_cursor
-from taskyard.dialects.api_jobs import after, place_behind
+from taskyard.dialects.api_jobs import after, place_behind, recently_finished
 from taskyard.dialects.api_problems import INVALID_CURSOR, QUEUE_NOT_FOUND, no_queue
 from taskyard.dialects.api_queues import CURSOR, STATES, QueueNames
 from taskyard.dialects.api_views import summary_of
@@ -154,7 +153,7 @@ def _list_gone(call: Call, queue: Queue | None) -> None:
     jobs: list[api_messages.JobSummary] = []
     looked_at = 0
     last: Job | None = None
-    for job in islice(_ring(call), MOST_LOOKED_AT):
+    for job in islice(recently_finished(call), MOST_LOOKED_AT):
         looked_at += 1
         last = job
         if (queue is None or job.queue is queue) and call.shows(job.queue) and _fits(call, job):
@@ -163,20 +162,6 @@ def _list_gone(call: Call, queue: Queue | None) -> None:
                 break
     more = last is not None and (len(jobs) == limit or looked_at == MOST_LOOKED_AT)
     _answer(call, jobs, looked_at, RingPlace(last.id) if more and last is not None else None)
-
-
-def _ring(call: Call) -> Iterator[Job]:
-    ring = reversed(call.engine.state.finished)
-    cursor = call.text("cursor")
-    if not cursor:
-        return ring
-    last = read_cursor(cursor, RingPlace).id
-    if call.engine.state.next_id <= last or call.engine.recent(last) is None:
-        return iter(())  # it has left the ring, and all that ended before it left earlier
-    for job in ring:
-        if job.id == last:
-            break
-    return ring
 
 
 class _InTurns:

@@ -7,8 +7,7 @@ from typing import Final
 
 from taskyard.access.principal import INSPECT, Principal
 from taskyard.dialects import live_messages as messages
-from taskyard.dialects.api_messages import Counters, StateCounts
-from taskyard.dialects.api_queues import opening_of
+from taskyard.dialects.api_queues import counters_of, counts_of, opening_of
 from taskyard.dialects.live_head import spread
 from taskyard.dialects.quantiles import quantiles
 from taskyard.engine.engine import Engine
@@ -173,25 +172,8 @@ def queue_of(engine: Engine, row: Row, now: int) -> messages.LiveQueue:
     shown = row_of(engine, row, now)
     return messages.LiveQueue(
         **{name: getattr(shown, name) for name in shown.__struct_fields__},
-        counts=StateCounts(
-            blocked=queue.blocked.size,
-            delayed=queue.delayed.size,
-            ready=queue.ready.size,
-            leased=queue.leased.size,
-            succeeded=queue.done.size,
-            failed=queue.dead.size,
-            limited=queue.limited.size,
-        ),
-        counters=Counters(
-            pushed=queue.pushed,
-            leases=queue.leases,
-            finished=queue.finished,
-            failed=queue.failed,
-            retried=queue.retried,
-            released=queue.released,
-            expired=queue.expired,
-            removed=queue.removed,
-        ),
+        counts=counts_of(queue),
+        counters=counters_of(queue),
         waiting_bytes=queue.waiting_bytes,
         dead_bytes=queue.dead_bytes,
         opens_at=opening_of(queue, now),

@@ -58,11 +58,8 @@ class Web:
     ) -> None:
         """With a gate, it is that which identifies."""
         self._gate: Gate = gate or OpenGate()
-        sessions = None
+        sessions = _sessions(settings, broker, self._gate)
         if gate is not None:
-            if gate.has_users:
-                key = SessionKey(settings.data / KEY_FILE)
-                sessions = Sessions(gate, key, broker.clock, settings.session_length)
             identify = Identification(gate, unauthenticated, sessions).identify
         self._broker = broker
         self._settings = settings
@@ -78,13 +75,7 @@ class Web:
         self._lag.start()
         self.watch = Watch(broker, scheduler, lambda: {"http": self.http.requests})
         self.watch.start()
-        about = About(
-            durability=settings.durability,
-            connections=self._connections,
-            lake=lake,
-            space=partial(space_of, str(settings.data)),
-        )
-        self.live = Live(broker, scheduler, self.watch, about, allow=allow)
+        self.live = Live(broker, scheduler, self.watch, self._about(lake), allow=allow)
         api = Api(
             broker,
             scheduler,
@@ -100,18 +91,21 @@ class Web:
             history=History(self.watch, scheduler),
             allow=allow,
         )
-        page = MetricsPage(broker, scheduler, settings.metrics_queues, gate=gate, lake=lake)
-        report = ReportPage(scheduler, None if errands is None else errands.report_path)
         self.api = Router(api.routes_beside_http())  # by itself, for who has no need of HTTP
+        metrics = MetricsPage(broker, scheduler, settings.metrics_queues, gate=gate, lake=lake)
+        report = ReportPage(scheduler, None if errands is None else errands.report_path)
+        inspected = [
+            *metrics.routes(),
+            *report.routes(),
+            Route("GET", "/status/{queue}", self._status),
+        ]
         routes = [
             *api.routes(),
             *self.health.routes(),
-            *[guarded(allow, INSPECT, route) for route in page.routes()],
             *self.events.routes(),
             *self.live.routes(),
-            guarded(allow, INSPECT, Route("GET", "/status/{queue}", self._status)),
+            *[guarded(allow, INSPECT, route) for route in inspected],
             Route("GET", "/connect", _needs_upgrade),
-            *[guarded(allow, INSPECT, route) for route in report.routes()],
             *Page().routes(),
         ]
         self.http = Http(
@@ -153,6 +147,15 @@ class Web:
             "http": self.http.clients,
         }
 
+    def _about(self, lake: Lake) -> About:
+        settings = self._settings
+        return About(
+            durability=settings.durability,
+            connections=self._connections,
+            lake=lake,
+            space=partial(space_of, str(settings.data)),
+        )
+
     def _status(self, exchange: Exchange) -> None:
         exchange.reply(status(self._broker.engine, exchange.request.params["queue"]))
 
@@ -183,6 +186,14 @@ class Web:
         connection.frames = reader
         reader.begin(connection, rest)
         return connection
+
+
+def _sessions(settings: Settings, broker: Broker, gate: Gate) -> Sessions | None:
+    """Logins of browsers, where there is somebody to log in."""
+    if not gate.has_users:
+        return None
+    key = SessionKey(settings.data / KEY_FILE)
+    return Sessions(gate, key, broker.clock, settings.session_length)
 
 
 def _needs_upgrade(exchange: Exchange) -> None:

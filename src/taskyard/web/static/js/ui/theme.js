@@ -6,15 +6,15 @@ const KEY = "taskyard-theme";
 const CHOICES = ["auto", "light", "dark"];
 const SIGNS = { auto: "◐", light: "☀", dark: "☾" };
 
-export const theme = new Store(document.documentElement.dataset.theme ?? "auto");
+export const theme = new Store(document.documentElement.dataset.colours);
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
   for (const watcher of theme.watchers) watcher(theme.value);
 });
 
 function choose(value) {
-  if (value === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = value;
+  document.documentElement.dataset.colours = value;
+  document.documentElement.dispatchEvent(new Event("colours")); // for theme.js
   try {
     localStorage.setItem(KEY, value);
   } catch {

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 from support.sockets import HANG_GUARD, POLL_INTERVAL
+from support.waiting import wait_for
 
 from taskyard.client.coroutines import (
     AsyncPool,
@@ -122,6 +126,27 @@ def test_a_soft_limit_is_raised_in_the_run(reports: Reports) -> None:
     assert reports.outcome("async soft") == "SoftTimeLimit"
     assert reports.outcome("more") == "more"
     reports.pool.close()
+
+
+def test_a_limit_that_is_over_before_the_process_has_begun_is_told_then() -> None:
+    reports = Reports(POOLS["processes"]())
+    assert reports.outcome("more") == "more"
+    (process,) = multiprocessing.active_children()
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    reports.pool.submit(job("spin soft"))
+    wait_for(lambda: is_interrupted(reports.pool))
+    os.kill(process.pid, signal.SIGCONT)
+    assert reports.next() == ("spin soft", "SoftTimeLimit")
+    assert reports.outcome("more") == "more"
+    reports.pool.close()
+
+
+def is_interrupted(pool: Pool[Any]) -> bool:
+    """Whether the only job of a pool of processes has been told of its limit."""
+    assert isinstance(pool, ProcessPool)
+    (place,) = pool._threads
+    return place.job is not None and place.soft_at == NEVER
 
 
 def test_a_hard_limit_ends_the_run_and_the_pool_goes_on(reports: Reports) -> None:

@@ -11,6 +11,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -33,6 +34,7 @@ T = TypeVar("T")
 _SPAWN: Final = multiprocessing.get_context("spawn")
 _LOOK: Final = 1.0  # seconds between two looks whether a silent process is still there
 _GOODBYE: Final = 5.0  # seconds that an idle process has to end by itself
+_MOMENT: Final = 0.05  # seconds
 _SIGNALS: Final[dict[Reason, signal.Signals]] = {
     SoftTimeLimit: signal.SIGALRM,
     Cancelled: signal.SIGUSR2,
@@ -44,6 +46,10 @@ class Note:
     """What a job has to say while it runs; anything that can be pickled."""
 
     what: Any
+
+
+class Begun:
+    """The process has taken up its job: from now on a signal is one for that."""
 
 
 Notes: TypeAlias = Callable[[Job, Any], None]
@@ -109,7 +115,7 @@ class ProcessPool(ThreadPool[T]):
             return Crash(str(error), begun=False)
         try:
             self._begin(job, place)
-            outcome = child.run(job)
+            outcome = child.run(job, place.begun)
         except EOFError:
             ending = f"the process that ran it {child.end()}"
             return Crash(place.why_ended or ending)
@@ -167,13 +173,16 @@ class _Child(Generic[T]):
             self._not_before = time.monotonic() + next(self._pauses)
             raise
 
-    def run(self, job: Job) -> T | Crash:
+    def run(self, job: Job, begun: Callable[[], None]) -> T | Crash:
         """EOFError if the process dies of it."""
         assert self._pipe is not None
         try:
             self._pipe.send(job)
-            while isinstance(received := self._receive(), Note):
-                self._notes(job, received.what)
+            while isinstance(received := self._receive(), Note | Begun):
+                if isinstance(received, Begun):
+                    begun()
+                else:
+                    self._notes(job, received.what)
         except (EOFError, OSError):
             self._not_before = time.monotonic() + next(self._pauses)
             raise EOFError from None
@@ -241,13 +250,31 @@ class _ChildPlace(Place):
         super().__init__()
         self.child = child
         self.why_ended = ""
+        self._has_begun = False
+        self._early: Reason | None = None  # came before the process had begun with the job
 
     def begin(self, job: Job, limits: Limits) -> float:
         self.why_ended = ""
+        self._has_begun = False
+        self._early = None
         return super().begin(job, limits)
 
+    def begun(self) -> None:
+        with self.lock:
+            self._has_begun = True
+            if self._early is not None:  # the run has a moment to come to where it can heed it
+                threading.Timer(_MOMENT, self._interrupt_late, (self.job, self._early)).start()
+
+    def _interrupt_late(self, job: Job, reason: Reason) -> None:
+        with self.lock:
+            if self.job is job:
+                self.interrupt(reason)
+
     def interrupt(self, reason: Reason) -> None:
-        self.child.signal(_SIGNALS[reason])
+        if self._has_begun:
+            self.child.signal(_SIGNALS[reason])
+        else:
+            self._early = reason
 
     def end(self, job: Job) -> None:
         self.why_ended = self.why
@@ -285,7 +312,7 @@ def _serve(pipe: Connection, execute: Callable[[Job], object]) -> None:
             job = pipe.recv()
         except (EOFError, OSError):
             return
-        _send(pipe, sending, _attempt(execute, job, place))
+        _send(pipe, sending, _attempt(execute, job, place, partial(_send, pipe, sending)))
 
 
 class _ProcessPlace(ThreadPlace):
@@ -304,9 +331,15 @@ class _ProcessPlace(ThreadPlace):
         raise reason
 
 
-def _attempt(execute: Callable[[Job], object], job: Job, place: _ProcessPlace) -> object:
+def _attempt(
+    execute: Callable[[Job], object],
+    job: Job,
+    place: _ProcessPlace,
+    send: Callable[[object], None],
+) -> object:
     try:
         place.job = job
+        send(Begun())
         outcome = execute(job)
         place.job = None
     except BaseException:

@@ -70,6 +70,7 @@ def test_nobody_may_do_anything_by_default(text: str) -> None:
 
 
 REFUSED = [
+    ("x = " + "1" * 5000, "is not TOML (Exceeds the limit"),
     (
         "[users",
         "is not TOML (Expected ']' at the end of a table",

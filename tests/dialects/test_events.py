@@ -233,7 +233,7 @@ def test_after_zero_means_from_the_first_that_is_there(listening: Listening) -> 
     assert seqs(listening.listen(after="0")) == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("place", ["x", "1:x", "-1", "1.5", "\u0661"])
+@pytest.mark.parametrize("place", ["x", "1:x", "-1", "1.5", "\u0661", "1" * 5000])
 def test_what_is_no_id_is_refused(listening: Listening, place: str) -> None:
     assert listening.refused(after=place)["status"] == 400
 

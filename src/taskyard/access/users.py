@@ -77,7 +77,7 @@ def parse_users(text: str, file: str) -> Users:
 
     try:
         found = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # a number of thousands of digits is not even a TOMLDecodeError
         raise UsersError(f"{file}: is not TOML ({error}).") from None
     except RecursionError:
         raise UsersError(f"{file}: is not TOML (it is nested too deeply).") from None

@@ -45,6 +45,8 @@ _ROOT: Final = "/api/v1"
 _JSON: Final = "application/json"
 _PAGE: Final = 1000  # items
 _PROBLEM: Final = "urn:taskyard:problem:"
+# The last of them if it is nested too deeply.
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class JobProblem(JobNotFound, Problem):
@@ -136,13 +138,16 @@ def _answer(reply: Reply, into: Any) -> Any:
         raise problem(status, body)
     if not body:
         return None
-    return msgspec.json.decode(body, type=into)
+    try:
+        return msgspec.json.decode(body, type=into)
+    except _UNREADABLE:
+        raise unexpected(found) from None
 
 
 def problem(status: int, body: bytes) -> Refused:
     try:
         told = msgspec.json.decode(body, type=_Problem)
-    except msgspec.MsgspecError:
+    except _UNREADABLE:
         told = _Problem()
     kind = told.type.removeprefix(_PROBLEM)
     error = _CLASSES.get(kind, Problem)(told.detail or told.title or f"the answer is {status}")

@@ -203,11 +203,11 @@ def read_job(reply: Reply, now: float) -> Job:
             *_,
         ]:
             return Job(
-                ref=ref.decode(),
-                queue=queue.decode(),
+                ref=_text(ref),
+                queue=_text(queue),
                 payload=payload,
-                name=name.decode(),
-                uid=uid.decode(),
+                name=_text(name),
+                uid=_text(uid),
                 attempt=attempt,
                 fails=fails,
                 # Reckoned with our clock, which need not be the server's.
@@ -262,7 +262,7 @@ def _nothing(reply: Reply) -> None:
 
 
 def _state(reply: Reply) -> str:
-    return reply.decode() if isinstance(reply, bytes) else UNKNOWN
+    return _text(reply) if isinstance(reply, bytes) else UNKNOWN
 
 
 def extend(ref: str, seconds: Seconds) -> Call[float]:
@@ -303,7 +303,7 @@ def _outcome(reply: Reply, again: bool) -> Outcome | None:
         case [int(id), bytes(state), int(success), (bytes() | None) as found, error, *_] if (
             error is None or isinstance(error, bytes)
         ):
-            return Outcome(id, state.decode(), bool(success), found, error)
+            return Outcome(id, _text(state), bool(success), found, error)
         case other:
             raise unexpected(other)
 
@@ -313,6 +313,13 @@ def ping() -> Call[None]:
         checked(reply)
 
     return Call(["PING"], read, repeat=True)
+
+
+def _text(reply: bytes) -> str:
+    try:
+        return reply.decode()
+    except UnicodeDecodeError:
+        raise unexpected(reply) from None
 
 
 def _number(reply: Reply) -> int:

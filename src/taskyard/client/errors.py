@@ -68,7 +68,8 @@ class Duplicate(Refused):
     def job_id(self) -> int:
         """The id of that job; 0 if the server does not say."""
         words = str(self).split(" ", 2)
-        return int(words[1]) if len(words) > 1 and words[1].isdecimal() else 0
+        known = len(words) > 1 and words[1].isdecimal() and len(words[1]) <= 20
+        return int(words[1]) if known else 0
 
 
 class StaleLease(Refused):

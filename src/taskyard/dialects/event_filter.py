@@ -10,6 +10,7 @@ from taskyard.engine.records import EVENT_NAMES, FIRST_CARRY, Fail, Record
 from taskyard.engine.side_records import Batch
 from taskyard.http.messages import Request
 
+_MOST_DIGITS: Final = 20  # of a number of an event
 KINDS: Final = {name: kind for kind, name in EVENT_NAMES.items() if kind < FIRST_CARRY}
 
 
@@ -45,7 +46,7 @@ def asked_for(request: Request, timeline: str, durable_seq: int) -> Asked:
     if not place:
         return Asked(durable_seq + 1, wanted)
     named, colon, number = place.rpartition(":")
-    if not number.isascii() or not number.isdecimal():
+    if not number.isascii() or not number.isdecimal() or len(number) > _MOST_DIGITS:
         raise BadRequest(f"{place!r} is no id of an event: it would be timeline:seq, or a number")
     if colon and named != timeline:
         return Asked(0, wanted, named)

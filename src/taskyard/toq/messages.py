@@ -59,7 +59,7 @@ class Task(msgspec.Struct, kw_only=True):
 
     def arguments(self) -> Any:
         """The value that `args` holds; ValueError if that is not JSON."""
-        return msgspec.json.decode(self.args)
+        return _value(self.args)
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
@@ -69,6 +69,8 @@ class Task(msgspec.Struct, kw_only=True):
         """The task of a message, whoever sent it; NotATask if it is none."""
         try:
             read = _read(data)
+            if not data.isascii():
+                data.decode()  # also what is passed on without being looked at
         except _UNREADABLE as error:
             raise NotATask(f"this is not a task of toq: {error}") from error
         return cls(
@@ -122,7 +124,7 @@ class Result(msgspec.Struct, kw_only=True):
 
     def value(self) -> Any:
         """The value that `result` holds, None if it is empty; ValueError if that is not JSON."""
-        return msgspec.json.decode(self.result) if self.result else None
+        return _value(self.result) if self.result else None
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
@@ -137,6 +139,13 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 _read_result: Final = msgspec.json.Decoder(Result).decode
+
+
+def _value(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise ValueError(f"this JSON is nested too deeply: {error}") from error
 
 
 def id_of(data: bytes) -> str:

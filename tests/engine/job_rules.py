@@ -307,10 +307,10 @@ class JobRules(UpkeepRules):
         job = self.model.jobs.get(id)
         lease = job.lease if job is not None else None
         epoch = (lease.epoch if lease is not None else 1) + later[0]
-        attempt = (lease.attempt if lease is not None else 1) + later[1]
+        number = (job.leases if job is not None else 1) + later[1]
         self.do(
-            lambda engine: engine.finish_with_token(id, epoch, attempt, result, ORIGIN, self.now),
-            lambda model, _: model.finish_with_token(id, epoch, attempt, result, self.now),
+            lambda engine: engine.finish_with_token(id, epoch, number, result, ORIGIN, self.now),
+            lambda model, _: model.finish_with_token(id, epoch, number, result, self.now),
         )
 
     @precondition(with_job("leased"))

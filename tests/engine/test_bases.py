@@ -17,6 +17,7 @@ from taskyard.engine.partial import begin_partial
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.records import FIRST_CARRY, Boot, Finish, Push, Record
 from taskyard.engine.replay import apply_record
+from taskyard.engine.stages import CALLED
 from taskyard.engine.state import EngineSettings, State
 
 UID = b"0123456789abcdef"
@@ -376,3 +377,59 @@ def test_a_batch_that_was_leased_on_both_sides_of_the_base_is_whole(bench: Bench
     consumer = check_replay(bench, base).consumers["c"]
     assert [*consumer.ids] == [1, 2, 3, 4, 5]
     assert [*consumer.attempts] == [1] * 5
+
+
+def test_a_call_of_before_the_base_is_withdrawn_at_the_start(bench: Bench) -> None:
+    """Nobody waits for its result any more."""
+    called = bench.push(notify=Notify(1, 2, CALLED))
+    kept = bench.push(notify=Notify(1, 2, 1))
+    bench.base = compact(bench)
+    assert bench.rebuild().called == {called.id}
+    bench.restart()
+    assert bench.ids() == [kept.id]
+
+
+def test_a_queue_that_is_deleted_behind_the_base_need_not_be_known(bench: Bench) -> None:
+    bench.engine.create_queue("gone", QueueSettings(), ORIGIN, bench.now)
+    bench.push()
+    base = end_of_journal(bench)
+    bench.engine.delete_queue(b"gone", ORIGIN, bench.now)
+    compact(bench, base)
+    assert b"gone" not in check_replay(bench, base).queues
+
+
+def test_a_job_that_was_carried_has_waited_since_it_was_pushed(bench: Bench) -> None:
+    bench.push()
+    bench.push("later", run_at=bench.now + 10 * SECOND)
+    bench.pass_time(20 * SECOND)
+    bench.base = compact(bench)
+    bench.restart()
+    bench.pass_time(5 * SECOND)
+    for name, waited in (("q", 25 * SECOND), ("later", 15 * SECOND)):
+        job = bench.take(name)
+        assert bench.engine.measures.of(job.queue).waits.total == waited
+
+
+def test_each_counter_of_a_queue_goes_on_behind_the_base(bench: Bench) -> None:
+    counters = list(range(11, 19))
+    bench.push()
+    bench.queue().set_counters(counters)
+    bench.base = compact(bench)
+    bench.restart()
+    assert bench.queue().counters() == counters
+    names = ("pushed", "leases", "finished", "failed", "retried", "released", "expired", "removed")
+    assert [getattr(bench.queue(), name) for name in names] == counters
+
+
+def test_a_session_is_kept_as_long_after_its_client_has_left_as_before_the_base(
+    bench: Bench,
+) -> None:
+    bench.engine.open_session(7, ORIGIN, bench.now)
+    bench.pass_time(100 * SECOND)
+    bench.engine.detach_session(7, ORIGIN, bench.now)
+    bench.base = compact(bench)
+    bench.restart()
+    bench.pass_time(bench.settings.outbox_age - 1)
+    assert 7 in bench.engine.state.sessions
+    bench.pass_time(1)
+    assert 7 not in bench.engine.state.sessions

@@ -1,10 +1,11 @@
 """Consumers that read in numbered batches: the same jobs for the same number, or an error."""
 
 import pytest
-from engine.harness import ORIGIN, START, Bench
+from engine.harness import ORIGIN, OWNER, START, Bench
 from support.batches import ack_all, drop_all, lease_all
 
 from taskyard.engine.batches import BatchRequest
+from taskyard.engine.effects import WATCH_LEASED
 from taskyard.engine.errors import InvalidOption, JobNotFound, StaleBatch
 from taskyard.engine.job import FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
 from taskyard.engine.queue import QueueSettings
@@ -38,6 +39,30 @@ def test_a_batch_has_the_first_jobs_of_its_queues(bench: Bench) -> None:
     assert lease(bench, 1, 4, queues=("a", "b", "a", "unknown")) == [1, 2, 3, 4]
     assert bench.ids("b") == [5]
     assert bench.engine.job(1).attempts == 1
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        QueueSettings(concurrency=9, rate_count=0, key_concurrency=0, key_rate_count=0),
+        QueueSettings(concurrency=0, rate_count=9, rate_period=SECOND),
+    ],
+)
+def test_limits_of_zero_are_none(bench: Bench, rules: QueueSettings) -> None:
+    for _ in range(4):
+        bench.push(limit_key=b"k")
+    bench.configure("q", rules)
+    assert bench.take().id == 1
+    assert lease(bench, 1, 5) == [2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "rules", [QueueSettings(concurrency=1), QueueSettings(rate_count=1, rate_period=SECOND)]
+)
+def test_a_batch_keeps_within_a_limit_of_one(bench: Bench, rules: QueueSettings) -> None:
+    push(bench, 3)
+    bench.configure("q", rules)
+    assert lease(bench, 1, 5) == [1]
 
 
 def test_the_same_number_gives_the_same_jobs(bench: Bench) -> None:
@@ -254,3 +279,20 @@ def test_a_removed_job_leaves_the_batch(bench: Bench) -> None:
     assert lease(bench, 1) == [2]
     with pytest.raises(JobNotFound):
         bench.engine.job(1)
+
+
+def test_there_are_no_batches_below_zero(bench: Bench) -> None:
+    with pytest.raises(InvalidOption, match="must not be negative"):
+        bench.engine.ack_batch("c", -1, ORIGIN, bench.now)
+
+
+def test_nothing_can_be_read_of_a_consumer_that_is_not_there(bench: Bench) -> None:
+    with pytest.raises(StaleBatch, match="no consumer c"):
+        bench.engine.read_batch("c", 1, 0, 10, bench.now)
+
+
+def test_who_watches_a_job_hears_that_a_batch_has_it(bench: Bench) -> None:
+    job = bench.push()
+    watcher = bench.engine.watch(job.id, OWNER)
+    lease(bench, 1)
+    assert bench.effects() == [("watched", watcher.number, WATCH_LEASED, job.id)]

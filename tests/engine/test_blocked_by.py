@@ -28,7 +28,12 @@ def take_out(bench: Bench, job: Job) -> None:
     bench.engine.take_out(job.id, ORIGIN, bench.now)
 
 
-@pytest.mark.parametrize("succeed", [complete, ack, pop, take_out])
+def finish_with_token(bench: Bench, job: Job) -> None:
+    bench.take("first")
+    bench.engine.finish_with_token(job.id, 1, 1, b"", ORIGIN, bench.now)
+
+
+@pytest.mark.parametrize("succeed", [complete, ack, pop, take_out, finish_with_token])
 def test_a_blocker_that_succeeds_releases(
     bench: Bench, succeed: Callable[[Bench, Job], None]
 ) -> None:
@@ -129,6 +134,26 @@ def test_a_released_job_still_waits_for_its_time(bench: Bench) -> None:
     assert blocked.state == DELAYED
     bench.pass_time(SECOND)
     assert blocked.state == READY
+
+
+def test_a_job_that_is_released_when_its_time_comes_is_ready_at_once(bench: Bench) -> None:
+    blocker = bench.push("first")
+    blocked = bench.push(blocked_by=[blocker.id], run_at=START + SECOND)
+    bench.now = START + SECOND
+    complete(bench, blocker)
+    assert blocked.state == READY
+
+
+def test_the_time_is_that_of_the_last_one_that_was_released(bench: Bench) -> None:
+    blocker = bench.push("first")
+    for _ in range(FOLLOWUPS_AT_ONCE + 5):
+        bench.push(blocked_by=[blocker.id])
+    complete(bench, blocker)
+    bench.now += SECOND
+    assert bench.ids(state=BLOCKED) != []
+    bench.engine.tick(bench.now)
+    assert bench.ids(state=BLOCKED) == []
+    assert bench.engine.state.time == bench.rebuild().time == bench.now
 
 
 def test_failure_goes_through_all_levels_each_into_its_own_dead_queue(bench: Bench) -> None:

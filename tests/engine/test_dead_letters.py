@@ -241,3 +241,27 @@ def test_a_job_in_the_dead_queue_can_be_waited_for_anew(bench: Bench) -> None:
 def test_a_dead_letter_does_not_block(bench: Bench) -> None:
     job = dead(bench)[0]
     assert bench.push(blocked_by=[job.id]).state == READY
+
+
+def test_the_bytes_that_wait_are_those_of_jobs_that_have_not_ended(bench: Bench) -> None:
+    job = bench.push(payload=b"12345", policy=Policy(max_fails=1))
+    other = bench.push(payload=b"123")
+    queue = bench.queue()
+    assert queue.waiting_bytes == 8
+    bench.nack(bench.take())
+    assert queue.waiting_bytes == 3
+    bench.engine.replay(job.id, ORIGIN, bench.now)
+    assert queue.waiting_bytes == 8
+    bench.engine.move(other.id, "elsewhere", False, ORIGIN, bench.now)
+    assert (queue.waiting_bytes, bench.queue("elsewhere").waiting_bytes) == (5, 3)
+    bench.delete(job)
+    assert queue.waiting_bytes == 0
+
+
+def test_a_job_comes_to_its_dead_queue_as_if_nobody_had_tried_it(bench: Bench) -> None:
+    job = bench.push(policy=Policy(max_fails=1, dead_queue="dead", ttr=SECOND))
+    bench.take()
+    bench.pass_time(SECOND)
+    assert (job.attempts, job.losses) == (1, 1)
+    bench.nack(bench.take())
+    assert (job.queue.name, job.attempts, job.fails, job.losses) == ("dead", 0, 0, 0)

@@ -62,3 +62,14 @@ def test_the_index_is_a_dict(steps: list[tuple[bool, int]]) -> None:
         assert index.get(id) is model.get(id)
     assert sorted(job.id for job in index) == sorted(model)
     assert all(index.get(id) is model.get(id) for id in range(301))
+
+
+def test_pages_without_jobs_are_given_back() -> None:
+    """Ids only grow: what kept a page for each of them would grow for ever."""
+    index = JobIndex()
+    for id in range(1, 1001):
+        index.add(job_of(id))
+        if id > 10:
+            index.remove(id - 10)
+    assert index.size == 10
+    assert len(index._pages) <= 2

@@ -1,11 +1,18 @@
 """Expiring keyed values, and durable sessions with what they are owed."""
 
 import pytest
-from engine.harness import ORIGIN, Bench
+from engine.harness import ORIGIN, OWNER, Bench
 
 from taskyard.engine.errors import InvalidOption, ReadOnly, SessionNotFound
-from taskyard.engine.job import FOREVER, SECOND, Notify
-from taskyard.engine.stages import ALL_STAGES, STAGE_ASSIGN, STAGE_FINISH, STAGE_READY
+from taskyard.engine.job import FOREVER, SECOND, Notify, Policy
+from taskyard.engine.stages import (
+    ALL_STAGES,
+    STAGE_ASSIGN,
+    STAGE_DROP,
+    STAGE_FINISH,
+    STAGE_READY,
+    STAGE_RETRY,
+)
 from taskyard.engine.state import LETTER_BYTES, EngineSettings
 
 
@@ -227,3 +234,23 @@ def test_nothing_is_kept_when_no_record_can_be_written(bench: Bench) -> None:
         open_session(bench, 2)
     bench.engine.detach_session(1, ORIGIN, bench.now)
     assert bench.engine.state.sessions[1].attached
+
+
+def test_an_outbox_has_a_letter_for_each_stage_of_a_job(bench: Bench) -> None:
+    session = bench.engine.open_session(7, ORIGIN, bench.now)
+    notify = Notify(7, 5, STAGE_RETRY | STAGE_FINISH | STAGE_DROP)
+    given_back = bench.push(notify=notify)
+    bench.take()
+    bench.engine.give_back(given_back.id, OWNER, ORIGIN, bench.now)
+    nacked = bench.push("nacked", notify=notify)
+    bench.nack(bench.take("nacked"))
+    bench.ack(bench.take())
+    failed = bench.push("failed", notify=notify, policy=Policy(max_fails=1))
+    bench.nack(bench.take("failed"))
+    letters = [(letter.job, letter.label, letter.stage) for letter in session.outbox]
+    assert letters == [
+        (given_back.id, 5, STAGE_RETRY),
+        (nacked.id, 5, STAGE_RETRY),
+        (given_back.id, 5, STAGE_FINISH),
+        (failed.id, 5, STAGE_DROP),
+    ]

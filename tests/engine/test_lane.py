@@ -134,6 +134,14 @@ def test_draining_leaves_no_chunks() -> None:
     assert lane.size == 0
 
 
+@pytest.mark.parametrize("start", range(0, CHUNK * 5, CHUNK // 2 - 1))
+def test_a_slice_of_a_long_lane_begins_anywhere(start: int) -> None:
+    lane = Lane()
+    jobs = fill(lane, CHUNK * 5)
+    assert lane.slice(start, 3) == jobs[start : start + 3]
+    assert lane.slice(start, CHUNK * 2) == jobs[start : start + CHUNK * 2]
+
+
 def test_a_slice_beyond_the_end_is_short_or_empty() -> None:
     lane = Lane()
     jobs = fill(lane, 5)

@@ -4,6 +4,7 @@ import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, START, Bench
 
 from taskyard.engine.errors import InvalidOption, JobNotFound, NotLeaseholder
+from taskyard.engine.finishing import LEASES_AT_ONCE
 from taskyard.engine.job import DELAYED, FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
 
 
@@ -202,6 +203,24 @@ def test_a_token_of_an_earlier_attempt_is_refused(bench: Bench) -> None:
     bench.engine.finish_with_token(job.id, 1, 2, b"", ORIGIN, bench.now)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_token_is_of_no_use_for_the_same_job_in_its_dead_queue(
+    bench: Bench, restarts: bool
+) -> None:
+    """Its attempts are counted anew there, and its leases are not."""
+    job = bench.push(policy=Policy(max_attempts=1, dead_queue="dead"))
+    bench.take()
+    bench.nack(job)
+    if restarts:
+        bench.restart()
+    epoch = bench.engine.state.epoch
+    again = bench.take("dead", bound=False)
+    assert (again.id, again.attempts) == (job.id, 1)
+    with pytest.raises(NotLeaseholder):
+        bench.engine.finish_with_token(job.id, epoch, 1, b"", ORIGIN, bench.now)
+    bench.engine.finish_with_token(job.id, epoch, 2, b"", ORIGIN, bench.now)
+
+
 def test_a_token_of_an_earlier_run_is_refused_if_its_lease_was_lost(bench: Bench) -> None:
     """The lease was not yet on disk when the server died; another got the same attempt."""
     job = bench.push()
@@ -284,3 +303,21 @@ def test_time_goes_on_while_the_server_is_down(bench: Bench) -> None:
     bench.engine.tick(bench.now)
     assert bench.ids() == [delayed.id]
     assert bench.engine.recent(job.id) is not None
+
+
+def test_a_job_that_another_has_by_now_is_not_taken_from_it(bench: Bench) -> None:
+    """Of one who held a great many and goes, the leases end in portions."""
+    for _ in range(LEASES_AT_ONCE):
+        bench.push()
+        bench.take(owner=1, bound=True)
+    last = bench.push("last")
+    bench.take("last", owner=1, bound=True)
+    bench.engine.disconnect(1, ORIGIN, bench.now)
+    assert last.state == LEASED
+    bench.engine.give_back(last.id, 1, ORIGIN, bench.now)
+    assert bench.take("last", owner=2, bound=True) is last
+    while bench.engine.tick(bench.now):
+        pass
+    assert last.lease is not None
+    assert last.lease.owner == 2
+    assert bench.queue().leased.size == 0

@@ -292,3 +292,13 @@ def test_a_limit_key_has_1_to_255_bytes(bench: Bench, key: bytes) -> None:
     with pytest.raises(InvalidOption, match="limit_key"):
         bench.push(limit_key=key)
     bench.push(limit_key=b"x" * 255)
+
+
+def test_the_end_of_a_job_is_no_start() -> None:
+    bench = limited(rate_count=2, rate_period=60 * SECOND)
+    fill(bench, 3)
+    bench.ack(bench.take())
+    bench.ack(bench.take())
+    assert bench.try_to_take() is None
+    bench.pass_time(60 * SECOND)
+    assert bench.try_to_take() is not None

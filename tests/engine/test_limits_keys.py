@@ -3,6 +3,7 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 from engine.test_limits import BRIEF, fill, limited, take_all
+from support.batches import lease_all
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
@@ -224,3 +225,36 @@ def test_for_the_journal_they_are_ready(aside: Bench) -> None:
     assert aside.ids() == [2, 3]
     assert aside.ids(state=LEASED) == [1]
     assert aside.try_to_take() is None
+
+
+def test_another_rate_of_keys_begins_anew() -> None:
+    bench = limited(key_rate_count=1, key_rate_period=60 * SECOND)
+    for _ in range(3):
+        bench.push(limit_key=b"x")
+    bench.take()
+    assert bench.try_to_take() is None
+    bench.configure("q", QueueSettings(key_rate_count=1, key_rate_period=30 * SECOND))
+    bench.engine.tick(bench.now)
+    bench.take()
+    assert bench.try_to_take() is None
+
+
+def test_a_rate_of_keys_goes_on_when_only_their_leases_get_another_limit() -> None:
+    bench = limited(key_rate_count=1, key_rate_period=60 * SECOND, key_concurrency=5)
+    for _ in range(2):
+        bench.push(limit_key=b"x")
+    bench.take()
+    rules = QueueSettings(key_rate_count=1, key_rate_period=60 * SECOND, key_concurrency=6)
+    bench.configure("q", rules)
+    assert bench.try_to_take() is None
+    bench.pass_time(60 * SECOND)
+    bench.take()
+
+
+@pytest.mark.parametrize("places", [1, 2, 3, 4])
+def test_a_batch_has_as_many_of_a_key_as_there_are_places(places: int) -> None:
+    bench = limited(key_concurrency=places)
+    x = fill(bench, 5, b"x")
+    y = fill(bench, 5, b"y")
+    jobs = lease_all(bench.engine, "c", 1, [b"q"], 100, 0, ORIGIN, bench.now)
+    assert [job.id for job in jobs] == x[:places] + y[:places]

@@ -3,6 +3,7 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 from engine.test_limits import BRIEF, limited
+from support.model_invariants import check_invariants
 
 from taskyard.engine.job import LIMITED, SECOND
 from taskyard.engine.records import Lease
@@ -86,3 +87,21 @@ def test_one_of_a_key_that_has_rested_is_not_overtaken_by_what_is_behind_it() ->
     assert bench.ids(state=LIMITED) == [second.id]
     bench.pass_time(SECOND)
     assert [bench.take(), bench.take(), bench.take()] == [first, second, another]
+
+
+def test_a_job_in_line_that_gets_another_priority_is_in_one_place_only() -> None:
+    bench = limited(key_concurrency=1)
+    running = bench.push(limit_key=b"x")
+    bench.take()
+    first, second = bench.push(limit_key=b"x"), bench.push(limit_key=b"x")
+    assert bench.try_to_take() is None
+    assert bench.ids(state=LIMITED) == [first.id, second.id]
+
+    bench.engine.rescore(second.id, 5, ORIGIN, bench.now)
+
+    assert bench.ids(state=LIMITED) == [first.id]
+    assert bench.ids() == [second.id]
+    check_invariants(bench.engine)
+    assert bench.try_to_take() is None
+    bench.ack(running)
+    assert bench.take() is second

@@ -42,6 +42,16 @@ def test_a_nack_may_say_that_the_next_attempt_may_start_at_once(bench: Bench) ->
     assert (job.state, job.fails) == (READY, 1)
 
 
+@pytest.mark.parametrize("delay", [0, SECOND])
+def test_a_worker_may_ask_for_another_attempt_where_nothing_says_how_many(
+    bench: Bench, delay: int
+) -> None:
+    job = bench.push(policy=Policy())
+    bench.take()
+    nack_in(bench, job, delay)
+    assert (job.state, job.fails) == (DELAYED if delay else READY, 1)
+
+
 def test_the_farthest_next_attempt_is_never(bench: Bench) -> None:
     job = bench.push()
     bench.take()

@@ -174,6 +174,14 @@ def test_a_watcher_hears_that_a_job_is_leased_and_how_it_ends(bench: Bench) -> N
     assert bench.engine.watchers == {}
 
 
+def test_a_watcher_hears_that_a_job_has_failed_and_then_no_more(bench: Bench) -> None:
+    job = bench.push(policy=Policy(max_fails=1))
+    number = watch(bench, job)
+    bench.engine.fail(job.id, b"", ORIGIN, bench.now)
+    assert bench.effects() == [("watched", number, WATCH_FAILED, job.id)]
+    assert bench.engine.watchers == {}
+
+
 def test_every_watcher_is_told(bench: Bench) -> None:
     job = bench.push(ttl_ms=60_000)
     numbers = [watch(bench, job) for _ in range(3)]

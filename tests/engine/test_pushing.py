@@ -10,7 +10,16 @@ from taskyard.engine.errors import (
     ReadOnly,
     StepRefused,
 )
-from taskyard.engine.job import BLOCKED, DELAYED, FOREVER, READY, SECOND, NewJob, Policy
+from taskyard.engine.job import (
+    BACKOFF_QUARTIC,
+    BLOCKED,
+    DELAYED,
+    FOREVER,
+    READY,
+    SECOND,
+    NewJob,
+    Policy,
+)
 from taskyard.engine.pushing import Step
 
 
@@ -255,3 +264,37 @@ def test_nothing_is_pushed_when_no_record_can_be_written(bench: Bench) -> None:
         bench.push()
     with pytest.raises(ReadOnly):
         transact(bench, step())
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(ttr=5),
+        Policy(max_attempts=5),
+        Policy(max_fails=5),
+        Policy(max_losses=5),
+        Policy(backoff=BACKOFF_QUARTIC),
+        Policy(backoff_base=5),
+        Policy(backoff_cap=5),
+        Policy(dead_queue="dead"),
+        Policy(lost_is_failed=True),
+    ],
+)
+def test_jobs_share_a_policy_only_if_it_is_the_same_in_everything(
+    bench: Bench, policy: Policy
+) -> None:
+    first, second, third = (bench.push(policy=each) for each in (Policy(), policy, Policy()))
+    names = (
+        "ttr",
+        "max_attempts",
+        "max_fails",
+        "max_losses",
+        "backoff",
+        "backoff_base",
+        "backoff_cap",
+        "dead_queue",
+        "lost_is_failed",
+    )
+    for job, pushed in ((first, Policy()), (second, policy), (third, Policy())):
+        for name in names:
+            assert getattr(job.policy, name) == getattr(pushed, name)

@@ -1,5 +1,7 @@
 """Settings that queues have by their names, as the server's configuration says."""
 
+from typing import Any
+
 import pytest
 from engine.compacting import Compaction
 from engine.harness import ORIGIN, OWNER, Bench
@@ -244,3 +246,46 @@ def test_in_workq_to_say_nothing_is_to_say_once() -> None:
     bench = ruled(q=QueueSettings(retries=5))
     push_as(bench, WORKQ, Policy())
     assert fail_once(bench) == FAILED
+
+
+def test_dead_letters_are_kept_as_long_as_the_rules_that_are_read_anew_say(bench: Bench) -> None:
+    job = bench.push(policy=Policy(max_fails=1))
+    bench.nack(bench.take())
+    rule = QueueRule("q", QueueSettings(dead_retention=10 * SECOND))
+    bench.engine.set_queue_rules([rule], bench.now)
+    bench.pass_time(10 * SECOND - 1)
+    assert job.state == FAILED
+    bench.pass_time(1)
+    assert bench.ids(state=FAILED) == []
+
+
+def test_who_waits_is_served_when_rules_that_are_read_anew_allow_more(bench: Bench) -> None:
+    for _ in range(2):
+        bench.push()
+    bench.engine.set_queue_rules([QueueRule("q", QueueSettings(concurrency=1))], bench.now)
+    bench.take()
+    waiter = bench.wait()
+    assert bench.effects() == []
+    bench.engine.set_queue_rules([QueueRule("q", QueueSettings(concurrency=2))], bench.now)
+    assert not waiter.waiting
+    assert bench.queue().leased.size == 2
+
+
+def test_what_a_queue_has_set_to_zero_is_not_taken_from_a_rule() -> None:
+    zeros: dict[str, Any] = {
+        "retries": 0,
+        "dead_retention": 0,
+        "backoff": 0,
+        "ttr": 0,
+        "concurrency": 0,
+        "rate_count": 0,
+        "key_concurrency": 0,
+        "key_rate_count": 0,
+        "idle_expiry": 0,
+    }
+    nines: dict[str, Any] = dict.fromkeys(zeros, 9)
+    bench = ruled(q=QueueSettings(**nines))
+    bench.push()
+    assert {name: getattr(bench.queue().rules, name) for name in zeros} == nines
+    bench.configure("q", QueueSettings(**zeros))
+    assert {name: getattr(bench.queue().rules, name) for name in zeros} == zeros

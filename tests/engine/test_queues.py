@@ -163,3 +163,19 @@ def test_counters_count_since_the_queue_exists(bench: Bench) -> None:
     bench.restart()
     again = bench.queue()
     assert (again.pushed, again.leases, again.finished) == (6, 5, 1)
+
+
+def test_a_queue_is_not_empty_while_it_has_a_job_of_any_state(bench: Bench) -> None:
+    other = bench.push("other")
+    bench.push("blocked", blocked_by=[other.id])
+    bench.push("delayed", run_at=bench.now + SECOND)
+    bench.push("leased")
+    bench.take("leased")
+    bench.push("dead", policy=Policy(max_fails=1))
+    bench.nack(bench.take("dead"))
+    bench.push("done", ttl_ms=60_000)
+    bench.ack(bench.take("done"))
+    for name in ("other", "blocked", "delayed", "leased", "dead", "done"):
+        assert not bench.queue(name).is_empty(), name
+        with pytest.raises(WrongState):
+            bench.engine.delete_queue(name.encode(), ORIGIN, bench.now)

@@ -43,6 +43,7 @@ LIMITS_SIZE = 8 * 8  # what version 2 of a queue's settings has more
 EXAMPLES: list[r.Record] = [
     *CARRIES,
     r.Boot(1, ORIGIN, 2, "1.0"),
+    r.Boot(1, ORIGIN, 1002, "1.0, restored", 1 << 40),
     r.Push(1, ORIGIN, 7, b"q", FULL, [1, 2]),
     r.Push(1, ORIGIN, 7, b"q", NewJob("q", "name", b"", Policy())),
     r.Lease(1, ORIGIN, 7, b"q", 9, True, 2**32 - 2, 2**32 - 1, 99),
@@ -51,6 +52,12 @@ EXAMPLES: list[r.Record] = [
     r.Retry(1, ORIGIN, 7, b"q", 3, 55, True, b"error"),
     r.Release(1, ORIGIN, 7, b"q", 3, r.RESTARTED, True),
     r.Fail(1, ORIGIN, 7, b"q", 3, True, "reason", "dead", b"error"),
+    r.Lease(1, ORIGIN, 7, b"q", 9, False, 3, 4, 0),
+    r.Retry(1, ORIGIN, 7, b"q", 3, 0, False),
+    r.Release(1, ORIGIN, 7, b"q", 3, r.LOST, False),
+    r.Fail(1, ORIGIN, 7, b"q", 3, False, "", ""),
+    j.Move(1, ORIGIN, 7, b"q", b"other", False),
+    j.Replay(1, ORIGIN, 7, b"q", False),
     j.Wake(1, ORIGIN, 7, b"q"),
     j.Unblock(1, ORIGIN, 7, b"q", 6),
     j.Remove(1, ORIGIN, 7, b"q", r.RETENTION_OVER, True, b"u" * 16),
@@ -130,6 +137,15 @@ def cut(data: bytes, size: int) -> bytes:
     return older(len(fields).to_bytes(4, "little") + fields, 1)
 
 
+def test_a_queue_that_an_older_server_carried_has_no_limits() -> None:
+    record = c.CarryQueue(1, ORIGIN, b"q", 3, SETTINGS, [5, 6], 99)
+    (found,) = decode(cut(encode(record), LIMITS_SIZE + 8), 0)
+    assert isinstance(found, c.CarryQueue)
+    assert (found.number, found.counters, found.tat) == (3, [5, 6], 0)
+    old = QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8, 1, True)
+    assert flat(found.settings) == flat(old)
+
+
 def test_a_batch_of_an_older_server_does_not_say_which_attempts_these_are() -> None:
     record = s.Batch(1, ORIGIN, "c", 9, 2, 3, 99, [7, 8], [b"q"], [2], [1, 5])
     (found,) = decode(cut(encode(record), 2 * 4), 0)
@@ -159,7 +175,7 @@ def test_a_push_without_a_limit_key_can_be_read_by_older_servers() -> None:
 
 @pytest.mark.parametrize("record", EXAMPLES, ids=name_of)
 def test_a_version_that_is_not_known_is_refused(record: r.Record) -> None:
-    for version in (0, 3):
+    for version in (0, 9):
         with pytest.raises(CorruptRecord, match="version"):
             decode(older(encode(record), version), 0)
 
@@ -222,7 +238,7 @@ def test_an_unknown_kind_is_refused(kind: int) -> None:
         Decoder(True).read(bytes(data), 0, 0)
 
 
-@pytest.mark.parametrize("version", [0, 2, 255])
+@pytest.mark.parametrize("version", [0, 3, 255])
 def test_an_unknown_version_is_refused(version: int) -> None:
     data = bytearray(encode(r.Boot(1, ORIGIN, 2, "1.0")))
     data[5] = version

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from engine.harness import ORIGIN, START, Bench
+from engine.harness import ORIGIN, OWNER, START, Bench
 from engine.lived_in import lived_in
-from support.batches import ack_all
+from support.batches import ack_all, lease_all
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.job import BLOCKED, DELAYED, FAILED, LEASED, SECOND, SUCCEEDED
+from taskyard.engine.job import BLOCKED, DELAYED, FAILED, LEASED, SECOND, SUCCEEDED, Policy
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.records import Boot
 from taskyard.engine.state import EngineSettings, State
@@ -48,6 +48,48 @@ def test_nothing_is_lost_over_many_restarts() -> None:
     assert len(bench.ids(state=DELAYED)) == len(bench.ids(state=BLOCKED)) == 1
     assert len(bench.ids("done", SUCCEEDED)) == 3
     assert len(bench.ids("dead", FAILED)) == 1
+
+
+def test_the_time_is_that_of_the_last_record_of_whatever_kind(bench: Bench) -> None:
+    """A start goes on from there, should its clock be behind."""
+    engine = bench.engine
+    for _ in range(6):
+        bench.push()
+    dying = bench.push("dying", policy=Policy(max_fails=1))
+    blocker = bench.push("first")
+    bench.push(blocked_by=[blocker.id])
+    engine.open_session(1, ORIGIN, bench.now)
+    taken = bench.take()
+    steps: list[Callable[[], object]] = [
+        lambda: engine.progress(taken.id, OWNER, 5, "", ORIGIN, bench.now),
+        lambda: engine.extend(taken.id, OWNER, SECOND, ORIGIN, bench.now),
+        lambda: engine.give_back(taken.id, OWNER, ORIGIN, bench.now),
+        bench.take,
+        lambda: bench.nack(taken),
+        lambda: bench.ack(bench.take()),
+        lambda: engine.rescore(3, 4, ORIGIN, bench.now),
+        lambda: engine.move(3, "elsewhere", False, ORIGIN, bench.now),
+        lambda: engine.delete(4, ORIGIN, bench.now),
+        lambda: engine.fail(dying.id, b"", ORIGIN, bench.now),
+        lambda: engine.replay(dying.id, ORIGIN, bench.now),
+        lambda: engine.complete(blocker.id, b"", ORIGIN, bench.now),
+        lambda: engine.set_value(b"k", b"v", 0, ORIGIN, bench.now),
+        lambda: engine.delete_value(b"k", ORIGIN, bench.now),
+        lambda: engine.create_queue("new", QueueSettings(), ORIGIN, bench.now),
+        lambda: engine.delete_queue(b"new", ORIGIN, bench.now),
+        lambda: engine.detach_session(1, ORIGIN, bench.now),
+        lambda: engine.register_reader("r", 1, SECOND, ORIGIN, bench.now),
+        lambda: engine.drop_reader("r", ORIGIN, bench.now),
+        lambda: lease_all(engine, "c", 1, [b"q"], 1, 0, ORIGIN, bench.now),
+        lambda: ack_all(engine, "c", 1, ORIGIN, bench.now),
+    ]
+    for step in steps:
+        bench.now += 1
+        step()
+        assert engine.state.time == bench.now
+        last = bench.collect()[-1]
+        assert last.time == bench.now
+        assert bench.rebuild().time == bench.now, last
 
 
 def test_ids_and_sequence_numbers_go_on(bench: Bench) -> None:

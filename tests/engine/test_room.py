@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
+from engine.scheduling import known, put, wish
 from support.batches import lease_all
 from support.effort import effort
 
@@ -93,6 +94,7 @@ def test_without_any_room_everything_is_refused_and_nothing_changed(bench: Bench
         lambda: bench.ack(job),
         lambda: bench.nack(job),
         lambda: engine.complete(job.id, b"result", ORIGIN, now),
+        lambda: engine.finish_with_token(job.id, 1, 1, b"result", ORIGIN, now),
         lambda: engine.fail(job.id, b"", ORIGIN, now),
         lambda: engine.extend(job.id, OWNER, SECOND, ORIGIN, now),
         lambda: engine.give_back(job.id, OWNER, ORIGIN, now),
@@ -308,3 +310,60 @@ def test_the_log_never_holds_more_than_there_is_room_for(seed: int) -> None:
             assert log.size() == before
         assert log.size() <= room.free
     assert refused
+
+
+def attached(bench: Bench) -> list[int]:
+    return [id for id, session in bench.engine.state.sessions.items() if session.attached]
+
+
+def test_a_session_whose_client_leaves_meanwhile_is_detached_when_there_is_room(
+    bench: Bench,
+) -> None:
+    bench.engine.open_session(7, ORIGIN, bench.now)
+    fill(bench)
+    bench.engine.detach_session(7, ORIGIN, bench.now)
+    assert attached(bench) == [7]
+    empty(bench)
+    assert attached(bench) == []
+    bench.pass_time(bench.settings.outbox_age)
+    assert 7 not in bench.engine.state.sessions
+
+
+def test_a_long_key_is_forgotten_once_there_is_room_for_saying_so(bench: Bench) -> None:
+    key = bytes(60_000)
+    bench.engine.set_value(key, b"value", bench.now + SECOND, ORIGIN, bench.now)
+    bench.collect()
+    bench.engine.room.free = bench.engine.log.size() + 30_000
+    bench.now += SECOND
+    bench.engine.tick(bench.now)
+    assert bench.engine.value(key) is not None
+    assert bench.collect() == []
+    empty(bench)
+    assert bench.engine.value(key) is None
+
+
+def test_a_schedule_is_not_paused_without_room_for_saying_so(bench: Bench) -> None:
+    put(bench, wish(every=SECOND * 60))
+    refuse_additions(bench)
+    with pytest.raises(NoSpace, match=FULL):
+        bench.engine.pause_schedule("s", True, ORIGIN, bench.now)
+    assert not known(bench).paused
+    empty(bench)
+    assert bench.engine.pause_schedule("s", True, ORIGIN, bench.now).paused
+
+
+def test_many_that_wake_at_once_keep_within_the_room(bench: Bench) -> None:
+    for _ in range(200):
+        bench.push(run_at=bench.now + SECOND)
+    bench.collect()
+    bench.engine.room.free = bench.engine.log.size() + 6000
+    bench.now += SECOND
+    while bench.engine.tick(bench.now):
+        pass
+    assert bench.engine.log.size() <= bench.engine.room.free
+    assert 0 < len(bench.ids()) < 200
+    bench.collect()
+    empty(bench)
+    while bench.engine.tick(bench.now):
+        pass
+    assert len(bench.ids()) == 200

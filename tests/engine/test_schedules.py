@@ -1,5 +1,7 @@
 """Schedules: what is set, when it comes, and what each tick pushes."""
 
+from typing import Any
+
 import pytest
 from engine.harness import ORIGIN, START, Bench
 from engine.scheduling import DAY, HOUR, MINUTE, at, known, put, tick, told, wish
@@ -202,6 +204,13 @@ def test_a_job_in_its_dead_queue_holds_up_none(bench: Bench) -> None:
     assert bench.ids() == [2]
 
 
+def test_a_job_that_may_go_to_a_dead_queue_holds_up_the_next_until_it_has(bench: Bench) -> None:
+    put(bench, wish(every=MINUTE, overlap=OVERLAP_SKIP, policy=Policy(dead_queue="dead")))
+    bench.pass_time(2 * MINUTE)
+    assert bench.ids() == [1]
+    assert known(bench).skipped == 1
+
+
 def test_overlaps_are_allowed_if_nothing_is_said(bench: Bench) -> None:
     put(bench, wish(every=MINUTE))
     bench.pass_time(3 * MINUTE)
@@ -229,6 +238,25 @@ def test_a_tick_is_skipped_while_a_job_of_its_key_waits(bench: Bench) -> None:
     bench.pass_time(MINUTE)
     assert bench.ids() == [2]
     assert bench.queue().keys == {b"k": bench.engine.job(2)}
+
+
+# Measures
+
+
+def test_what_came_of_the_ticks_of_all_schedules_is_counted(bench: Bench) -> None:
+    put(bench, wish(every=HOUR, overlap=OVERLAP_SKIP))
+    put(bench, wish("other", every=HOUR, missed=MISSED_SKIP, queue="other"))
+    bench.pass_time(3 * HOUR)
+    measures = bench.engine.measures.schedules
+    assert (measures.runs, measures.skipped, measures.missed) == (4, 2, 0)
+    assert (measures.late.count, measures.late.total) == (4, 0)
+    bench.now += 2 * HOUR + 30 * MINUTE  # nothing ticks
+    tick(bench)
+    assert (measures.runs, measures.skipped, measures.missed) == (4, 3, 3)
+    bench.now += 30 * MINUTE + 10 * SECOND
+    tick(bench)
+    assert (measures.runs, measures.skipped, measures.missed) == (5, 4, 3)
+    assert (measures.late.count, measures.late.total) == (5, 10 * SECOND)
 
 
 # Refused
@@ -441,3 +469,28 @@ def test_large_payloads_come_in_smaller_portions(bench: Bench) -> None:
     assert bench.engine.tick(bench.now)
     assert 1 < bench.queue().ready.size < 20
     assert bench.engine.log.size() < 20_000_000
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"every": 2 * MINUTE},
+        {"missed": MISSED_ALL},
+        {"overlap": OVERLAP_SKIP},
+        {"paused": True},
+        {"queue": "other"},
+        {"payload": b"other"},
+        {"policy": Policy(ttr=5)},
+        {"ttl_ms": 5},
+        {"key": b"k"},
+        {"limit_key": b"k"},
+    ],
+)
+def test_a_wish_that_differs_in_anything_is_another_one(
+    bench: Bench, other: dict[str, Any]
+) -> None:
+    first = put(bench, wish(every=MINUTE))
+    assert put(bench, wish(every=MINUTE)) is first
+    bench.collect()
+    assert put(bench, wish(**{"every": MINUTE, **other})) is not first
+    assert len(bench.collect()) == 1

@@ -1,5 +1,7 @@
 """Timers: the earliest first, moved and cancelled at will."""
 
+from random import Random
+
 from engine.harness import property_settings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -79,3 +81,20 @@ def test_the_first_timer_is_the_earliest(steps: list[tuple[int, int | None]]) ->
         first = timers.first()
         assert (None if first is None else first.deadline) == min(model.values(), default=None)
     assert drain(timers) == sorted(model.values())
+
+
+def test_hundreds_that_are_set_moved_and_cancelled_stay_in_order() -> None:
+    """Levels deep enough that a parent, a child or the last of several is mistaken for another."""
+    dice = Random(1)
+    timers = Timers()
+    known = [Timer(0, None) for _ in range(400)]
+    for timer in known:
+        timers.set(timer, dice.randrange(1000))
+        check_heap(timers)
+    for _ in range(400):
+        timers.set(dice.choice(known), dice.randrange(1000))
+        timers.cancel(dice.choice(known))
+        check_heap(timers)
+    left = [timer for timer in known if timer.slot >= 0]
+    assert len(left) == len(timers.heap)
+    assert drain(timers) == sorted(timer.deadline for timer in left)

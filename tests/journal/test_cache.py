@@ -132,3 +132,31 @@ def test_a_read_gives_what_was_written_or_nothing(
         assert found is None or found == data[at : at + size]
     tail = cache.tail_at
     assert cache.read(0, tail, len(data) - tail) == data[tail:]
+
+
+def test_a_block_that_is_there_already_is_not_replaced() -> None:
+    cache = Cache(16 * BLOCK)
+    cache.put(BLOCK, bytearray(b"a" * BLOCK))
+    cache.put_ahead(2 * BLOCK, bytearray(b"a" * BLOCK), 0)
+    for at in (BLOCK, 2 * BLOCK):
+        cache.put(at, bytearray(b"b" * BLOCK))
+        cache.put_ahead(at, bytearray(b"c" * BLOCK), 0)
+        assert cache.read(0, at, 3) == b"aaa"
+
+
+def test_among_blocks_that_were_read_ahead_only_the_oldest_goes() -> None:
+    cache = Cache(0)
+    count = 0
+    while cache.has(BLOCK) or not count:
+        count += 1
+        cache.put_ahead(count * BLOCK, bytearray(b"%d" % (count % 10) * BLOCK), 0)
+    assert count > 2
+    assert [at for at in range(1, count + 1) if cache.has(at * BLOCK)] == list(range(2, count + 1))
+    assert cache.read(0, count * BLOCK, 1) == b"%d" % (count % 10)
+
+
+def test_a_block_that_was_forgotten_is_not_found_by_the_short_cut() -> None:
+    cache = filled(1 << 30, pattern(3 * BLOCK))
+    assert cache.read(0, 5, 4) == pattern(9)[5:]
+    cache.forget(2 * BLOCK)
+    assert cache.read(0, 5, 4) is None

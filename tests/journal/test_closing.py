@@ -37,6 +37,7 @@ def test_damage_before_the_base_record_leaves_what_was_carried_until_then(kept: 
     assert plan.closing.counted >= plan.closing.jobs
     assert plan.closing.next_id == next_id
     fix(yard.disk)
+    assert recover(yard.disk).state.counts()[0] == plan.closing.jobs
     starts_again(yard)
     known = {job.id for job in yard.engine.state.jobs if job.queue.name == "kept"}
     assert known < before

@@ -251,6 +251,21 @@ def test_one_who_waits_for_several_blocks_is_told_once_that_one_failed() -> None
     assert run.payload(job) == Random(1).randbytes(12 * BLOCK)
 
 
+def test_one_who_waits_for_several_blocks_is_told_once_that_all_failed() -> None:
+    disk = MemoryDisk()
+    run = Running(disk, 1 << 24)
+    job = run.push(Random(1).randbytes(30 * BLOCK))
+    run.commit()
+    run.journal.close()
+    run = Running(disk, 1 << 24)
+    load = run.load(job.payload_at, job.payload_size)
+    disk.break_down("read")
+    assert run.finish_reads() == [load]
+    disk.heal()
+    assert load.data is None
+    assert run.payload(job) == Random(1).randbytes(30 * BLOCK)
+
+
 def test_the_lowest_position_that_is_needed_is_known() -> None:
     run, jobs = pushed(2000)
     assert run.journal.reads.lowest() == -1

@@ -156,6 +156,22 @@ def test_what_could_not_be_removed_is_dropped_the_next_time(disk: MemoryDisk, ru
     assert segments(disk) == [segment_name(base) for base in bases[3:]]
 
 
+def test_what_an_earlier_drop_could_not_sync_is_on_disk_before_more_goes() -> None:
+    """Else a crash may bring the first segment back and not the second: a gap."""
+    for seed in range(8):
+        disk = MemoryDisk()
+        run = grown(disk, 5)
+        run.journal._supply.ready = True
+        bases = list(run.journal._bases)
+        close(run, bases[3])
+        for position in (bases[1], bases[2]):
+            disk.fail("sync_directory", nth=2)  # the one after the segment was removed
+            assert drop_at_once(run, position).reason
+        disk.crash(Random(seed))
+        left = segments(disk)
+        assert left == [segment_name(base) for base in bases[len(bases) - len(left) :]]
+
+
 # Recycling
 
 

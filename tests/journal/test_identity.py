@@ -90,6 +90,9 @@ def test_saving_it_anew_is_all_or_nothing() -> None:
         (b'{"format": 1, "earlier": [], "timeline": "00", "salt": "00"}', "is not 16 bytes"),
         (WHOLE[:-1] + b', "reach": 7}', "reach is not an object"),
         (WHOLE[:-1] + b', "reach": {"end": 7}}', "last_seq"),
+        (WHOLE[:-1] + b', "reach": {"end": -1}}', "-1 is not a number that could be there"),
+        (WHOLE[:-1] + b', "reach": {"end": 9223372036854775808}}', "9223372036854775808 is not"),
+        (WHOLE[:-1] + b', "reach": {"end": "7"}}', "'7' is not a number"),
         (b'{"format": 1, "earlier": [], "timeline": "zz", "salt": "00"}', "cannot be read"),
     ],
 )
@@ -98,6 +101,16 @@ def test_a_damaged_one_is_refused(data: bytes, reason: str) -> None:
     disk.put("identity.json", data)
     with pytest.raises(BadIdentity, match=reason):
         load_identity(disk)
+
+
+def test_a_reach_may_be_anything_from_nothing_to_the_largest_number() -> None:
+    disk = MemoryDisk()
+    largest = (1 << 63) - 1
+    reach = b'{"end": 0, "last_seq": %d, "epoch": 0, "next_id": 1}' % largest
+    disk.put("identity.json", WHOLE[:-1] + b', "reach": ' + reach + b"}")
+    loaded = load_identity(disk)
+    assert loaded is not None
+    assert (loaded.reach.end, loaded.reach.last_seq) == (0, largest)
 
 
 def test_one_of_an_earlier_version_says_nothing_of_its_reach() -> None:

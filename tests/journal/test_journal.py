@@ -7,7 +7,7 @@ import pytest
 from journal.building import START, Running, copy, fresh_state, picture, recover, segments
 
 from taskyard.journal.errors import JournalFailed
-from taskyard.journal.identity import BadIdentity
+from taskyard.journal.identity import JOURNAL, BadIdentity
 from taskyard.journal.journal import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
@@ -365,6 +365,21 @@ def test_a_killed_servers_records_are_synced_before_anyone_relies_on_them(
     disk.crash()
     assert picture(recover(disk).state)[0] == picture(run.state)[0]  # type: ignore[index]
     assert again.journal.durable_seq == run.journal.log.next_seq - 1
+
+
+def test_they_are_synced_also_where_they_fill_their_segment_to_the_last_byte(
+    disk: MemoryDisk,
+) -> None:
+    run = Running(disk)
+    run.commit()
+    run.push()
+    run.journal.write()
+    base = run.journal._segment.base
+    disk.directory(JOURNAL).open(segments(disk)[-1]).truncate(run.journal.written - base)
+    killed_at = run.journal.log.next_seq
+    Running(disk)
+    disk.crash()
+    assert recover(disk).next_seq >= killed_at
 
 
 def test_the_stopwatch_is_the_callers(disk: MemoryDisk) -> None:

@@ -33,7 +33,15 @@ from taskyard.engine import records as r
 from taskyard.engine import schedule_records as t
 from taskyard.engine import side_records as s
 from taskyard.engine.decode import Decoder
-from taskyard.engine.job import MAX_PRIORITY, MIN_PRIORITY, NewJob, Origin
+from taskyard.engine.job import (
+    DIALECT_NAMES,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+    NewJob,
+    Notify,
+    Origin,
+    Policy,
+)
 from taskyard.engine.log import Log
 from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.journal.describe import describe
@@ -279,6 +287,34 @@ def test_a_carried_job_is_described_with_all_it_has() -> None:
     assert found["payload_at"] == record.blob_at
     assert found["result_at"] == record.blob_at + len("payload")
     assert found["error_at"] == record.blob_at + len("payloadresult")
+
+
+def test_a_dialect_that_is_not_known_yet_is_described_by_its_number() -> None:
+    known = len(DIALECT_NAMES)
+    names = [
+        describe(r.Boot(1, Origin(number, "", ""), 1, "1"), False)["dialect"]
+        for number in range(known + 2)
+    ]
+    assert names == [*DIALECT_NAMES, str(known), str(known + 1)]
+
+
+def test_names_and_keys_are_described_as_text_whatever_they_are() -> None:
+    new = NewJob("q", "name", b"", Policy(), key=b"k\xff", limit_key="schlüssel".encode())
+    found = describe(r.Push(1, Origin(1, "", ""), 7, b"q", new), False)
+    assert (found["queue"], found["key"], found["limit_key"]) == ("q", "k\\xff", "schlüssel")
+
+
+def test_what_a_push_and_a_queue_say_is_described() -> None:
+    origin = Origin(1, "", "")
+    new = NewJob("q", "name", b"", Policy(), ttl_ms=5, notify=Notify(3, 4, 5))
+    found = describe(r.Push(1, origin, 7, b"q", new), False)
+    assert (found["ttl_ms"], found["notify"]) == (5, 3)
+    plain = describe(r.Push(1, origin, 7, b"q", NewJob("q", "name", b"", Policy())), False)
+    assert "ttl_ms" not in plain
+    assert "notify" not in plain
+    settings = describe(s.QueueSet(1, origin, b"q", QueueSettings(retries=3)), False)["settings"]
+    assert isinstance(settings, dict)
+    assert settings["retries"] == 3
 
 
 def test_uids_are_described_as_hex() -> None:

@@ -6,14 +6,28 @@ Whatever is done to the files, the state it comes to is that after some whole fr
 from random import Random
 
 import pytest
-from journal.building import Running, copy, flipped, fresh_state, picture, recover, segments
+from journal.building import (
+    ORIGIN,
+    START,
+    Running,
+    copy,
+    flipped,
+    fresh_state,
+    picture,
+    recover,
+    segments,
+)
 
-from taskyard.journal.errors import JournalCorrupt
-from taskyard.journal.frames import frame_header
+from taskyard.engine.job import SYSTEM_ORIGIN
+from taskyard.engine.log import Log
+from taskyard.engine.records import Boot, Finish
+from taskyard.journal.errors import JournalCorrupt, JournalIncomplete, JournalTooNew
+from taskyard.journal.frames import Content, frame_header
 from taskyard.journal.identity import JOURNAL, load_identity, save_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.recovery import Recovery
-from taskyard.journal.segment import SEGMENT_HEADER, base_of, segment_name
+from taskyard.journal.repair import plan_repair
+from taskyard.journal.segment import SEGMENT_HEADER, base_of, parse_header, segment_name
 
 
 class Written:
@@ -296,6 +310,19 @@ def test_a_segment_under_another_name_is_damage(many: Written) -> None:
     assert "its header is that of position" in str(result)
 
 
+@pytest.mark.parametrize("further", [-1, 1])
+def test_a_segment_that_begins_with_another_record_is_damage(many: Written, further: int) -> None:
+    name = segments(many.disk)[1]
+    data = many.content(name)
+    header = parse_header(Content(data, len(data)))
+    expected = header.first_seq
+    header.first_seq += further
+    result = outcome(many, many.with_segment(name, header.encoded() + data[SEGMENT_HEADER:]))
+    assert isinstance(result, JournalCorrupt)
+    assert (result.file, result.offset, result.seq) == (name, 0, expected)
+    assert f"it begins with record {expected + further} instead" in str(result)
+
+
 def test_a_segment_of_another_journal_is_damage(many: Written) -> None:
     disk = copy(many.disk)
     identity = load_identity(disk)
@@ -401,17 +428,91 @@ def test_a_crash_while_a_tail_is_cut_off_does_no_harm() -> None:
             assert Running(disk).report.records == written.seqs[-1]
 
 
-def test_a_record_that_cannot_be_applied_is_named(synced: Written) -> None:
-    """The checksum is right, the content is not: written by a newer version, or by a bug."""
+def one_more(synced: Written, body: bytes) -> MemoryDisk:
+    """With a frame at the end whose checksum is right."""
     name, end = synced.ends[-1]
     data = synced.content(name)
     salt = int.from_bytes(data[48:56], "little", signed=True)
-    body = b"\x0d\0\0\0" + b"\xc8\x01" + bytes(11)
+    frame = frame_header(body, synced.seqs[-1] + 1, 1, salt, 0) + body
+    return synced.with_segment(name, data[:end] + frame)
+
+
+def test_a_record_that_cannot_be_applied_is_named(synced: Written) -> None:
+    log = Log()
+    log.append(Finish(START, ORIGIN, 99, b"work", 1, 0))
+    result = outcome(synced, one_more(synced, log.take(0)))
+    assert isinstance(result, JournalCorrupt)
+    name, end = synced.ends[-1]
+    assert (result.file, result.offset) == (name, end)
+    assert "there is no job 99" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "said"),
+    [(200, 1, "unknown kind 200"), (1, 200, "unknown version 200 of kind 1"), (63, 1, "kind 63")],
+)
+def test_a_record_of_a_newer_version_is_no_damage(
+    synced: Written, kind: int, version: int, said: str
+) -> None:
+    disk = one_more(synced, b"\x0d\0\0\0" + bytes([kind, version]) + bytes(11))
+    before = {name: disk.directory(JOURNAL).content(name) for name in segments(disk)}
+    with pytest.raises(JournalTooNew, match=f"{synced.ends[-1][0]} was written by a newer.*{said}"):
+        recover(disk)
+    with pytest.raises(JournalTooNew):  # or all from there on would be moved away
+        plan_repair(disk)
+    with pytest.raises(JournalTooNew):
+        Running(disk)
+    assert before == {name: disk.directory(JOURNAL).content(name) for name in segments(disk)}
+
+
+def test_a_frame_that_says_it_has_fewer_records_is_named(synced: Written) -> None:
+    name, end = synced.ends[-1]
+    data = synced.content(name)
+    salt = int.from_bytes(data[48:56], "little", signed=True)
+    log = Log(1, 0)
+    for epoch in (8, 9):
+        log.append(Boot(synced.run.now, SYSTEM_ORIGIN, epoch, "test"))
+    body = log.take(0)
     frame = frame_header(body, synced.seqs[-1] + 1, 1, salt, 0) + body
     result = outcome(synced, synced.with_segment(name, data[:end] + frame))
     assert isinstance(result, JournalCorrupt)
     assert (result.file, result.offset) == (name, end)
-    assert "unknown kind of record 200" in str(result)
+    assert "another length than its records" in str(result)
+
+
+@pytest.mark.parametrize("content", [b"", bytes(500)])
+def test_a_first_segment_that_is_empty_is_damage_once_there_was_something_in_it(
+    content: bytes,
+) -> None:
+    disk = MemoryDisk()
+    for _ in range(2):  # the second start has seen what the first one wrote
+        run = Running(disk)
+        run.push()
+        run.commit()
+        run.journal.close()
+    first, *others = segments(disk)
+    for name in others:
+        disk.directory(JOURNAL).remove(name)
+    disk.directory(JOURNAL).put(first, content)
+    with pytest.raises(JournalCorrupt, match="the journal ends there, but went on") as raised:
+        recover(disk)
+    assert (raised.value.file, raised.value.offset) == (first, 0)
+
+
+def test_segments_that_are_all_gone_are_missed_from_the_last_record_on() -> None:
+    disk = MemoryDisk()
+    for _ in range(2):
+        run = Running(disk)
+        run.push()
+        run.commit()
+        run.journal.close()
+    identity = load_identity(disk)
+    assert identity is not None
+    for name in segments(disk):
+        disk.directory(JOURNAL).remove(name)
+    with pytest.raises(JournalIncomplete, match="no segment is there") as raised:
+        recover(disk)
+    assert raised.value.seq == identity.reach.last_seq + 1 > 1
 
 
 def test_other_files_in_the_directory_are_left_alone(synced: Written) -> None:

@@ -6,10 +6,11 @@ import pytest
 from journal.building import Running, copy, flipped, picture, recover, segments
 
 from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.frames import Content
 from taskyard.journal.identity import IDENTITY, JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.repair import carry_out, plan_repair
-from taskyard.journal.segment import SEGMENT_HEADER
+from taskyard.journal.segment import SEGMENT_HEADER, parse_header
 
 ASIDE = "damaged-now"
 NOW = 1_800_000_000_000_000
@@ -177,3 +178,48 @@ def test_a_lost_identity_and_a_damage_are_repaired_together(disk: MemoryDisk) ->
     plan = plan_repair(broken)
     fix(broken)
     assert recover(broken).next_seq - 1 == plan.last_kept
+
+
+def test_an_identity_is_made_of_the_headers_that_can_be_read(disk: MemoryDisk) -> None:
+    whole = load_identity(disk)
+    assert whole is not None
+    broken = damaged(disk, 2, 10)
+    broken.remove(IDENTITY)
+    plan = plan_repair(broken)
+    fix(broken)
+    assert recover(broken).next_seq - 1 == plan.last_kept > 0
+    made = load_identity(broken)
+    assert made is not None
+    assert made.earlier[-1].timeline == whole.timeline
+
+
+def test_without_any_header_nothing_can_be_kept_but_all_is_moved_aside(disk: MemoryDisk) -> None:
+    broken = disk
+    for index in range(len(segments(disk))):
+        broken = damaged(broken, index, 10)
+    names = segments(broken)
+    broken.remove(IDENTITY)
+    plan = plan_repair(broken)
+    assert (plan.last_kept, plan.moved) == (0, names)
+    fix(broken)
+    assert segments(broken) == []
+    assert sorted(broken.directory(JOURNAL).directory(ASIDE).names()) == names
+    assert Running(broken).report.records == 0
+
+
+def test_what_an_earlier_use_of_a_file_has_left_is_not_counted_as_lost(disk: MemoryDisk) -> None:
+    """A recycled segment has old frames behind its own, which nobody misses."""
+    name = segments(disk)[2]
+    data = disk.directory(JOURNAL).content(name)
+    header = parse_header(Content(data, len(data)))
+    damaged_at = SEGMENT_HEADER + 60
+    plain = plan_repair(copy(disk, name, flipped(data, damaged_at * 8)))
+    header.recycled = True
+    old = b"left over" * 100
+    recycled = header.encoded() + flipped(data, damaged_at * 8)[SEGMENT_HEADER:] + old
+    plan = plan_repair(copy(disk, name, recycled))
+    assert (plan.bytes, plan.first_lost, plan.last_lost) == (
+        plain.bytes,
+        plain.first_lost,
+        plain.last_lost,
+    )

@@ -4,6 +4,7 @@ import google_crc32c
 import pytest
 from journal.building import flipped
 
+from taskyard.journal.errors import JournalTooNew
 from taskyard.journal.frames import Content
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.segment import (
@@ -44,11 +45,30 @@ def test_a_short_file_is_no_segment() -> None:
         parsed(HEADER.encoded()[:-1])
 
 
-def test_a_newer_format_is_named() -> None:
-    newer = HEADER.encoded()[:8] + b"\x02\0\0\0" + HEADER.encoded()[12:124]
-    crc: int = google_crc32c.value(newer)
-    with pytest.raises(BadHeader, match="its format is 2, this version of Taskyard reads 1"):
-        parsed(newer + crc.to_bytes(4, "little"))
+def of_format(version: int) -> bytes:
+    head = HEADER.encoded()[:8] + version.to_bytes(4, "little") + HEADER.encoded()[12:124]
+    crc: int = google_crc32c.value(head)
+    return head + crc.to_bytes(4, "little")
+
+
+def test_a_newer_format_is_named_and_is_no_damage() -> None:
+    name = segment_name(HEADER.base)
+    with pytest.raises(
+        JournalTooNew,
+        match=rf"{name} was written by a newer version of Taskyard \(its format is 2, and this one "
+        "reads up to 1",
+    ):
+        parsed(of_format(2))
+
+
+def test_there_is_no_format_before_the_first() -> None:
+    with pytest.raises(BadHeader, match="its format is 0, and there is none before 1"):
+        parsed(of_format(0))
+
+
+def test_a_format_is_not_believed_if_the_checksum_is_wrong() -> None:
+    with pytest.raises(BadHeader, match="checksum"):
+        parsed(HEADER.encoded()[:8] + b"\x02\0\0\0" + HEADER.encoded()[12:])
 
 
 def test_names_say_the_base() -> None:

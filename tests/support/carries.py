@@ -60,6 +60,7 @@ _JOB: dict[str, st.SearchStrategy[object]] = {
     "attempts": U32,
     "fails": U32,
     "losses": U32,
+    "leases": U32,
     "payload_at": POSITIVE,
     "payload_size": U32,
     "weight": U32,

@@ -218,6 +218,8 @@ class Model(Pushing):
         require(number >= 1, "batch")
         if consumer is None:
             consumer = Consumer(owner, number, False, False, [], 0)
+        elif consumer.open and 0 < consumer.deadline <= now:
+            raise StaleBatch  # also while its jobs are still being given back
         elif number == consumer.number and consumer.open:
             return [job.id for job in self._batch(consumer)]
         elif consumer.expired or number != consumer.number + 1:
@@ -249,7 +251,7 @@ class Model(Pushing):
             raise StaleBatch
         if consumer is None or upto < consumer.number:
             return
-        if consumer.expired:
+        if consumer.expired or (consumer.open and 0 < consumer.deadline <= now):
             raise StaleBatch
         self._finish_batch(consumer, now)
         self.settle(now)

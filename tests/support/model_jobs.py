@@ -179,6 +179,7 @@ class Lifecycle(World):
         """The job keeps its place in line while it is leased. Every lease counts an attempt."""
         self.leases += 1
         job.attempts += 1
+        job.leases += 1
         job.state = "leased"
         job.lease = Lease(
             self.leases, owner, bound, holder, self.epoch, job.attempts, now, deadline
@@ -234,10 +235,10 @@ class Lifecycle(World):
         self._fail_attempt(job, error, now)
         self.settle(now)
 
-    def finish_with_token(self, id: int, epoch: int, attempt: int, result: bytes, now: int) -> int:
+    def finish_with_token(self, id: int, epoch: int, number: int, result: bytes, now: int) -> int:
         require(len(result) <= self.settings.payload_limit, "result")
         job = self._found(id)
-        if job.lease is None or (job.lease.epoch, job.lease.attempt) != (epoch, attempt):
+        if job.lease is None or (job.lease.epoch, job.leases) != (epoch, number):
             raise NotLeaseholder(id)
         self._finish(job, result, now)
         self.settle(now)

@@ -28,6 +28,7 @@ JOB = (
     "attempts",
     "fails",
     "losses",
+    "leases",
     "finished_at",
 )
 EXTRA = ("uid", "key", "ttl_ms", "expires_at", "reason")

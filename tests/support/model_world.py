@@ -53,6 +53,7 @@ class Job:
     attempts: int = 0
     fails: int = 0
     losses: int = 0
+    leases: int = 0  # all there ever were
     finished_at: int = 0
     lease: Lease | None = None
     uid: bytes | None = None

@@ -38,6 +38,7 @@ _JOB = (
     "attempts",
     "fails",
     "losses",
+    "leases",
     "payload_at",
     "payload_size",
     "pushed_at",

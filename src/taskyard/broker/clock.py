@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 
 class AnchoredClock:
@@ -12,9 +13,16 @@ class AnchoredClock:
     somebody does to the machine's clock in between.
     """
 
-    def __init__(self, not_before: int = 0) -> None:
-        self._anchor = max(time.time_ns() // 1000, not_before)
-        self._started = time.monotonic_ns()
+    def __init__(
+        self,
+        not_before: int = 0,
+        wall: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """The two clocks of the machine give nanoseconds."""
+        self._monotonic = monotonic
+        self._anchor = max(wall() // 1000, not_before)
+        self._started = monotonic()
 
     def now(self) -> int:
-        return self._anchor + (time.monotonic_ns() - self._started) // 1000
+        return self._anchor + (self._monotonic() - self._started) // 1000

@@ -124,6 +124,7 @@ def _make(state: State, record: c.CarryJob) -> Job:
     job.attempts = i32(record.attempts)
     job.fails = i32(record.fails)
     job.losses = i32(record.losses)
+    job.leases = i32(record.leases)
     job.finished_at = record.finished_at
     job.extra = record.extra
     state.jobs.add(job)

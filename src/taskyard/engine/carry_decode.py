@@ -8,7 +8,7 @@ from mypy_extensions import i64
 
 from taskyard.engine import carry_records as c
 from taskyard.engine import records as r
-from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.errors import CorruptRecord, UnknownRecord
 from taskyard.engine.job import SYSTEM_ORIGIN, Extra, Lease, Notify, Origin, Policy
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.state import Consumer, Letter, Session
@@ -23,6 +23,7 @@ def read_job(
     queue: bytes,
     name: str,
     policy: Policy,
+    version: i64,
 ) -> c.CarryJob:
     """The rest of the fields of a job, after those that are in a push as well."""
     moves = fields.u8()
@@ -46,6 +47,8 @@ def read_job(
         record.lease = _lease(fields)
     if flags & c.HAS_EXTRA:
         record.extra = _extra(fields, flags)
+    # An older version has set them back together with the attempts, or never had to.
+    record.leases = fields.u32() if version >= 3 else record.attempts
     return record
 
 
@@ -141,7 +144,7 @@ def read_carry(kind: i64, version: i64, fields: Reader, time: i64, origin: Origi
         epoch = fields.s64()
         next_id = fields.s64()
         return c.Base(time, base, epoch, next_id, fields.ids())
-    raise CorruptRecord(f"unknown kind of record {kind}: written by a newer version?")
+    raise UnknownRecord(f"unknown kind {kind}")
 
 
 def _session(fields: Reader) -> Session:

@@ -70,6 +70,7 @@ class CarryJob(Record):
         "finished_at",
         "id",
         "lease",
+        "leases",
         "losses",
         "moves",
         "name",
@@ -110,6 +111,7 @@ class CarryJob(Record):
         self.attempts: i64 = 0
         self.fails: i64 = 0
         self.losses: i64 = 0
+        self.leases: i64 = 0
         self.payload_at: i64 = 0
         self.payload_size: i64 = 0
         self.weight: i64 = 0  # of the record that has the payload, if that stays where it is
@@ -123,6 +125,8 @@ class CarryJob(Record):
         return CARRY_JOB
 
     def layout(self) -> i64:
+        if self.leases != self.attempts:
+            return 3
         extra = self.extra
         return 1 if extra is None or extra.limit_key is None else 2
 
@@ -159,6 +163,8 @@ class CarryJob(Record):
         extra = self.extra
         if extra is not None:
             _put_extra(out, extra)
+        if self.leases != self.attempts:
+            put_u32(out, self.leases)
 
     def _flags(self) -> i64:
         flags: i64 = 0

@@ -78,6 +78,7 @@ def carry_job(core: Core, job: Job, moves: i64, blob: bytes, now: i64) -> None:
     record.attempts = i64(job.attempts)
     record.fails = i64(job.fails)
     record.losses = i64(job.losses)
+    record.leases = i64(job.leases)
     record.pushed_at = job.pushed_at
     record.run_at = job.run_at
     record.finished_at = job.finished_at

@@ -11,7 +11,7 @@ from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.carry_decode import read_carry, read_job, read_limits, read_queue
-from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.errors import CorruptRecord, UnknownRecord
 from taskyard.engine.job import NewJob, Notify, Origin, Policy
 from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.schedule_decode import read_event, read_schedule
@@ -20,12 +20,14 @@ from taskyard.engine.wire import Reader
 
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
 HEAD: Final = 4  # bytes of the size that stands before each record
+_LEAST: Final = 17  # bytes behind that: kind, version, time, origin and the size of a blob
 # The newest version of each kind; of those that are not here it is 1.
 VERSIONS: Final = {
+    r.BOOT: 2,
     r.PUSH: 2,
     r.QUEUE: 2,
     r.BATCH: 2,
-    r.CARRY_JOB: 2,
+    r.CARRY_JOB: 3,
     r.CARRY_QUEUE: 2,
     r.CARRY_CONSUMER: 2,
 }
@@ -35,6 +37,19 @@ _ORIGIN_AT: Final = HEAD + 10  # behind size, kind, version and time
 def size_at(data: bytes, at: i64) -> i64:
     """Bytes of the whole record that begins at `data[at]`."""
     return HEAD + i64(read_i32_le(data, at))
+
+
+def record_end(data: bytes, at: i64, end: i64) -> i64:
+    """Where the record ends that begins at `data[at]`, in records that end at `end`.
+
+    An intact checksum says that this is what was written, not that it makes sense.
+    """
+    if at + HEAD > end:
+        raise CorruptRecord(f"no room for a record at byte {at}")
+    size = i64(read_i32_le(data, at))
+    if size < _LEAST or at + HEAD + size > end:
+        raise CorruptRecord(f"a record of {size} bytes does not fit at byte {at}")
+    return at + HEAD + size
 
 
 def kind_at(data: bytes, at: i64) -> i64:
@@ -78,7 +93,7 @@ class Decoder:
         kind = fields.u8()
         version = fields.u8()
         if version != 1 and not 1 < version <= VERSIONS.get(kind, 1):
-            raise CorruptRecord(f"unknown version of a record at byte {at}: of a newer server?")
+            raise UnknownRecord(f"unknown version {version} of kind {kind}")
         time = fields.s64()
         origin = self._origin(fields)
         try:
@@ -148,7 +163,7 @@ class Decoder:
             queue = fields.short()
             name = fields.text()
             policy = self._policy(fields.short())
-            return read_job(fields, time, origin, id, queue, name, policy)
+            return read_job(fields, time, origin, id, queue, name, policy, version)
         if kind == r.CARRY_QUEUE:
             queue = fields.short()
             number = fields.s64()
@@ -284,7 +299,9 @@ def _side_record(kind: i64, version: i64, fields: Reader, time: i64, origin: Ori
         return _batch(version, fields, time, origin)
     if kind == r.BOOT:
         epoch = fields.s64()
-        return r.Boot(time, origin, epoch, fields.text())
+        release = fields.text()
+        next_id = fields.s64() if version >= 2 else i64(0)
+        return r.Boot(time, origin, epoch, release, next_id)
     if kind == r.QUEUE_GONE:
         return s.QueueGone(time, origin, fields.short())
     if kind == r.VALUE:
@@ -310,7 +327,7 @@ def _side_record(kind: i64, version: i64, fields: Reader, time: i64, origin: Ori
         return s.ReaderSet(time, origin, name, next_seq, fields.s64())
     if kind == r.READER_GONE:
         return s.ReaderGone(time, origin, fields.text())
-    raise CorruptRecord(f"unknown kind of record {kind}: written by a newer version?")
+    raise UnknownRecord(f"unknown kind {kind}")
 
 
 def _settings(fields: Reader) -> QueueSettings:

@@ -158,14 +158,14 @@ class Engine(Core):
         finishing.fail(self, self.job(id), error, origin, now)
         self._settle(now)
 
-    def owner_by_token(self, id: int, epoch: int, attempt: int) -> i64:
+    def owner_by_token(self, id: int, epoch: int, number: int) -> i64:
         """Who holds the lease of this token; it must still be the one that counts."""
-        return finishing.owner_by_token(self, id, epoch, attempt)
+        return finishing.owner_by_token(self, id, epoch, number)
 
     def finish_with_token(
-        self, id: i64, epoch: i64, attempt: i64, result: bytes, origin: Origin, now: i64
+        self, id: i64, epoch: i64, number: i64, result: bytes, origin: Origin, now: i64
     ) -> Job:
-        job = finishing.finish_with_token(self, id, epoch, attempt, result, origin, now)
+        job = finishing.finish_with_token(self, id, epoch, number, result, origin, now)
         self._settle(now)
         return job
 

@@ -104,3 +104,7 @@ class NoSpace(TaskyardError):
 
 class CorruptRecord(TaskyardError):
     """Bytes that should be a record are not one."""
+
+
+class UnknownRecord(CorruptRecord):
+    """A kind of record, or a version of it, that only a newer Taskyard can have written."""

@@ -112,30 +112,30 @@ def fail(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -> None:
 
 
 def finish_with_token(
-    core: Core, id: i64, epoch: i64, attempt: i64, result: bytes, origin: Origin, now: i64
+    core: Core, id: i64, epoch: i64, number: i64, result: bytes, origin: Origin, now: i64
 ) -> Job:
-    """Succeed a job if this lease is still the one that counts."""
+    """Succeed a job if the lease of this number is still the one that counts."""
     check_writable(core, len(result))
     check_size(core, "result", result)
     job = core.state.live(id)
     if job is None:
         raise JobNotFound
     lease = job.lease
-    if lease is None or lease.epoch != epoch or lease.attempt != attempt:
+    if lease is None or lease.epoch != epoch or i64(job.leases) != number:
         raise NotLeaseholder(id)
     finish_leased(core, job, COMPLETED, result, origin, now)
     return job
 
 
-def owner_by_token(core: Core, id: int, epoch: int, attempt: int) -> i64:
+def owner_by_token(core: Core, id: int, epoch: int, number: int) -> i64:
     next_id: int = core.state.next_id
     job = core.state.live(id) if 0 < id < next_id else None  # a client may send any number
-    lease = job.lease if job is not None else None
-    if lease is None:
+    if job is None or job.lease is None:
         raise NotLeaseholder(id)
-    held: int = lease.attempt
+    lease = job.lease
+    held: int = int(job.leases)
     boot: int = lease.epoch
-    if boot != epoch or held != attempt:
+    if boot != epoch or held != number:
         raise NotLeaseholder(id)
     return lease.owner
 

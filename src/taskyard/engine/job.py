@@ -335,6 +335,7 @@ class Job:
         "finished_at",
         "id",
         "lease",
+        "leases",
         "losses",
         "name",
         "payload_at",
@@ -376,6 +377,7 @@ class Job:
         self.attempts: i32 = 0
         self.fails: i32 = 0
         self.losses: i32 = 0
+        self.leases: i32 = 0  # all it ever had: never set back, so that a number names one of them
         self.weight: i32 = 0  # bytes of the record at payload_at, without result and error
         self.payload_at = payload_at  # where the journal keeps the payload
         self.payload_size = payload_size

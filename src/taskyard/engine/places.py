@@ -74,6 +74,7 @@ def lease_to(
     """A job that was taken out of the ready lane becomes leased."""
     queue = job.queue
     job.attempts += 1
+    job.leases += 1
     queue.leases += 1
     hold(state, job, Lease(owner, bound, holder, epoch, i64(job.attempts), since, deadline))
     if queue.gate:

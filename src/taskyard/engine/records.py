@@ -177,19 +177,28 @@ class Record:
 class Boot(Record):
     """The server started; leases bound to connections of an earlier run end here."""
 
-    __slots__ = ("epoch", "version")
+    __slots__ = ("epoch", "next_id", "version")
 
-    def __init__(self, time: i64, origin: Origin, epoch: i64, version: str) -> None:
+    def __init__(
+        self, time: i64, origin: Origin, epoch: i64, version: str, next_id: i64 = 0
+    ) -> None:
         super().__init__(time, origin)
         self.epoch = epoch
         self.version = version
+        # Ids before this one may have been given by a journal that went on from a backup; 0: none.
+        self.next_id = next_id
 
     def kind(self) -> i64:
         return BOOT
 
+    def layout(self) -> i64:
+        return 2 if self.next_id else 1
+
     def put(self, out: BytesWriter) -> None:
         put_i64(out, self.epoch)
         put_text(out, self.version)
+        if self.next_id:
+            put_i64(out, self.next_id)
 
 
 @mypyc_attr(acyclic=True)

@@ -53,7 +53,7 @@ def apply_record(state: State, record: r.Record) -> None:
             apply_unknown(state, record)
         else:
             _apply(state, record)
-    except (KeyError, IndexError, AssertionError) as error:
+    except (LookupError, AssertionError, ValueError, ArithmeticError) as error:
         raise CorruptRecord(f"record {record.seq} does not fit what came before") from error
 
 

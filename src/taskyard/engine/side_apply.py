@@ -34,6 +34,7 @@ from taskyard.engine.weights import LETTER_WEIGHT
 def apply_boot(state: State, record: r.Boot) -> None:
     state.time = record.time
     state.epoch = record.epoch
+    state.next_id = max(state.next_id, record.next_id)
     state.evicted = 0
     drop_foreign_rates(state, record.time)
     for session in state.sessions.values():

@@ -14,18 +14,36 @@ from collections.abc import Callable
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
-from taskyard.engine.carry_records import Base
-from taskyard.engine.decode import Decoder, job_id_at, kind_at, size_at
+from taskyard.engine.carry_records import Base, CarryJob
+from taskyard.engine.decode import Decoder
+from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import SYSTEM_ORIGIN
-from taskyard.engine.job_records import Remove
+from taskyard.engine.job_records import JobRecord, Remove
 from taskyard.engine.log import Log
-from taskyard.engine.records import BASE, BOOT, CARRY_JOB, DELETED, PUSH, REPLAY, Boot
+from taskyard.engine.records import (
+    DELETED,
+    Boot,
+    Fail,
+    Finish,
+    Lease,
+    Push,
+    Record,
+    Release,
+    Retry,
+)
 from taskyard.engine.replay import apply_record
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt
 from taskyard.journal.evidence import first_frame_survives, frames_behind
-from taskyard.journal.frames import FRAME_HEADER, Content, frame_header, salt_at, written_end
+from taskyard.journal.frames import (
+    FRAME_HEADER,
+    Content,
+    Frame,
+    frame_header,
+    salt_at,
+    written_end,
+)
 from taskyard.journal.identity import Identity
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.segment import (
@@ -105,20 +123,29 @@ def _look_for_numbers(directory: Disk, name: str, closing: Closing) -> None:
     decoder = Decoder(blobs=False)
     end = written_end(content, 0)
     for frame in frames_behind(content, SEGMENT_HEADER, end, salt):
-        at = frame.body
+        for record in _readable(decoder, content.data, frame):
+            if isinstance(record, Boot):
+                closing.epoch = max(closing.epoch, record.epoch)
+                closing.next_id = max(closing.next_id, record.next_id)
+            elif isinstance(record, Base):
+                closing.epoch = max(closing.epoch, record.epoch)
+                closing.next_id = max(closing.next_id, record.next_id)
+                closing.counted = record.counts[0]
+            elif isinstance(
+                record, (Push, Lease, Finish, Retry, Release, Fail, JobRecord, CarryJob)
+            ):
+                closing.next_id = max(closing.next_id, record.id + 1)
+
+
+def _readable(decoder: Decoder, data: bytes, frame: Frame) -> list[Record]:
+    """The records of a frame, up to one that makes no sense: it may be the damage itself."""
+    found: list[Record] = []
+    at = frame.body
+    with contextlib.suppress(CorruptRecord):
         while at < frame.end:
-            kind = kind_at(content.data, at)
-            if PUSH <= kind <= REPLAY or kind == CARRY_JOB:
-                closing.next_id = max(closing.next_id, job_id_at(content.data, at) + 1)
-            elif kind in (BOOT, BASE):
-                record = decoder.read(content.data, at, 0)
-                if isinstance(record, Boot):
-                    closing.epoch = max(closing.epoch, record.epoch)
-                elif isinstance(record, Base):
-                    closing.epoch = max(closing.epoch, record.epoch)
-                    closing.next_id = max(closing.next_id, record.next_id)
-                    closing.counted = record.counts[0]
-            at += size_at(content.data, at)
+            found.append(decoder.read(data, at, 0))
+            at = decoder.next
+    return found
 
 
 def _salt_of(content: Content) -> i64:
@@ -144,13 +171,9 @@ def last_base(directory: Disk, after: i64) -> i64:
             continue
         end = written_end(content, 0)
         for frame in frames_behind(content, SEGMENT_HEADER, end, header.salt):
-            at = frame.body
-            while at < frame.end:
-                if kind_at(content.data, at) == BASE:
-                    record = decoder.read(content.data, at, 0)
-                    if isinstance(record, Base) and segment_name(record.base) in names:
-                        found = max(found, record.base)
-                at += size_at(content.data, at)
+            for record in _readable(decoder, content.data, frame):
+                if isinstance(record, Base) and segment_name(record.base) in names:
+                    found = max(found, record.base)
     return found
 
 

@@ -70,6 +70,7 @@ _FIELDS: Final[dict[int, tuple[str, ...]]] = {
         "attempts",
         "fails",
         "losses",
+        "leases",
         "pushed_at",
         "run_at",
         "finished_at",
@@ -169,7 +170,7 @@ _COUNTS: Final = (
 _LEASE: Final = ("owner", "bound", "holder", "epoch", "attempt", "since", "deadline")
 _SESSION: Final = ("id", "attached", "since", "numbered", "delivered")
 _LETTER: Final = ("number", "job", "label", "stage")
-_CONSUMER: Final = ("owner", "number", "open", "expired", "deadline", "ids")
+_CONSUMER: Final = ("owner", "number", "open", "expired", "deadline")
 _SCHEDULE: Final = (
     "name",
     "cron",
@@ -208,6 +209,8 @@ def describe(record: r.Record, blobs: bool) -> dict[str, object]:
         found[words[0]] = _word(words[1], _number(found[words[0]]))
     if isinstance(record, r.Push):
         _describe_job(record, found)
+    elif isinstance(record, r.Boot) and record.next_id:
+        found["next_id"] = int(record.next_id)
     elif isinstance(record, QueueSet):
         found["settings"] = _fields(record.settings, _SETTINGS)
     elif isinstance(record, ScheduleSet):
@@ -273,6 +276,7 @@ def _describe_carry(record: r.Record, blobs: bool, found: dict[str, object]) -> 
     elif isinstance(record, c.CarryConsumer):
         found["consumer"] = record.consumer.name
         found.update(_fields(record.consumer, _CONSUMER))
+        found["ids"] = record.consumer.ids.tolist()  # JSON has no arrays of its kind
     elif isinstance(record, CarrySchedule):
         _describe_schedule(record.schedule, blobs, found)
     elif isinstance(record, c.Base):

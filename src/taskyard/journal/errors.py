@@ -65,6 +65,17 @@ class JournalIncomplete(JournalCorrupt):
     """All that is there is intact, but its beginning was dropped and nothing stands for it."""
 
 
+class JournalTooNew(JournalError):
+    """A newer Taskyard has written it. That is no damage, and nothing may be taken out for it."""
+
+    def __init__(self, file: str, reason: str) -> None:
+        super().__init__(
+            f"{file} was written by a newer version of Taskyard ({reason}); use that version, or "
+            "restore a backup that this one has made"
+        )
+        self.file = file
+
+
 @mypyc_attr(native_class=False)  # mypyc cannot extend OSError
 class JournalFailed(OSError):
     """A write or a sync has failed before, so nothing can be promised any more."""

@@ -23,6 +23,7 @@ Entropy = Callable[[int], bytes]
 
 IDENTITY: Final = "identity.json"
 JOURNAL: Final = "journal"
+RESTORING: Final = "restoring"  # a file that is there until a restore is done
 _NEW: Final = "identity.json.new"
 _LOCK: Final = "lock"
 _FORMAT: Final = 1
@@ -107,8 +108,8 @@ def load_identity(disk: Disk) -> Identity | None:
     finally:
         file.close()
     try:
-        return _parse(msgspec.json.decode(data, type=dict))
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        return identity_of(msgspec.json.decode(data, type=dict))
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadIdentity(f"cannot be read ({error})") from error
 
 
@@ -126,7 +127,8 @@ def save_identity(disk: Disk, identity: Identity) -> None:
     disk.sync()
 
 
-def _parse(fields: dict[str, object]) -> Identity:
+def identity_of(fields: dict[str, object]) -> Identity:
+    """KeyError, TypeError or ValueError if they are none."""
     if fields["format"] != _FORMAT:
         raise ValueError(f"its format is {fields['format']}, this version reads {_FORMAT}")
     earlier = fields["earlier"]
@@ -176,8 +178,9 @@ def _number(field: object) -> int:
     return field
 
 
-def _format(identity: Identity) -> bytes:
-    fields = {
+def identity_fields(identity: Identity) -> dict[str, object]:
+    """What stands in identity.json."""
+    return {
         "format": _FORMAT,
         "timeline": identity.timeline.hex(),
         "salt": identity.salt.hex(),
@@ -198,6 +201,10 @@ def _format(identity: Identity) -> bytes:
             "next_id": int(identity.reach.next_id),
         },
     }
+
+
+def _format(identity: Identity) -> bytes:
+    fields = identity_fields(identity)
     return msgspec.json.format(msgspec.json.encode(fields), indent=2) + b"\n"
 
 

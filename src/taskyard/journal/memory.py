@@ -7,11 +7,27 @@ with a Random, keep any part of it, as real disks do: sector by sector and in an
 from __future__ import annotations
 
 import errno
+import hashlib
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
 SECTOR: Final = 512
 NO_SPACE: Final = "No space left on device"
+# Operations that change what is on the disk: before and after each of them a crash may come.
+POINTS: Final = (
+    "write",
+    "sync",
+    "sync_directory",
+    "create",
+    "rename",
+    "remove",
+    "truncate",
+    "allocate",
+)
+Watch = Callable[[str, str, bool], None]
+"""Hears of each of these before it takes effect, and when it has: operation, path, done."""
+LOST: Final = -1
 _GARBAGE: Final = 0.02  # how often a sector that was being written holds neither old nor new
 
 
@@ -29,7 +45,8 @@ class _Change:
 class _Node:
     """The contents of a file: as it is now, as it is on disk, and what lies between."""
 
-    def __init__(self) -> None:
+    def __init__(self, path: str) -> None:
+        self.path = path  # the last that it had
         self.now = bytearray()
         self.stable = bytearray()
         self.changes: list[_Change] = []
@@ -106,7 +123,11 @@ def _sectors(offset: int, data: bytes) -> list[_Change]:
 
 
 class Fault:
-    """The `nth` call of an operation from now on fails; a write may leave `keep` bytes behind."""
+    """The `nth` call of an operation from now on fails; a write may leave `keep` bytes behind.
+
+    With no error, a write is short and the caller writes the rest: two operations. With `LOST`, it
+    says that it is done, and nothing was written.
+    """
 
     def __init__(self, operation: str, nth: int, error: int, keep: int) -> None:
         self.operation = operation
@@ -126,6 +147,8 @@ class _World:
         self.age = 0  # crashes so far; files opened before one are of no use after it
         self.calls: dict[str, int] = {}
         self.capacity = -1  # bytes that all files may have together; -1: any number
+        self.watch: Watch | None = None
+        self.lies = False  # a sync of a file says that it is done, and does nothing
 
     def grant(self, more: int) -> int:
         """How many of these bytes there is room for."""
@@ -136,8 +159,10 @@ class _World:
     def used(self) -> int:
         return sum(len(node.now) for node in self.names.values())
 
-    def enter(self, operation: str) -> Fault | None:
+    def enter(self, operation: str, path: str) -> Fault | None:
         """Count the call, and raise or return the fault that is due, if one is."""
+        if self.watch is not None and operation in POINTS:
+            self.watch(operation, path, False)
         self.calls[operation] = self.calls.get(operation, 0) + 1
         if operation in self.broken:
             raise OSError(self.broken[operation], f"injected into {operation}")
@@ -152,6 +177,11 @@ class _World:
             if due.operation != "write":
                 raise OSError(due.error, f"injected into {operation}")
         return due
+
+    def leave(self, operation: str, path: str) -> None:
+        """The call has taken effect."""
+        if self.watch is not None:
+            self.watch(operation, path, True)
 
 
 class MemoryFile:
@@ -168,22 +198,34 @@ class MemoryFile:
     def write_at(self, offset: int, parts: list[bytes]) -> None:
         self._check()
         data = b"".join(parts)
-        fault = self._world.enter("write")
+        fault = self._world.enter("write", self._node.path)
+        if fault is not None and not fault.error:
+            keep = min(fault.keep, len(data))
+            self._put(offset, data[:keep])
+            fault = self._world.enter("write", self._node.path)
+            offset += keep
+            data = data[keep:]
         if fault is None:
-            beyond = offset + len(data) - len(self._node.now)
-            granted = self._world.grant(beyond)
-            if beyond > granted:
-                self._node.change(_Change(offset, data[: len(data) - beyond + granted]))
-                raise OSError(errno.ENOSPC, NO_SPACE)
-            self._node.change(_Change(offset, data))
+            self._put(offset, data)
+            return
+        if fault.error == LOST:
             return
         if fault.keep:
             self._node.change(_Change(offset, data[: fault.keep]))
         raise OSError(fault.error, "injected into write")
 
+    def _put(self, offset: int, data: bytes) -> None:
+        beyond = offset + len(data) - len(self._node.now)
+        granted = self._world.grant(beyond)
+        if beyond > granted:
+            self._node.change(_Change(offset, data[: len(data) - beyond + granted]))
+            raise OSError(errno.ENOSPC, NO_SPACE)
+        self._node.change(_Change(offset, data))
+        self._world.leave("write", self._node.path)
+
     def read_at(self, offset: int, size: int) -> bytes:
         self._check()
-        self._world.enter("read")
+        self._world.enter("read", self._node.path)
         return bytes(self._node.now[offset : offset + size])
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
@@ -193,22 +235,26 @@ class MemoryFile:
 
     def sync(self) -> None:
         self._check()
-        self._world.enter("sync")
-        self._node.sync()
+        self._world.enter("sync", self._node.path)
+        if not self._world.lies:
+            self._node.sync()
+        self._world.leave("sync", self._node.path)
 
     def truncate(self, size: int) -> None:
         self._check()
-        self._world.enter("truncate")
+        self._world.enter("truncate", self._node.path)
         self._node.change(_Change(size, None))
+        self._world.leave("truncate", self._node.path)
 
     def allocate(self, size: int) -> None:
         self._check()
-        self._world.enter("allocate")
+        self._world.enter("allocate", self._node.path)
         more = size - len(self._node.now)
         if self._world.grant(more) < more:
             raise OSError(errno.ENOSPC, NO_SPACE)
         if more > 0:
             self._node.change(_Change(size, None))
+        self._world.leave("allocate", self._node.path)
 
     def size(self) -> int:
         self._check()
@@ -236,20 +282,21 @@ class MemoryDisk:
         return sorted(own)
 
     def create(self, name: str, size: int) -> MemoryFile:
-        self._world.enter("create")
         path = self._path + name
+        self._world.enter("create", path)
         if path in self._world.names:
             raise FileExistsError(errno.EEXIST, "the file is there already", path)
         if self._world.grant(size) < size:
             raise OSError(errno.ENOSPC, NO_SPACE)
-        node = _Node()
+        node = _Node(path)
         if size:
             node.change(_Change(size, None))
         self._world.names[path] = node
+        self._world.leave("create", path)
         return MemoryFile(self._world, node)
 
     def open(self, name: str) -> MemoryFile:
-        self._world.enter("open")
+        self._world.enter("open", self._path + name)
         node = self._world.names.get(self._path + name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", self._path + name)
@@ -259,22 +306,29 @@ class MemoryDisk:
         return self.open(name)
 
     def remove(self, name: str) -> None:
-        self._world.enter("remove")
-        del self._world.names[self._path + name]
+        path = self._path + name
+        self._world.enter("remove", path)
+        del self._world.names[path]
+        self._world.leave("remove", path)
 
     def rename(self, name: str, to: str) -> None:
-        self._world.enter("rename")
-        self._world.names[self._path + to] = self._world.names.pop(self._path + name)
+        path = self._path + to
+        self._world.enter("rename", path)
+        node = self._world.names.pop(self._path + name)
+        node.path = path
+        self._world.names[path] = node
+        self._world.leave("rename", path)
 
     def sync(self) -> None:
-        self._world.enter("sync_directory")
         world = self._world
+        world.enter("sync_directory", self._path)
         for path in [path for path in world.stable if self._is_here(path)]:
             if path not in world.names:
                 del world.stable[path]
         for path, node in world.names.items():
             if self._is_here(path):
                 world.stable[path] = node
+        world.leave("sync_directory", self._path)
 
     def _is_here(self, path: str) -> bool:
         return path.startswith(self._path) and "/" not in path[len(self._path) :]
@@ -299,6 +353,34 @@ class MemoryDisk:
         A write that fails with `keep` has put that many of its bytes into the file: a short write.
         """
         self._world.faults.append(Fault(operation, nth, error, keep))
+
+    def shorten(self, nth: int, keep: int) -> None:
+        """Let the nth write from now on take only so many bytes at first, and the rest then."""
+        self._world.faults.append(Fault("write", nth, 0, keep))
+
+    def lose(self, nth: int) -> None:
+        """Let the nth write from now on go nowhere, and say that it is done."""
+        self._world.faults.append(Fault("write", nth, LOST, 0))
+
+    def watch(self, watch: Watch | None) -> None:
+        """Let this one hear of every operation that changes something; what it raises is raised."""
+        self._world.watch = watch
+
+    def lie(self) -> None:
+        """From now on a sync of a file does nothing."""
+        self._world.lies = True
+
+    def digest(self) -> bytes:
+        """Stands for all there is: the files as they are now, and as they are on disk."""
+        found = hashlib.blake2b(digest_size=16)
+        world = self._world
+        for names in (world.names, world.stable):
+            for path in sorted(names):
+                node = names[path]
+                found.update(path.encode() + b"\0%d\0" % len(node.now))
+                found.update(node.now)
+                found.update(node.stable)
+        return found.digest()
 
     def limit(self, capacity: int) -> None:
         """Let the disk have so many bytes, however many are used; -1: any number."""
@@ -327,7 +409,7 @@ class MemoryDisk:
 
     def put(self, name: str, data: bytes) -> None:
         """Make a file be just this, on disk, whatever was there."""
-        node = _Node()
+        node = _Node(self._path + name)
         node.now = bytearray(data)
         node.stable = bytearray(data)
         self._world.names[self._path + name] = node

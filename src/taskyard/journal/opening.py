@@ -10,8 +10,10 @@ from mypy_extensions import i64
 
 from taskyard.engine.state import State
 from taskyard.journal.disk import Disk
+from taskyard.journal.errors import JournalError
 from taskyard.journal.identity import (
     JOURNAL,
+    RESTORING,
     BadIdentity,
     Entropy,
     Identity,
@@ -56,6 +58,10 @@ def open_journal(
 
 
 def _identity(disk: Disk, directory: Disk, entropy: Entropy, now: i64) -> Identity:
+    if RESTORING in disk.names():
+        raise JournalError(
+            "a restore into this data directory was not finished; run `taskyard restore` again"
+        )
     identity = load_identity(disk)
     if identity is not None:
         return identity

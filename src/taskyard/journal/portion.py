@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.decode import Decoder, kind_at, size_at
+from taskyard.engine.decode import Decoder, kind_at, record_end
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.records import FIRST_CARRY, Record
 from taskyard.journal.disk import Disk, File
@@ -136,21 +136,22 @@ class Portion:
             self.next_seq = max(self.next_seq, min(frame.last_seq(), self._upto) + 1)
             return frame.last_seq() <= self._upto
         while seq <= frame.last_seq() and seq <= self._upto:
+            after = record_end(data, at, frame.end)
             if seq >= self.next_seq:
                 if len(self.records) >= self._limit:
                     return False
-                if kind_at(data, at) < FIRST_CARRY and self._may_be_wanted(data, at):
+                if kind_at(data, at) < FIRST_CARRY and self._may_be_wanted(data, at, after):
                     record = self._decoder.read(data, at, position)
                     record.seq = seq
                     self.records.append(record)
                 self.next_seq = seq + 1
-            at += size_at(data, at)
+            at = after
             seq += 1
         return seq > frame.last_seq()
 
-    def _may_be_wanted(self, data: bytes, at: i64) -> bool:
+    def _may_be_wanted(self, data: bytes, at: i64, after: i64) -> bool:
         needle = self._needle
-        return not needle or data.find(needle, at, at + size_at(data, at)) >= 0
+        return not needle or data.find(needle, at, after) >= 0
 
     def _check_end(self, header: SegmentHeader, offset: i64, seq: i64) -> None:
         """There is no frame here: the segment ends, and the next one begins with that record."""

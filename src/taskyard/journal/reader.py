@@ -11,11 +11,11 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.decode import Decoder, kind_at, size_at
-from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.decode import Decoder, kind_at, record_end
+from taskyard.engine.errors import CorruptRecord, UnknownRecord
 from taskyard.engine.records import FIRST_CARRY, Record
 from taskyard.journal.disk import Disk
-from taskyard.journal.errors import JournalCorrupt, JournalPassed, LeftBehind
+from taskyard.journal.errors import JournalCorrupt, JournalPassed, JournalTooNew, LeftBehind
 from taskyard.journal.evidence import durable_behind, durable_later
 from taskyard.journal.frames import Content, Frame, frame_at, written_end
 from taskyard.journal.segment import (
@@ -208,12 +208,16 @@ class JournalReader:
         seq = frame.first_seq
         try:
             while seq <= frame.last_seq():
+                after = record_end(data, at, frame.end)
                 if carries or kind_at(data, at) < FIRST_CARRY:
                     record = decoder.read(data, at, header.base)
                     record.seq = seq
                     entries.append(Entry(seq, header.base + at, record))
-                at += size_at(data, at)
+                at = after
                 seq += 1
+        except UnknownRecord as unknown:
+            name = segment_name(header.base)
+            raise JournalTooNew(name, f"record {seq} has an {unknown}") from unknown
         except CorruptRecord as error:
             name = segment_name(header.base)
             raise JournalCorrupt(name, frame.offset, seq, str(error)) from error

@@ -14,12 +14,12 @@ from threading import Thread
 from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.decode import Decoder
-from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.errors import CorruptRecord, UnknownRecord
 from taskyard.engine.partial import begin_partial
 from taskyard.engine.replay import apply_record
 from taskyard.engine.state import State
 from taskyard.journal.disk import Disk
-from taskyard.journal.errors import JournalCorrupt, JournalIncomplete
+from taskyard.journal.errors import JournalCorrupt, JournalIncomplete, JournalTooNew
 from taskyard.journal.evidence import durable_behind, durable_later, first_frame_survives
 from taskyard.journal.frame_index import FrameIndex
 from taskyard.journal.frames import Content, Frame, frame_at, torn_end, written_end
@@ -352,6 +352,8 @@ class Recovery:
                 seq += 1
             if at != frame.end:
                 raise CorruptRecord("its frame has another length than its records")
+        except UnknownRecord as unknown:
+            raise JournalTooNew(segment.name, f"record {seq} has an {unknown}") from unknown
         except CorruptRecord as error:
             raise JournalCorrupt(
                 segment.name,

@@ -9,6 +9,9 @@ file. Header, 128 bytes, little endian:
     i64 recovery base | i64 retention base | u32 1 if recycled | reserved, 0
     u32 crc32c of all before it
 
+Whatever else a later format changes, it keeps the magic, the version, the base and the checksum
+where they are, so that every older version can tell it from a damaged one.
+
 The recovery base is where replay starts, the retention base what readers may still want: both 0
 until compaction and retention write them.
 """
@@ -23,15 +26,18 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.wire import put_u32
 from taskyard.journal.disk import Disk, File
+from taskyard.journal.errors import JournalTooNew
 from taskyard.journal.frames import Content
 
 SEGMENT_HEADER: Final = 128
 FORMAT: Final = 1
+OLDEST_FORMAT: Final = 1  # that is still read
 SUFFIX: Final = ".seg"
 _MAGIC: Final = b"TASKYARD"
 _DIGITS: Final = 20
 _CRC_AT: Final = 124
 _TIMELINE_AT: Final = 16
+_BASE_AT: Final = 32
 TIMELINE_SIZE: Final = 16
 
 
@@ -95,7 +101,10 @@ class SegmentHeader:
 
 
 def parse_header(content: Content) -> SegmentHeader:
-    """The header at the start of a segment, or BadHeader with the reason."""
+    """The header at the start of a segment, or BadHeader with the reason.
+
+    JournalTooNew is none of those: whoever makes do with a damaged header must not take it for one.
+    """
     if not content.reaches(SEGMENT_HEADER):
         raise BadHeader("the file is too short for a segment")
     data = content.data
@@ -103,14 +112,17 @@ def parse_header(content: Content) -> SegmentHeader:
     intact = i64(value(data[:_CRC_AT])) == stored
     if data[: len(_MAGIC)] != _MAGIC:
         raise BadHeader("it does not begin like a segment")
-    version = read_i32_le(data, 8)
-    if intact and version != FORMAT:
-        raise BadHeader(f"its format is {version}, this version of Taskyard reads {FORMAT}")
     if not intact:
         raise BadHeader("the checksum of its header is wrong")
+    version = read_i32_le(data, 8)
+    if version > FORMAT:
+        name = segment_name(read_i64_le(data, _BASE_AT))
+        raise JournalTooNew(name, f"its format is {version}, and this one reads up to {FORMAT}")
+    if version < OLDEST_FORMAT:
+        raise BadHeader(f"its format is {version}, and there is none before {OLDEST_FORMAT}")
     return SegmentHeader(
         data[_TIMELINE_AT : _TIMELINE_AT + TIMELINE_SIZE],
-        read_i64_le(data, 32),
+        read_i64_le(data, _BASE_AT),
         read_i64_le(data, 40),
         read_i64_le(data, 48),
         read_i64_le(data, 56),

@@ -8,7 +8,8 @@ from __future__ import annotations
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
-from taskyard.engine.decode import HEAD, kind_at, size_at
+from taskyard.engine.decode import HEAD, kind_at, record_end
+from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.records import FIRST_CARRY
 from taskyard.journal.disk import Disk
 from taskyard.journal.frames import Content, Frame, frame_at
@@ -77,7 +78,10 @@ class Survey:
             frame = frame_at(content, offset, header.salt)
             if frame is None or frame.first_seq != seq:
                 break
-            self._count_frame(content.data, frame, header.base)
+            try:
+                self._count_frame(content.data, frame, header.base)
+            except CorruptRecord:
+                break
             seq += frame.count
             offset = frame.end
             if report is not None:
@@ -89,6 +93,7 @@ class Survey:
     def _count_frame(self, data: bytes, frame: Frame, base: i64) -> None:
         if not self.first_seq:
             self.first_seq = frame.first_seq
+            record_end(data, frame.body, frame.end)
             self.first_time = read_i64_le(data, frame.body + HEAD + 2)  # behind kind and version
         wanted = self._wanted
         while wanted and wanted[0] < frame.first_seq:
@@ -98,8 +103,8 @@ class Survey:
         at = frame.body
         seq = frame.first_seq
         while at < frame.end:
+            size = record_end(data, at, frame.end) - at
             kind = kind_at(data, at)
-            size = size_at(data, at)
             kinds[kind] = kinds.get(kind, 0) + 1
             if kind >= FIRST_CARRY and not self._retained_now:
                 self.carries += 1

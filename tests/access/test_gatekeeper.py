@@ -459,9 +459,10 @@ def test_the_log_tells_of_wrong_answers_but_of_no_secrets(
     world.hear(AWAY, "hunter2", "x")  # a password in the place of the name
     world.hear(AWAY, "", "ty_wrong")
     told = [record.__dict__["fields"] for record in caplog.records]
+    nobody = {"connection": 0, "request": ""}
     assert told == [
-        *[{"address": HOME, "user": "ada", "times": times} for times in (1, 2, 4, 8)],
-        *[{"address": AWAY, "user": "", "times": times} for times in (1, 2)],
+        *[{"address": HOME, "user": "ada", "times": times, **nobody} for times in (1, 2, 4, 8)],
+        *[{"address": AWAY, "user": "", "times": times, **nobody} for times in (1, 2)],
     ]
     for secret in ("wrong 0", "hunter2", "ty_wrong"):
         assert secret not in caplog.text

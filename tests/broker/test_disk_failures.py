@@ -229,6 +229,52 @@ def test_a_payload_that_cannot_be_read_closes_the_connection_that_wants_it() -> 
         assert len(other.read_line()) > 500_000
 
 
+def with_cold_payloads() -> SimulatedYard:
+    """One that has to read the first payload back, which takes its time."""
+    yard = SimulatedYard(payload_memory=0)
+    peer = yard.connect("resp")
+    for _ in range(300):
+        peer.send(b"*3\r\n$5\r\nRPUSH\r\n$4\r\nlist\r\n$4000\r\n%b\r\n" % (b"x" * 4000))
+    yard.restart()
+    yard.scheduler.slow = True
+    return yard
+
+
+def fail_during_the_read(yard: SimulatedYard) -> None:
+    fail_on_push(yard, "write")
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "command"),
+    [("masenko", b'FETCH {"queues":["list"]}\n'), ("workq", b"lease list 0\r\n")],
+)
+def test_a_job_that_is_read_back_when_the_disk_has_failed_is_not_handed_out(
+    dialect: str, command: bytes
+) -> None:
+    """That it was leased may not be on disk, and its one attempt would be forgotten."""
+    yard = with_cold_payloads()
+    peer = yard.connect(dialect)
+    peer.send(command)
+    peer.expect_nothing()
+    fail_during_the_read(yard)
+    peer.expect_closed()
+
+
+def test_a_message_that_is_read_back_when_the_disk_has_failed_is_not_popped() -> None:
+    """It would be there again after the restart."""
+    yard = with_cold_payloads()
+    peer = yard.connect_glovebox()
+    greeting = peer.next()
+    assert greeting
+    peer.send_json(type="pop", label=1, queue="list", timeout=0)
+    peer.expect_nothing()
+    fail_during_the_read(yard)
+    peer.expect_closed()
+
+
 def test_nothing_unacknowledged_is_taken_for_durable(yard: SimulatedYard, operation: str) -> None:
     fail_on_push(yard, operation)
     assert on_disk(yard.disk).live(1) is None

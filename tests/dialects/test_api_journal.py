@@ -1,5 +1,6 @@
 """The JSON API: the journal's segments and bytes, and its readers."""
 
+import json
 from typing import Any
 
 import pytest
@@ -52,6 +53,16 @@ def test_the_journal_tells_its_segments(yard: SimulatedYard, api: ApiClient) -> 
     last = page["segments"][-1]
     assert api.get(JOURNAL_PATH, **{"from": last["first_seq"]}).ok()["segments"] == [last]
     assert api.get(JOURNAL_PATH, **{"from": page["durable_seq"] + 1}).ok()["segments"] == []
+
+
+def test_the_identity_is_what_stands_in_the_data_directory(
+    yard: SimulatedYard, api: ApiClient
+) -> None:
+    push(api, 3)
+    yard.restart()
+    page = ApiClient(yard).get(JOURNAL_PATH + "/identity").ok()
+    assert page == json.loads(yard.disk.content("identity.json"))
+    assert page["reach"]["last_seq"] == 4
 
 
 def test_the_bytes_of_a_segment_are_given_as_they_are(yard: SimulatedYard, api: ApiClient) -> None:

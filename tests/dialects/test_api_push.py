@@ -41,6 +41,21 @@ def test_a_push_is_answered_with_the_new_job(api: ApiClient) -> None:
     assert reply.body == {"id": 1, "state": "ready", "duplicate": False}
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_push_that_is_popped_at_once_is_answered(batch: bool) -> None:
+    """Also if nothing of the job is kept."""
+    yard = SimulatedYard(settings=EngineSettings(finished_bytes=0))
+    api = ApiClient(yard)
+    waiting = yard.connect("resp")
+    waiting.send(b"BLPOP mail 10\r\n")
+    reply = api.batch("mail", [{"payload": 1}]) if batch else api.post(JOBS, {"payload": 1})
+    assert reply.status == 201
+    job = reply.body["jobs"][0] if batch else reply.body
+    assert uuid.UUID(job.pop("uid")).version == 4
+    assert job == {"id": 1, "state": "gone", "duplicate": False}
+    waiting.expect(b"*2\r\n$4\r\nmail\r\n$1\r\n1\r\n")
+
+
 def test_a_push_is_there_after_a_crash(yard: SimulatedYard, api: ApiClient) -> None:
     id = api.push(payload=[1, 2])
     yard.crash()

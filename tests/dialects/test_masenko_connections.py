@@ -42,6 +42,40 @@ def test_the_heartbeat_is_as_configured() -> None:
     peer.expect_closed()
 
 
+def test_what_came_while_the_server_stood_still_is_read_before_a_client_is_judged() -> None:
+    yard = SimulatedYard(heartbeat=10.0)
+    peer = yard.connect()
+    yard.clock.time += 11_000_000
+    for _ in range(2):  # its alarm rings, and the round of the loop ends in which it did
+        assert yard.scheduler.step()
+    peer.arrive(b"PING\n")
+    yard.settle()
+    peer.expect(b"PONG {}\n")
+    yard.advance(9)
+    peer.expect_nothing()
+    yard.advance(2)
+    peer.expect(NO_HEARTBEAT)
+    peer.expect_closed()
+
+
+def test_who_waits_for_a_slow_disk_owes_no_heartbeat() -> None:
+    yard = SimulatedYard(heartbeat=10.0, inline_sync=False)
+    peer = yard.connect()
+    yard.scheduler.slow = True
+    peer.send(b'PUSH {"name":"a"}\n')
+    yard.advance(35)
+    peer.expect_nothing()
+    yard.scheduler.slow = False
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    peer.expect(b'OK {"id":1}\n')
+    peer.expect_nothing()
+    yard.advance(11)
+    peer.expect(NO_HEARTBEAT)
+    peer.expect_closed()
+
+
 @pytest.mark.parametrize(
     ("line", "reply"),
     [

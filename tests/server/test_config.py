@@ -52,6 +52,7 @@ def test_defaults() -> None:
         payload_memory=256 * MIB,
         payload_limit=MIB,
         output_limit=MIB,
+        keep_alive=180 * SECOND,
         lake=None,
         lake_master="local[*]",
         lake_payloads=False,
@@ -70,6 +71,7 @@ def test_defaults() -> None:
         ports_file=None,
         log_format="text",
         log_level="info",
+        slow_command=100_000,
     )
 
 
@@ -322,7 +324,9 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     assert str(caught.value) == f"{missing}: cannot be read (No such file or directory)."
 
 
-@pytest.mark.parametrize("content", [b"bind = ", b"\xff\xfe", b"x = " + b"[" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"bind = ", b"\xff\xfe", b"x = " + b"[" * 100_000, b"port = " + b"1" * 5000]
+)
 def test_a_file_that_is_not_toml_is_refused_by_name(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(ConfigError) as caught:

@@ -154,6 +154,9 @@ async def accept_one() -> tuple[dict[str, int], int]:
     found = {
         "keep-alive": inner.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
         "idle": inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
+        "probes": inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT),
+        "between": inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL),
+        "unconfirmed": inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
         "no delay": inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
     }
     writer.close()
@@ -166,7 +169,14 @@ async def accept_one() -> tuple[dict[str, int], int]:
 
 def test_a_peer_that_has_vanished_is_found_out_by_tcp() -> None:
     found, left = uvloop.run(accept_one())
-    assert found == {"keep-alive": 1, "idle": 120, "no delay": 1}
+    assert found == {
+        "keep-alive": 1,
+        "idle": 120,
+        "probes": 4,
+        "between": 15,
+        "unconfirmed": 180_000,
+        "no delay": 1,
+    }
     assert left == 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from taskyard.access.gate import Account
+from taskyard.access.gate import NOBODY, Account, Asker
 from taskyard.access.principal import Principal
 
 
@@ -46,7 +46,12 @@ class FixedGate:
         return None
 
     def log_in(
-        self, address: str, name: str, secret: str, done: Callable[[Principal | None], None]
+        self,
+        address: str,
+        name: str,
+        secret: str,
+        done: Callable[[Principal | None], None],
+        asker: Asker = NOBODY,
     ) -> None:
         self.asked.append((address, name))
         known = name or secret.removesuffix("-secret")

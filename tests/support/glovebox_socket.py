@@ -39,7 +39,11 @@ class Talker:
         self.socket: ClientConnection = connect(
             f"ws://{host}:{port}/connect/", additional_headers=asked, max_size=None, legacy=True
         )
-        self.hello = self.hear()
+        try:
+            self.hello = self.hear()
+        except BaseException:  # the server goes: nobody else has the socket to close it
+            self.socket.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

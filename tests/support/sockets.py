@@ -24,10 +24,17 @@ POLL_INTERVAL = 0.005
 class SocketPeer:
     """One TCP connection to the server."""
 
-    def __init__(self, address: tuple[str, int], masenko: tuple[str, int] | None = None) -> None:
-        """`masenko` is where that dialect listens, if this is another one."""
+    def __init__(
+        self,
+        address: tuple[str, int],
+        masenko: tuple[str, int] | None = None,
+        opened: socket.socket | None = None,
+    ) -> None:
+        """`masenko` is where that dialect listens, if this is another one; `opened` a connection
+        that is there already."""
         self._masenko = masenko or address
-        self._socket = socket.create_connection(address, timeout=HANG_GUARD)
+        self._socket = opened or socket.create_connection(address, timeout=HANG_GUARD)
+        self._socket.settimeout(HANG_GUARD)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._unread = bytearray()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from taskyard.access.principal import ANONYMOUS, Principal
 
@@ -16,6 +16,17 @@ class Account:
     principal: Principal
     password: bytes = field(default=b"", repr=False)  # b"": they have none
     tokens: tuple[bytes, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """How the log names the command by which somebody says who they are."""
+
+    connection: int = 0
+    request: str = ""
+
+
+NOBODY: Final = Asker()
 
 
 class Gate(Protocol):
@@ -59,7 +70,12 @@ class Gate(Protocol):
         ...
 
     def log_in(
-        self, address: str, name: str, secret: str, done: Callable[[Principal | None], None]
+        self,
+        address: str,
+        name: str,
+        secret: str,
+        done: Callable[[Principal | None], None],
+        asker: Asker = NOBODY,
     ) -> None:
         """Ask with a password, or with a token if `name` is empty; None: it is wrong.
 
@@ -108,7 +124,12 @@ class OpenGate:
         return None
 
     def log_in(
-        self, address: str, name: str, secret: str, done: Callable[[Principal | None], None]
+        self,
+        address: str,
+        name: str,
+        secret: str,
+        done: Callable[[Principal | None], None],
+        asker: Asker = NOBODY,
     ) -> None:
         raise NotImplementedError  # nobody asks where there are no users
 

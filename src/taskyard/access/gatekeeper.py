@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.access.gate import Account
+from taskyard.access.gate import NOBODY, Account, Asker
 from taskyard.access.principal import Principal
 from taskyard.access.registry import Registry
 from taskyard.access.secrets import MAX_SECRET, PasswordHash, mark_of
@@ -88,14 +88,16 @@ class Gatekeeper:
         guessed = mark_of(self._key, network_of(address), name)
         return None if self._guesses.are_many(guessed, self._clock.now()) else known
 
-    def log_in(self, address: str, name: str, secret: str, done: Done) -> None:
+    def log_in(
+        self, address: str, name: str, secret: str, done: Done, asker: Asker = NOBODY
+    ) -> None:
         known = self.recall(address, name, secret)
         if known is not None:
             self._scheduler.call_soon(_Answer([done], known).tell)
             return
         place = self._places.of(address, self._clock.now())
         if not name or len(secret) > MAX_SECRET or len(name) > MAX_NAME:
-            self._refuse(place, "", [done])
+            self._refuse(place, "", [done], asker)
             return
         mark = mark_of(self._key, name, secret)
         attempt = self._attempts.get((place.name, mark))
@@ -105,9 +107,9 @@ class Gatekeeper:
         guessed = mark_of(self._key, place.name, name)
         self._guesses.add(guessed, mark, self._clock.now())
         if len(place.line) >= MOST_OF_ONE:
-            self._turn_away([done])
+            self._turn_away([done], asker)
         else:
-            attempt = _Attempt(self, place, name, secret, mark, guessed, done)
+            attempt = _Attempt(self, place, name, secret, mark, guessed, done, asker)
             self._attempts[place.name, mark] = attempt
             place.line.append(attempt)
             self._go_on(place)
@@ -149,7 +151,7 @@ class Gatekeeper:
         elif len(self._line) < MOST_CHECKS:
             self._line.append(attempt)
         else:
-            self._turn_away(attempt.dones)
+            self._turn_away(attempt.dones, attempt.asker)
             self._leave(attempt)
 
     def _check(self, attempt: _Attempt) -> None:
@@ -161,8 +163,10 @@ class Gatekeeper:
     def checked(self, attempt: _Attempt, error: BaseException | None) -> None:
         self._checks -= 1
         if error is not None:
-            log.error("a password could not be checked: %s", type(error).__name__)
-            self._turn_away(attempt.dones)
+            told = {"connection": attempt.asker.connection, "request": attempt.asker.request}
+            reason = type(error).__name__
+            log.error("a password could not be checked: %s", reason, extra={"fields": told})
+            self._turn_away(attempt.dones, attempt.asker)
         elif attempt.edition != self._edition:
             self._check(attempt)  # other users now, and perhaps another password
             return
@@ -175,7 +179,7 @@ class Gatekeeper:
     def _decide(self, attempt: _Attempt) -> None:
         principal = self._registry.by_name(attempt.name) if attempt.fits else None
         if principal is None:
-            self._refuse(attempt.place, attempt.name, attempt.dones)
+            self._refuse(attempt.place, attempt.name, attempt.dones, attempt.asker)
             return
         self._remember(attempt.mark, principal)
         self._accept(attempt, principal)
@@ -189,7 +193,7 @@ class Gatekeeper:
         attempt.place.busy = False
         self._go_on(attempt.place)
 
-    def _refuse(self, place: Place[_Attempt], name: str, dones: list[Done]) -> None:
+    def _refuse(self, place: Place[_Attempt], name: str, dones: list[Done], asker: Asker) -> None:
         self.wrong += 1
         when = place.was_wrong(self._clock.now())
         self._scheduler.call_at(when, _Answer(dones, None).tell)
@@ -197,14 +201,24 @@ class Gatekeeper:
         # has may be a password that was typed in the wrong place.
         if place.wrong & (place.wrong - 1) == 0:
             known = name if self._registry.by_name(name) is not None else ""
-            told = {"address": place.name, "user": known, "times": place.wrong}
+            told = {
+                "address": place.name,
+                "user": known,
+                "times": place.wrong,
+                "connection": asker.connection,
+                "request": asker.request,
+            }
             log.warning("wrong name, password or token", extra={"fields": told})
 
-    def _turn_away(self, dones: list[Done]) -> None:
+    def _turn_away(self, dones: list[Done], asker: Asker) -> None:
         """There is no time to look at it, and who sends so many must not get answers sooner."""
         self.turned_away += 1
         if self.turned_away & (self.turned_away - 1) == 0:
-            told = {"times": self.turned_away}
+            told = {
+                "times": self.turned_away,
+                "connection": asker.connection,
+                "request": asker.request,
+            }
             log.warning("too many wait for their password to be checked", extra={"fields": told})
         self._scheduler.call_at(self._clock.now() + LONGEST, _Answer(dones, None).tell)
 
@@ -221,12 +235,14 @@ class _Attempt:
         mark: bytes,
         guessed: bytes,
         done: Done,
+        asker: Asker,
     ) -> None:
         self.place = place
         self.name = name
         self.mark = mark
         self.guessed = guessed  # stands for the name at this address
         self.dones = [done]
+        self.asker = asker  # the first of them
         self.password: PasswordHash | None = None
         self.edition = 0
         self.fits = False

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from taskyard.access.gate import Gate
+from taskyard.access.gate import NOBODY, Asker, Gate
 from taskyard.access.principal import Principal
 from taskyard.access.secrets import token_digest
 from taskyard.broker.seams import Clock
@@ -92,10 +92,15 @@ class Sessions:
         self._length = length
 
     def log_in(
-        self, address: str, name: str, secret: str, done: Callable[[str, Session | None], None]
+        self,
+        address: str,
+        name: str,
+        secret: str,
+        done: Callable[[str, Session | None], None],
+        asker: Asker = NOBODY,
     ) -> None:
         """Ask the gate, as every login does; gives the text of a cookie too."""
-        self.gate.log_in(address, name, secret, _Login(self, name, secret, done).told)
+        self.gate.log_in(address, name, secret, _Login(self, name, secret, done).told, asker)
 
     def begin(self, principal: Principal, name: str, secret: str) -> tuple[str, Session] | None:
         """None: the user has another secret by now, or is gone."""

@@ -22,6 +22,7 @@ from taskyard.broker.pace import Pacer
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.retention import Retention
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
+from taskyard.broker.slow import Slow
 from taskyard.broker.upkeep import Upkeep
 from taskyard.engine.effects import Assigned, GaveUp, Notice, Watched
 from taskyard.engine.engine import Engine
@@ -70,7 +71,8 @@ class Broker:
         self.durability = durability
         self._syncs_inline = inline_sync
         self._receivers: dict[int, Receiver] = {}  # by owner
-        self.line = Line(clock, scheduler)
+        self.slow = Slow()
+        self.line = Line(clock, scheduler, self.slow)
         self.pacer = Pacer(clock, scheduler)
         self.held: i64 = 0  # bytes of replies that wait for the journal
         self.held_limit: i64 = FOREVER  # beyond it, whose replies wait has to wait with more
@@ -83,7 +85,9 @@ class Broker:
         self._gathered: i64 = 0  # rounds of the loop that this commit has waited for more
         self._idle_commit_planned = False
         self._syncing = False
-        self._flush_began: i64 = 0
+        self.flush_began: i64 = 0
+        self.flush_ended: i64 = 0
+        self.flush_free: i64 = 0  # when the one before it had ended
         self._background_sync: Cancellable | None = None
         self._alarm: Cancellable | None = None
         self._alarm_at: i64 = 0
@@ -119,6 +123,7 @@ class Broker:
         """Somebody waits for what has been done so far."""
         if not self._commit_planned:
             self._commit_planned = True
+            self.line.commit_follows = True
             self._turns_seen = self._turns
             self._gathered = 0
             self._scheduler.call_soon(self._gather)
@@ -128,7 +133,8 @@ class Broker:
     def begin(self) -> i64:
         """Start a turn: what is due happens before what is asked."""
         self._turns += 1
-        now = self.clock.now()
+        now: i64 = self.clock.now()
+        self.line.now = now
         first = self.engine.state.first_timer()
         if first is not None and first.deadline <= now:
             self.engine.tick(now)
@@ -244,10 +250,13 @@ class Broker:
 
     def _commit(self) -> None:
         self._commit_planned = False
+        self.line.commit_follows = False
         if self.failure or (self._syncing and self.durability == SYNC):
+            self.line.look()
             return  # what has been added meanwhile goes with the next one
         self.commits += 1
-        self._flush_began = self.clock.now()
+        self._begin_flush()
+        self.line.settle(self.flush_began)
         try:
             self.feed.take()
             self.journal.write()
@@ -268,8 +277,13 @@ class Broker:
         self._flushed()
         self._release()
 
+    def _begin_flush(self) -> None:
+        self.flush_free = self.flush_ended
+        self.flush_began = self.clock.now()
+
     def _flushed(self) -> None:
-        self.metrics.flushes.add(self.clock.now() - self._flush_began)
+        self.flush_ended = self.clock.now()
+        self.metrics.flushes.add(self.flush_ended - self.flush_began)
 
     def _sync_in_thread(self) -> None:
         if self.journal.durable >= self.journal.written:
@@ -298,7 +312,7 @@ class Broker:
     def _sync_behind(self) -> None:
         self._background_sync = None
         if not self._syncing and not self.failure:
-            self._flush_began = self.clock.now()
+            self._begin_flush()
             self._sync_in_thread()
 
     def _release(self) -> None:
@@ -447,5 +461,7 @@ class Broker:
 
     def _ring(self) -> None:
         self._alarm = None
-        self.engine.tick(self.clock.now())
+        now: i64 = self.clock.now()
+        self.line.now = now
+        self.engine.tick(now)
         self.end()

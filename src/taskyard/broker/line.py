@@ -14,27 +14,44 @@ from mypy_extensions import i64
 
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Clock, Scheduler
+from taskyard.broker.slow import Slow
 
 TURN: Final = 16  # commands of one connection
 _ROUND: Final = 4_000  # microseconds
 
 
 class Line:
-    def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
+    def __init__(self, clock: Clock, scheduler: Scheduler, slow: Slow) -> None:
         self._clock = clock
         self._scheduler = scheduler
+        self._slow = slow
+        self.now: i64 = 0  # when the turn began that goes on
+        self.turn: Receiver | None = None  # who has it and came from the line
+        self.waited: i64 = 0  # and how long it was there
+        self.commit_follows = False  # which will look at the clock before long
+        # The turn of which it is not known yet how long it took.
+        self._last: Receiver | None = None
+        self._last_since: i64 = 0
+        self._last_waited: i64 = 0
+        self._last_commands: i64 = 0  # carried out before it
+        self._last_goes_on = False  # with a command of an earlier turn
         self._waiting: deque[Receiver] = deque()
         self._began: i64 = 0  # when this round began
         self._open = False  # it is this round still
         self._planned = False  # the next one, for those in line
 
-    def is_long(self, now: i64) -> bool:
-        """Whether who comes now has to join the line."""
+    def is_long(self, now: i64, receiver: Receiver) -> bool:
+        """Whether who comes now has to join the line; if not, its turn begins."""
+        if self._last is not None:
+            self.settle(now)
+        self.now = now
         if self._waiting:
             return True
-        if self._open:
-            return now - self._began > _ROUND
-        self._begin(now)
+        if not self._open:
+            self._begin(now)
+        elif now - self._began > _ROUND:
+            return True
+        self._watch(receiver, now, 0)
         return False
 
     def waits(self) -> bool:
@@ -43,10 +60,44 @@ class Line:
 
     def join(self, receiver: Receiver) -> None:
         receiver.in_line = True
+        receiver.joined = self.now
         self._waiting.append(receiver)
         if not self._planned:
             self._planned = True
             self._scheduler.call_soon(self._go_round)
+
+    # How long turns take: known at the next time at which the clock is read, and no sooner
+
+    def _watch(self, receiver: Receiver, now: i64, waited: i64) -> None:
+        since = receiver.since
+        self._last = receiver
+        self._last_goes_on = since != 0
+        if not since:
+            since = now - waited
+        self._last_since = since
+        self._last_waited = waited
+        self._last_commands = receiver.commands
+
+    def look(self) -> None:
+        """The loop may be idle from now on, so the turn before that is over."""
+        if self._last is not None and self._slow.is_on():
+            self.settle(self._clock.now())
+
+    def settle(self, now: i64) -> None:
+        """Whatever turn there was is over."""
+        last = self._last
+        if last is not None:
+            self._last = None
+            if now - self._last_since > self._slow.limit:
+                self._tell(last, now)
+
+    def _tell(self, last: Receiver, now: i64) -> None:
+        count = last.commands - self._last_commands
+        if last.since or last.replies_wait() or (not count and not self._last_goes_on):
+            return  # it is not answered yet, or nothing was asked
+        number = self._last_commands + 1 if count else last.commands
+        waited = self._last_waited
+        self._slow.note(last, last.verb, number, max(count, 1), self._last_since, waited, 0, now)
 
     def _begin(self, now: i64) -> None:
         self._began = now
@@ -56,6 +107,8 @@ class Line:
     def _end(self) -> None:
         """The loop has been at its sockets."""
         self._open = False
+        if not self.commit_follows:
+            self.look()
 
     def _go_round(self) -> None:
         now: i64 = self._clock.now()
@@ -63,11 +116,17 @@ class Line:
         end = now + _ROUND
         waiting = self._waiting
         try:
-            while waiting and self._clock.now() <= end:
+            while waiting and now <= end:
                 receiver = waiting.popleft()
                 receiver.in_line = False
+                self.turn = receiver
+                self.waited = now - receiver.joined
+                self._watch(receiver, now, self.waited)
                 receiver.take_turn()
+                now = self._clock.now()
+                self.settle(now)
         finally:
+            self.turn = None
             if waiting:
                 self._scheduler.call_soon(self._go_round)
             else:

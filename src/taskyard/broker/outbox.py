@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.metrics import Verb
+from taskyard.broker.receiver import NO_VERB, Receiver
 from taskyard.broker.seams import Transport
 
 if TYPE_CHECKING:
@@ -19,12 +20,18 @@ _ONE_WRITE: Final = 65_536  # bytes that are gathered for one write at most
 class _Batch:
     """Replies that are let go together, since their records are written together."""
 
-    __slots__ = ("mark", "replies", "size")
+    __slots__ = ("began", "mark", "number", "replies", "since", "size", "verb", "waited")
 
     def __init__(self) -> None:
         self.mark: i64 = 0
         self.replies: list[bytes] = []
         self.size: i64 = 0
+        # Of the command that has the first of them: see slow.py.
+        self.since: i64 = 0  # when it came
+        self.waited: i64 = 0  # until it was its turn
+        self.began: i64 = 0  # when the turn began in which it was answered
+        self.number: i64 = 0
+        self.verb: Verb = NO_VERB
 
 
 class Outbox:
@@ -60,6 +67,7 @@ class Outbox:
         if batch is None or batch.mark <= self._broker.journal.written:
             last = batch
             batch = _Batch()
+            self._stamp(batch)
             if last is not None:
                 batch.mark = last.mark
             self._open = batch
@@ -73,6 +81,21 @@ class Outbox:
         if not self.listed:
             self.listed = True
             self._broker.hold(self)
+
+    def _stamp(self, batch: _Batch) -> None:
+        line = self._broker.line
+        now = line.now
+        batch.began = now
+        batch.since = now
+        receiver = self._receiver
+        if receiver is not None:
+            if line.turn is receiver:
+                batch.waited = line.waited
+                batch.since = now - line.waited
+            if receiver.since:
+                batch.since = receiver.since
+            batch.number = receiver.commands
+            batch.verb = receiver.verb
 
     def overtake(self, reply: bytes) -> None:
         """Send `reply` with the next flush, ahead of those held back: it is true already."""
@@ -112,8 +135,12 @@ class Outbox:
     def release(self, mark: i64) -> None:
         """The journal has reached `mark`: let go what waited for it."""
         held = self._held
+        broker = self._broker
+        patience = broker.flush_ended - broker.slow.limit  # who came before that was too slow
         while held and held[0].mark <= mark:
             batch = held.popleft()
+            if batch.since < patience:
+                self._note(batch)
             self.size -= batch.size
             self._broker.held -= batch.size
             self._ready.extend(batch.replies)
@@ -121,6 +148,20 @@ class Outbox:
             self._open = None
         self.flush()
         self._go_on()
+
+    def _note(self, batch: _Batch) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            return
+        broker = self._broker
+        # What came during a flush has waited for that one, too.
+        written = batch.began if batch.began < broker.flush_free else broker.flush_began
+        now = broker.flush_ended
+        disk = now - max(written, batch.began)
+        count: i64 = len(batch.replies)
+        broker.slow.note(
+            receiver, batch.verb, batch.number, count, batch.since, batch.waited, disk, now
+        )
 
     def _go_on(self) -> None:
         """Fewer replies are held back: it may be time to close, or to answer more commands."""

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from mypy_extensions import i64
 
+from taskyard.broker.metrics import Verb
 from taskyard.engine.effects import Notice, Waiter, Watched
 from taskyard.engine.job import Job
+
+NO_VERB: Final = Verb("unknown")
+
+log = logging.getLogger("taskyard")
 
 
 class Receiver:
     """Base of every dialect's connection. `owner` is its number as a holder of leases."""
 
-    def __init__(self, owner: i64) -> None:
+    def __init__(self, owner: i64, dialect: str = "") -> None:
         self.owner = owner
+        self.dialect = dialect
+        self.connection: i64 = 0  # its number in the log; not the owner, which may be a secret
+        self.verb = NO_VERB  # the command that is to be answered
+        self.since: i64 = 0  # when a command began that takes several turns; 0: there is none
+        self.joined: i64 = 0  # when it joined the line
         self.stuffed = False  # the client does not read: no further command until `resume`
         self.in_line = False  # has commands that wait for its turn
         self.slowed = False  # has used up its share of commands: see pace.py
-        self.commands: i64 = 0  # that were carried out
+        self.commands: i64 = 0  # that were carried out, the one that is being so included
 
     def feed(self, data: bytes) -> None:
         """Bytes have arrived."""
@@ -76,3 +89,37 @@ class Receiver:
     def noticed(self, notice: Notice) -> None:
         """A lifecycle notice for this connection's session."""
         raise NotImplementedError
+
+    # For the log
+
+    def address(self) -> str:
+        """Where the client is."""
+        return ""
+
+    def asked(self, verb: Verb) -> tuple[str, str]:
+        """What a command is called, and the queue it is about if that is known."""
+        return verb.name, ""
+
+    def request_id(self, number: i64) -> str:
+        """What the log calls a command of this connection."""
+        return f"{self.connection}-{number}"
+
+    def replies_wait(self) -> bool:
+        """Whether replies are held back until something is on disk."""
+        return False
+
+    def told(self) -> dict[str, object]:
+        """What a line of the log says of where it comes from."""
+        return {
+            "connection": int(self.connection),
+            "dialect": self.dialect,
+            "peer": self.address(),
+        }
+
+    def fault(self, why: str) -> None:
+        """The client does not keep to the protocol, and is let go for that. `why` must have
+        nothing in it that the client has sent."""
+        told = self.told()
+        told["request"] = self.request_id(self.commands)
+        told["why"] = why
+        log.info("a client broke the protocol", extra={"fields": told})

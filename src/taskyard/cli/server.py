@@ -1,7 +1,7 @@
-"""`taskyard server`: shows how the server is, and drains it."""
+"""`taskyard server`: shows how the server is and what was slow, and drains it."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from taskyard.cli.command import command_parser, default_to, run_command, subcommands
@@ -9,17 +9,37 @@ from taskyard.cli.failure import DONE, REFUSED
 from taskyard.cli.main import Parser
 from taskyard.cli.progress import Progress
 from taskyard.cli.session import Session
+from taskyard.cli.table import Column
 from taskyard.cli.units import counted, size, span
 
 _LOOKS: Final = 0.5  # seconds between them
 
 
+def _milliseconds(name: str) -> Callable[[dict[str, Any]], str]:
+    return lambda slow: f"{1000 * slow[name]:,.1f}"
+
+
+_SLOW: Final = (
+    Column("TIME", lambda slow: slow["time"]),
+    Column("REQUEST", lambda slow: slow["request"]),
+    Column("DIALECT", lambda slow: slow["dialect"]),
+    Column("COMMAND", lambda slow: slow["command"], flexible=True),
+    Column("COMMANDS", lambda slow: slow["commands"], right=True),
+    Column("MS", _milliseconds("seconds"), right=True),
+    Column("LINE", _milliseconds("line_seconds"), right=True),
+    Column("WORK", _milliseconds("work_seconds"), right=True),
+    Column("DISK", _milliseconds("disk_seconds"), right=True),
+    Column("PEER", lambda slow: slow["peer"]),
+)
+
+
 def parser() -> Parser:
     result = command_parser(
         "server",
-        "The server: show (which is done if no command is named), drain, undrain.",
+        "The server: show (which is done if no command is named), slow, drain, undrain.",
         "taskyard server",
         "taskyard server --json | jq .journal.bytes",
+        "taskyard server slow",
         "taskyard server drain --wait",
         "taskyard server undrain",
     )
@@ -30,6 +50,13 @@ def parser() -> Parser:
         "pushes, the exit code is 1.",
         "taskyard server show",
         run=show,
+    )
+    add(
+        "slow",
+        "Show the last commands of all dialects that took too long, the newest first, and where "
+        "their time went.",
+        "taskyard server slow",
+        run=show_slow,
     )
     draining = add(
         "drain",
@@ -46,7 +73,7 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    return run_command(parser(), default_to("show", argv, ("show", "drain", "undrain")))
+    return run_command(parser(), default_to("show", argv, ("show", "slow", "drain", "undrain")))
 
 
 def drain(session: Session) -> None:
@@ -60,6 +87,17 @@ def drain(session: Session) -> None:
                 progress.done = max(0, at_first - server["leased"])
     left = f"{counted(server['leased'], 'job')} with workers, {server['unfinished']:,} not ended"
     session.out.did(server, f"No more pushes are taken; there are {left}.")
+
+
+def show_slow(session: Session) -> None:
+    found = session.api("GET", "/slow")
+    if session.out.json:
+        session.out.object(found)
+        return
+    none = f"No command took longer than {span(found['threshold'] or 0)} since the start."
+    if found["threshold"] is None:
+        none = "The server does not look for slow commands: --slow-command is off."
+    session.out.items(_SLOW, found["commands"], none)
 
 
 def undrain(session: Session) -> None:

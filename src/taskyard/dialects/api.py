@@ -34,6 +34,7 @@ from taskyard.dialects.api_server import (
     ServerOperations,
 )
 from taskyard.dialects.api_session import SessionOperations
+from taskyard.dialects.api_slow import SlowOperations
 from taskyard.dialects.history import History
 from taskyard.dialects.watch import Watch
 from taskyard.http.messages import Exchange, Response, Route
@@ -73,6 +74,7 @@ class Api:
             *DeadOperations(scheduler).operations(),
             *ScheduleOperations(pushing).operations(),
             *ServerOperations(broker, durability, connections, listeners, users, lake).operations(),
+            *SlowOperations(broker).operations(),
             *LakeOperations(lake, errands).operations(),
             *JournalOperations(scheduler).operations(),
             *ReaderOperations().operations(),

@@ -11,6 +11,8 @@ import re
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from taskyard.access.principal import JOURNAL
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
@@ -25,6 +27,7 @@ from taskyard.dialects.api_problems import (
 )
 from taskyard.dialects.api_views import moment
 from taskyard.http.messages import Response
+from taskyard.journal.identity import identity_fields
 from taskyard.journal.serving import SegmentRead, Span, span_of, spans_from
 
 MOST_BYTES: Final = 4 * 1_048_576  # of one answer
@@ -76,6 +79,15 @@ class JournalOperations:
                 answers={200: ("Those of them that are durable.", bytes)},
                 problems=(SEGMENT_NOT_FOUND, SEGMENT_GONE, DISK_ERROR),
                 reads_state=False,
+            ),
+            Operation(
+                method="GET",
+                pattern="/api/v1/journal/identity",
+                name="getJournalIdentity",
+                summary="Which journal this is: what a backup needs beside the segments",
+                action=JOURNAL,
+                run=_identify,
+                answers={200: ("What stands in identity.json.", shapes.JournalIdentity)},
             ),
         ]
 
@@ -144,6 +156,11 @@ def _show(call: Call) -> None:
             segments=[_segment(span) for span in spans_from(journal, call.number("from"))],
         ),
     )
+
+
+def _identify(call: Call) -> None:
+    fields = identity_fields(call.broker.journal.identity)
+    call.answer(200, msgspec.convert(fields, shapes.JournalIdentity))
 
 
 def _segment(span: Span) -> shapes.SegmentView:

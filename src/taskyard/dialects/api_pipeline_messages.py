@@ -39,6 +39,33 @@ class JournalPage(Message):
     segments: list[SegmentView]
 
 
+class EndedTimeline(Message):
+    timeline: Timeline
+    end: Annotated[int, Meta(ge=0, description="The position where it ended.")]
+    last_seq: Count
+    ended: Annotated[int, Meta(ge=0, description="Microseconds since 1970.")]
+
+
+class JournalReach(Message):
+    """What the journal had come to at the last start."""
+
+    end: Annotated[int, Meta(ge=0)]
+    last_seq: Count
+    epoch: Count
+    next_id: Count
+
+
+class JournalIdentity(Message):
+    """identity.json of the data directory, for a backup."""
+
+    format: Annotated[int, Meta(ge=1)]
+    timeline: Timeline
+    salt: Annotated[str, Meta(description="What the uids of jobs pushed without one come from.")]
+    created: Annotated[int, Meta(ge=0, description="Microseconds since 1970.")]
+    earlier: list[EndedTimeline]
+    reach: JournalReach
+
+
 class Registration(Message):
     """Where a reader begins, and for how long records are kept for it."""
 

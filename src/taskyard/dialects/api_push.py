@@ -35,7 +35,7 @@ from taskyard.engine.errors import StepRefused
 from taskyard.engine.job import JSON as JSON_CONTENT
 from taskyard.engine.job import MAX_LIMIT_KEY, OPAQUE, SECOND, STATE_NAMES, NewJob, Policy
 from taskyard.engine.pushing import Step
-from taskyard.engine.uid import format_uid
+from taskyard.engine.uid import derive_uid, format_uid
 from taskyard.names import valid_name
 
 MOST_LINES: Final = 10_000
@@ -232,10 +232,9 @@ class _Batch:
 
 
 def _pushed(call: Call, id: int, uid: bytes | None, duplicate: bool) -> messages.Pushed:
-    job = call.engine.state.jobs.get(id)
     if uid is None:
-        assert job is not None  # it was pushed just now
-        uid = call.engine.uid_of(job)
+        uid = derive_uid(call.engine.salt, id)
+    job = call.engine.state.jobs.get(id)  # who waited may have popped it, and it may be gone
     state = STATE_NAMES[job.state] if job is not None else "gone"
     return messages.Pushed(id=id, uid=format_uid(uid), state=state, duplicate=duplicate)  # type: ignore[arg-type]
 

@@ -14,6 +14,7 @@ from taskyard.dialects.api_messages import Message, Time
 from taskyard.dialects.api_problems import NO_USERS, UNAUTHENTICATED, Problem, invalid
 from taskyard.dialects.api_views import moment
 from taskyard.http.cookies import dropping, keeping, session_of
+from taskyard.http.credentials import asker_of
 from taskyard.http.problems import SESSION
 
 Secret = Annotated[str, Meta(min_length=1, max_length=1024)]
@@ -120,7 +121,7 @@ class SessionOperations:
             view = self._view(session.principal, session)
             call.answer(200, view, [NOT_KEPT, cookie])
 
-        sessions.log_in(address, name, secret, done)
+        sessions.log_in(address, name, secret, done, asker_of(call.request))
 
     def _log_out(self, call: Call) -> None:
         call.answer(204, None, [NOT_KEPT, dropping()])

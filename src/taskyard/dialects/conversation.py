@@ -11,7 +11,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.access.gate import Gate, has_room
+from taskyard.access.gate import Asker, Gate, has_room
 from taskyard.access.principal import PUSH, TAKE, Denied, Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.line import TURN
@@ -37,7 +37,7 @@ class Conversation(Receiver):
         traffic: Traffic,
         principal: Principal,
     ) -> None:
-        super().__init__(broker.engine.new_owner())
+        super().__init__(broker.engine.new_owner(), traffic.dialect)
         self.principal = principal
         self.unknown = False  # who has to log in first, and has nothing large to say until then
         principal.connections += 1
@@ -116,6 +116,18 @@ class Conversation(Receiver):
     def waits_on(self) -> bool:
         """Whether such a command is worth waiting for although the client sends nothing more."""
         return False
+
+    def is_working(self) -> bool:
+        """Whether a command is being carried out in portions."""
+        return False
+
+    # For the log
+
+    def address(self) -> str:
+        return self.origin.holder.rpartition("#")[0]
+
+    def replies_wait(self) -> bool:
+        return self.outbox.waits()
 
     # From the connection
 
@@ -235,7 +247,7 @@ class Conversation(Receiver):
         self._run_or_join()
 
     def _run_or_join(self) -> None:
-        if self.broker.line.is_long(self.now):
+        if self.broker.line.is_long(self.now, self):
             self._join()
         elif not self.in_line:
             self._run_commands()
@@ -260,12 +272,13 @@ class Conversation(Receiver):
                 self._go_on_later(turn)
                 break
             left -= 1
+            self.commands += 1
             if not self.next_command():
                 left += 1
+                self.commands -= 1
                 if self.ending and not self.closed:
                     self.quit()
                 break
-        self.commands += turn - left
         if self._share is not None:
             self._share.spend(turn - left)
 
@@ -310,7 +323,8 @@ class Conversation(Receiver):
             self._greet(gate, principal)
             return
         self.loading = True
-        gate.log_in(address, name, secret, _LogIn(self, gate).done)
+        asker = Asker(self.connection, self.request_id(self.commands))
+        gate.log_in(address, name, secret, _LogIn(self, gate).done, asker)
 
     def recognised(self, gate: Gate, principal: Principal | None) -> None:
         self.loading = False
@@ -361,14 +375,31 @@ class Conversation(Receiver):
     def load(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
         """Read bytes back from disk, and go on with `then` when they have come, or cannot."""
         self.loading = True
+        if not self.since:
+            self.since = self.broker.line.now
         self.broker.load(at, size, _Loading(self, then).done)
 
     def loaded(self, data: bytes | None, then: Callable[[bytes | None], None]) -> None:
         self.loading = False
-        if not self.closed:
+        if self.broker.failure:  # what was done before the read may never be on disk
+            self.outbox.abort()
+        elif not self.closed:
             self.wait_is_over()
             then(data)
+            if not self.loading and not self.is_working():
+                self.end_late()
             self._run_on()
+
+    def end_late(self) -> None:
+        """A command that could not be answered at once is so now, or has begun to wait."""
+        since = self.since
+        self.since = 0
+        slow = self.broker.slow
+        now = self.broker.line.now
+        if self.waiter is not None or self.watcher is not None or self.replies_wait():
+            return
+        if now - since > slow.limit:
+            slow.note(self, self.verb, self.commands, 1, since, 0, 0, now)
 
     def send(self, reply: bytes, mark: i64) -> None:
         """Answer the command; each one has one reply."""

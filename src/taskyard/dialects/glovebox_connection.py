@@ -128,7 +128,9 @@ class GloveboxConnection(Conversation):
             frames.feed(data)
 
     def hang_up(self, lingers: bool) -> None:
-        """The other side has ended the conversation, or does not keep to the protocol."""
+        """The other side has ended the conversation, or (`lingers`) breaks the protocol."""
+        if lingers:
+            self.fault("a message was too large, or in the wrong order")
         self.quit(lingers)
 
     def text(self, data: bytes) -> None:
@@ -442,7 +444,7 @@ class GloveboxConnection(Conversation):
     ) -> None:
         if self.closed:
             return
-        if payload is None:
+        if payload is None or self.broker.failure:  # or that it was taken may never be on disk
             self.outbox.abort()
             return
         self._say(Message(asked.label, SHARD, id, payload, asked.pop), when, mark)

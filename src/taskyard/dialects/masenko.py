@@ -38,6 +38,9 @@ LINE_ROOM: Final = 65_536  # what a line may be longer than the largest payload
 MAX_STEPS: Final = 10_000
 MAX_STEP_BYTES: Final = 64 * 1_048_576
 NAMES_CACHED: Final = 4096
+# Rounds of the event loop that a silent client gets before it is judged: in the second one all is
+# read that came while the whole server stood still.
+LOOKS: Final = 2
 
 OK: Final = b"OK {}\n"
 PONG: Final = b"PONG {}\n"
@@ -116,6 +119,7 @@ class MasenkoConnection(Conversation):
         self._last_timeout: i64 = 0
         self._heard_at: i64 = self.now
         self._alarm: Cancellable | None = None
+        self._looks: i64 = 0  # rounds it was given since it was found to be silent
         self._set_alarm(self.now)
         self.look_at_principal()
 
@@ -194,6 +198,7 @@ class MasenkoConnection(Conversation):
             self.verb = self._masenko.traffic.unknown
             self.verb.count += 1
             if is_of_http(verb):
+                self.fault(NOT_HTTP)
                 self._refuse(NOT_HTTP)
                 self.quit(lingers=True)
                 return True
@@ -208,6 +213,7 @@ class MasenkoConnection(Conversation):
         """Say that a line is too long; nothing more is read."""
         self._too_long = True
         self.verb = self._masenko.traffic.unknown
+        self.fault("line too long")
         self._refuse("line too long")
         self.quit(lingers=True)
 
@@ -396,16 +402,33 @@ class MasenkoConnection(Conversation):
             self.outbox.abort()  # its last replies were not read in all this time
             return
         now = self.broker.begin()
-        if self.waiter is not None or self.loading or self.in_line:
+        if self._is_kept_waiting():
+            self._looks = 0
             self._set_alarm(now)
-        elif now >= self._heard_at + self._masenko.heartbeat:
+        elif now < self._heard_at + self._masenko.heartbeat:
+            self._looks = 0
+            self._set_alarm(self._heard_at)
+        elif self._looks < LOOKS:
+            self._looks += 1
+            self._set_alarm(now)
+            self._masenko.scheduler.call_soon(self._look_again)
+        else:
             self.verb = self._masenko.traffic.unknown
+            self.fault("no heartbeat")
             self._refuse("no heartbeat")
             self.quit()
             self._set_alarm(now)
-        else:
-            self._set_alarm(self._heard_at)
         self.broker.end()
+
+    def _is_kept_waiting(self) -> bool:
+        """Whether it is the server's turn, also while the disk takes its time."""
+        return self.waiter is not None or self.loading or self.in_line or self.outbox.waits()
+
+    def _look_again(self) -> None:
+        alarm = self._alarm
+        if alarm is not None and not self.closed:  # else it has gone meanwhile
+            alarm.cancel()
+            self._check_heartbeat()
 
 
 class Command:

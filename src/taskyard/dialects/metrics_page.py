@@ -148,6 +148,9 @@ class MetricsPage:
         refused = Family("taskyard_refused_connections_total", COUNTER, "Connections not let in.")
         refused.add(strain.refused_total, 'reason="total"')
         refused.add(strain.refused_address, 'reason="address"')
+        slow = Family("taskyard_slow_commands_total", COUNTER, "Commands that took too long.")
+        for dialect in [*[traffic.dialect for traffic in broker.metrics.dialects], "http"]:
+            slow.add(broker.slow.dialects.get(dialect, 0), label("dialect", dialect))
         stalled = Family("taskyard_stalled_clients_total", COUNTER, "Clients that were let go.")
         stalled.add(strain.stalled_input, 'reason="input"')
         stalled.add(strain.stalled_output, 'reason="output"')
@@ -161,6 +164,7 @@ class MetricsPage:
                 "Times that there was no descriptor for a connection.",
                 strain.not_accepted,
             ),
+            slow,
             stalled,
             pushes,
             _counter(

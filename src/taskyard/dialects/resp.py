@@ -21,6 +21,7 @@ from taskyard.dialects import (
     resp_pqueue,
     resp_results,
     resp_server,
+    resp_slowlog,
 )
 from taskyard.dialects.resp_command import MAX_BATCH
 from taskyard.dialects.resp_connection import Resp
@@ -49,6 +50,7 @@ def make_resp(
     resp_results.add_commands(resp)
     resp_multi.add_commands(resp)
     resp_server.add_commands(resp)
+    resp_slowlog.add_commands(resp)
     if api is not None:
         resp_api.add_commands(resp, api, body_limit)
     return resp

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_values import Refused, array, bulk, number_reply
+from taskyard.fatal import is_fatal
 from taskyard.http.messages import Request, Response, Stream
 from taskyard.http.problems import no_route, problem
 from taskyard.http.router import NoRoute, Router
@@ -40,10 +41,15 @@ class Asking:
         exchange = ApiExchange(connection, request)
         # What is behind it waits for its answer, which may come later: see ApiExchange.reply.
         connection.loading = True
+        connection.since = connection.broker.line.now
         try:
             self._pass_on(raw_path, exchange)
-        except Exception:
-            log.exception("a request failed: API %s %s", request.method, request.path)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            told = {**connection.told(), "request": connection.request_id(connection.commands)}
+            what = "a request failed: API %s %s"
+            log.exception(what, request.method, request.path, extra={"fields": told})
             exchange.give_up()
         exchange.in_turn = False
         connection.now = connection.broker.clock.now()  # records are in the order of time
@@ -109,9 +115,15 @@ class ApiExchange:
             return
         if response.status >= 400:
             connection.verb.errors += 1
+        if not self.in_turn:
+            # That of the last turn may be long ago.
+            connection.broker.line.now = connection.broker.clock.now()
         body = b"" if self._request.method == "HEAD" else response.body
         connection.send(array([number_reply(response.status), bulk(body)]), response.mark)
-        if not self.in_turn:
+        if self.in_turn:
+            connection.since = 0
+        else:
+            connection.end_late()
             connection.go_on()
 
     def give_up(self) -> None:

@@ -193,11 +193,14 @@ class RespConnection(Conversation):
         self._reader.drop()
 
     def next_command(self) -> bool:
-        if self.work is not None:
-            self._work_on(self.work)
-            return True
-        if self._todo:
-            self._run_todo()
+        if self.work is not None or self._todo:
+            self.commands -= 1  # it is the same one still
+            if self.work is not None:
+                self._work_on(self.work)
+            else:
+                self._run_todo()
+            if not self.is_working():
+                self.since = 0
             return True
         reader = self._reader
         found = reader.next()
@@ -226,6 +229,7 @@ class RespConnection(Conversation):
         return True
 
     def _break_off(self, text: str) -> None:
+        self.fault(text.partition(",")[0])  # what it has sent is behind that
         self.complain(text)
         self._over = True
         self.quit(lingers=True)
@@ -290,7 +294,14 @@ class RespConnection(Conversation):
     def begin_work(self, work: Work) -> None:
         """Answer a command by work in portions, of which the first is done now."""
         self.work = work
+        if not self.since:
+            self.since = self.broker.line.now
         self._work_on(work)
+        if not self.is_working():
+            self.since = 0
+
+    def is_working(self) -> bool:
+        return self.work is not None or bool(self._todo) or self.loading
 
     def rest(self) -> None:
         """A portion was a whole turn's work: the next one comes after all who are in line."""

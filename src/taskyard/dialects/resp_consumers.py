@@ -263,7 +263,7 @@ def _show(connection: RespConnection, job: Job, payload: bytes, until: i64) -> b
     deadline = lease.deadline or until
     return array(
         [
-            bulk(b"%d-%d-%d" % (job.id, lease.epoch, lease.attempt)),
+            bulk(b"%d-%d-%d" % (job.id, lease.epoch, job.leases)),
             number_reply(job.id),
             bulk(show_uid(connection.engine.uid_of(job))),
             bulk(queue),

@@ -300,7 +300,7 @@ def _show(connection: RespConnection, job: Job, payload: bytes) -> bytes:
     deadline: i64 = lease.deadline if lease is not None else 0
     return array(
         [
-            bulk(b"%d-%d-%d" % (job.id, engine.state.epoch, job.attempts)),
+            bulk(b"%d-%d-%d" % (job.id, engine.state.epoch, job.leases)),
             number_reply(job.id),
             bulk(show_uid(engine.uid_of(job))),
             bulk(queue),

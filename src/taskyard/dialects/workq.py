@@ -173,10 +173,10 @@ class WorkqConnection(Conversation):
             self._refuse("Invalid line ending")
         elif found == TOO_LONG:
             self._refuse("Line too long")
-            self._close()
+            self._close("line too long")
         elif found == TOO_LARGE:
             self._refuse(BAD_RESULT if reader.fields[0] == b"fail" else BAD_PAYLOAD)
-            self._close()
+            self._close("payload too large")
         else:
             fields = reader.fields
             command = self.workq.commands.get(fields[0]) if fields else None
@@ -184,7 +184,7 @@ class WorkqConnection(Conversation):
                 self.verb.count += 1
                 if fields and is_of_http(fields[0]):
                     self.complain(NOT_HTTP)
-                    self._close()
+                    self._close(NOT_HTTP)
                 else:
                     self._refuse(UNKNOWN)
             else:
@@ -196,7 +196,8 @@ class WorkqConnection(Conversation):
                     self._carry_out(command, fields)
         return True
 
-    def _close(self) -> None:
+    def _close(self, why: str) -> None:
+        self.fault(why)
         self._over = True
         self.quit(lingers=True)
 

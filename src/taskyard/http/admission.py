@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from taskyard.access.principal import Principal
+from taskyard.fatal import is_fatal
 from taskyard.http.messages import Identify, Request, Response
 from taskyard.http.problems import problem
 
@@ -35,8 +36,12 @@ class Admission:
         self._refusal = None
         try:
             who = identify(request, _Asked(self, request, decided).told)
-        except Exception:
-            log.exception("a request failed: %s %s", request.method, request.path)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            told = {"connection": request.connection, "request": request.id}
+            what = "a request failed: %s %s"
+            log.exception(what, request.method, request.path, extra={"fields": told})
             who = problem(500, "The server made a mistake; its log tells more.")
         self.pending = who is None
         if who is not None:

@@ -8,27 +8,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from mypy_extensions import i64
 
-from taskyard.access.principal import Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.line import TURN
+from taskyard.broker.metrics import Verb
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.pace import Share
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
+from taskyard.fatal import is_fatal
 from taskyard.http.admission import Admission
+from taskyard.http.exchange import Exchange, Identified
 from taskyard.http.messages import Identify, Request, Response, anonymous
 from taskyard.http.parser import SMALL_BODY, BadRequest, Incoming, Parser
 from taskyard.http.problems import log_in, no_route, problem, without_prompt
 from taskyard.http.router import NoRoute, Router
-from taskyard.http.wire import CONTINUE, LAST_CHUNK, encode, encode_chunk, encode_stream_head
+from taskyard.http.wire import CONTINUE, encode
 
 INPUT_LIMIT: Final = 262_144  # bytes of requests kept while one has to wait
 PATIENCE: Final = 60_000_000  # microseconds for a request to arrive, or for the next one to begin
+
+SHOWN: Final = 256  # characters of a path in the log
+_REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
 
 log = logging.getLogger("taskyard")
 
@@ -87,7 +93,7 @@ class Http:
 
 class HttpConnection(Receiver):
     def __init__(self, http: Http, socket: Socket, peer: str) -> None:
-        super().__init__(http.broker.engine.new_owner())
+        super().__init__(http.broker.engine.new_owner(), "http")
         self.http = http
         self.broker = http.broker
         self.socket = socket
@@ -98,8 +104,11 @@ class HttpConnection(Receiver):
         self._parser = Parser(http.body_limit)
         self._admission = Admission(http.refuse)
         self._bad: Response | None = None  # the last answer, since nothing more can be read
-        self._exchange: _Exchange | None = None  # the one that is not answered yet
-        self._identified: _Identified | None = None  # who sends that one, now that it is known
+        self._fault = ""  # what is wrong with what has come
+        self._asked: Request | None = None  # the last request that was begun
+        self._tells = log.isEnabledFor(logging.DEBUG)
+        self._exchange: Exchange | None = None  # the one that is not answered yet
+        self._identified: Identified | None = None  # who sends that one, now that it is known
         self._ending = False  # answer what has arrived, then close
         self._stopping = False  # since the server stops
         self._in_turn = False
@@ -119,12 +128,12 @@ class HttpConnection(Receiver):
             self._parser.feed(data)
         except BadRequest as error:
             self._bad = problem(error.status, error.detail)
+            self._fault = error.detail
         if was_idle and not self._parser.idle:
             self._since = self.broker.clock.now()
         large = self._parser.large
         if large is not None and self._bad is None:
-            large.peer = self.peer
-            large.certificate = self._certificate
+            self._name(large, self.commands + len(self._parser.ready) + 1)
             self._admission.look(large, self.http.identify, self._decided)
             self._bad = self._admission.refusal_of(large)
         self._run()
@@ -181,7 +190,7 @@ class HttpConnection(Receiver):
     def _run(self) -> None:
         if self.in_line:
             return
-        if self.broker.line.is_long(self.broker.clock.now()):
+        if self.broker.line.is_long(self.broker.clock.now(), self):
             self.broker.line.join(self)
         else:
             self._turn()
@@ -250,33 +259,52 @@ class HttpConnection(Receiver):
 
     def _handle(self, incoming: Incoming) -> None:
         self.http.requests += 1
-        exchange = _Exchange(self, incoming)
+        self.commands += 1
+        self.since = self.broker.line.now
+        exchange = Exchange(self, incoming)
         self._exchange = exchange
-        incoming.request.peer = self.peer
-        incoming.request.certificate = self._certificate
-        identified = _Identified(self, exchange, incoming)
+        self._asked = incoming.request
+        self._name(incoming.request, self.commands)
+        identified = Identified(self, exchange, incoming)
         self._guarded(identified, self._identify)
 
-    def identified(self, identified: _Identified) -> None:
+    def _name(self, request: Request, number: i64) -> None:
+        """Say where it comes from, and how it is called: as its client calls it, if that is fit
+        to be said in a log."""
+        request.peer = self.peer
+        request.certificate = self._certificate
+        request.connection = int(self.connection)
+        if not request.id:
+            given = request.headers.get("x-request-id")
+            if given is None or _REQUEST_ID.fullmatch(given) is None:
+                given = f"{self.connection}-{number}"
+            request.id = given
+
+    def identified(self, identified: Identified) -> None:
         """It is known now who sends the request that the others wait behind."""
         if self._exchange is identified.exchange:
+            self.since = self.broker.clock.now()  # to find that out takes its time on purpose
             self._identified = identified
             self._run()
 
-    def _guarded(self, identified: _Identified, step: Callable[[_Identified], None]) -> None:
+    def _guarded(self, identified: Identified, step: Callable[[Identified], None]) -> None:
         try:
             step(identified)
-        except Exception:
+        except Exception as error:
+            if is_fatal(error):
+                raise
             request = identified.incoming.request
-            log.exception("a request failed: %s %s", request.method, request.path)
+            told = {**self.told(), "request": request.id}
+            what = "a request failed: %s %s"
+            log.exception(what, request.method, request.path, extra={"fields": told})
             self._give_up(identified.exchange, identified.incoming)
 
-    def _identify(self, identified: _Identified) -> None:
+    def _identify(self, identified: Identified) -> None:
         identified.who = self.http.identify(identified.incoming.request, identified.told)
         if identified.who is not None:
             self._pass_on(identified)
 
-    def _pass_on(self, identified: _Identified) -> None:
+    def _pass_on(self, identified: Identified) -> None:
         exchange, incoming, who = identified.exchange, identified.incoming, identified.who
         upgrade = self._parser.upgrade and not self._parser.ready
         if isinstance(who, Response):
@@ -296,7 +324,7 @@ class HttpConnection(Receiver):
             return
         handler(exchange)
 
-    def _give_up(self, exchange: _Exchange, incoming: Incoming) -> None:
+    def _give_up(self, exchange: Exchange, incoming: Incoming) -> None:
         """Its handler has failed: say so if nothing was said yet, and hear no more of it.
 
         What it has done so far stays, and is told to whom it concerns when this turn ends.
@@ -310,7 +338,7 @@ class HttpConnection(Receiver):
         else:
             self.answered(incoming, problem(500, "The server made a mistake; its log tells more."))
 
-    def _change(self, exchange: _Exchange, incoming: Incoming) -> None:
+    def _change(self, exchange: Exchange, incoming: Incoming) -> None:
         """Go on in another protocol, if there is one at this path."""
         upgrade = self.http.upgrades.get(incoming.raw_path.rstrip("/"))
         if upgrade is None:
@@ -334,7 +362,14 @@ class HttpConnection(Receiver):
                 self.socket.resume_reading()
 
     def _answer_bad(self, answer: Response) -> None:
-        self.outbox.send(encode(answer, keep_alive=False, head_only=False), answer.mark)
+        self.commands += 1
+        self._asked = None
+        if self._fault:
+            self.fault(self._fault)
+        large = self._parser.large
+        id = self.request_id(self.commands) if large is None or not large.id else large.id
+        data = encode(answer, keep_alive=False, head_only=False, request_id=id)
+        self.outbox.send(data, answer.mark)
         self.close(lingers=True)
 
     def answered(self, incoming: Incoming, response: Response) -> None:
@@ -342,17 +377,58 @@ class HttpConnection(Receiver):
         head_only = incoming.request.method == "HEAD"
         if response.status == 401:
             response = without_prompt(incoming.request, response)
+        id = incoming.request.id
+        if not self._in_turn:
+            self.broker.line.now = self.broker.clock.now()  # that of the last turn may be long ago
         self.outbox.send(
-            encode(response, keep_alive=keep_alive, head_only=head_only), response.mark
+            encode(response, keep_alive=keep_alive, head_only=head_only, request_id=id),
+            response.mark,
         )
         self._exchange = None
-        self._since = self.broker.clock.now()
+        since = self.since
+        self.since = 0
+        now: i64 = self.broker.clock.now()
+        self._since = now
+        if self._tells:
+            self._tell(incoming.request, response, now - since)
+        slow = self.broker.slow
+        if now - since > slow.limit and not self._in_turn and not self.replies_wait():
+            slow.note(self, self.verb, self.commands, 1, since, 0, 0, now)
         if not keep_alive:
             self.close()
         elif not self._in_turn:
             self.outbox.flush()
             if not self.in_line:
                 self.broker.line.join(self)
+
+    # For the log
+
+    def _tell(self, request: Request, response: Response, took: i64) -> None:
+        told = self.told()
+        told["request"] = request.id
+        told["method"] = request.method
+        told["path"] = request.path[:SHOWN]
+        told["status"] = response.status
+        told["milliseconds"] = int(took) / 1000
+        log.debug("a request was answered", extra={"fields": told})
+
+    def address(self) -> str:
+        return self.peer
+
+    def replies_wait(self) -> bool:
+        return self.outbox.waits()
+
+    def asked(self, verb: Verb) -> tuple[str, str]:
+        request = self._asked
+        if request is None:
+            return verb.name, ""
+        return f"{request.method} {request.path[:SHOWN]}", request.params.get("queue", "")
+
+    def request_id(self, number: i64) -> str:
+        request = self._asked
+        if request is not None and request.id and number == self.commands:
+            return request.id
+        return f"{self.connection}-{number}"
 
     def close(self, lingers: bool = False) -> None:
         """Close once all answers are out."""
@@ -389,93 +465,11 @@ class HttpConnection(Receiver):
             return
         if not self._parser.idle:
             detail = f"The request did not arrive within {PATIENCE // 1_000_000} seconds."
-            self.outbox.send(encode(problem(408, detail), keep_alive=False, head_only=False), 0)
+            self.commands += 1
+            self._asked = None
+            self.fault(detail)
+            id = self.request_id(self.commands)
+            answer = problem(408, detail)
+            self.outbox.send(encode(answer, keep_alive=False, head_only=False, request_id=id), 0)
         self.close()
         self._alarm = self.http.scheduler.call_at(now + PATIENCE, self._look)
-
-
-class _Identified:
-    """A request, and who sends it as soon as that is known."""
-
-    def __init__(self, connection: HttpConnection, exchange: _Exchange, incoming: Incoming) -> None:
-        self.exchange = exchange
-        self.incoming = incoming
-        self.who: Principal | Response | None = None
-        self._connection = connection
-
-    def told(self, who: Principal | Response) -> None:
-        self.who = who
-        self._connection.identified(self)
-
-
-class _Exchange:
-    """One request and its one answer."""
-
-    def __init__(self, connection: HttpConnection, incoming: Incoming) -> None:
-        self._connection: HttpConnection | None = connection
-        self._incoming = incoming
-        self._on_room: Callable[[], None] | None = None
-        self._on_close: Callable[[], None] | None = None
-        self.answered = False
-
-    @property
-    def request(self) -> Request:
-        return self._incoming.request
-
-    def reply(self, response: Response) -> None:
-        assert not self.answered, "a request is answered once"
-        self.answered = True
-        connection = self._connection
-        if connection is not None:
-            connection.answered(self._incoming, response)
-
-    def stream(
-        self,
-        content_type: str,
-        *,
-        on_room: Callable[[], None],
-        on_close: Callable[[], None],
-    ) -> _Exchange:
-        assert not self.answered, "a request is answered once"
-        self.answered = True
-        self._on_room = on_room
-        self._on_close = on_close
-        connection = self._connection
-        if connection is not None:
-            connection.outbox.send(encode_stream_head(content_type), 0)
-            connection.outbox.flush()
-        return self
-
-    # As the stream
-
-    def send(self, data: bytes, mark: int = 0) -> None:
-        connection = self._connection
-        if connection is not None:
-            connection.outbox.send(encode_chunk(data), mark)
-            connection.outbox.flush()
-
-    def has_room(self) -> bool:
-        connection = self._connection
-        return connection is None or (not connection.stuffed and connection.outbox.has_room())
-
-    def close(self) -> None:
-        connection = self._connection
-        if connection is not None:
-            connection.outbox.send(LAST_CHUNK, 0)
-            connection.close()
-            self.over()
-
-    # From the connection
-
-    def is_stream(self) -> bool:
-        return self._on_close is not None
-
-    def has_room_again(self) -> None:
-        if self._on_room is not None:
-            self._on_room()
-
-    def over(self) -> None:
-        self._connection = None
-        on_close, self._on_close = self._on_close, None
-        if on_close is not None:
-            on_close()

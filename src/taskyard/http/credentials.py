@@ -11,7 +11,7 @@ import binascii
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.access.gate import Gate, host_of
+from taskyard.access.gate import Asker, Gate, host_of
 from taskyard.access.principal import Principal
 from taskyard.access.sessions import Sessions
 from taskyard.http.cookies import dropping, session_of
@@ -79,7 +79,8 @@ class Identification:
         known = gate.recall(address, given.name, given.secret)
         if known is not None:
             return known
-        gate.log_in(address, given.name, given.secret, _Waiting(self._refusal, later).done)
+        done = _Waiting(self._refusal, later).done
+        gate.log_in(address, given.name, given.secret, done, asker_of(request))
         return None
 
     def _without_header(self, request: Request) -> Principal | Response:
@@ -96,6 +97,10 @@ class Identification:
         gate = self._gate
         holder = gate.holder_of(request.certificate) if request.certificate else None
         return gate.stranger if holder is None else holder
+
+
+def asker_of(request: Request) -> Asker:
+    return Asker(request.connection, request.id)
 
 
 def _is_open(path: str) -> bool:

@@ -24,6 +24,8 @@ class Request:
     principal: Principal = ANONYMOUS
     params: dict[str, str] = field(default_factory=dict)  # what the route's {names} stand for
     certificate: str = ""  # the common name of the client's, if TLS has verified one
+    connection: int = 0  # its number in the log
+    id: str = ""  # what the log calls the request, and its answer has as X-Request-Id
 
 
 @dataclass(slots=True)

@@ -11,19 +11,21 @@ LAST_CHUNK = b"0\r\n\r\n"
 BODYLESS = (204, 304)
 
 
-def encode(response: Response, *, keep_alive: bool, head_only: bool) -> bytes:
+def encode(response: Response, *, keep_alive: bool, head_only: bool, request_id: str = "") -> bytes:
     lines = [_status_line(response.status)]
     if response.status not in BODYLESS:
         lines.append(f"content-type: {response.content_type}")
         lines.append(f"content-length: {len(response.body)}")
     lines.extend(f"{name}: {value}" for name, value in response.headers)
+    if request_id:
+        lines.append(f"x-request-id: {request_id}")
     if not keep_alive:
         lines.append("connection: close")
     head = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
     return head if head_only or response.status in BODYLESS else head + response.body
 
 
-def encode_stream_head(content_type: str) -> bytes:
+def encode_stream_head(content_type: str, request_id: str = "") -> bytes:
     """The head of a response in chunks, which no cache and no proxy should hold back."""
     lines = [
         _status_line(200),
@@ -32,6 +34,8 @@ def encode_stream_head(content_type: str) -> bytes:
         "x-accel-buffering: no",
         "transfer-encoding: chunked",
     ]
+    if request_id:
+        lines.append(f"x-request-id: {request_id}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 

@@ -27,15 +27,17 @@ from taskyard.dialects.resp import make_resp
 from taskyard.dialects.workq import Workq
 from taskyard.duration import format_duration
 from taskyard.engine.engine import Engine
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.state import State
 from taskyard.journal.collector import CollectorPaused
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalError
 from taskyard.journal.flush import choose_sync_mode
 from taskyard.journal.identity import DirectoryLock
-from taskyard.journal.journal import Journal, JournalSettings
+from taskyard.journal.journal import Journal
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
+from taskyard.server import last_resort
+from taskyard.server.activation import take_sockets
 from taskyard.server.collector import Collector
 from taskyard.server.config import ConfigError, Settings, load_queues
 from taskyard.server.connection import Connection, Dialect, OpenConnections
@@ -44,7 +46,9 @@ from taskyard.server.flow import Flow
 from taskyard.server.listening import Admission, Listener
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
+from taskyard.server.parts import engine_settings, journal_settings
 from taskyard.server.queue_tables import rules_of
+from taskyard.server.slow_log import SlowLog
 from taskyard.server.stalls import Stalls
 from taskyard.server.tls import Tls
 from taskyard.server.tls_transport import TlsTransport
@@ -86,6 +90,7 @@ class Server:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stop = asyncio.Event()
+        self._passed = take_sockets(settings, os.environ)
         self._listeners: dict[str, Listener] = {}
         self._connections = OpenConnections()
         self._lock: DirectoryLock | None = None
@@ -109,11 +114,13 @@ class Server:
         self._admission: Admission | None = None
         self._flow: Flow | None = None
         self._stalls: Stalls | None = None
+        self._slow: SlowLog | None = None
         self._ports_told = False
         self.failed = False
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
+        last_resort.install(loop)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -154,6 +161,8 @@ class Server:
             lake_ends = self._lake.stop() if self._lake is not None else asyncio.sleep(0)
             await asyncio.gather(self._connections.all_closed(GOODBYE), lake_ends)
             broker.flush()  # what the lake has read meanwhile
+        if self._slow is not None:
+            self._slow.stop()
         if self._scheduler is not None:
             self._scheduler.close()
         if self._journal is not None and (broker is None or not broker.failure):
@@ -189,6 +198,10 @@ class Server:
             settings.max_connections_per_address or 0,
             broker.metrics.strain,
         )
+        if settings.slow_command is not None:
+            self._slow = SlowLog(broker.clock, scheduler)
+            broker.slow.limit = settings.slow_command
+            broker.slow.on_slow(self._slow.tell)
         broker.pacer.rate = settings.max_commands_per_second or 0
         self._flow = Flow(self._connections, broker, scheduler, settings.memory_limit)
         self._stalls = Stalls(self._connections, broker, scheduler, settings.stall_timeout)
@@ -394,12 +407,18 @@ class Server:
         assert admission is not None
         make = partial(Connection, dialect, self._settings.output_limit, self._connections)
         secure = None if self._tls is None else partial(self._secure, self._tls)
-        listener = Listener(loop, name, make, admission, broker.metrics.strain, secure)
+        strain, keep_alive = broker.metrics.strain, self._settings.keep_alive
+        listener = Listener(loop, name, make, admission, strain, secure, keep_alive)
         self._listeners[name] = listener
-        await listener.open(self._settings.bind, port)
+        more = {"tls": "on"} if self._tls else {}
+        passed = self._passed.pop(name, None)
+        if passed is None:
+            await listener.open(self._settings.bind, port)
+        else:
+            listener.take_over(passed)
+            more["socket"] = "passed"
         host, bound = listener.sockets[0].getsockname()[:2]
-        told = fields(dialect=name, host=host, port=bound, **({"tls": "on"} if self._tls else {}))
-        log.info("listening", extra=told)
+        log.info("listening", extra=fields(dialect=name, host=host, port=bound, **more))
 
     def _secure(self, tls: Tls, connection: Connection) -> TlsTransport:
         return TlsTransport(tls.context, connection, self._settings.tls_handshake / 1_000_000)
@@ -456,33 +475,6 @@ def _room_changed(reason: str) -> None:
         log.error("pushes are refused: %s", reason)
     else:
         log.info("pushes go on: there is room again")
-
-
-def engine_settings(settings: Settings) -> EngineSettings:
-    return EngineSettings(
-        payload_limit=settings.payload_limit,
-        finished_bytes=settings.finished_memory,
-        uid_window=settings.uid_window,
-        dead_retention=settings.dead_retention,
-        dead_bytes=settings.dead_bytes,
-        default_ttr=settings.default_ttr,
-        max_jobs=-1 if settings.queue_max_jobs is None else settings.queue_max_jobs,
-        max_bytes=-1 if settings.queue_max_bytes is None else settings.queue_max_bytes,
-        max_schedules=settings.max_schedules,
-        schedule_bytes=settings.schedule_bytes,
-        idle_expiry=settings.queue_idle_expiry or 0,
-        queue_rules=rules_of(settings.queues),
-    )
-
-
-def journal_settings(settings: Settings) -> JournalSettings:
-    return JournalSettings(
-        segment_size=settings.segment_size,
-        payload_memory=settings.payload_memory,
-        durability=settings.durability,
-        spare=True,
-        preallocate=settings.preallocate,
-    )
 
 
 def _write_ports(path: Path, addresses: dict[str, dict[str, object]]) -> None:

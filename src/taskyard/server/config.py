@@ -225,6 +225,12 @@ class Settings:
         kinds.number_or("off", 1, 1_000_000),
         "commands of one connection that are carried out in a second; what is beyond it waits",
     )
+    keep_alive: int = setting(
+        "3m",
+        kinds.duration("3s", "8h"),
+        "how long the machine of a client may not answer before its connection is closed; "
+        "TCP asks it",
+    )
     stall_timeout: int = setting(
         "60s",
         kinds.duration("10ms", "24h"),
@@ -346,6 +352,12 @@ class Settings:
     log_level: LogLevel = choice(
         "info", "least severe messages to log", "debug", "info", "warning", "error"
     )
+    slow_command: int | None = setting(
+        "100ms",
+        kinds.duration_or_off("1ms", "1h"),
+        "how long a command may take until its reply is let go, the time it was asked to wait not "
+        "counted, before the log tells of it",
+    )
     # Only in the file: tables, which flags and variables cannot say.
     queues: tuple[QueueTable, ...] = ()
 
@@ -418,7 +430,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}).") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # whatever is wrong with its text
         raise ConfigError(f"{path}: is not TOML ({error}).") from error
 
 
@@ -467,15 +479,19 @@ def _check_lake(settings: Settings) -> None:
 
 def _check_exposure(settings: Settings) -> None:
     """What others can reach must know them, unless the operator says otherwise."""
-    knows_them = settings.users is not None or (
-        settings.tls_client_ca is not None and settings.tls_client == "required"
-    )
-    if not knows_them and not settings.allow_anonymous and not is_local(settings.bind):
+    if not knows_clients(settings) and not is_local(settings.bind):
         raise ConfigError(
             f"bind is {settings.bind}, which other machines may reach, and everybody there could "
             "do everything: name the users with --users, have clients show certificates with "
             "--tls-client-ca, or allow it with --allow-anonymous on."
         )
+
+
+def knows_clients(settings: Settings) -> bool:
+    """Whether nobody is let in who is not known, or the operator wants it otherwise."""
+    if settings.users is not None or settings.allow_anonymous:
+        return True
+    return settings.tls_client_ca is not None and settings.tls_client == "required"
 
 
 def is_local(host: str) -> bool:

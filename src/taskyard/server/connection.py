@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import sys
 import termios
+import time
 from asyncio.protocols import Protocol
 from collections.abc import Callable
 from typing import Final
@@ -14,6 +16,7 @@ from typing import Protocol as Seam
 from mypy_extensions import i64
 
 from taskyard.broker.receiver import Receiver
+from taskyard.server.logs import fields, log
 
 _LINGER: Final = 2.0  # seconds that a client has to read its last reply while it still sends
 # Bytes of one command that a client must send while others are let go for being too slow.
@@ -36,10 +39,11 @@ class OpenConnections:
     """Those that are there now, and a way to wait until there are none."""
 
     def __init__(self) -> None:
-        self._open: set[Connection] = set()
+        self._open: dict[Connection, None] = {}  # in the order in which they came
         self._none = asyncio.Event()
         self._none.set()
         self.closing = False  # those that still come are shut down at once
+        self.numbered: i64 = 0  # connections that there were
         # Bytes that have come and gone since it was last measured what all of them hold, and how
         # many there may be until that is done again: see flow.py.
         self.fresh: i64 = 0
@@ -55,11 +59,11 @@ class OpenConnections:
             self.on_spent(connection)
 
     def add(self, connection: Connection) -> None:
-        self._open.add(connection)
+        self._open[connection] = None
         self._none.clear()
 
     def discard(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         if not self._open:
             self._none.set()
 
@@ -95,6 +99,10 @@ class Connection(Protocol):
         self._ended = False  # nothing more can be read
         self._lingering: asyncio.TimerHandle | None = None
         self._leave = leave
+        open_connections.numbered += 1
+        self.number: i64 = open_connections.numbered  # in the log
+        self._came = 0.0
+        self._why = ""  # it ends
         self._received: i64 = 0
         self._written: i64 = 0
         # As `verdict` last saw it.
@@ -110,6 +118,10 @@ class Connection(Protocol):
         self._open.add(self)
         receiver = self._dialect.connect(self, _peer(transport))
         self._receiver = receiver
+        receiver.connection = self.number
+        if log.isEnabledFor(logging.DEBUG):
+            self._came = time.monotonic()
+            log.debug("a connection came", extra={"fields": receiver.told()})
         if self._open.closing:
             receiver.shut_down()
 
@@ -126,6 +138,7 @@ class Connection(Protocol):
     def eof_received(self) -> bool:
         """The client may have closed only its half of the connection, and wait for replies."""
         self._ended = True
+        self._ends("the client has closed it")
         if self._lingering is not None:
             return False
         if self._receiver is not None:
@@ -139,8 +152,25 @@ class Connection(Protocol):
         if self._lingering is not None:
             self._lingering.cancel()
         if receiver is not None:
+            if self._came:
+                self._tell_end(receiver, exc)
             receiver.lost()
         self.left()
+
+    def _ends(self, why: str) -> None:
+        """The first reason is the one."""
+        if not self._why:
+            self._why = "the server stops" if self._open.closing else why
+
+    def _tell_end(self, receiver: Receiver, exc: Exception | None) -> None:
+        self._ends("it broke" if exc is None else f"it broke: {type(exc).__name__}")
+        told = receiver.told()
+        told["seconds"] = round(time.monotonic() - self._came, 3)
+        told["commands"] = int(receiver.commands)
+        told["received"] = int(self._received)
+        told["sent"] = int(self._written)
+        told["why"] = self._why
+        log.debug("a connection went", extra={"fields": told})
 
     def left(self) -> None:
         """It is gone, or has never come to be."""
@@ -176,9 +206,6 @@ class Connection(Protocol):
         self._choose()
         if receiver is not None and not receiver.stuffed:
             receiver.resume()
-
-    def peer(self) -> str:
-        return "unknown" if self._transport is None else _peer(self._transport)
 
     def unsent(self) -> i64:
         """Bytes of replies that the client has not taken."""
@@ -242,7 +269,12 @@ class Connection(Protocol):
 
     def let_go(self, verdict: i64) -> None:
         receiver = self._receiver
-        if verdict == STALLED_INPUT and receiver is not None:
+        stalled = verdict == STALLED_INPUT
+        why = "a command did not come to its end" if stalled else "replies were not taken"
+        self._ends(why)
+        told = {} if receiver is None else receiver.told()
+        log.info("a client was let go", extra=fields(**told, why=why))
+        if stalled and receiver is not None:
             receiver.stalled()
         else:
             self.abort()
@@ -252,6 +284,9 @@ class Connection(Protocol):
     def become(self, receiver: Receiver) -> None:
         """The connection goes on in another protocol."""
         receiver.stuffed = self._stuffed or self._held_back
+        receiver.connection = self.number
+        if self._receiver is not None:
+            receiver.commands += self._receiver.commands
         self._receiver = receiver
 
     def raw(self) -> asyncio.Transport:
@@ -283,10 +318,12 @@ class Connection(Protocol):
         self._choose()
 
     def close(self) -> None:
+        self._ends("the server has closed it")
         if self._transport is not None:
             self._transport.close()
 
     def linger(self) -> None:
+        self._ends("the client broke the protocol")
         transport = self._transport
         if transport is None or transport.is_closing() or self._ended:
             self.close()
@@ -296,6 +333,7 @@ class Connection(Protocol):
         self.resume_reading()
 
     def abort(self) -> None:
+        self._ends("the server has cut it off")
         if self._transport is not None:
             self._transport.abort()
 

@@ -9,6 +9,7 @@ theirs. Clients that hold little go on as before, and nothing is dropped.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 from taskyard.broker.broker import Broker
@@ -25,7 +26,12 @@ Found = list[tuple[int, Connection]]  # what each connection holds
 
 class Flow:
     def __init__(
-        self, everyone: OpenConnections, broker: Broker, scheduler: Scheduler, limit: int
+        self,
+        everyone: OpenConnections,
+        broker: Broker,
+        scheduler: Scheduler,
+        limit: int,
+        stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._everyone = everyone
         self._broker = broker
@@ -33,7 +39,8 @@ class Flow:
         self._limit = limit
         self._is_short = False  # the limit was reached, and it has not fallen much below it
         self._small = 0  # bytes that a client may hold meanwhile
-        self._held_back: set[Connection] = set()
+        self._held_back: dict[Connection, None] = {}  # in the order in which it came to that
+        self._stopwatch = stopwatch
         self._favourite: Connection | None = None
         self._alarm: Cancellable | None = None
         everyone.budget = limit
@@ -64,10 +71,11 @@ class Flow:
         self._measure(True)
 
     def _measure(self, resumes: bool) -> None:
-        began = time.perf_counter()
+        began = self._stopwatch()
         found = [(_holds(one), one) for one in self._everyone.all()]
         total = self._broker.held + sum(held for held, _ in found)
-        self._held_back.intersection_update([one for _, one in found])  # others are gone
+        there = {one for _, one in found}
+        self._held_back = {one: None for one in self._held_back if one in there}
         self._everyone.fresh = 0
         if total > self._limit:
             self._is_short = True
@@ -78,7 +86,7 @@ class Flow:
         if self._is_short:
             self._everyone.budget = -1
             self._choose(found, resumes)
-            self._plan(time.perf_counter() - began)
+            self._plan(self._stopwatch() - began)
         else:
             self._everyone.budget = max(self._limit - total, self._limit // _STEPS)
         strain = self._broker.metrics.strain
@@ -115,17 +123,17 @@ class Flow:
             self._release(favourite)
 
     def _hold_back(self, one: Connection) -> None:
-        self._held_back.add(one)
+        self._held_back[one] = None
         one.hold_back(True)
 
     def _release(self, one: Connection) -> None:
-        self._held_back.discard(one)
+        self._held_back.pop(one, None)
         one.hold_back(False)
 
     def _release_all(self) -> None:
         self._favourite = None
         waiting = self._held_back
-        self._held_back = set()
+        self._held_back = {}
         for one in waiting:
             one.hold_back(False)
 

@@ -23,8 +23,7 @@ _BACKLOG: Final = 1024
 _AT_ONCE: Final = 64  # connections that are accepted before it is the turn of others
 _REST: Final = 0.25  # seconds, after the system had no descriptor for a connection
 _LEAVING: Final = 8  # connections that were refused and may still read why
-# A peer that has vanished is found out after three minutes without a word.
-_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 120), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+_PROBES: Final = 4  # that a peer may leave unanswered
 
 Secure = Callable[[Connection], asyncio.Protocol]  # what speaks TLS in front of it
 Make = Callable[[Callable[[], None]], Connection]  # from what is to be called when it is gone
@@ -68,12 +67,19 @@ class Admission:
         """Why one more is not let in from there; "": it is, and must `leave` one day."""
         if self.open >= self._total:
             self._strain.refused_total += 1
-            return "too many connections"
+            return self._refusal("too many connections", address, self._strain.refused_total)
         if not self._addresses.take(address):
             self._strain.refused_address += 1
-            return "too many connections from this address"
+            why = "too many connections from this address"
+            return self._refusal(why, address, self._strain.refused_address)
         self.open += 1
         return ""
+
+    def _refusal(self, why: str, address: str, times: int) -> str:
+        if times & (times - 1) == 0:  # not each of them: the log is not for clients to fill
+            told = fields(address=address, times=times, why=why)
+            log.warning("a connection was not let in", extra=told)
+        return why
 
     def leave(self, address: str) -> None:
         self.open -= 1
@@ -91,7 +97,9 @@ class Listener:
         admission: Admission,
         strain: Strain,
         secure: Secure | None = None,
+        keep_alive: int = 180_000_000,
     ) -> None:
+        """`keep_alive`: microseconds after which a peer that has vanished is found out."""
         self.sockets: list[socket.socket] = []
         self._loop = loop
         self._dialect = dialect
@@ -99,6 +107,7 @@ class Listener:
         self._admission = admission
         self._strain = strain
         self._secure = secure
+        self._keep_alive = keep_alive
         self._coming: set[asyncio.Task[None]] = set()
         self._leaving: deque[socket.socket] = deque()
         self._resting = False
@@ -110,13 +119,23 @@ class Listener:
         for family, kind, protocol, _, address in dict.fromkeys(found):
             listener = socket.socket(family, kind, protocol)
             self.sockets.append(listener)
-            _prepare(listener)
+            _prepare(listener, self._keep_alive)
             try:
                 listener.bind(address)
             except OSError as error:
                 why = str(error.strerror).lower()
                 raise OSError(error.errno, f"cannot listen at {host}:{port}: {why}") from None
             listener.listen(_BACKLOG)
+        self._begin()
+
+    def take_over(self, sockets: list[socket.socket]) -> None:
+        """Listen at those that were opened by somebody else, and stay open when this ends."""
+        self.sockets = sockets
+        for listener in sockets:
+            _set_options(listener, self._keep_alive)
+        self._begin()
+
+    def _begin(self) -> None:
         for listener in self.sockets:
             self._loop.add_reader(listener, self._accept, listener)
 
@@ -210,14 +229,30 @@ def refusal_of(dialect: str, text: str) -> bytes:
     return encode(answer, keep_alive=False, head_only=False)
 
 
-def _prepare(listener: socket.socket) -> None:
-    """What is set here holds for the connections that it accepts."""
-    listener.setblocking(False)
+def _prepare(listener: socket.socket, keep_alive: int) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if listener.family == socket.AF_INET6:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    _set_options(listener, keep_alive)
+
+
+def _set_options(listener: socket.socket, keep_alive: int) -> None:
+    """What is set here holds for the connections that it accepts."""
+    listener.setblocking(False)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEP_ALIVE:
+    for name, value in _patience(keep_alive // 1000):
         if hasattr(socket, name):
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _patience(milliseconds: int) -> list[tuple[str, int]]:
+    """Who is silent is asked when two thirds of the time are over, and again until it is. Who has
+    not confirmed what it was sent is asked nothing, and would stay for a quarter of an hour."""
+    seconds = milliseconds // 1000
+    return [
+        ("TCP_KEEPIDLE", max(1, seconds * 2 // 3)),
+        ("TCP_KEEPINTVL", max(1, seconds // (3 * _PROBES))),
+        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_USER_TIMEOUT", milliseconds),
+    ]

@@ -11,7 +11,6 @@ from typing import Final
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Cancellable, Scheduler
 from taskyard.server.connection import FINE, STALLED_INPUT, Connection, OpenConnections
-from taskyard.server.logs import fields, log
 
 _WALKS: Final = 4  # in the time after which a client is let go
 _LONGEST: Final = 15_000_000  # microseconds between two walks
@@ -63,9 +62,6 @@ class Stalls:
         strain = self._broker.metrics.strain
         if verdict == STALLED_INPUT:
             strain.stalled_input += 1
-            why = "a command did not come to its end"
         else:
             strain.stalled_output += 1
-            why = "replies were not taken"
-        log.info("a client was let go", extra=fields(peer=one.peer(), why=why))
         one.let_go(verdict)

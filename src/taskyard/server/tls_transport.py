@@ -122,7 +122,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def _tell_log(self, reason: str) -> None:
         address = self.get_extra_info("peername")
-        log.debug("no TLS with %s: %s", address[0] if address else "a client", reason)
+        told = {} if self._connection is None else {"connection": int(self._connection.number)}
+        host = address[0] if address else "a client"
+        log.debug("no TLS with %s: %s", host, reason, extra={"fields": told})
 
     # Reading
 

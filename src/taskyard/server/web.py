@@ -16,7 +16,7 @@ from taskyard.dialects.api import Api
 from taskyard.dialects.api_lake import Errands, Lake, no_lake
 from taskyard.dialects.api_server import Listeners
 from taskyard.dialects.events import Events
-from taskyard.dialects.glovebox import Glovebox
+from taskyard.dialects.glovebox import Glovebox, draw_id
 from taskyard.dialects.glovebox_http import status, terms
 from taskyard.dialects.guard import guarded, refusal_of_powerless, unauthenticated
 from taskyard.dialects.health import Health
@@ -34,6 +34,7 @@ from taskyard.http.parser import Incoming
 from taskyard.http.problems import problem
 from taskyard.http.router import Router
 from taskyard.http.websocket import WebSocket, refuse
+from taskyard.process import Usage, usage
 from taskyard.server.config import Settings, is_local
 from taskyard.web.page import Page
 from taskyard.web.report import ReportPage
@@ -55,8 +56,11 @@ class Web:
         listeners: Listeners = dict,
         lake: Lake = no_lake,
         errands: Errands | None = None,
+        draw: Callable[[], int] = draw_id,
+        process: Callable[[], Usage] = usage,
     ) -> None:
-        """With a gate, it is that which identifies."""
+        """With a gate, it is that which identifies; `draw` gives the ids of Glovebox sessions, and
+        `process` says what the metrics tell of this one."""
         self._gate: Gate = gate or OpenGate()
         sessions = _sessions(settings, broker, self._gate)
         if gate is not None:
@@ -68,7 +72,7 @@ class Web:
         self._is_for_this_machine = not self._gate.has_users and is_local(settings.bind)
         self.health = Health(broker)
         self.glovebox = Glovebox(
-            broker, scheduler, settings.output_limit, settings.glovebox_creation, allow=allow
+            broker, scheduler, settings.output_limit, settings.glovebox_creation, draw, allow
         )
         self.events = Events(broker, scheduler, allow=allow)
         self._lag = LagProbe(broker.metrics, broker.clock, scheduler)
@@ -92,7 +96,9 @@ class Web:
             allow=allow,
         )
         self.api = Router(api.routes_beside_http())  # by itself, for who has no need of HTTP
-        metrics = MetricsPage(broker, scheduler, settings.metrics_queues, gate=gate, lake=lake)
+        metrics = MetricsPage(
+            broker, scheduler, settings.metrics_queues, process=process, gate=gate, lake=lake
+        )
         report = ReportPage(scheduler, None if errands is None else errands.report_path)
         inspected = [
             *metrics.routes(),

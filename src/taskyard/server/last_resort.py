@@ -1,0 +1,36 @@
+"""What becomes of errors that nobody has expected: they are logged, or they end the process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from typing import Any, Final
+
+from taskyard.fatal import is_fatal
+from taskyard.server.logs import log
+
+_CODE: Final = 70  # EX_SOFTWARE: whoever supervises it may start it again
+
+
+def install(loop: asyncio.AbstractEventLoop) -> None:
+    loop.set_exception_handler(_handle)
+
+
+def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    if isinstance(error, BaseException) and is_fatal(error):
+        _end(error)
+    loop.default_exception_handler(context)
+
+
+def _end(error: BaseException) -> None:
+    """At once, as if killed: whatever was still done would be done on half a change."""
+    try:
+        with contextlib.suppress(Exception):  # there may be no memory for it
+            text = "the server ends at once, since a change broke off half way: %r"
+            log.critical(text, error, exc_info=error)
+            sys.stderr.flush()
+    finally:
+        os._exit(_CODE)

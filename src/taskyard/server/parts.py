@@ -1,0 +1,35 @@
+"""What the engine and the journal are told, out of the settings of a server."""
+
+from __future__ import annotations
+
+from taskyard.engine.state import EngineSettings
+from taskyard.journal.journal import JournalSettings
+from taskyard.server.config import Settings
+from taskyard.server.queue_tables import rules_of
+
+
+def engine_settings(settings: Settings) -> EngineSettings:
+    return EngineSettings(
+        payload_limit=settings.payload_limit,
+        finished_bytes=settings.finished_memory,
+        uid_window=settings.uid_window,
+        dead_retention=settings.dead_retention,
+        dead_bytes=settings.dead_bytes,
+        default_ttr=settings.default_ttr,
+        max_jobs=-1 if settings.queue_max_jobs is None else settings.queue_max_jobs,
+        max_bytes=-1 if settings.queue_max_bytes is None else settings.queue_max_bytes,
+        max_schedules=settings.max_schedules,
+        schedule_bytes=settings.schedule_bytes,
+        idle_expiry=settings.queue_idle_expiry or 0,
+        queue_rules=rules_of(settings.queues),
+    )
+
+
+def journal_settings(settings: Settings) -> JournalSettings:
+    return JournalSettings(
+        segment_size=settings.segment_size,
+        payload_memory=settings.payload_memory,
+        durability=settings.durability,
+        spare=True,
+        preallocate=settings.preallocate,
+    )

@@ -86,6 +86,15 @@ def test_who_has_not_logged_in_is_code_4(guarded: tuple[str, str, str]) -> None:
     assert "mail.a" in Tool(f"taskyard://:{token}@{address}").ok("jobs", "mail.a")
 
 
+def test_a_backup_is_for_those_who_may_read_the_journal(
+    guarded: tuple[str, str, str], tmp_path: Path
+) -> None:
+    address, token, _ = guarded
+    ran = Tool(f"taskyard://:{token}@{address}")("backup", str(tmp_path / "backup"))
+    assert ran.code == 4, ran.err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_events_of_what_one_may_see(guarded: tuple[str, str, str]) -> None:
     address, token, http = guarded
     tool = Tool(f"taskyard://:{token}@{address}")

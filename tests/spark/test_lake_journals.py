@@ -51,7 +51,7 @@ def test_after_a_repair_a_lake_goes_on_if_all_it_has_is_still_there(
     assert main(["lake", "run", "--data", str(data), "--lake", str(ahead)]) == 1
     (line,) = capsys.readouterr().err.splitlines()
     last = next_seq(ahead) - 1
-    assert "the journal was repaired, and records " in line
+    assert "the journal was repaired or restored, and records " in line
     assert f"to {last} of the lake are not in it any more; read it into another lake" in line
 
 

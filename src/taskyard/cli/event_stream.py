@@ -62,7 +62,7 @@ class Web:
 def _listener(session: Session) -> tuple[int, bool]:
     listener = session.api("GET", "/listeners")["listeners"].get("http")
     if listener is None:
-        raise Failure("the server does not listen for HTTP, and events come by that only.")
+        raise Failure("the server does not listen for HTTP, and this comes by that only.")
     return int(listener["port"]), bool(listener["tls"])
 
 

@@ -41,6 +41,8 @@ COMMANDS: Final = {
     "work": ("taskyard.cli.work", "run the tasks of an app"),
     "user": ("taskyard.cli.user", "add, change or remove users"),
     "journal": ("taskyard.cli.journal", "check, inspect or repair a journal"),
+    "backup": ("taskyard.cli.backup", "copy the journal while the server runs"),
+    "restore": ("taskyard.cli.restore", "make a data directory of a backup"),
     "lake": ("taskyard.cli.lake", "keep events as tables, and ask them questions"),
     "completion": ("taskyard.cli.completion", "print the completion script of a shell"),
 }

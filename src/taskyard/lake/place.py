@@ -54,8 +54,9 @@ def _changed(mark: Watermark, last_common: int) -> str:
             "read this one into another lake, with --lake DIR"
         )
     return (
-        f"the journal was repaired, and records {last_common + 1} to {mark.next_seq - 1} of the "
-        "lake are not in it any more; read it into another lake, with --lake DIR"
+        f"the journal was repaired or restored, and records {last_common + 1} to "
+        f"{mark.next_seq - 1} of the lake are not in it any more; read it into another lake, with "
+        "--lake DIR"
     )
 
 

@@ -1,0 +1,111 @@
+"""Directories of the file system that become a backup or a data directory, wholly or not at all.
+
+A backup is made under another name and renamed when it is complete. A data directory may be one
+that others have made, such as a mount point, so it is filled where it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from taskyard.backup.errors import BadBackup, PlaceTaken
+from taskyard.journal.disk import RealDisk
+from taskyard.journal.identity import JOURNAL, RESTORING, DirectoryLock
+
+PARTIAL: Final = ".partial"
+_LOCK: Final = "lock"
+_NOTHING: Final = {_LOCK, "lost+found"}  # what an empty data directory may have
+
+
+@contextmanager
+def new_directory(path: Path) -> Iterator[RealDisk]:
+    """A directory that gets its name at the end, when all in it is on disk for good.
+
+    If that does not come, nothing is left; a process that was killed leaves one whose name ends in
+    .partial, which the next one to make it removes.
+    """
+    if os.path.lexists(path):
+        raise PlaceTaken(f"{path} exists already; a backup never replaces anything")
+    if not path.parent.is_dir():
+        raise PlaceTaken(f"there is no directory {path.parent} to make it in")
+    partial = path.with_name(path.name + PARTIAL)
+    lock = _lock(partial)
+    try:
+        try:
+            yield RealDisk(str(partial))
+            os.rename(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        RealDisk(str(path.parent)).sync()
+    finally:
+        os.close(lock)
+
+
+def _lock(partial: Path) -> int:
+    """Of an empty directory that only we fill; it goes when we end."""
+    while True:
+        partial.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(partial, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise PlaceTaken(f"another process is making {partial} now") from None
+        if _is_at(lock, partial):
+            break
+        os.close(lock)  # it was another's, who has just ended
+    for left in partial.iterdir():
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+    return lock
+
+
+def _is_at(lock: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def backup_at(path: Path) -> RealDisk:
+    if not path.is_dir():
+        raise BadBackup("there is no such directory")
+    return RealDisk(str(path))
+
+
+@contextmanager
+def empty_data(path: Path) -> Iterator[RealDisk]:
+    """A data directory without anything in it, or with what a restore has left that was cut off.
+
+    No server can have it meanwhile.
+    """
+    _check_empty(path)
+    disk = RealDisk(str(path))
+    lock = DirectoryLock(str(path))
+    try:
+        _check_empty(path)  # of those that were quicker
+        yield disk
+    finally:
+        lock.release()
+
+
+def _check_empty(path: Path) -> None:
+    if not path.exists():
+        return
+    if not path.is_dir():
+        raise PlaceTaken(f"{path} is not a directory")
+    found = {each.name for each in path.iterdir()} - _NOTHING
+    if RESTORING in found:
+        found -= {RESTORING, JOURNAL, "identity.json", "identity.json.new"}
+    if found:
+        shown = ", ".join(sorted(found)[:3])
+        raise PlaceTaken(f"{path} is not empty (it has {shown}); a restore never replaces anything")

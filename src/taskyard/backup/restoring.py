@@ -1,0 +1,173 @@
+"""Checking a backup, and making a data directory of it that a server can go on with.
+
+The journal gets a new timeline, since the numbers of records behind the backup are given again.
+Jobs and starts are counted on from further up, so that those of which it knows nothing, since they
+came after the backup, are not taken for others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from taskyard import __version__
+from taskyard.backup.errors import BadBackup
+from taskyard.backup.making import PORTION, nobody, replay
+from taskyard.backup.manifest import SEGMENTS, Manifest, Part, read_manifest
+from taskyard.engine.job import SYSTEM_ORIGIN
+from taskyard.engine.log import Log
+from taskyard.engine.records import Boot
+from taskyard.journal.disk import Disk, File
+from taskyard.journal.errors import JournalCorrupt
+from taskyard.journal.frames import FRAME_HEADER, frame_header
+from taskyard.journal.identity import (
+    JOURNAL,
+    RESTORING,
+    Entropy,
+    Identity,
+    Reach,
+    save_identity,
+)
+from taskyard.journal.recovery import Recovery
+from taskyard.journal.segment import (
+    SEGMENT_HEADER,
+    TIMELINE_SIZE,
+    SegmentHeader,
+    base_of,
+    segment_name,
+)
+from taskyard.journal.spare import AT_ONCE, remove_if_there
+
+# The server of which the backup is has gone on for an unknown time, and a backup may be restored
+# more than once: each restore has a range of its own, by chance. A start has 23 bits in the number
+# of an owner, and an id should be a number that JavaScript knows.
+_STARTS: Final = 1000
+_IDS: Final = 1_000_000_000
+_RANGES: Final = 1000
+
+
+def check_backup(disk: Disk, told: Callable[[int], None] = nobody) -> tuple[Manifest, Recovery]:
+    """Every byte, frame and record; BadBackup if it is not what was backed up."""
+    manifest = read_manifest(disk)
+    identity = manifest.journal()
+    directory = disk.directory(SEGMENTS)
+    for part in manifest.segments:
+        _check_part(directory, part, told)
+    try:
+        return manifest, replay(directory, identity, manifest.end, manifest.last_seq)
+    except JournalCorrupt as error:
+        raise BadBackup(
+            f"{error.file} is damaged at byte {error.offset}: {error.reason}"
+        ) from error
+
+
+def _check_part(directory: Disk, part: Part, told: Callable[[int], None]) -> None:
+    if base_of(part.name) < 0:
+        raise BadBackup(f"{part.name!r} is not the name of a segment")
+    if part.name not in directory.names():
+        raise BadBackup(f"{SEGMENTS}/{part.name} is missing")
+    file = directory.view(part.name)
+    try:
+        size = file.size()
+        if size != part.bytes:
+            raise BadBackup(f"{SEGMENTS}/{part.name} has {size} bytes and should have {part.bytes}")
+        if _digest(file, size, told) != part.sha256:
+            raise BadBackup(f"{SEGMENTS}/{part.name} is damaged: its checksum is wrong")
+    finally:
+        file.close()
+
+
+def _digest(file: File, size: int, told: Callable[[int], None]) -> str:
+    digest = hashlib.sha256()
+    for start in range(0, size, PORTION):
+        data = file.read_at(start, min(PORTION, size - start))
+        digest.update(data)
+        told(len(data))
+    return digest.hexdigest()
+
+
+def restore(
+    backup: Disk, disk: Disk, entropy: Entropy, now: int, told: Callable[[int], None] = nobody
+) -> tuple[Manifest, Identity]:
+    """Make the empty directory `disk` a data directory.
+
+    Until that is done it has a file that keeps a server from taking it for one.
+    """
+    manifest, recovery = check_backup(backup, told)
+    _mark(disk)
+    _clear(disk)
+    journal = disk.directory(JOURNAL)
+    for part in manifest.segments:
+        _copy(backup.directory(SEGMENTS), journal, part, told)
+    state = recovery.state
+    reach = Reach(manifest.end, manifest.last_seq, state.epoch, state.next_id)
+    time = max(now, int(state.time))
+    identity = manifest.journal().branch(entropy(TIMELINE_SIZE), reach, time)
+    _begin_anew(journal, identity, recovery, entropy, time)
+    save_identity(disk, identity)
+    disk.remove(RESTORING)
+    disk.sync()
+    return manifest, identity
+
+
+def _mark(disk: Disk) -> None:
+    if RESTORING not in disk.names():
+        disk.create(RESTORING, 0).close()
+    disk.sync()
+
+
+def _clear(disk: Disk) -> None:
+    """What a restore has left that was cut off."""
+    remove_if_there(disk, "identity.json")
+    journal = disk.directory(JOURNAL)
+    for name in journal.names():
+        journal.remove(name)
+    journal.sync()
+    disk.sync()
+
+
+def _copy(backup: Disk, journal: Disk, part: Part, told: Callable[[int], None]) -> None:
+    """It was checked; should the disk give other bytes now, that is noticed."""
+    source = backup.view(part.name)
+    try:
+        file = journal.create(part.name, 0)
+        try:
+            digest = hashlib.sha256()
+            for start in range(0, part.bytes, PORTION):
+                data = source.read_at(start, min(PORTION, part.bytes - start))
+                file.write_at(start, [data])
+                digest.update(data)
+                told(len(data))
+            if digest.hexdigest() != part.sha256:
+                raise BadBackup(f"{SEGMENTS}/{part.name} has changed while it was read")
+            file.sync()
+        finally:
+            file.close()
+    finally:
+        source.close()
+
+
+def _begin_anew(
+    journal: Disk, identity: Identity, recovery: Recovery, entropy: Entropy, time: int
+) -> None:
+    """A segment of the new timeline, whose only record says from where on to count."""
+    end, seq = int(recovery.end), int(recovery.next_seq)
+    chance = int.from_bytes(entropy(4), "little") % _RANGES
+    epoch = int(recovery.state.epoch) + _STARTS + chance
+    next_id = int(recovery.state.next_id) + (1 + chance) * _IDS
+    log = Log(seq, end + SEGMENT_HEADER + FRAME_HEADER)
+    log.append(Boot(time, SYSTEM_ORIGIN, epoch, f"{__version__}, restored", next_id))
+    body = log.take(0)
+    salt = int.from_bytes(entropy(8), "little") >> 1 | 1  # never 0
+    base = int(recovery.base)
+    header = SegmentHeader(identity.timeline, end, seq, salt, time, seq - 1, base, base)
+    remove_if_there(journal, AT_ONCE)
+    file = journal.create(AT_ONCE, 0)
+    try:
+        file.write_at(0, [header.encoded(), frame_header(body, seq, 1, salt, seq - 1), body])
+        file.sync()
+    finally:
+        file.close()
+    journal.rename(AT_ONCE, segment_name(end))
+    journal.sync()

@@ -1,0 +1,87 @@
+"""`taskyard restore`: makes a data directory of a backup, or only checks one."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from taskyard.cli.backup import described, told
+from taskyard.cli.command import command_parser, run_command
+from taskyard.cli.failure import USAGE, Failure
+from taskyard.cli.main import Parser
+from taskyard.cli.progress import Progress
+from taskyard.cli.session import Session
+
+
+def parser() -> Parser:
+    result = command_parser(
+        "restore",
+        "Make a data directory of a backup, for a server to be started on: all is as it was when "
+        "the backup was made. Every byte of the backup is checked first. The directory must be "
+        "new or empty.",
+        "taskyard restore /backup/monday --data /var/lib/taskyard",
+        "taskyard restore /backup/monday --check",
+        run=restore,
+        connects=False,
+    )
+    result.add_argument("backup", metavar="BACKUP", help="what `taskyard backup` has made")
+    result.add_argument("--data", type=Path, metavar="DIR", help="the data directory to be made")
+    result.add_argument("--check", action="store_true", help="check the backup, make nothing")
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    return run_command(parser(), argv)
+
+
+def restore(session: Session) -> None:
+    from taskyard.backup.errors import BadBackup
+    from taskyard.journal.errors import JournalError
+
+    arguments = session.arguments
+    if (arguments.data is None) != arguments.check:
+        raise Failure("give either --data DIR, where to, or --check.", USAGE)
+    path = Path(arguments.backup)
+    try:
+        if arguments.check:
+            _check(session, path)
+        else:
+            _restore(session, path, arguments.data)
+    except BadBackup as error:
+        raise Failure(f"{path} cannot be restored: {error}.") from error
+    except JournalError as error:
+        raise Failure(f"{error}.") from error
+
+
+def _check(session: Session, path: Path) -> None:
+    from taskyard.backup.places import backup_at
+    from taskyard.backup.restoring import check_backup
+
+    with Progress("checking") as progress:
+        manifest, _ = check_backup(backup_at(path), _counting(progress))
+    found = {"backup": str(path), "intact": True, **described(manifest)}
+    session.out.did(found, f"{path}: intact, {told(manifest)}.")
+
+
+def _restore(session: Session, path: Path, data: Path) -> None:
+    from taskyard.backup.places import backup_at, empty_data
+    from taskyard.backup.restoring import restore as make
+
+    backup = backup_at(path)
+    with empty_data(data) as disk, Progress("restoring") as progress:
+        manifest, identity = make(
+            backup, disk, os.urandom, time.time_ns() // 1000, _counting(progress)
+        )
+    timeline = identity.timeline.hex()
+    found = {**described(manifest), "data": str(data), "was": manifest.timeline}
+    session.out.did(
+        {**found, "timeline": timeline},
+        f"{data}: {told(manifest)}; it goes on as timeline {timeline}.",
+    )
+
+
+def _counting(progress: Progress) -> Callable[[int], None]:
+    def more(done: int) -> None:
+        progress.done += done
+
+    return more

@@ -15,7 +15,7 @@ from support.ledger import Ledger
 from support.load import DEAD, QUEUES, Conversation
 from support.simulated import SimulatedYard
 
-SEEDS = effort(150, 75)
+SEEDS = effort(150, 24)
 LONGEST_WAIT = 120  # seconds of the fake clock in which every delay and retry is over
 
 

@@ -16,7 +16,7 @@ from support.load_resp import TTR_MS, Crowd, Loners
 from support.replies_resp import ask, command
 from support.simulated import SimulatedYard
 
-SEEDS = effort(60, 36)
+SEEDS = effort(60, 12)
 LARGEST = 3000
 
 Crash = Callable[[SimulatedYard, Random], None]

@@ -16,7 +16,7 @@ from support.load_tasks import TaskWorker
 from support.load_workq import Conversation, Habits
 from support.simulated import SimulatedYard
 
-SEEDS = effort(80, 48)
+SEEDS = effort(80, 16)
 
 
 def survive(

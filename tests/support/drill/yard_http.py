@@ -1,0 +1,122 @@
+"""The HTTP listener of a simulated yard with Glovebox behind its upgrade.
+
+The frames are read here: the server's own reader needs an event loop.
+"""
+
+from __future__ import annotations
+
+from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated_http import BODY_LIMIT, connect
+
+from taskyard.broker.receiver import Receiver
+from taskyard.dialects.api import Api
+from taskyard.dialects.glovebox_connection import GloveboxConnection
+from taskyard.dialects.glovebox_http import status, terms
+from taskyard.engine.errors import TaskyardError
+from taskyard.http.connection import Http, Socket
+from taskyard.http.frames import PONG, TEXT
+from taskyard.http.messages import Exchange, Response, Route
+from taskyard.http.parser import Incoming
+from taskyard.http.problems import problem
+from taskyard.http.router import Router
+
+HANDSHAKE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+
+
+class Unmasking:
+    """The reading side of a WebSocket: masked frames that are whole messages."""
+
+    def __init__(self) -> None:
+        self.connection: GloveboxConnection | None = None
+        self._unread = b""
+
+    def feed(self, data: bytes) -> None:
+        self._unread += data
+        while (message := self._next()) is not None:
+            opcode, payload = message
+            connection = self.connection
+            if connection is None:
+                return
+            if opcode == TEXT:
+                connection.text(payload)
+            elif opcode == PONG:
+                connection.pong(payload)
+            else:
+                connection.data(payload)
+
+    def _next(self) -> tuple[int, bytes] | None:
+        data = self._unread
+        if len(data) < 6:
+            return None
+        size, start = data[1] & 0x7F, 2
+        if size == 126:
+            size, start = int.from_bytes(data[2:4], "big"), 4
+        elif size == 127:
+            size, start = int.from_bytes(data[2:10], "big"), 10
+        end = start + 4 + size
+        if len(data) < end:
+            return None
+        mask = data[start : start + 4] * (size // 4 + 1)
+        self._unread = data[end:]
+        payload = bytes(a ^ b for a, b in zip(data[start + 4 : end], mask, strict=False))
+        return data[0] & 0x0F, payload
+
+    def begun(self) -> int:
+        return len(self._unread)
+
+    def lost(self) -> None:
+        self.connection = None
+
+
+class Door:
+    """Makes Glovebox's connections of those that ask for an upgrade."""
+
+    def __init__(self, yard: SimulatedYard) -> None:
+        self._yard = yard
+        self._glovebox = yard.glovebox
+
+    def tell(self, exchange: Exchange) -> None:
+        exchange.reply(status(self._yard.broker.engine, exchange.request.params["queue"]))
+
+    def open(self, socket: Socket, incoming: Incoming, rest: bytes) -> Receiver | Response:
+        asked = terms(incoming.request.headers)
+        reader = Unmasking()
+        try:
+            connection = self._glovebox.connect(
+                socket,
+                incoming.request.peer,
+                asked.binary,
+                asked.durable,
+                asked.reconnect_as,
+                accept=lambda: socket.write(HANDSHAKE),
+            )
+        except TaskyardError as error:
+            return problem(503, f"The session cannot be kept: {error}.")
+        connection.frames = reader
+        reader.connection = connection
+        reader.feed(rest)
+        return connection
+
+
+def connect_http(yard: SimulatedYard) -> SimulatedPeer:
+    http = _listener(yard)
+    peer = connect(yard, http, f"peer:{len(yard._peers)}")
+    yard._peers.append(peer)
+    return peer
+
+
+def _listener(yard: SimulatedYard) -> Http:
+    http = yard._http
+    if http is None:
+        api = Api(yard.broker, yard.scheduler, durability="sync", max_losses=yard.max_losses)
+        door = Door(yard)
+        routes = [*api.routes(), Route("GET", "/status/{queue}", door.tell)]
+        http = yard._http = Http(
+            yard.broker,
+            yard.scheduler,
+            Router(routes),
+            output_limit=1 << 20,
+            body_limit=BODY_LIMIT,
+        )
+        http.upgrades["/connect"] = door.open
+    return http

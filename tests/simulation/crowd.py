@@ -1,0 +1,112 @@
+"""What the simulated machine knows of its clients: whom to carry bytes for, and whom to tell.
+
+A crowd has the clients of all dialects and keeps a book of what they asked for and were told. It
+does no I/O. The order in which it hears of things is that in which they happen to its clients:
+bytes that were on their way when a connection ended have been received, or never will be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import NamedTuple, Protocol
+
+from support.talk import Talk
+
+DIALECTS = ("masenko", "workq", "resp", "glovebox", "api")
+"""The last two are bytes of HTTP, from the request for an upgrade or the first request line on."""
+
+POWER = "power"  # the power fails: what was not synced may be gone
+KILL = "kill"  # the process ends at once
+STOP = "stop"  # a clean stop: everything is on disk
+
+
+class Met(Protocol):
+    """A client that has come, and the listener that it goes to."""
+
+    @property
+    def dialect(self) -> str: ...
+
+    @property
+    def talk(self) -> Talk: ...
+
+
+class Guest(NamedTuple):
+    """The same, for whoever has no class of its own."""
+
+    dialect: str
+    talk: Talk
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Those settings of the server that decide what it may do with a job."""
+
+    durability: str = "sync"
+    heartbeat: float = 45.0  # seconds without a word after which Masenko lets a client go
+    max_losses: int = 10  # deliveries that may be lost with their worker, then the job is dead
+    workq_max_losses: int = 0  # the same where Workq was spoken; 0: any number
+    default_ttr: float = 60.0  # seconds that a lease lasts where nobody says
+    lease_ttr: bool = False  # Workq's ttr is that of the lease
+    disk_fails: bool = False  # requests may be refused: no space, or read only
+    largest_payload: int = 400  # that is sensible for the size of the segments
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What a crowd is told of where it is. All chance comes from one Random."""
+
+    chance: Random
+    clock: Callable[[], float]
+    """The server's own time in seconds since 1970. It never goes back while a server runs; after
+    `crashed` it may be less than before, or much more, as somebody has set the machine's clock."""
+    settings: Rules
+
+
+class Door(Protocol):
+    """The way to a server that is left in peace, for the end of a run. Nothing fails any more."""
+
+    def enter(self, dialect: str, talk: Talk) -> None:
+        """Connect this one."""
+
+    def ask(self, talk: Talk, request: bytes) -> None:
+        """Carry it, and what comes back, until the talk is idle."""
+
+    def wait(self, seconds: float) -> None:
+        """Let so much time pass."""
+
+    def leave(self, talk: Talk) -> None:
+        """Close its connection; the server has heard of it when this returns."""
+
+
+class Crowd(Protocol):
+    def meet(self, name: str) -> Met:
+        """Somebody new, or a client that comes back."""
+
+    def lost(self, talk: Talk) -> None:
+        """Its connection has ended without `leave`, whoever has ended it, perhaps in the middle of
+        something. What it had asked for may still reach the server, or may be there already; when
+        the server hears of the end is another matter. It receives nothing more."""
+
+    def crashed(self, how: str, safe: float) -> None:
+        """The server is gone (POWER, KILL, STOP). `lost` was called for all who were connected.
+
+        Whatever was told to a client before the time `safe` must be there afterwards; with
+        durability "sync" that is infinity. What was told later may have been forgotten.
+        """
+
+    def started(self) -> None:
+        """It is there again."""
+
+    def drain(self, door: Door) -> None:
+        """Take and finish whatever is there. All connections have ended, and the server knows."""
+
+    def check(self) -> object:
+        """AssertionError if what was told cannot all be true."""
+
+    def counts(self) -> dict[str, int]:
+        """Figures for the sum: acknowledged, finished, redelivered, lost, invented, ..."""
+
+
+MakeCrowd = Callable[[World], Crowd]

@@ -1,0 +1,20 @@
+"""The crowd of the drill on the simulated machine: its book knows every rule."""
+
+from __future__ import annotations
+
+from simulation.crowd import Crowd, World
+from support.drill.crowd import Crowd as Drill
+from support.drill.habits import Habits
+
+
+def drilled(world: World) -> Crowd:
+    rules = world.settings
+    habits = Habits(
+        largest_payload=rules.largest_payload,
+        heartbeat=rules.heartbeat,
+        default_ttr=rules.default_ttr,
+        workq_max_losses=rules.workq_max_losses,
+        lease_ttr=rules.lease_ttr,
+        disk_fails=rules.disk_fails,
+    )
+    return Drill(world.chance, world.clock, habits, forgetful=rules.durability != "sync")

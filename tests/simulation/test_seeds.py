@@ -1,0 +1,22 @@
+"""A fixed set of seeds: whole servers, crowds of clients, everything that can go wrong."""
+
+import pytest
+from simulation.draws import draw_plan
+from simulation.simulate import simulate
+from support.effort import effort
+
+SEEDS = effort(400, 60)
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+def test_nothing_is_lost_and_nothing_invented(seed: int) -> None:
+    outcome = simulate(draw_plan(seed))
+    assert not outcome.failure, "\n".join([outcome.failure, *outcome.trace[-60:]])
+
+
+def test_a_thousand_connections_are_open_at_once() -> None:
+    plan = draw_plan(7)
+    assert plan.idlers > 1000
+    outcome = simulate(plan)
+    assert not outcome.failure
+    assert outcome.connections > 1000

@@ -7,15 +7,15 @@ INTERPRETED := PYTHONPATH="$(CURDIR)/src" TASKYARD_FORM=interpreted
 # The compiled form that is tested: the quick one is the same C, optimized less.
 FORM ?= compiled-quick
 COMPILED := PYTHONPATH="$(CURDIR)/build/$(FORM)" TASKYARD_FORM=compiled
-CHECKED := $(wildcard src tests benchmarks demo scripts/*.py scripts/vendor)
+CHECKED := $(wildcard src tests benchmarks demo scripts/*.py scripts/mutation scripts/vendor)
 ARGS ?=
 # Tests start hundreds of processes: what they import is to be compiled once, not by each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help run demo test test-long lint format bench docs reference compiled compiled-quick \
-	interpreted-tests compiled-tests spark-tests spark-programs spark-session browser-tests simulate \
-	interpreted-core compiled-core compiled-wire compiled-processes compiled-plain \
-	lock clean environment run-environment
+	interpreted-tests compiled-tests spark-tests spark-programs spark-session browser-tests simulate faults \
+	interpreted-core compiled-core compiled-wire compiled-processes compiled-faults compiled-plain \
+	fuzz mutate lock clean environment run-environment
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,7 @@ demo: environment ## all five protocols at once, the lake and a report, for DEMO
 PLAIN := tests/access tests/cli tests/client tests/tasks tests/toq tests/test_docs.py \
 	tests/test_frameworks.py tests/test_monitoring.py tests/test_site.py
 PROCESSES := tests/crash tests/http_server tests/server
+FAULTS := tests/faults
 WIRE := tests/dialects tests/interop
 SPARK := tests/spark
 # Those that start programs on Spark of their own, and kill them; the rest has one session for all.
@@ -49,7 +50,7 @@ SPARK_PROGRAMS := $(wildcard $(SPARK)/test_*kill*.py) $(SPARK)/test_cluster.py \
 	$(SPARK)/test_lake_beside.py $(SPARK)/test_lake_live.py $(SPARK)/test_tour.py
 BROWSER := tests/browser
 SIMULATION := tests/simulation
-ELSEWHERE := $(PLAIN) $(PROCESSES) $(WIRE) $(SPARK) $(BROWSER) $(SIMULATION)
+ELSEWHERE := $(PLAIN) $(PROCESSES) $(FAULTS) $(WIRE) $(SPARK) $(BROWSER) $(SIMULATION)
 
 # Everything is tested on the compiled form, which is the one for production. Plain Python runs the
 # same sources, so with quick effort it has the core, a few modules of each dialect, and real servers;
@@ -58,11 +59,13 @@ LONG := $(wildcard tests/broker/test_random_*.py tests/dialects/test_*_different
 	tests/dialects/test_*_fuzz.py tests/dialects/test_*_portions.py tests/dialects/test_*_restart.py \
 	tests/dialects/test_*_transcripts.py)
 ifeq ($(TEST_EFFORT),long)
-ON_PLAIN_PYTHON := tests/broker tests/dialects tests/engine tests/journal tests/server/test_config.py \
+ON_PLAIN_PYTHON := tests/broker tests/dialects tests/engine tests/fuzz/test_corpus.py tests/journal \
+	tests/server/test_config.py \
 	$(filter-out $(PLAIN),$(wildcard tests/test_*.py))
 PLAIN_FORM := $(INTERPRETED)
 else
-ON_PLAIN_PYTHON := tests/broker tests/engine tests/journal tests/server/test_app_clients.py \
+ON_PLAIN_PYTHON := tests/broker tests/engine tests/fuzz/test_corpus.py tests/journal \
+	tests/server/test_app_clients.py \
 	$(wildcard tests/dialects/test_bincode.py tests/dialects/test_events.py \
 	tests/dialects/test_api_jobs.py tests/dialects/test_api_push.py tests/dialects/test_frames.py \
 	tests/dialects/test_glovebox_re*.py tests/dialects/test_glovebox_sessions.py \
@@ -72,14 +75,14 @@ PLAIN_FORM := $(COMPILED)
 endif
 
 # The lanes of `make test`, begun in this order. While tests wait for a process or a disk another lane
-# has the core, so there is one lane more than cores. Spark takes all of them: it comes afterwards.
+# has the core, so there are three more than cores. Spark takes all of them: it comes afterwards.
 CORES := $(shell nproc 2>/dev/null || echo 2)
-LANES := lint interpreted-core compiled-processes $(if $(wildcard $(BROWSER)),browser-tests) compiled-plain \
-	compiled-wire compiled-core $(if $(wildcard $(SIMULATION)),simulate)
+LANES := lint interpreted-core compiled-processes compiled-plain compiled-wire compiled-faults \
+	$(if $(wildcard $(BROWSER)),browser-tests) compiled-core $(if $(wildcard $(SIMULATION)),simulate)
 
 test: run-environment ## lint, and the tests in both forms
 	@rm -rf build/lanes
-	@$(MAKE) --no-print-directory -k -j$$(($(CORES) + 1)) $(LANES:%=lane-%); \
+	@$(MAKE) --no-print-directory -k -j$$(($(CORES) + 3)) $(LANES:%=lane-%); \
 	$(MAKE) --no-print-directory -k lane-spark-tests; \
 	scripts/lane --report
 
@@ -91,7 +94,7 @@ lane-%:
 	@scripts/lane $* $(MAKE) --no-print-directory $*
 
 lane-lint lane-interpreted-core lane-spark-tests: lane-environment
-lane-browser-tests lane-simulate lane-compiled-core lane-compiled-wire lane-compiled-processes \
+lane-browser-tests lane-simulate lane-compiled-faults lane-compiled-core lane-compiled-wire lane-compiled-processes \
 	lane-compiled-plain: lane-environment lane-$(FORM)
 
 interpreted-core: environment
@@ -106,14 +109,42 @@ compiled-wire: environment $(FORM)
 compiled-processes: environment $(FORM)
 	$(COMPILED) $(PYTHON_VENV) -m pytest $(PROCESSES) $(ARGS)
 
+compiled-faults: environment $(FORM)
+	$(COMPILED) $(PYTHON_VENV) -m pytest $(FAULTS) $(ARGS)
+
 compiled-plain: environment $(FORM)
 	$(PLAIN_FORM) $(PYTHON_VENV) -m pytest $(PLAIN) $(ARGS)
 
 browser-tests: environment $(FORM) ## the tests with a browser (ARGS="..." goes to pytest)
 	$(COMPILED) $(PYTHON_VENV) -m pytest $(BROWSER) $(ARGS)
 
-simulate: environment $(FORM) ## whole servers on a simulated machine (ARGS="..." goes to pytest)
+SIMULATED := PYTHONPATH="$(CURDIR)/build/$(FORM):$(CURDIR)/tests" TASKYARD_FORM=compiled
+FROM ?= 0
+
+simulate: environment $(FORM) ## servers on a simulated machine (SEEDS=N FROM=S: so many; POINTS=1: all points)
+ifdef POINTS
+	$(SIMULATED) $(PYTHON_VENV) -m simulation --points $(ARGS)
+else ifdef SEEDS
+	$(SIMULATED) $(PYTHON_VENV) -m simulation --seeds $(FROM)..$$(($(FROM) + $(SEEDS) - 1)) $(ARGS)
+else
 	$(COMPILED) $(PYTHON_VENV) -m pytest $(SIMULATION) $(ARGS)
+endif
+
+SECONDS ?= 60
+TARGET ?=
+INPUT ?=
+
+fuzz: environment ## every parser under a fuzzer for SECONDS (60) each, or TARGET=one (see docs/internals/testing.md)
+	@PYTHONPATH="$(CURDIR)/src:$(CURDIR)/tests" TASKYARD_FORM=interpreted $(PYTHON_VENV) -m fuzz.run \
+		--seconds $(SECONDS) --target "$(TARGET)" $(if $(INPUT),--input "$(INPUT)") $(ARGS)
+
+ROUNDS ?= 10
+FIRST ?= 0
+faults: environment $(FORM) ## real servers killed, cut off, on failing disks: each test ROUNDS times (10)
+	FAULT_ROUNDS=$(ROUNDS) FAULT_FIRST=$(FIRST) $(COMPILED) $(PYTHON_VENV) -m pytest $(FAULTS) $(ARGS)
+
+mutate: environment ## small wrong changes of engine and journal, and which no test notices (ARGS="...")
+	$(INTERPRETED) nice -n 19 $(PYTHON_VENV) -m scripts.mutation $(ARGS)
 
 interpreted-tests: environment ## the tests on plain Python (ARGS="..." goes to pytest)
 	$(INTERPRETED) $(PYTHON_VENV) -m pytest $(ARGS)

@@ -50,10 +50,11 @@ GIVEN = {
     """,
 }
 
-# Of mypy, curl, redis-cli, git, useradd, systemctl, podman and pip.
+# Of mypy, curl, redis-cli, git, useradd, systemctl, podman, pip, and tests/simulation.
 FLAGS_OF_OTHERS = {
     *("--strict", "--cacert", "--tls", "--detach", "--system", "--home-dir", "--shell", "--now"),
     *("--name", "--stop-timeout", "--upgrade"),
+    *("--seeds", "--trace", "--processes"),
 }
 
 # What the page of each dialect has sessions in.
@@ -195,7 +196,7 @@ def test_the_flags_that_are_named_exist(page: Path) -> None:
     known = {option.flag for option in options()}
     known |= FLAGS_OF_OTHERS
     sources = [*ROOT.glob("src/taskyard/cli/*.py"), *ROOT.glob("benchmarks/*.[cp]*")]
-    for source in (*sources, *ROOT.glob("benchmarks/*/*.py")):
+    for source in (*sources, *ROOT.glob("benchmarks/*/*.py"), *ROOT.glob("scripts/*/*.py")):
         text = source.read_text(encoding="utf-8")
         known.update(re.findall(r'"(--[a-z-]+)"', text))
         known.update(f"--{name}" for name in re.findall(r'^\s*\{"([a-z-]+)",', text, re.MULTILINE))

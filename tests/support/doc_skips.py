@@ -6,6 +6,7 @@ import re
 NOT_RUN = {
     r"make (run|demo)( .*)?": "starts what this test starts by itself, for a person to look at",
     r"make (\S*test\S*|lint|format|bench|compiled)( .*)?": "takes minutes, or runs this test",
+    r"make simulate( .*)?": "takes minutes; tests/simulation is run by itself",
     r"make (docs|reference|lock)": "writes into the repository; tests/test_site.py does the same",
     r"(\S*python|loadgen|git worktree|ln -s|\(cd|PYTHONPATH=).*(bench|loadgen|before|compile).*": (
         "measures: minutes on a machine that does nothing else"
@@ -13,6 +14,8 @@ NOT_RUN = {
     r"loadgen .*": "the load generator of the benchmarks, which compile it",
     r"(\S*pip3?|apt-get|python3 -m venv) .*": "installs; what is tested is installed",
     r"(systemctl|journalctl|useradd|install) .*": "changes the machine, or asks systemd",
+    r"mv /var/lib/taskyard .*": "moves the data of the server that the test has started",
+    r"sudo .*": "becomes another user",
     r"(podman|promtool) .*": "is a program that the tests do not need",
     r"/opt/taskyard/.*": "is the command of an installation that the test does not have",
     r".*(queue\.example\.org|@host:).*": "asks a server that the test does not have",

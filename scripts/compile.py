@@ -3,7 +3,7 @@
 Run by `make compiled`. With the argument `quick` the target is build/compiled-quick, in a third of
 the time: the same C, little optimized, for tests. A digest of the sources decides, so that a
 checkout of another branch and a deleted module are noticed too, which file times would not show.
-The files of the dashboard are copied each time: nothing of them is compiled.
+The files of the dashboard are copied whenever they differ: nothing of them is compiled.
 """
 
 import fcntl
@@ -88,8 +88,20 @@ def build(mode: str) -> int:
 
 
 def copy_page(target: Path) -> None:
-    shutil.rmtree(target / STATIC, ignore_errors=True)
-    shutil.copytree(ROOT / "src" / STATIC, target / STATIC)
+    """Only if something of it has changed: servers of this form may be reading it."""
+    source, copy = ROOT / "src" / STATIC, target / STATIC
+    if contents(source) == contents(copy):
+        return
+    fresh = target / "page.new"
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(source, fresh)
+    shutil.rmtree(copy, ignore_errors=True)
+    fresh.rename(copy)
+
+
+def contents(directory: Path) -> dict[Path, bytes]:
+    files = [path for path in directory.rglob("*") if path.is_file()]
+    return {path.relative_to(directory): path.read_bytes() for path in files}
 
 
 def main() -> int:

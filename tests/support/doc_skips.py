@@ -7,6 +7,7 @@ NOT_RUN = {
     r"make (run|demo)( .*)?": "starts what this test starts by itself, for a person to look at",
     r"make (\S*test\S*|lint|format|bench|compiled)( .*)?": "takes minutes, or runs this test",
     r"make simulate( .*)?": "takes minutes; tests/simulation is run by itself",
+    r"make fuzz( .*)?": "takes minutes; tests/fuzz/test_guided.py does it in small",
     r"make (docs|reference|lock)": "writes into the repository; tests/test_site.py does the same",
     r"(\S*python|loadgen|git worktree|ln -s|\(cd|PYTHONPATH=).*(bench|loadgen|before|compile).*": (
         "measures: minutes on a machine that does nothing else"

@@ -76,9 +76,7 @@ class Web:
         )
         self.events = Events(broker, scheduler, allow=allow)
         self._lag = LagProbe(broker.metrics, broker.clock, scheduler)
-        self._lag.start()
         self.watch = Watch(broker, scheduler, lambda: {"http": self.http.requests})
-        self.watch.start()
         self.live = Live(broker, scheduler, self.watch, self._about(lake), allow=allow)
         api = Api(
             broker,
@@ -123,6 +121,8 @@ class Web:
             identify=self._admit,
             refuse=unauthenticated,
         )
+        self._lag.start()
+        self.watch.start()
         self.http.upgrades["/connect"] = self._connect
 
     def rules_changed(self) -> None:

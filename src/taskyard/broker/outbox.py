@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
@@ -33,6 +32,14 @@ class _Batch:
         self.number: i64 = 0
         self.verb: Verb = NO_VERB
 
+    def clear(self) -> None:
+        self.mark = 0
+        self.replies = []
+        self.size = 0
+        self.waited = 0
+        self.number = 0
+        self.verb = NO_VERB
+
 
 class Outbox:
     def __init__(
@@ -40,11 +47,13 @@ class Outbox:
     ) -> None:
         self._broker = broker
         self._transport = transport
+        self._write = transport.write  # looked up once: it is called for every reply
         self._receiver: Receiver | None = receiver  # until the connection is lost
         self._limit = limit
         self._ready: list[bytes] = []  # may go, and goes in one write at the end of the turn
         self._ready_size: i64 = 0
-        self._held: deque[_Batch] = deque()
+        self._held: list[_Batch] = []  # few: one for each commit that is under way
+        self._spare: _Batch | None = None  # one that is empty, to be used again
         self._open: _Batch | None = None  # the last of them, while its records are not written
         self._closing = False
         self._lingers = False
@@ -66,7 +75,11 @@ class Outbox:
         batch = self._open
         if batch is None or batch.mark <= self._broker.journal.written:
             last = batch
-            batch = _Batch()
+            batch = self._spare
+            if batch is None:
+                batch = _Batch()
+            else:
+                self._spare = None
             self._stamp(batch)
             if last is not None:
                 batch.mark = last.mark
@@ -125,7 +138,7 @@ class Outbox:
         if ready:
             self._ready = []
             self._ready_size = 0
-            self._transport.write(ready[0] if len(ready) == 1 else b"".join(ready))
+            self._write(ready[0] if len(ready) == 1 else b"".join(ready))
 
     def has_room(self) -> bool:
         """Whether one more command may be answered; if not, the receiver is resumed later."""
@@ -138,12 +151,17 @@ class Outbox:
         broker = self._broker
         patience = broker.flush_ended - broker.slow.limit  # who came before that was too slow
         while held and held[0].mark <= mark:
-            batch = held.popleft()
+            batch = held.pop(0)
             if batch.since < patience:
                 self._note(batch)
             self.size -= batch.size
-            self._broker.held -= batch.size
-            self._ready.extend(batch.replies)
+            broker.held -= batch.size
+            if self._ready:
+                self._ready.extend(batch.replies)
+            else:
+                self._ready = batch.replies
+            batch.clear()
+            self._spare = batch
         if not held:
             self._open = None
         self.flush()

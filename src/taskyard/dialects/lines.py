@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from mypy_extensions import i64
 
 
@@ -16,7 +14,8 @@ class LineBuffer:
 
     def __init__(self, limit: i64) -> None:
         self._limit = limit
-        self._lines: deque[bytes] = deque()
+        self._lines: list[bytes] = []
+        self._next: i64 = 0  # of these, the first that was not taken
         self._rest: list[bytes] = []  # pieces of a line whose end has not come
         self.rest_size: i64 = 0
         self.size: i64 = 0  # bytes of complete lines that were not taken yet
@@ -31,27 +30,42 @@ class LineBuffer:
                 lines[0] = b"".join(self._rest)
                 self._rest = []
                 self.rest_size = 0
-            for line in lines:
-                if len(line) > self._limit:
-                    raise LineTooLong
-                self._lines.append(line)
-                self.size += len(line) + 1
+            self._add(lines)
         if last:
             self._rest.append(last)
             self.rest_size += len(last)
             if self.rest_size > self._limit:
                 raise LineTooLong
 
+    def _add(self, lines: list[bytes]) -> None:
+        size: i64 = 0
+        for number, line in enumerate(lines):
+            if len(line) > self._limit:
+                self._keep(lines[:number], size)
+                raise LineTooLong
+            size += len(line) + 1
+        self._keep(lines, size)
+
+    def _keep(self, lines: list[bytes], size: i64) -> None:
+        if self._next < len(self._lines):
+            lines = self._lines[self._next :] + lines
+        self._lines = lines
+        self._next = 0
+        self.size += size
+
     def take(self) -> bytes | None:
-        if not self._lines:
+        number = self._next
+        if number >= len(self._lines):
             return None
-        line = self._lines.popleft()
+        line = self._lines[number]
+        self._next = number + 1
         self.size -= len(line) + 1
         return line
 
     def drop(self) -> None:
         """Forget everything that was not taken."""
-        self._lines.clear()
+        self._lines = []
+        self._next = 0
         self._rest = []
         self.rest_size = 0
         self.size = 0

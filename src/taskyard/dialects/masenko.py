@@ -17,6 +17,7 @@ from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import Traffic, Verb
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
 from taskyard.dialects.conversation import INPUT_LIMIT, UNKNOWN_LIMIT, Conversation
+from taskyard.dialects.digits import decimal
 from taskyard.dialects.jsontext import as_json
 from taskyard.dialects.lines import LineBuffer, LineTooLong
 from taskyard.dialects.masenko_messages import encode_json
@@ -47,6 +48,7 @@ PONG: Final = b"PONG {}\n"
 EMPTY: Final = b"EMPTY {}\n"
 
 SPACE: Final = 32
+_LONGEST_VERB: Final = 8  # that anybody sends who is not mistaken
 
 
 class Masenko:
@@ -74,7 +76,23 @@ class Masenko:
         self.commands = {
             verb: Command(self.traffic.verb(verb.decode()), run) for verb, run in _COMMANDS.items()
         }
+        self.push = self.commands[b"PUSH"]
+        self.fetch = self.commands[b"FETCH"]
+        self.ack = self.commands[b"ACK"]
         self._names: dict[str, bytes] = {}
+
+    def frequent(self, line: bytes, end: i64) -> Command | None:
+        """One of the three commands that workers and producers send all the time, as they are
+        usually spelled; found without making an object of the verb."""
+        if end == 4:
+            if line[0] == 80 and line[1] == 85 and line[2] == 83 and line[3] == 72:
+                return self.push
+        elif end == 5:
+            if line[0] == 70 and line[1] == 69 and line[2] == 84 and line[3] == 67:
+                return self.fetch if line[4] == 72 else None
+        elif end == 3 and line[0] == 65 and line[1] == 67 and line[2] == 75:
+            return self.ack
+        return None
 
     def connect(self, transport: Transport, peer: str) -> MasenkoConnection:
         self.traffic.connections += 1
@@ -185,13 +203,22 @@ class MasenkoConnection(Conversation):
         self._heard_at = self.now
         if line and line[-1] <= SPACE:
             line = line.rstrip(b" \r")
-        verb, _, rest = line.partition(b" ")
-        commands = self._masenko.commands
-        command = commands.get(verb)
+        end = _verb_end(line)
+        rest = line[end + 1 :]
+        masenko = self._masenko
+        steps = self._steps
+        if steps is None:
+            frequent = masenko.frequent(line, end)
+            if frequent is not None:
+                self.verb = frequent.verb
+                frequent.verb.count += 1
+                self._carry_out(frequent, rest)
+                return True
+        verb = line[:end]
+        command = masenko.commands.get(verb)
         if command is None:
             verb = verb.upper()
-            command = commands.get(verb)
-        steps = self._steps
+            command = masenko.commands.get(verb)
         if steps is not None and verb != b"DONE":
             self._add_step(steps, verb, rest)
         elif command is None:
@@ -219,7 +246,15 @@ class MasenkoConnection(Conversation):
 
     def _carry_out(self, command: Command, rest: bytes) -> None:
         try:
-            command.run(self, rest)
+            # Those that come again and again without the detour by a table.
+            if command is self._masenko.push:
+                self._push(rest)
+            elif command is self._masenko.fetch:
+                self._fetch(rest)
+            elif command is self._masenko.ack:
+                self._ack(rest)
+            else:
+                command.run(self, rest)
         except Refused as refusal:  # a name of its own: mypyc gives each name one type
             self._refuse(str(refusal))
         except Denied as denial:
@@ -242,7 +277,7 @@ class MasenkoConnection(Conversation):
             job = self.engine.push(new, self.origin, self.now)
         except TaskyardError as error:
             raise Refused(error_text(error, new)) from error
-        self.send(b'OK {"id":' + str(job.id).encode() + b"}\n", self.engine.log.mark())
+        self.send(b'OK {"id":' + decimal(job.id) + b"}\n", self.engine.log.mark())
 
     def _check_push(self, new: NewJob) -> None:
         if not self.principal.free:
@@ -364,7 +399,7 @@ class MasenkoConnection(Conversation):
         masenko = self._masenko
         parts = [
             b'OK {"id":',
-            str(job.id).encode(),
+            decimal(job.id),
             b',"queue":',
             masenko.quoted(job.queue.name),
             b',"name":',
@@ -378,7 +413,7 @@ class MasenkoConnection(Conversation):
             parts.append(payload)
         if job.fails:
             parts.append(b',"failures":')
-            parts.append(str(job.fails).encode())
+            parts.append(decimal(i64(job.fails)))
         parts.append(b"}\n")
         self.send(b"".join(parts), self.broker.payload_mark(job))
 
@@ -451,6 +486,20 @@ _COMMANDS: Final[dict[bytes, Callable[[MasenkoConnection, bytes], None]]] = {
     b"DONE": MasenkoConnection._done,
     b"AUTH": MasenkoConnection._auth,
 }
+
+
+def _verb_end(line: bytes) -> i64:
+    """Where the first space is, or the end of the line."""
+    size: i64 = len(line)
+    at: i64 = 0
+    while at < size and at < _LONGEST_VERB:
+        if line[at] == SPACE:
+            return at
+        at += 1
+    if at < size:
+        at = line.find(b" ", at)
+        return size if at < 0 else at
+    return size
 
 
 def info(masenko: Masenko, principal: Principal) -> dict[str, object]:

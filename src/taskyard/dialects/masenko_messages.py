@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Annotated, Final
 
 import msgspec
@@ -39,6 +41,10 @@ class Credentials(Struct):
     token: str = ""
 
 
+PushFields = tuple[
+    str | None, str | None, str | None, Raw, int | None, str | None, list[int] | None
+]
+push_fields: Final[Callable[[Push], PushFields]] = msgspec.structs.astuple
 decode_push: Final = msgspec.json.Decoder(Push).decode
 decode_fetch: Final = msgspec.json.Decoder(Fetch).decode
 decode_finish: Final = msgspec.json.Decoder(Finish).decode
@@ -54,4 +60,10 @@ def timeout_of(message: Fetch, default: int) -> int:
     timeout = message.timeout
     if timeout is None:
         return default
-    return parse_nanoseconds(timeout) if isinstance(timeout, str) else timeout
+    return _nanoseconds(timeout) if isinstance(timeout, str) else timeout
+
+
+@lru_cache(maxsize=1024)
+def _nanoseconds(timeout: str) -> int:
+    """Workers say the same again and again."""
+    return parse_nanoseconds(timeout)

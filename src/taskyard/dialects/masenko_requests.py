@@ -6,6 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.dialects.digits import number_between
 from taskyard.dialects.jsontext import compact
 from taskyard.dialects.masenko_messages import (
     MALFORMED,
@@ -14,6 +15,7 @@ from taskyard.dialects.masenko_messages import (
     decode_finish,
     decode_push,
     encode_json,
+    push_fields,
     timeout_of,
 )
 from taskyard.dialects.times import parse_time
@@ -34,6 +36,8 @@ from taskyard.names import valid_name
 DEFAULT_RETRY: Final = 20
 BAD_JSON: Final = "cannot unmarshal payload"
 _CACHED: Final = 1024
+_ID: Final = b'{"id":'
+_BRACE: Final = 125
 
 
 class Refused(Exception):
@@ -47,6 +51,9 @@ class Requests:
         self._heartbeat = heartbeat
         self._max_losses = max_losses
         self._policies: dict[tuple[int, str], Policy] = {}
+        self._last_retry = -1  # what most pushes have in common
+        self._last_dead_queue = ""
+        self._last_policy = Policy()
 
     def new_job(self, text: bytes) -> NewJob:
         try:
@@ -55,23 +62,23 @@ class Requests:
                 text.decode()  # strings that are passed on as they are must be text too
         except MALFORMED:
             raise Refused(BAD_JSON) from None
-        blocked_by = message.blocked_by or None
+        # All at once: each by its name would be a look-up of its own.
+        name, queue, dead_queue, payload, retry, execute_at, blocked_by = push_fields(message)
         if blocked_by is not None and len(blocked_by) > MAX_BLOCKERS:
             raise Refused("at most 255 blocked by task IDs can be provided")
-        retry = message.retry
         return NewJob(
-            message.queue or "default",
-            message.name or "",
-            compact(bytes(message.payload)),
-            self._policy(DEFAULT_RETRY if retry is None else retry, message.deadqueue or ""),
+            queue or "default",
+            name or "",
+            compact(bytes(payload)),
+            self._policy(DEFAULT_RETRY if retry is None else retry, dead_queue or ""),
             0,
-            _run_at(message.execute_at),
+            _run_at(execute_at),
             JSON,
             False,
             0,
             None,
             None,
-            blocked_by,
+            blocked_by or None,
         )
 
     def fetch(self, text: bytes) -> tuple[list[bytes], i64]:
@@ -93,9 +100,12 @@ class Requests:
         for name in names:
             if not valid_name(name):
                 raise Refused(f"invalid queue name {quote(name)}")
-        return [name.encode() for name in dict.fromkeys(names)], (timeout + 999) // 1000
+        distinct = names if len(names) == 1 else list(dict.fromkeys(names))
+        return [name.encode() for name in distinct], (timeout + 999) // 1000
 
     def _policy(self, retry: int, dead_queue: str) -> Policy:
+        if retry == self._last_retry and dead_queue == self._last_dead_queue:
+            return self._last_policy
         key = (retry, dead_queue)
         known = self._policies.get(key)
         if known is None:
@@ -109,6 +119,9 @@ class Requests:
             if len(self._policies) >= _CACHED:
                 self._policies.clear()
             self._policies[key] = known
+        self._last_retry = retry
+        self._last_dead_queue = dead_queue
+        self._last_policy = known
         return known
 
 
@@ -126,6 +139,10 @@ def credentials(text: bytes) -> tuple[str, str]:
 
 
 def job_id(text: bytes) -> i64:
+    if text.startswith(_ID):  # as most clients spell it: no need for a parser
+        plain = number_between(text, len(_ID), len(text) - 1)
+        if plain > 0 and text[len(text) - 1] == _BRACE:
+            return plain
     try:
         id = decode_finish(text).id
     except MALFORMED as error:

@@ -7,6 +7,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.dialects.digits import decimal
+
+_SMALL: Final = 1_000_000_000
 MILLISECOND: Final = 1000
 SECOND: Final = 1_000_000
 MAX_INT: Final = 0x7FFF_FFFF_FFFF_FFFF
@@ -59,23 +62,25 @@ def timeout(text: bytes) -> int:
 
 
 def number_reply(number: int) -> bytes:
+    if -1 < number < _SMALL:
+        return b":" + decimal(number) + b"\r\n"
     return b":%d\r\n" % number
 
 
 def bulk(data: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(data), data)
+    return b"".join([b"$", decimal(len(data)), b"\r\n", data, b"\r\n"])
 
 
 def simple(text: bytes) -> bytes:
     """A simple string; a bulk string if it cannot be one."""
-    if b"\r" in text or b"\n" in text:
+    if text.find(b"\r") >= 0 or text.find(b"\n") >= 0:
         return bulk(text)
-    return b"+%b\r\n" % text
+    return b"+" + text + b"\r\n"
 
 
 def array(parts: list[bytes]) -> bytes:
     """An array of what is spelled already."""
-    return b"*%d\r\n%b" % (len(parts), b"".join(parts))
+    return b"".join([b"*", decimal(len(parts)), b"\r\n", *parts])
 
 
 def shown(word: bytes, most: int = SHOWN) -> str:

@@ -105,7 +105,7 @@ class Reader:
             return BAD_ENDING
         line = self._buffer[start : end - 1]
         fields = line.split(b" ")
-        if b"  " in line or not fields[0] or not fields[-1]:
+        if line.find(b"  ") >= 0 or not fields[0] or not fields[-1]:
             fields = [field for field in fields if field]
         self.fields = fields
         self.block = None

@@ -78,9 +78,9 @@ def check_new_job(core: Core, new: NewJob) -> bytes:
     queue = _check_names(core, new)
     if len(new.payload) > core.state.settings.payload_limit:
         raise InvalidOption("payload", "too large")
-    if not MIN_PRIORITY <= new.priority <= MAX_PRIORITY:
+    if new.priority and not MIN_PRIORITY <= new.priority <= MAX_PRIORITY:
         raise InvalidOption("priority", "outside of 64 bits")
-    if not 0 <= new.run_at < FOREVER:
+    if new.run_at and not 0 <= new.run_at < FOREVER:
         raise InvalidOption("run_at", "out of range")
     if not OPAQUE <= new.content <= JSON:
         raise InvalidOption("content", "unknown kind")
@@ -113,9 +113,9 @@ def _check_names(core: Core, new: NewJob) -> bytes:
     queue = core.state.queues.get(utf8)
     if queue is None and not valid_name(new.queue):
         raise InvalidOption("queue", NAME_RULE)
-    if (queue is None or new.name not in queue.names) and not valid_name(new.name):
+    if (queue is None or not queue.knows_name(new.name)) and not valid_name(new.name):
         raise InvalidOption("name", NAME_RULE)
-    return utf8
+    return utf8 if queue is None else queue.utf8  # which knows its hash
 
 
 def check_policy(policy: Policy) -> None:

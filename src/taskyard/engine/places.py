@@ -203,6 +203,8 @@ def expire_at(state: State, job: Job, extra: Extra, when: i64) -> None:
 
 def follow_up(state: State, id: i64, succeeded: bool) -> None:
     """The job of this id has ended, known here or not: those that wait for it must hear of it."""
+    if not state.dependents:
+        return
     waiting = state.dependents.pop(id, None)
     if not waiting:
         return

@@ -61,6 +61,7 @@ class Queue:
         "idle_timer",
         "idle_use",
         "keys",
+        "last_name",
         "leased",
         "leases",
         "limited",
@@ -104,6 +105,7 @@ class Queue:
         self.waiting_bytes: i64 = 0  # of the payloads of jobs that have not ended
         self.policy = policy  # the last one seen: shared with the next job that has the same
         self.names: dict[str, str] = {}
+        self.last_name = ""  # of these, the one that was asked for last
         self.wake_timer = Timer(WAKE, self)
         self.dead_timer = Timer(DEAD, self)
         # See limits.py.
@@ -142,11 +144,18 @@ class Queue:
         self.policy = policy
         return policy
 
+    def knows_name(self, name: str) -> bool:
+        """Whether a job had this name before."""
+        return (name == self.last_name and name != "") or name in self.names
+
     def share_name(self, name: str) -> str:
         """One string for all jobs of the same name, as long as there are not too many names."""
+        if name == self.last_name:
+            return self.last_name
         names = self.names
         known = names.get(name)
         if known is not None:
+            self.last_name = known
             return known
         if len(names) < _NAMES_KEPT:
             names[name] = name

@@ -23,6 +23,7 @@ from taskyard.journal.disk import Disk
 from taskyard.journal.drop import DropWork
 from taskyard.journal.frames import FRAME_HEADER, MAX_BODY, frame_header
 from taskyard.journal.identity import Entropy, Identity
+from taskyard.journal.recent import Recent
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.retention import Spans
 from taskyard.journal.segment import SEGMENT_HEADER, Segment, SegmentHeader, create_segment
@@ -105,6 +106,7 @@ class Journal:
             self.move_base(state.base)  # the headers know of it only after the next one is made
             state.weights.forget_before(state.base)
         self.reads = ColdReads(directory, self._bases, self._cache)
+        self._recent = Recent(settings.payload_memory)
         self._time = now  # of about the last record
         self._end = end
         self._closed: list[Segment] = []  # full ones that may not be on disk yet
@@ -163,6 +165,7 @@ class Journal:
         except OSError as error:
             self._health.failure = f"a write has failed: {error}"
             raise
+        self._recent.add(start + FRAME_HEADER, body)
         self.frames.add(start, end)
         self._time = read_i64_le(body, _TIME_AT)
         self._end = end
@@ -465,7 +468,8 @@ class Journal:
             return b""
         if at >= self.log.base:
             return self.log.blobs.get(at)
-        return self.reads.read(at, size)
+        recent = self._recent.read(at, size)
+        return recent if recent is not None else self.reads.read(at, size)
 
     # Ending
 

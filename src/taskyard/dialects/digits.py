@@ -1,0 +1,55 @@
+"""Numbers in decimal: to bytes and back, without a text in between."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+_THOUSAND: Final = 1000
+_MILLION: Final = 1_000_000
+_BILLION: Final = 1_000_000_000
+_ZERO: Final = 48
+_MOST: Final = 18  # digits of any number that fits 64 bits whatever they are
+
+_HEADS: Final[list[bytes]] = [b"%d" % number for number in range(_THOUSAND)]
+_TAILS: Final[list[bytes]] = [b"%03d" % number for number in range(_THOUSAND)]
+
+
+def decimal(number: i64) -> bytes:
+    """The digits of a number; three at a time, since `str` makes a text and formats it first."""
+    if number < 0 or number >= _BILLION:
+        return str(number).encode()
+    if number < _THOUSAND:
+        return _HEADS[number]
+    if number < _MILLION:
+        return _HEADS[number // _THOUSAND] + _TAILS[number % _THOUSAND]
+    thousands = number // _THOUSAND
+    head = _HEADS[thousands // _THOUSAND]
+    return b"".join([head, _TAILS[thousands % _THOUSAND], _TAILS[number % _THOUSAND]])
+
+
+def put_decimal(out: BytesWriter, number: i64) -> None:
+    """Write the digits of a number."""
+    if number < 0 or number >= _MILLION:
+        out.write(decimal(number))
+    elif number < _THOUSAND:
+        out.write(_HEADS[number])
+    else:
+        out.write(_HEADS[number // _THOUSAND])
+        out.write(_TAILS[number % _THOUSAND])
+
+
+def number_between(text: bytes, start: i64, end: i64) -> i64:
+    """The number whose digits stand there; -1 if there are others, none, many, or a 0 too much."""
+    if not 0 < end - start <= _MOST or (text[start] == _ZERO and end - start > 1):
+        return -1
+    number: i64 = 0
+    while start < end:
+        digit = text[start] - _ZERO
+        if digit < 0 or digit > 9:
+            return -1
+        number = number * 10 + digit
+        start += 1
+    return number

@@ -134,6 +134,7 @@ RESP = {
     "JOB.TAKE 1 mail": TAKING,
     "JOB.TAKE 2 mail other": needs((TAKE, "mail"), (TAKE, "other")),
     "JOB.DONE {ref}": TAKING,
+    "JOB.DONEALL {ref}": TAKING,
     "JOB.FAIL {ref} oops": TAKING,
     "JOB.EXTEND {ref} 1000": TAKING,
     "JOB.RETURN {ref}": TAKING,

@@ -1,21 +1,31 @@
-"""JOB.PUSHALL: many jobs in one command, all of them or none, which may wait for each other."""
+"""Many jobs in one command: JOB.PUSHALL, all of them or none, and JOB.DONEALL, each for itself."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from mypy_extensions import i64
 
+from taskyard.access.principal import TAKE
+from taskyard.dialects.digits import decimal
 from taskyard.dialects.resp_answers import Work
 from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_errors import error_text
-from taskyard.dialects.resp_jobs import Pushing, Wish, unknown_blocker
-from taskyard.dialects.resp_values import SYNTAX, Refused, array, integer, number_reply
+from taskyard.dialects.resp_jobs import Pushing, Wish, read_ref, unknown_blocker
+from taskyard.dialects.resp_values import ONE, SYNTAX, ZERO, Refused, array, integer, number_reply
 from taskyard.dialects.uids import parse_uid
-from taskyard.engine.errors import DuplicateJob, StepRefused, TaskyardError
+from taskyard.engine.errors import (
+    DuplicateJob,
+    JobNotFound,
+    NotLeaseholder,
+    StepRefused,
+    TaskyardError,
+)
 from taskyard.engine.pushing import Step
 
 MAX_PUSHED: Final = 1000  # jobs of one command
+MAX_DONE: Final = 1000  # and those that it ends
 MAX_NAMED: Final = 32_000  # jobs that they wait for, all together
 PORTION: Final = 256  # steps of reading that count as one of the commands of a turn
 JOB_STEPS: Final = 8  # those of a job; each one that it waits for is another
@@ -23,6 +33,39 @@ JOB_STEPS: Final = 8  # those of a job; each one that it waits for is another
 
 def add_commands(resp: Resp) -> None:
     resp.add(b"JOB.PUSHALL", _Batches(resp.max_losses).push, 5, 0)
+    resp.add(b"JOB.DONEALL", _done_all, 2, MAX_DONE + 1)
+
+
+def _done_all(connection: RespConnection, args: list[bytes]) -> None:
+    """End leases with success; one that is over ends nothing, and says so."""
+    tokens = [read_ref(ref) for ref in args[1:]]  # before any of it is done
+    if not connection.principal.free:
+        _check_taking(connection, tokens)
+    engine = connection.engine
+    parts = [b"*", decimal(len(tokens)), b"\r\n"]
+    for id, epoch, number in tokens:
+        try:
+            engine.finish_with_token(id, epoch, number, b"", connection.job_origin, connection.now)
+        except (NotLeaseholder, JobNotFound):
+            parts.append(ZERO)
+        except TaskyardError:
+            if ONE not in parts:
+                raise
+            parts.append(ZERO)  # those that have ended are told all the same
+        else:
+            parts.append(ONE)
+    connection.reply(b"".join(parts))
+
+
+def _check_taking(connection: RespConnection, tokens: list[tuple[i64, i64, i64]]) -> None:
+    """Refuse all of it if one of the jobs is of a queue that the client may not take from."""
+    principal = connection.principal
+    engine = connection.engine
+    principal.check_somewhere(TAKE)
+    for id, epoch, number in tokens:
+        with contextlib.suppress(NotLeaseholder):
+            engine.owner_by_token(id, epoch, number)
+            principal.check_unnamed(TAKE, engine.job(id).queue.name)
 
 
 class _Batches:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from taskyard.access.principal import PUSH, TAKE
+from taskyard.dialects.digits import decimal, number_between, put_decimal
 from taskyard.dialects.resp_answers import Answer
 from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_portions import MAX_REPLY, Gather
@@ -48,6 +50,8 @@ MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
 MAX_TTR_MS: Final = MAX_TTR // MILLISECOND
 _POLICIES_KEPT: Final = 1024
 UNSAID: Final = -1
+_DASH: Final = 45
+INVALID_REF: Final = "ERR invalid ref"
 
 
 def add_commands(resp: Resp) -> None:
@@ -217,7 +221,7 @@ def _take(connection: RespConnection, args: list[bytes]) -> None:
     words = Words(args, 2 + count)
     limit = 1
     wait = ttr = 0
-    uniform = False
+    uniform = brief = False
     word = words.next()
     while word:
         if word == b"COUNT":
@@ -228,6 +232,8 @@ def _take(connection: RespConnection, args: list[bytes]) -> None:
             ttr = words.number("TTR", 1, MAX_TTR_MS)
         elif word == b"RANDOM":
             uniform = True
+        elif word == b"BRIEF":
+            brief = True
         else:
             raise Refused(SYNTAX)
         word = words.next()
@@ -238,15 +244,16 @@ def _take(connection: RespConnection, args: list[bytes]) -> None:
         uniform=uniform,
         ttr=ttr * MILLISECOND,
     )
-    connection.take(take, wait * MILLISECOND, _Taken(take, limit))
+    connection.take(take, wait * MILLISECOND, _Taken(take, limit, brief))
 
 
 class _Taken(Answer):
     """One job, and as many others as there are, up to a limit."""
 
-    def __init__(self, take: Take, limit: i64) -> None:
+    def __init__(self, take: Take, limit: i64, brief: bool) -> None:
         self._take = take
         self._limit = limit
+        self._brief = brief
 
     def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
         if not _holds(connection, job):
@@ -266,10 +273,17 @@ class _Taken(Answer):
             jobs.append(another)
             size += another.payload_size
         if len(jobs) == 1:
-            reply = b"*1\r\n" + _show(connection, job, payload)
+            reply = b"*1\r\n" + self._show(connection, job, payload)
             connection.send(reply, connection.broker.payload_mark(job))
         else:
-            connection.begin_work(_GatherTaken(jobs))
+            connection.begin_work(_GatherBrief(jobs) if self._brief else _GatherTaken(jobs))
+
+    def _show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        if not self._brief:
+            return _show(connection, job, payload)
+        out = BytesWriter()
+        _put_brief(out, connection, job, payload)
+        return out.getvalue()
 
     def nothing(self, connection: RespConnection) -> None:
         connection.verb.empty += 1
@@ -287,6 +301,24 @@ class _GatherTaken(Gather):
         connection.send(reply, mark)
 
 
+class _GatherBrief(_GatherTaken):
+    """Writes one job behind the other, without making parts of the reply first."""
+
+    def __init__(self, jobs: list[Job]) -> None:
+        super().__init__(jobs)
+        self._out = BytesWriter()
+        self._count: i64 = 0
+
+    def show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        if _holds(connection, job):
+            self._count += 1
+            _put_brief(self._out, connection, job, payload)
+        return b""
+
+    def reply(self) -> bytes:
+        return b"".join([b"*", decimal(self._count), b"\r\n", self._out.getvalue()])
+
+
 def _holds(connection: RespConnection, job: Job) -> bool:
     """Whether the lease is not over: it may have taken long to read the payload back."""
     lease = job.lease
@@ -300,7 +332,7 @@ def _show(connection: RespConnection, job: Job, payload: bytes) -> bytes:
     deadline: i64 = lease.deadline if lease is not None else 0
     return array(
         [
-            bulk(b"%d-%d-%d" % (job.id, engine.state.epoch, job.leases)),
+            bulk(_ref(connection, job)),
             number_reply(job.id),
             bulk(show_uid(engine.uid_of(job))),
             bulk(queue),
@@ -313,20 +345,72 @@ def _show(connection: RespConnection, job: Job, payload: bytes) -> bytes:
     )
 
 
+def _put_brief(out: BytesWriter, connection: RespConnection, job: Job, payload: bytes) -> None:
+    """What a worker cannot do without: ref, name and payload."""
+    queue = job.queue
+    if job.name != queue.name:
+        name = job.name.encode()
+    else:
+        name = connection.bare(queue.utf8) if connection.prefix else queue.utf8
+    out.write(b"*3\r\n")
+    _put_bulk(out, _ref(connection, job))
+    _put_bulk(out, name)
+    _put_bulk(out, payload)
+
+
+def _put_bulk(out: BytesWriter, data: bytes) -> None:
+    out.write(b"$")
+    put_decimal(out, len(data))
+    out.write(b"\r\n")
+    out.write(data)
+    out.write(b"\r\n")
+
+
+def _ref(connection: RespConnection, job: Job) -> bytes:
+    epoch = decimal(connection.engine.state.epoch)
+    return b"".join([decimal(job.id), b"-", epoch, b"-", decimal(i64(job.leases))])
+
+
 # Ending a lease
 
 
 def _held(connection: RespConnection, ref: bytes) -> tuple[i64, i64]:
     """The job of a ref, and who holds it."""
-    parts = ref.split(b"-")
-    if len(parts) != 3:
-        raise Refused("ERR invalid ref")
-    numbers = [integer(part, "ERR invalid ref") for part in parts]
+    id, epoch, number = read_ref(ref)
     principal = connection.principal
     principal.check_somewhere(TAKE)
-    owner = connection.engine.owner_by_token(numbers[0], numbers[1], numbers[2])
-    principal.check_unnamed(TAKE, connection.engine.job(numbers[0]).queue.name)
-    return numbers[0], owner
+    owner = connection.engine.owner_by_token(id, epoch, number)
+    principal.check_unnamed(TAKE, connection.engine.job(id).queue.name)
+    return id, owner
+
+
+def read_ref(ref: bytes) -> tuple[i64, i64, i64]:
+    """The job of a ref, the boot of the server, and the lease."""
+    first = _dash(ref, 0)
+    second = _dash(ref, first + 1)
+    id = number_between(ref, 0, first)
+    epoch = number_between(ref, first + 1, second)
+    number = number_between(ref, second + 1, len(ref))
+    if id < 0 or epoch < 0 or number < 0:
+        return _read_odd_ref(ref)
+    return id, epoch, number
+
+
+def _read_odd_ref(ref: bytes) -> tuple[i64, i64, i64]:
+    """One that no server has given: refused, unless it could be one."""
+    parts = ref.split(b"-")
+    if len(parts) != 3:
+        raise Refused(INVALID_REF)
+    numbers = [integer(part, INVALID_REF) for part in parts]
+    return numbers[0], numbers[1], numbers[2]
+
+
+def _dash(ref: bytes, start: i64) -> i64:
+    """Where the next dash is, or the end."""
+    size: i64 = len(ref)
+    while start < size and ref[start] != _DASH:
+        start += 1
+    return min(start, size)
 
 
 def _done(connection: RespConnection, args: list[bytes]) -> None:

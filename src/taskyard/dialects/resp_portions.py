@@ -143,8 +143,11 @@ class Gather(Work):
                 return False
         if self._at < len(jobs):
             return False
-        self.finish(connection, array(self._parts))
+        self.finish(connection, self.reply())
         return True
+
+    def reply(self) -> bytes:
+        return array(self._parts)
 
     def _loaded(self, payload: bytes) -> None:
         connection = self._connection

@@ -50,7 +50,7 @@ WORDS = [
     *(word + b" " for word in b"SET GET SETEX EXPIRE TTL MGET DEL EXISTS TYPE SCAN KEYS".split()),
     *(word + b" " for word in b"UPDATE SCORE PEEK NEXT INFO SELECT HELLO CLIENT CONFIG".split()),
     *(word + b" " for word in b"MULTI EXEC DISCARD WATCH COMMAND PING ECHO AUTH API".split()),
-    *(word + b" " for word in b"JOB.PUSH JOB.PUSHALL JOB.TAKE JOB.DONE JOB.FAIL".split()),
+    *(word + b" " for word in b"JOB.PUSH JOB.PUSHALL JOB.TAKE JOB.DONE JOB.DONEALL JOB.FAIL".split()),
     *(word + b" " for word in b"JOB.EXTEND JOB.RETURN JOB.RESULT JOB.PROGRESS".split()),
     *(b" " + word + b" " for word in b"UID KEY TTL TTR WAIT COUNT IN AT AFTER NAME EX PX".split()),
     b"*3\r\n$3\r\n",

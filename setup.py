@@ -24,6 +24,9 @@ from setuptools.command.build_ext import build_ext
 ROOT = Path(__file__).resolve().parent
 SOURCE = ROOT / "src"
 MODES = ("auto", "1", "0", "quick")
+# Else every function may be replaced when the library is loaded: none could be put in line, and
+# each call would go by a table.
+DIRECT_CALLS = ["-fno-semantic-interposition", "-fvisibility=hidden"]
 NO_WARNINGS = ["-w", "-Wno-all", "-Wno-maybe-uninitialized"]
 REQUIRED = ("1", "quick")  # they never fall back to plain Python
 # Commands that only write metadata; they need no extension, and mypyc takes its time.
@@ -85,7 +88,7 @@ def mypyc_extensions(mode: str) -> list[Extension]:
         with source_directory():
             extensions: list[Extension] = mypycify(
                 ["--config-file", str(ROOT / "pyproject.toml"), *sources],
-                opt_level="g" if mode == "quick" else "3",
+                opt_level="g" if mode == "quick" else "2",
                 debug_level="0",
                 separate=False,
                 group_name="taskyard",
@@ -96,8 +99,13 @@ def mypyc_extensions(mode: str) -> list[Extension]:
     for extension in extensions:
         # gcc's warnings about generated code tell nobody anything, and take two thirds of its time.
         # Not to print them is not enough: what Python itself was built with asks for the search.
-        extension.extra_compile_args = [*extension.extra_compile_args, *NO_WARNINGS]
-    return extensions
+        extension.extra_compile_args = [*extension.extra_compile_args, *DIRECT_CALLS, *NO_WARNINGS]
+    return [*extensions, flusher()]
+
+
+def flusher() -> Extension:
+    """The thread that flushes files: see journal/flusher.py."""
+    return Extension("taskyard.journal._flusher", ["src/taskyard/journal/_flusher.c"])
 
 
 def extensions(mode: str) -> list[Extension]:

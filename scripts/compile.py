@@ -25,7 +25,7 @@ STATIC = Path("taskyard", "web", "static")
 
 
 def inputs() -> list[Path]:
-    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".typed"}]
+    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".typed", ".c"}]
     return [ROOT / "pyproject.toml", ROOT / "setup.py", *sorted(sources)]
 
 

@@ -224,6 +224,9 @@ class Scheduler:
         machine.agenda.at(happens, errand.happen)
         machine.agenda.at(begins + lasts, errand.tell)
 
+    def flush(self, file: int, done: Callable[[int], None]) -> bool:
+        return False
+
     def close(self) -> None:
         """Wait for what was asked for."""
         for errand in list(self._errands):

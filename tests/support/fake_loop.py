@@ -76,6 +76,9 @@ class FakeScheduler:
         if not self.slow:
             self.finish_blocking()
 
+    def flush(self, file: int, done: Callable[[int], None]) -> bool:
+        return False
+
     def finish_blocking(self) -> None:
         """The oldest blocking work is done; whoever waits for it hears so when the loop runs."""
         self._soon.append(self.blocking.popleft().run())

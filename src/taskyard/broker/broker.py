@@ -41,6 +41,9 @@ MEMORY: Final = "memory"
 
 _FULL: Final = 4 * 1_048_576  # bytes of records after which a commit does not wait for the round
 _BEHIND: Final = 4 * _FULL  # and after which those who wait for a commit have to wait for more
+# Clients whose replies wait for a flush, up to which it is done on the loop: there is hardly
+# anybody who could be served meanwhile, and a thread would have to be woken.
+_FEW: Final = 2
 _GATHERINGS: Final = 4  # rounds of the loop that a commit waits at most while more comes in
 _IDLE_COMMIT: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
 _BACKGROUND_SYNC: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
@@ -58,6 +61,7 @@ class Broker:
         inline_sync: bool = True,
         compaction: i64 = 200,
         limits: Limits | None = None,
+        flushes_aside: bool = False,
     ) -> None:
         self.engine = engine
         self.journal = journal
@@ -67,9 +71,12 @@ class Broker:
         self.commits: i64 = 0
         self.metrics = Metrics()
         self.feed = Feed(journal, scheduler)
+        self._read_clock = clock.now  # looked up once
         self._scheduler = scheduler
         self.durability = durability
         self._syncs_inline = inline_sync
+        self._flushes_aside = flushes_aside
+        self._crowd: i64 = 0  # how many waited for the same commit, in the last few of them
         self._receivers: dict[int, Receiver] = {}  # by owner
         self.slow = Slow()
         self.line = Line(clock, scheduler, self.slow)
@@ -133,7 +140,7 @@ class Broker:
     def begin(self) -> i64:
         """Start a turn: what is due happens before what is asked."""
         self._turns += 1
-        now: i64 = self.clock.now()
+        now: i64 = self._read_clock()
         self.line.now = now
         first = self.engine.state.first_timer()
         if first is not None and first.deadline <= now:
@@ -263,7 +270,7 @@ class Broker:
             self._look_after_room()
             if self.durability != SYNC:
                 self._plan_background_sync()
-            elif self._syncs_inline:
+            elif self._syncs_inline and (not self._flushes_aside or self._is_quiet()):
                 point = self.journal.sync_point()
                 point.run()
                 self.journal.synced(point)
@@ -276,6 +283,12 @@ class Broker:
             return
         self._flushed()
         self._release()
+
+    def _is_quiet(self) -> bool:
+        """Whether few have waited for replies of late. One commit alone does not tell: the first
+        replies of a crowd bring the next commands of a few."""
+        self._crowd = max(i64(len(self._holding)), self._crowd - 1)
+        return self._crowd <= _FEW
 
     def _begin_flush(self) -> None:
         self.flush_free = self.flush_ended

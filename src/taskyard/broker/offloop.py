@@ -53,7 +53,17 @@ class ThreadSync:
         self._point = point
 
     def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._point.run, self._done)
+        file = self._point.file()
+        if file < 0 or not scheduler.flush(file, self._flushed):
+            scheduler.run_blocking(self._point.run, self._done)
+
+    def _flushed(self, failure: int) -> None:
+        try:
+            self._point.flushed(failure)
+        except OSError as error:
+            self._broker.sync_done(self._point, error)
+        else:
+            self._broker.sync_done(self._point, None)
 
     def _done(self, error: BaseException | None) -> None:
         self._broker.sync_done(self._point, error)

@@ -32,6 +32,9 @@ class File(Protocol):
     def sync(self) -> None:
         """Bring all that was written to the disk. After a failure the state is unknown."""
 
+    def fileno(self) -> int:
+        """Its descriptor, for who flushes it without this object; -1: it has none."""
+
     def truncate(self, size: int) -> None: ...
 
     def allocate(self, size: int) -> None:
@@ -115,6 +118,9 @@ class RealFile:
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
+
+    def fileno(self) -> int:
+        return self._fd
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

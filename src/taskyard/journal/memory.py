@@ -240,6 +240,9 @@ class MemoryFile:
             self._node.sync()
         self._world.leave("sync", self._node.path)
 
+    def fileno(self) -> int:
+        return -1
+
     def truncate(self, size: int) -> None:
         self._check()
         self._world.enter("truncate", self._node.path)

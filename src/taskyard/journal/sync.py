@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -44,6 +45,20 @@ class SyncPoint:
         self.done = False
         self._directory = directory
         self._health = health
+
+    def file(self) -> int:
+        """The one file that has to be flushed, if that is all and it has a descriptor; else -1."""
+        if self._directory is not None or len(self.segments) != 1 or self._health.failure:
+            return -1
+        return self.segments[0].file.fileno()
+
+    def flushed(self, failure: int) -> None:
+        """Somebody else has flushed that file; `failure` is the errno of that, or 0."""
+        if failure:
+            error = OSError(failure, os.strerror(failure))
+            self._health.failure = f"a sync has failed: {error}"
+            raise error
+        self.done = True
 
     def run(self) -> None:
         """Do it. May run in another thread. What has failed is never tried again."""

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from taskyard.broker.seams import Cancellable, Clock
+from taskyard.journal.flusher import make_flusher
 
 # Four cold reads, a read of compaction, one for those who listen to events, the next segment or the
 # end of old ones, two checks of passwords, a report that is read, and a sync, which must not wait
@@ -28,6 +29,10 @@ class LoopScheduler:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
+        self._flusher = make_flusher()
+        self._on_flush: Callable[[int], None] | None = None
+        if self._flusher is not None:
+            loop.add_reader(self._flusher.fileno(), self._flushed)
         self._work: SimpleQueue[tuple[Callable[[], None], Done] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._serve, name=f"disk-{number}", daemon=True)
@@ -48,6 +53,25 @@ class LoopScheduler:
     def run_blocking(self, work: Callable[[], None], done: Done) -> None:
         self._work.put((work, done))
 
+    @property
+    def has_flusher(self) -> bool:
+        return self._flusher is not None
+
+    def flush(self, file: int, done: Callable[[int], None]) -> bool:
+        if self._flusher is None:
+            return False
+        self._on_flush = done
+        self._flusher.begin(file)
+        return True
+
+    def _flushed(self) -> None:
+        assert self._flusher is not None
+        failure = self._flusher.end()
+        done = self._on_flush
+        if failure >= 0 and done is not None:
+            self._on_flush = None
+            done(failure)
+
     def _serve(self) -> None:
         while True:
             item = self._work.get()
@@ -64,6 +88,9 @@ class LoopScheduler:
 
     def close(self) -> None:
         """Wait for what was asked for."""
+        if self._flusher is not None:
+            self._loop.remove_reader(self._flusher.fileno())
+            self._flusher.close()
         for _ in self._threads:
             self._work.put(None)
         for thread in self._threads:

@@ -1,0 +1,33 @@
+"""A thread beside the event loop that flushes files and never asks for the interpreter.
+
+It is written in C and there if the compiled form was built; without it a thread of Python does the
+same, which has to get the interpreter's lock twice for each flush.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Protocol
+
+
+class Flusher(Protocol):
+    def fileno(self) -> int:
+        """Can be read when a flush is over."""
+
+    def begin(self, file: int, /) -> None:
+        """Flush the file with this descriptor; one at a time."""
+
+    def end(self) -> int:
+        """0 if the flush is done, else its errno; -1 if it is not over."""
+
+    def close(self) -> None:
+        """Wait for the end of all."""
+
+
+def make_flusher() -> Flusher | None:
+    with contextlib.suppress(ImportError):
+        from taskyard.journal._flusher import Flusher as Thread
+
+        made: Flusher = Thread()
+        return made
+    return None

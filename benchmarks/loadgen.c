@@ -7,8 +7,11 @@
  * reply. Connections know nothing of each other: a take may well bring the job of another
  * connection, and what was brought is finished. With --rate, batches begin at that pace.
  *
- * Nothing here knows a protocol: those are in loadgen_protocols.c and loadgen_resp.c. Options,
- * pace, measuring, the checks of a drain and the probe are in the other files.
+ * The clock of a job starts when its batch does; with --rate, when the batch was due, so that a
+ * server which is late pays for all whom it lets wait.
+ *
+ * Nothing here knows a protocol: the table of them is in loadgen_protocols.c. Options, pace,
+ * measuring, the checks of a drain and the probe are in the other files.
  *
  * A reply that is not the expected one ends the run with status 1: figures of a server that
  * answers wrongly are worth nothing.
@@ -34,7 +37,6 @@
 #include "loadgen.h"
 
 enum {
-    READ_BYTES = 1 << 16,
     EVENTS = 512,
     MAX_EMPTY = 100, /* takes in a row that may find nothing before the run is given up */
     STALL_SECONDS = 30,
@@ -59,6 +61,10 @@ uint64_t run_number;
 static uint64_t first_serial;
 
 static const char *const op_names[OPS] = {"push", "take", "finish"};
+
+static bool has(enum op op) {
+    return opt.driver->op[op].build || opt.driver->op[op].build_all;
+}
 
 static void watch(struct conn *c, int how, uint32_t events) {
     struct epoll_event e = {.events = events, .data.ptr = c};
@@ -86,16 +92,31 @@ static void flush(struct conn *c) {
     c->waits_for_room = false;
 }
 
-static void ask(struct conn *c, enum op op, int count, int64_t now) {
-    build_fn *build = opt.driver->op[op].build;
-    char *out = c->out;
+static void settle(struct conn *c, const struct job *job, int64_t now);
+
+static char *build_requests(char *out, struct conn *c, enum op op, int count) {
+    if (c->owes_answer)
+        out = opt.driver->answer(out);
+    c->owes_answer = false;
+    if (opt.driver->op[op].build_all)
+        return opt.driver->op[op].build_all(out, c, count);
     for (int i = 0; i < count; i++)
-        out = build(out, c, i);
+        out = opt.driver->op[op].build(out, c, i);
+    return out;
+}
+
+static void ask(struct conn *c, enum op op, int count, int64_t now) {
+    if (c->out_at == c->out_end) /* else some that is not answered has not gone out yet */
+        c->out_at = c->out_end = c->out;
+    c->out_end = build_requests(c->out_end, c, op, count);
     c->op = op;
     c->want = count;
     c->sent = now;
-    c->out_at = c->out;
-    c->out_end = out;
+    if (!opt.driver->op[op].parse) {
+        static const struct job none;
+        c->settles = count;
+        settle(c, &none, now); /* which may ask for more: it all goes out together */
+    }
     flush(c);
 }
 
@@ -114,7 +135,8 @@ static bool next_queue(struct conn *c) {
     return more;
 }
 
-static void begin(struct conn *c, int64_t now) {
+/* Jobs count from `due`, which has passed. */
+static void begin(struct conn *c, int64_t due, int64_t now) {
     int64_t batch = may_begin < opt.depth ? may_begin : opt.depth;
     if (stopping || batch == 0) {
         active--;
@@ -126,7 +148,7 @@ static void begin(struct conn *c, int64_t now) {
     c->empty_in_a_row = 0;
     c->dry = false;
     c->counted = measuring;
-    c->begun = now;
+    c->begun = due;
     c->first_serial = next_serial;
     ask(c, opt.mode == DRAIN ? TAKE : PUSH, c->batch, now);
 }
@@ -140,14 +162,15 @@ static void batch_done(struct conn *c, int64_t now) {
     else if (opt.rate > 0)
         park(c);
     else
-        begin(c, now);
+        begin(c, now, now);
 }
 
 /* Those whose turn it is; at the end all, and none of them will. */
 static void begin_parked(int64_t now) {
     struct conn *c;
-    while ((c = stopping ? any_parked() : next_parked(now, opt.depth)))
-        begin(c, now);
+    int64_t due = now;
+    while ((c = stopping ? any_parked() : next_parked(now, opt.depth, &due)))
+        begin(c, due, now);
 }
 
 static void took_all_replies(struct conn *c, int64_t now) {
@@ -159,33 +182,39 @@ static void took_all_replies(struct conn *c, int64_t now) {
         batch_done(c, now);
 }
 
-static void count_job(struct conn *c, int64_t now) {
+static void count_jobs(struct conn *c, int count, int64_t now) {
     if (!measuring || (opt.jobs && !c->counted))
         return;
-    done++;
-    record(&cycle_ns, now - c->begun);
+    done += (uint64_t)count;
+    record(&cycle_ns, now - c->begun, count);
 }
 
-static void replied(struct conn *c, const struct job *job, int64_t now) {
-    if (measuring)
-        record(&op_ns[c->op], now - c->sent);
-    if (c->op == TAKE) {
-        if (job->len) {
-            if (opt.expect)
-                check_job(c, job);
-            c->jobs[c->held++] = *job;
-            c->empty_in_a_row = 0;
-        } else {
-            c->dry = true;
-            empty += measuring;
-            if (opt.mode == CYCLE && ++c->empty_in_a_row > MAX_EMPTY)
-                die("connection %d: %d takes in a row found none of the jobs that were pushed",
-                    c->index, MAX_EMPTY);
-        }
+static void took(struct conn *c, const struct job *job, int64_t now) {
+    if (job->len) {
+        if (opt.expect)
+            check_job(c, job);
+        c->jobs[c->held++] = *job;
+        c->empty_in_a_row = 0;
+        if (last_op == TAKE)
+            count_jobs(c, 1, now);
+        return;
     }
-    if (c->op == last_op && (c->op != TAKE || job->len))
-        count_job(c, now);
-    if (--c->want)
+    c->dry = true;
+    empty += measuring;
+    if (opt.mode == CYCLE && ++c->empty_in_a_row > MAX_EMPTY)
+        die("connection %d: %d takes in a row found none of the jobs that were pushed", c->index,
+            MAX_EMPTY);
+}
+
+/* A reply, or the piece of one that brings a job. */
+static void settle(struct conn *c, const struct job *job, int64_t now) {
+    if (measuring)
+        record(&op_ns[c->op], now - c->sent, c->op == TAKE ? 1 : c->settles);
+    if (c->op == TAKE)
+        took(c, job, now);
+    else if (c->op == last_op)
+        count_jobs(c, c->settles, now);
+    if (c->want -= c->settles)
         return;
     if (c->op == TAKE)
         took_all_replies(c, now);
@@ -205,6 +234,21 @@ static void refuse(const struct conn *c, const char *in, size_t len) {
         opt.driver->name, c->queue_name, shown);
 }
 
+static ssize_t read_piece(struct conn *c, const char *in, size_t len, struct job *job) {
+    if (opt.driver->aside) {
+        c->settles = 0;
+        ssize_t used = opt.driver->aside(c, in, len);
+        if (used >= 0)
+            return used;
+    }
+    if (!c->want)
+        return -1;
+    c->settles = 1;
+    job->len = 0;
+    job->pusher = 0;
+    return opt.driver->op[c->op].parse(c, in, len, job);
+}
+
 static void read_replies(struct conn *c) {
     size_t room = payload_bytes + READ_BYTES - c->in_len;
     ssize_t n = read(c->fd, c->in + c->in_len, room);
@@ -221,21 +265,19 @@ static void read_replies(struct conn *c) {
 
     size_t at = 0;
     while (at < c->in_len) {
-        if (!c->want)
-            refuse(c, c->in + at, c->in_len - at);
         struct job job;
-        job.len = 0;
-        job.pusher = 0;
-        ssize_t used = opt.driver->op[c->op].parse(c, c->in + at, c->in_len - at, &job);
-        if (used < 0)
+        ssize_t used = read_piece(c, c->in + at, c->in_len - at, &job);
+        if (used < 0 || c->settles > c->want)
             refuse(c, c->in + at, c->in_len - at);
         if (used == 0)
             break;
         at += (size_t)used;
-        /* The last reply of a phase sends the next requests, so nothing may follow it. */
-        if (c->want == 1 && at < c->in_len)
+        if (c->settles == 0)
+            continue;
+        /* What settles the last one sends the next requests, so nothing may follow it. */
+        if (c->want == c->settles && at < c->in_len && !opt.driver->aside)
             refuse(c, c->in + at, c->in_len - at);
-        replied(c, &job, now);
+        settle(c, &job, now);
     }
     c->in_len -= at;
     if (c->in_len)
@@ -274,7 +316,7 @@ static void run(void) {
         if (opt.rate > 0)
             park(&conns[i]);
         else
-            begin(&conns[i], now_ns());
+            begin(&conns[i], start, now_ns());
     while (active > 0) {
         int n = epoll_wait(epoll_fd, events, EVENTS, 100);
         if (n < 0 && errno != EINTR)
@@ -314,7 +356,8 @@ static void open_connection(struct conn *c, int index, const struct sockaddr_in 
     name_queue(c);
     c->holder_len =
         (size_t)(put_number(PUT(c->holder_name, "holder"), (uint64_t)index) - c->holder_name);
-    c->out = malloc((size_t)opt.depth * request);
+    c->out = malloc(2 * (size_t)opt.depth * request); /* one batch may follow unanswered ones */
+    c->out_at = c->out_end = c->out;
     c->in = malloc(payload_bytes + READ_BYTES);
     c->jobs = calloc((size_t)opt.depth, sizeof *c->jobs);
     if (!c->out || !c->in || !c->jobs)
@@ -325,12 +368,23 @@ static void open_connection(struct conn *c, int index, const struct sockaddr_in 
     if (c->fd < 0)
         die("socket: %s", strerror(errno));
     setsockopt(c->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
+    setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (connect(c->fd, (const struct sockaddr *)address, sizeof *address) < 0)
         die("connection %d to %s:%d: %s", index, opt.host, opt.port, strerror(errno));
+    if (opt.driver->prepare && opt.mode != PROBE)
+        opt.driver->prepare(c);
     if (fcntl(c->fd, F_SETFL, O_NONBLOCK) < 0)
         die("fcntl: %s", strerror(errno));
     watch(c, EPOLL_CTL_ADD, EPOLLIN);
+}
+
+/* What is not answered is not lost when the connection ends. */
+static void part(struct conn *c) {
+    if (fcntl(c->fd, F_SETFL, 0) < 0)
+        die("fcntl: %s", strerror(errno));
+    say(c, c->out_at, (size_t)(c->out_end - c->out_at));
+    opt.driver->part(c);
 }
 
 static double cpu_seconds(const struct rusage *u) {
@@ -358,7 +412,7 @@ static void report(void) {
            cpu);
     print_latency("cycle", &cycle_ns);
     for (int op = 0; op < OPS; op++) {
-        if (!opt.driver->op[op].build)
+        if (!has(op))
             continue;
         printf(", ");
         print_latency(op_names[op], &op_ns[op]);
@@ -373,7 +427,7 @@ int main(int argc, char **argv) {
     struct rlimit files;
 
     read_options(argc, argv);
-    last_op = opt.mode == FILL ? PUSH : opt.driver->op[FINISH].build ? FINISH : TAKE;
+    last_op = opt.mode == FILL ? PUSH : has(FINISH) ? FINISH : TAKE;
     address.sin_port = htons((uint16_t)opt.port);
     if (inet_pton(AF_INET, opt.host, &address.sin_addr) != 1 ||
         ntohl(address.sin_addr.s_addr) >> 24 != 127)
@@ -412,6 +466,8 @@ int main(int argc, char **argv) {
             die("epoll_ctl: %s", strerror(errno));
     }
     run();
+    for (int i = 0; i < opt.connections && opt.driver->part; i++)
+        part(&conns[i]);
     if (opt.expect && done != (uint64_t)opt.expect)
         die("%llu jobs came instead of %lld", (unsigned long long)done, (long long)opt.expect);
     report();

@@ -11,6 +11,7 @@ enum {
     MIN_PAYLOAD = 32, /* room for the serial number and JSON quotes */
     MAX_PAYLOAD = 1 << 20,
     REQUEST_OVERHEAD = 512, /* the longest request without its payload */
+    READ_BYTES = 1 << 16,   /* room for replies, beside that for one payload */
     SERIAL = 16,            /* hexadecimal digits that make every payload unique */
 };
 
@@ -33,14 +34,17 @@ struct conn {
     size_t queue_len;
     char holder_name[24]; /* a place of this connection's own, for protocols that need one */
     size_t holder_len;
-    enum op op; /* what the outstanding requests are */
-    int want;   /* replies outstanding */
-    int batch;  /* jobs in this batch */
-    int held;   /* jobs taken in this batch */
+    enum op op;  /* what the outstanding requests are */
+    int want;    /* jobs of them that are not settled yet */
+    int settles; /* how many of these the piece of a reply settles that was read last */
+    int inside;  /* pieces that are still to come of the reply that is being read */
+    int batch;   /* jobs in this batch */
+    int held;    /* jobs taken in this batch */
     int empty_in_a_row;
     bool counted; /* the batch began while measuring */
     bool dry;     /* drain: a take of this batch found nothing */
     bool waits_for_room;
+    bool owes_answer; /* the server has asked whether it is still there */
     uint64_t *last_id; /* drain: of the job that was taken last, for each of the pushers */
     uint64_t first_serial; /* of the batch */
     int64_t begun, sent;
@@ -52,8 +56,13 @@ struct conn {
 
 /* Appends the index-th request of a phase and returns the new end. */
 typedef char *build_fn(char *out, const struct conn *c, int index);
-/* Returns the bytes of one reply, 0 if it is not all there yet, -1 if it is not what it must be. */
-typedef ssize_t parse_fn(const struct conn *c, const char *in, size_t len, struct job *job);
+/* Appends one request for so many jobs, those held from the first on if it is a finish. */
+typedef char *build_all_fn(char *out, const struct conn *c, int count);
+/* Returns the bytes of one reply, 0 if it is not all there yet, -1 if it is not what it must be.
+ * Each settles one job, unless it says so in `settles`: a reply to a request for many is read in
+ * pieces, the head settles none, and what brings the last of fewer than were asked for settles all
+ * that are left. */
+typedef ssize_t parse_fn(struct conn *c, const char *in, size_t len, struct job *job);
 
 /* A protocol: for each operation, how it is asked for and what it is answered with. Where a take is
  * all there is to it, there is no finish. */
@@ -61,8 +70,19 @@ struct driver {
     const char *name;
     struct {
         build_fn *build;
-        parse_fn *parse;
+        parse_fn *parse;         /* NULL: not answered, and done once it is sent */
+        build_all_fn *build_all; /* in place of `build`, where one request does for a batch */
     } op[OPS];
+    /* The rest may be left out. What is said once when a connection is new, waiting for answers,
+     * and once when the run is over. */
+    void (*prepare)(struct conn *c);
+    void (*part)(struct conn *c);
+    /* What the server says unasked: its bytes, 0 if it may not all be there, -1 if it is none. */
+    ssize_t (*aside)(struct conn *c, const char *in, size_t len);
+    char *(*answer)(char *out); /* to such a thing that has set `owes_answer` */
+    const char *durability; /* that an answer must have, where the client says that */
+    int max_depth;  /* 0: any */
+    bool one_queue; /* does not know --queues */
 };
 
 enum mode { CYCLE, FILL, DRAIN, PROBE };
@@ -98,13 +118,14 @@ struct histogram {
 /* loadgen_measure.c */
 void die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 int64_t now_ns(void);
-void record(struct histogram *h, int64_t ns);
+void record(struct histogram *h, int64_t ns, int times);
 double percentile_us(const struct histogram *h, double share);
 
 /* loadgen_pace.c: batches begin at a steady rate, whoever of the connections is free. */
 int pace_by(double rate, int connections); /* a descriptor that can be read when one is due */
 void park(struct conn *c);
-struct conn *next_parked(int64_t now, int64_t jobs); /* for a batch of so many; NULL: not yet */
+/* The next for a batch of so many, and when that was due; NULL: it is not yet. */
+struct conn *next_parked(int64_t now, int64_t batch, int64_t *was_due);
 struct conn *any_parked(void);
 
 /* loadgen_check.c: that a drain gives `count` jobs from `first_id` on, each once and in order. */
@@ -115,6 +136,12 @@ void check_job(struct conn *c, const struct job *job);
 
 /* loadgen_probe.c: how long the server lets one connection wait; prints that. */
 void probe(int fd, int pid, double seconds);
+
+/* loadgen_prepare.c: talk that waits for its answer, before the run and after it. */
+void say(const struct conn *c, const char *text, size_t len);
+void hear(struct conn *c);                         /* more of what the server says, into `in` */
+void hear_until(struct conn *c, const char *text); /* all up to this, which is forgotten */
+void forget(struct conn *c, size_t len);           /* that much of what was heard */
 
 /* What all payloads consist of after their serial numbers. */
 extern char filler[MAX_PAYLOAD];
@@ -131,8 +158,9 @@ extern uint64_t run_number;
 extern const struct driver *const drivers[];
 extern const size_t driver_count;
 
-/* loadgen_resp.c */
-extern const struct driver redis_list, lists, pqueue, zset;
+/* loadgen_resp.c and others, one for each protocol */
+extern const struct driver redis_list, lists, pqueue, zset, redis_stream, jobs, jobs_batch;
+extern const struct driver beanstalk, nats, glovebox, glovebox_write, glovebox_memory;
 
 static inline char *put(char *out, const void *text, size_t len) {
     memcpy(out, text, len);

@@ -23,15 +23,15 @@ int64_t now_ns(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-void record(struct histogram *h, int64_t ns) {
+void record(struct histogram *h, int64_t ns, int times) {
     uint64_t v = ns > 0 ? (uint64_t)ns : 0;
     size_t bucket = v;
     if (v >= STEPS) {
         int shift = 63 - __builtin_clzll(v) - 6;
         bucket = (size_t)(shift + 1) * STEPS + ((v >> shift) - STEPS);
     }
-    h->count[bucket < BUCKETS ? bucket : BUCKETS - 1]++;
-    h->total++;
+    h->count[bucket < BUCKETS ? bucket : BUCKETS - 1] += (uint64_t)times;
+    h->total += (uint64_t)times;
 }
 
 double percentile_us(const struct histogram *h, double share) {

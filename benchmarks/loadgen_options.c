@@ -133,8 +133,13 @@ void read_options(int argc, char **argv) {
         usage();
     if (optind != argc)
         usage();
-    if (opt.driver == &pqueue && opt.queues > 1) {
-        fprintf(stderr, "loadgen: --queues: pqueue has one queue\n");
+    if (opt.driver->one_queue && opt.queues > 1) {
+        fprintf(stderr, "loadgen: --queues: %s has one queue\n", opt.driver->name);
+        exit(2);
+    }
+    if (opt.driver->max_depth && opt.depth > opt.driver->max_depth) {
+        fprintf(stderr, "loadgen: --depth: %s takes up to %d\n", opt.driver->name,
+                opt.driver->max_depth);
         exit(2);
     }
     if (opt.mode != CYCLE)

@@ -10,7 +10,8 @@
 static struct conn **parked; /* a ring */
 static size_t room, first, count;
 static int timer;
-static int64_t due, each_ns;
+static int64_t due;
+static double each_ns;
 
 int pace_by(double rate, int connections) {
     room = (size_t)connections;
@@ -18,7 +19,7 @@ int pace_by(double rate, int connections) {
     timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (!parked || timer < 0)
         die("cannot keep a pace: %s", strerror(errno));
-    each_ns = (int64_t)(1e9 / rate);
+    each_ns = 1e9 / rate;
     due = now_ns();
     return timer;
 }
@@ -45,11 +46,12 @@ struct conn *any_parked(void) {
     return c;
 }
 
-struct conn *next_parked(int64_t now, int64_t jobs) {
+struct conn *next_parked(int64_t now, int64_t batch, int64_t *was_due) {
     if (count && due > now)
         set_timer();
     if (!count || due > now)
         return NULL;
-    due += each_ns * jobs;
+    *was_due = due;
+    due += (int64_t)(each_ns * (double)batch);
     return any_parked();
 }

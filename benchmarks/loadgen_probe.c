@@ -78,7 +78,7 @@ void probe(int fd, int pid, double seconds) {
         int64_t waited = waited_ns(waits), sent = now_ns();
         ask_once(fd);
         int64_t taken = now_ns() - sent, own = taken - (waited_ns(waits) - waited);
-        record(&answers, taken);
+        record(&answers, taken, 1);
         if (taken > longest)
             longest = taken;
         if (own > longest_own)

@@ -1,7 +1,6 @@
 /*
- * The protocols of lines that the load generator speaks, and the table of all of them, which is the
- * last thing in this file; a new one is six functions and a row. Those of Redis are in
- * loadgen_resp.c.
+ * Masenko and Workq, and the table of all protocols that the load generator speaks, which is the
+ * last thing in this file; a new one is six functions, in a file of its own, and a row.
  */
 #include "loadgen_text.h"
 
@@ -17,7 +16,7 @@ static char *masenko_push(char *out, const struct conn *c, int index) {
     return PUT(out, "\"}\n");
 }
 
-static ssize_t masenko_pushed(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t masenko_pushed(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)c, (void)job;
     const char *end = memchr(in, '\n', len);
     if (!end)
@@ -39,7 +38,7 @@ static char *masenko_take(char *out, const struct conn *c, int index) {
     return PUT(out, "ms\"}\n");
 }
 
-static ssize_t masenko_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t masenko_taken(struct conn *c, const char *in, size_t len, struct job *job) {
     const char *end = memchr(in, '\n', len);
     if (!end)
         return 0;
@@ -79,7 +78,7 @@ static char *masenko_finish(char *out, const struct conn *c, int index) {
     return PUT(out, "}\n");
 }
 
-static ssize_t masenko_finished(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t masenko_finished(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)c, (void)job;
     const char *end = memchr(in, '\n', len);
     if (!end)
@@ -132,7 +131,7 @@ static char *workq_push(char *out, const struct conn *c, int index) {
     return put_payload(out, serial);
 }
 
-static ssize_t workq_done(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t workq_done(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)c, (void)job;
     const char *end = memchr(in, '\n', len);
     if (!end)
@@ -149,7 +148,7 @@ static char *workq_take(char *out, const struct conn *c, int index) {
     return PUT(out, "\r\n");
 }
 
-static ssize_t workq_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t workq_taken(struct conn *c, const char *in, size_t len, struct job *job) {
     const char *end = memchr(in, '\n', len);
     if (!end)
         return 0;
@@ -193,18 +192,22 @@ static char *workq_finish(char *out, const struct conn *c, int index) {
 }
 
 static const struct driver masenko = {
-    "masenko",
-    {[PUSH] = {masenko_push, masenko_pushed},
-     [TAKE] = {masenko_take, masenko_taken},
-     [FINISH] = {masenko_finish, masenko_finished}},
+    .name = "masenko",
+    .op = {[PUSH] = {masenko_push, masenko_pushed},
+           [TAKE] = {masenko_take, masenko_taken},
+           [FINISH] = {masenko_finish, masenko_finished}},
 };
 
 static const struct driver workq = {
-    "workq",
-    {[PUSH] = {workq_push, workq_done},
-     [TAKE] = {workq_take, workq_taken},
-     [FINISH] = {workq_finish, workq_done}},
+    .name = "workq",
+    .op = {[PUSH] = {workq_push, workq_done},
+           [TAKE] = {workq_take, workq_taken},
+           [FINISH] = {workq_finish, workq_done}},
 };
 
-const struct driver *const drivers[] = {&masenko, &workq, &redis_list, &lists, &pqueue, &zset};
+const struct driver *const drivers[] = {
+    &masenko,    &workq,        &glovebox,  &glovebox_write, &glovebox_memory,
+    &jobs,       &jobs_batch,   &lists,     &pqueue,         &zset,
+    &redis_list, &redis_stream, &beanstalk, &nats,
+};
 const size_t driver_count = sizeof drivers / sizeof *drivers;

@@ -1,43 +1,11 @@
 /*
- * The protocols made of Redis's messages: its lists as a reliable queue and as a plain one, and
- * priority queues. Commands go out as arrays of bulk strings, as every client library sends them.
+ * Redis's lists as a reliable queue and as a plain one, and priority queues, which Taskyard has
+ * too. Its streams are in loadgen_streams.c, Taskyard's own words in loadgen_jobs.c.
  */
-#include "loadgen_text.h"
-
-/* None of these says who has pushed a job, so that a drain cannot look at their order. */
-enum { NO_PUSHER = UINT32_MAX };
-
-static char *put_bulk(char *out, const char *text, size_t len) {
-    *out++ = '$';
-    out = put_number(out, len);
-    out = PUT(out, "\r\n");
-    out = put(out, text, len);
-    return PUT(out, "\r\n");
-}
-
-static char *put_value(char *out, const char *head) {
-    *out++ = '$';
-    out = put_number(out, payload_bytes);
-    out = PUT(out, "\r\n");
-    return put_payload(out, head);
-}
-
-static char *put_new_value(char *out) {
-    char head[SERIAL];
-    put_serial(head, next_serial++);
-    return put_value(out, head);
-}
-
-static void hold(struct job *job, const char *ref, size_t len, uint64_t serial) {
-    memcpy(job->ref, ref, len);
-    job->len = (uint8_t)len;
-    job->serial = serial;
-    job->id = serial + 1;
-    job->pusher = NO_PUSHER;
-}
+#include "loadgen_resp.h"
 
 /* The length of a list, which is at least 1 after a push. */
-static ssize_t list_pushed(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t list_pushed(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)c, (void)job;
     const char *end = memchr(in, '\n', len), *at = in + 1;
     if (!end)
@@ -50,7 +18,7 @@ static ssize_t list_pushed(const struct conn *c, const char *in, size_t len, str
 }
 
 /* A payload, or nil from an empty list. */
-static ssize_t list_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t list_taken(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)c;
     char line[24], *to = line;
     *to++ = '$';
@@ -101,7 +69,7 @@ static char *redis_list_finish(char *out, const struct conn *c, int index) {
     return put_value(out, c->jobs[index].ref);
 }
 
-static ssize_t redis_list_finished(const struct conn *c, const char *in, size_t len,
+static ssize_t redis_list_finished(struct conn *c, const char *in, size_t len,
                                    struct job *job) {
     (void)c, (void)job;
     const char *end = memchr(in, '\n', len);
@@ -111,10 +79,10 @@ static ssize_t redis_list_finished(const struct conn *c, const char *in, size_t 
 }
 
 const struct driver redis_list = {
-    "redis-list",
-    {[PUSH] = {redis_list_push, list_pushed},
-     [TAKE] = {redis_list_take, list_taken},
-     [FINISH] = {redis_list_finish, redis_list_finished}},
+    .name = "redis-list",
+    .op = {[PUSH] = {redis_list_push, list_pushed},
+           [TAKE] = {redis_list_take, list_taken},
+           [FINISH] = {redis_list_finish, redis_list_finished}},
 };
 
 /* Lists as a plain queue, in Taskyard and in Redis: RPUSH, and LPOP, after which a job is gone. */
@@ -131,8 +99,8 @@ static char *lists_take(char *out, const struct conn *c, int index) {
 }
 
 const struct driver lists = {
-    "lists",
-    {[PUSH] = {lists_push, list_pushed}, [TAKE] = {lists_take, list_taken}},
+    .name = "lists",
+    .op = {[PUSH] = {lists_push, list_pushed}, [TAKE] = {lists_take, list_taken}},
 };
 
 /*
@@ -170,13 +138,6 @@ static bool holds_item(const char *in, const char *end, struct job *job) {
     return serial != UINT64_MAX;
 }
 
-/* Whether the reply begins with exactly this: its length, 0 if it is not all there, -1 if not. */
-static ssize_t expect_text(const char *in, size_t len, const char *text, size_t size) {
-    if (memcmp(in, text, len < size ? len : size) != 0)
-        return -1;
-    return len < size ? 0 : (ssize_t)size;
-}
-
 /* Pqueue in Taskyard: UPDATE and NEXT. */
 
 static char *pqueue_push(char *out, const struct conn *c, int index) {
@@ -186,7 +147,7 @@ static char *pqueue_push(char *out, const struct conn *c, int index) {
     return put_score_bulk(out, next_serial++);
 }
 
-static ssize_t pqueue_pushed(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t pqueue_pushed(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)job;
     char text[24];
     char *end = put_number(PUT(text, ":"), score_of(serial_of_reply(c)));
@@ -198,7 +159,7 @@ static char *pqueue_take(char *out, const struct conn *c, int index) {
     return PUT(out, "*1\r\n$4\r\nNEXT\r\n");
 }
 
-static ssize_t pqueue_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t pqueue_taken(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)c;
     const char *end = memchr(in, '\n', len);
     if (!end)
@@ -211,8 +172,9 @@ static ssize_t pqueue_taken(const struct conn *c, const char *in, size_t len, st
 }
 
 const struct driver pqueue = {
-    "pqueue",
-    {[PUSH] = {pqueue_push, pqueue_pushed}, [TAKE] = {pqueue_take, pqueue_taken}},
+    .name = "pqueue",
+    .op = {[PUSH] = {pqueue_push, pqueue_pushed}, [TAKE] = {pqueue_take, pqueue_taken}},
+    .one_queue = true,
 };
 
 /* What comes nearest in Redis, a sorted set: ZINCRBY and ZPOPMAX. */
@@ -225,7 +187,7 @@ static char *zset_push(char *out, const struct conn *c, int index) {
     return put_item_bulk(out, next_serial++);
 }
 
-static ssize_t zset_pushed(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t zset_pushed(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)job;
     char text[32];
     char *end = put_score_bulk(text, serial_of_reply(c));
@@ -238,7 +200,7 @@ static char *zset_take(char *out, const struct conn *c, int index) {
 }
 
 /* The item and its score, or an empty array. */
-static ssize_t zset_taken(const struct conn *c, const char *in, size_t len, struct job *job) {
+static ssize_t zset_taken(struct conn *c, const char *in, size_t len, struct job *job) {
     (void)c;
     static const char head[] = "*2\r\n$21\r\n", none[] = "*0\r\n";
     _Static_assert(ITEM == 21, "the head gives the length of an item");
@@ -258,6 +220,6 @@ static ssize_t zset_taken(const struct conn *c, const char *in, size_t len, stru
 }
 
 const struct driver zset = {
-    "zset",
-    {[PUSH] = {zset_push, zset_pushed}, [TAKE] = {zset_take, zset_taken}},
+    .name = "zset",
+    .op = {[PUSH] = {zset_push, zset_pushed}, [TAKE] = {zset_take, zset_taken}},
 };

@@ -177,7 +177,7 @@ compiled: run-environment ## build the compiled form into build/compiled
 compiled-quick: run-environment
 	@$(PYTHON_VENV) scripts/compile.py quick
 
-bench: environment compiled ## run the benchmarks on the compiled form (ARGS="..." is appended)
+bench: environment compiled ## Taskyard beside other servers, into docs/performance (ARGS="..." is appended)
 	PYTHONPATH="$(CURDIR)/build/compiled:$(CURDIR)" $(PYTHON_VENV) -m benchmarks $(ARGS)
 
 docs: environment ## build the documentation into build/site, its links checked

@@ -1,7 +1,7 @@
-"""`python -m benchmarks` is `python benchmarks/run.py`."""
+"""`python -m benchmarks`: Taskyard and other queue servers side by side."""
 
 import sys
 
-from benchmarks.run import main
+from benchmarks.side_by_side.command import main
 
 sys.exit(main())

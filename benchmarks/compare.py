@@ -25,7 +25,7 @@ from typing import Final
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks import readings, rig
-from benchmarks.run import SHAPES
+from benchmarks.side_by_side.shapes import SHAPES
 
 HELP_SECONDS: Final = 30.0
 FEW, MANY = 5_000, 25_000

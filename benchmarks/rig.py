@@ -34,14 +34,17 @@ DURABILITIES: tuple[Durability, ...] = ("sync", "write", "memory")
 Form = Literal["compiled", "interpreted"]
 Listener = Literal["masenko", "workq", "http", "resp"]
 LISTENERS: tuple[Listener, ...] = ("masenko", "workq", "http", "resp")
-Dialect = Literal["masenko", "workq", "http", "lists", "pqueue"]
+Dialect = Literal["masenko", "workq", "http", "glovebox", "lists", "pqueue", "jobs", "jobs-batch"]
 """What is spoken with Taskyard; a driver of the load generator for it has the same name."""
 LISTENER_OF: dict[Dialect, Listener] = {
     "masenko": "masenko",
     "workq": "workq",
     "http": "http",
+    "glovebox": "http",
     "lists": "resp",
     "pqueue": "resp",
+    "jobs": "resp",
+    "jobs-batch": "resp",
 }
 
 
@@ -69,6 +72,8 @@ class Measurement:
     latency_us: dict[str, Percentiles]
     generator_cores: float
     server_cores: float
+    server_seconds: float
+    """Processor time of the server for all that was pushed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +123,11 @@ def compile_generator(directory: Path) -> Path:
 
 
 class Generator:
-    """Runs the load generator against a server."""
+    """Runs the load generator against a server, `under` another command if need be."""
 
-    def __init__(self, binary: Path) -> None:
+    def __init__(self, binary: Path, under: Sequence[str] = ()) -> None:
         self._binary = binary
+        self._under = tuple(under)
 
     def cycle(
         self,
@@ -167,7 +173,7 @@ class Generator:
         )
 
     def _run(self, server: RunningServer, load: Load, mode: list[str]) -> Measurement:
-        command = [str(self._binary), *mode, *target(server), *load.arguments()]
+        command = [*self._under, str(self._binary), *mode, *target(server), *load.arguments()]
         cpu, began = cpu_seconds(server.pid), time.monotonic()
         run = subprocess.run(
             command, capture_output=True, text=True, timeout=GENERATOR_SECONDS, check=False
@@ -175,8 +181,12 @@ class Generator:
         elapsed = time.monotonic() - began
         if run.returncode != 0:
             raise BenchmarkError(f"{' '.join(command)}\n{run.stderr.strip()}")
-        server_cores = (cpu_seconds(server.pid) - cpu) / elapsed
-        return measurement(json.loads(run.stdout), server_cores)
+        server_seconds = cpu_seconds(server.pid) - cpu
+        try:
+            told = json.loads(run.stdout)
+        except ValueError as error:
+            raise BenchmarkError(f"{' '.join(command)} printed no result: {run.stdout}") from error
+        return measurement(told, server_seconds, elapsed)
 
 
 def target(server: RunningServer) -> list[str]:
@@ -187,7 +197,7 @@ def numbered_from(serial: int | None) -> list[str]:
     return [] if serial is None else [f"--serial={serial}"]
 
 
-def measurement(result: dict[str, Any], server_cores: float) -> Measurement:
+def measurement(result: dict[str, Any], server_seconds: float, elapsed: float) -> Measurement:
     seconds = float(result["seconds"])
     return Measurement(
         cycles=result["cycles"],
@@ -197,7 +207,8 @@ def measurement(result: dict[str, Any], server_cores: float) -> Measurement:
         pushed=result["pushed"],
         latency_us={name: Percentiles(**values) for name, values in result["latency_us"].items()},
         generator_cores=result["cpu_seconds"] / seconds if seconds else 0.0,
-        server_cores=server_cores,
+        server_cores=server_seconds / elapsed,
+        server_seconds=server_seconds,
     )
 
 
@@ -285,6 +296,13 @@ class Taskyard:
     def name(self) -> str:
         return f"taskyard-{self.form}" + ("" if self.dialect == "masenko" else f"-{self.dialect}")
 
+    @property
+    def driver(self) -> str:
+        """Over Glovebox it is the client that says how durable a message must be."""
+        if self.dialect == "glovebox" and self.durability != "sync":
+            return f"{self.dialect}-{self.durability}"
+        return self.dialect
+
     @contextlib.contextmanager
     def run(
         self, directory: Path, *, end_with: signal.Signals = signal.SIGTERM
@@ -301,7 +319,7 @@ class Taskyard:
                 put_first(child.pid)
             listener = LISTENER_OF[self.dialect]
             port = wait_until_ready(lambda: listening_port(ports, listener), child, log)
-            yield RunningServer(child.pid, port, self.dialect, time.monotonic() - began)
+            yield RunningServer(child.pid, port, self.driver, time.monotonic() - began)
 
     def _command(self, directory: Path, ports: Path) -> list[str]:
         command = [*self.under, sys.executable, "-m", "taskyard", "serve", "--bind", HOST]

@@ -1,7 +1,8 @@
-"""Line plots as SVG, written by hand: panels one above the other over a common x axis.
+"""Plots as SVG, written by hand: lines over a common x axis, or rows of bars and of dots.
 
     chart = Chart("Soak", "seconds", [Panel("disk", "MiB", [Line("total", xs, ys)])])
     path.write_text(chart.svg())
+    rows = RowChart("Jobs a second", [RowPanel("one by one", [Bar("ours", 900.0, 850.0, 940.0)])])
 
 A y of None is a gap. Knows nothing of what is plotted.
 """
@@ -25,6 +26,8 @@ TOP: Final = 74
 GAP: Final = 46
 BOTTOM: Final = 52
 CHARACTER: Final = 6.2  # width of one of the small letters, about
+ROW: Final = 24
+ROW_NAMES: Final = 200  # room for the names of rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,114 @@ class Chart:
 
 
 @dataclass(frozen=True, slots=True)
+class Bar:
+    """One row: a value as a bar, with the spread of it as a line across its end."""
+
+    name: str
+    value: float
+    least: float
+    most: float
+    colour: str = COLOURS[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """One row: several values of the same kind, each a dot with the colour of its place."""
+
+    name: str
+    values: Sequence[float]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPanel:
+    """Rows below each other on an axis of their own."""
+
+    title: str
+    rows: Sequence[Bar | Dots]
+    log: bool = False
+
+    @property
+    def height(self) -> float:
+        return 2 * ROW + ROW * len(self.rows) + 24
+
+    def reach(self) -> tuple[float, float]:
+        values = [value for row in self.rows for value in _values(row)]
+        return min(values, default=1.0), max(values, default=1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class RowChart:
+    title: str
+    panels: Sequence[RowPanel]
+    key: Sequence[tuple[str, str]] = field(default=())
+    """Names and colours, below the title."""
+
+    def svg(self) -> str:
+        height = TOP + sum(panel.height for panel in self.panels)
+        size = f'width="{WIDTH}" height="{height:.0f}"'
+        font = 'font-family="system-ui, sans-serif" font-size="12"'
+        view = f'viewBox="0 0 {WIDTH} {height:.0f}"'
+        out = [
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} {view} {font} fill="{INK}">',
+            f'<rect {size} fill="{PAPER}"/>',
+            text(14, 26, self.title, size=15, weight="bold"),
+        ]
+        x = 14.0
+        for name, colour in self.key:
+            out += [_dot(x + 5, 46, colour), text(x + 16, 50, name)]
+            x += 40 + 1.2 * CHARACTER * len(name)
+        top: float = TOP
+        for panel in self.panels:
+            out += draw_rows(panel, top)
+            top += panel.height
+        return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def draw_rows(panel: RowPanel, top: float) -> list[str]:
+    low, high = panel.reach()
+    begin, end = ROW_NAMES, WIDTH - 110
+    axis = log_axis(low, high, begin, end) if panel.log else linear_axis(0.0, high, begin, end, 8)
+    first = top + ROW
+    bottom = first + ROW * len(panel.rows)
+    out = [text(14, top + 8, panel.title, weight="bold")]
+    for tick in axis.ticks:
+        x = axis.place(tick)
+        out.append(rule(x, first - 6, x, bottom, GRID))
+        out.append(text(x, bottom + 16, number(tick), anchor="middle"))
+    for index, row in enumerate(panel.rows):
+        middle = first + ROW * index + ROW / 2
+        out.append(text(begin - 8, middle + 4, row.name, anchor="end"))
+        out += _bar(row, axis, middle) if isinstance(row, Bar) else _dots(row, axis, middle)
+    return out
+
+
+def _values(row: Bar | Dots) -> list[float]:
+    return [row.value, row.most] if isinstance(row, Bar) else list(row.values)
+
+
+def _bar(row: Bar, axis: "Axis", middle: float) -> list[str]:
+    end, height = axis.place(row.value), ROW - 8
+    box = f'x="{axis.begin:.1f}" y="{middle - height / 2:.1f}" height="{height}"'
+    return [
+        f'<rect {box} width="{max(end - axis.begin, 1):.1f}" fill="{row.colour}"/>',
+        rule(axis.place(row.least), middle, axis.place(row.most), middle, INK, width=2),
+        text(axis.place(row.most) + 8, middle + 4, f"{row.value:,.0f}"),
+    ]
+
+
+def _dots(row: Dots, axis: "Axis", middle: float) -> list[str]:
+    places = [axis.place(value) for value in row.values]
+    out = [rule(min(places), middle, max(places), middle, "#b8b8b8", width=3)]
+    out += [_dot(x, middle, COLOURS[index]) for index, x in enumerate(places)]
+    return [*out, text(max(places) + 10, middle + 4, row.note, colour="#777777")]
+
+
+def _dot(x: float, y: float, colour: str) -> str:
+    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}"/>'
+
+
+@dataclass(frozen=True, slots=True)
 class Axis:
     low: float
     high: float
@@ -134,13 +245,17 @@ def y_axis(panel: Panel, top: float) -> Axis:
     bottom = top + panel.height
     if panel.log:
         above_zero = [value for value in values if value > 0]
-        low = round_down(min(above_zero, default=1.0))
-        high = max(round_up(max(above_zero, default=10.0)), 10 * low)
-        powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
-        return Axis(low, high, bottom, top, [10.0**power for power in powers], log=True)
+        return log_axis(min(above_zero, default=1.0), max(above_zero, default=10.0), bottom, top)
     most = max(values, default=1.0) or 1.0
     step = round_up(most / 5)
     return linear_axis(0.0, math.ceil(most / step - 1e-9) * step, bottom, top, 5)
+
+
+def log_axis(least: float, most: float, begin: float, end: float) -> Axis:
+    low = round_down(least)
+    high = max(round_up(most), 10 * low)
+    powers = range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)
+    return Axis(low, high, begin, end, [10.0**power for power in powers], log=True)
 
 
 def round_up(value: float) -> float:

@@ -1,0 +1,173 @@
+"""What is to be measured, how often and in which order, as the options say."""
+
+import argparse
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from benchmarks import rig
+from benchmarks.side_by_side.results import Case, Part
+from benchmarks.side_by_side.shapes import SHAPES
+from benchmarks.side_by_side.subjects import KEYS, Subject
+
+PARTS: Final = ("peak", "offered", "slow-flush", "syscalls", "resident")
+NARROWING: Final = ("quick", "only", "rounds", "seconds", "payload", "rate")
+"""Options that make of a run another one than that of the page."""
+SMALL: Final = 200
+LARGE: Final = 10_000
+
+# A flush that takes longer is tried with those that answer what it costs; the rest is as it was.
+WITH_SLOW_FLUSH: Final = ("masenko", "workq", "jobs", "redis-lists", "redis-streams", "beanstalkd")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Cases that have everything in common but the server and the shape."""
+
+    part: Part
+    durability: rig.Durability
+    payload: int
+    shapes: tuple[str, ...]
+    rounds: int
+    seconds: float
+
+
+_PLAIN: Final = ("c1", "c50", "c500", "c50x100")
+FULL: Final = (
+    Block("peak", "sync", SMALL, tuple(SHAPES), rounds=5, seconds=1.5),
+    Block("peak", "sync", LARGE, _PLAIN, rounds=3, seconds=1.5),
+    Block("peak", "write", SMALL, _PLAIN, rounds=3, seconds=1.5),
+    Block("peak", "write", LARGE, ("c50", "c50x100"), rounds=3, seconds=1.5),
+    Block("peak", "memory", SMALL, _PLAIN, rounds=3, seconds=1.5),
+    Block("peak", "memory", LARGE, ("c50", "c50x100"), rounds=3, seconds=1.5),
+    Block("slow-flush", "sync", SMALL, ("c50",), rounds=5, seconds=1.5),
+    # Longer, since one pause of the disk is more than a hundredth of a second or two.
+    Block("offered", "sync", SMALL, ("c50",), rounds=5, seconds=5.0),
+)
+QUICK: Final = (
+    Block("peak", "sync", SMALL, _PLAIN, rounds=2, seconds=0.7),
+    Block("peak", "memory", SMALL, ("c50", "c50x100"), rounds=1, seconds=0.7),
+    Block("slow-flush", "sync", SMALL, ("c50",), rounds=2, seconds=0.7),
+    Block("offered", "sync", SMALL, ("c50",), rounds=2, seconds=1.0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    subjects: list[str]
+    blocks: list[Block]
+    parts: list[str]
+    warmup: float
+    rate: float | None
+    resident_jobs: int
+    directory: Path
+    is_whole: bool
+    """Nothing was left out: this is the run that the page is for."""
+
+
+def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Taskyard beside other queue servers."
+    )
+    parser.add_argument("--quick", action="store_true", help="an impression in a few minutes")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="WORD,...",
+        help="of " + ", ".join([*KEYS, *rig.DURABILITIES, *SHAPES, *PARTS]),
+    )
+    parser.add_argument("--rounds", type=int, help="of each case (5, or 3)")
+    parser.add_argument("--seconds", type=float, help="of each measurement (1.5)")
+    parser.add_argument("--warmup", type=float, default=0.5, help="seconds not counted (0.5)")
+    parser.add_argument("--payload", type=int, help="bytes, instead of 200 and 10,000")
+    parser.add_argument("--rate", type=float, help="jobs a second offered (half the lower peak)")
+    parser.add_argument("--form", choices=("compiled", "interpreted"), help="(compiled if built)")
+    parser.add_argument(
+        "--dir", type=Path, default=rig.DEFAULT_DIRECTORY, help="where the servers keep their data"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=rig.DEFAULT_DIRECTORY, help="where the results go (build/bench)"
+    )
+    parser.add_argument("--publish", action="store_true", help="write the documentation's page too")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="measure nothing: make the page"
+    )
+    return parser.parse_args(words)
+
+
+def make_plan(arguments: argparse.Namespace) -> Plan:
+    kinds = (KEYS, rig.DURABILITIES, tuple(SHAPES), PARTS)
+    subjects, durabilities, shapes, parts = rig.choose_terms(arguments.only, kinds)
+    for name in ("rounds", "seconds", "payload", "rate"):
+        value = getattr(arguments, name)
+        if value is not None and value <= 0:
+            raise rig.BenchmarkError(f"--{name} must be more than 0, not {value:g}")
+    blocks = [
+        changed(block, arguments, shapes)
+        for block in (QUICK if arguments.quick else FULL)
+        if block.part in parts and block.durability in durabilities
+    ]
+    if arguments.payload is not None:
+        small = [block for block in blocks if block.payload == SMALL]
+        blocks = [replace(block, payload=arguments.payload) for block in small]
+    return Plan(
+        subjects=subjects,
+        blocks=[block for block in blocks if block.shapes],
+        parts=parts,
+        warmup=arguments.warmup,
+        rate=arguments.rate,
+        resident_jobs=20_000 if arguments.quick else 200_000,
+        directory=arguments.dir,
+        is_whole=arguments.form is None and not any(getattr(arguments, name) for name in NARROWING),
+    )
+
+
+def changed(block: Block, arguments: argparse.Namespace, shapes: Sequence[str]) -> Block:
+    """As it was asked for on the command line."""
+    return replace(
+        block,
+        shapes=tuple(shape for shape in block.shapes if shape in shapes),
+        rounds=arguments.rounds or block.rounds,
+        seconds=arguments.seconds or block.seconds,
+    )
+
+
+def cases_of(block: Block, subjects: Sequence[Subject]) -> Iterator[Case]:
+    for shape in block.shapes:
+        for subject in subjects:
+            if takes_part(block, subject, shape):
+                yield Case(block.part, subject.key, block.durability, shape, block.payload)
+
+
+def takes_part(block: Block, subject: Subject, shape: str) -> bool:
+    about = subject.about
+    if block.durability not in subject.servers:
+        return False
+    if about.only_batches and SHAPES[shape][1] == 1:
+        return False
+    if not about.is_sized and block.payload != SMALL:
+        return False
+    if block.part == "slow-flush":
+        return about.key in WITH_SLOW_FLUSH
+    if about.is_extra:
+        return block.part == "peak" and block.durability == "sync" and block.payload == SMALL
+    return True
+
+
+def in_turns(cases: Sequence[Case], number: int) -> list[Case]:
+    """The order of a round.
+
+    The servers of one shape come right after each other, so that a slow minute of the machine
+    falls on all of them, and another one begins in each round, so that none always has the same
+    before it.
+    """
+    groups: dict[tuple[str, int, str], list[Case]] = {}
+    for case in cases:
+        groups.setdefault((case.durability, case.payload, case.shape), []).append(case)
+    ordered: list[Case] = []
+    for group in groups.values():
+        first = number % len(group)
+        ordered += group[first:] + group[:first]
+    return ordered

@@ -7,10 +7,11 @@ with the same jobs, and then that is what the second is compared with.
 """
 
 import contextlib
+import itertools
 import socket
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -123,14 +124,19 @@ def start(setting: Setting, name: str, more: tuple[str, ...]) -> Iterator[Side]:
 def park(server: rig.RunningServer, jobs: int) -> None:
     """Push jobs into a queue that nobody takes from."""
     stream = Stream("parked", PARKED_PAYLOAD)
+    numbers = stream.pushing(jobs)
+    push_all(server, (MASENKO.push(stream.name, stream.payload(number)) for number in numbers))
+
+
+def push_all(server: rig.RunningServer, pushes: Iterable[bytes]) -> None:
+    """Sends them over one connection, many at a time, and checks each reply."""
+    left = iter(pushes)
     with socket.create_connection((rig.HOST, server.port), timeout=60.0) as connection:
         unread = bytearray()
-        for first in range(0, jobs, PARK_BATCH):
-            numbers = stream.pushing(min(PARK_BATCH, jobs - first))
-            pushes = [MASENKO.push(stream.name, stream.payload(number)) for number in numbers]
-            connection.sendall(b"".join(pushes))
+        while batch := list(itertools.islice(left, PARK_BATCH)):
+            connection.sendall(b"".join(batch))
             replies: list[bytes] = []
-            while len(replies) < len(pushes):
+            while len(replies) < len(batch):
                 data = connection.recv(1 << 16)
                 if not data:
                     raise rig.BenchmarkError("the server has closed the connection")

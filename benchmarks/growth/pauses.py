@@ -1,0 +1,111 @@
+"""How long the event loop of a server is ever busy with one thing, through the life of its jobs.
+
+A probe asks every millisecond for something that needs no disk: the longest answer, less the time
+for which the server had no processor, is the longest pause of the loop.
+"""
+
+import contextlib
+import json
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks import rig
+from benchmarks.growth.setting import SHAPES, WARMUP_SECONDS, Found, Setting, say
+
+IDLE_SECONDS: Final = 3.0
+PROBE_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """How long the loop of a server let the probe wait during one phase."""
+
+    phase: str
+    longest_ms: float
+    """Without what the loop waited for a processor."""
+    answer_ms: float
+    """The longest answer as it was."""
+    p999_ms: float
+    p50_ms: float
+    asked: int
+    off_processor_s: float
+    """How long the loop could have run in all, but had no processor."""
+
+
+class Probing:
+    """Probes phase after phase, and keeps what was found."""
+
+    def __init__(self, generator: rig.Generator) -> None:
+        self.found: list[Pause] = []
+        self._generator = generator
+
+    @contextlib.contextmanager
+    def during(self, phase: str, server: rig.RunningServer) -> Iterator[None]:
+        waited = off_processor(server.pid)
+        probe = self._generator.probe(server)
+        try:
+            yield
+        finally:
+            probe.send_signal(signal.SIGTERM)
+            output, errors = probe.communicate(timeout=PROBE_SECONDS)
+        if probe.returncode != 0:
+            raise rig.BenchmarkError(f"the probe failed: {errors.strip()}")
+        told = json.loads(output)
+        pause = Pause(
+            phase,
+            told["longest_own_us"] / 1000,
+            told["longest_us"] / 1000,
+            told["p999_us"] / 1000,
+            told["p50_us"] / 1000,
+            told["asked"],
+            off_processor(server.pid) - waited,
+        )
+        self.found.append(pause)
+        say(
+            f"  {phase}: longest pause {pause.longest_ms:.1f} ms, answer {pause.answer_ms:.1f} ms, "
+            f"{pause.off_processor_s:.2f} s without a processor"
+        )
+
+
+def off_processor(pid: int) -> float:
+    """Seconds that the main thread of a process was ready to run and had to wait."""
+    return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[1]) / 1e9
+
+
+def measure_pauses(setting: Setting) -> Found:
+    """Pushed, killed, started again, worked at and drained, at a tenth of the jobs."""
+    jobs = setting.part_of(0.1)
+    probing = Probing(setting.generator)
+    # A flush on the loop would be a pause of it, and hide those that are meant here.
+    server = setting.server("--sync-mode", "thread", first=True)
+    with rig.scratch(setting.directory) as directory:
+        with server.run(directory, end_with=signal.SIGKILL) as running:
+            with probing.during("idle", running):
+                time.sleep(IDLE_SECONDS)
+            with probing.during("push", running):
+                setting.generator.fill(running, setting.bulk, jobs, serial=0)
+        with server.run(directory) as running:
+            done = cycles(setting, running, jobs, probing)
+            with probing.during("drain", running):
+                setting.generator.drain(running, setting.bulk, expect=jobs, first_id=done + 1)
+    return {"jobs": jobs, "pauses": [asdict(pause) for pause in probing.found]}
+
+
+def cycles(setting: Setting, server: rig.RunningServer, waiting: int, probing: Probing) -> int:
+    """Gives how many jobs went through."""
+    done = 0
+    for _ in range(setting.rounds):
+        for shape in SHAPES:
+            with probing.during(f"cycles, connections {shape}", server):
+                done += setting.generator.cycle(
+                    server,
+                    setting.load(shape),
+                    seconds=setting.seconds,
+                    warmup=WARMUP_SECONDS,
+                    serial=waiting + done,
+                ).pushed
+    return done

@@ -35,15 +35,15 @@ class Block:
 
 _PLAIN: Final = ("c1", "c50", "c500", "c50x100")
 FULL: Final = (
-    Block("peak", "sync", SMALL, tuple(SHAPES), rounds=5, seconds=1.5),
-    Block("peak", "sync", LARGE, _PLAIN, rounds=3, seconds=1.5),
-    Block("peak", "write", SMALL, _PLAIN, rounds=3, seconds=1.5),
-    Block("peak", "write", LARGE, ("c50", "c50x100"), rounds=3, seconds=1.5),
+    Block("peak", "sync", SMALL, tuple(SHAPES), rounds=4, seconds=1.5),
+    Block("peak", "sync", LARGE, _PLAIN, rounds=2, seconds=1.5),
+    Block("peak", "write", SMALL, _PLAIN, rounds=2, seconds=1.5),
+    Block("peak", "write", LARGE, ("c50", "c50x100"), rounds=2, seconds=1.5),
     Block("peak", "memory", SMALL, _PLAIN, rounds=3, seconds=1.5),
-    Block("peak", "memory", LARGE, ("c50", "c50x100"), rounds=3, seconds=1.5),
+    Block("peak", "memory", LARGE, ("c50", "c50x100"), rounds=2, seconds=1.5),
     Block("slow-flush", "sync", SMALL, ("c50",), rounds=5, seconds=1.5),
     # Longer, since one pause of the disk is more than a hundredth of a second or two.
-    Block("offered", "sync", SMALL, ("c50",), rounds=5, seconds=5.0),
+    Block("offered", "sync", SMALL, ("c50",), rounds=3, seconds=5.0),
 )
 QUICK: Final = (
     Block("peak", "sync", SMALL, _PLAIN, rounds=2, seconds=0.7),
@@ -78,7 +78,7 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="WORD,...",
         help="of " + ", ".join([*KEYS, *rig.DURABILITIES, *SHAPES, *PARTS]),
     )
-    parser.add_argument("--rounds", type=int, help="of each case (5, or 3)")
+    parser.add_argument("--rounds", type=int, help="of each case (5 to 2)")
     parser.add_argument("--seconds", type=float, help="of each measurement (1.5)")
     parser.add_argument("--warmup", type=float, default=0.5, help="seconds not counted (0.5)")
     parser.add_argument("--payload", type=int, help="bytes, instead of 200 and 10,000")

@@ -49,7 +49,7 @@ ABOUT: Final = (
     About(
         "jobs-batch",
         "Taskyard, RESP in batches",
-        "`JOB.PUSHALL`, `JOB.TAKE` with `COUNT`, `JOB.DONE` of each",
+        "`JOB.PUSH`, `JOB.TAKE` with `COUNT` and `BRIEF`, `JOB.DONEALL`",
         "jobs-batch",
         only_batches=True,
     ),

@@ -71,7 +71,6 @@ class Broker:
         self.commits: i64 = 0
         self.metrics = Metrics()
         self.feed = Feed(journal, scheduler)
-        self._read_clock = clock.now  # looked up once
         self._scheduler = scheduler
         self.durability = durability
         self._syncs_inline = inline_sync
@@ -140,7 +139,7 @@ class Broker:
     def begin(self) -> i64:
         """Start a turn: what is due happens before what is asked."""
         self._turns += 1
-        now: i64 = self._read_clock()
+        now: i64 = self.clock.now()
         self.line.now = now
         first = self.engine.state.first_timer()
         if first is not None and first.deadline <= now:

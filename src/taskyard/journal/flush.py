@@ -1,7 +1,8 @@
 """Where the sync should run: on the event loop or in a thread, by what this disk takes for one.
 
 On the loop nothing else happens while the disk is flushed; in a thread every sync costs two
-switches between threads, and the loop competes with it for the interpreter.
+switches between threads, and the loop competes with it for the interpreter, unless that thread is
+the one of flusher.py.
 """
 
 from __future__ import annotations

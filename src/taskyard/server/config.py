@@ -169,8 +169,8 @@ class Settings:
     )
     sync_mode: SyncMode = choice(
         "auto",
-        "where the disk is flushed: on the event loop (inline), in a thread, "
-        "or whichever is measured to be quicker at the start (auto)",
+        "where the disk is flushed: on the event loop while few clients wait (inline), always in a "
+        "thread, or whichever is measured to be quicker at the start (auto)",
         "auto",
         "inline",
         "thread",

@@ -106,6 +106,8 @@ function arrived() {
   failures = 0;
   const again = before.state === "lost" || before.state === "asleep" ? before.again + 1 : before.again;
   link.set({ state: "open", retryAt: 0, again, why: "" });
+  // While it was being opened, the page may have come to want something else.
+  if (asQuery(wanted) !== opened) open();
 }
 
 function lost() {

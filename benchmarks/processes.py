@@ -91,12 +91,15 @@ def gain(one: Figures, two: Figures) -> float:
     return two.cycles_per_s / one.cycles_per_s
 
 
-def least_gain(one: Figures, two: Figures, cores: int = 2) -> float:
-    """The generators' share taken out of both: the processor time of a cycle alone counts."""
+def gain_by_cost(one: Figures, two: Figures, cores: int = 2) -> float:
+    """The generators' share taken out of both: the processor time of a cycle alone counts.
+
+    Above `cores` it shows how far off it is: cycles cannot really become cheaper by that.
+    """
     return cores / two.server_us * one.loop_us
 
 
-def most_gain(one: Figures, two: Figures, cores: int = 2) -> float:
+def gain_over_one(one: Figures, two: Figures, cores: int = 2) -> float:
     """The share taken out of two, which are to wait for nothing; one as it was, and it waits."""
     return cores / two.server_us * 1e6 / one.cycles_per_s
 
@@ -193,7 +196,7 @@ def table(found: dict[Case, list[Run]]) -> str:
 
 def gains(found: dict[Case, list[Run]]) -> str:
     header = ["durability", "shape", "two to one", "to one with two generators"]
-    header += ["generators' share taken out: least", "most"]
+    header += ["generators' share taken out: by cost", "over one as it was"]
     rows = []
     for durability, shape in dict.fromkeys(case[:2] for case in found):
         one, other, two = (figures(found[durability, shape, side.name]) for side in SIDES)
@@ -203,8 +206,8 @@ def gains(found: dict[Case, list[Run]]) -> str:
                 shape,
                 f"{gain(one, two):.2f}",
                 f"{gain(other, two):.2f}",
-                f"{least_gain(one, two):.2f}",
-                f"{most_gain(one, two):.2f}",
+                f"{gain_by_cost(one, two):.2f}",
+                f"{gain_over_one(one, two):.2f}",
             ]
         )
     return rig.markdown_table(header, rows)

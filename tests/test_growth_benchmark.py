@@ -1,6 +1,7 @@
 """The benchmarks of growth and of several processes: their arithmetic, the page and the plot."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from benchmarks import processes, readings, rig
 from benchmarks.growth import __main__ as command
-from benchmarks.growth import crowds, recovery, report, setting
+from benchmarks.growth import crowds, others, recovery, report, setting
 
 
 def measured(tmp_path: Path, **found: Any) -> dict[str, Any]:
@@ -21,6 +22,7 @@ def measured(tmp_path: Path, **found: Any) -> dict[str, Any]:
         "payload": 200,
         "command": "python -m benchmarks.growth --dir /somewhere --rounds 2",
         "took_seconds": 90.0,
+        "others_cores": 0.02,
         **found,
     }
 
@@ -63,6 +65,7 @@ def pause(phase: str, longest_ms: float) -> dict[str, Any]:
         "p50_ms": 0.1,
         "asked": 3000,
         "off_processor_s": 0.2,
+        "idle_ms": 1.5,
     }
 
 
@@ -206,6 +209,25 @@ def test_a_page_tells_all_parts_and_no_places(parts: report.Parts) -> None:
     assert "(growth.svg)" in page
 
 
+def test_a_page_marks_the_parts_during_which_others_used_the_machine(parts: report.Parts) -> None:
+    parts["memory"]["others_cores"] = 0.73
+    del parts["pauses"]["others_cores"]
+
+    rows = [row.split(" | ") for row in report.commands(parts).splitlines() if row.startswith("|")]
+    cells = {row[0]: row[3] for row in rows}
+
+    assert cells["| memory"] == "**0.73** |"
+    assert cells["| pauses"] == "not known |"
+    assert cells["| queues"] == "0.02 |"
+
+
+def test_interrupts_and_waiting_are_no_time_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sysconf", lambda _: 100)
+
+    # user nice system idle iowait irq softirq steal
+    assert others.busy_seconds("cpu  100 20 80 9000 500 30 40 70\ncpu0 1 1 1") == 2.0
+
+
 def test_a_page_of_one_part_is_whole_too(parts: report.Parts) -> None:
     page = report.page({"memory": parts["memory"]}, "growth.svg")
 
@@ -243,5 +265,5 @@ def test_the_generators_share_is_taken_out_of_the_gain_of_two_processes() -> Non
 
     assert processes.gain(one, two) == pytest.approx(1.2)
     # Two cores at 108.3 µs a cycle: 18,462 a second. One core at 90 µs: 11,111.
-    assert processes.least_gain(one, two) == pytest.approx(18_462 / 11_111, abs=0.001)
-    assert processes.most_gain(one, two) == pytest.approx(1.846, abs=0.001)
+    assert processes.gain_by_cost(one, two) == pytest.approx(18_462 / 11_111, abs=0.001)
+    assert processes.gain_over_one(one, two) == pytest.approx(1.846, abs=0.001)

@@ -18,6 +18,7 @@ from benchmarks.growth import report
 from benchmarks.growth.compaction import measure_compaction
 from benchmarks.growth.crowds import measure_connections, measure_delayed, measure_queues
 from benchmarks.growth.memory import measure_memory
+from benchmarks.growth.others import Others
 from benchmarks.growth.pauses import measure_pauses
 from benchmarks.growth.recovery import measure_recovery
 from benchmarks.growth.setting import Found, Setting, say
@@ -93,8 +94,10 @@ def measure(arguments: argparse.Namespace, parts: list[str]) -> None:
     for part in parts:
         facts = readings.machine(setting.directory)
         say(f"{part}, load average {facts['load_average']:.1f}")
-        began = time.monotonic()
+        began, others = time.monotonic(), Others()
         found = MEASURES[part](setting)
+        cores = others.cores()
+        say(f"others took {cores:.2f} cores meanwhile")
         told = {
             "machine": facts,
             "form": setting.form,
@@ -102,6 +105,7 @@ def measure(arguments: argparse.Namespace, parts: list[str]) -> None:
             "payload": setting.payload,
             "command": " ".join(["python -m benchmarks.growth", *sys.argv[1:]]),
             "took_seconds": time.monotonic() - began,
+            "others_cores": cores,
             **found,
         }
         rig.write_results(file_of(arguments.out, part), told)

@@ -34,27 +34,35 @@ class Pause:
     asked: int
     off_processor_s: float
     """How long the loop could have run in all, but had no processor."""
+    idle_ms: float
+    """The longest of a server that had nothing to do meanwhile."""
 
 
 class Probing:
-    """Probes phase after phase, and keeps what was found."""
+    """Probes phase after phase, and keeps what was found.
 
-    def __init__(self, generator: rig.Generator) -> None:
+    An idle server is probed beside: what it shows is the machine's doing, not that of the load.
+    """
+
+    def __init__(self, generator: rig.Generator, witness: rig.RunningServer) -> None:
         self.found: list[Pause] = []
         self._generator = generator
+        self._witness = witness
 
     @contextlib.contextmanager
     def during(self, phase: str, server: rig.RunningServer) -> Iterator[None]:
         waited = off_processor(server.pid)
-        probe = self._generator.probe(server)
+        probes = [self._generator.probe(each) for each in (server, self._witness)]
         try:
             yield
         finally:
-            probe.send_signal(signal.SIGTERM)
-            output, errors = probe.communicate(timeout=PROBE_SECONDS)
-        if probe.returncode != 0:
-            raise rig.BenchmarkError(f"the probe failed: {errors.strip()}")
-        told = json.loads(output)
+            for probe in probes:
+                probe.send_signal(signal.SIGTERM)
+            ended = [probe.communicate(timeout=PROBE_SECONDS) for probe in probes]
+        for probe, (_, errors) in zip(probes, ended, strict=True):
+            if probe.returncode != 0:
+                raise rig.BenchmarkError(f"the probe failed: {errors.strip()}")
+        told, beside = (json.loads(output) for output, _ in ended)
         pause = Pause(
             phase,
             told["longest_own_us"] / 1000,
@@ -63,11 +71,12 @@ class Probing:
             told["p50_us"] / 1000,
             told["asked"],
             off_processor(server.pid) - waited,
+            beside["longest_own_us"] / 1000,
         )
         self.found.append(pause)
         say(
-            f"  {phase}: longest pause {pause.longest_ms:.1f} ms, answer {pause.answer_ms:.1f} ms, "
-            f"{pause.off_processor_s:.2f} s without a processor"
+            f"  {phase}: longest pause {pause.longest_ms:.1f} ms, of an idle server "
+            f"{pause.idle_ms:.1f} ms, {pause.off_processor_s:.2f} s without a processor"
         )
 
 
@@ -79,10 +88,14 @@ def off_processor(pid: int) -> float:
 def measure_pauses(setting: Setting) -> Found:
     """Pushed, killed, started again, worked at and drained, at a tenth of the jobs."""
     jobs = setting.part_of(0.1)
-    probing = Probing(setting.generator)
     # A flush on the loop would be a pause of it, and hide those that are meant here.
     server = setting.server("--sync-mode", "thread", first=True)
-    with rig.scratch(setting.directory) as directory:
+    with (
+        rig.scratch(setting.directory) as directory,
+        rig.scratch(setting.directory) as beside,
+        server.run(beside) as witness,
+    ):
+        probing = Probing(setting.generator, witness)
         with server.run(directory, end_with=signal.SIGKILL) as running:
             with probing.during("idle", running):
                 time.sleep(IDLE_SECONDS)

@@ -19,6 +19,7 @@ DEEPEST: Final = 10 * MILLION
 MOST_START_SECONDS: Final = 30
 LEAST_COMPACTING: Final = 0.85
 MOST_PAUSE_MS: Final = 20
+MOST_OTHERS: Final = 0.1
 CROWDS: Final = ("waiting", "delayed", "queues", "connections")
 
 INTRODUCTION: Final = """\
@@ -72,11 +73,20 @@ all that the machine did meanwhile.
 
 """
 
+OTHERS: Final = """\
+*Others' cores* is what the rest of the machine took while the part was measured. Where it is in
+bold, the figures of that part are not to be relied on.
+
+"""
+
 PAUSES: Final = """\
 ## Pauses of the loop
 
 With {jobs:,} jobs, flushed in a thread. A probe sends `PING` every millisecond; the pause is its
 longest answer in all rounds, less what the server's main thread waited for a processor meanwhile.
+It has the time that `PING` stood in line behind the commands of others, so that no turn of the
+loop was longer. *Of an idle server*: the same of one that had nothing to do, which is the share of
+the machine.
 
 """
 
@@ -221,10 +231,23 @@ def about(parts: Parts) -> str:
 
 def commands(parts: Parts) -> str:
     rows = [
-        [name, f"`{_without_places(part['command'])}`", f"{part['took_seconds'] / 60:.1f}"]
+        [
+            name,
+            f"`{_without_places(part['command'])}`",
+            f"{part['took_seconds'] / 60:.1f}",
+            _others(part),
+        ]
         for name, part in parts.items()
     ]
-    return rig.markdown_table(["part", "command", "minutes"], rows)
+    return OTHERS + rig.markdown_table(["part", "command", "minutes", "others' cores"], rows)
+
+
+def _others(part: Part) -> str:
+    """Marked where they took so much that the figures should not be relied on."""
+    cores: float | None = part.get("others_cores")
+    if cores is None:
+        return "not known"
+    return f"**{cores:.2f}**" if cores > MOST_OTHERS else f"{cores:.2f}"
 
 
 def _without_places(command: str) -> str:
@@ -328,6 +351,7 @@ def pauses_section(part: Part) -> str:
         [
             pause["phase"],
             f"{pause['longest_ms']:.1f}",
+            f"{pause['idle_ms']:.1f}",
             f"{pause['answer_ms']:.1f}",
             f"{pause['p999_ms']:.1f}",
             f"{pause['p50_ms']:.2f}",
@@ -335,7 +359,8 @@ def pauses_section(part: Part) -> str:
         ]
         for pause in longest_pauses(part["pauses"])
     ]
-    header = ["phase", "longest pause ms", "longest answer ms", "p99.9 ms", "median ms", "asked"]
+    header = ["phase", "longest pause ms", "of an idle server", "longest answer ms"]
+    header += ["p99.9 ms", "median ms", "asked"]
     return PAUSES.format_map(part) + rig.markdown_table(header, rows)
 
 

@@ -39,7 +39,7 @@ FULL: Final = (
     Block("peak", "sync", LARGE, _PLAIN, rounds=2, seconds=1.5),
     Block("peak", "write", SMALL, _PLAIN, rounds=2, seconds=1.5),
     Block("peak", "write", LARGE, ("c50", "c50x100"), rounds=2, seconds=1.5),
-    Block("peak", "memory", SMALL, _PLAIN, rounds=3, seconds=1.5),
+    Block("peak", "memory", SMALL, _PLAIN, rounds=2, seconds=1.5),
     Block("peak", "memory", LARGE, ("c50", "c50x100"), rounds=2, seconds=1.5),
     Block("slow-flush", "sync", SMALL, ("c50",), rounds=5, seconds=1.5),
     # Longer, since one pause of the disk is more than a hundredth of a second or two.

@@ -120,7 +120,11 @@ FORGED = {
     "glovebox-write": [("push", b'"write"', b'"ready"')],
     "glovebox-memory": [("finish", b'"finish"', b'"assign"')],
     "jobs": [("push", b":", b"-"), ("finish", b"+OK", b"+KO")],
-    "jobs-batch": [("push", b"*1\r\n:", b"*2\r\n:"), ("take", b"*9", b"*8")],
+    "jobs-batch": [
+        ("push", b":", b"-"),
+        ("take", b"*3", b"*2"),
+        ("finish", b"*1\r\n:1", b"*1\r\n:0"),
+    ],
     "lists": [("push", b":1", b":0")],
     "pqueue": [("push", b":1", b":2"), ("take", b"+item", b"+memo")],
     "redis-list": [("push", b":1\r\n", b":0\r\n")],

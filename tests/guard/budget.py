@@ -47,7 +47,8 @@ class Costs:
         """What is wrong with that; "": nothing."""
         wanted: float = getattr(self.jobs[title], kind)
         ratio = found / wanted
-        if CHEAPER <= ratio <= DEARER:
+        # Few system calls are also the work of chance: what comes together goes together.
+        if ratio <= DEARER and (kind == "syscalls" or ratio >= CHEAPER):
             return ""
         change = "dearer" if ratio > 1 else "cheaper"
         text = (

@@ -93,7 +93,7 @@ def test_fifteen_in_a_hundred_is_the_limit_both_ways() -> None:
     costs = Costs("3.11", {"work": Cost(calls=100, syscalls=100, bytes=100)})
 
     assert DEARER == 1.15
-    assert [costs.fault("work", "syscalls", found) for found in (86, 100, 114)] == ["", "", ""]
+    assert [costs.fault("work", "syscalls", found) for found in (50, 100, 114)] == ["", "", ""]
     assert "116.00 system calls a job instead of 100.00, which is 16% dearer" in costs.fault(
         "work", "syscalls", 116
     )

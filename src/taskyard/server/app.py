@@ -271,7 +271,7 @@ class Server:
             self._choose_sync_mode(data) == "inline",
             settings.compaction or 0,
             Limits(settings.retain_bytes, settings.retain_age),
-            scheduler.has_flusher,
+            scheduler.has_flusher and settings.sync_mode == "auto",
         )
         broker.flush()
         if broker.failure:

@@ -169,8 +169,8 @@ class Settings:
     )
     sync_mode: SyncMode = choice(
         "auto",
-        "where the disk is flushed: on the event loop while few clients wait (inline), always in a "
-        "thread, or whichever is measured to be quicker at the start (auto)",
+        "where the disk is flushed: always on the event loop (inline), always in a thread, or "
+        "(auto) by what a flush takes at the start and by how many clients wait for it",
         "auto",
         "inline",
         "thread",

@@ -27,6 +27,10 @@ NAMES: Final[dict[Kind, str]] = {
 }
 
 
+# Notices go out as they become true, in as many writes as it happens: 1.07 to 1.65 were seen.
+CHANCE = {"glovebox, pipelined": 1.5}
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Of one job."""
@@ -48,7 +52,9 @@ class Costs:
         wanted: float = getattr(self.jobs[title], kind)
         ratio = found / wanted
         # Few system calls are also the work of chance: what comes together goes together.
-        if ratio <= DEARER and (kind == "syscalls" or ratio >= CHEAPER):
+        if kind == "syscalls" and ratio <= DEARER * CHANCE.get(title, 1.0):
+            return ""
+        if kind != "syscalls" and CHEAPER <= ratio <= DEARER:
             return ""
         change = "dearer" if ratio > 1 else "cheaper"
         text = (

@@ -16,8 +16,9 @@ import pytest
 from support.process import WarmServer
 from support.sockets import HANG_GUARD
 from support.users import user, users_of
+from support.websocket_client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 
 from taskyard.access.secrets import hash_password, token_text
 from taskyard.access.users import Users, save_users

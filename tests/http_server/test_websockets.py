@@ -10,8 +10,9 @@ import pytest
 from support.process import WarmServer
 from support.sockets import HANG_GUARD
 from support.web import WebServer
+from support.websocket_client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import ClientConnection
 from websockets.typing import Origin
 
 MEBIBYTE = 1 << 20

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from support.process import WarmServer
 from support.sockets import HANG_GUARD
-from websockets.sync.client import connect
+from support.websocket_client import connect
 
 from taskyard.access.secrets import hash_password
 

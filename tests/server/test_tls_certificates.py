@@ -13,9 +13,10 @@ import uvloop
 from redis import Redis
 from support.process import WarmServer
 from support.simulated import SimulatedYard
+from support.sockets import HANG_GUARD
 from support.tls import HERE, Certificates, TlsPeer
 from support.wire import exchange
-from websockets.sync.client import connect
+from websockets.asyncio.client import connect
 
 from taskyard.broker.receiver import Receiver
 from taskyard.server.config import ConfigError, load_settings
@@ -86,8 +87,13 @@ def test_who_has_a_certificate_is_let_in(strict: WarmServer, certificates: Certi
         ssl_keyfile=both,
     ) as redis:
         assert redis.ping()
-    with connect("wss://{}:{}/connect/".format(*strict.address("http")), ssl=client) as socket:
-        assert "hello" in str(socket.recv())
+    url = "wss://{}:{}/connect/".format(*strict.address("http"))
+    assert "hello" in asyncio.run(_first_message(url, client))
+
+
+async def _first_message(url: str, client: ssl.SSLContext) -> str:
+    async with connect(url, ssl=client, open_timeout=HANG_GUARD) as socket:
+        return str(await socket.recv())
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from websockets.sync.client import ClientConnection, connect
+from support.websocket_client import connect
+from websockets.sync.client import ClientConnection
 
 FLAGS = (
     "--headless",

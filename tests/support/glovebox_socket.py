@@ -12,7 +12,8 @@ from typing import Any, Self
 
 from support.process import ServerProcess
 from support.sockets import HANG_GUARD
-from websockets.sync.client import ClientConnection, connect
+from support.websocket_client import connect
+from websockets.sync.client import ClientConnection
 
 STAGES = ("ready", "write", "sync", "assign", "finish", "retry", "drop")
 LEVELS = STAGES[:3]

@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from support.sockets import HANG_GUARD, POLL_INTERVAL
-from websockets.sync.client import ClientConnection, connect
+from support.websocket_client import connect
+from websockets.sync.client import ClientConnection
 
 from taskyard.access.principal import Allow, by_its_rules
 from taskyard.broker.broker import Broker

@@ -5,10 +5,8 @@ import json
 import socket
 from typing import Any
 
+from support.websocket_client import HANG_GUARD, connect
 from websockets.exceptions import ConnectionClosed
-from websockets.sync.client import connect
-
-HANG_GUARD = 120.0
 
 
 class WebSocketPeer:

@@ -6,9 +6,13 @@ from simulation.simulate import simulate
 from support.effort import effort
 
 SEEDS = effort(400, 60)
+# What long runs have found, each in a few steps that hardly ever come together: a job that comes
+# twice to one who finishes it by its number, a disk that fails once under a look at a job, and
+# clients who go on in the middle of the last flush.
+FOUND = (5155, 5220, 5693)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", [*range(SEEDS), *FOUND])
 def test_nothing_is_lost_and_nothing_invented(seed: int) -> None:
     outcome = simulate(draw_plan(seed))
     assert not outcome.failure, "\n".join([outcome.failure, *outcome.trace[-60:]])

@@ -23,6 +23,8 @@ def persistent(state: State) -> Plain:
 def replay(yard: SimulatedYard) -> Recovery:
     """Write and sync everything, and read it back as a start would."""
     yard.broker.flush()
+    while yard.engine.log.count and not yard.broker.failure:
+        yard.broker.flush()  # those who waited for the one before have gone on
     identity = load_identity(yard.disk)
     assert identity is not None
     state = State(yard.engine.state.settings)

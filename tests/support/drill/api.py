@@ -24,6 +24,7 @@ from support.drill.slip import Asked, Bundle, End, Slip, require
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
 FAILS_UNSAID = 21
+UNREADABLE = "urn:taskyard:problem:disk-error"
 REFUSALS = ("urn:taskyard:problem:no-space", "urn:taskyard:problem:read-only")
 LIVE = ("blocked", "delayed", "ready", "leased", "limited")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -256,7 +257,7 @@ class ApiTalk:
         name = slip.unique if slip.unique and self._chance.random() < 0.5 else slip.id
 
         def heard(reply: HttpReply) -> None:
-            if is_refusal(reply):
+            if is_refusal(reply) or _is_unreadable(reply):
                 return
             if reply.status == 404:
                 self._book.not_found(slip, asked)
@@ -300,6 +301,11 @@ class ApiTalk:
 def is_refusal(reply: HttpReply) -> bool:
     """The server cannot write, for now or until it is started again: nothing was done."""
     return reply.status in (503, 507) and reply.json()["type"] in REFUSALS
+
+
+def _is_unreadable(reply: HttpReply) -> bool:
+    """The disk failed once, when the payload was looked for."""
+    return reply.status == 503 and reply.json()["type"] == UNREADABLE
 
 
 def _fields(draft: Draft, chance: Random) -> dict[str, Any]:

@@ -208,7 +208,7 @@ class MasenkoTalk:
     def _came(self, take: Take, body: Reply, line: bytes) -> None:
         token = token_of(json.dumps(body["payload"]).encode())
         payload = payload_of(token, self._habits.largest_payload)
-        self._book.came(
+        got = self._book.came(
             take,
             token,
             body["queue"],
@@ -216,6 +216,9 @@ class MasenkoTalk:
             fails=body.get("failures", 0),
             payload_is_right=b'"payload":' + payload in line,
         )
+        for lease in self.holds():
+            if lease.slip is got.slip and lease is not got:
+                self._book.let_go(lease)  # an ACK names the job, and is about the new one
 
     def _end(self, verb: str, kind: End, lease: Lease) -> bytes:
         ending = self._book.ending(lease.slip, kind, lease)

@@ -100,12 +100,15 @@ def mypyc_extensions(mode: str) -> list[Extension]:
         # gcc's warnings about generated code tell nobody anything, and take two thirds of its time.
         # Not to print them is not enough: what Python itself was built with asks for the search.
         extension.extra_compile_args = [*extension.extra_compile_args, *DIRECT_CALLS, *NO_WARNINGS]
-    return [*extensions, flusher()]
+    return [*extensions, *threads()]
 
 
-def flusher() -> Extension:
-    """The thread that flushes files: see journal/flusher.py."""
-    return Extension("taskyard.journal._flusher", ["src/taskyard/journal/_flusher.c"])
+def threads() -> list[Extension]:
+    """Those that do without the interpreter: see journal/flusher.py and server/postman.py."""
+    return [
+        Extension("taskyard.journal._flusher", ["src/taskyard/journal/_flusher.c"]),
+        Extension("taskyard.server._postman", ["src/taskyard/server/_postman.c"]),
+    ]
 
 
 def extensions(mode: str) -> list[Extension]:

@@ -5,6 +5,7 @@
  * event loop. This one sleeps on a semaphore, calls fdatasync, and tells by an eventfd that it is
  * done, so that the loop goes on undisturbed. See journal/flusher.py.
  */
+#define _GNU_SOURCE
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -31,6 +32,7 @@ struct flusher {
 
 static void *serve(void *argument) {
     struct flusher *self = argument;
+    pthread_setname_np(pthread_self(), "flusher");
     for (;;) {
         while (sem_wait(&self->asked) != 0)
             ;

@@ -19,7 +19,7 @@ from taskyard import __version__, build
 from taskyard.access.gate import Gate, OpenGate
 from taskyard.access.gatekeeper import Gatekeeper
 from taskyard.access.users import Users, UsersError, is_open_to_others, load_users
-from taskyard.broker.broker import Broker
+from taskyard.broker.broker import SYNC, Broker
 from taskyard.broker.clock import AnchoredClock
 from taskyard.dialects.api_messages import LakeView, ListenerView
 from taskyard.dialects.masenko import Masenko
@@ -47,6 +47,7 @@ from taskyard.server.listening import Admission, Listener
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
 from taskyard.server.parts import engine_settings, journal_settings
+from taskyard.server.postman import FEW, FEW_BESIDE_FLUSHES, make_postman
 from taskyard.server.queue_tables import rules_of
 from taskyard.server.slow_log import SlowLog
 from taskyard.server.stalls import Stalls
@@ -127,6 +128,8 @@ class Server:
         self._recover(loop)
         self._open_gate()
         self._set_limits()
+        few = FEW_BESIDE_FLUSHES if self._settings.durability == SYNC else FEW
+        self._connections.postman = make_postman(self._connections, loop, few)
         if self._settings.lake is not None:
             self._errands = _lake_errands(self._settings.lake, self._settings.lake_master, loop)
         for name, port, dialect in self._dialects():
@@ -163,6 +166,9 @@ class Server:
             broker.flush()  # what the lake has read meanwhile
         if self._slow is not None:
             self._slow.stop()
+        if self._connections.postman is not None:
+            self._connections.postman.close(asyncio.get_running_loop())
+            self._connections.postman = None
         if self._scheduler is not None:
             self._scheduler.close()
         if self._journal is not None and (broker is None or not broker.failure):

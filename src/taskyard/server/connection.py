@@ -11,7 +11,7 @@ import termios
 import time
 from asyncio.protocols import Protocol
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from typing import Protocol as Seam
 
 from mypy_extensions import i64
@@ -19,9 +19,16 @@ from mypy_extensions import i64
 from taskyard.broker.receiver import Receiver
 from taskyard.server.logs import fields, log
 
+if TYPE_CHECKING:
+    from taskyard.server.postman import Postman
+
 _LINGER: Final = 2.0  # seconds that a client has to read its last reply while it still sends
 # Bytes of one command that a client must send while others are let go for being too slow.
 _PROGRESS: Final = 4096
+# Connections up to which replies are sent at once: the postman's round would come later.
+_FEW: Final = 4
+_LETTER: Final = 16_384  # bytes up to which a reply is given to the postman
+_PARCEL: Final = 65_536  # and which are too many for one that has some already
 NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 # What `Connection.verdict` finds.
@@ -50,6 +57,8 @@ class OpenConnections:
         self.fresh: i64 = 0
         self.budget: i64 = NO_LIMIT
         self.on_spent: Callable[[Connection], None] | None = None
+        self.postman: Postman | None = None
+        self.crowded = False  # there are so many that the postman is worth it
 
     def all(self) -> list[Connection]:
         return list(self._open)
@@ -61,10 +70,12 @@ class OpenConnections:
 
     def add(self, connection: Connection) -> None:
         self._open[connection] = None
+        self.crowded = len(self._open) > _FEW
         self._none.clear()
 
     def discard(self, connection: Connection) -> None:
         self._open.pop(connection, None)
+        self.crowded = len(self._open) > _FEW
         if not self._open:
             self._none.set()
 
@@ -100,6 +111,9 @@ class Connection(Protocol):
         self._ended = False  # nothing more can be read
         self._file: i64 = -1  # of the socket, if bytes go into it as they are
         self._queued = False  # the transport may have some that must go before
+        self.posted: i64 = 0  # the last bag of the postman that has something for it
+        self.place: i64 = 0  # where that is
+        self.before: i64 = 0  # the one before that
         self._lingering: asyncio.TimerHandle | None = None
         self._leave = leave
         open_connections.numbered += 1
@@ -150,6 +164,8 @@ class Connection(Protocol):
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._take_back()  # before the descriptor is another connection's
+        self._file = -1
         receiver = self._receiver
         self._receiver = None
         self._open.discard(self)
@@ -295,7 +311,7 @@ class Connection(Protocol):
 
     def raw(self) -> asyncio.Transport:
         assert self._transport is not None
-        self._file = -1  # what others write must not be overtaken
+        self._end_sending()  # what others write must not be overtaken
         return self._transport
 
     def certificate_name(self) -> str:
@@ -304,33 +320,91 @@ class Connection(Protocol):
         return "" if transport is None else str(transport.get_extra_info("certificate_name", ""))
 
     def write(self, data: bytes) -> None:
+        size: i64 = len(data)
+        self._written += size
+        if self._file >= 0:
+            self._send(data)
+        else:
+            self._leave_to_transport(data)
+        everyone = self._open
+        everyone.fresh += size
+        if everyone.fresh > everyone.budget:
+            everyone.spent(self)
+
+    def _leave_to_transport(self, data: bytes) -> None:
         transport = self._transport
         if transport is not None and not transport.is_closing():  # uvloop would raise
-            size: i64 = len(data)
-            self._written += size
-            if self._file >= 0:
-                self._send(transport, data)
-            else:
-                transport.write(data)
-            everyone = self._open
-            everyone.fresh += size
-            if everyone.fresh > everyone.budget:
-                everyone.spent(self)
+            transport.write(data)
 
-    def _send(self, transport: asyncio.Transport, data: bytes) -> None:
-        """Into the socket itself: the transport is for what does not fit. It would keep the bytes
-        until the end of the round, at twice the cost."""
-        sent = 0
-        if not self._queued or not transport.get_write_buffer_size():
-            self._queued = False
-            try:
-                sent = os.write(self._file, data)
-            except OSError:  # full, or broken: the transport waits, or finds out why
-                sent = 0
-            if sent == len(data):
+    def _send(self, data: bytes) -> None:
+        """Into the socket itself, or by the postman: the transport is for what does not fit. It
+        would keep the bytes until the end of the round, at twice the cost."""
+        if self._queued:
+            if self.unsent():
+                self._leave_to_transport(data)
                 return
+            self._queued = False
+        postman = self._open.postman
+        if postman is not None:
+            if self.posted == postman.bag:
+                if postman.add(self, data) > _PARCEL:  # let it feel that the client does not read
+                    self._hand_over()
+                return
+            if self.posted > postman.delivered or (
+                self._open.crowded and len(data) <= _LETTER and postman.is_wanted()
+            ):
+                postman.post(self, self._file, data)
+                return
+        self.send_now(data)
+
+    def send_now(self, data: bytes) -> None:
+        file = self._file
+        if file < 0:
+            return  # it is lost
+        sent: i64 = 0
+        try:
+            sent = os.write(file, data)
+        except OSError:  # full, or broken: the transport waits, or finds out why
+            sent = 0
+        if sent != len(data):
+            self.not_sent(data[sent:] if sent else data)
+
+    # From and to the postman
+
+    def not_sent(self, data: bytes) -> None:
+        """The socket has not taken this."""
+        self.posted = 0
         self._queued = True
-        transport.write(data[sent:] if sent else data)
+        self._leave_to_transport(data)
+
+    def _take_back(self) -> bytes:
+        """What the postman has for this client and has not set out with; the rest is sent."""
+        postman = self._open.postman
+        if postman is None or self.posted <= postman.delivered:
+            return b""
+        waiting = b""
+        on_its_way = self.posted
+        if on_its_way == postman.bag:
+            on_its_way = self.before
+            waiting = postman.take_out(self)
+        if on_its_way > postman.delivered:
+            postman.wait()
+        self.posted = 0
+        return waiting
+
+    def _hand_over(self) -> None:
+        """Send what the postman has."""
+        data = self._take_back()
+        if data:
+            if self._queued:
+                self._leave_to_transport(data)
+            else:
+                self.send_now(data)
+
+    def _end_sending(self) -> None:
+        """Nothing goes past the transport from now on, which is about to close."""
+        self._hand_over()
+        self._file = -1
 
     def pause_reading(self) -> None:
         self._wanted = False
@@ -342,6 +416,7 @@ class Connection(Protocol):
 
     def close(self) -> None:
         self._ends("the server has closed it")
+        self._end_sending()
         if self._transport is not None:
             self._transport.close()
 
@@ -351,12 +426,15 @@ class Connection(Protocol):
         if transport is None or transport.is_closing() or self._ended:
             self.close()
             return
+        self._end_sending()
         transport.write_eof()
         self._lingering = asyncio.get_running_loop().call_later(_LINGER, self.abort)
         self.resume_reading()
 
     def abort(self) -> None:
         self._ends("the server has cut it off")
+        self._take_back()
+        self._file = -1
         if self._transport is not None:
             self._transport.abort()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from mypy_extensions import i64
+
 
 class AnchoredClock:
     """Wall time read once and carried on by the monotonic clock.
@@ -21,8 +23,9 @@ class AnchoredClock:
     ) -> None:
         """The two clocks of the machine give nanoseconds."""
         self._monotonic = monotonic
-        self._anchor = max(wall() // 1000, not_before)
-        self._started = monotonic()
+        self._anchor: i64 = max(wall() // 1000, not_before)
+        self._started: i64 = monotonic()
 
     def now(self) -> int:
-        return self._anchor + (self._monotonic() - self._started) // 1000
+        elapsed: i64 = self._monotonic()
+        return self._anchor + (elapsed - self._started) // 1000

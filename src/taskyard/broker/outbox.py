@@ -19,12 +19,27 @@ _ONE_WRITE: Final = 65_536  # bytes that are gathered for one write at most
 class _Batch:
     """Replies that are let go together, since their records are written together."""
 
-    __slots__ = ("began", "mark", "number", "replies", "since", "size", "verb", "waited")
+    __slots__ = (
+        "began",
+        "count",
+        "first",
+        "following",
+        "mark",
+        "more",
+        "number",
+        "since",
+        "size",
+        "verb",
+        "waited",
+    )
 
     def __init__(self) -> None:
         self.mark: i64 = 0
-        self.replies: list[bytes] = []
+        self.count: i64 = 0
+        self.first = b""
+        self.more: list[bytes] = []  # replies after that, which most batches have none of
         self.size: i64 = 0
+        self.following: _Batch | None = None
         # Of the command that has the first of them: see slow.py.
         self.since: i64 = 0  # when it came
         self.waited: i64 = 0  # until it was its turn
@@ -32,16 +47,33 @@ class _Batch:
         self.number: i64 = 0
         self.verb: Verb = NO_VERB
 
+    def add(self, reply: bytes, mark: i64) -> None:
+        if mark > self.mark:
+            self.mark = mark
+        if self.count:
+            self.more.append(reply)
+        else:
+            self.first = reply
+        self.count += 1
+        self.size += len(reply)
+
     def clear(self) -> None:
         self.mark = 0
-        self.replies = []
+        self.first = b""
+        if self.count > 1:
+            self.more = []
+        self.count = 0
         self.size = 0
+        self.following = None
         self.waited = 0
         self.number = 0
         self.verb = NO_VERB
 
 
 class Outbox:
+    """With many connections, each is out of the processor's cache when its turn comes: what a
+    single reply needs is kept in as few objects as possible."""
+
     def __init__(
         self, broker: Broker, transport: Transport, receiver: Receiver, limit: i64
     ) -> None:
@@ -50,11 +82,15 @@ class Outbox:
         self._write = transport.write  # looked up once: it is called for every reply
         self._receiver: Receiver | None = receiver  # until the connection is lost
         self._limit = limit
-        self._ready: list[bytes] = []  # may go, and goes in one write at the end of the turn
+        # What may go, and goes in one write at the end of the turn.
+        self._ready: i64 = 0  # replies
         self._ready_size: i64 = 0
-        self._held: list[_Batch] = []  # few: one for each commit that is under way
+        self._ready_first = b""
+        self._ready_more: list[bytes] = []
+        # What has to wait: few batches, one for each commit that is under way.
+        self._first: _Batch | None = None
+        self._last: _Batch | None = None  # gets what comes, while its records are not written
         self._spare: _Batch | None = None  # one that is empty, to be used again
-        self._open: _Batch | None = None  # the last of them, while its records are not written
         self._closing = False
         self._lingers = False
         self._overfull = False
@@ -65,35 +101,36 @@ class Outbox:
 
     def send(self, reply: bytes, mark: i64) -> None:
         """Send `reply` once the journal has reached `mark`, after all replies before it."""
-        self.sent += len(reply)
-        if mark <= self._broker.released and not self._held:
-            self._ready.append(reply)
-            self._ready_size += len(reply)
-            if self._ready_size > _ONE_WRITE:
-                self.flush()
+        size: i64 = len(reply)
+        broker = self._broker
+        self.sent += size
+        last = self._last
+        if last is None and mark <= broker.released:
+            self.overtake(reply)
             return
-        batch = self._open
-        if batch is None or batch.mark <= self._broker.journal.written:
-            last = batch
-            batch = self._spare
-            if batch is None:
-                batch = _Batch()
-            else:
-                self._spare = None
-            self._stamp(batch)
-            if last is not None:
-                batch.mark = last.mark
-            self._open = batch
-            self._held.append(batch)
-        if mark > batch.mark:
-            batch.mark = mark
-        batch.replies.append(reply)
-        batch.size += len(reply)
-        self.size += len(reply)
-        self._broker.held += len(reply)
+        if last is None or last.mark <= broker.journal.written:
+            last = self._begin(last)
+        last.add(reply, mark)
+        self.size += size
+        broker.held += size
         if not self.listed:
             self.listed = True
-            self._broker.hold(self)
+            broker.hold(self)
+
+    def _begin(self, last: _Batch | None) -> _Batch:
+        batch = self._spare
+        if batch is None:
+            batch = _Batch()
+        else:
+            self._spare = None
+        self._stamp(batch)
+        if last is None:
+            self._first = batch
+        else:
+            batch.mark = last.mark
+            last.following = batch
+        self._last = batch
+        return batch
 
     def _stamp(self, batch: _Batch) -> None:
         line = self._broker.line
@@ -112,7 +149,11 @@ class Outbox:
 
     def overtake(self, reply: bytes) -> None:
         """Send `reply` with the next flush, ahead of those held back: it is true already."""
-        self._ready.append(reply)
+        if self._ready:
+            self._ready_more.append(reply)
+        else:
+            self._ready_first = reply
+        self._ready += 1
         self._ready_size += len(reply)
         if self._ready_size > _ONE_WRITE:
             self.flush()
@@ -134,38 +175,56 @@ class Outbox:
         self._go_on()
 
     def flush(self) -> None:
-        ready = self._ready
-        if ready:
-            self._ready = []
-            self._ready_size = 0
-            self._write(ready[0] if len(ready) == 1 else b"".join(ready))
+        count = self._ready
+        if not count:
+            return
+        data = self._ready_first
+        if count > 1:
+            more = self._ready_more
+            self._ready_more = []
+            data = b"".join([data, *more])
+        self._ready = 0
+        self._ready_size = 0
+        self._ready_first = b""
+        self._write(data)
 
     def has_room(self) -> bool:
         """Whether one more command may be answered; if not, the receiver is resumed later."""
-        self._overfull = self.size > self._limit or (bool(self._held) and self._broker.is_behind())
+        self._overfull = self.size > self._limit or (
+            self._first is not None and self._broker.is_behind()
+        )
         return not self._overfull
 
     def release(self, mark: i64) -> None:
         """The journal has reached `mark`: let go what waited for it."""
-        held = self._held
         broker = self._broker
         patience = broker.flush_ended - broker.slow.limit  # who came before that was too slow
-        while held and held[0].mark <= mark:
-            batch = held.pop(0)
+        batch = self._first
+        while batch is not None and batch.mark <= mark:
             if batch.since < patience:
                 self._note(batch)
             self.size -= batch.size
             broker.held -= batch.size
-            if self._ready:
-                self._ready.extend(batch.replies)
-            else:
-                self._ready = batch.replies
+            self._let_go(batch)
+            following = batch.following
             batch.clear()
             self._spare = batch
-        if not held:
-            self._open = None
+            batch = following
+        self._first = batch
+        if batch is None:
+            self._last = None
         self.flush()
         self._go_on()
+
+    def _let_go(self, batch: _Batch) -> None:
+        if self._ready:
+            self._ready_more.append(batch.first)
+        else:
+            self._ready_first = batch.first
+        if batch.count > 1:
+            self._ready_more.extend(batch.more)
+        self._ready += batch.count
+        self._ready_size += batch.size
 
     def _note(self, batch: _Batch) -> None:
         receiver = self._receiver
@@ -176,15 +235,14 @@ class Outbox:
         written = batch.began if batch.began < broker.flush_free else broker.flush_began
         now = broker.flush_ended
         disk = now - max(written, batch.began)
-        count: i64 = len(batch.replies)
         broker.slow.note(
-            receiver, batch.verb, batch.number, count, batch.since, batch.waited, disk, now
+            receiver, batch.verb, batch.number, batch.count, batch.since, batch.waited, disk, now
         )
 
     def _go_on(self) -> None:
         """Fewer replies are held back: it may be time to close, or to answer more commands."""
         if self._closing:
-            if not self._held and not self._aside:
+            if self._first is None and not self._aside:
                 self._close()
         elif self._overfull and self.has_room() and self._receiver is not None:
             self._receiver.resume()
@@ -194,13 +252,13 @@ class Outbox:
         self._receiver = None
 
     def waits(self) -> bool:
-        return bool(self._held)
+        return self._first is not None
 
     def close(self, lingers: bool = False) -> None:
         """Close the connection once all replies are out."""
         self._lingers = lingers
         self.flush()
-        if self._held or self._aside:
+        if self._first is not None or self._aside:
             self._closing = True
         else:
             self._close()
@@ -213,10 +271,12 @@ class Outbox:
 
     def abort(self) -> None:
         """Replies that were held back must never be seen: the promise cannot be kept."""
-        self._held.clear()
-        self._open = None
-        self._ready = []
+        self._first = None
+        self._last = None
+        self._ready = 0
         self._ready_size = 0
+        self._ready_first = b""
+        self._ready_more = []
         self._aside = 0
         self._broker.held -= self.size
         self.size = 0

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from mypy_extensions import i64
+
+_LINE_FEED: Final = 10
 
 
 class LineTooLong(Exception):
@@ -14,6 +18,7 @@ class LineBuffer:
 
     def __init__(self, limit: i64) -> None:
         self._limit = limit
+        self._only: bytes | None = None  # the one line that there is, if there is no other
         self._lines: list[bytes] = []
         self._next: i64 = 0  # of these, the first that was not taken
         self._rest: list[bytes] = []  # pieces of a line whose end has not come
@@ -22,6 +27,10 @@ class LineBuffer:
 
     def feed(self, data: bytes) -> None:
         """Raises LineTooLong after having kept the complete lines before the long one."""
+        if not self.rest_size and not self.size and self._is_one_line(data):
+            self._only = data[:-1]
+            self.size = len(data)
+            return
         lines = data.split(b"\n")
         last = lines.pop()
         if lines:
@@ -37,6 +46,11 @@ class LineBuffer:
             if self.rest_size > self._limit:
                 raise LineTooLong
 
+    def _is_one_line(self, data: bytes) -> bool:
+        """As most of what clients send that wait for each reply: there is nothing to be split."""
+        end: i64 = len(data) - 1
+        return 0 <= end <= self._limit and data[end] == _LINE_FEED and data.find(b"\n") == end
+
     def _add(self, lines: list[bytes]) -> None:
         size: i64 = 0
         for number, line in enumerate(lines):
@@ -47,6 +61,9 @@ class LineBuffer:
         self._keep(lines, size)
 
     def _keep(self, lines: list[bytes], size: i64) -> None:
+        if self._only is not None:
+            lines = [self._only, *lines]
+            self._only = None
         if self._next < len(self._lines):
             lines = self._lines[self._next :] + lines
         self._lines = lines
@@ -54,6 +71,13 @@ class LineBuffer:
         self.size += size
 
     def take(self) -> bytes | None:
+        only = self._only
+        if only is not None:
+            self._only = None
+            self.size = 0
+            return only
+        if not self.size:
+            return None
         number = self._next
         if number >= len(self._lines):
             return None
@@ -64,6 +88,7 @@ class LineBuffer:
 
     def drop(self) -> None:
         """Forget everything that was not taken."""
+        self._only = None
         self._lines = []
         self._next = 0
         self._rest = []

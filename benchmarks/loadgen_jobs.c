@@ -1,6 +1,6 @@
 /*
- * Taskyard's own words among Redis's messages: JOB.PUSH, JOB.TAKE and JOB.DONE, one by one; and the
- * same with COUNT, BRIEF and JOB.DONEALL, where one command takes or ends a whole batch.
+ * Taskyard's own words among Redis's messages: JOB.PUSH, JOB.TAKE and JOB.DONE, one by one; and RPUSH
+ * of many, JOB.TAKE with COUNT and BRIEF, and JOB.DONEALL, where one command is for a whole batch.
  */
 #include "loadgen_resp.h"
 
@@ -20,6 +20,22 @@ static ssize_t jobs_pushed(struct conn *c, const char *in, size_t len, struct jo
     if (found <= 0)
         return found;
     return id > 0 ? at - in : -1;
+}
+
+static char *jobs_push_all(char *out, const struct conn *c, int count) {
+    out = PUT(put_array(out, 2 + (uint64_t)count), "$5\r\nRPUSH\r\n");
+    out = put_bulk(out, c->queue_name, c->queue_len);
+    for (int i = 0; i < count; i++)
+        out = put_new_value(out);
+    return out;
+}
+
+/* How many the queue has then. */
+static ssize_t all_pushed(struct conn *c, const char *in, size_t len, struct job *job) {
+    ssize_t used = jobs_pushed(c, in, len, job);
+    if (used > 0)
+        c->settles = c->want;
+    return used;
 }
 
 static char *jobs_take(char *out, const struct conn *c, int index) {
@@ -171,7 +187,7 @@ const struct driver jobs = {
 
 const struct driver jobs_batch = {
     .name = "jobs-batch",
-    .op = {[PUSH] = {jobs_push, jobs_pushed},
+    .op = {[PUSH] = {.build_all = jobs_push_all, .parse = all_pushed},
            [TAKE] = {.build_all = jobs_take_all, .parse = all_taken},
            [FINISH] = {.build_all = jobs_finish_all, .parse = all_finished}},
     .max_depth = MOST_AT_ONCE,

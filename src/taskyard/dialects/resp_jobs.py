@@ -353,9 +353,25 @@ def _put_brief(out: BytesWriter, connection: RespConnection, job: Job, payload: 
     else:
         name = connection.bare(queue.utf8) if connection.prefix else queue.utf8
     out.write(b"*3\r\n")
-    _put_bulk(out, _ref(connection, job))
+    _put_ref(out, connection.engine.state.epoch, job)
     _put_bulk(out, name)
     _put_bulk(out, payload)
+
+
+def _put_ref(out: BytesWriter, boot: i64, job: Job) -> None:
+    """What `_ref` makes, without having made it."""
+    id = decimal(job.id)
+    epoch = decimal(boot)
+    lease = decimal(i64(job.leases))
+    out.write(b"$")
+    put_decimal(out, len(id) + len(epoch) + len(lease) + 2)
+    out.write(b"\r\n")
+    out.write(id)
+    out.write(b"-")
+    out.write(epoch)
+    out.write(b"-")
+    out.write(lease)
+    out.write(b"\r\n")
 
 
 def _put_bulk(out: BytesWriter, data: bytes) -> None:

@@ -105,6 +105,8 @@ class Machine:
     def _go_on(self) -> None:
         """The process is another one, and runs."""
         self._suspended -= max(0, self._wakes_at - self.agenda.now)
+        # The one before may have read what it was ahead: that has passed, or the clock would stand.
+        self._suspended = min(self._suspended, self.agenda.now - self._latest)
         self._wakes_at = self._stopped_until = self._busy_until = 0
 
     def in_round(self, call: Callable[[], object]) -> None:

@@ -9,7 +9,7 @@ from simulation.agenda import SECOND, Agenda
 from simulation.client import Temper
 from simulation.crowd import Guest
 from simulation.draws import Plan
-from simulation.machine import Machine, PowerCut
+from simulation.machine import Machine, PowerCut, Slowness
 from simulation.network import Manner
 from simulation.people import People
 from simulation.run import Run
@@ -85,6 +85,23 @@ def test_a_suspended_machine_does_not_count_the_time(machine: Machine) -> None:
     assert clock.now() == before
     machine.agenda.run(11 * SECOND)
     assert clock.now() == before + SECOND
+
+
+def test_the_clock_goes_on_when_a_process_is_killed_on_a_slow_disk(machine: Machine) -> None:
+    file = machine.disk.create("a", 0)
+    machine.slow = Slowness(60 * SECOND, 1.0)
+    seen = []
+
+    def write() -> None:
+        file.write_at(0, [b"slow"])
+        seen.append(machine.monotonic())
+
+    machine.in_round(write)
+    assert seen[0] > SECOND
+    machine.kill()
+    assert machine.monotonic() == seen[0]
+    machine.agenda.run(SECOND)
+    assert machine.monotonic() == seen[0] + SECOND
 
 
 def test_no_operation_takes_effect_once_the_power_has_failed(machine: Machine) -> None:

@@ -253,6 +253,54 @@ def test_a_holder_whose_time_is_over_may_be_refused(desk: Desk) -> None:
     desk.refused(slip, End.SUCCESS, lease)
 
 
+def test_a_holder_must_be_heeded_for_as_long_as_it_was_told_last(desk: Desk) -> None:
+    slip = desk.pushed("a", ttr=10.0)
+    lease = desk.took(slip)
+    desk.book.extended(desk.book.extending(lease, 1.0))
+    desk.book.extended(desk.book.extending(lease, 30.0))
+    desk.now += 20
+    with finds("the holder of a was not heeded"):
+        desk.refused(slip, End.SUCCESS, lease)
+
+
+def test_an_extension_that_was_refused_changes_nothing(desk: Desk) -> None:
+    slip = desk.pushed("a", ttr=10.0)
+    lease = desk.took(slip)
+    desk.book.not_extended(lease, desk.book.extending(lease, 1.0))
+    desk.now += 5
+    with finds("the holder of a was not heeded"):
+        desk.refused(slip, End.SUCCESS, lease)
+
+
+def test_of_extensions_that_crossed_each_other_any_may_be_the_last(desk: Desk) -> None:
+    slip = desk.pushed("a", ttr=10.0)
+    lease = desk.took(slip)
+    longer = desk.book.extending(lease, 30.0)
+    desk.book.extended(desk.book.extending(lease, 1.0))
+    desk.book.extended(longer)
+    desk.now += 2
+    desk.refused(slip, End.SUCCESS, lease)
+
+
+def test_an_extension_without_an_answer_may_come_at_any_time(desk: Desk) -> None:
+    slip = desk.pushed("a", ttr=10.0)
+    lease = desk.took(slip)
+    desk.book.extending(lease, 1.0)
+    desk.book.extended(desk.book.extending(lease, 30.0))
+    desk.now += 2
+    desk.refused(slip, End.SUCCESS, lease)
+
+
+def test_an_extension_may_be_forgotten_in_a_crash(desk: Desk) -> None:
+    slip = desk.pushed("a", ttr=10.0)
+    lease = desk.took(slip, "one")
+    desk.now += 1
+    desk.book.extended(desk.book.extending(lease, 30.0))
+    desk.book.crashed(forgets_from=desk.now)
+    desk.now += 15
+    desk.took(slip, "two")
+
+
 def test_a_holder_that_was_replaced_must_be_refused(desk: Desk) -> None:
     slip = desk.pushed("a", ttr=10.0, max_fails=0)
     lease = desk.took(slip, "one")

@@ -29,6 +29,7 @@ from support.drill.slip import (
     Lease,
     Slip,
     Take,
+    Term,
     Untrue,
     require,
 )
@@ -133,10 +134,21 @@ class Book(Pushes):
         else:
             self._resolve(take)
 
-    def extended(self, lease: Lease, asked: Asked, ttr: float) -> None:
-        """A holder was told that its lease goes on for this long from when it asked."""
-        lease.sure_until = asked.time + ttr
-        self._facts.is_durable(asked)
+    def extending(self, lease: Lease, ttr: float) -> Term:
+        """A request that a lease goes on for this long from now is about to be sent."""
+        asked = self.ask()
+        term = Term(asked=asked, until=asked.time + ttr)
+        lease.terms.append(term)
+        return term
+
+    def extended(self, term: Term) -> None:
+        """It was acknowledged."""
+        self._facts.hear(term)
+        self._facts.is_durable(term.asked)
+
+    def not_extended(self, lease: Lease, term: Term) -> None:
+        """It was refused and did nothing."""
+        lease.terms.remove(term)
 
     def heard_from(self, consumer: str, asked: Asked, heartbeat: float = inf) -> None:
         """A reply shows that the connection was there when that was asked."""
@@ -174,13 +186,15 @@ class Book(Pushes):
         place = slip.place(queue)
         place.seen += 1
         ttr = take.ttr_of(slip)
+        term = Term(asked=take.asked, until=take.asked.time + ttr)
+        self._facts.hear(term)
         lease = Lease(
             slip=slip,
             consumer=take.consumer,
             queue=queue,
             heard=take.asked.tick if take.pops else self._facts.tick,
             heard_time=now,
-            sure_until=take.asked.time + ttr,
+            terms=[term],
             ttr=ttr,
             bound=take.bound,
             asked=take.asked,

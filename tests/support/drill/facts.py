@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from support.drill.slip import NEVER, Asked, Bundle, End, Ending, Slip, Take, require
+from support.drill.slip import NEVER, Asked, Bundle, End, Ending, Slip, Take, Term, require
 
 
 class Facts:
@@ -27,6 +27,9 @@ class Facts:
         return self.tick + 1
 
     # Of one job
+
+    def hear(self, term: Term) -> None:
+        term.heard, term.heard_time = self.next(), self.clock()
 
     def identify(self, slip: Slip, id: str, uid: str = "") -> None:
         if id:
@@ -213,6 +216,9 @@ class Facts:
                     continue
             if lease.bound:
                 lease.alive = False
+            for term in lease.terms:
+                if term.heard_time >= forgets_from:
+                    term.heard = NEVER  # as if it had no answer
             kept.append(lease)
         slip.leases = kept
 

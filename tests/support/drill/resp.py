@@ -287,15 +287,15 @@ class RespTalk:
         return request, heard
 
     def _extend(self, hold: Hold) -> tuple[Request, Heard]:
-        lease, asked = hold.lease, self._book.ask()
+        lease = hold.lease
         seconds = self._chance.choice([self._habits.short_ttr, self._habits.long_ttr])
-        before = lease.sure_until
-        lease.sure_until = min(before, asked.time + seconds)
+        term = self._book.extending(lease, seconds)
+        asked = term.asked
         self._people.holds.append(hold)
 
         def heard(reply: Any) -> None:
             if is_refusal(reply):
-                lease.sure_until = before
+                self._book.not_extended(lease, term)
             elif is_stale(reply):
                 self._check_over(lease, asked)
             else:
@@ -304,7 +304,7 @@ class RespTalk:
                     asked.time + seconds - CLOCKS_DIFFER <= number(reply) / 1000 <= latest,
                     f"{lease.slip.token} was to be held for {seconds} s, and is until {reply} ms",
                 )
-                self._book.extended(lease, asked, seconds)
+                self._book.extended(term)
 
         return ("JOB.EXTEND", hold.ref, round(seconds * 1000)), heard
 

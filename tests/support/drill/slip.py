@@ -70,6 +70,25 @@ class Take:
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
+class Term:
+    """How long a lease lasts by one request: the take, or one to extend it.
+
+    The last that reached the server counts, also if it is the shortest.
+    """
+
+    asked: Asked
+    until: float  # at least
+    heard: int = NEVER  # before this tick it has reached the server
+    heard_time: float = inf
+
+    def is_before(self, other: Term) -> bool:
+        """Whether it has reached the server before the other for sure."""
+        if other.heard == NEVER:
+            return False
+        return self.heard <= other.asked.tick or self.asked.life < other.asked.life
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
 class Lease:
     """A job in the hands of a consumer, as far as anybody knows."""
 
@@ -78,13 +97,19 @@ class Lease:
     queue: str
     heard: int  # tick
     heard_time: float
-    sure_until: float  # before that nobody else can have the job
+    terms: list[Term]  # the take, and all that may have changed how long it lasts
     ttr: float
     bound: bool
     asked: Asked
     alive: bool = True  # nothing was done that may have ended it
     hangs: bool = False  # if its connection is lost, that counts as a fail, and it may be lost
     doubted: int = NEVER  # since then somebody else has it, so its connection must have ended
+
+    @property
+    def sure_until(self) -> float:
+        """Before that nobody else can have the job."""
+        last = [term for term in self.terms if not any(map(term.is_before, self.terms))]
+        return min(term.until for term in last)
 
 
 @dataclass(kw_only=True, eq=False, slots=True)

@@ -110,9 +110,9 @@ class Machine:
         self._wakes_at = self._stopped_until = self._busy_until = 0
 
     def in_round(self, call: Callable[[], object]) -> None:
-        """Let the process do this now. PowerCut if the power fails meanwhile."""
+        """Let the process do this now, after what it is busy with. PowerCut if the power fails."""
         self.rounding = True
-        self._ahead = 0
+        self._ahead = max(0, self._busy_until - self.agenda.now)
         try:
             call()
         finally:

@@ -104,6 +104,18 @@ def test_the_clock_goes_on_when_a_process_is_killed_on_a_slow_disk(machine: Mach
     assert machine.monotonic() == seen[0] + SECOND
 
 
+def test_what_comes_to_a_busy_process_comes_after_what_it_does(machine: Machine) -> None:
+    file = machine.disk.create("a", 0)
+    machine.slow = Slowness(60 * SECOND, 1.0)
+    machine.in_round(lambda: file.write_at(0, [b"slow"]))
+    free = machine.free_at()
+    assert free > SECOND
+    seen = []
+    machine.in_round(lambda: seen.append(machine.monotonic()))
+    assert seen[0] >= free
+    assert machine.free_at() > free
+
+
 def test_no_operation_takes_effect_once_the_power_has_failed(machine: Machine) -> None:
     file = machine.disk.create("a", 0)
     machine.cut = (machine.operations + 1, False)

@@ -646,6 +646,25 @@ def test_the_first_result_counts(desk: Desk) -> None:
     desk.book.result_shown(slip, desk.book.ask(), b"one", success=True)
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_lost_connection_is_shown_as_the_error_of_the_job(desk: Desk, crash: bool) -> None:
+    slip = desk.pushed("a", loss_fails=True)
+    desk.took(slip, "one", bound=True)
+    desk.book.left("one")
+    if crash:
+        desk.book.crashed()
+    desk.book.result_shown(slip, desk.book.ask(), b"connection lost", success=False)
+
+
+def test_a_connection_that_was_there_until_the_end_was_not_lost(desk: Desk) -> None:
+    slip = desk.pushed("a", loss_fails=True)
+    lease = desk.took(slip, "one", bound=True)
+    desk.ended(slip, End.FAIL, lease, b"error")
+    desk.book.left("one")
+    with finds("nobody gave it"):
+        desk.book.result_shown(slip, desk.book.ask(), b"connection lost", success=False)
+
+
 def test_a_result_does_not_change(desk: Desk) -> None:
     slip = desk.pushed("a")
     for data in (b"one", b"two"):

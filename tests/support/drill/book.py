@@ -398,8 +398,11 @@ class Book(Pushes):
     def _let_hang(self, slip: Slip) -> None:
         """A crash is nobody's fault; only who had gone before may have failed what it held."""
         for lease in slip.leases:
-            if lease.hangs and self._sure and lease.consumer not in self._left:
-                slip.place(lease.queue).fails.possible -= 1
+            if lease.hangs:
+                if self._sure and lease.consumer not in self._left:
+                    slip.place(lease.queue).fails.possible -= 1
+                else:
+                    slip.hung = True
             lease.hangs = False
 
     def _lose(self, take: Take) -> None:

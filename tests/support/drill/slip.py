@@ -251,6 +251,7 @@ class Slip:
     may_have_died: bool = False  # the same of that it has failed for good in its own queue
     forgotten: bool = False  # a crash may have undone its push, and another may have its id
     returned: bool = False  # a holder has given it back, or may have
+    hung: bool = False  # before a crash the connection of a holder may have been lost
 
     leases: list[Lease] = field(default_factory=list)  # that the server is sure to know of
     stirred: int = -1  # the last tick at which somebody without a lease was about to end it, or did
@@ -291,6 +292,15 @@ class Slip:
             or any(ending.kind is End.SUCCESS for ending in self.endings)
             or self.home.pops() > 0
             or (self.dead_queue != "" and self.grave.pops() > 0)
+        )
+
+    def may_be_dropped(self) -> bool:
+        """Whether a connection may have been lost with it, and that was a fail."""
+        return self.loss_fails and (
+            self.hung
+            or any(lease.hangs for lease in self.leases)
+            or self.home.hidden() > 0
+            or (self.dead_queue != "" and self.grave.hidden() > 0)
         )
 
     def may_be_deleted(self) -> bool:

@@ -35,12 +35,18 @@ class Frames:
     def __init__(self) -> None:
         self._unread = b""
         self._begun = False
+        self._refused = False  # by a server that is about to stop
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
+        if self._refused:
+            return []
         self._unread += data
         if not self._begun:
             head, end, rest = self._unread.partition(b"\r\n\r\n")
             if not end:
+                return []
+            if head.startswith(b"HTTP/1.1 503 "):
+                self._refused = True
                 return []
             assert head.startswith(b"HTTP/1.1 101 "), head
             self._begun = True

@@ -23,6 +23,7 @@ class Parcel:
     request: Request
     drafts: list[Draft]
     bundle: Bundle | None = None
+    delay: float = 0.0  # seconds from when it arrives on
 
 
 class RespPushes:
@@ -58,15 +59,17 @@ class RespPushes:
     def push_job(self) -> tuple[Request, Heard]:
         draft = self._drafts.any(fails_unsaid=1)
         request: Request = ("JOB.PUSH", *push_words(draft))
+        delay = 0.0
         if self._chance.random() < 0.1:
             asked = self._asked([draft])
             ms = self._chance.randint(1, round(self._habits.longest_delay * 1000))
-            draft.slip.run_at = asked.time + ms / 1000
+            delay = ms / 1000
+            draft.slip.run_at = asked.time + delay
             draft.slip.ttl = inf  # when it would begin is not known to the instant
             request = ("JOB.PUSH", *push_words(draft, delay_ms=ms))
         else:
             asked = self._asked([draft])
-        parcel = Parcel(request, [draft])
+        parcel = Parcel(request, [draft], delay=delay)
         if draft.slip.unique:
             self._parcels.append(parcel)
         return request, self._pushed(parcel, asked)
@@ -153,6 +156,9 @@ class RespPushes:
             return ("PING",), expect("PONG")
         self._parcels.append(parcel)
         asked = self._asked(parcel.drafts)
+        if parcel.delay:  # only this one may arrive, and after a crash the clock may be behind
+            slip = parcel.drafts[0].slip
+            slip.run_at = min(slip.run_at, asked.time + parcel.delay)
         if parcel.bundle is None:
             return parcel.request, self._pushed(parcel, asked)
         return parcel.request, self._bundled(parcel, parcel.bundle, with_ids=True)

@@ -66,6 +66,11 @@ static bool send_next(struct postman *self) {
     return true;
 }
 
+static bool is_away(struct postman *self) {
+    int state = atomic_load(&self->state);
+    return state == AWAY || state == AWAITED;
+}
+
 static void *serve(void *argument) {
     struct postman *self = argument;
     pthread_setname_np(pthread_self(), "postman");
@@ -169,8 +174,7 @@ static PyObject *postman_help(struct postman *self, PyObject *most) {
     long left = PyLong_AsLong(most);
     if (left == -1 && PyErr_Occurred())
         return NULL;
-    int state = atomic_load(&self->state);
-    if (state != AWAY && state != AWAITED)
+    if (!is_away(self))
         Py_RETURN_FALSE;
     for (; left > 0; left--)
         if (!send_next(self))
@@ -221,8 +225,9 @@ static PyObject *postman_heard(struct postman *self, PyObject *unused) {
 }
 
 static void wait_for_end(struct postman *self) {
-    int state;
-    while ((state = atomic_load(&self->state)) == AWAY || state == AWAITED)
+    while (is_away(self) && send_next(self))
+        ;
+    while (is_away(self))
         usleep(20);
 }
 
@@ -271,7 +276,7 @@ static PyMethodDef methods[] = {
     {"heard", (PyCFunction)postman_heard, METH_NOARGS, "It was heard that something is over."},
     {"end", (PyCFunction)postman_end, METH_NOARGS,
      "None: it is not over. Else which were not sent to their end, and how far."},
-    {"wait", (PyCFunction)postman_wait, METH_NOARGS, "Until the round is over."},
+    {"wait", (PyCFunction)postman_wait, METH_NOARGS, "Help until the round is over."},
     {"close", (PyCFunction)postman_close, METH_NOARGS, "Wait for the end of all."},
     {NULL, NULL, 0, NULL},
 };

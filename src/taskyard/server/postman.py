@@ -28,6 +28,7 @@ FEW_BESIDE_FLUSHES: Final = 40
 # until it is tried again whether there are more by now.
 _ALONE: Final = 2
 _TRIAL: Final = 64
+_MOST: Final = 512  # letters of one bag: who leaves may have to wait until it is empty
 _HANDFUL: Final = 4  # letters after which the loop looks at its sockets again
 _HEAVY: Final = 1_048_576  # bytes of a bag that are not to be kept longer than necessary
 
@@ -93,7 +94,10 @@ class Postman:
         """The bag must not have anything for it yet."""
         connection.before = connection.posted
         self._put(connection, file, data)
-        self._plan()
+        if len(self._files) < _MOST:
+            self._plan()
+        else:
+            self._go()
 
     def _put(self, connection: Connection, file: i64, data: bytes) -> None:
         connection.place = len(self._files)
@@ -171,6 +175,8 @@ class Postman:
         fresh = self._everyone.fresh
         if fresh == self._seen and not self._carrier.help(_HANDFUL):
             self._watching = False
+            if self._away:  # the thread does not tell of what could not be sent from here
+                self._come_back()
             return
         self._seen = fresh
         self._call_soon(self._watch)

@@ -317,6 +317,19 @@ def test_a_page_is_made_of_a_file_without_measuring(tmp_path: Path, results: Res
     assert {each.name: each.read_bytes() for each in command.PUBLISHED.iterdir()} == published
 
 
+def test_a_part_is_measured_again_and_the_page_says_so(results: Results) -> None:
+    kept = [case for case in results.cases if case.part != "offered"]
+    assert len(kept) < len(results.cases)
+
+    results.forget(["offered"])
+    results.again = command.command_line(["--only", "offered", "--publish"])
+
+    assert results.cases == kept
+    assert results.syscalls
+    assert results.resident
+    assert 'measured again: `make bench ARGS="--only offered"`.' in report.page(results, ())
+
+
 def test_the_command_on_the_page_has_no_place_of_this_machine() -> None:
     assert command.command_line([]) == "make bench"
     words = ["--dir", "/mnt/fast", "--quick", "--out=/tmp/here"]

@@ -4,6 +4,7 @@ import argparse
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
@@ -12,7 +13,7 @@ from benchmarks.side_by_side import plots, report
 from benchmarks.side_by_side.measure import Runner
 from benchmarks.side_by_side.plan import Plan, make_plan, read_arguments
 from benchmarks.side_by_side.results import Results, load
-from benchmarks.side_by_side.subjects import find_subjects, taskyard_version
+from benchmarks.side_by_side.subjects import Subject, find_subjects, taskyard_version
 
 PUBLISHED: Final = rig.ROOT / "docs" / "performance"
 PAGE: Final = "side-by-side.md"
@@ -48,6 +49,12 @@ def measure(arguments: argparse.Namespace, plan: Plan) -> Results:
     if not subjects:
         raise rig.BenchmarkError("none of the servers asked for can be run")
     binary = rig.compile_generator(rig.DEFAULT_DIRECTORY)
+    path = arguments.out / RESULTS
+    if arguments.again is not None:
+        results = load(arguments.again)
+        results.forget(plan.parts)
+        results.again = command_line(sys.argv[1:])
+        return run(plan, subjects, results, path, binary)
     results = Results(
         machine=readings.machine(plan.directory),
         taskyard=taskyard_version(form),
@@ -57,15 +64,19 @@ def measure(arguments: argparse.Namespace, plan: Plan) -> Results:
         subjects=[subject.facts() for subject in subjects],
         missing=missing,
     )
-    path = arguments.out / RESULTS
+    return run(plan, subjects, results, path, binary)
+
+
+def run(plan: Plan, subjects: list[Subject], results: Results, path: Path, binary: Path) -> Results:
     print(f"results: {path}, also if this is interrupted", flush=True)
-    Runner(plan, subjects, results, path, binary).run()
+    began = time.monotonic() - results.took_seconds
+    Runner(plan, subjects, results, path, binary, began).run()
     return results
 
 
 def command_line(words: list[str]) -> str:
     """As it can be given elsewhere, without the places of this machine."""
-    text = re.sub(r"--(dir|out)[ =]\S+ ?", "", " ".join(words)).strip()
+    text = re.sub(r"--(dir|out)[ =]\S+ ?|--publish ?", "", " ".join(words)).strip()
     return "make bench" + (f' ARGS="{text}"' if text else "")
 
 

@@ -91,6 +91,7 @@ def about(results: Results) -> str:
         f"{machine}, {results.load_average_at_end:.1f} at the end. {results.taskyard}. "
         f"`{results.command}` took {results.took_seconds / 60:.0f} minutes; each measurement "
         f"{results.seconds:g} s on a fresh server, after {results.warmup:g} s that are not counted."
+        + (f" Some of it was measured again: `{results.again}`." if results.again else "")
         + generator_share(results)
         + ("" if results.complete else " **The run was interrupted: this is what it had.**")
     )

@@ -3,7 +3,7 @@
 import json
 import os
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -110,6 +110,8 @@ class Results:
     took_seconds: float = 0.0
     load_average_at_end: float = 0.0
     complete: bool = False
+    again: str = ""
+    """The command that has measured some parts again, later than the rest."""
 
     def subject(self, key: str) -> SubjectFacts:
         return next(each for each in self.subjects if each.key == key)
@@ -122,6 +124,14 @@ class Results:
             if (case.part, case.subject, case.durability, case.shape, case.payload) == wanted:
                 return case
         return None
+
+    def forget(self, parts: Sequence[str]) -> None:
+        self.cases = [case for case in self.cases if case.part not in parts]
+        if "syscalls" in parts:
+            self.syscalls = []
+        if "resident" in parts:
+            self.resident = []
+        self.complete = False
 
     def measured(self) -> Iterable[Case]:
         return (case for case in self.cases if case.rounds)

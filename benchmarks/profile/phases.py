@@ -118,6 +118,7 @@ _MODULES: Final = {
     "journal.disk": WRITE,
     "journal.cache": FRAMES,
     "journal.sync": DISK,
+    "server.postman": SEND,
 }
 _FUNCTIONS: Final = {
     "dialects.conversation.Conversation.send": REPLIES,

@@ -35,6 +35,7 @@ def server(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates
 ) -> Iterator[WarmServer]:
     flags = ["--tls-certificate", str(certificates.path("server-both.pem"))]
+    flags += ["--slow-command", "off"]  # a busy machine is no warning
     directory = tmp_path_factory.mktemp("server")
     with WarmServer(directory, *flags) as running:
         yield running

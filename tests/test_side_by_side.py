@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+from collections import defaultdict
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -171,11 +173,19 @@ def test_servers_take_turns_within_a_shape_and_another_one_begins_in_each_round(
     block = Block("peak", "sync", 200, ("c1", "c50"), rounds=2, seconds=1.0)
     cases = list(cases_of(block, subjects("masenko", "workq", "nats")))
 
-    first, second = in_turns(cases, 0), in_turns(cases, 1)
+    before = defaultdict(set)
+    for number in range(12):
+        ordered = in_turns(cases, number)
+        assert [each.shape for each in ordered] == ["c1"] * 3 + ["c50"] * 3
+        assert ordered == in_turns(cases, number)
+        for one, following in pairwise(each.subject for each in ordered[:3]):
+            before[following].add(one)
 
-    assert [each.subject for each in first] == ["masenko", "workq", "nats"] * 2
-    assert [each.subject for each in second] == ["workq", "nats", "masenko"] * 2
-    assert [each.shape for each in second] == ["c1"] * 3 + ["c50"] * 3
+    assert before == {
+        "masenko": {"workq", "nats"},
+        "workq": {"masenko", "nats"},
+        "nats": {"masenko", "workq"},
+    }
 
 
 def test_a_bar_is_the_ratio_of_medians_with_the_spread_of_the_rounds(results: Results) -> None:

@@ -169,7 +169,7 @@ def test_each_server_has_the_cases_that_say_something_of_it() -> None:
     assert keys("slow-flush", "sync", 200, "c50") == ["masenko"]
 
 
-def test_servers_take_turns_within_a_shape_and_another_one_begins_in_each_round() -> None:
+def test_servers_take_turns_within_a_shape_in_another_order_each_round() -> None:
     block = Block("peak", "sync", 200, ("c1", "c50"), rounds=2, seconds=1.0)
     cases = list(cases_of(block, subjects("masenko", "workq", "nats")))
 

@@ -80,7 +80,7 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="WORD,...",
         help="of " + ", ".join([*KEYS, *rig.DURABILITIES, *SHAPES, *PARTS]),
     )
-    parser.add_argument("--rounds", type=int, help="of each case (5 to 2)")
+    parser.add_argument("--rounds", type=int, help="of each case (9 to 2)")
     parser.add_argument("--seconds", type=float, help="of each measurement (1.5)")
     parser.add_argument("--warmup", type=float, default=0.5, help="seconds not counted (0.5)")
     parser.add_argument("--payload", type=int, help="bytes, instead of 200 and 10,000")

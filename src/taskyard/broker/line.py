@@ -17,7 +17,7 @@ from taskyard.broker.seams import Clock, Scheduler
 from taskyard.broker.slow import Slow
 
 TURN: Final = 16  # commands of one connection
-_ROUND: Final = 4_000  # microseconds
+_ROUND: Final = 2_500  # microseconds
 
 
 class Line:

@@ -80,6 +80,7 @@ def parts(tmp_path: Path) -> report.Parts:
             steps=[step(10_000), step(10_000_000)],
             comparisons=[many],
             start={**start(20.0), "records": 11_000_000, "start_seconds": 31.0},
+            warmed={"step_seconds": 2.0, "many": [60_000.0, 90_000.0], "few": [95_000.0]},
             drain_per_s=100_000.0,
             peak_bytes=2**30,
             peak_bytes_started=3 * 2**30,

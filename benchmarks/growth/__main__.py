@@ -49,7 +49,7 @@ def read_arguments() -> argparse.Namespace:
         help="of the deepest queue (10000000); everything else shrinks with it",
     )
     parser.add_argument("--payload", type=int, default=200, help="bytes of each payload (200)")
-    parser.add_argument("--rounds", type=int, default=3, help="of each load (3)")
+    parser.add_argument("--rounds", type=int, default=5, help="of each load (5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each round (2)")
     parser.add_argument("--durability", choices=("sync", "write"), default="sync")
     parser.add_argument("--form", choices=("compiled", "interpreted"), help="(compiled if built)")

@@ -31,8 +31,10 @@ WAITING: Final = """\
 ## Many waiting jobs
 
 {jobs:,} jobs of {payload} bytes, pushed in steps; the cycles of the plot are measured after each.
-Then the server is killed, comes back, and is compared with one where few jobs wait. In the end it
-is drained, {drain:,.0f} jobs a second, and every job came once and in order. It never had more than
+Then the server is killed and comes back, with all payloads on disk only. It and another where few
+jobs wait are given work until their memory stands still: {warm_seconds:.0f} s for the many, with
+{warm_least:,.0f} to {warm_most:,.0f} cycles/s. Then they are compared. In the end it is drained,
+{drain:,.0f} jobs a second, and every job came once and in order. It never had more than
 {peak:.2f} GiB in memory.
 
 """
@@ -267,7 +269,12 @@ def waiting_section(part: Part) -> str:
         for step in part["steps"]
     ]
     header = ["waiting", "pushes/s", "resident MiB", *(f"cycles/s, {shape}" for shape in shapes)]
+    warmed = part["warmed"]
+    rates = warmed["many"]
     text = WAITING.format(
+        warm_seconds=len(rates) * warmed["step_seconds"],
+        warm_least=min(rates),
+        warm_most=max(rates),
         jobs=part["jobs"],
         payload=part["payload"],
         drain=part["drain_per_s"],

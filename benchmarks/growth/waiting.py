@@ -23,6 +23,12 @@ from benchmarks.growth.setting import (
 FEW_JOBS: Final = 10_000
 STEPS: Final = (0.001, 0.1, 0.25, 0.5, 0.75, 1.0)
 STEP_SECONDS: Final = 1.0
+# Until the memory for payloads has filled up again. On a virtual machine a page that was not used
+# before can take longer than a cycle, and the few need no more pages than they have.
+WARM_STEP_SECONDS: Final = 2.0
+WARM_STEPS: Final = 15
+WARM_SHAPE: Final = "50 x 100 deep"
+STILL_BYTES: Final = 4 * 2**20
 
 
 class Deep:
@@ -81,6 +87,7 @@ def measure_waiting(setting: Setting) -> Found:
             again.waiting = deep.waiting
             shallow = Deep(setting, other)
             shallow.fill_to(few)
+            warmed = {"many": warm("many", again), "few": warm("few", shallow)}
             found = [compare(setting, shape, again, shallow) for shape in SHAPES]
             drain = again.drain()
             say(f"drained, {drain.cycles_per_s:,.0f} a second")
@@ -89,6 +96,7 @@ def measure_waiting(setting: Setting) -> Found:
         "jobs": setting.jobs,
         "payload": setting.payload,
         "steps": steps,
+        "warmed": {"step_seconds": WARM_STEP_SECONDS, **warmed},
         "comparisons": found,
         "start": start,
         "drain_per_s": drain.cycles_per_s,
@@ -112,6 +120,19 @@ def step(deep: Deep, jobs: int) -> Found:
         "resident_bytes": resident,
         "cycles": cycled,
     }
+
+
+def warm(name: str, deep: Deep) -> list[float]:
+    """Cycles/s of each step until the memory of the server stands still."""
+    found: list[float] = []
+    resident = 0
+    while len(found) < WARM_STEPS:
+        found.append(deep.cycle(WARM_SHAPE, WARM_STEP_SECONDS).cycles_per_s)
+        before, resident = resident, readings.resident_bytes(deep.server.pid)
+        say(f"  warming up, {name}: {found[-1]:,.0f} cycles/s, {resident / 2**20:,.0f} MiB")
+        if abs(resident - before) < STILL_BYTES:
+            break
+    return found
 
 
 def compare(setting: Setting, shape: str, deep: Deep, shallow: Deep) -> Found:

@@ -15,8 +15,11 @@ from taskyard.engine.job import FAILED, LEASED, READY, SUCCEEDED, NewJob, Notify
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.stages import ALL_STAGES
 from taskyard.journal.identity import JOURNAL
+from taskyard.journal.segment import parse_header, read_segment, segment_names
 
 SEGMENT = 1 << 15
+LARGE = 4 << 20  # more than a zone of weights
+JOB = 100_000
 HOUR = 3_600_000_000
 ORIGIN = Origin(1, "ann", "worker")
 
@@ -294,6 +297,59 @@ def test_a_burst_that_is_drained_gives_its_disk_back(yard: SimulatedYard, hands:
 
     assert on_disk(yard) < 2 * SEGMENT
     assert len(yard.disk.directory(JOURNAL).names()) <= 2
+
+
+@pytest.fixture
+def deep() -> tuple[SimulatedYard, Hands]:
+    """Jobs wait in six large segments, and files for the next ones are made in advance."""
+    yard = SimulatedYard(segment_size=LARGE, payload_memory=0, spare=True)
+    hands = Hands(yard)
+    for _ in range(6 * LARGE // JOB):
+        hands.push("deep", JOB)
+    return yard, hands
+
+
+def take_oldest(hands: Hands, size: int) -> None:
+    """For each job that comes the oldest one goes."""
+    for _ in range(size // JOB):
+        hands.push("deep", JOB)
+        hands.call("ack", hands.take("deep"), 7)
+
+
+def test_a_segment_whose_jobs_are_done_is_used_again_however_much_lives_behind_it(
+    deep: tuple[SimulatedYard, Hands],
+) -> None:
+    yard, hands = deep
+    made = len(recycled(yard))
+    assert not any(recycled(yard))
+
+    take_oldest(hands, 4 * LARGE)
+
+    assert yard.journal.first >= 2 * LARGE
+    assert recycled(yard)[-2:] == [True, True]
+    assert len(recycled(yard)) <= made + 2
+    check_replay(yard)
+
+
+def test_a_segment_in_which_something_lives_is_left_while_there_is_room(
+    deep: tuple[SimulatedYard, Hands],
+) -> None:
+    yard, hands = deep
+    hands.call("ack", hands.take("deep"), 7)
+    kept = [hands.take("deep") for _ in range(LARGE // JOB // 4)]  # which nobody finishes
+
+    take_oldest(hands, 2 * LARGE)
+
+    assert passes(yard) == 0
+    assert yard.journal.first == 0
+    assert all(yard.engine.job(id).state == LEASED for id in kept)
+
+
+def recycled(yard: SimulatedYard) -> list[bool]:
+    """Which of the segments that are there were made of an earlier one."""
+    directory = yard.disk.directory(JOURNAL)
+    names = segment_names(directory)
+    return [parse_header(read_segment(directory, name)).recycled for name in names]
 
 
 def test_compaction_off_drops_nothing() -> None:

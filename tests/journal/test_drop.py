@@ -229,6 +229,17 @@ def test_one_that_was_made_longer_is_cut_to_its_size(disk: MemoryDisk) -> None:
     assert len(disk.directory(JOURNAL).content(SPARE)) == SIZE
 
 
+def test_a_segment_that_cannot_be_read_is_not_used_again(disk: MemoryDisk, run: Running) -> None:
+    close(run, run.journal._bases[1])
+    disk.fail("read")
+    dropping = drop_at_once(run, run.journal._bases[1])
+    disk.heal()
+    assert not dropping.recycled
+    assert run.journal.wants_spare()
+    assert SPARE not in disk.directory(JOURNAL).names()
+    assert recover(disk).next_seq == run.journal.log.next_seq
+
+
 @pytest.mark.parametrize("operation", ["write", "sync", "rename", "open", "sync_directory"])
 @pytest.mark.parametrize("nth", [1, 2])
 def test_a_recycling_that_fails_loses_nothing(disk: MemoryDisk, operation: str, nth: int) -> None:

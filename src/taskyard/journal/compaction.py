@@ -42,6 +42,7 @@ WAIT: Final = 3
 
 _LEAST_ROOM: Final = 65_536  # what must be free for a portion, or a part of a small segment
 _CARRY: Final = 192  # and to write one, beside its blob
+_EMPTY: Final = 16  # the part of a segment that may live in one that is as good as empty
 
 
 class Compactor:
@@ -67,6 +68,7 @@ class Compactor:
         self._remainder: Remainder | None = None  # while closing
         self._least_room: i64 = min(i64(_LEAST_ROOM), journal.settings.segment_size // 16)
         self._mark: i64 = 0  # what must be durable before segments are dropped
+        self._looked: i64 = -1  # the zone that was written to when the first one was weighed
 
     # When
 
@@ -90,7 +92,25 @@ class Compactor:
         if journal.room.refusing:  # any segment that can be freed is worth it, if it can
             live = self._live_between(journal.base, after)
             return 2 * live < after - journal.base and self._has_room(live)
-        return self.used() > self.limit()
+        if self.used() > self.limit():
+            return True
+        return journal.wants_spare() and self._is_first_empty(after)
+
+    def _is_first_empty(self, after: i64) -> bool:
+        """Whether almost nothing need be carried for the first segment to go.
+
+        However much lives behind it: its file will do for the next segment, and to write that
+        full of zeros instead takes the disk from those who wait for their records.
+        """
+        journal = self._journal
+        zone = journal.end // ZONE
+        if zone == self._looked:
+            return False  # too little has happened since
+        self._looked = zone
+        state = self._core.state
+        most = (after - journal.base) // _EMPTY
+        rest = state.weights.loose + LOOK * (len(state.queues) + len(state.tombstones.ids))
+        return rest < most and self._live_between(journal.base, after) < most - rest
 
     def _has_room(self, size: i64) -> bool:
         """Whether that much may be carried: on a full disk, finishing work goes before."""

@@ -15,6 +15,7 @@ from taskyard.journal.segment import segment_name
 from taskyard.journal.spare import DRAFT, PAGE, SPARE, USED, reason_of, remove_if_there
 
 _FIRST_PAGE: Final = USED + bytes(PAGE - len(USED))
+_PORTION: Final = 65_536
 
 
 class DropWork:
@@ -71,7 +72,19 @@ class DropWork:
             if file.size() > self._size:
                 file.truncate(self._size)
             file.sync()
+            self._have_in_memory(file)
         finally:
             file.close()
         self._directory.rename(DRAFT, SPARE)
         self.recycled = True
+
+    def _have_in_memory(self, file: File) -> None:
+        """Who writes a part of a page that the system has let go waits until it is read back.
+
+        That would be the loop, and an old segment has only such pages.
+        """
+        portion = memoryview(bytearray(_PORTION))
+        at: i64 = 0
+        while at < self._size:
+            file.read_into(at, portion)
+            at += _PORTION

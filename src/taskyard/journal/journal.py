@@ -299,6 +299,10 @@ class Journal:
         self._count_room()
         return size <= self.room.free
 
+    def wants_spare(self) -> bool:
+        """Whether there is no file for the next segment, and none is being made."""
+        return self.settings.spare and self._supply.is_wanting()
+
     def spare(self) -> SpareWork | None:
         """Work to be run in a thread and then given to `spared`, if the next segment is near."""
         if self._supply.ready or self._health.failure or self._drop_work is not None:
@@ -353,7 +357,7 @@ class Journal:
             count += 1
         if not count:
             return None
-        recycle = self.settings.spare and self._supply.is_wanting()
+        recycle = self.wants_spare()
         work = DropWork(self._directory, self._bases[:count], recycle, self.settings.segment_size)
         del self._bases[:count]
         self._cache.forget(self._bases[0])

@@ -43,6 +43,7 @@ from taskyard.server.config import ConfigError, Settings, load_queues
 from taskyard.server.connection import Connection, Dialect, OpenConnections
 from taskyard.server.descriptors import most_connections, raise_file_limit
 from taskyard.server.flow import Flow
+from taskyard.server.heap import keep_heap
 from taskyard.server.listening import Admission, Listener
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
@@ -247,6 +248,7 @@ class Server:
             )
         self._collector = Collector(lambda: state.jobs.size)
         self._collector.start()
+        keep_heap()
         self._journal = journal
         seconds = time.perf_counter() - began
         log.info(

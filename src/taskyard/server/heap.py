@@ -1,0 +1,27 @@
+"""The C library's heap, told to keep what it has for a while.
+
+By default a buffer of some 100 kB comes from the system as a mapping of its own, and room at the
+end of the heap goes back once there is twice as much. A loaded server then gets the frames of its
+journal and long replies in fresh pages, each of them a page fault: on a virtual machine whose host
+has taken those pages back, they cost more than what is done with the buffer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from typing import Final
+
+# mallopt's names for them, and bytes.
+_TRIM_THRESHOLD: Final = -1
+_MMAP_THRESHOLD: Final = -3
+_KEPT: Final = 16 * 1_048_576
+_LARGE: Final = 4 * 1_048_576
+
+
+def keep_heap() -> None:
+    """Where the C library has no such settings, it goes without."""
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_TRIM_THRESHOLD, _KEPT)
+        mallopt(_MMAP_THRESHOLD, _LARGE)

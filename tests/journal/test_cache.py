@@ -1,9 +1,11 @@
 """The cache gives the bytes that were written or nothing, and stays within its budget."""
 
+from mmap import mmap
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.journal.cache import BLOCK, Cache, block_of
+from taskyard.journal.cache import BLOCK, Cache, block_of, new_block
 
 
 def filled(budget: int, data: bytes, base: int = 0) -> Cache:
@@ -15,6 +17,12 @@ def filled(budget: int, data: bytes, base: int = 0) -> Cache:
 
 def pattern(size: int) -> bytes:
     return b"".join(b"%08d" % n for n in range(size // 8 + 1))[:size]
+
+
+def block_with(data: bytes) -> mmap:
+    block = new_block()
+    block[:] = data
+    return block
 
 
 def test_what_was_appended_can_be_read() -> None:
@@ -82,7 +90,7 @@ def test_a_block_that_was_read_back_is_found() -> None:
     data = pattern(10 * BLOCK)
     cache = filled(0, data)
     assert cache.read(0, 10, 4) is None
-    cache.put(0, bytearray(data[:BLOCK]))
+    cache.put(0, block_with(data[:BLOCK]))
     assert cache.read(0, 10, 4) == data[10:14]
 
 
@@ -105,7 +113,7 @@ def test_what_was_read_stays_when_its_block_is_used_again() -> None:
 
 def test_a_block_that_was_read_ahead_stays_until_it_is_used() -> None:
     cache = filled(0, pattern(10 * BLOCK))
-    cache.put_ahead(0, bytearray(pattern(BLOCK)), 0)
+    cache.put_ahead(0, block_with(pattern(BLOCK)), 0)
     cache.append(b"x" * (10 * BLOCK))
     assert cache.read(0, 8, 8) == pattern(16)[8:]
     cache.append(b"x" * (10 * BLOCK))
@@ -136,11 +144,11 @@ def test_a_read_gives_what_was_written_or_nothing(
 
 def test_a_block_that_is_there_already_is_not_replaced() -> None:
     cache = Cache(16 * BLOCK)
-    cache.put(BLOCK, bytearray(b"a" * BLOCK))
-    cache.put_ahead(2 * BLOCK, bytearray(b"a" * BLOCK), 0)
+    cache.put(BLOCK, block_with(b"a" * BLOCK))
+    cache.put_ahead(2 * BLOCK, block_with(b"a" * BLOCK), 0)
     for at in (BLOCK, 2 * BLOCK):
-        cache.put(at, bytearray(b"b" * BLOCK))
-        cache.put_ahead(at, bytearray(b"c" * BLOCK), 0)
+        cache.put(at, block_with(b"b" * BLOCK))
+        cache.put_ahead(at, block_with(b"c" * BLOCK), 0)
         assert cache.read(0, at, 3) == b"aaa"
 
 
@@ -149,7 +157,7 @@ def test_among_blocks_that_were_read_ahead_only_the_oldest_goes() -> None:
     count = 0
     while cache.has(BLOCK) or not count:
         count += 1
-        cache.put_ahead(count * BLOCK, bytearray(b"%d" % (count % 10) * BLOCK), 0)
+        cache.put_ahead(count * BLOCK, block_with(b"%d" % (count % 10) * BLOCK), 0)
     assert count > 2
     assert [at for at in range(1, count + 1) if cache.has(at * BLOCK)] == list(range(2, count + 1))
     assert cache.read(0, count * BLOCK, 1) == b"%d" % (count % 10)

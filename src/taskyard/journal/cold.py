@@ -11,6 +11,7 @@ import errno
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
+from mmap import mmap
 from typing import Final
 
 from mypy_extensions import i64
@@ -36,7 +37,7 @@ class ColdRead:
         self.at = at  # of the first block
         self.count: i64 = 1
         self.end = end  # of the segment
-        self.blocks: list[bytearray] = []  # to be filled
+        self.blocks: list[mmap] = []  # to be filled
         self.good: i64 = 0  # how many of them were
         self.ahead = ahead  # when it was planned, nobody waited for it
         self.wanted = not ahead  # but now somebody does
@@ -58,7 +59,7 @@ class ColdRead:
         finally:
             file.close()
 
-    def _read(self, file: File, at: i64, block: bytearray) -> None:
+    def _read(self, file: File, at: i64, block: mmap) -> None:
         size = min(BLOCK, self.end - at)
         if file.read_into(at - self._base, memoryview(block)[:size]) < size:
             raise OSError(errno.EIO, f"{segment_name(self._base)} is shorter than it was")
@@ -79,11 +80,11 @@ class Load:
         self.parts: list[bytes | None] = []  # one for each block; None: it must be read
         self.missing: i64 = 0  # how many of those
 
-    def take(self, block_at: i64, block: bytearray) -> None:
+    def take(self, block_at: i64, block: mmap) -> None:
         """Take what it wants of this block."""
         start = max(self.at - block_at, i64(0))
         end = min(self.at + self.size - block_at, BLOCK)
-        self.parts[(block_at - self.first) // BLOCK] = bytes(block[start:end])
+        self.parts[(block_at - self.first) // BLOCK] = block[start:end]
         self.missing -= 1
 
     def is_complete(self) -> bool:
@@ -200,9 +201,7 @@ class ColdReads:
             number += 1
         return over
 
-    def _came(
-        self, block_at: i64, block: bytearray, loads: list[Load] | None, over: list[Load]
-    ) -> None:
+    def _came(self, block_at: i64, block: mmap, loads: list[Load] | None, over: list[Load]) -> None:
         if loads is None:
             self._cache.put_ahead(block_at, block, self._streams.steps)
             return

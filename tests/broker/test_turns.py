@@ -5,7 +5,7 @@ from support.wire import exchange
 
 PUSH = b'PUSH {"name":"a"}\n'
 TURN = 16
-ROUND = 4_000  # microseconds
+ROUND = 2_500  # microseconds
 
 
 def watch_replies(peer: SimulatedPeer, name: str, seen: list[str]) -> None:

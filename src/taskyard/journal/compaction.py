@@ -42,7 +42,7 @@ WAIT: Final = 3
 
 _LEAST_ROOM: Final = 65_536  # what must be free for a portion, or a part of a small segment
 _CARRY: Final = 192  # and to write one, beside its blob
-_EMPTY: Final = 16  # the part of a segment that may live in one that is as good as empty
+_EMPTY: Final = 16  # one of so many bytes may live in a segment that is as good as empty
 
 
 class Compactor:

@@ -1,7 +1,8 @@
 /*
  * One small command every millisecond that the server answers without waiting for its disk: how
  * long that takes is how long the server's loop was busy with something else, or had no processor;
- * with the server's process id the two are told apart.
+ * with the server's process id the two are told apart. A virtual machine may lose a processor while
+ * something runs on it: that is what neither ran nor waited, though nothing went to sleep.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -9,6 +10,8 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -46,19 +49,49 @@ static void ask_once(int fd) {
         die("probe: unexpected reply");
 }
 
-static int open_waits(int pid) {
+/* Of the main thread of the server, so far. */
+struct thread_time {
+    int64_t ran_ns, waited_ns; /* for a processor, while it was ready to run */
+    int64_t slept;             /* how often */
+};
+
+static int open_of_thread(int pid, const char *name) {
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", pid, pid);
-    return open(path, O_RDONLY | O_CLOEXEC);
+    snprintf(path, sizeof path, "/proc/%d/task/%d/%s", pid, pid, name);
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0)
+        die("probe: %s: %s", path, strerror(errno));
+    return file;
 }
 
-/* How long the main thread of the server has been ready to run without a processor so far. */
-static int64_t waited_ns(int waits) {
-    char text[96];
-    long long ran, waited;
-    ssize_t n = waits < 0 ? 0 : pread(waits, text, sizeof text - 1, 0);
+static const char *text_of(int file) {
+    static char text[4096];
+    ssize_t n = pread(file, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = 0;
-    return sscanf(text, "%lld %lld", &ran, &waited) == 2 ? waited : 0;
+    return text;
+}
+
+static struct thread_time thread_time(const int *files) {
+    static const char slept[] = "\nvoluntary_ctxt_switches:";
+    struct thread_time found = {0};
+    if (!files)
+        return found;
+    long long ran = 0, waited = 0;
+    sscanf(text_of(files[0]), "%lld %lld", &ran, &waited);
+    const char *line = strstr(text_of(files[1]), slept);
+    return (struct thread_time){ran, waited, line ? atoll(line + sizeof slept - 1) : 0};
+}
+
+/* Of an answer that took so long, what was not the loop's doing. How long a thread ran is brought up
+ * to date once in a tick, so that much may be missing from the end. */
+static int64_t not_its_own(struct thread_time before, struct thread_time after, int64_t taken) {
+    static int64_t tick;
+    struct timespec found;
+    if (!tick && clock_getres(CLOCK_MONOTONIC_COARSE, &found) == 0)
+        tick = found.tv_nsec;
+    int64_t waited = after.waited_ns - before.waited_ns;
+    int64_t lost = taken - waited - (after.ran_ns - before.ran_ns) - tick;
+    return waited + (lost > 0 && after.slept == before.slept ? lost : 0);
 }
 
 void probe(int fd, int pid, double seconds) {
@@ -66,7 +99,9 @@ void probe(int fd, int pid, double seconds) {
     struct sched_param first = {.sched_priority = 1};
     int64_t longest = 0, longest_own = 0;
     int64_t start = now_ns(), until = start + (int64_t)(seconds * 1e9), next = start;
-    int waits = pid ? open_waits(pid) : -1;
+    int opened[] = {pid ? open_of_thread(pid, "schedstat") : -1,
+                    pid ? open_of_thread(pid, "status") : -1};
+    const int *files = pid ? opened : NULL;
 
     /* Ahead of all others if that is allowed: its own waiting for a processor is not meant. */
     sched_setscheduler(0, SCHED_FIFO, &first);
@@ -75,9 +110,11 @@ void probe(int fd, int pid, double seconds) {
     signal(SIGINT, interrupt);
     while (!interrupted && now_ns() < until) {
         wait_until(next);
-        int64_t waited = waited_ns(waits), sent = now_ns();
+        struct thread_time before = thread_time(files);
+        int64_t sent = now_ns();
         ask_once(fd);
-        int64_t taken = now_ns() - sent, own = taken - (waited_ns(waits) - waited);
+        int64_t taken = now_ns() - sent;
+        int64_t own = taken - not_its_own(before, thread_time(files), taken);
         record(&answers, taken, 1);
         if (taken > longest)
             longest = taken;

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -206,3 +207,44 @@ def test_at_a_rate_a_job_counts_from_when_it_was_due(loadgen: Loadgen) -> None:
     assert (server.pushed, result["cycles"]) == (400, 400)
     # Of 400, the 100 before it may be quick; of the others the n-th waits at least 300 - n ms.
     assert result["latency_us"]["cycle"]["p50"] > 90_000
+
+
+PAUSE = 0.2  # seconds
+PAUSING = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+client, _ = listener.accept()
+pause, clock = float(sys.argv[2]), time.thread_time
+client.recv(100)
+if sys.argv[1] == "asleep":
+    time.sleep(pause)
+else:
+    began = clock()
+    while clock() < began + pause:
+        pass
+client.sendall(b"PONG {}\\n")
+while client.recv(100):
+    client.sendall(b"PONG {}\\n")
+"""
+
+
+@pytest.mark.parametrize("how", ["asleep", "busy"])
+def test_a_pause_of_the_server_is_its_own(loadgen: Loadgen, how: str) -> None:
+    """All but what it waited for a processor, or was robbed of by the host."""
+    command = [sys.executable, "-c", PAUSING, how, str(PAUSE)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        target = "masenko", ("127.0.0.1", int(server.stdout.readline()))
+        found = told(loadgen("probe", target, f"--pid={server.pid}", "--seconds=1"))
+    assert PAUSE <= found["longest_own_us"] / 1e6 <= found["longest_us"] / 1e6
+
+
+def test_a_probe_needs_a_server_to_look_at(loadgen: Loadgen, tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    with WarmServer(tmp_path) as server:
+        target = "masenko", server.address("masenko")
+        run = loadgen("probe", target, f"--pid={gone.pid}", "--seconds=1")
+    assert run.returncode != 0
+    assert f"/proc/{gone.pid}/" in run.stderr

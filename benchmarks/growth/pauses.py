@@ -1,7 +1,7 @@
 """How long the event loop of a server is ever busy with one thing, through the life of its jobs.
 
 A probe asks every millisecond for something that needs no disk: the longest answer, less the time
-for which the server had no processor, is the longest pause of the loop.
+for which the server had no processor, is the longest pause of the loop. See loadgen_probe.c.
 """
 
 import contextlib

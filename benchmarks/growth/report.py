@@ -85,10 +85,12 @@ PAUSES: Final = """\
 ## Pauses of the loop
 
 With {jobs:,} jobs, flushed in a thread. A probe sends `PING` every millisecond; the pause is its
-longest answer in all rounds, less what the server's main thread waited for a processor meanwhile.
+longest answer in all rounds, less what the server's main thread waited for a processor meanwhile,
+and less what the host of a virtual machine took away from that thread while it ran: the time in
+which it neither ran nor waited, if it did not sleep, but for one tick of the kernel's clock.
 It has the time that `PING` stood in line behind the commands of others, so that no turn of the
 loop was longer. *Of an idle server*: the same of one that had nothing to do, which is the share of
-the machine.
+the machine. *Longest answer* is the longest as it was.
 
 """
 

@@ -331,13 +331,28 @@ def test_a_part_is_measured_again_and_the_page_says_so(results: Results) -> None
     kept = [case for case in results.cases if case.part != "offered"]
     assert len(kept) < len(results.cases)
 
-    results.forget(["offered"])
+    results.forget(["offered"], [case for case in results.cases if case.part == "offered"])
     results.again = command.command_line(["--only", "offered", "--publish"])
 
     assert results.cases == kept
     assert results.syscalls
     assert results.resident
     assert 'measured again: `make bench ARGS="--only offered"`.' in report.page(results, ())
+
+
+def test_what_a_part_has_beside_the_cases_measured_again_is_kept(results: Results) -> None:
+    plan = plan_of("--only", "masenko,redis-lists,sync,c50,peak", "--payload", str(SMALL))
+    known = subjects("masenko", "redis-lists")
+    again = [case for block in plan.blocks for case in cases_of(block, known)]
+
+    results.forget(plan.parts, again)
+
+    left = [(case.part, case.subject, case.shape) for case in results.cases]
+    assert ("peak", "masenko", "c50") not in left
+    assert ("peak", "redis-lists", "c50") not in left
+    assert ("peak", "masenko", "c50x100") in left
+    assert ("offered", "masenko", "c50") in left
+    assert len(left) == 7
 
 
 def test_the_command_on_the_page_has_no_place_of_this_machine() -> None:

@@ -11,7 +11,7 @@ from typing import Final
 from benchmarks import readings, rig
 from benchmarks.side_by_side import plots, report
 from benchmarks.side_by_side.measure import Runner
-from benchmarks.side_by_side.plan import Plan, make_plan, read_arguments
+from benchmarks.side_by_side.plan import Plan, cases_of, make_plan, read_arguments
 from benchmarks.side_by_side.results import Results, load
 from benchmarks.side_by_side.subjects import Subject, find_subjects, taskyard_version
 
@@ -52,7 +52,8 @@ def measure(arguments: argparse.Namespace, plan: Plan) -> Results:
     path = arguments.out / RESULTS
     if arguments.again is not None:
         results = load(arguments.again)
-        results.forget(plan.parts)
+        again = [case for block in plan.blocks for case in cases_of(block, subjects)]
+        results.forget(plan.parts, again)
         results.again = command_line(sys.argv[1:])
         return run(plan, subjects, results, path, binary)
     results = Results(

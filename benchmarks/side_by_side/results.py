@@ -60,6 +60,10 @@ class Case:
         return [each.jobs_per_s for each in self.rounds]
 
     @property
+    def key(self) -> tuple[str, str, str, str, int]:
+        return self.part, self.subject, self.durability, self.shape, self.payload
+
+    @property
     def rate(self) -> float:
         return statistics.median(self.rates)
 
@@ -120,13 +124,12 @@ class Results:
         self, part: Part, subject: str, durability: str, shape: str, payload: int
     ) -> Case | None:
         wanted = (part, subject, durability, shape, payload)
-        for case in self.measured():
-            if (case.part, case.subject, case.durability, case.shape, case.payload) == wanted:
-                return case
-        return None
+        return next((case for case in self.measured() if case.key == wanted), None)
 
-    def forget(self, parts: Sequence[str]) -> None:
-        self.cases = [case for case in self.cases if case.part not in parts]
+    def forget(self, parts: Sequence[str], cases: Iterable[Case]) -> None:
+        """What is measured again: these cases, and all of other parts."""
+        again = {case.key for case in cases}
+        self.cases = [case for case in self.cases if case.key not in again]
         if "syscalls" in parts:
             self.syscalls = []
         if "resident" in parts:

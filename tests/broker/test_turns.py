@@ -1,28 +1,85 @@
 """Turns: a connection with much to say does not keep the others waiting, nor the loop."""
 
+import pytest
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import exchange
 
 PUSH = b'PUSH {"name":"a"}\n'
 TURN = 16
 ROUND = 2_500  # microseconds
+MUCH = 15 * TURN  # commands of more bytes than are done ahead of others
 
 
 def watch_replies(peer: SimulatedPeer, name: str, seen: list[str]) -> None:
     peer.witness = lambda data: seen.extend([name] * data.count(b"\n"))
 
 
+def ask_together(yard: SimulatedYard, names: list[str], seen: list[str]) -> None:
+    """All send, in this order, before the loop goes on: the deep ones much."""
+    peers = [yard.connect() for _ in names]
+    for name, peer in zip(names, peers, strict=True):
+        watch_replies(peer, name, seen)
+        peer.arrive(b"PING\n" * (MUCH if "deep" in name else 1))
+    yard.settle()
+
+
 def test_connections_take_turns_of_a_few_commands() -> None:
     yard = SimulatedYard()
     seen: list[str] = []
-    peers = {name: yard.connect() for name in ("deep", "also deep", "plain")}
-    for name, peer in peers.items():
-        watch_replies(peer, name, seen)
-        peer.arrive(b"PING\n" * (1 if name == "plain" else 3 * TURN))
-    yard.settle()
-    deep, also_deep = ["deep"] * TURN, ["also deep"] * TURN
-    # The second one found the first in line, and the third found both.
-    assert seen == [*deep, *deep, *also_deep, "plain", *deep, *also_deep, *also_deep]
+    ask_together(yard, ["deep", "also deep"], seen)
+    # The first one had a turn at once, and then was in line before the second.
+    turns = MUCH // TURN - 1
+    expected = ["deep"] * 2 * TURN
+    expected += (["also deep"] * TURN + ["deep"] * TURN) * (turns - 1) + ["also deep"] * 2 * TURN
+    assert seen == expected
+
+
+def test_who_has_come_with_little_overtakes_those_with_much() -> None:
+    yard = SimulatedYard()
+    seen: list[str] = []
+    ask_together(yard, ["deep", "also deep", "plain", "also plain"], seen)
+    assert seen[TURN : 2 * TURN + 2] == ["plain", *["deep"] * TURN, "also plain"]
+
+
+def test_those_with_much_have_as_many_turns_as_in_one_line_with_all() -> None:
+    yard = SimulatedYard()
+    seen: list[str] = []
+    ask_together(yard, ["deep"] * 2 + ["plain"] * 20, seen)
+    [first, second, third] = [at for at, name in enumerate(seen) if name == "plain"][:3]
+    assert (first, second, third) == (TURN, 2 * TURN + 1, 2 * TURN + 2)
+    for number in (1, 2):  # turns of those with much
+        before = seen[: [at for at, name in enumerate(seen) if name == "deep"][number * TURN]]
+        assert before.count("plain") <= 10 * (number - 1) + 1
+    assert seen.count("deep") == 2 * MUCH
+
+
+class RecordingPost:
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    def mark(self) -> None:
+        self._seen.append("mark")
+
+    def hurry(self) -> None:
+        self._seen.append("hurry")
+
+
+def test_replies_to_who_had_little_are_wanted_before_those_with_much_go_on() -> None:
+    yard = SimulatedYard()
+    seen: list[str] = []
+    yard.broker.line.post = RecordingPost(seen)
+    ask_together(yard, ["deep", "also deep", "plain", "also plain"], seen)
+    assert seen[TURN : TURN + 4] == ["mark", "plain", "hurry", "deep"]
+    assert seen.count("mark") == seen.count("hurry") == 1
+
+
+@pytest.mark.parametrize("name", ["deep", "plain"])
+def test_replies_are_not_wanted_at_once_where_all_are_alike(name: str) -> None:
+    yard = SimulatedYard()
+    seen: list[str] = []
+    yard.broker.line.post = RecordingPost(seen)
+    ask_together(yard, [name] * 5, seen)
+    assert set(seen) == {name}
 
 
 def test_replies_keep_the_order_of_commands_over_turns() -> None:

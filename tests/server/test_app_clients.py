@@ -1,12 +1,11 @@
 """Clients of a real server that are slow, many, silent or deaf, and the settings they feel."""
 
-import resource
 import socket
 from pathlib import Path
 
 import pytest
 from support.process import ServerProcess
-from support.sockets import SocketPeer
+from support.sockets import SocketPeer, allow_many_files
 from support.wire import error_of, exchange, queue_counts
 
 MEBIBYTE = 1 << 20
@@ -36,12 +35,6 @@ def test_a_thousand_idle_connections_are_no_burden(tmp_path: Path) -> None:
         exchange(worker, b"FETCH\n", b'OK {"id":1,"queue":"default","name":"a"}\n')
         assert server.stop() == 0
         assert "Traceback" not in server.log_text()
-
-
-def allow_many_files() -> None:
-    """As many as may be; a thousand connections need as many on either side."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class DeafClient:

@@ -7,7 +7,7 @@ import re
 import select
 import signal
 import socket
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,16 +15,19 @@ from typing import Any
 import pytest
 from support.effort import effort
 from support.process import WarmServer
-from support.sockets import HANG_GUARD
+from support.simulated import SimulatedYard
+from support.sockets import HANG_GUARD, allow_many_files
 
 from taskyard import build
-from taskyard.server.postman import Carrier
+from taskyard.server.connection import Connection, OpenConnections
+from taskyard.server.postman import Carrier, Postman
 
 pytestmark = pytest.mark.skipif(
     build.form() != "compiled", reason="only the compiled form has this thread"
 )
 
 CROWD = 60
+THOUSANDS = 1100
 
 
 @pytest.fixture
@@ -62,14 +65,14 @@ def test_a_round_is_sent(carrier: Carrier) -> None:
         files = [ours.fileno() for ours, _ in made]
         for turn in range(20):
             letters = [b"%d to %d" % (turn, number) for number in range(50)]
-            carrier.begin(files, letters)
+            carrier.begin(files, letters, False)
             assert finished(carrier) == []
             assert [theirs.recv(100) for _, theirs in made] == letters
 
 
 def test_a_letter_to_nobody_is_left_out(carrier: Carrier) -> None:
     with pairs(1) as [(ours, theirs)]:
-        carrier.begin([-1, ours.fileno(), -1], [b"a", b"b", b""])
+        carrier.begin([-1, ours.fileno(), -1], [b"a", b"b", b""], False)
         assert finished(carrier) == []
         assert theirs.recv(100) == b"b"
 
@@ -79,7 +82,7 @@ def test_what_is_not_taken_is_told_unasked(carrier: Carrier) -> None:
     with pairs(3) as made:
         made[2][1].close()  # cannot be sent to at all
         files = [ours.fileno() for ours, _ in made]
-        carrier.begin(files, [large, b"small", b"lost"])
+        carrier.begin(files, [large, b"small", b"lost"], False)
         assert select.select([carrier.fileno()], [], [], HANG_GUARD)[0]
         rest = finished(carrier)
         assert [place for place, _ in rest] == [0, 2]
@@ -95,7 +98,7 @@ def test_the_end_is_told_to_who_wishes_it(carrier: Carrier) -> None:
         assert not carrier.wish()  # there is nothing to wait for
         assert carrier.end() is None
         for _ in range(200):
-            carrier.begin([ours.fileno()], [b"letter"])
+            carrier.begin([ours.fileno()], [b"letter"], False)
             if carrier.wish():
                 assert select.select([carrier.fileno()], [], [], HANG_GUARD)[0]
                 carrier.heard()
@@ -107,7 +110,7 @@ def test_who_helps_sends_what_the_thread_has_not(carrier: Carrier) -> None:
     with pairs(400) as made:
         files = [ours.fileno() for ours, _ in made]
         letters = [b"%d" % number for number in range(400)]
-        carrier.begin(files, letters)
+        carrier.begin(files, letters, False)
         while carrier.help(3):
             pass
         assert finished(carrier) == []
@@ -117,23 +120,156 @@ def test_who_helps_sends_what_the_thread_has_not(carrier: Carrier) -> None:
 
 def test_it_does_one_thing_at_a_time(carrier: Carrier) -> None:
     with pairs(1) as [(ours, _)]:
-        carrier.begin([ours.fileno()], [b"a"])
+        carrier.begin([ours.fileno()], [b"a"], False)
         with pytest.raises(ValueError, match="under way"):
-            carrier.begin([ours.fileno()], [b"b"])
+            carrier.begin([ours.fileno()], [b"b"], False)
         assert finished(carrier) == []
 
 
 def test_only_what_can_be_sent_is_taken(carrier: Carrier) -> None:
     with pytest.raises(ValueError, match="a file for each"):
-        carrier.begin([1, 2], [b"a"])
+        carrier.begin([1, 2], [b"a"], False)
     with pytest.raises(TypeError, match="not bytes"):
-        carrier.begin([1], ["text"])  # type: ignore[list-item]
-    with pytest.raises(TypeError, match="two lists"):
-        carrier.begin((), [])  # type: ignore[arg-type]
+        carrier.begin([1], ["text"], False)  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="wanted: a list"):
+        carrier.begin((), [], False)  # type: ignore[arg-type]
     carrier.close()
     carrier.close()
     with pytest.raises(ValueError, match="closed"):
-        carrier.begin([], [])
+        carrier.begin([], [], False)
+
+
+def test_one_letter_is_sent_from_here(carrier: Carrier) -> None:
+    with pairs(1) as [(ours, theirs)]:
+        assert carrier.send(ours.fileno(), b"letter", True) == 6
+        assert theirs.recv(100) == b"letter"
+        taken = carrier.send(ours.fileno(), bytes(10_000_000), False)
+        assert 0 < taken < 10_000_000
+        assert carrier.send(ours.fileno(), b"more", False) == 0
+        theirs.close()
+        assert carrier.send(ours.fileno(), b"more", False) == 0
+    assert carrier.send(-1, b"letter", False) == 0
+    with pytest.raises(TypeError, match="wanted: a file"):
+        carrier.send(1, "text", False)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("patient", [True, False])
+@pytest.mark.parametrize("by_thread", [True, False])
+def test_requests_are_acknowledged_by_replies(
+    carrier: Carrier, patient: bool, by_thread: bool
+) -> None:
+    """Or as soon as they are read, as a socket does until its replies have come quickly."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()),
+        listener.accept()[0] as ours,
+    ):
+        if by_thread:
+            carrier.begin([ours.fileno()], [b"letter"], patient)
+            assert finished(carrier) == []
+        else:
+            assert carrier.send(ours.fileno(), b"letter", patient) == 6
+        at_once = ours.getsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK)
+        assert bool(at_once) is not patient
+
+
+@pytest.mark.parametrize("many", [True, False])
+def test_among_thousands_replies_may_take_long(many: bool) -> None:
+    everyone = OpenConnections()
+    dialect = SimulatedYard().masenko
+    here = [Connection(dialect, 1000, everyone) for _ in range(1001)]
+    for connection in here:
+        everyone.add(connection)
+    if not many:
+        everyone.discard(here.pop())
+    carrier = RecordingCarrier()
+    planned: list[Callable[[], None]] = []
+    postman = Postman(everyone, carrier, planned.append, 1)
+    for connection in here[:2]:
+        postman.post(connection, 7, b"letter")
+    planned.pop(0)()
+    assert carrier.sent == [(b"letter", many)] * 2
+    for connection in here[2:5]:  # the others have not arrived, so these go from here
+        postman.post(connection, 7, b"more")
+    planned.pop()()
+    assert carrier.sent[2:] == [(b"more", many)] * 3
+
+
+def test_only_what_came_since_the_mark_goes_ahead_of_the_others() -> None:
+    with pairs(4) as made:
+        everyone = OpenConnections()
+        planned: list[Callable[[], None]] = []
+        carrier = RecordingCarrier()
+        postman = Postman(everyone, carrier, planned.append, 1)
+        dialect = SimulatedYard().masenko
+        here = [Connection(dialect, 1000, everyone) for _ in made]
+        for connection, (ours, theirs) in zip(here, made, strict=True):
+            connection.connection_made(SocketTransport(ours))
+            theirs.setblocking(False)
+        for connection in here[:2]:
+            postman.post(connection, 7, b"first")
+        planned.pop(0)()  # they are on their way, and do not arrive
+        postman.post(here[2], 7, b"early")
+        postman.mark()
+        postman.post(here[3], 7, b"late")
+        postman.post(here[0], 7, b"behind the first")
+        postman.hurry()
+        assert carrier.sent == [(b"first", False)] * 2
+        *others, (_, last) = made
+        assert last.recv(100) == b"late"
+        postman.hurry()
+        planned.pop()()
+        assert carrier.sent[2:] == [(b"early", False)]
+        for _, theirs in [*others, (None, last)]:
+            with pytest.raises(BlockingIOError):
+                theirs.recv(100)
+
+
+class SocketTransport(asyncio.Transport):
+    """Only good for finding out which socket it has."""
+
+    def __init__(self, ours: socket.socket) -> None:
+        self._known = {"socket": ours, "peername": ("127.0.0.1", 7)}
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._known.get(name, default)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None: ...
+
+    def is_closing(self) -> bool:
+        return False
+
+
+class RecordingCarrier:
+    """Whose first round is never over."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[bytes, bool]] = []
+
+    def fileno(self) -> int:
+        return -1
+
+    def begin(self, files: list[int], letters: list[bytes], patient: bool, /) -> None:
+        self.sent += [(letter, patient) for letter in letters]
+
+    def send(self, file: int, letter: bytes, patient: bool, /) -> int:
+        self.sent.append((letter, patient))
+        return len(letter)
+
+    def help(self, most: int, /) -> bool:
+        return False
+
+    def wish(self) -> bool:
+        return True
+
+    def heard(self) -> None: ...
+
+    def end(self) -> list[tuple[int, int]] | None:
+        return None
+
+    def wait(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 # Connections
@@ -249,6 +385,18 @@ def test_everybody_gets_everything_in_order(server: WarmServer, seed: int) -> No
 
     asyncio.run(run())
     assert rounds_of(server) > before
+
+
+def test_thousands_get_everything_in_order(server: WarmServer) -> None:
+    chance = Random(2)
+
+    async def run() -> None:
+        crowd = Crowd(server, THOUSANDS)
+        sizes = [[chance.choice((1, 300)) for _ in range(3)] for _ in range(THOUSANDS)]
+        await together(*(talk(crowd, chance, some, slowly=False) for some in sizes))
+
+    allow_many_files()
+    asyncio.run(run())
 
 
 def test_nobody_gets_the_letters_of_one_who_has_left(server: WarmServer) -> None:

@@ -4,6 +4,7 @@ Whatever is waited for is a condition; the time limits only turn a hang into a f
 """
 
 import contextlib
+import resource
 import signal
 import socket
 import subprocess
@@ -19,6 +20,12 @@ from support.wire import Peer
 
 HANG_GUARD = 120.0
 POLL_INTERVAL = 0.005
+
+
+def allow_many_files() -> None:
+    """As many as may be; a thousand connections need as many on either side."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class SocketPeer:

@@ -2,7 +2,8 @@
 
 A connection carries out a few commands, then it is the turn of the next one; after some time the
 loop looks at its sockets, whoever is still in line. So one client that sends a thousand commands
-at once, or a thousand clients that send one each, make nobody wait for all of them.
+at once, or a thousand clients that send one each, make nobody wait for all of them. Who comes with
+little overtakes those who have much, so that it need not wait for a turn of each of them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.receiver import Receiver
-from taskyard.broker.seams import Clock, Scheduler
+from taskyard.broker.seams import Clock, Post, Scheduler
 from taskyard.broker.slow import Slow
 
 TURN: Final = 16  # commands of one connection
 _ROUND: Final = 2_500  # microseconds
+_LITTLE: Final = 1024  # bytes of commands that are done before what takes many turns
 
 
 class Line:
@@ -36,6 +38,10 @@ class Line:
         self._last_commands: i64 = 0  # carried out before it
         self._last_goes_on = False  # with a command of an earlier turn
         self._waiting: deque[Receiver] = deque()
+        self._quick: deque[Receiver] = deque()  # those who have come with little
+        self._ahead: i64 = 1  # of these, before the next of the others
+        self.post: Post | None = None
+        self._marked = False  # who goes ahead of the others in this round has still to be answered
         self._began: i64 = 0  # when this round began
         self._open = False  # it is this round still
         self._planned = False  # the next one, for those in line
@@ -45,7 +51,7 @@ class Line:
         if self._last is not None:
             self.settle(now)
         self.now = now
-        if self._waiting:
+        if self._waiting or self._quick:
             return True
         if not self._open:
             self._begin(now)
@@ -56,12 +62,23 @@ class Line:
 
     def waits(self) -> bool:
         """Whether commands have arrived that were not carried out."""
-        return bool(self._waiting)
+        return bool(self._waiting) or bool(self._quick)
+
+    def come(self, receiver: Receiver, size: i64) -> None:
+        """With so many bytes of commands; in line from now on."""
+        if size <= _LITTLE:
+            self._enter(receiver, self._quick)
+        else:
+            self._enter(receiver, self._waiting)
 
     def join(self, receiver: Receiver) -> None:
+        """For another turn, behind all who are there."""
+        self._enter(receiver, self._waiting)
+
+    def _enter(self, receiver: Receiver, line: deque[Receiver]) -> None:
         receiver.in_line = True
         receiver.joined = self.now
-        self._waiting.append(receiver)
+        line.append(receiver)
         if not self._planned:
             self._planned = True
             self._scheduler.call_soon(self._go_round)
@@ -114,10 +131,10 @@ class Line:
         now: i64 = self._clock.now()
         self._begin(now)
         end = now + _ROUND
-        waiting = self._waiting
+        self._mark()
         try:
-            while waiting and now <= end:
-                receiver = waiting.popleft()
+            while self.waits() and now <= end:
+                receiver = self._next()
                 receiver.in_line = False
                 self.turn = receiver
                 self.waited = now - receiver.joined
@@ -127,7 +144,25 @@ class Line:
                 self.settle(now)
         finally:
             self.turn = None
-            if waiting:
+            if self.waits():
                 self._scheduler.call_soon(self._go_round)
             else:
                 self._planned = False
+
+    def _next(self) -> Receiver:
+        """Who has come with little overtakes the others; but these have no fewer turns for it than
+        if all stood in one line."""
+        if self._quick and (self._ahead > 0 or not self._waiting):
+            self._ahead -= 1
+            return self._quick.popleft()
+        self._ahead = max(i64(1), len(self._quick) // len(self._waiting))
+        if self._marked and self.post is not None:
+            self._marked = False
+            self.post.hurry()
+        return self._waiting.popleft()
+
+    def _mark(self) -> None:
+        self._marked = False
+        if self.post is not None and self._quick and self._waiting:
+            self._marked = True
+            self.post.mark()

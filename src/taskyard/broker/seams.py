@@ -39,6 +39,18 @@ class Scheduler(Protocol):
         ...
 
 
+class Post(Protocol):
+    """Where replies wait until the loop has gone round."""
+
+    def mark(self) -> None:
+        """What comes from now on may be wanted at once."""
+        ...
+
+    def hurry(self) -> None:
+        """And is: the loop will be busy with others for a while."""
+        ...
+
+
 class Transport(Protocol):
     """A client's connection, as seen from inside."""
 

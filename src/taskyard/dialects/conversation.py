@@ -248,14 +248,15 @@ class Conversation(Receiver):
 
     def _run_or_join(self) -> None:
         if self.broker.line.is_long(self.now, self):
-            self._join()
+            self._come()
         elif not self.in_line:
             self._run_commands()
         self._end_turn()
 
-    def _join(self) -> None:
-        if not self.in_line and (self.unread() or self.ending):
-            self.broker.line.join(self)
+    def _come(self) -> None:
+        size = self.unread()
+        if not self.in_line and (size or self.ending):
+            self.broker.line.come(self, size)
 
     def _end_turn(self) -> None:
         limit: i64 = UNKNOWN_LIMIT if self.unknown else INPUT_LIMIT
@@ -293,9 +294,11 @@ class Conversation(Receiver):
         return min(i64(TURN), share.left(self.broker.pacer.rate, self.now))
 
     def _go_on_later(self, turn: i64) -> None:
+        if not (self.unread() or self.ending):
+            return
         if turn == TURN:
-            self._join()
-        elif self.unread() or self.ending:
+            self.broker.line.join(self)
+        else:
             self.broker.pacer.wait(self)
 
     def _busy(self) -> bool:

@@ -191,7 +191,7 @@ class HttpConnection(Receiver):
         if self.in_line:
             return
         if self.broker.line.is_long(self.broker.clock.now(), self):
-            self.broker.line.join(self)
+            self.broker.line.come(self, self.holding())
         else:
             self._turn()
 

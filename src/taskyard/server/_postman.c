@@ -11,6 +11,8 @@
 #include <Python.h>
 
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <signal.h>
@@ -34,6 +36,7 @@ struct postman {
     PyObject_HEAD
     int event; /* readable when a round is over that the loop waits for */
     bool running, stop;
+    bool patient; /* the requests that follow are acknowledged by their replies */
     atomic_int state;
     atomic_int next, short_ones; /* the letter that whoever has time takes next */
     struct letter *letters;
@@ -49,6 +52,20 @@ static void tell(struct postman *self) {
         ;
 }
 
+/* Not on their own as soon as they are read. The kernel forgets this when a reply takes longer than
+ * it waits for one, hence with each reply. Fails on a socket that has nothing to acknowledge. */
+static void acknowledge_by_replies(int file) {
+    int at_once = 0;
+    setsockopt(file, IPPROTO_TCP, TCP_QUICKACK, &at_once, sizeof at_once);
+}
+
+static Py_ssize_t deliver(int file, const char *bytes, Py_ssize_t size, bool patient) {
+    ssize_t sent = send(file, bytes, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (patient)
+        acknowledge_by_replies(file);
+    return sent < 0 ? 0 : sent;
+}
+
 /* Called by the thread and by the loop, each for another letter. False if there is none left. */
 static bool send_next(struct postman *self) {
     Py_ssize_t place = atomic_fetch_add(&self->next, 1);
@@ -58,11 +75,9 @@ static bool send_next(struct postman *self) {
     letter->sent = letter->size;
     if (letter->file < 0)
         return true;
-    ssize_t sent = send(letter->file, letter->bytes, letter->size, MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (sent != letter->size) {
-        letter->sent = sent < 0 ? 0 : sent;
+    letter->sent = deliver(letter->file, letter->bytes, letter->size, self->patient);
+    if (letter->sent != letter->size)
         self->short_ones++;
-    }
     return true;
 }
 
@@ -137,8 +152,8 @@ static bool make_room(struct postman *self, Py_ssize_t count) {
 }
 
 static PyObject *postman_begin(struct postman *self, PyObject *const *args, Py_ssize_t given) {
-    if (given != 2 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "two lists are wanted: of files, and of bytes");
+    if (given != 3 || !PyList_CheckExact(args[0]) || !PyList_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "wanted: a list of files, one of bytes, and how");
         return NULL;
     }
     PyObject *files = args[0], *texts = args[1];
@@ -163,11 +178,27 @@ static PyObject *postman_begin(struct postman *self, PyObject *const *args, Py_s
                                            .size = PyBytes_GET_SIZE(text)};
     }
     self->count = count;
+    self->patient = args[2] == Py_True;
     self->next = self->short_ones = 0;
     self->texts = Py_NewRef(texts);
     atomic_store(&self->state, AWAY);
     sem_post(&self->asked);
     Py_RETURN_NONE;
+}
+
+static PyObject *postman_send(struct postman *self, PyObject *const *args, Py_ssize_t given) {
+    (void)self;
+    if (given != 3 || !PyBytes_CheckExact(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "wanted: a file, bytes, and how");
+        return NULL;
+    }
+    long file = PyLong_AsLong(args[0]);
+    if (file == -1 && PyErr_Occurred())
+        return NULL;
+    if (file < 0 || file > INT32_MAX)
+        return PyLong_FromLong(0);
+    return PyLong_FromSsize_t(deliver((int)file, PyBytes_AS_STRING(args[1]),
+                                      PyBytes_GET_SIZE(args[1]), args[2] == Py_True));
 }
 
 static PyObject *postman_help(struct postman *self, PyObject *most) {
@@ -268,7 +299,10 @@ static void postman_dealloc(struct postman *self) {
 static PyMethodDef methods[] = {
     {"fileno", (PyCFunction)postman_fileno, METH_NOARGS, "Can be read when a round is over."},
     {"begin", (PyCFunction)(void (*)(void))postman_begin, METH_FASTCALL,
-     "Send each of the second list into the file of the first; one round at a time."},
+     "Send each of the second list into the file of the first; one round at a time. Third: whether\n"
+     "the requests that follow are to be acknowledged by their replies, however long these take."},
+    {"send", (PyCFunction)(void (*)(void))postman_send, METH_FASTCALL,
+     "Send into a file from here; how much of it was taken."},
     {"help", (PyCFunction)postman_help, METH_O,
      "Send so many of the round from here; False if there is no more to send."},
     {"wish", (PyCFunction)postman_wish, METH_NOARGS,

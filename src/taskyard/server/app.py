@@ -129,8 +129,7 @@ class Server:
         self._recover(loop)
         self._open_gate()
         self._set_limits()
-        few = FEW_BESIDE_FLUSHES if self._settings.durability == SYNC else FEW
-        self._connections.postman = make_postman(self._connections, loop, few)
+        self._hire_postman(loop)
         if self._settings.lake is not None:
             self._errands = _lake_errands(self._settings.lake, self._settings.lake_master, loop)
         for name, port, dialect in self._dialects():
@@ -291,6 +290,13 @@ class Server:
         broker.begin()
         broker.end()
         self._broker = broker
+
+    def _hire_postman(self, loop: asyncio.AbstractEventLoop) -> None:
+        assert self._broker is not None
+        few = FEW_BESIDE_FLUSHES if self._settings.durability == SYNC else FEW
+        postman = make_postman(self._connections, loop, few)
+        self._connections.postman = postman
+        self._broker.line.post = postman
 
     def _open_gate(self) -> None:
         if self._users is None:

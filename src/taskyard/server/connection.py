@@ -27,6 +27,8 @@ _LINGER: Final = 2.0  # seconds that a client has to read its last reply while i
 _PROGRESS: Final = 4096
 # Connections up to which replies are sent at once: the postman's round would come later.
 _FEW: Final = 4
+# And from which on they may take so long that their requests are acknowledged before.
+_THOUSANDS: Final = 1000
 _LETTER: Final = 16_384  # bytes up to which a reply is given to the postman
 _PARCEL: Final = 65_536  # and which are too many for one that has some already
 NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
@@ -59,6 +61,7 @@ class OpenConnections:
         self.on_spent: Callable[[Connection], None] | None = None
         self.postman: Postman | None = None
         self.crowded = False  # there are so many that the postman is worth it
+        self.slow = False  # and so many that replies take longer than TCP waits for them
 
     def all(self) -> list[Connection]:
         return list(self._open)
@@ -70,14 +73,18 @@ class OpenConnections:
 
     def add(self, connection: Connection) -> None:
         self._open[connection] = None
-        self.crowded = len(self._open) > _FEW
+        self._count()
         self._none.clear()
 
     def discard(self, connection: Connection) -> None:
         self._open.pop(connection, None)
-        self.crowded = len(self._open) > _FEW
+        self._count()
         if not self._open:
             self._none.set()
+
+    def _count(self) -> None:
+        self.crowded = len(self._open) > _FEW
+        self.slow = len(self._open) > _THOUSANDS
 
     async def all_closed(self, seconds: float) -> None:
         """Give them this long to go; then they are cut off."""

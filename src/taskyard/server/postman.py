@@ -5,6 +5,10 @@ the event loop are put into a bag, and a thread written in C empties it on anoth
 socket does not take comes back, and is left to the connection's transport. Only one bag is away at
 a time, and a connection has at most one letter in it, so that nothing is overtaken.
 
+Among thousands a reply may take longer than TCP waits for it to carry the acknowledgement of its
+request, which is then a packet of its own; and from the second time on the kernel makes one of each
+request as soon as that is read, on the loop's time. So it is told with each reply to wait again.
+
 The thread is there if the compiled form was built. Without it, and for few, the loop sends.
 """
 
@@ -38,7 +42,9 @@ class Carrier(Protocol):
 
     def fileno(self) -> int: ...
 
-    def begin(self, files: list[int], letters: list[bytes], /) -> None: ...
+    def begin(self, files: list[int], letters: list[bytes], patient: bool, /) -> None: ...
+
+    def send(self, file: int, letter: bytes, patient: bool, /) -> int: ...
 
     def help(self, most: int, /) -> bool: ...
 
@@ -69,6 +75,7 @@ class Postman:
         self._connections: list[Connection] = []
         self._files: list[int] = []
         self._letters: list[bytes] = []
+        self._mark: i64 = 0  # those from here on may be wanted at once
         self._size: i64 = 0
         self._away: list[Connection] = []
         self._away_bag: i64 = 0
@@ -136,6 +143,17 @@ class Postman:
             self._carrier.wait()
             self._come_back()
 
+    def mark(self) -> None:
+        self._mark = len(self._letters)
+
+    def hurry(self) -> None:
+        for place in range(self._mark, len(self._letters)):
+            connection = self._connections[place]
+            letter = self._letters[place]
+            if letter and connection.before <= self.delivered:
+                self.take_out(connection)
+                connection.send_now(letter)
+
     def told(self) -> None:
         """A round is over."""
         self._carrier.heard()
@@ -161,7 +179,7 @@ class Postman:
         self._away_bag = self.bag
         self._away = self._connections
         self._away_letters = self._letters
-        self._carrier.begin(self._files, self._letters)
+        self._carrier.begin(self._files, self._letters, self._everyone.slow)
         if self._size > _HEAVY:
             self._carrier.wish()
         self._next_bag()
@@ -186,6 +204,7 @@ class Postman:
         self._connections = []
         self._files = []
         self._letters = []
+        self._mark = 0
         self._size = 0
 
     def _send_all(self) -> None:
@@ -205,6 +224,7 @@ class Postman:
         files = self._files
         self._next_bag()
         delivered = self.delivered
+        patient = self._everyone.slow
         for place, connection in enumerate(connections):
             letter = letters[place]
             if not letter:
@@ -213,7 +233,9 @@ class Postman:
                 self._put(connection, files[place], letter)
             else:
                 connection.posted = 0
-                connection.send_now(letter)
+                sent = self._carrier.send(files[place], letter, patient)
+                if sent != len(letter):
+                    connection.not_sent(letter[sent:])
         if self._letters and not self._carrier.wish():
             self._plan()
 

@@ -334,9 +334,8 @@ def test_a_kill_loses_nothing_that_was_answered(tmp_path: Path, certificates: Ce
         peer = join(server, client)
         exchange(peer, b'PUSH {"name":"a"}\n', b'OK {"id":1}\n')
         server.kill()
-        with pytest.raises((ssl.SSLError, ConnectionResetError)):
-            peer.tls.recv(100)
-        peer.close()
+        with contextlib.closing(peer), contextlib.suppress(ssl.SSLError, ConnectionResetError):
+            assert peer.tls.recv(100) == b""  # as some versions of OpenSSL tell of such an end
         server.restart()
         with contextlib.closing(join(server, client)) as again:
             exchange(again, b"FETCH\n", b'OK {"id":1,"queue":"default","name":"a"}\n')

@@ -6,6 +6,7 @@ make it one but its first page.
 
 from __future__ import annotations
 
+from mmap import mmap
 from typing import Final
 
 from mypy_extensions import i64
@@ -15,7 +16,8 @@ from taskyard.journal.segment import segment_name
 from taskyard.journal.spare import DRAFT, PAGE, SPARE, USED, reason_of, remove_if_there
 
 _FIRST_PAGE: Final = USED + bytes(PAGE - len(USED))
-_PORTION: Final = 65_536
+# Each is a moment of the interpreter that the loop has to do without.
+_PORTION: Final = 1_048_576
 
 
 class DropWork:
@@ -81,10 +83,11 @@ class DropWork:
     def _have_in_memory(self, file: File) -> None:
         """Who writes a part of a page that the system has let go waits until it is read back.
 
-        That would be the loop, and an old segment has only such pages.
+        That would be the loop, and an old segment has only such pages. They are read into memory
+        whose own pages are made by that: to clear it first would take the interpreter for as long.
         """
-        portion = memoryview(bytearray(_PORTION))
-        at: i64 = 0
-        while at < self._size:
-            file.read_into(at, portion)
-            at += _PORTION
+        with mmap(-1, _PORTION) as memory, memoryview(memory) as portion:
+            at: i64 = 0
+            while at < self._size:
+                file.read_into(at, portion)
+                at += _PORTION

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from taskyard.dialects.digits import decimal, number_between, put_decimal
+from taskyard.dialects.digits import decimal, digits_of, number_between, put_decimal
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -24,6 +24,8 @@ def test_a_number_in_decimal(number: int) -> None:
     out = BytesWriter()
     put_decimal(out, number)
     assert out.getvalue() == str(number).encode()
+    if number >= 0:
+        assert digits_of(number) == len(str(number))
 
 
 @given(st.binary(max_size=3), st.integers(0, 10**18 - 1), st.binary(max_size=3))

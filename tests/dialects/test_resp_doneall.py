@@ -43,6 +43,28 @@ def test_one_job_is_shown_as_briefly(peer: SimulatedPeer) -> None:
     assert ask(peer, "JOB.TAKE", 1, "mails", "BRIEF") == [[b"1-1-1", b"mails", b"letter 0"]]
 
 
+def test_each_job_is_shown_with_its_own_name(peer: SimulatedPeer) -> None:
+    ask(peer, "JOB.PUSH", "mails", "a", "NAME", "greet")
+    ask(peer, "JOB.PUSH", "mails", "b" * 1000)
+    ask(peer, "JOB.PUSH", "films", "c")
+    ask(peer, "JOB.PUSH", "mails", "")
+    assert ask(peer, "JOB.TAKE", 2, "mails", "films", "COUNT", 4, "BRIEF") == [
+        [b"1-1-1", b"greet", b"a"],
+        [b"2-1-1", b"mails", b"b" * 1000],
+        [b"4-1-1", b"mails", b""],
+        [b"3-1-1", b"films", b"c"],
+    ]
+
+
+def test_the_names_of_another_database_are_shown_without_it(peer: SimulatedPeer) -> None:
+    ask(peer, "SELECT", 3)
+    push(peer, 2)
+    assert ask(peer, "JOB.TAKE", 1, "mails", "COUNT", 2, "BRIEF") == [
+        [b"1-1-1", b"mails", b"letter 0"],
+        [b"2-1-1", b"mails", b"letter 1"],
+    ]
+
+
 def test_a_lease_that_is_over_ends_nothing_and_the_others_end(peer: SimulatedPeer) -> None:
     push(peer, 3)
     ask(peer, "JOB.TAKE", 1, "mails", "COUNT", 3)

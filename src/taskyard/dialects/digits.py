@@ -32,13 +32,30 @@ def decimal(number: i64) -> bytes:
 
 def put_decimal(out: BytesWriter, number: i64) -> None:
     """Write the digits of a number."""
-    if number < 0 or number >= _MILLION:
+    if number < 0 or number >= _BILLION:
         out.write(decimal(number))
-    elif number < _THOUSAND:
+        return
+    if number < _THOUSAND:
         out.write(_HEADS[number])
+        return
+    thousands = number // _THOUSAND
+    if thousands < _THOUSAND:
+        out.write(_HEADS[thousands])
     else:
-        out.write(_HEADS[number // _THOUSAND])
-        out.write(_TAILS[number % _THOUSAND])
+        out.write(_HEADS[thousands // _THOUSAND])
+        out.write(_TAILS[thousands % _THOUSAND])
+    out.write(_TAILS[number % _THOUSAND])
+
+
+def digits_of(number: i64) -> i64:
+    """How many digits a number has that is not negative."""
+    count: i64 = 1
+    while number >= _THOUSAND:
+        number //= _THOUSAND
+        count += 3
+    if number >= 100:
+        return count + 2
+    return count + 1 if number >= 10 else count
 
 
 def number_between(text: bytes, start: i64, end: i64) -> i64:

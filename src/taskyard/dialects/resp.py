@@ -22,6 +22,7 @@ from taskyard.dialects import (
     resp_results,
     resp_server,
     resp_slowlog,
+    resp_taking,
 )
 from taskyard.dialects.resp_command import MAX_BATCH
 from taskyard.dialects.resp_connection import Resp
@@ -45,6 +46,7 @@ def make_resp(
     resp_lists.add_commands(resp)
     resp_keys.add_commands(resp)
     resp_jobs.add_commands(resp)
+    resp_taking.add_commands(resp)
     resp_batches.add_commands(resp)
     resp_consumers.add_commands(resp)
     resp_results.add_commands(resp)

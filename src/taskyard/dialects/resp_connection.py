@@ -1,6 +1,6 @@
 """One RESP connection: what its commands share, whatever they are about.
 
-The commands themselves are functions in the modules resp_lists, resp_keys, resp_pqueue, resp_jobs
+The commands themselves are functions in the modules resp_lists, resp_keys, resp_pqueue, resp_jobs,
 and resp_server; resp.py brings them together. User documentation: docs/resp.md.
 """
 

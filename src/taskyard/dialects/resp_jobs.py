@@ -1,4 +1,4 @@
-"""Taskyard's own words on the RESP listener: push with options, lease, finish, fail, extend.
+"""Taskyard's own words on the RESP listener: push with options, finish, fail, extend, give back.
 
 A lease is named by its ref (job, boot of the server, attempt), so that it can be finished from
 any connection, and no longer once it is over.
@@ -8,31 +8,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from taskyard.access.principal import PUSH, TAKE
-from taskyard.dialects.digits import decimal, number_between, put_decimal
-from taskyard.dialects.resp_answers import Answer
+from taskyard.dialects.digits import number_between
 from taskyard.dialects.resp_connection import Resp, RespConnection
-from taskyard.dialects.resp_portions import MAX_REPLY, Gather
 from taskyard.dialects.resp_values import (
-    EMPTY,
     MAX_INT,
-    MAX_QUEUES,
     MILLISECOND,
     OK,
     SYNTAX,
     Refused,
-    array,
-    bulk,
     integer,
     number_reply,
 )
 from taskyard.dialects.resp_words import MAX_SPAN_MS, Words
 from taskyard.dialects.uids import parse_uid, show_uid
-from taskyard.engine.effects import Take
-from taskyard.engine.errors import DuplicateJob, TaskyardError
+from taskyard.engine.errors import DuplicateJob
 from taskyard.engine.finishing import BY_POLICY, NEVER
 from taskyard.engine.job import (
     BACKOFF_EXPONENTIAL,
@@ -41,12 +33,10 @@ from taskyard.engine.job import (
     MAX_BLOCKERS,
     MAX_TRIES,
     MAX_TTR,
-    Job,
     NewJob,
     Policy,
 )
 
-MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
 MAX_TTR_MS: Final = MAX_TTR // MILLISECOND
 _POLICIES_KEPT: Final = 1024
 UNSAID: Final = -1
@@ -56,7 +46,6 @@ INVALID_REF: Final = "ERR invalid ref"
 
 def add_commands(resp: Resp) -> None:
     resp.add(b"JOB.PUSH", Pushing(resp.max_losses).push, 3, 0)
-    resp.add(b"JOB.TAKE", _take, 3, 0)
     resp.add(b"JOB.DONE", _done, 2, 5)
     resp.add(b"JOB.FAIL", _fail, 3, 5)
     resp.add(b"JOB.EXTEND", _extend, 3, 3)
@@ -206,185 +195,6 @@ def _blocker(connection: RespConnection, name: bytes) -> int:
     if id < 1:
         raise Refused(f"ERR AFTER must be between 1 and {MAX_INT}")
     return id
-
-
-# Taking
-
-
-def _take(connection: RespConnection, args: list[bytes]) -> None:
-    count = integer(args[1])
-    if not 1 <= count <= MAX_QUEUES or count > len(args) - 2:
-        raise Refused(SYNTAX)
-    names = [connection.queue_name(key).encode() for key in args[2 : 2 + count]]
-    for key in args[2 : 2 + count]:
-        connection.require_key(TAKE, key)
-    words = Words(args, 2 + count)
-    limit = 1
-    wait = ttr = 0
-    uniform = brief = False
-    word = words.next()
-    while word:
-        if word == b"COUNT":
-            limit = words.number("COUNT", 1, MAX_TAKEN)
-        elif word == b"WAIT":
-            wait = words.number("WAIT", 0, MAX_SPAN_MS)
-        elif word == b"TTR":
-            ttr = words.number("TTR", 1, MAX_TTR_MS)
-        elif word == b"RANDOM":
-            uniform = True
-        elif word == b"BRIEF":
-            brief = True
-        else:
-            raise Refused(SYNTAX)
-        word = words.next()
-    take = Take(
-        list(dict.fromkeys(names)),
-        connection.owner,
-        connection.job_origin,
-        uniform=uniform,
-        ttr=ttr * MILLISECOND,
-    )
-    connection.take(take, wait * MILLISECOND, _Taken(take, limit, brief))
-
-
-class _Taken(Answer):
-    """One job, and as many others as there are, up to a limit."""
-
-    def __init__(self, take: Take, limit: i64, brief: bool) -> None:
-        self._take = take
-        self._limit = limit
-        self._brief = brief
-
-    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
-        if not _holds(connection, job):
-            self.nothing(connection)
-            return
-        jobs = [job]
-        size = job.payload_size
-        engine = connection.engine
-        now = connection.broker.clock.now()
-        while len(jobs) < self._limit and size < MAX_REPLY:
-            try:
-                another = engine.fetch(self._take, now)
-            except TaskyardError:
-                break  # those that are taken are given all the same
-            if another is None:
-                break
-            jobs.append(another)
-            size += another.payload_size
-        if len(jobs) == 1:
-            reply = b"*1\r\n" + self._show(connection, job, payload)
-            connection.send(reply, connection.broker.payload_mark(job))
-        else:
-            connection.begin_work(_GatherBrief(jobs) if self._brief else _GatherTaken(jobs))
-
-    def _show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
-        if not self._brief:
-            return _show(connection, job, payload)
-        out = BytesWriter()
-        _put_brief(out, connection, job, payload)
-        return out.getvalue()
-
-    def nothing(self, connection: RespConnection) -> None:
-        connection.verb.empty += 1
-        connection.send(EMPTY, 0)
-
-
-class _GatherTaken(Gather):
-    def show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
-        return _show(connection, job, payload) if _holds(connection, job) else b""
-
-    def finish(self, connection: RespConnection, reply: bytes) -> None:
-        mark: i64 = 0
-        for job in self.jobs:
-            mark = max(mark, connection.broker.payload_mark(job))
-        connection.send(reply, mark)
-
-
-class _GatherBrief(_GatherTaken):
-    """Writes one job behind the other, without making parts of the reply first."""
-
-    def __init__(self, jobs: list[Job]) -> None:
-        super().__init__(jobs)
-        self._out = BytesWriter()
-        self._count: i64 = 0
-
-    def show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
-        if _holds(connection, job):
-            self._count += 1
-            _put_brief(self._out, connection, job, payload)
-        return b""
-
-    def reply(self) -> bytes:
-        return b"".join([b"*", decimal(self._count), b"\r\n", self._out.getvalue()])
-
-
-def _holds(connection: RespConnection, job: Job) -> bool:
-    """Whether the lease is not over: it may have taken long to read the payload back."""
-    lease = job.lease
-    return lease is not None and lease.owner == connection.owner
-
-
-def _show(connection: RespConnection, job: Job, payload: bytes) -> bytes:
-    engine = connection.engine
-    queue = connection.bare(job.queue.utf8)
-    lease = job.lease
-    deadline: i64 = lease.deadline if lease is not None else 0
-    return array(
-        [
-            bulk(_ref(connection, job)),
-            number_reply(job.id),
-            bulk(show_uid(engine.uid_of(job))),
-            bulk(queue),
-            bulk(queue if job.name == job.queue.name else job.name.encode()),
-            number_reply(job.attempts),
-            number_reply(job.fails),
-            number_reply(deadline // MILLISECOND),
-            bulk(payload),
-        ]
-    )
-
-
-def _put_brief(out: BytesWriter, connection: RespConnection, job: Job, payload: bytes) -> None:
-    """What a worker cannot do without: ref, name and payload."""
-    queue = job.queue
-    if job.name != queue.name:
-        name = job.name.encode()
-    else:
-        name = connection.bare(queue.utf8) if connection.prefix else queue.utf8
-    out.write(b"*3\r\n")
-    _put_ref(out, connection.engine.state.epoch, job)
-    _put_bulk(out, name)
-    _put_bulk(out, payload)
-
-
-def _put_ref(out: BytesWriter, boot: i64, job: Job) -> None:
-    """What `_ref` makes, without having made it."""
-    id = decimal(job.id)
-    epoch = decimal(boot)
-    lease = decimal(i64(job.leases))
-    out.write(b"$")
-    put_decimal(out, len(id) + len(epoch) + len(lease) + 2)
-    out.write(b"\r\n")
-    out.write(id)
-    out.write(b"-")
-    out.write(epoch)
-    out.write(b"-")
-    out.write(lease)
-    out.write(b"\r\n")
-
-
-def _put_bulk(out: BytesWriter, data: bytes) -> None:
-    out.write(b"$")
-    put_decimal(out, len(data))
-    out.write(b"\r\n")
-    out.write(data)
-    out.write(b"\r\n")
-
-
-def _ref(connection: RespConnection, job: Job) -> bytes:
-    epoch = decimal(connection.engine.state.epoch)
-    return b"".join([decimal(job.id), b"-", epoch, b"-", decimal(i64(job.leases))])
 
 
 # Ending a lease

@@ -1,0 +1,226 @@
+"""JOB.TAKE: leases of one job or many, shown in full or briefly."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from taskyard.access.principal import TAKE
+from taskyard.dialects.digits import decimal, digits_of, put_decimal
+from taskyard.dialects.resp_answers import Answer
+from taskyard.dialects.resp_connection import Resp, RespConnection
+from taskyard.dialects.resp_jobs import MAX_TTR_MS
+from taskyard.dialects.resp_portions import MAX_REPLY, Gather
+from taskyard.dialects.resp_values import (
+    EMPTY,
+    MAX_QUEUES,
+    MILLISECOND,
+    SYNTAX,
+    Refused,
+    array,
+    bulk,
+    integer,
+    number_reply,
+)
+from taskyard.dialects.resp_words import MAX_SPAN_MS, Words
+from taskyard.dialects.uids import show_uid
+from taskyard.engine.effects import Take
+from taskyard.engine.errors import TaskyardError
+from taskyard.engine.job import Job
+from taskyard.engine.queue import Queue
+
+MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
+# How a job begins in a brief answer, by the size of its ref: three numbers of at most 19 digits.
+_BRIEF_HEADS: Final[list[bytes]] = [b"*3\r\n$%d\r\n" % size for size in range(3 * 19 + 3)]
+
+
+def add_commands(resp: Resp) -> None:
+    resp.add(b"JOB.TAKE", _take, 3, 0)
+
+
+def _take(connection: RespConnection, args: list[bytes]) -> None:
+    count = integer(args[1])
+    if not 1 <= count <= MAX_QUEUES or count > len(args) - 2:
+        raise Refused(SYNTAX)
+    names = [connection.queue_name(key).encode() for key in args[2 : 2 + count]]
+    for key in args[2 : 2 + count]:
+        connection.require_key(TAKE, key)
+    words = Words(args, 2 + count)
+    limit = 1
+    wait = ttr = 0
+    uniform = brief = False
+    word = words.next()
+    while word:
+        if word == b"COUNT":
+            limit = words.number("COUNT", 1, MAX_TAKEN)
+        elif word == b"WAIT":
+            wait = words.number("WAIT", 0, MAX_SPAN_MS)
+        elif word == b"TTR":
+            ttr = words.number("TTR", 1, MAX_TTR_MS)
+        elif word == b"RANDOM":
+            uniform = True
+        elif word == b"BRIEF":
+            brief = True
+        else:
+            raise Refused(SYNTAX)
+        word = words.next()
+    take = Take(
+        list(dict.fromkeys(names)),
+        connection.owner,
+        connection.job_origin,
+        uniform=uniform,
+        ttr=ttr * MILLISECOND,
+    )
+    connection.take(take, wait * MILLISECOND, _Taken(take, limit, brief))
+
+
+class _Taken(Answer):
+    """One job, and as many others as there are, up to a limit."""
+
+    def __init__(self, take: Take, limit: i64, brief: bool) -> None:
+        self._take = take
+        self._limit = limit
+        self._brief = brief
+
+    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        if not _holds(connection, job):
+            self.nothing(connection)
+            return
+        jobs = [job]
+        size = job.payload_size
+        engine = connection.engine
+        now = connection.broker.clock.now()
+        while len(jobs) < self._limit and size < MAX_REPLY:
+            try:
+                another = engine.fetch(self._take, now)
+            except TaskyardError:
+                break  # those that are taken are given all the same
+            if another is None:
+                break
+            jobs.append(another)
+            size += another.payload_size
+        if len(jobs) == 1:
+            reply = b"*1\r\n" + self._show(connection, job, payload)
+            connection.send(reply, connection.broker.payload_mark(job))
+        else:
+            connection.begin_work(
+                _GatherBrief(connection, jobs) if self._brief else _GatherTaken(jobs)
+            )
+
+    def _show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        if not self._brief:
+            return _show(connection, job, payload)
+        brief = _Brief(connection)
+        brief.put(job, payload)
+        return brief.out.getvalue()
+
+    def nothing(self, connection: RespConnection) -> None:
+        connection.verb.empty += 1
+        connection.send(EMPTY, 0)
+
+
+class _GatherTaken(Gather):
+    def show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        return _show(connection, job, payload) if _holds(connection, job) else b""
+
+    def finish(self, connection: RespConnection, reply: bytes) -> None:
+        mark: i64 = 0
+        for job in self.jobs:
+            mark = max(mark, connection.broker.payload_mark(job))
+        connection.send(reply, mark)
+
+
+class _GatherBrief(_GatherTaken):
+    """Writes one job behind the other, without making parts of the reply first."""
+
+    def __init__(self, connection: RespConnection, jobs: list[Job]) -> None:
+        super().__init__(jobs)
+        self._brief = _Brief(connection)
+        self._left: i64 = len(jobs)  # those that are not written
+        self._head = b"*%d\r\n" % len(jobs)
+        self._brief.out.write(self._head)
+
+    def show(self, connection: RespConnection, job: Job, payload: bytes) -> bytes:
+        if _holds(connection, job):
+            self._left -= 1
+            self._brief.put(job, payload)
+        return b""
+
+    def reply(self) -> bytes:
+        written = self._brief.out.getvalue()
+        if not self._left:
+            return written
+        return b"*%d\r\n" % (len(self.jobs) - self._left) + written[len(self._head) :]
+
+
+def _holds(connection: RespConnection, job: Job) -> bool:
+    """Whether the lease is not over: it may have taken long to read the payload back."""
+    lease = job.lease
+    return lease is not None and lease.owner == connection.owner
+
+
+def _show(connection: RespConnection, job: Job, payload: bytes) -> bytes:
+    engine = connection.engine
+    queue = connection.bare(job.queue.utf8)
+    lease = job.lease
+    deadline: i64 = lease.deadline if lease is not None else 0
+    return array(
+        [
+            bulk(_ref(connection, job)),
+            number_reply(job.id),
+            bulk(show_uid(engine.uid_of(job))),
+            bulk(queue),
+            bulk(queue if job.name == job.queue.name else job.name.encode()),
+            number_reply(job.attempts),
+            number_reply(job.fails),
+            number_reply(deadline // MILLISECOND),
+            bulk(payload),
+        ]
+    )
+
+
+class _Brief:
+    """Writes what a worker cannot do without: ref, name and payload. In few pieces, since each of
+    them costs about the same: what is before and behind the numbers is put together beforehand."""
+
+    def __init__(self, connection: RespConnection) -> None:
+        self.out = BytesWriter()
+        self._prefix = connection.prefix
+        self._connection = connection
+        self._boot = b"-%d-" % connection.engine.state.epoch
+        self._name: str | None = None  # of the last job
+        self._queue: Queue | None = None
+        self._named = b""  # what stands between its ref and the size of its payload
+
+    def put(self, job: Job, payload: bytes) -> None:
+        if job.name is not self._name or job.queue is not self._queue:
+            self._begin(job)
+        out = self.out
+        leases = i64(job.leases)
+        size: i64 = digits_of(job.id) + len(self._boot) + digits_of(leases)
+        out.write(_BRIEF_HEADS[size])
+        put_decimal(out, job.id)
+        out.write(self._boot)
+        put_decimal(out, leases)
+        out.write(self._named)
+        put_decimal(out, len(payload))
+        out.write(b"\r\n")
+        out.write(payload)
+        out.write(b"\r\n")
+
+    def _begin(self, job: Job) -> None:
+        queue = job.queue
+        if job.name != queue.name:
+            name = job.name.encode()
+        else:
+            name = self._connection.bare(queue.utf8) if self._prefix else queue.utf8
+        self._name = job.name
+        self._queue = queue
+        self._named = b"\r\n$%d\r\n%b\r\n$" % (len(name), name)
+
+
+def _ref(connection: RespConnection, job: Job) -> bytes:
+    epoch = decimal(connection.engine.state.epoch)
+    return b"".join([decimal(job.id), b"-", epoch, b"-", decimal(i64(job.leases))])

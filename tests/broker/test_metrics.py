@@ -64,6 +64,15 @@ def test_count_and_total_are_those_of_all_durations() -> None:
     assert histogram.buckets == [1, 1, 0, 1]
 
 
+def test_durations_that_come_in_a_row_are_all_counted_whenever_one_looks() -> None:
+    histogram = Histogram(4, 1, 3)
+    for duration in (10, 10, 10, 20, 10, 1_000_000, 1_000_000):
+        histogram.add(duration)
+    assert histogram.buckets == [4, 1, 0, 2]
+    histogram.add(1_000_000)
+    assert (histogram.buckets, histogram.count) == ([4, 1, 0, 3], 8)
+
+
 def test_a_time_before_now_counts_as_none_at_all() -> None:
     histogram = Histogram(4, 1, 3)
     histogram.add(-5)

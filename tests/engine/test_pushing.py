@@ -298,3 +298,18 @@ def test_jobs_share_a_policy_only_if_it_is_the_same_in_everything(
     for job, pushed in ((first, Policy()), (second, policy), (third, Policy())):
         for name in names:
             assert getattr(job.policy, name) == getattr(pushed, name)
+
+
+def test_each_push_of_a_transaction_goes_to_its_own_queue(bench: Bench) -> None:
+    ids = transact(bench, step("a"), step("a"), step("b"), step("a"))
+    assert [bench.engine.job(id).queue.name for id in ids] == ["a", "a", "b", "a"]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_name_that_cannot_be_is_found_wherever_it_stands(bench: Bench, place: int) -> None:
+    steps = [step("a"), step("a"), step("a")]
+    steps[place] = step("")
+    with pytest.raises(StepRefused) as refused:
+        transact(bench, *steps)
+    assert refused.value.index == place
+    assert bench.engine.state.jobs.size == 0

@@ -75,7 +75,13 @@ def push_size(new: NewJob) -> i64:
 
 def check_new_job(core: Core, new: NewJob) -> bytes:
     """Refuse what cannot be pushed; gives the queue's name in UTF-8."""
-    queue = _check_names(core, new)
+    queue = check_names(core, new)
+    check_options(core, new)
+    return queue
+
+
+def check_options(core: Core, new: NewJob) -> None:
+    """Refuse a job that cannot be pushed for another reason than its names."""
     if len(new.payload) > core.state.settings.payload_limit:
         raise InvalidOption("payload", "too large")
     if new.priority and not MIN_PRIORITY <= new.priority <= MAX_PRIORITY:
@@ -101,11 +107,10 @@ def check_new_job(core: Core, new: NewJob) -> bytes:
         0 <= notify.stages <= ALL_STAGES | CALLED and 0 <= notify.label <= MAX_TTL_MS
     ):
         raise InvalidOption("notify", "out of range")
-    return queue
 
 
-def _check_names(core: Core, new: NewJob) -> bytes:
-    """Names that are known already need no second look."""
+def check_names(core: Core, new: NewJob) -> bytes:
+    """Refuse names that cannot be; gives the queue's in UTF-8. Known ones need no second look."""
     try:
         utf8 = new.queue.encode()
     except UnicodeEncodeError as error:  # a lone surrogate

@@ -26,18 +26,27 @@ _COUNTERS: Final = 8  # that a queue has
 class Histogram:
     """Counts by powers of two: bound number `i` is 2^(first + i * step) and belongs to its bucket.
 
-    The last bucket is for what is beyond all bounds.
+    The last bucket is for what is beyond all bounds. What goes into the same one several times in a
+    row is counted apart until another's turn comes or somebody looks: a number in a list is an
+    object, which has to be made anew each time.
     """
 
-    __slots__ = ("_last", "_lowest", "buckets", "first", "step", "total")
+    __slots__ = ("_at", "_buckets", "_last", "_lowest", "_row", "first", "step", "total")
 
     def __init__(self, first: i64, step: i64, bounds: i64) -> None:
         self.first = first
         self.step = step
-        self.buckets: list[int] = [0] * (int(bounds) + 1)
+        self._buckets: list[int] = [0] * (int(bounds) + 1)
+        self._at: i64 = 0  # the bucket of the last one
+        self._row: i64 = 0  # how many have come to it since it was counted
         self.total: i64 = 0
         self._lowest: i64 = 1 << first
         self._last = bounds
+
+    @property
+    def buckets(self) -> list[int]:
+        self._settle()
+        return self._buckets
 
     @property
     def count(self) -> int:
@@ -46,13 +55,19 @@ class Histogram:
     def add(self, duration: i64) -> None:
         if duration > 0:
             self.total += duration
-        if duration <= self._lowest:  # as most are while workers keep up
-            self.buckets[0] += 1
-            return
-        index = (_bits(duration - 1) - self.first + self.step - 1) // self.step
-        if index > self._last:
-            index = self._last
-        self.buckets[index] += 1
+        index: i64 = 0
+        if duration > self._lowest:  # as few are while workers keep up
+            index = (_bits(duration - 1) - self.first + self.step - 1) // self.step
+            if index > self._last:
+                index = self._last
+        if index != self._at:
+            self._settle()
+            self._at = index
+        self._row += 1
+
+    def _settle(self) -> None:
+        self._buckets[self._at] += self._row
+        self._row = 0
 
     def add_all(self, other: Histogram) -> None:
         """What another one of the same bounds has counted."""

@@ -9,7 +9,9 @@ from taskyard.engine.bounds import overflowing, overflows
 from taskyard.engine.checks import (
     check_adding,
     check_alive,
+    check_names,
     check_new_job,
+    check_options,
     check_writable,
     push_size,
 )
@@ -40,11 +42,12 @@ from taskyard.engine.uid import job_id_of
 class Step:
     """One command of a transaction: a push, or the ack of a job its owner holds."""
 
-    __slots__ = ("ack", "new")
+    __slots__ = ("ack", "new", "queue")
 
     def __init__(self, new: NewJob | None, ack: i64 = 0) -> None:
         self.new = new
         self.ack = ack
+        self.queue = b""  # of the push, in UTF-8, when it has been checked
 
 
 def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
@@ -92,7 +95,7 @@ def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64
             continue
         if new.blocked_by:
             new.blocked_by = _absolute(new.blocked_by, ids)
-        job = _emit(core, new, new.queue.encode(), origin, now)
+        job = _emit(core, new, step.queue, origin, now)
         ids.append(job.id)
         touched.append(job.queue)
         if dead and index in dead:
@@ -177,13 +180,19 @@ def check_steps(core: Core, steps: list[Step], owner: i64) -> None:
     pushed: i64 = 0
     acked: set[int] = set()
     uids: set[bytes] = set()
+    before: NewJob | None = None  # the push before, whose names most have too
+    queue = b""
     for index, step in enumerate(steps):
         try:
             new = step.new
             if new is None:
                 _check_ack(core, step.ack, owner, acked)
             else:
-                check_new_job(core, new)
+                if before is None or new.queue is not before.queue or new.name is not before.name:
+                    queue = check_names(core, new)
+                    before = new
+                step.queue = queue
+                check_options(core, new)
                 uid = new.uid
                 if uid is not None:
                     check_uid(core, uid)

@@ -46,6 +46,17 @@ def test_a_page_that_was_emptied_can_be_used_again() -> None:
     assert list(index) == [job]
 
 
+def test_it_is_known_how_many_pages_were_made() -> None:
+    index = JobIndex()
+    for id in range(1, 129):
+        index.add(job_of(id))
+    assert index.made == 3
+    for id in range(1, 129):
+        index.remove(id)
+    index.add(job_of(1))
+    assert index.made == 4
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=80))
 @property_settings
 def test_the_index_is_a_dict(steps: list[tuple[bool, int]]) -> None:

@@ -177,3 +177,32 @@ def test_a_walk_meets_what_joins_behind_it_and_not_what_joins_before() -> None:
 
 def test_a_walk_of_an_empty_lane_is_over_at_once() -> None:
     assert Lane().after(0, 0, 10) == []
+
+
+@given(st.lists(st.integers(0, CHUNK * 2), min_size=1, max_size=6), st.integers(1, CHUNK))
+@property_settings
+def test_what_comes_before_those_that_leave_is_in_order_too(places: list[int], left: int) -> None:
+    """The chunk that jobs leave from is turned round; it may grow too long, and be split."""
+    lane = Lane()
+    model = [job_at(2 * number, number) for number in range(CHUNK * 2)]
+    for job in model:
+        lane.insert(job)
+    for job in model[:left]:
+        lane.remove(job)
+    del model[:left]
+    for number, place in enumerate(places):
+        for offset in range(CHUNK // 4):
+            job = job_at(place, CHUNK * 10 + number * CHUNK + offset)
+            lane.insert(job)
+            insort(model, job, key=key)
+        check_lane(lane)
+    assert everything(lane) == model
+    assert (lane.first(), lane.last()) == (model[0], model[-1])
+    for start in (0, left, len(model) // 2, len(model) - 2):
+        assert lane.slice(start, CHUNK + 9) == model[start : start + CHUNK + 9]
+        behind = model[start]
+        assert lane.after(behind.position, behind.id, 700) == model[start + 1 : start + 701]
+    while model:
+        lane.remove(model.pop(len(model) // 3))
+    assert lane.size == 0
+    check_lane(lane)

@@ -59,8 +59,9 @@ def check_invariants(engine: Engine) -> None:
 
 def check_lane(lane: Lane) -> None:
     """Chunks are neither empty nor too long, and in order throughout."""
-    jobs = [job for chunk in lane.chunks for job in chunk]
+    jobs = [*reversed(lane.front), *(job for chunk in lane.chunks for job in chunk)]
     places = [(job.position, job.id) for job in jobs]
+    assert len(lane.front) <= CHUNK
     assert all(0 < len(chunk) <= CHUNK for chunk in lane.chunks)
     assert places == sorted(set(places))
     assert lane.size == len(jobs)

@@ -28,13 +28,16 @@ class _Page:
 
 
 class JobIndex:
-    __slots__ = ("_last", "_last_number", "_pages", "size")
+    __slots__ = ("_last", "_last_number", "_oldest", "_oldest_number", "_pages", "made", "size")
 
     def __init__(self) -> None:
         self.size: i64 = 0
+        self.made: i64 = 0  # pages, so far
         self._pages: dict[int, _Page] = {}
         self._last: _Page | None = None  # the page that was touched last: pushes come in order
         self._last_number: i64 = -1
+        self._oldest: _Page | None = None  # and the one of the last that was removed: so do these
+        self._oldest_number: i64 = -1
 
     def get(self, id: i64) -> Job | None:
         page = self._page(id >> _BITS)
@@ -46,6 +49,7 @@ class JobIndex:
         if page is None:
             page = _Page()
             self._pages[number] = page
+            self.made += 1
             self._last = page
             self._last_number = number
         page.jobs[job.id & _MASK] = job
@@ -54,14 +58,20 @@ class JobIndex:
 
     def remove(self, id: i64) -> None:
         number = id >> _BITS
-        page = self._page(number)
+        page = self._oldest if number == self._oldest_number else self._pages.get(number)
         if page is None or page.jobs[id & _MASK] is None:
             raise KeyError(id)
         page.jobs[id & _MASK] = None
         page.used -= 1
         self.size -= 1
-        if not page.used:
-            del self._pages[number]
+        if page.used:
+            self._oldest = page
+            self._oldest_number = number
+            return
+        del self._pages[number]
+        self._oldest = None
+        self._oldest_number = -1
+        if number == self._last_number:
             self._last = None
             self._last_number = -1
 

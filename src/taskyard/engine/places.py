@@ -246,10 +246,10 @@ def retire(state: State, job: Job, succeeded: bool) -> None:
         if extra.error_size:
             state.weights.sub(extra.error_at, extra.error_size)
     limit = state.settings.finished_bytes
-    state.finished.append(job)
+    state.finished.add(job)
     state.finished_bytes += RING_ENTRY
     while state.finished_bytes > limit:
-        state.jobs.remove(state.finished.popleft().id)
+        state.jobs.remove(state.finished.take().id)
         state.finished_bytes -= RING_ENTRY
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 from sortedcontainers import SortedDict
 
+from taskyard.engine.fifo import Fifo
 from taskyard.engine.index import JobIndex
 from taskyard.engine.job import GONE, Job, Policy
 from taskyard.engine.limits import KeyGate
@@ -277,7 +278,7 @@ class State:
         self.followups: dict[int, Followup] = {}  # ended blocker -> who must still hear of it
         self.held: dict[int, dict[int, Job]] = {}  # owner -> its leased jobs, if bound to it
         self.leased: i64 = 0  # jobs, of all queues
-        self.finished: deque[Job] = deque()  # the ring of recently finished jobs
+        self.finished: Fifo[Job] = Fifo()  # the ring of recently finished jobs
         self.finished_bytes: i64 = 0
         # What may be handed out now that a lease has ended in a queue with limits: not persistent,
         # see gates.reopen.

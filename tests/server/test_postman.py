@@ -195,6 +195,23 @@ def test_among_thousands_replies_may_take_long(many: bool) -> None:
     assert carrier.sent[2:] == [(b"more", many)] * 3
 
 
+@pytest.mark.parametrize("size", [32_768, 32_769])
+def test_large_letters_are_sent_by_the_thread_however_few(size: int) -> None:
+    with pairs(2) as made:
+        everyone = OpenConnections()
+        planned: list[Callable[[], None]] = []
+        carrier = RecordingCarrier()
+        postman = Postman(everyone, carrier, planned.append, 40)
+        for ours, theirs in made:
+            connection = Connection(SimulatedYard().masenko, 1000, everyone)
+            connection.connection_made(SocketTransport(ours))
+            postman.post(connection, ours.fileno(), bytes(size))
+            theirs.setblocking(False)
+        planned.pop(0)()
+        by_thread = 2 * size > 65_536
+        assert len(carrier.sent) == (2 if by_thread else 0)
+
+
 def test_only_what_came_since_the_mark_goes_ahead_of_the_others() -> None:
     with pairs(4) as made:
         everyone = OpenConnections()

@@ -34,6 +34,7 @@ _ALONE: Final = 2
 _TRIAL: Final = 64
 _MOST: Final = 512  # letters of one bag: who leaves may have to wait until it is empty
 _HANDFUL: Final = 4  # letters after which the loop looks at its sockets again
+_LARGE: Final = 65_536  # bytes of a bag for which it pays, however few letters they are
 _HEAVY: Final = 1_048_576  # bytes of a bag that are not to be kept longer than necessary
 
 
@@ -173,7 +174,7 @@ class Postman:
         if not count:
             return
         self._crowd = max(count, self._crowd - 1)
-        if count <= self._few:
+        if count <= self._few and self._size <= _LARGE:
             self._send_all()
             return
         self._away_bag = self.bag

@@ -161,3 +161,14 @@ def test_records_of_a_turn_by_the_clock_are_written_soon(yard: SimulatedYard) ->
     job = on_disk(yard.disk).live(1)
     assert job is not None
     assert job.state == READY
+
+
+def test_it_is_told_when_many_jobs_have_come(roomy: SimulatedYard) -> None:
+    heard: list[int] = []
+    state = roomy.engine.state
+    roomy.broker.on_growth(lambda: heard.append(int(state.jobs.made)))
+    peer = roomy.connect("resp")
+    for _ in range(6):
+        peer.send(b"*5002\r\n$5\r\nRPUSH\r\n$1\r\nl\r\n" + b"$1\r\na\r\n" * 5000)
+    assert [made >= 256 * number for number, made in enumerate(heard, 1)] == [True]
+    assert state.jobs.made < 512

@@ -99,7 +99,7 @@ def test_the_loop_looks_at_its_sockets_after_a_while() -> None:
     real_now = yard.clock.now
 
     def slow_now() -> int:
-        yard.clock.time += ROUND // 10
+        yard.clock.time += ROUND // 5
         return real_now()
 
     yard.clock.now = slow_now  # type: ignore[method-assign]

@@ -18,14 +18,18 @@ class Jobs:
 
 
 @pytest.fixture
-def jobs() -> Iterator[Jobs]:
-    """How many jobs a collector is told of that is at work during the test."""
+def jobs() -> Jobs:
+    """How many jobs the collector is told of that is at work during the test."""
+    return Jobs()
+
+
+@pytest.fixture(autouse=True)
+def collector(jobs: Jobs) -> Iterator[Collector]:
     thresholds = gc.get_threshold()
     gc.unfreeze()
-    jobs = Jobs()
     collector = Collector(jobs)
     collector.start()
-    yield jobs
+    yield collector
     collector.stop()
     gc.unfreeze()
     gc.set_threshold(*thresholds)
@@ -51,6 +55,28 @@ def test_garbage_in_cycles_is_still_found_with_many_jobs(jobs: Jobs) -> None:
     cycle.append(cycle)
     del cycle
     assert gc.collect() > 0
+
+
+def test_lists_that_come_as_others_go_are_not_left_to_add_up(
+    jobs: Jobs, collector: Collector
+) -> None:
+    """Python counts only how many more were made than dropped, and sees nothing to do."""
+    jobs.count = 100_000
+    old: list[list[int]] = [[] for _ in range(10_000)]
+    gc.collect(0)
+    young: list[list[int]] = []
+    while old:
+        old.pop()
+        young.append([])
+    assert len(gc.get_objects(0)) > 5_000
+    collector.tend()
+    assert len(gc.get_objects(0)) < 1_000
+
+
+def test_with_few_jobs_there_is_nothing_to_tend(jobs: Jobs, collector: Collector) -> None:
+    jobs.count = 99_999
+    collector.tend()
+    assert gc.get_freeze_count() == 0
 
 
 def test_with_few_jobs_again_everything_is_looked_at_again(jobs: Jobs) -> None:

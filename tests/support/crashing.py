@@ -103,6 +103,7 @@ def make_yard(chance: Random, seed: int, durability: str = "sync") -> SimulatedY
         durability=durability,
         spare=chance.random() < 0.5,
         inline_sync=chance.random() < 0.5,
+        flushes_aside=chance.random() < 0.5,
         segment_size=chance.choice([4096, 16_384, 65_536]),  # small ones are compacted
         payload_memory=0,
         seed=seed,

@@ -244,6 +244,7 @@ class SimulatedYard:
         durability: str = "sync",
         spare: bool = False,
         inline_sync: bool = True,
+        flushes_aside: bool = False,
         disk: MemoryDisk | None = None,
         segment_size: int = 1 << 20,
         compaction: int = 200,
@@ -264,6 +265,7 @@ class SimulatedYard:
         self._durability = durability
         self._spare = spare
         self._inline_sync = inline_sync
+        self._flushes_aside = flushes_aside
         self._segment_size = segment_size
         self._compaction = compaction
         self.limits = limits or Limits()
@@ -300,6 +302,7 @@ class SimulatedYard:
             self._inline_sync,
             self._compaction,
             self.limits,
+            self._flushes_aside,
         )
         self.broker.flush()
         self.broker.begin()

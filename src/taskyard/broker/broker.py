@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from taskyard.broker.aside import Milestone
 from taskyard.broker.feed import Feed
+from taskyard.broker.flush_place import FlushPlace
 from taskyard.broker.line import Line
 from taskyard.broker.metrics import Metrics
 from taskyard.broker.offloop import Answer, Drop, Read, Spare, ThreadSync
@@ -41,12 +42,10 @@ MEMORY: Final = "memory"
 
 _FULL: Final = 4 * 1_048_576  # bytes of records after which a commit does not wait for the round
 _BEHIND: Final = 4 * _FULL  # and after which those who wait for a commit have to wait for more
-# Clients whose replies wait for a flush, up to which it is done on the loop: there is hardly
-# anybody who could be served meanwhile, and a thread would have to be woken.
-_FEW: Final = 2
 _GATHERINGS: Final = 4  # rounds of the loop that a commit waits at most while more comes in
 _IDLE_COMMIT: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
 _BACKGROUND_SYNC: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
+_PAGES: Final = 256  # of the index of jobs that are made until somebody hears of it
 _ROOM_AGAIN: Final = 1_000_000  # between two looks whether the disk has room again
 
 
@@ -73,12 +72,10 @@ class Broker:
         self.feed = Feed(journal, scheduler)
         self._scheduler = scheduler
         self.durability = durability
-        self._syncs_inline = inline_sync
-        self._flushes_aside = flushes_aside
-        self._crowd: i64 = 0  # how many waited for the same commit, in the last few of them
         self._receivers: dict[int, Receiver] = {}  # by owner
         self.slow = Slow()
         self.line = Line(clock, scheduler, self.slow)
+        self._flush_place = FlushPlace(self.line, inline_sync, flushes_aside)
         self.pacer = Pacer(clock, scheduler)
         self.held: i64 = 0  # bytes of replies that wait for the journal
         self.held_limit: i64 = FOREVER  # beyond it, whose replies wait has to wait with more
@@ -99,6 +96,8 @@ class Broker:
         self._alarm_at: i64 = 0
         self._on_failure: list[Callable[[str], None]] = []
         self._on_room: list[Callable[[str], None]] = []
+        self._on_growth: list[Callable[[], None]] = []
+        self._pages_seen: i64 = 0
         self._refusing = ""  # why pushes are refused, as far as anybody was told
         self._room_alarm: Cancellable | None = None
         engine.room = journal.room
@@ -139,8 +138,12 @@ class Broker:
     def begin(self) -> i64:
         """Start a turn: what is due happens before what is asked."""
         self._turns += 1
-        now: i64 = self.clock.now()
-        self.line.now = now
+        line = self.line
+        if line.is_fresh:
+            line.is_fresh = False
+        else:
+            line.now = self.clock.now()
+        now = line.now
         first = self.engine.state.first_timer()
         if first is not None and first.deadline <= now:
             self.engine.tick(now)
@@ -269,7 +272,7 @@ class Broker:
             self._look_after_room()
             if self.durability != SYNC:
                 self._plan_background_sync()
-            elif self._syncs_inline and (not self._flushes_aside or self._is_quiet()):
+            elif self._flush_place.is_loop(len(self._holding)):
                 point = self.journal.sync_point()
                 point.run()
                 self.journal.synced(point)
@@ -283,19 +286,15 @@ class Broker:
         self._flushed()
         self._release()
 
-    def _is_quiet(self) -> bool:
-        """Whether few have waited for replies of late. One commit alone does not tell: the first
-        replies of a crowd bring the next commands of a few."""
-        self._crowd = max(i64(len(self._holding)), self._crowd - 1)
-        return self._crowd <= _FEW
-
     def _begin_flush(self) -> None:
         self.flush_free = self.flush_ended
         self.flush_began = self.clock.now()
 
     def _flushed(self) -> None:
         self.flush_ended = self.clock.now()
-        self.metrics.flushes.add(self.flush_ended - self.flush_began)
+        taken = self.flush_ended - self.flush_began
+        self.metrics.flushes.add(taken)
+        self._flush_place.took(taken)
 
     def _sync_in_thread(self) -> None:
         if self.journal.durable >= self.journal.written:
@@ -312,6 +311,7 @@ class Broker:
             return
         self.journal.synced(point)
         self._flushed()
+        self._flush_place.count(len(self._holding))
         self._release()
         if self.engine.log.count or self._holding or self.synced.waits():
             self._commit()
@@ -339,6 +339,15 @@ class Broker:
         self.synced.reached(self.journal.durable)
         self.retention.look()
         self.upkeep.committed()
+        made = self.engine.state.jobs.made
+        if made - self._pages_seen >= _PAGES:
+            self._pages_seen = made
+            for call in self._on_growth:
+                call()
+
+    def on_growth(self, call: Callable[[], None]) -> None:
+        """Hear, after a commit, that many jobs have come since the last time."""
+        self._on_growth.append(call)
 
     def _let_go(self, mark: i64) -> None:
         holding = self._holding

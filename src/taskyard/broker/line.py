@@ -8,7 +8,6 @@ little overtakes those who have much, so that it need not wait for a turn of eac
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final
 
 from mypy_extensions import i64
@@ -16,6 +15,7 @@ from mypy_extensions import i64
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Clock, Post, Scheduler
 from taskyard.broker.slow import Slow
+from taskyard.engine.fifo import Fifo
 
 TURN: Final = 16  # commands of one connection
 _ROUND: Final = 2_500  # microseconds
@@ -28,6 +28,7 @@ class Line:
         self._scheduler = scheduler
         self._slow = slow
         self.now: i64 = 0  # when the turn began that goes on
+        self.is_fresh = False  # that is the time at this very moment
         self.turn: Receiver | None = None  # who has it and came from the line
         self.waited: i64 = 0  # and how long it was there
         self.commit_follows = False  # which will look at the clock before long
@@ -37,8 +38,8 @@ class Line:
         self._last_waited: i64 = 0
         self._last_commands: i64 = 0  # carried out before it
         self._last_goes_on = False  # with a command of an earlier turn
-        self._waiting: deque[Receiver] = deque()
-        self._quick: deque[Receiver] = deque()  # those who have come with little
+        self._waiting: Fifo[Receiver] = Fifo()
+        self._quick: Fifo[Receiver] = Fifo()  # those who have come with little
         self._ahead: i64 = 1  # of these, before the next of the others
         self.post: Post | None = None
         self._marked = False  # who goes ahead of the others in this round has still to be answered
@@ -51,7 +52,7 @@ class Line:
         if self._last is not None:
             self.settle(now)
         self.now = now
-        if self._waiting or self._quick:
+        if self.waits():
             return True
         if not self._open:
             self._begin(now)
@@ -62,7 +63,7 @@ class Line:
 
     def waits(self) -> bool:
         """Whether commands have arrived that were not carried out."""
-        return bool(self._waiting) or bool(self._quick)
+        return not (self._quick.is_empty() and self._waiting.is_empty())
 
     def come(self, receiver: Receiver, size: i64) -> None:
         """With so many bytes of commands; in line from now on."""
@@ -75,10 +76,10 @@ class Line:
         """For another turn, behind all who are there."""
         self._enter(receiver, self._waiting)
 
-    def _enter(self, receiver: Receiver, line: deque[Receiver]) -> None:
+    def _enter(self, receiver: Receiver, line: Fifo[Receiver]) -> None:
         receiver.in_line = True
         receiver.joined = self.now
-        line.append(receiver)
+        line.add(receiver)
         if not self._planned:
             self._planned = True
             self._scheduler.call_soon(self._go_round)
@@ -139,11 +140,15 @@ class Line:
                 self.turn = receiver
                 self.waited = now - receiver.joined
                 self._watch(receiver, now, self.waited)
+                self.now = now
+                self.is_fresh = True
                 receiver.take_turn()
                 now = self._clock.now()
                 self.settle(now)
         finally:
             self.turn = None
+            self.is_fresh = False
+            self.now = now
             if self.waits():
                 self._scheduler.call_soon(self._go_round)
             else:
@@ -152,17 +157,18 @@ class Line:
     def _next(self) -> Receiver:
         """Who has come with little overtakes the others; but these have no fewer turns for it than
         if all stood in one line."""
-        if self._quick and (self._ahead > 0 or not self._waiting):
+        quick, waiting = self._quick, self._waiting
+        if not quick.is_empty() and (self._ahead > 0 or waiting.is_empty()):
             self._ahead -= 1
-            return self._quick.popleft()
-        self._ahead = max(i64(1), len(self._quick) // len(self._waiting))
+            return quick.take()
+        self._ahead = max(i64(1), len(quick) // len(waiting))
         if self._marked and self.post is not None:
             self._marked = False
             self.post.hurry()
-        return self._waiting.popleft()
+        return waiting.take()
 
     def _mark(self) -> None:
         self._marked = False
-        if self.post is not None and self._quick and self._waiting:
+        if self.post is not None and not (self._quick.is_empty() or self._waiting.is_empty()):
             self._marked = True
             self.post.mark()

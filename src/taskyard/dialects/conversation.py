@@ -237,6 +237,10 @@ class Conversation(Receiver):
 
     def run(self) -> None:
         """Carry out commands that have come, until one has to wait or the turn is over."""
+        if self.broker.line.waits():
+            self._come()
+            self._end_turn()
+            return
         self.now = self.broker.begin()
         self._run_or_join()
         self.broker.end()

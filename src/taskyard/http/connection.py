@@ -190,8 +190,9 @@ class HttpConnection(Receiver):
     def _run(self) -> None:
         if self.in_line:
             return
-        if self.broker.line.is_long(self.broker.clock.now(), self):
-            self.broker.line.come(self, self.holding())
+        line = self.broker.line
+        if line.waits() or line.is_long(self.broker.clock.now(), self):
+            line.come(self, self.holding())
         else:
             self._turn()
 

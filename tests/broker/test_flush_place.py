@@ -1,0 +1,81 @@
+"""Where a flush is done: on the loop while nobody could be served meanwhile, else in the thread."""
+
+import pytest
+from support.simulated import SimulatedYard
+from support.wire import exchange
+
+from taskyard.broker.flush_place import FlushPlace
+
+PUSH = b'PUSH {"name":"a"}\n'
+CROWD = 200
+SLOW = 1_000  # microseconds
+WARY = 100
+
+
+@pytest.fixture
+def yard() -> SimulatedYard:
+    return SimulatedYard(flushes_aside=True)
+
+
+@pytest.fixture
+def place(yard: SimulatedYard) -> FlushPlace:
+    return FlushPlace(yard.broker.line, True, True)
+
+
+def test_a_flush_that_few_wait_for_is_done_at_once(yard: SimulatedYard) -> None:
+    yard.scheduler.slow = True  # what is given to a thread takes its time
+    exchange(yard.connect(), PUSH, b'OK {"id":1}\n')
+    assert not yard.scheduler.blocking
+
+
+def test_many_are_served_while_the_thread_flushes(yard: SimulatedYard) -> None:
+    yard.scheduler.slow = True
+    crowd = [yard.connect() for _ in range(CROWD + 1)]
+    for peer in crowd:
+        peer.arrive(PUSH)
+    yard.settle()
+    assert len(yard.scheduler.blocking) == 1
+    crowd[0].expect_nothing()
+    exchange(yard.connect(), b"PING\n", b"PONG {}\n")
+    yard.scheduler.finish_blocking()
+    yard.settle()
+    crowd[0].expect(b'OK {"id":1}\n')
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_without_a_thread_of_its_own_the_disk_decides(yard: SimulatedYard, is_quick: bool) -> None:
+    place = FlushPlace(yard.broker.line, is_quick, False)
+    place.took(SLOW + 1)
+    assert [place.is_loop(waiting) for waiting in (1, CROWD + 1)] == [is_quick, is_quick]
+
+
+def test_on_a_slow_disk_it_is_always_the_thread(yard: SimulatedYard) -> None:
+    place = FlushPlace(yard.broker.line, False, True)
+    assert not place.is_loop(1)
+
+
+def test_it_is_the_thread_while_somebody_is_in_line(yard: SimulatedYard, place: FlushPlace) -> None:
+    receiver = yard.connect().receiver
+    assert receiver is not None
+    yard.broker.line.join(receiver)
+    assert not place.is_loop(1)
+    yard.settle()
+    assert place.is_loop(1)
+
+
+def test_a_crowd_is_remembered_for_a_few_commits(place: FlushPlace) -> None:
+    assert place.is_loop(CROWD)
+    assert not place.is_loop(CROWD + 3)
+    assert [place.is_loop(1) for _ in range(4)] == [False, False, True, True]
+
+
+def test_who_waits_when_a_flush_is_over_counts_too(place: FlushPlace) -> None:
+    place.count(CROWD + 2)
+    assert [place.is_loop(1) for _ in range(3)] == [False, True, True]
+
+
+def test_after_a_slow_flush_the_disk_is_not_trusted_for_a_while(place: FlushPlace) -> None:
+    place.took(SLOW)
+    assert place.is_loop(1)
+    place.took(SLOW + 1)
+    assert [place.is_loop(1) for _ in range(WARY + 1)] == [False] * WARY + [True]

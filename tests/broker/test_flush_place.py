@@ -10,6 +10,7 @@ PUSH = b'PUSH {"name":"a"}\n'
 CROWD = 200
 SLOW = 1_000  # microseconds
 WARY = 100
+MUCH = 262_144  # bytes
 
 
 @pytest.fixture
@@ -46,36 +47,75 @@ def test_many_are_served_while_the_thread_flushes(yard: SimulatedYard) -> None:
 def test_without_a_thread_of_its_own_the_disk_decides(yard: SimulatedYard, is_quick: bool) -> None:
     place = FlushPlace(yard.broker.line, is_quick, False)
     place.took(SLOW + 1)
-    assert [place.is_loop(waiting) for waiting in (1, CROWD + 1)] == [is_quick, is_quick]
+    assert [place.choose_loop(waiting, 1) for waiting in (1, CROWD + 1)] == [is_quick, is_quick]
 
 
 def test_on_a_slow_disk_it_is_always_the_thread(yard: SimulatedYard) -> None:
     place = FlushPlace(yard.broker.line, False, True)
-    assert not place.is_loop(1)
+    assert not place.choose_loop(1, 1)
 
 
 def test_it_is_the_thread_while_somebody_is_in_line(yard: SimulatedYard, place: FlushPlace) -> None:
     receiver = yard.connect().receiver
     assert receiver is not None
     yard.broker.line.join(receiver)
-    assert not place.is_loop(1)
+    assert not place.choose_loop(1, 1)
     yard.settle()
-    assert place.is_loop(1)
+    assert place.choose_loop(1, 1)
 
 
 def test_a_crowd_is_remembered_for_a_few_commits(place: FlushPlace) -> None:
-    assert place.is_loop(CROWD)
-    assert not place.is_loop(CROWD + 3)
-    assert [place.is_loop(1) for _ in range(4)] == [False, False, True, True]
+    assert place.choose_loop(CROWD, 1)
+    assert not place.choose_loop(CROWD + 3, 1)
+    assert [place.choose_loop(1, 1) for _ in range(4)] == [False, False, True, True]
 
 
 def test_who_waits_when_a_flush_is_over_counts_too(place: FlushPlace) -> None:
     place.count(CROWD + 2)
-    assert [place.is_loop(1) for _ in range(3)] == [False, True, True]
+    assert [place.choose_loop(1, 1) for _ in range(3)] == [False, True, True]
 
 
 def test_after_a_slow_flush_the_disk_is_not_trusted_for_a_while(place: FlushPlace) -> None:
     place.took(SLOW)
-    assert place.is_loop(1)
+    assert place.choose_loop(1, 1)
     place.took(SLOW + 1)
-    assert [place.is_loop(1) for _ in range(WARY + 1)] == [False] * WARY + [True]
+    assert [place.choose_loop(1, 1) for _ in range(WARY + 1)] == [False] * WARY + [True]
+
+
+def test_much_is_left_to_the_thread(place: FlushPlace) -> None:
+    assert [place.choose_loop(1, size) for size in (MUCH, MUCH + 1)] == [True, False]
+
+
+@pytest.mark.parametrize("took", [SLOW, SLOW + 1])
+def test_a_slow_disk_is_noticed_where_it_holds_up_the_loop(yard: SimulatedYard, took: int) -> None:
+    """Each look at the clock takes that long here, as a flush does in life."""
+    peer = yard.connect()
+    real_now = yard.clock.now
+
+    def slow_now() -> int:
+        yard.clock.time += took
+        return real_now()
+
+    yard.clock.now = slow_now  # type: ignore[method-assign]
+    exchange(peer, PUSH, b'OK {"id":1}\n')
+    yard.scheduler.slow = True
+    peer.send(PUSH)
+    assert len(yard.scheduler.blocking) == (took > SLOW)
+
+
+def test_the_disk_is_not_judged_by_when_the_loop_hears_of_the_thread(yard: SimulatedYard) -> None:
+    crowd = [yard.connect() for _ in range(CROWD + 1)]
+    yard.scheduler.slow = True
+    for peer in crowd:
+        peer.arrive(PUSH)
+    yard.settle()
+    yard.advance(1)
+    yard.scheduler.finish_blocking()
+    yard.settle()
+    for _ in range(3):  # until the crowd is forgotten
+        crowd[0].send(PUSH)
+        if yard.scheduler.blocking:
+            yard.scheduler.finish_blocking()
+            yard.settle()
+    crowd[0].take()
+    exchange(crowd[0], PUSH, b'OK {"id":%d}\n' % (CROWD + 5))

@@ -62,6 +62,17 @@ def test_a_job_that_is_not_there_cannot_be_removed() -> None:
     assert lane.size == 3
 
 
+@pytest.mark.parametrize("position", [-1, 1, 2, 99])
+def test_nor_from_one_that_jobs_have_left(position: int) -> None:
+    lane = Lane()
+    jobs = fill(lane, 4)
+    lane.remove(jobs[0])
+    with pytest.raises((KeyError, IndexError)):
+        lane.remove(job_at(position, 99))
+    assert everything(lane) == jobs[1:]
+    assert lane.size == 3
+
+
 def test_nothing_can_be_removed_from_an_empty_lane() -> None:
     with pytest.raises((KeyError, IndexError)):
         Lane().remove(job_at(0, 1))

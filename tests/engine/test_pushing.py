@@ -305,6 +305,17 @@ def test_each_push_of_a_transaction_goes_to_its_own_queue(bench: Bench) -> None:
     assert [bench.engine.job(id).queue.name for id in ids] == ["a", "a", "b", "a"]
 
 
+def test_a_job_of_the_same_queue_has_its_own_name(bench: Bench) -> None:
+    queue = "".join(["q", "ueue"])  # the same object twice, as a list of values has it
+    names = ["a", "b", ""]
+    steps = [Step(NewJob(queue, name, b"", NO_LIMIT)) for name in names]
+    ids = transact(bench, *steps[:2])
+    assert [bench.engine.job(id).name for id in ids] == ["a", "b"]
+    with pytest.raises(StepRefused) as refused:
+        transact(bench, *steps)
+    assert refused.value.index == 2
+
+
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_name_that_cannot_be_is_found_wherever_it_stands(bench: Bench, place: int) -> None:
     steps = [step("a"), step("a"), step("a")]

@@ -272,10 +272,11 @@ class Broker:
             self._look_after_room()
             if self.durability != SYNC:
                 self._plan_background_sync()
-            elif self._flush_place.is_loop(len(self._holding)):
+            elif self._flush_place.choose_loop(len(self._holding), self._unsynced()):
                 point = self.journal.sync_point()
                 point.run()
                 self.journal.synced(point)
+                self._flush_place.took(self.clock.now() - self.flush_began)
             else:
                 self._sync_in_thread()
                 self.written.reached(self.journal.written)
@@ -292,9 +293,10 @@ class Broker:
 
     def _flushed(self) -> None:
         self.flush_ended = self.clock.now()
-        taken = self.flush_ended - self.flush_began
-        self.metrics.flushes.add(taken)
-        self._flush_place.took(taken)
+        self.metrics.flushes.add(self.flush_ended - self.flush_began)
+
+    def _unsynced(self) -> i64:
+        return self.journal.written - self.journal.durable
 
     def _sync_in_thread(self) -> None:
         if self.journal.durable >= self.journal.written:

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from taskyard.broker.line import Line
 
 _CROWD: Final = 200  # clients whose replies wait, beyond which there is always somebody to serve
+_MUCH: Final = 262_144  # bytes whose flush is not as quick as it was measured with a few
 # Microseconds after which a flush was slow, and how many after it are left to the thread: a disk
 # that is busy with others may take a hundred times as long, several times in a row.
 _SLOW: Final = 1_000
@@ -28,15 +29,15 @@ class FlushPlace:
         self._crowd: i64 = 0  # how many waited, in the last few commits
         self._wary: i64 = 0  # flushes for which the disk is not trusted to be quick
 
-    def is_loop(self, waiting: i64) -> bool:
-        """For a commit that the replies of so many clients wait for."""
+    def choose_loop(self, waiting: i64, size: i64) -> bool:
+        """For a commit of so many bytes, which the replies of so many clients wait for."""
         if not self._is_quick or not self._has_thread:
             return self._is_quick
         self.count(waiting)
         if self._wary > 0:
             self._wary -= 1
             return False
-        return self._crowd <= _CROWD and not self._line.waits()
+        return self._crowd <= _CROWD and size <= _MUCH and not self._line.waits()
 
     def count(self, waiting: i64) -> None:
         """One commit alone does not tell: the first replies of a crowd bring the next commands of
@@ -44,5 +45,7 @@ class FlushPlace:
         self._crowd = max(waiting, self._crowd - 1)
 
     def took(self, duration: i64) -> None:
+        """So long was a commit on the loop. One in the thread ends when the loop hears of it, which
+        tells nothing of the disk."""
         if duration > _SLOW:
             self._wary = _WARY

@@ -28,7 +28,8 @@ class Line:
         self._scheduler = scheduler
         self._slow = slow
         self.now: i64 = 0  # when the turn began that goes on
-        self.is_fresh = False  # that is the time at this very moment
+        self.is_fresh = False  # it begins now: nothing was done since the clock was read
+        self._entered: i64 = 0  # about when those came who come now
         self.turn: Receiver | None = None  # who has it and came from the line
         self.waited: i64 = 0  # and how long it was there
         self.commit_follows = False  # which will look at the clock before long
@@ -78,11 +79,12 @@ class Line:
 
     def _enter(self, receiver: Receiver, line: Fifo[Receiver]) -> None:
         receiver.in_line = True
-        receiver.joined = self.now
-        line.add(receiver)
         if not self._planned:
             self._planned = True
+            self._entered = self._clock.now()
             self._scheduler.call_soon(self._go_round)
+        receiver.joined = self._entered
+        line.add(receiver)
 
     # How long turns take: known at the next time at which the clock is read, and no sooner
 
@@ -130,17 +132,21 @@ class Line:
 
     def _go_round(self) -> None:
         now: i64 = self._clock.now()
+        self.settle(now)
         self._begin(now)
         end = now + _ROUND
         self._mark()
         try:
             while self.waits() and now <= end:
+                if self._hurries():
+                    now = self._clock.now()
                 receiver = self._next()
                 receiver.in_line = False
                 self.turn = receiver
                 self.waited = now - receiver.joined
                 self._watch(receiver, now, self.waited)
                 self.now = now
+                self._entered = now
                 self.is_fresh = True
                 receiver.take_turn()
                 now = self._clock.now()
@@ -148,7 +154,7 @@ class Line:
         finally:
             self.turn = None
             self.is_fresh = False
-            self.now = now
+            self._entered = now
             if self.waits():
                 self._scheduler.call_soon(self._go_round)
             else:
@@ -157,15 +163,22 @@ class Line:
     def _next(self) -> Receiver:
         """Who has come with little overtakes the others; but these have no fewer turns for it than
         if all stood in one line."""
-        quick, waiting = self._quick, self._waiting
-        if not quick.is_empty() and (self._ahead > 0 or waiting.is_empty()):
+        if self._is_quick_next():
             self._ahead -= 1
-            return quick.take()
-        self._ahead = max(i64(1), len(quick) // len(waiting))
-        if self._marked and self.post is not None:
-            self._marked = False
-            self.post.hurry()
-        return waiting.take()
+            return self._quick.take()
+        self._ahead = max(i64(1), len(self._quick) // len(self._waiting))
+        return self._waiting.take()
+
+    def _is_quick_next(self) -> bool:
+        return not self._quick.is_empty() and (self._ahead > 0 or self._waiting.is_empty())
+
+    def _hurries(self) -> bool:
+        """Answer who went ahead, before the first of those with much; to send takes time."""
+        if not self._marked or self.post is None or self._is_quick_next():
+            return False
+        self._marked = False
+        self.post.hurry()
+        return True
 
     def _mark(self) -> None:
         self._marked = False

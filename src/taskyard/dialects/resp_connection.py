@@ -1,7 +1,7 @@
 """One RESP connection: what its commands share, whatever they are about.
 
-The commands themselves are functions in the modules resp_lists, resp_keys, resp_pqueue, resp_jobs,
-and resp_server; resp.py brings them together. User documentation: docs/resp.md.
+The commands themselves are functions in the modules resp_lists, resp_keys, resp_pqueue, resp_jobs
+and others; resp.py brings them together. User documentation: docs/resp.md.
 """
 
 from __future__ import annotations

@@ -187,7 +187,6 @@ class _Brief:
 
     def __init__(self, connection: RespConnection) -> None:
         self.out = BytesWriter()
-        self._prefix = connection.prefix
         self._connection = connection
         self._boot = b"-%d-" % connection.engine.state.epoch
         self._name: str | None = None  # of the last job
@@ -212,10 +211,8 @@ class _Brief:
 
     def _begin(self, job: Job) -> None:
         queue = job.queue
-        if job.name != queue.name:
-            name = job.name.encode()
-        else:
-            name = self._connection.bare(queue.utf8) if self._prefix else queue.utf8
+        is_named = job.name != queue.name
+        name = job.name.encode() if is_named else self._connection.bare(queue.utf8)
         self._name = job.name
         self._queue = queue
         self._named = b"\r\n$%d\r\n%b\r\n$" % (len(name), name)

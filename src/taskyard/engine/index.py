@@ -28,7 +28,7 @@ class _Page:
 
 
 class JobIndex:
-    __slots__ = ("_last", "_last_number", "_oldest", "_oldest_number", "_pages", "made", "size")
+    __slots__ = ("_gone_from", "_gone_number", "_last", "_last_number", "_pages", "made", "size")
 
     def __init__(self) -> None:
         self.size: i64 = 0
@@ -36,8 +36,8 @@ class JobIndex:
         self._pages: dict[int, _Page] = {}
         self._last: _Page | None = None  # the page that was touched last: pushes come in order
         self._last_number: i64 = -1
-        self._oldest: _Page | None = None  # and the one of the last that was removed: so do these
-        self._oldest_number: i64 = -1
+        self._gone_from: _Page | None = None  # and that of the last one removed: so do these
+        self._gone_number: i64 = -1
 
     def get(self, id: i64) -> Job | None:
         page = self._page(id >> _BITS)
@@ -58,19 +58,19 @@ class JobIndex:
 
     def remove(self, id: i64) -> None:
         number = id >> _BITS
-        page = self._oldest if number == self._oldest_number else self._pages.get(number)
+        page = self._gone_from if number == self._gone_number else self._pages.get(number)
         if page is None or page.jobs[id & _MASK] is None:
             raise KeyError(id)
         page.jobs[id & _MASK] = None
         page.used -= 1
         self.size -= 1
         if page.used:
-            self._oldest = page
-            self._oldest_number = number
+            self._gone_from = page
+            self._gone_number = number
             return
         del self._pages[number]
-        self._oldest = None
-        self._oldest_number = -1
+        self._gone_from = None
+        self._gone_number = -1
         if number == self._last_number:
             self._last = None
             self._last_number = -1

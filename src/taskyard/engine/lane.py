@@ -90,7 +90,7 @@ class Lane:
             front.pop()
         elif front and not _is_before(front[0], job.position, job.id):
             index = _count_from(front, job.position, job.id) - 1
-            if index < 0 or front[index] is not job:
+            if front[index] is not job:
                 raise KeyError(job.id)
             front.pop(index)
         else:

@@ -30,7 +30,7 @@ _FEW: Final = 4
 # And from which on they may take so long that their requests are acknowledged before.
 _THOUSANDS: Final = 1000
 _LETTER: Final = 65_536  # bytes up to which a reply is given to the postman
-_PARCEL: Final = 131_072  # and which are too many for one that has some already
+_PARCEL: Final = 65_536  # and which are too many for one that has some already
 NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 # What `Connection.verdict` finds.

@@ -133,6 +133,7 @@ class Postman:
             return b""
         place = connection.place
         data = self._letters[place]
+        self._size -= len(data)
         self._files[place] = -1
         self._letters[place] = b""
         connection.posted = 0

@@ -119,3 +119,24 @@ def test_the_disk_is_not_judged_by_when_the_loop_hears_of_the_thread(yard: Simul
             yard.settle()
     crowd[0].take()
     exchange(crowd[0], PUSH, b'OK {"id":%d}\n' % (CROWD + 5))
+
+
+def test_who_comes_after_a_crowds_flush_shares_the_next_one(yard: SimulatedYard) -> None:
+    yard.scheduler.slow = True
+    crowd = [yard.connect() for _ in range(CROWD + 2)]
+    late = yard.connect()
+    for peer in crowd[:-1]:
+        peer.arrive(PUSH)
+    yard.settle()
+    crowd[-1].send(PUSH)  # while the thread flushes
+    yard.scheduler.finish_blocking()
+    writes = yard.disk.calls("write")
+    while not crowd[0].take():
+        assert yard.scheduler.step()
+    assert yard.disk.calls("write") == writes
+    late.arrive(PUSH)
+    yard.settle()
+    assert yard.disk.calls("write") == writes + 1
+    yard.scheduler.finish_blocking()
+    yard.settle()
+    late.expect(b'OK {"id":%d}\n' % (CROWD + 3))

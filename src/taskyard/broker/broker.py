@@ -316,7 +316,10 @@ class Broker:
         self._flush_place.count(len(self._holding))
         self._release()
         if self.engine.log.count or self._holding or self.synced.waits():
-            self._commit()
+            if self._flush_place.is_crowded():  # whoever comes in the next rounds goes along
+                self.plan_commit()
+            else:
+                self._commit()
 
     def _plan_background_sync(self) -> None:
         if self._background_sync is None:

@@ -37,7 +37,10 @@ class FlushPlace:
         if self._wary > 0:
             self._wary -= 1
             return False
-        return self._crowd <= _CROWD and size <= _MUCH and not self._line.waits()
+        return not self.is_crowded() and size <= _MUCH and not self._line.waits()
+
+    def is_crowded(self) -> bool:
+        return self._crowd > _CROWD
 
     def count(self, waiting: i64) -> None:
         """One commit alone does not tell: the first replies of a crowd bring the next commands of

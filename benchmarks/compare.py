@@ -36,7 +36,14 @@ COUNTING: Final = (
     "--cache-sim=no",
     "--cachegrind-out-file=/dev/null",
 )
-DRIVERS: Final[tuple[rig.Dialect, ...]] = ("masenko", "workq", "lists", "pqueue")
+DRIVERS: Final[tuple[rig.Dialect, ...]] = (
+    "masenko",
+    "workq",
+    "lists",
+    "pqueue",
+    "jobs",
+    "jobs-batch",
+)
 
 
 @dataclass(frozen=True, slots=True)

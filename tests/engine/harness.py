@@ -108,8 +108,9 @@ class Bench:
         """Bytes of the journal, written or not."""
         if not size:
             return b""
-        if at in self.engine.log.blobs:
-            return self.engine.log.blobs[at][:size]
+        blob = self.engine.log.blob(at)
+        if blob is not None:
+            return blob[:size]
         for frame in reversed(self.frames):
             if frame.base <= at:
                 assert at + size <= frame.end

@@ -277,10 +277,12 @@ def test_blobs_can_be_found_in_the_log_before_they_are_written() -> None:
     log = Log(1, 4096)
     record = s.ValueSet(1, ORIGIN, b"key", 0, False, b"value")
     log.append(record)
-    assert log.blobs == {record.blob_at: b"value"}
+    assert log.blob(record.blob_at) == b"value"
+    assert log.blob(record.blob_at + 1) is None
+    assert log.blob(record.blob_at - 1) is None
     data = log.take(8192)
     assert data[record.blob_at - 4096 :] == b"value"
-    assert log.blobs == {}
+    assert log.blob(record.blob_at) is None
 
 
 def test_the_mark_is_what_must_be_durable_for_all_so_far() -> None:

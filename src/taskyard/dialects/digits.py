@@ -11,6 +11,7 @@ _THOUSAND: Final = 1000
 _MILLION: Final = 1_000_000
 _BILLION: Final = 1_000_000_000
 _ZERO: Final = 48
+_NINE: Final = 57
 _MOST: Final = 18  # digits of any number that fits 64 bits whatever they are
 
 _HEADS: Final[list[bytes]] = [b"%d" % number for number in range(_THOUSAND)]
@@ -58,15 +59,20 @@ def digits_of(number: i64) -> i64:
     return count + 1 if number >= 10 else count
 
 
-def number_between(text: bytes, start: i64, end: i64) -> i64:
-    """The number whose digits stand there; -1 if there are others, none, many, or a 0 too much."""
-    if not 0 < end - start <= _MOST or (text[start] == _ZERO and end - start > 1):
-        return -1
+def number_at(text: bytes, start: i64) -> tuple[i64, i64]:
+    """The number whose digits begin there, and where they end; -1 if there are none, many, or a 0
+    too much."""
+    at = start
+    end: i64 = len(text)
     number: i64 = 0
-    while start < end:
-        digit = text[start] - _ZERO
-        if digit < 0 or digit > 9:
-            return -1
-        number = number * 10 + digit
-        start += 1
-    return number
+    while at < end:
+        digit: i64 = text[at]
+        if digit < _ZERO or digit > _NINE:
+            break
+        if at - start == _MOST:
+            return -1, at
+        number = number * 10 + (digit - _ZERO)
+        at += 1
+    if at == start or (at - start > 1 and text[start] == _ZERO):
+        return -1, at
+    return number, at

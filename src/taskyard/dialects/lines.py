@@ -27,9 +27,7 @@ class LineBuffer:
 
     def feed(self, data: bytes) -> None:
         """Raises LineTooLong after having kept the complete lines before the long one."""
-        if not self.rest_size and not self.size and self._is_one_line(data):
-            self._only = data[:-1]
-            self.size = len(data)
+        if not self.rest_size and not self.size and self._take_one_line(data):
             return
         lines = data.split(b"\n")
         last = lines.pop()
@@ -46,10 +44,17 @@ class LineBuffer:
             if self.rest_size > self._limit:
                 raise LineTooLong
 
-    def _is_one_line(self, data: bytes) -> bool:
+    def _take_one_line(self, data: bytes) -> bool:
         """As most of what clients send that wait for each reply: there is nothing to be split."""
         end: i64 = len(data) - 1
-        return 0 <= end <= self._limit and data[end] == _LINE_FEED and data.find(b"\n") == end
+        if not 0 <= end <= self._limit or data[end] != _LINE_FEED:
+            return False
+        line = data[:end]
+        if _LINE_FEED in line:  # to search with `find` takes seven times as many instructions
+            return False
+        self._only = line
+        self.size = end + 1
+        return True
 
     def _add(self, lines: list[bytes]) -> None:
         size: i64 = 0

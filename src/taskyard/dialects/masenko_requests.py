@@ -6,7 +6,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.dialects.digits import number_between
+from taskyard.dialects.digits import number_at
 from taskyard.dialects.jsontext import compact
 from taskyard.dialects.masenko_messages import (
     MALFORMED,
@@ -140,8 +140,8 @@ def credentials(text: bytes) -> tuple[str, str]:
 
 def job_id(text: bytes) -> i64:
     if text.startswith(_ID):  # as most clients spell it: no need for a parser
-        plain = number_between(text, len(_ID), len(text) - 1)
-        if plain > 0 and text[len(text) - 1] == _BRACE:
+        plain, end = number_at(text, len(_ID))
+        if plain > 0 and end == len(text) - 1 and text[end] == _BRACE:
             return plain
     try:
         id = decode_finish(text).id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Final
 
+from librt.vecs import append, vec
 from mypy_extensions import i64
 
 from taskyard.access.principal import TAKE
@@ -28,6 +29,7 @@ MAX_PUSHED: Final = 1000  # jobs of one command
 MAX_DONE: Final = 1000  # and those that it ends
 MAX_NAMED: Final = 32_000  # jobs that they wait for, all together
 PORTION: Final = 256  # steps of reading that count as one of the commands of a turn
+_TOKEN: Final = 3  # numbers of a lease: its job, the boot of the server, and which it is
 JOB_STEPS: Final = 8  # those of a job; each one that it waits for is another
 
 
@@ -38,34 +40,58 @@ def add_commands(resp: Resp) -> None:
 
 def _done_all(connection: RespConnection, args: list[bytes]) -> None:
     """End leases with success; one that is over ends nothing, and says so."""
-    tokens = [read_ref(ref) for ref in args[1:]]  # before any of it is done
+    tokens = _read_tokens(args)  # before any of it is done
     if not connection.principal.free:
         _check_taking(connection, tokens)
     engine = connection.engine
-    parts = [b"*", decimal(len(tokens)), b"\r\n"]
-    for id, epoch, number in tokens:
+    origin = connection.job_origin
+    now = connection.now
+    parts = [b"*", decimal(len(args) - 1), b"\r\n"]
+    done: i64 = 0
+    row: i64 = 0  # how many have ended since the last that has not
+    at: i64 = 0
+    while at < len(tokens):
         try:
-            engine.finish_with_token(id, epoch, number, b"", connection.job_origin, connection.now)
-        except (NotLeaseholder, JobNotFound):
-            parts.append(ZERO)
-        except TaskyardError:
-            if ONE not in parts:
+            engine.finish_with_token(tokens[at], tokens[at + 1], tokens[at + 2], b"", origin, now)
+        except TaskyardError as error:
+            if not done and not isinstance(error, (NotLeaseholder, JobNotFound)):
                 raise
-            parts.append(ZERO)  # those that have ended are told all the same
+            parts.append(ONE * row)  # those that have ended are told all the same
+            parts.append(ZERO)
+            row = 0
         else:
-            parts.append(ONE)
+            done += 1
+            row += 1
+        at += _TOKEN
+    parts.append(ONE * row)
     connection.reply(b"".join(parts))
 
 
-def _check_taking(connection: RespConnection, tokens: list[tuple[i64, i64, i64]]) -> None:
+def _read_tokens(args: list[bytes]) -> vec[i64]:
+    """Job, boot and lease of each ref, one behind the other: as objects they would cost more than
+    to read them."""
+    tokens = vec[i64]()
+    at: i64 = 1
+    while at < len(args):
+        id, epoch, number = read_ref(args[at])
+        tokens = append(tokens, id)
+        tokens = append(tokens, epoch)
+        tokens = append(tokens, number)
+        at += 1
+    return tokens
+
+
+def _check_taking(connection: RespConnection, tokens: vec[i64]) -> None:
     """Refuse all of it if one of the jobs is of a queue that the client may not take from."""
     principal = connection.principal
     engine = connection.engine
     principal.check_somewhere(TAKE)
-    for id, epoch, number in tokens:
+    at: i64 = 0
+    while at < len(tokens):
         with contextlib.suppress(NotLeaseholder):
-            engine.owner_by_token(id, epoch, number)
-            principal.check_unnamed(TAKE, engine.job(id).queue.name)
+            engine.owner_by_token(tokens[at], tokens[at + 1], tokens[at + 2])
+            principal.check_unnamed(TAKE, engine.job(tokens[at]).queue.name)
+        at += _TOKEN
 
 
 class _Batches:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from taskyard.access.gate import Gate, OpenGate, at_the_gate, host_of
@@ -75,6 +76,7 @@ class Resp:
         self.updates: i64 = 0
         self.ops: i64 = 0
         self._names: dict[bytes, str] = {}
+        self.spare: BytesWriter | None = None  # that has grown, and nobody writes to
 
     def add(
         self,

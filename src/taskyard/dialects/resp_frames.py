@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from librt.strings import read_i64_le
 from mypy_extensions import i64
 
 MAX_ARGS: Final = 1_048_576
@@ -30,6 +31,7 @@ _DOLLAR: Final = 36
 _MINUS: Final = 45
 _ZERO: Final = 48
 _NINE: Final = 57
+_WORD: Final = 8  # bytes that can be compared at once
 
 
 class Reader:
@@ -52,12 +54,19 @@ class Reader:
         self._kept: i64 = 0  # bytes of the arguments so far
         self._number: i64 = 0  # what _read_number has found
         self._searched: i64 = 0  # the buffer and pieces that have no end of a line
+        # How the last argument was announced, as a number, if that was not long: values of one
+        # command are often of one size.
+        self._head: i64 = -1
+        self._head_mask: i64 = 0
+        self._head_size: i64 = 0
+        self._head_bulk: i64 = 0
 
     def bound(self, unknown: bool) -> None:
         """From now on, take as much as from those who have to log in first, or from others."""
         self._most_args = UNKNOWN_ARGS if unknown else MAX_ARGS
         self._most_bulk = UNKNOWN_BULK if unknown else MAX_BULK
         self._most_line = UNKNOWN_BULK if unknown else MAX_LINE
+        self._forget_head()
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
@@ -127,7 +136,7 @@ class Reader:
         """Read arguments; True when the last one is there."""
         args = self.args
         while self._left:
-            if self._bulk < 0 and not self._announced():
+            if self._bulk < 0 and not self._is_as_long() and not self._announced():
                 return False
             if self._skip and not self._drop_skipped():
                 return False
@@ -151,6 +160,39 @@ class Reader:
         self._wanted = 1
         return True
 
+    def _is_as_long(self) -> bool:
+        """Whether the next argument is announced just as the last one."""
+        at = self._at
+        buffer = self._buffer
+        if len(buffer) - at < _WORD or read_i64_le(buffer, at) & self._head_mask != self._head:
+            return False
+        kept = self._kept + self._head_bulk
+        if kept > MAX_COMMAND:
+            return False
+        self._kept = kept
+        self._bulk = self._head_bulk
+        self._at = at + self._head_size
+        self._size -= self._head_size
+        return True
+
+    def _remember_head(self, size: i64, bulk: i64) -> None:
+        """So many bytes have announced so many, and have just been read."""
+        start = self._at - size
+        if size >= _WORD or len(self._buffer) - start < _WORD:
+            self._forget_head()
+            return
+        mask: i64 = 0
+        for _ in range(size):  # 1 << n would be done with 32 bits, compiled
+            mask = (mask << 8) | 0xFF
+        self._head_mask = mask
+        self._head = read_i64_le(self._buffer, start) & mask
+        self._head_size = size
+        self._head_bulk = bulk
+
+    def _forget_head(self) -> None:
+        self._head = -1
+        self._head_mask = 0
+
     def _announced(self) -> bool:
         """Read how long the next argument is."""
         if not self._size:
@@ -162,6 +204,7 @@ class Reader:
             shown = bytes([mark]).decode(errors="surrogateescape")
             self.error = f"expected '$', got '{shown}'"
             return False
+        before = self._size
         if not self._read_number("invalid bulk length"):
             return False
         size = self._number
@@ -173,6 +216,9 @@ class Reader:
             self.oversize = True
             self._skip = size
             size = 0
+            self._forget_head()
+        else:
+            self._remember_head(before - self._size, size)
         self._kept += size
         if self._kept > MAX_COMMAND:
             self.error = "too big command"

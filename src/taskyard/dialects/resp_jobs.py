@@ -11,7 +11,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.access.principal import PUSH, TAKE
-from taskyard.dialects.digits import number_between
+from taskyard.dialects.digits import number_at
 from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_values import (
     MAX_INT,
@@ -212,12 +212,17 @@ def _held(connection: RespConnection, ref: bytes) -> tuple[i64, i64]:
 
 def read_ref(ref: bytes) -> tuple[i64, i64, i64]:
     """The job of a ref, the boot of the server, and the lease."""
-    first = _dash(ref, 0)
-    second = _dash(ref, first + 1)
-    id = number_between(ref, 0, first)
-    epoch = number_between(ref, first + 1, second)
-    number = number_between(ref, second + 1, len(ref))
-    if id < 0 or epoch < 0 or number < 0:
+    id, first = number_at(ref, 0)
+    epoch, second = number_at(ref, first + 1)
+    number, end = number_at(ref, second + 1)
+    if (
+        end != len(ref)
+        or number < 0
+        or epoch < 0
+        or id < 0
+        or ref[first] != _DASH
+        or ref[second] != _DASH
+    ):
         return _read_odd_ref(ref)
     return id, epoch, number
 
@@ -229,14 +234,6 @@ def _read_odd_ref(ref: bytes) -> tuple[i64, i64, i64]:
         raise Refused(INVALID_REF)
     numbers = [integer(part, INVALID_REF) for part in parts]
     return numbers[0], numbers[1], numbers[2]
-
-
-def _dash(ref: bytes, start: i64) -> i64:
-    """Where the next dash is, or the end."""
-    size: i64 = len(ref)
-    while start < size and ref[start] != _DASH:
-        start += 1
-    return min(start, size)
 
 
 def _done(connection: RespConnection, args: list[bytes]) -> None:

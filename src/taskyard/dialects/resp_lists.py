@@ -26,7 +26,6 @@ from taskyard.dialects.resp_values import (
 )
 from taskyard.engine.effects import Take
 from taskyard.engine.job import FOREVER, READY, Job, NewJob
-from taskyard.engine.pushing import Step
 
 MAX_VALUES: Final = 10_000  # of one push, which is a transaction
 
@@ -76,8 +75,10 @@ def _push(connection: RespConnection, args: list[bytes], front: bool) -> None:
     else:
         if count > MAX_VALUES:
             raise Refused(f"ERR too many values: one push takes at most {MAX_VALUES}")
-        steps = [Step(NewJob(name, name, value, policy, front=front)) for value in args[2:]]
-        connection.engine.transact(steps, connection.owner, connection.origin, connection.now)
+        new = NewJob(name, name, b"", policy, front=front)
+        connection.engine.push_all(
+            new, args[2:], connection.owner, connection.origin, connection.now
+        )
     # Some may be with those who waited for them already.
     connection.reply(number_reply(before + count))
 

@@ -27,11 +27,11 @@ from taskyard.dialects.resp_values import (
 from taskyard.dialects.resp_words import MAX_SPAN_MS, Words
 from taskyard.dialects.uids import show_uid
 from taskyard.engine.effects import Take
-from taskyard.engine.errors import TaskyardError
 from taskyard.engine.job import Job
 from taskyard.engine.queue import Queue
 
 MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
+_KEPT: Final = 1_048_576  # bytes of an answer whose buffer is used again
 # How a job begins in a brief answer, by the size of its ref: three numbers of at most 19 digits.
 _BRIEF_HEADS: Final[list[bytes]] = [b"*3\r\n$%d\r\n" % size for size in range(3 * 19 + 3)]
 
@@ -89,18 +89,10 @@ class _Taken(Answer):
             self.nothing(connection)
             return
         jobs = [job]
-        size = job.payload_size
-        engine = connection.engine
-        now = connection.broker.clock.now()
-        while len(jobs) < self._limit and size < MAX_REPLY:
-            try:
-                another = engine.fetch(self._take, now)
-            except TaskyardError:
-                break  # those that are taken are given all the same
-            if another is None:
-                break
-            jobs.append(another)
-            size += another.payload_size
+        if self._limit > 1:
+            now = connection.broker.clock.now()
+            room = MAX_REPLY - job.payload_size
+            connection.engine.fetch_more(self._take, jobs, self._limit, room, now)
         if len(jobs) == 1:
             reply = b"*1\r\n" + self._show(connection, job, payload)
             connection.send(reply, connection.broker.payload_mark(job))
@@ -114,7 +106,7 @@ class _Taken(Answer):
             return _show(connection, job, payload)
         brief = _Brief(connection)
         brief.put(job, payload)
-        return brief.out.getvalue()
+        return brief.take()
 
     def nothing(self, connection: RespConnection) -> None:
         connection.verb.empty += 1
@@ -149,7 +141,7 @@ class _GatherBrief(_GatherTaken):
         return b""
 
     def reply(self) -> bytes:
-        written = self._brief.out.getvalue()
+        written = self._brief.take()
         if not self._left:
             return written
         return b"*%d\r\n" % (len(self.jobs) - self._left) + written[len(self._head) :]
@@ -186,36 +178,53 @@ class _Brief:
     them costs about the same: what is before and behind the numbers is put together beforehand."""
 
     def __init__(self, connection: RespConnection) -> None:
-        self.out = BytesWriter()
+        spare = connection.resp.spare
+        connection.resp.spare = None
+        self.out = BytesWriter() if spare is None else spare
         self._connection = connection
         self._boot = b"-%d-" % connection.engine.state.epoch
-        self._name: str | None = None  # of the last job
+        # Of the last job, which most others are like:
+        self._name: str | None = None
         self._queue: Queue | None = None
-        self._named = b""  # what stands between its ref and the size of its payload
+        self._leases: i64 = -1
+        self._size: i64 = -1  # of its payload
+        self._middle = b""  # what stands between its id and its payload
+        self._ref_rest: i64 = 0  # how much of that is of its ref
 
     def put(self, job: Job, payload: bytes) -> None:
-        if job.name is not self._name or job.queue is not self._queue:
-            self._begin(job)
+        if (
+            i64(job.leases) != self._leases
+            or len(payload) != self._size
+            or job.queue is not self._queue
+            or job.name is not self._name
+        ):
+            self._begin(job, len(payload))
         out = self.out
-        leases = i64(job.leases)
-        size: i64 = digits_of(job.id) + len(self._boot) + digits_of(leases)
-        out.write(_BRIEF_HEADS[size])
+        out.write(_BRIEF_HEADS[digits_of(job.id) + self._ref_rest])
         put_decimal(out, job.id)
-        out.write(self._boot)
-        put_decimal(out, leases)
-        out.write(self._named)
-        put_decimal(out, len(payload))
-        out.write(b"\r\n")
+        out.write(self._middle)
         out.write(payload)
         out.write(b"\r\n")
 
-    def _begin(self, job: Job) -> None:
+    def take(self) -> bytes:
+        """All that was written; the next may write where it stood."""
+        written = self.out.getvalue()
+        if len(written) <= _KEPT:
+            self.out.truncate(0)
+            self._connection.resp.spare = self.out
+        return written
+
+    def _begin(self, job: Job, size: i64) -> None:
         queue = job.queue
         is_named = job.name != queue.name
         name = job.name.encode() if is_named else self._connection.bare(queue.utf8)
         self._name = job.name
         self._queue = queue
-        self._named = b"\r\n$%d\r\n%b\r\n$" % (len(name), name)
+        self._leases = i64(job.leases)
+        self._size = size
+        rest = self._boot + decimal(i64(job.leases))
+        self._ref_rest = len(rest)
+        self._middle = b"%b\r\n$%d\r\n%b\r\n$%d\r\n" % (rest, len(name), name, size)
 
 
 def _ref(connection: RespConnection, job: Job) -> bytes:

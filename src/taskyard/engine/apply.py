@@ -29,6 +29,8 @@ from taskyard.engine.places import (
     bury,
     claim_key,
     delay,
+    end_in_time,
+    end_some_time,
     expire_at,
     follow_up,
     is_called,
@@ -68,7 +70,6 @@ from taskyard.engine.stages import (
     STAGE_WRITE,
 )
 from taskyard.engine.state import State
-from taskyard.engine.timers import LEASE, Timer
 
 
 def apply_push(state: State, record: Push) -> Job:
@@ -115,9 +116,10 @@ def apply_push(state: State, record: Push) -> Job:
         ready_at_front(job, record.seq, record.time)
     else:
         ready_at_back(job, record.seq, record.time)
-    note(state, job, STAGE_READY, time)
-    note(state, job, STAGE_WRITE, time)
-    note(state, job, STAGE_SYNC, time)
+    if new.notify is not None:
+        note(state, job, STAGE_READY, time)
+        note(state, job, STAGE_WRITE, time)
+        note(state, job, STAGE_SYNC, time)
     return job
 
 
@@ -146,8 +148,13 @@ def _push_extra(state: State, job: Job, record: Push) -> None:
 
 def apply_lease(state: State, record: LeaseRecord) -> Job:
     job = _job(state, record.id)
-    queue = job.queue
-    queue.ready.remove(job)
+    lease_job(state, job, record)
+    return job
+
+
+def lease_job(state: State, job: Job, record: LeaseRecord) -> None:
+    """The same for who has the job at hand: it is not looked for again."""
+    job.queue.ready.remove(job)
     lease_to(
         state,
         job,
@@ -159,11 +166,15 @@ def apply_lease(state: State, record: LeaseRecord) -> Job:
         record.deadline,
     )
     state.time = record.time
-    return job
 
 
 def apply_finish(state: State, record: Finish) -> Job:
     job = _job(state, record.id)
+    finish_job(state, job, record)
+    return job
+
+
+def finish_job(state: State, job: Job, record: Finish) -> None:
     queue = job.queue
     leave_lane(state, job)
     time = record.time
@@ -178,7 +189,7 @@ def apply_finish(state: State, record: Finish) -> Job:
     extra = job.extra
     if extra is None and not kept_until and not record.blob_size:
         retire(state, job, True)
-        return job
+        return
     extra = job.more()
     note(state, job, STAGE_FINISH, time)
     extra.has_result = True
@@ -194,7 +205,6 @@ def apply_finish(state: State, record: Finish) -> Job:
         uid = record.uid
         if uid is not None:
             bury(state, uid, job.id, time, record.seq)
-    return job
 
 
 def apply_retry(state: State, record: Retry) -> Job:
@@ -392,12 +402,9 @@ def apply_extend(state: State, record: Extend) -> Job:
     lease = job.lease
     if lease is None:
         raise CorruptRecord(f"job {job.id} is not leased")
+    end_some_time(state, lease)
     lease.deadline = record.deadline
-    timer = lease.timer
-    if timer is None:
-        timer = Timer(LEASE, job)
-        lease.timer = timer
-    state.timers.set(timer, record.deadline)
+    end_in_time(state, job, lease)
     return job
 
 

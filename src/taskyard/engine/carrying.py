@@ -98,7 +98,7 @@ def _know_parts(core: Core, record: CarryJob, blobs: list[tuple[int, int]]) -> N
     start: i64 = 0
     for _, size in blobs:
         end = start + size
-        core.log.blobs[record.blob_at + start] = record.blob[start:end]
+        core.log.keep(record.blob_at + start, record.blob[start:end])
         start = end
 
 

@@ -82,6 +82,13 @@ class Engine(Core):
         self._settle(now)
         return ids
 
+    def push_all(
+        self, new: NewJob, payloads: list[bytes], owner: i64, origin: Origin, now: i64
+    ) -> None:
+        """The same job with one payload after the other."""
+        pushing.push_all(self, new, payloads, owner, origin, now)
+        self._settle(now)
+
     def check_steps(self, steps: list[Step], owner: i64) -> None:
         """What transact would refuse, without doing anything."""
         pushing.check_steps(self, steps, owner)
@@ -105,6 +112,11 @@ class Engine(Core):
         if take.pop or take.move_to:  # one that waits at the other end may pop
             self._settle(now)
         return job
+
+    def fetch_more(self, take: Take, jobs: list[Job], most: i64, size: i64, now: i64) -> None:
+        """Leases beside those of `jobs`, to which they are added: `most` in all, and no more once
+        their payloads have `size` bytes."""
+        taking.fetch_more(self, take, jobs, most, size, now)
 
     def pop(self, queue: bytes, last: bool, origin: Origin, now: i64) -> Job | None:
         job = taking.pop(self, queue, last, origin, now)

@@ -8,10 +8,10 @@ from mypy_extensions import i64
 
 from taskyard.engine.apply import (
     apply_fail,
-    apply_finish,
     apply_remove,
     apply_retry,
     apply_unblock,
+    finish_job,
 )
 from taskyard.engine.checks import check_size, check_writable
 from taskyard.engine.core import Core, Departure, reveal, tell, tell_watchers
@@ -178,7 +178,7 @@ def finish_leased(
         core.measures.of(job.queue).runs.add(now - lease.since)
     record = finish_record(job, way, result, origin, now, keep)
     core.log.append(record)
-    apply_finish(core.state, record)
+    finish_job(core.state, job, record)
     if job.extra is not None:
         tell(core, job, STAGE_FINISH)
     if core.watchers:

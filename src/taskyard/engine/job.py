@@ -15,7 +15,7 @@ from mypy_extensions import i32, i64, mypyc_attr
 
 if TYPE_CHECKING:
     from taskyard.engine.queue import Queue
-    from taskyard.engine.timers import Timer
+    from taskyard.engine.timers import LeaseTimer, Timer
 
 # States. A job is in exactly one lane of its queue, the one of its state, except when GONE.
 BLOCKED: Final = 0  # waits for other jobs to succeed
@@ -178,7 +178,7 @@ class Notify:
         self.stages = stages
 
 
-@mypyc_attr(acyclic=True)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class NewJob:
     """What a client asks for when it pushes. Plain input; the engine checks it."""
 
@@ -231,6 +231,21 @@ class NewJob:
         self.notify = notify
         self.limit_key = limit_key  # what the limits of its queue for each key go by
 
+    def with_payload(self, payload: bytes) -> NewJob:
+        """The same with another payload, of a job that has none of what is for one alone."""
+        return NewJob(
+            self.queue,
+            self.name,
+            payload,
+            self.policy,
+            self.priority,
+            self.run_at,
+            self.content,
+            self.front,
+            self.ttl_ms,
+            limit_key=self.limit_key,
+        )
+
 
 @mypyc_attr(acyclic=True)
 class Progress:
@@ -277,7 +292,7 @@ class Lease:
         self.attempt = attempt
         self.since = since
         self.deadline = deadline  # 0: no end by time
-        self.timer: Timer | None = None
+        self.timer: LeaseTimer | None = None
         self.progress: Progress | None = None
 
 

@@ -27,7 +27,7 @@ from taskyard.engine.limits import count_start, leave_line, offer_gone, slot_fre
 from taskyard.engine.queue import Queue
 from taskyard.engine.stages import CALLED, STAGE_ASSIGN
 from taskyard.engine.state import LETTER_BYTES, Followup, Letter, State
-from taskyard.engine.timers import LEASE, TTL, Timer
+from taskyard.engine.timers import TTL, LeaseTimer, Timer
 from taskyard.engine.weights import LETTER_WEIGHT
 
 RING_ENTRY: Final = 512  # bytes that one finished job counts for in the ring
@@ -102,18 +102,35 @@ def hold(state: State, job: Job, lease: Lease) -> None:
         else:
             held[job.id] = job
     if lease.deadline:
-        timer = Timer(LEASE, job)
-        lease.timer = timer
+        end_in_time(state, job, lease)
+
+
+def end_in_time(state: State, job: Job, lease: Lease) -> None:
+    """Let the lease end at its deadline: with those given just before, if theirs is the same."""
+    timer = state.lease_timer
+    if timer is None or timer.deadline != lease.deadline or timer.slot < 0 or timer.is_full():
+        timer = LeaseTimer()
+        state.lease_timer = timer
         state.timers.set(timer, lease.deadline)
+    lease.timer = timer
+    timer.add(job)
+
+
+def end_some_time(state: State, lease: Lease) -> None:
+    """Its deadline is none any more."""
+    timer = lease.timer
+    if timer is not None:
+        lease.timer = None
+        timer.remove()
+        if not timer.left:
+            state.timers.cancel(timer)
 
 
 def end_lease(state: State, job: Job) -> None:
     lease = job.lease
     if lease is None:
         raise CorruptRecord(f"job {job.id} is not leased")
-    timer = lease.timer
-    if timer is not None:
-        state.timers.cancel(timer)
+    end_some_time(state, lease)
     if lease.bound:
         held = state.held[lease.owner]
         del held[job.id]

@@ -108,6 +108,34 @@ def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64
     return ids
 
 
+def push_all(
+    core: Core, new: NewJob, payloads: list[bytes], owner: i64, origin: Origin, now: i64
+) -> None:
+    """The same job with one payload after the other: all of them or none. It has no uid and no key,
+    waits for no other, and nobody hears of it."""
+    if core.state.bounded:
+        steps = [Step(new.with_payload(payload)) for payload in payloads]
+        transact(core, steps, owner, origin, now)
+        return
+    check_alive(core)
+    queue = check_new_job(core, new)
+    limit = core.state.settings.payload_limit
+    size: i64 = len(payloads) * STEP_ROOM
+    for index, payload in enumerate(payloads):
+        if len(payload) > limit:
+            raise StepRefused(index, InvalidOption("payload", "too large"))
+        size += len(payload)
+    check_adding(core, size)
+    state = core.state
+    for payload in payloads:
+        new.payload = payload
+        record = Push(now, origin, state.next_id, queue, new)
+        core.log.append(record)
+        apply_push(state, record)
+    if core.waiting:
+        serve(core, state.queues[queue], now)
+
+
 def check_uid(core: Core, uid: bytes) -> None:
     """Refuse a uid that a job has, or had until a short while ago."""
     state = core.state

@@ -62,6 +62,7 @@ BASE: Final = 70
 CARRY_READER: Final = 71
 CARRY_SCHEDULE: Final = 72
 CARRY_KEYS: Final = 73
+KINDS: Final = 256  # there can be
 
 EVENT_NAMES: Final = {
     BOOT: "boot",
@@ -172,6 +173,15 @@ class Record:
         """Write the fields; the log writes what is around them."""
         raise NotImplementedError
 
+    def is_like(self, other: Record) -> bool:
+        """Whether it is the same as another of its kind, but for its job and its blob. Only records
+        whose first field is the job can be."""
+        return False
+
+    def subject(self) -> i64:
+        """That job."""
+        raise NotImplementedError
+
 
 @mypyc_attr(acyclic=True)
 class Boot(Record):
@@ -201,7 +211,7 @@ class Boot(Record):
             put_i64(out, self.next_id)
 
 
-@mypyc_attr(acyclic=True)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Push(Record):
     """A job came. The blob is its payload."""
 
@@ -227,6 +237,42 @@ class Push(Record):
 
     def layout(self) -> i64:
         return 1 if self.job.limit_key is None else 2
+
+    def subject(self) -> i64:
+        return self.id
+
+    def is_like(self, other: Record) -> bool:
+        if self.time != other.time or self.origin is not other.origin:
+            return False
+        if not isinstance(other, Push):
+            return False
+        job = self.job
+        like = other.job
+        if job is like:  # with another payload
+            return self.queue is other.queue and not self.blockers and not other.blockers
+        return (
+            self.is_plain()
+            and other.is_plain()
+            and job.policy is like.policy
+            and job.priority == like.priority
+            and job.content == like.content
+            and job.front == like.front
+            and self.queue == other.queue
+            and job.name == like.name
+        )
+
+    def is_plain(self) -> bool:
+        """Without any of the optional fields."""
+        job = self.job
+        return (
+            job.uid is None
+            and job.key is None
+            and not job.ttl_ms
+            and not self.blockers
+            and job.notify is None
+            and not job.run_at
+            and job.limit_key is None
+        )
 
     def put(self, out: BytesWriter) -> None:
         job = self.job
@@ -282,7 +328,7 @@ class Push(Record):
         return flags
 
 
-@mypyc_attr(acyclic=True)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Lease(Record):
     """A job was handed to a holder."""
 
@@ -312,6 +358,22 @@ class Lease(Record):
     def kind(self) -> i64:
         return LEASE
 
+    def subject(self) -> i64:
+        return self.id
+
+    def is_like(self, other: Record) -> bool:
+        return (
+            self.time == other.time
+            and self.origin is other.origin
+            and isinstance(other, Lease)
+            and self.queue is other.queue
+            and self.owner == other.owner
+            and self.bound == other.bound
+            and self.epoch == other.epoch
+            and self.attempt == other.attempt
+            and self.deadline == other.deadline
+        )
+
     def put(self, out: BytesWriter) -> None:
         put_i64(out, self.id)
         put_short(out, self.queue)
@@ -322,7 +384,7 @@ class Lease(Record):
         put_i64(out, self.deadline)
 
 
-@mypyc_attr(acyclic=True)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Finish(Record):
     """A job succeeded. The blob is its result."""
 
@@ -350,6 +412,22 @@ class Finish(Record):
 
     def kind(self) -> i64:
         return FINISH
+
+    def subject(self) -> i64:
+        return self.id
+
+    def is_like(self, other: Record) -> bool:
+        return (
+            self.time == other.time
+            and self.origin is other.origin
+            and isinstance(other, Finish)
+            and self.queue is other.queue
+            and self.attempt == other.attempt
+            and self.way == other.way
+            and self.kept_until == other.kept_until
+            and self.uid is None
+            and other.uid is None
+        )
 
     def put(self, out: BytesWriter) -> None:
         uid = self.uid

@@ -63,6 +63,7 @@ def set_settings(state: State, queue: Queue, settings: QueueSettings) -> None:
 def apply_queue_gone(state: State, record: s.QueueGone) -> None:
     state.time = record.time
     queue = state.queues.pop(record.queue)
+    state.last_queue = None
     state.queues_changed += 1
     state.weights.sub(queue.at, queue_weight(queue))
     state.freed.pop(record.queue, None)

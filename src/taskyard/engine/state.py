@@ -19,7 +19,16 @@ from taskyard.engine.limits import KeyGate
 from taskyard.engine.queue import Queue
 from taskyard.engine.schedule import Schedule
 from taskyard.engine.settings import PLAIN, QueueRule, QueueSettings, find_rule, in_effect
-from taskyard.engine.timers import CONSUMER, IDLE, SESSION, TOMBSTONE, VALUE, Timer, Timers
+from taskyard.engine.timers import (
+    CONSUMER,
+    IDLE,
+    SESSION,
+    TOMBSTONE,
+    VALUE,
+    LeaseTimer,
+    Timer,
+    Timers,
+)
 from taskyard.engine.tombstones import Tombstones
 from taskyard.engine.weights import (
     CONSUMER_WEIGHT,
@@ -263,12 +272,14 @@ class State:
         self.next_id: i64 = 1
         self.jobs = JobIndex()
         self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
+        self.last_queue: Queue | None = None  # that was pushed to, if it is still there
         self.queues_changed: i64 = 0  # how often one came or went
         # What is in effect for those without settings of their own, by the pattern that fits them.
         self.shared_rules: dict[str, QueueSettings] = {}
         # Whether any queue has, or had, a bound, or is drained: else no push needs to look.
         self.bounded = settings.max_jobs >= 0 or settings.max_bytes >= 0
         self.timers = Timers()  # all but those of keys
+        self.lease_timer: LeaseTimer | None = None  # that of the last lease which has an end
         self.key_timers = Timers()  # due before any other: see ticking.tick
         self.uids: dict[bytes, Job] = {}
         self.tombstones = Tombstones(settings.uid_window)
@@ -332,6 +343,9 @@ class State:
 
     def queue(self, utf8: bytes, seq: i64, at: i64) -> Queue:
         """The queue of that name, made if need be by the record of this number and place."""
+        last = self.last_queue
+        if last is not None and utf8 is last.utf8:
+            return last
         queue = self.queues.get(utf8)
         if queue is None:
             queue = Queue(seq, utf8.decode(), utf8, NO_POLICY)
@@ -344,6 +358,7 @@ class State:
                 queue.rules = self.rules_of(queue.name, PLAIN)
                 queue.set_gate()
                 self.watch_idleness(queue)
+        self.last_queue = queue
         return queue
 
     def rules_of(self, name: str, own: QueueSettings) -> QueueSettings:

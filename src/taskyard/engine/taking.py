@@ -8,23 +8,23 @@ from mypy_extensions import i64
 
 from taskyard.engine.apply import (
     apply_extend,
-    apply_finish,
-    apply_lease,
     apply_move,
     apply_progress,
     apply_release,
+    finish_job,
+    lease_job,
 )
 from taskyard.engine.checks import check_writable
 from taskyard.engine.core import Core, measure_wait, reveal, tell, tell_watchers
 from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Take, Waiter
-from taskyard.engine.errors import InvalidOption, NotLeaseholder
+from taskyard.engine.errors import InvalidOption, NotLeaseholder, TaskyardError
 from taskyard.engine.gates import next_open
 from taskyard.engine.job import FOREVER, MAX_MESSAGE, Job, Origin
 from taskyard.engine.job_records import Extend, Move, Progress
 from taskyard.engine.places import key_is_taken
 from taskyard.engine.queue import PAUSED, Queue
 from taskyard.engine.records import POPPED, RETURNED, Finish, Lease, Release
-from taskyard.engine.room import fits_due
+from taskyard.engine.room import STEP_ROOM, fits_due
 from taskyard.engine.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
 from taskyard.names import NAME_RULE, valid_name
 
@@ -40,6 +40,32 @@ def fetch(core: Core, take: Take, now: i64) -> Job | None:
     if take.move_to:
         serve(core, job.queue, now)
     return job
+
+
+def fetch_more(core: Core, take: Take, jobs: list[Job], most: i64, size: i64, now: i64) -> None:
+    """Hand out others on the same terms, until there are `most` jobs, or `size` bytes of payloads
+    have come; the terms are those of a lease."""
+    while len(jobs) < most and size > 0:
+        try:
+            job = fetch(core, take, now)
+        except TaskyardError:
+            return  # those that are taken are given all the same
+        if job is None:
+            return
+        jobs.append(job)
+        size -= job.payload_size
+        queue = job.queue
+        if queue.gate or (take.uniform and len(take.queues) > 1):
+            continue
+        # The others of this queue come before those of any other, and nothing has to be asked.
+        log = core.log
+        while queue.ready.size and len(jobs) < most and size > 0:
+            if log.size() + STEP_ROOM > core.room.free:
+                break
+            job = _next(queue, take)
+            _hand_over(core, job, take, now)
+            jobs.append(job)
+            size -= job.payload_size
 
 
 def next_job(core: Core, take: Take, now: i64) -> Job | None:
@@ -184,7 +210,7 @@ def finish_popped(core: Core, job: Job, origin: Origin, now: i64) -> None:
     measure_wait(core, job, now)
     record = finish_record(job, POPPED, b"", origin, now)
     core.log.append(record)
-    apply_finish(core.state, record)
+    finish_job(core.state, job, record)
     tell(core, job, STAGE_FINISH)
     tell_watchers(core, job, WATCH_SUCCEEDED, True)
 
@@ -194,7 +220,9 @@ def finish_record(
 ) -> Finish:
     queue = job.queue
     retention = keep or queue.rules.result_retention
-    kept_until: i64 = now + retention if retention else 0
+    kept_until: i64 = 0
+    if retention:
+        kept_until = now + retention
     uid: bytes | None = None
     extra = job.extra
     if extra is not None:
@@ -266,6 +294,9 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
         ttr = take.ttr
     if not ttr and not take.bound:
         ttr = core.state.settings.default_ttr
+    deadline: i64 = 0
+    if ttr:
+        deadline = after(now, ttr)
     measure_wait(core, job, now)
     record = Lease(
         now,
@@ -276,10 +307,10 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
         take.bound,
         core.state.epoch,
         i64(job.attempts) + 1,
-        after(now, ttr) if ttr else 0,
+        deadline,
     )
     core.log.append(record)
-    apply_lease(core.state, record)
+    lease_job(core.state, job, record)
     if job.extra is not None:
         tell(core, job, STAGE_ASSIGN)
     if core.watchers:
@@ -288,4 +319,6 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
 
 def after(now: i64, duration: i64) -> i64:
     """A time ahead; far enough is for ever."""
-    return now + duration if duration < FOREVER - now else FOREVER
+    if duration < FOREVER - now:
+        return now + duration
+    return FOREVER

@@ -39,6 +39,7 @@ from taskyard.engine.timers import (
     WAITER,
     WAKE,
     WATCHER,
+    LeaseTimer,
     Timer,
 )
 
@@ -171,8 +172,8 @@ def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
     kind = timer.kind
     target = timer.target
     if kind == LEASE:
-        assert isinstance(target, Job)
-        lose(core, target, EXPIRED, SYSTEM_ORIGIN, now)
+        assert isinstance(timer, LeaseTimer)
+        lose(core, timer.first(), EXPIRED, SYSTEM_ORIGIN, now)
     elif kind == WAKE:
         assert isinstance(target, Queue)
         return _wake(core, target, now, budget)

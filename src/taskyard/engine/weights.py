@@ -29,17 +29,51 @@ SCHEDULE_WEIGHT: Final = 192
 
 @mypyc_attr(acyclic=True)
 class Weights:
-    __slots__ = ("_first", "_zones", "loose", "total")
+    __slots__ = ("_added", "_adding", "_first", "_taken", "_taking", "_zones", "loose", "total")
 
     def __init__(self) -> None:
         self.total: i64 = 0  # of what has a place
         self.loose: i64 = 0  # of what compaction finds without looking for its place
         self._zones: list[int] = []
         self._first: i64 = 0  # number of the first zone in the list
+        # The zones that were added to and taken from last, and what of that the list does not have
+        # yet: a number in a list is an object, and made anew each time.
+        self._adding: i64 = -1
+        self._added: i64 = 0
+        self._taking: i64 = -1
+        self._taken: i64 = 0
 
     def add(self, at: i64, weight: i64) -> None:
+        self.total += weight
+        zone = at >> _BITS
+        if zone != self._adding:
+            self._settle_added()
+            self._adding = zone
+        self._added += weight
+
+    def sub(self, at: i64, weight: i64) -> None:
+        self.total -= weight
+        zone = at >> _BITS
+        if zone != self._taking:
+            self._settle()
+            self._taking = zone
+        self._taken += weight
+
+    def _settle(self) -> None:
+        """Have all of it in the list; what was added first, since it may be what was taken."""
+        self._settle_added()
+        if self._taken:
+            self._zones[self._taking - self._first] -= self._taken
+            self._taken = 0
+
+    def _settle_added(self) -> None:
+        if self._added:
+            self._put(self._adding, self._added)
+            self._added = 0
+
+    def _put(self, number: i64, weight: i64) -> None:
         zones = self._zones
-        zone = (at >> _BITS) - self._first
+        zone = number - self._first
         if zone >= len(zones):
             if not zones:
                 self._first += zone
@@ -52,19 +86,16 @@ class Weights:
             zones = self._zones
             zone = 0
         zones[zone] += weight
-        self.total += weight
-
-    def sub(self, at: i64, weight: i64) -> None:
-        self._zones[(at >> _BITS) - self._first] -= weight
-        self.total -= weight
 
     def in_zone_of(self, at: i64) -> i64:
         """What weighs in the zone that the position is in."""
+        self._settle()
         zone = (at >> _BITS) - self._first
         return self._zones[zone] if 0 <= zone < len(self._zones) else 0
 
     def forget_before(self, at: i64) -> None:
         """Nothing weighs in the zones that end at or before this position any more."""
+        self._settle()
         count = min((at >> _BITS) - self._first, len(self._zones))
         if count > 0:
             del self._zones[:count]

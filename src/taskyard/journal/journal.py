@@ -471,7 +471,7 @@ class Journal:
         if not size:
             return b""
         if at >= self.log.base:
-            return self.log.blobs.get(at)
+            return self.log.blob(at)
         recent = self._recent.read(at, size)
         return recent if recent is not None else self.reads.read(at, size)
 

@@ -58,8 +58,11 @@ def check_invariants(engine: Engine) -> None:
 
 
 def check_lane(lane: Lane) -> None:
-    """Chunks are neither empty nor too long, and in order throughout."""
+    """Chunks are neither empty nor too long, and in order throughout; or there is one job only."""
     jobs = [*reversed(lane.front), *(job for chunk in lane.chunks for job in chunk)]
+    if lane.only is not None:
+        assert not jobs
+        jobs = [lane.only]
     places = [(job.position, job.id) for job in jobs]
     assert len(lane.front) <= CHUNK
     assert all(0 < len(chunk) <= CHUNK for chunk in lane.chunks)

@@ -34,11 +34,14 @@ from taskyard.engine.effects import Take
 from taskyard.engine.errors import StepRefused, TaskyardError
 from taskyard.engine.job import JSON, MASENKO, Job, NewJob, Origin
 from taskyard.engine.pushing import Step
+from taskyard.engine.queue import Queue
 
 LINE_ROOM: Final = 65_536  # what a line may be longer than the largest payload
 MAX_STEPS: Final = 10_000
 MAX_STEP_BYTES: Final = 64 * 1_048_576
 NAMES_CACHED: Final = 4096
+_QUOTE: Final = 34
+_BACKSLASH: Final = 92
 # Rounds of the event loop that a silent client gets before it is judged: in the second one all is
 # read that came while the whole server stood still.
 LOOKS: Final = 2
@@ -101,8 +104,16 @@ class Masenko:
         self.broker.join(connection)
         return connection
 
+    def name_of(self, queue: Queue) -> bytes:
+        """A queue's name as a JSON string. There may be more of them than can be remembered, and
+        nearly all are spelled as they are."""
+        utf8 = queue.utf8
+        if _QUOTE in utf8 or _BACKSLASH in utf8:
+            return self.quoted(queue.name)
+        return b'"' + utf8 + b'"'
+
     def quoted(self, name: str) -> bytes:
-        """A queue or task name as a JSON string."""
+        """A task's name as a JSON string."""
         known = self._names.get(name)
         if known is None:
             known = encode_json(name)
@@ -295,7 +306,7 @@ class MasenkoConnection(Conversation):
 
     def _fetch(self, rest: bytes) -> None:
         if rest != self._last_fetch:
-            queues, timeout = self._masenko.requests.fetch(rest)
+            queues, timeout = self._masenko.requests.fetch(rest, self.engine.state.queues)
             self._last_fetch = rest
             self._last_take = Take(queues, self.owner, self.origin, bound=True)
             self._last_timeout = timeout
@@ -401,7 +412,7 @@ class MasenkoConnection(Conversation):
             b'OK {"id":',
             decimal(job.id),
             b',"queue":',
-            masenko.quoted(job.queue.name),
+            masenko.name_of(job.queue),
             b',"name":',
             masenko.quoted(job.name),
         ]

@@ -31,6 +31,7 @@ from taskyard.engine.errors import (
 )
 from taskyard.engine.job import BACKOFF_QUARTIC, JSON, MAX_BLOCKERS, NewJob, Policy
 from taskyard.engine.pushing import Step
+from taskyard.engine.queue import Queue
 from taskyard.names import valid_name
 
 DEFAULT_RETRY: Final = 20
@@ -38,6 +39,9 @@ BAD_JSON: Final = "cannot unmarshal payload"
 _CACHED: Final = 1024
 _ID: Final = b'{"id":'
 _BRACE: Final = 125
+_QUEUES: Final = b'{"queues":["'
+_QUOTE: Final = 34
+_BACKSLASH: Final = 92
 
 
 class Refused(Exception):
@@ -54,6 +58,9 @@ class Requests:
         self._last_retry = -1  # what most pushes have in common
         self._last_dead_queue = ""
         self._last_policy = Policy()
+        # What stands behind the name in a FETCH of one queue, and how long such a one waits.
+        self._last_end = b'"]}'
+        self._last_wait: i64 = (heartbeat * 1000 // 2 + 999) // 1000
 
     def new_job(self, text: bytes) -> NewJob:
         try:
@@ -81,8 +88,14 @@ class Requests:
             blocked_by or None,
         )
 
-    def fetch(self, text: bytes) -> tuple[list[bytes], i64]:
+    def fetch(self, text: bytes, known: dict[bytes, Queue]) -> tuple[list[bytes], i64]:
         """Queues in the order to look at them, and how long to wait in microseconds."""
+        if text.startswith(_QUEUES) and text.endswith(self._last_end):
+            only = text[len(_QUEUES) : len(text) - len(self._last_end)]
+            queue = known.get(only)
+            # A name that is known is a good one; but it may also be how JSON spells several.
+            if queue is not None and _QUOTE not in only and _BACKSLASH not in only:
+                return [queue.utf8], self._last_wait
         bound: int = self._heartbeat * 1000  # an int of any size, as the timeout may be
         try:
             message = decode_fetch(text or b"{}")
@@ -100,8 +113,15 @@ class Requests:
         for name in names:
             if not valid_name(name):
                 raise Refused(f"invalid queue name {quote(name)}")
-        distinct = names if len(names) == 1 else list(dict.fromkeys(names))
-        return [name.encode() for name in distinct], (timeout + 999) // 1000
+        wait: i64 = (timeout + 999) // 1000
+        if len(names) == 1:
+            queue_name = names[0].encode()
+            begins = _QUEUES + queue_name
+            if text.startswith(begins):
+                self._last_end = text[len(begins) :]
+                self._last_wait = wait
+            return [queue_name], wait
+        return [name.encode() for name in dict.fromkeys(names)], wait
 
     def _policy(self, retry: int, dead_queue: str) -> Policy:
         if retry == self._last_retry and dead_queue == self._last_dead_queue:

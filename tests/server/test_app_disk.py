@@ -3,24 +3,22 @@
 The limit on the size of files stands for the full disk: it can be lowered while the server runs.
 """
 
-import os
 import re
 import resource
-import subprocess
 from pathlib import Path
 
 import pytest
+from support.faulty_disk import Faults, compile_shim
 from support.process import ServerProcess
 from support.sockets import SocketPeer
 from support.wire import error_of, exchange, queue_counts
 
 KIBIBYTE = 1024
-SHIM = Path(__file__).resolve().parent.parent / "support" / "faults.c"
 PUSH = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 10_000)
 FLAGS = ("--segment-size", "256KiB", "--payload-limit", "64KiB")
 
 
-@pytest.fixture(params=["inline", "thread"])
+@pytest.fixture(params=["inline", "thread", "auto"])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> ServerProcess:
     return ServerProcess(tmp_path, "--sync-mode", str(request.param), *FLAGS)
 
@@ -109,28 +107,19 @@ def allow_tiny_files() -> None:
 
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that stands between the server and its disk."""
-    library = tmp_path_factory.mktemp("shim") / "faults.so"
-    compiler = (os.environ.get("CC") or "cc").split()[0]
-    command = [compiler, "-shared", "-fPIC", "-o", str(library), str(SHIM), "-ldl"]
-    subprocess.run(command, check=True)
-    return library
+    return compile_shim(tmp_path_factory.mktemp("shim"))
 
 
 class FaultyServer(ServerProcess):
     def __init__(self, directory: Path, shim: Path, *flags: str) -> None:
-        self._faults = directory / "faults"
-        environment = {"LD_PRELOAD": str(shim), "FAULTS": str(self._faults)}
-        super().__init__(directory, *flags, environment=environment)
+        self.faults = Faults(directory, shim)
+        super().__init__(directory, *flags, environment=self.faults.environment)
 
     def fail(self, *words: str) -> None:
-        """From now on; see support/faults.c."""
-        draft = self._faults.with_suffix(".new")
-        draft.write_text(" ".join(words))
-        draft.rename(self._faults)
+        self.faults.are(*words)
 
 
-@pytest.fixture(params=["inline", "thread"])
+@pytest.fixture(params=["inline", "thread", "auto"])
 def faulty(request: pytest.FixtureRequest, tmp_path: Path, shim: Path) -> FaultyServer:
     return FaultyServer(tmp_path, shim, "--sync-mode", str(request.param), *FLAGS)
 
@@ -188,3 +177,45 @@ def test_a_disk_that_fails_at_the_start_is_named(faulty: FaultyServer) -> None:
     assert "ERROR cannot start: " in log
     assert "Input/output error" in log
     assert "Traceback" not in log
+
+
+@pytest.fixture
+def held(tmp_path: Path, shim: Path) -> FaultyServer:
+    return FaultyServer(tmp_path, shim, "--sync-mode", "thread", *FLAGS)
+
+
+def test_others_are_served_while_the_disk_stands_still(held: FaultyServer) -> None:
+    with held as server:
+        peer, other = server.connect(), server.connect()
+        push(peer, 5)
+        server.fail("hold")
+        peer.send(PUSH)
+        server.faults.wait_until_held()
+        for _ in range(5):
+            exchange(other, b"PING\n", b"PONG {}\n")
+        other.send(PUSH)
+        exchange(server.connect(), b"PING\n", b"PONG {}\n")
+        server.fail()
+        peer.expect(b'OK {"id":6}\n')
+        other.expect(b'OK {"id":7}\n')
+        assert server.stop() == 0
+
+
+def test_a_disk_that_stands_still_and_fails_then_makes_the_server_read_only(
+    held: FaultyServer,
+) -> None:
+    with held as server:
+        peer, other = server.connect(), server.connect()
+        push(peer, 5)
+        server.fail("hold")
+        peer.send(PUSH)
+        server.faults.wait_until_held()
+        exchange(other, b"PING\n", b"PONG {}\n")
+        server.fail("sync")
+        peer.expect_closed()
+        other.send(PUSH)
+        assert "Input/output error" in error_of(other.read_line())
+        assert server.stop() == 1
+        server.fail()
+        server.restart()
+        assert queue_counts(server.connect())["default"][0] in (5, 6)

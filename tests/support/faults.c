@@ -1,6 +1,7 @@
 /* Preloaded into a server, makes its disk fail: the file that FAULTS names says how, in words.
  *
  *     sync    fdatasync fails with EIO
+ *     hold    fdatasync does not end; a file with .held behind its name says that it has begun
  *     write   writes fail with EIO
  *     full    writes fail with ENOSPC, though room was reserved
  *     short   each write takes 100 bytes at most
@@ -9,6 +10,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -39,8 +41,21 @@ static int refused(void)
     return 1;
 }
 
+static void tell_held(void)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s.held", getenv("FAULTS"));
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    if (fd >= 0)
+        close(fd);
+}
+
 int fdatasync(int fd)
 {
+    while (asked("hold")) {
+        tell_held();
+        usleep(1000);
+    }
     if (asked("sync")) {
         errno = EIO;
         return -1;

@@ -8,8 +8,8 @@ from taskyard.broker.flush_place import FlushPlace
 
 PUSH = b'PUSH {"name":"a"}\n'
 CROWD = 200
-SLOW = 1_000  # microseconds
-WARY = 100
+SLOW = 2_000  # microseconds
+WARY = 20
 MUCH = 262_144  # bytes
 
 

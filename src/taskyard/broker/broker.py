@@ -273,10 +273,7 @@ class Broker:
             if self.durability != SYNC:
                 self._plan_background_sync()
             elif self._flush_place.choose_loop(len(self._holding), self._unsynced()):
-                point = self.journal.sync_point()
-                point.run()
-                self.journal.synced(point)
-                self._flush_place.took(self.clock.now() - self.flush_began)
+                self._sync_on_loop()
             else:
                 self._sync_in_thread()
                 self.written.reached(self.journal.written)
@@ -297,6 +294,13 @@ class Broker:
 
     def _unsynced(self) -> i64:
         return self.journal.written - self.journal.durable
+
+    def _sync_on_loop(self) -> None:
+        point = self.journal.sync_point()
+        began: i64 = self.clock.now()
+        point.run()
+        self._flush_place.took(self.clock.now() - began)
+        self.journal.synced(point)
 
     def _sync_in_thread(self) -> None:
         if self.journal.durable >= self.journal.written:

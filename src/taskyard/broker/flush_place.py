@@ -16,9 +16,10 @@ from taskyard.broker.line import Line
 _CROWD: Final = 200  # clients whose replies wait, beyond which there is always somebody to serve
 _MUCH: Final = 262_144  # bytes whose flush is not as quick as it was measured with a few
 # Microseconds after which a flush was slow, and how many after it are left to the thread: a disk
-# that is busy with others may take a hundred times as long, several times in a row.
-_SLOW: Final = 1_000
-_WARY: Final = 100
+# that is busy with others may take a hundred times as long, several times in a row. With 50 clients
+# on the same cores about one in a hundred takes more than a millisecond.
+_SLOW: Final = 2_000
+_WARY: Final = 20
 
 
 class FlushPlace:
@@ -48,7 +49,7 @@ class FlushPlace:
         self._crowd = max(waiting, self._crowd - 1)
 
     def took(self, duration: i64) -> None:
-        """So long was a commit on the loop. One in the thread ends when the loop hears of it, which
+        """So long was a flush on the loop. One in the thread ends when the loop hears of it, which
         tells nothing of the disk."""
         if duration > _SLOW:
             self._wary = _WARY

@@ -80,7 +80,7 @@ def test_a_lease_that_is_over_ends_nothing_and_the_others_end(peer: SimulatedPee
 def test_nothing_is_done_if_one_of_them_is_no_ref(peer: SimulatedPeer, ref: str) -> None:
     push(peer, 1)
     ask(peer, "JOB.TAKE", 1, "mails")
-    refused(peer, command("JOB.DONEALL", "1-1-1", ref), INVALID)
+    assert refused(peer, "JOB.DONEALL", "1-1-1", ref) == INVALID
     assert ask(peer, "JOB.DONEALL", "1-1-1") == [1]
 
 
@@ -89,11 +89,8 @@ def test_as_many_as_can_be_taken_can_be_done(peer: SimulatedPeer) -> None:
     taken = ask(peer, "JOB.TAKE", 1, "mails", "COUNT", 1000, "BRIEF")
     refs = [job[0] for job in taken]
     assert ask(peer, "JOB.DONEALL", *refs) == [1] * 1000
-    refused(
-        peer,
-        command("JOB.DONEALL", *refs, "1-1-1"),
-        "ERR wrong number of arguments for 'job.doneall' command",
-    )
+    wrong = "ERR wrong number of arguments for 'job.doneall' command"
+    assert refused(peer, "JOB.DONEALL", *refs, "1-1-1") == wrong
 
 
 def test_those_who_wait_for_the_end_of_a_job_hear_of_it(

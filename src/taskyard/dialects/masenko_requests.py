@@ -40,6 +40,8 @@ _CACHED: Final = 1024
 _ID: Final = b'{"id":'
 _BRACE: Final = 125
 _QUEUES: Final = b'{"queues":["'
+_TIMEOUT: Final = b'"],"timeout":'
+_COMMA: Final = 44
 _QUOTE: Final = 34
 _BACKSLASH: Final = 92
 
@@ -117,7 +119,7 @@ class Requests:
         if len(names) == 1:
             queue_name = names[0].encode()
             begins = _QUEUES + queue_name
-            if text.startswith(begins):
+            if text.startswith(begins) and _is_plain_end(text[len(begins) :]):
                 self._last_end = text[len(begins) :]
                 self._last_wait = wait
             return [queue_name], wait
@@ -143,6 +145,14 @@ class Requests:
         self._last_dead_queue = dead_queue
         self._last_policy = known
         return known
+
+
+def _is_plain_end(end: bytes) -> bool:
+    """Whether what stands behind the name of one queue means the same behind any other: there is a
+    timeout, or nothing, and above all no second list of queues."""
+    if end == b'"]}':
+        return True
+    return end.startswith(_TIMEOUT) and _COMMA not in end[len(_TIMEOUT) :]
 
 
 def credentials(text: bytes) -> tuple[str, str]:

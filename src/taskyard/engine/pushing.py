@@ -132,7 +132,7 @@ def push_all(
         record = Push(now, origin, state.next_id, queue, new)
         core.log.append(record)
         apply_push(state, record)
-    if core.waiting:
+    if core.waiting and payloads:
         serve(core, state.queues[queue], now)
 
 

@@ -64,7 +64,7 @@ class LeaseTimer(Timer):
         self.left += 1
 
     def first(self) -> Job:
-        """Whose lease was given before those of all others that are left."""
+        """The first of them whose lease has not ended."""
         while not self._ends(self._jobs[self._at]):
             self._at += 1
         return self._jobs[self._at]

@@ -49,7 +49,7 @@ ABOUT: Final = (
     About(
         "jobs-batch",
         "Taskyard, RESP in batches",
-        "`JOB.PUSH`, `JOB.TAKE` with `COUNT` and `BRIEF`, `JOB.DONEALL`",
+        "`RPUSH` of many, `JOB.TAKE` with `COUNT` and `BRIEF`, `JOB.DONEALL`",
         "jobs-batch",
         only_batches=True,
     ),

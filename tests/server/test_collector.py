@@ -92,50 +92,6 @@ def test_with_few_jobs_again_everything_is_looked_at_again(jobs: Jobs) -> None:
     assert gc.get_freeze_count() == 0
 
 
-def test_garbage_that_was_left_alone_is_found_then(jobs: Jobs) -> None:
-    gc.collect()
-    jobs.count = 100_000
-    cycle: list[object] = []
-    cycle.append(cycle)
-    gc.collect()
-    del cycle
-    assert gc.collect() == 0
-    jobs.count = 49_999
-    gc.collect(0)
-    assert gc.collect() == 1
-
-
-def test_what_is_there_when_the_server_has_started_is_left_alone(collector: Collector) -> None:
-    gc.collect()
-    collector.started()
-    assert gc.get_freeze_count() > 5_000
-    gc.collect()
-    assert gc.get_freeze_count() > 5_000
-
-
-def test_everything_is_looked_at_once_and_left_alone_again(
-    jobs: Jobs, collector: Collector
-) -> None:
-    collector.started()
-    jobs.count = 100_000
-    gc.collect(0)
-    jobs.count = 49_999
-    gc.collect(0)
-    gc.collect(1)
-    assert gc.get_freeze_count() == 0
-    gc.collect()
-    assert gc.get_freeze_count() > 5_000
-
-
-def test_what_comes_later_is_looked_at(collector: Collector) -> None:
-    collector.started()
-    cycle: list[object] = []
-    cycle.append(cycle)
-    gc.collect()
-    del cycle
-    assert gc.collect() == 1
-
-
 def test_after_its_end_the_collector_is_left_to_itself(jobs: Jobs) -> None:
     before = len(gc.callbacks)
     other = Collector(jobs)

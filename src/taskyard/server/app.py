@@ -138,8 +138,6 @@ class Server:
         if self._settings.ports_file is not None:
             _write_ports(self._settings.ports_file, self._addresses())
             self._ports_told = True
-        assert self._collector is not None
-        self._collector.started()
         log.info("ready", extra=fields(version=__version__, form=build.form()))
         if self._settings.lake is not None:
             self._start_lake(loop)

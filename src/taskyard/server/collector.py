@@ -6,9 +6,6 @@ engine's state is ever in a cycle. So while there are many jobs, what has surviv
 never looked at again; the price is that a cycle which has survived one is only found when there are
 few jobs again.
 
-What is there when the server has started stays, and to look at it takes 4 ms on a quiet machine. So
-it is left alone as well, but for the one collection that looks for those cycles.
-
 When jobs go as fast as they come, Python itself sees no reason to collect: it counts how many more
 lists were made than were dropped. It would come to that after minutes, with all lists made by then.
 """
@@ -23,22 +20,16 @@ from typing import Final
 _COLLECTIONS: Final = (2_000, 20, 50)
 _MANY: Final = 100_000  # jobs: their lists are about as many as are looked at in one go
 _FEW: Final = _MANY // 2
-_FULL: Final = 2  # the generation that has all of them in it
 
 
 class Collector:
     def __init__(self, jobs: Callable[[], int]) -> None:
         self._jobs = jobs  # how many there are
         self._apart = False  # what has survived is not looked at
-        self._thawed = False  # all is looked at once
 
     def start(self) -> None:
         gc.set_threshold(*_COLLECTIONS)
         gc.callbacks.append(self._collected)
-
-    def started(self) -> None:
-        """The server is up: whatever it has now, it keeps."""
-        gc.freeze()
 
     def stop(self) -> None:
         if self._collected in gc.callbacks:
@@ -49,7 +40,7 @@ class Collector:
         if self._jobs() >= _MANY:
             gc.collect(0)
 
-    def _collected(self, phase: str, told: Mapping[str, int]) -> None:
+    def _collected(self, phase: str, _: Mapping[str, int]) -> None:
         if phase != "stop":
             return
         jobs = self._jobs()
@@ -59,7 +50,3 @@ class Collector:
         elif self._apart and jobs < _FEW:
             gc.unfreeze()
             self._apart = False
-            self._thawed = True
-        elif self._thawed and told["generation"] == _FULL:
-            gc.freeze()
-            self._thawed = False

@@ -37,6 +37,31 @@ def idle(yard: SimulatedWire) -> SimulatedWire:
     return yard
 
 
+# What is no JSON
+
+
+@pytest.mark.parametrize("before", [b'{"queues":["a"]}', b'{"queues":["a"],"timeout":5}'])
+@pytest.mark.parametrize("body", [b'{"queues":["]}', b'{"queues":["],"timeout":5}'])
+def test_a_quote_that_is_both_begin_and_end_of_a_name_is_none(
+    idle: SimulatedWire, before: bytes, body: bytes
+) -> None:
+    peer = idle.connect()
+    push(peer, 3, b"a")
+    exchange(peer, b"FETCH " + before + b"\n", given(3, b"a"))
+    exchange(peer, b"FETCH " + body + b"\n", b'ERR {"msg":"cannot unmarshal payload"}\n')
+    exchange(peer, b'ACK {"id":3}\n', b"OK {}\n")
+
+
+def test_such_a_one_behind_a_fetch_that_waits_harms_nobody_else(idle: SimulatedWire) -> None:
+    odd, other, pusher = idle.connect(), idle.connect(), idle.connect()
+    odd.send(b'FETCH {"queues":["a"]}\nFETCH {"queues":["]}\n')
+    other.send(b'FETCH {"queues":["a"]}\n')
+    push(pusher, 3, b"a")
+    push(pusher, 4, b"a")
+    odd.expect(given(3, b"a") + b'ERR {"msg":"cannot unmarshal payload"}\n')
+    other.expect(given(4, b"a"))
+
+
 # Names
 
 

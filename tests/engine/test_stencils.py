@@ -1,5 +1,6 @@
 """Records that are alike are written from a stencil: nobody can tell from the bytes."""
 
+import sys
 from typing import Any
 
 import pytest
@@ -186,6 +187,23 @@ def test_a_frame_that_is_too_large_to_use_its_buffer_again() -> None:
     for id in range(8, 11):
         checked.append(writer.make(r.Push, plain(r.Push), id, b"x", True))
     checked.take(2 * NEXT_BASE)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, ValueSet])
+def test_no_blob_is_kept_when_it_is_written(kind: type) -> None:
+    blob = b"x" * 1000
+    unused = sys.getrefcount(blob)
+    log = Log(1, BASE)
+    if kind is ValueSet:
+        log.append(ValueSet(1000, COMMON["origin"][0], b"key", 0, False, blob))
+    else:
+        writer = Writer()
+        for id in (1, 2):
+            log.append(writer.make(kind, plain(kind), id, blob, False))
+        del writer
+    assert kind is r.Lease or sys.getrefcount(blob) > unused
+    log.take(NEXT_BASE)
+    assert sys.getrefcount(blob) == unused
 
 
 @st.composite

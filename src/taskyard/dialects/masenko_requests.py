@@ -92,8 +92,9 @@ class Requests:
 
     def fetch(self, text: bytes, known: dict[bytes, Queue]) -> tuple[list[bytes], i64]:
         """Queues in the order to look at them, and how long to wait in microseconds."""
-        if text.startswith(_QUEUES) and text.endswith(self._last_end):
-            only = text[len(_QUEUES) : len(text) - len(self._last_end)]
+        end: i64 = len(text) - len(self._last_end)
+        if end > len(_QUEUES) and text.startswith(_QUEUES) and text.endswith(self._last_end):
+            only = text[len(_QUEUES) : end]
             queue = known.get(only)
             # A name that is known is a good one; but it may also be how JSON spells several.
             if queue is not None and _QUOTE not in only and _BACKSLASH not in only:

@@ -17,7 +17,7 @@ from librt.vecs import append, vec
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
 from taskyard.engine.decode import HEAD
-from taskyard.engine.records import KINDS, Record
+from taskyard.engine.records import FINISH, LEASE, PUSH, Record
 from taskyard.engine.wire import put_u8, put_u32
 
 _KEPT: Final = 2 * 1_048_576  # bytes of records whose buffer is used again
@@ -70,19 +70,22 @@ class Log:
         self._places = vec[i64]()
         self._blobs: list[bytes] = []
         # By kind: the first of those that were alike until now, and what they have in common, once
-        # there was a second one.
-        self._firsts: list[Record | None] = [None] * KINDS
-        self._stencils: list[_Stencil | None] = [None] * KINDS
+        # there was a second one. Not for longer than until they are written: it has its blob.
+        self._firsts: list[Record | None] = [None] * (FINISH + 1)
+        self._stencils: list[_Stencil | None] = [None] * (FINISH + 1)
 
     def append(self, record: Record) -> None:
         kind = record.kind()
-        first = self._firsts[kind]
-        if first is not None and record.is_like(first):
-            self._repeat(record, kind)
-        else:
-            self._firsts[kind] = record
-            self._stencils[kind] = None
+        if kind < PUSH or kind > FINISH:  # only of these there are many
             self._put(record, kind)
+        else:
+            first = self._firsts[kind]
+            if first is not None and record.is_like(first):
+                self._repeat(record, kind)
+            else:
+                self._firsts[kind] = record
+                self._stencils[kind] = None
+                self._put(record, kind)
         record.seq = self.next_seq
         self.next_seq += 1
         self.count += 1
@@ -170,4 +173,6 @@ class Log:
             self.out = BytesWriter()
         self._places = vec[i64]()
         self._blobs = []
+        for kind in (PUSH, LEASE, FINISH):
+            self._firsts[kind] = None
         return data

@@ -62,7 +62,6 @@ BASE: Final = 70
 CARRY_READER: Final = 71
 CARRY_SCHEDULE: Final = 72
 CARRY_KEYS: Final = 73
-KINDS: Final = 256  # there can be
 
 EVENT_NAMES: Final = {
     BOOT: "boot",
@@ -174,8 +173,8 @@ class Record:
         raise NotImplementedError
 
     def is_like(self, other: Record) -> bool:
-        """Whether it is the same as another of its kind, but for its job and its blob. Only records
-        whose first field is the job can be."""
+        """Whether it is the same as another of its kind, but for its job and its blob. Those of
+        pushes, leases and finishes can be: their first field is the job."""
         return False
 
     def subject(self) -> i64:
@@ -249,7 +248,7 @@ class Push(Record):
         job = self.job
         like = other.job
         if job is like:  # with another payload
-            return self.queue is other.queue and not self.blockers and not other.blockers
+            return self.queue is other.queue and self.is_plain()
         return (
             self.is_plain()
             and other.is_plain()

@@ -16,8 +16,8 @@ from taskyard.broker.line import Line
 _CROWD: Final = 200  # clients whose replies wait, beyond which there is always somebody to serve
 _MUCH: Final = 262_144  # bytes whose flush is not as quick as it was measured with a few
 # Microseconds after which a flush was slow, and how many after it are left to the thread: a disk
-# that is busy with others may take a hundred times as long, several times in a row. With 50 clients
-# on the same cores about one in a hundred takes more than a millisecond.
+# that is busy with others may take a hundred times as long, several times in a row. More than a
+# millisecond is nothing special: with 50 clients on the same cores one in 30 to 2,000 takes that.
 _SLOW: Final = 2_000
 _WARY: Final = 20
 

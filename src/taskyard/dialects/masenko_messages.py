@@ -46,6 +46,7 @@ PushFields = tuple[
 ]
 push_fields: Final[Callable[[Push], PushFields]] = msgspec.structs.astuple
 decode_push: Final = msgspec.json.Decoder(Push).decode
+decode_raw: Final = msgspec.json.Decoder(Raw).decode
 decode_fetch: Final = msgspec.json.Decoder(Fetch).decode
 decode_finish: Final = msgspec.json.Decoder(Finish).decode
 decode_credentials: Final = msgspec.json.Decoder(Credentials).decode

@@ -14,6 +14,7 @@ from taskyard.dialects.masenko_messages import (
     decode_fetch,
     decode_finish,
     decode_push,
+    decode_raw,
     encode_json,
     push_fields,
     timeout_of,
@@ -40,6 +41,8 @@ _CACHED: Final = 1024
 _ID: Final = b'{"id":'
 _BRACE: Final = 125
 _QUEUES: Final = b'{"queues":["'
+_PAYLOAD: Final = b'"payload":'
+_LONG: Final = 1024  # bytes before a payload that are not worth to be remembered
 _TIMEOUT: Final = b'"],"timeout":'
 _COMMA: Final = 44
 _QUOTE: Final = 34
@@ -63,8 +66,35 @@ class Requests:
         # What stands behind the name in a FETCH of one queue, and how long such a one waits.
         self._last_end = b'"]}'
         self._last_wait: i64 = (heartbeat * 1000 // 2 + 999) // 1000
+        # What stands before the payload in a PUSH that ends with it, and what that asks for.
+        self._begin = b""
+        self._begin_queue = ""
+        self._begin_name = ""
+        self._begin_policy = self._last_policy
 
     def new_job(self, text: bytes) -> NewJob:
+        begin: i64 = len(self._begin)
+        end: i64 = len(text) - 1
+        if begin and end > begin and text[end] == _BRACE and text.startswith(self._begin):
+            payload = text[begin:end]
+            if _is_json(payload):
+                return NewJob(
+                    self._begin_queue,
+                    self._begin_name,
+                    compact(payload),
+                    self._begin_policy,
+                    0,
+                    0,
+                    JSON,
+                    False,
+                    0,
+                    None,
+                    None,
+                    None,
+                )
+        return self._parse_push(text)
+
+    def _parse_push(self, text: bytes) -> NewJob:
         try:
             message = decode_push(text)
             if not text.isascii():
@@ -75,11 +105,20 @@ class Requests:
         name, queue, dead_queue, payload, retry, execute_at, blocked_by = push_fields(message)
         if blocked_by is not None and len(blocked_by) > MAX_BLOCKERS:
             raise Refused("at most 255 blocked by task IDs can be provided")
+        body = bytes(payload)
+        policy = self._policy(DEFAULT_RETRY if retry is None else retry, dead_queue or "")
+        if execute_at is None and blocked_by is None:
+            begin = _before_payload(text, body)
+            if begin:
+                self._begin = begin
+                self._begin_queue = queue or "default"
+                self._begin_name = name or ""
+                self._begin_policy = policy
         return NewJob(
             queue or "default",
             name or "",
-            compact(bytes(payload)),
-            self._policy(DEFAULT_RETRY if retry is None else retry, dead_queue or ""),
+            compact(body),
+            policy,
             0,
             _run_at(execute_at),
             JSON,
@@ -146,6 +185,31 @@ class Requests:
         self._last_dead_queue = dead_queue
         self._last_policy = known
         return known
+
+
+def _before_payload(text: bytes, payload: bytes) -> bytes:
+    """What stands before the payload of a valid PUSH if nothing but a brace is behind it, and any
+    other payload could stand there; else nothing.
+
+    It ends with the key, and has no quote that is part of a string: so that is a key, and since
+    one value and one brace end the whole, it is one of the outermost object.
+    """
+    end: i64 = len(text) - 1 - len(payload)
+    if end > _LONG or end < len(_PAYLOAD) or text[end:] != payload + b"}":
+        return b""
+    begin = text[:end]
+    return begin if begin.endswith(_PAYLOAD) and _BACKSLASH not in begin else b""
+
+
+def _is_json(text: bytes) -> bool:
+    """Whether it is one value and nothing else. Why it is not is for the parser to say."""
+    try:
+        decode_raw(text)
+        if not text.isascii():
+            text.decode()  # a string that is passed on as it is must be text too
+    except MALFORMED:
+        return False
+    return True
 
 
 def _is_plain_end(end: bytes) -> bool:

@@ -110,7 +110,10 @@ def check_options(core: Core, new: NewJob) -> None:
 
 
 def check_names(core: Core, new: NewJob) -> bytes:
-    """Refuse names that cannot be; gives the queue's in UTF-8. Known ones need no second look."""
+    """Refuse names that cannot be; gives the queue's in UTF-8. Known ones need no second look, and
+    the very strings of the last push no look at all."""
+    if new.queue is core.good_queue and new.name is core.good_name:
+        return core.good_utf8
     try:
         utf8 = new.queue.encode()
     except UnicodeEncodeError as error:  # a lone surrogate
@@ -120,7 +123,12 @@ def check_names(core: Core, new: NewJob) -> bytes:
         raise InvalidOption("queue", NAME_RULE)
     if (queue is None or not queue.knows_name(new.name)) and not valid_name(new.name):
         raise InvalidOption("name", NAME_RULE)
-    return utf8 if queue is None else queue.utf8  # which knows its hash
+    if queue is not None:
+        utf8 = queue.utf8  # which knows its hash
+    core.good_queue = new.queue
+    core.good_name = new.name
+    core.good_utf8 = utf8
+    return utf8
 
 
 def check_policy(policy: Policy) -> None:

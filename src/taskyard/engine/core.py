@@ -53,6 +53,10 @@ class Core:
         self.revealed: i64 = 0  # see reveal
         self.read_only = ""  # why no record can be taken any more; "": they can
         self.room = Room()  # how many records can be taken now
+        # Names of the last push that were found to be good: see check_names.
+        self.good_queue: str | None = None
+        self.good_name = ""
+        self.good_utf8 = b""
         self.departures: list[Departure] = []  # of owners who still have leases
         self.detached: list[tuple[int, Origin]] = []  # sessions whose client went then
 

@@ -13,6 +13,7 @@ from taskyard.engine.batches import BatchRequest
 from taskyard.engine.effects import Take
 from taskyard.engine.errors import NoSpace
 from taskyard.engine.job import API, DELAYED, LEASED, READY, SECOND, NewJob, Origin, Policy
+from taskyard.engine.places import held_by
 from taskyard.engine.pushing import Step
 from taskyard.engine.queue import QueueSettings
 
@@ -262,10 +263,10 @@ class Busy:
 
     def finish(self) -> None:
         owner = self.random.randint(1, 3)
-        held = self.engine.state.held.get(owner)
+        held = held_by(self.engine.state, owner)
         if not held:
             return
-        job = self.random.choice(list(held.values()))
+        job = self.random.choice(held)
         if self.random.random() < 0.5:
             self.engine.ack(job.id, owner, self.origin, self.bench.now)
         else:

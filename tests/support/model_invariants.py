@@ -21,7 +21,7 @@ from taskyard.engine.job import (
 )
 from taskyard.engine.lane import CHUNK, Lane
 from taskyard.engine.limits import gate_weight
-from taskyard.engine.places import RING_ENTRY, dead_weight
+from taskyard.engine.places import RING_ENTRY, dead_weight, held_by
 from taskyard.engine.queue import Queue
 from taskyard.engine.ready import Ready
 from taskyard.engine.state import (
@@ -183,11 +183,13 @@ def _check_graves(state: State) -> None:
 
 def _check_held(state: State) -> None:
     """Only what is leased by a connection, and all of that."""
-    bound: dict[int, dict[int, Job]] = {}
+    bound: dict[int, set[int]] = {}
     for job in state.jobs:
         if job.lease is not None and job.lease.bound:
-            bound.setdefault(job.lease.owner, {})[job.id] = job
-    assert state.held == bound
+            bound.setdefault(job.lease.owner, set()).add(job.id)
+    held = {owner: held_by(state, owner) for owner in state.held}
+    assert {owner: {job.id for job in jobs} for owner, jobs in held.items()} == bound
+    assert sum(len(jobs) for jobs in held.values()) == sum(len(ids) for ids in bound.values())
 
 
 def _check_dependencies(state: State) -> None:

@@ -21,7 +21,7 @@ from taskyard.engine.job import (
     Policy,
 )
 from taskyard.engine.limits import gate_weight, over_at
-from taskyard.engine.places import dead_until
+from taskyard.engine.places import dead_until, held_by
 from taskyard.engine.queue import Queue
 from taskyard.engine.schedule import Schedule
 from taskyard.engine.state import Consumer, NamedReader, Session, State, Value
@@ -143,7 +143,7 @@ def snapshot(state: State, now: int = 0) -> Plain:
         },
         "dependents": {blocker: sorted(jobs) for blocker, jobs in state.dependents.items()},
         "followups": pending_followups(state),
-        "held": {owner: sorted(jobs) for owner, jobs in state.held.items()},
+        "held": {owner: sorted(job.id for job in held_by(state, owner)) for owner in state.held},
         "ring": [job.id for job in state.finished],
         "ring_bytes": state.finished_bytes,
         "values": {key: _value(value) for key, value in state.values.items()},

@@ -30,6 +30,7 @@ from taskyard.engine.effects import Effect, Take, Waiter, Watcher
 from taskyard.engine.errors import DuplicateJob, JobNotFound
 from taskyard.engine.job import FOREVER, GONE, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
 from taskyard.engine.log import Log
+from taskyard.engine.places import held_by
 from taskyard.engine.pushing import Step
 from taskyard.engine.queue import Queue, QueueSettings
 from taskyard.engine.records import DELETED, Boot
@@ -59,8 +60,8 @@ class Engine(Core):
         self.state.stirred = False
         for queue in self.state.queues.values():
             queue.started = queue.counters()
-        for held in list(self.state.held.values()):
-            for job in list(held.values()):
+        for owner in list(self.state.held):
+            for job in held_by(self.state, owner):
                 finishing.take_back(self, job, now)
         schedules.load_zones(self)
         for id in sorted(self.state.called):

@@ -34,7 +34,7 @@ from taskyard.engine.job import (
     Origin,
 )
 from taskyard.engine.job_records import Remove, Unblock
-from taskyard.engine.places import key_is_taken
+from taskyard.engine.places import held_by, key_is_taken
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import (
     ACKED,
@@ -142,10 +142,9 @@ def owner_by_token(core: Core, id: int, epoch: int, number: int) -> i64:
 
 def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
     """A connection is gone: the leases bound to it end, the first of them now, the rest soon."""
-    held = core.state.held.get(owner)
-    if held is None or core.read_only:
+    jobs = held_by(core.state, owner)
+    if not jobs or core.read_only:
         return
-    jobs = list(held.values())
     jobs.reverse()
     end_leases(core, Departure(owner, origin, jobs), now, LEASES_AT_ONCE)
 

@@ -98,7 +98,9 @@ def hold(state: State, job: Job, lease: Lease) -> None:
     if lease.bound:
         held = state.held.get(lease.owner)
         if held is None:
-            state.held[lease.owner] = {job.id: job}
+            state.held[lease.owner] = job
+        elif isinstance(held, Job):
+            state.held[lease.owner] = {held.id: held, job.id: job}
         else:
             held[job.id] = job
     if lease.deadline:
@@ -133,11 +135,22 @@ def end_lease(state: State, job: Job) -> None:
     end_some_time(state, lease)
     if lease.bound:
         held = state.held[lease.owner]
-        del held[job.id]
-        if not held:
+        if isinstance(held, Job):
             del state.held[lease.owner]
+        else:
+            del held[job.id]
+            if not held:
+                del state.held[lease.owner]
     job.lease = None
     state.leased -= 1
+
+
+def held_by(state: State, owner: i64) -> list[Job]:
+    """The jobs whose leases end with this owner's connection, in the order they were leased."""
+    held = state.held.get(owner)
+    if held is None:
+        return []
+    return [held] if isinstance(held, Job) else list(held.values())
 
 
 def to_dead_letters(state: State, job: Job) -> None:

@@ -287,7 +287,8 @@ class State:
         self.called: set[int] = set()  # jobs that a client of this or the last run waits for
         self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
         self.followups: dict[int, Followup] = {}  # ended blocker -> who must still hear of it
-        self.held: dict[int, dict[int, Job]] = {}  # owner -> its leased jobs, if bound to it
+        # By owner, its leased jobs that are bound to it: most have one, and no dict for that.
+        self.held: dict[int, Job | dict[int, Job]] = {}
         self.leased: i64 = 0  # jobs, of all queues
         self.finished: Fifo[Job] = Fifo()  # the ring of recently finished jobs
         self.finished_bytes: i64 = 0

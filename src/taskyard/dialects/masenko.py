@@ -83,6 +83,10 @@ class Masenko:
         self.fetch = self.commands[b"FETCH"]
         self.ack = self.commands[b"ACK"]
         self._names: dict[str, bytes] = {}
+        # Of the job that was handed out last.
+        self._queue_told = b""
+        self._name_told = ""
+        self._names_told = b""
 
     def frequent(self, line: bytes, end: i64) -> Command | None:
         """One of the three commands that workers and producers send all the time, as they are
@@ -103,6 +107,16 @@ class Masenko:
         self.traffic.clients += 1
         self.broker.join(connection)
         return connection
+
+    def names_of(self, job: Job) -> bytes:
+        """What an answer says of a job's queue and name: most are as the one before."""
+        queue = job.queue
+        if queue.utf8 is not self._queue_told or job.name != self._name_told:
+            self._queue_told = queue.utf8
+            self._name_told = job.name
+            told = [b',"queue":', self.name_of(queue), b',"name":', self.quoted(job.name)]
+            self._names_told = b"".join(told)
+        return self._names_told
 
     def name_of(self, queue: Queue) -> bytes:
         """A queue's name as a JSON string. There may be more of them than can be remembered, and
@@ -407,25 +421,14 @@ class MasenkoConnection(Conversation):
         self.send(EMPTY, 0)
 
     def deliver(self, job: Job, payload: bytes) -> None:
-        masenko = self._masenko
-        parts = [
-            b'OK {"id":',
-            decimal(job.id),
-            b',"queue":',
-            masenko.name_of(job.queue),
-            b',"name":',
-            masenko.quoted(job.name),
-        ]
+        names = self._masenko.names_of(job)
         if job.content != JSON:
-            parts.append(b',"payload":')
-            parts.append(as_json(payload))
-        elif payload:
-            parts.append(b',"payload":')
-            parts.append(payload)
+            payload = as_json(payload)
+        key = b',"payload":' if payload else b""
+        end = b"}\n"
         if job.fails:
-            parts.append(b',"failures":')
-            parts.append(decimal(i64(job.fails)))
-        parts.append(b"}\n")
+            end = b',"failures":' + decimal(i64(job.fails)) + end
+        parts = [b'OK {"id":', decimal(job.id), names, key, payload, end]
         self.send(b"".join(parts), self.broker.payload_mark(job))
 
     def _refuse(self, text: str) -> None:

@@ -208,8 +208,8 @@ def test_large_letters_are_sent_by_the_thread_however_few(size: int) -> None:
             postman.post(connection, ours.fileno(), bytes(size))
             theirs.setblocking(False)
         planned.pop(0)()
-        by_thread = 2 * size > 65_536
-        assert len(carrier.sent) == (2 if by_thread else 0)
+        assert carrier.sent == [(bytes(size), False)] * 2
+        assert carrier.begun == (2 * size > 65_536)
 
 
 def test_only_what_came_since_the_mark_goes_ahead_of_the_others() -> None:
@@ -242,11 +242,49 @@ def test_only_what_came_since_the_mark_goes_ahead_of_the_others() -> None:
                 theirs.recv(100)
 
 
+@pytest.mark.parametrize(("letters", "handful"), [(2, 4), (19, 4), (20, 5), (400, 100)])
+def test_the_loop_helps_with_a_few_or_a_part_at_a_time(letters: int, handful: int) -> None:
+    everyone = OpenConnections()
+    planned: list[Callable[[], None]] = []
+    carrier = RecordingCarrier()
+    postman = Postman(everyone, carrier, planned.append, 1)
+    dialect = SimulatedYard().masenko
+    for _ in range(letters):
+        postman.post(Connection(dialect, 1000, everyone), 7, b"letter")
+    planned.pop()()
+    while planned:
+        planned.pop()()
+    assert carrier.begun == 1
+    assert carrier.helped == [handful]
+
+
+def test_what_a_socket_does_not_take_from_the_loop_is_left_to_its_transport() -> None:
+    with pairs(2) as made:
+        everyone = OpenConnections()
+        planned: list[Callable[[], None]] = []
+        carrier = RecordingCarrier()
+        carrier.taken = 2
+        postman = Postman(everyone, carrier, planned.append, 40)
+        transports = [SocketTransport(ours) for ours, _ in made]
+        for transport, (ours, _) in zip(transports, made, strict=True):
+            connection = Connection(SimulatedYard().masenko, 1000, everyone)
+            connection.connection_made(transport)
+            postman.post(connection, ours.fileno(), b"letter")
+        planned.pop()()
+        assert carrier.sent == [(b"letter", False)] * 2
+        assert carrier.begun == 0
+        assert [transport.written for transport in transports] == [[b"tter"]] * 2
+
+
 class SocketTransport(asyncio.Transport):
-    """Only good for finding out which socket it has."""
+    """Only good for finding out which socket it has, and what is left to it."""
 
     def __init__(self, ours: socket.socket) -> None:
         self._known = {"socket": ours, "peername": ("127.0.0.1", 7)}
+        self.written: list[bytes] = []
+
+    def write(self, data: Any) -> None:
+        self.written.append(data)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._known.get(name, default)
@@ -262,18 +300,23 @@ class RecordingCarrier:
 
     def __init__(self) -> None:
         self.sent: list[tuple[bytes, bool]] = []
+        self.begun = 0  # rounds of the thread
+        self.helped: list[int] = []
+        self.taken = 1_000_000  # bytes that a socket takes
 
     def fileno(self) -> int:
         return -1
 
     def begin(self, files: list[int], letters: list[bytes], patient: bool, /) -> None:
+        self.begun += 1
         self.sent += [(letter, patient) for letter in letters]
 
     def send(self, file: int, letter: bytes, patient: bool, /) -> int:
         self.sent.append((letter, patient))
-        return len(letter)
+        return min(self.taken, len(letter))
 
     def help(self, most: int, /) -> bool:
+        self.helped.append(most)
         return False
 
     def wish(self) -> bool:

@@ -33,7 +33,10 @@ FEW_BESIDE_FLUSHES: Final = 40
 _ALONE: Final = 2
 _TRIAL: Final = 64
 _MOST: Final = 512  # letters of one bag: who leaves may have to wait until it is empty
-_HANDFUL: Final = 4  # letters after which the loop looks at its sockets again
+# Letters after which the loop, while it helps, looks at its sockets again: so many at least, and
+# such a part of a large bag. To look costs as much as to send one, and brings a few at a time.
+_HANDFUL: Final = 4
+_PART: Final = 4
 _LARGE: Final = 65_536  # bytes of a bag for which it pays, however few letters they are
 _HEAVY: Final = 1_048_576  # bytes of a bag that are not to be kept longer than necessary
 
@@ -84,6 +87,7 @@ class Postman:
         self._planned = False
         self._watching = False
         self._seen: i64 = -1
+        self._handful: i64 = _HANDFUL
         self._few = few
         self._crowd: i64 = 0  # letters of a bag, in the last few of them
         self._trial: i64 = _TRIAL
@@ -182,6 +186,7 @@ class Postman:
         self._away = self._connections
         self._away_letters = self._letters
         self._carrier.begin(self._files, self._letters, self._everyone.slow)
+        self._handful = max(i64(_HANDFUL), count // _PART)
         if self._size > _HEAVY:
             self._carrier.wish()
         self._next_bag()
@@ -193,7 +198,7 @@ class Postman:
     def _watch(self) -> None:
         """While the loop finds nothing else to do, it does its part of what is away."""
         fresh = self._everyone.fresh
-        if fresh == self._seen and not self._carrier.help(_HANDFUL):
+        if fresh == self._seen and not self._carrier.help(self._handful):
             self._watching = False
             if self._away:  # the thread does not tell of what could not be sent from here
                 self._come_back()
@@ -210,13 +215,22 @@ class Postman:
         self._size = 0
 
     def _send_all(self) -> None:
+        """From here: nothing is on its way that could be overtaken."""
         connections = self._connections
         letters = self._letters
+        files = self._files
         self.delivered = self.bag
         self._next_bag()
-        for connection, letter in zip(connections, letters, strict=True):
+        for place, letter in enumerate(letters):
             if letter:
-                connection.send_now(letter)
+                self._send(connections[place], files[place], letter)
+
+    def _send(self, connection: Connection, file: int, letter: bytes) -> None:
+        """By the carrier, which keeps the interpreter meanwhile: to let go of it costs more than a
+        socket that takes the bytes at once."""
+        sent: i64 = self._carrier.send(file, letter, self._everyone.slow)
+        if sent != len(letter):
+            connection.not_sent(letter[sent:])
 
     def _help_out(self) -> None:
         """The thread has more than it can do at the moment, so these are sent from here; but what
@@ -226,7 +240,6 @@ class Postman:
         files = self._files
         self._next_bag()
         delivered = self.delivered
-        patient = self._everyone.slow
         for place, connection in enumerate(connections):
             letter = letters[place]
             if not letter:
@@ -235,9 +248,7 @@ class Postman:
                 self._put(connection, files[place], letter)
             else:
                 connection.posted = 0
-                sent = self._carrier.send(files[place], letter, patient)
-                if sent != len(letter):
-                    connection.not_sent(letter[sent:])
+                self._send(connection, files[place], letter)
         if self._letters and not self._carrier.wish():
             self._plan()
 

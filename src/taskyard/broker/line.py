@@ -39,6 +39,7 @@ class Line:
         self._last_waited: i64 = 0
         self._last_commands: i64 = 0  # carried out before it
         self._last_goes_on = False  # with a command of an earlier turn
+        self._count: i64 = 0  # of those in line
         self._waiting: Fifo[Receiver] = Fifo()
         self._quick: Fifo[Receiver] = Fifo()  # those who have come with little
         self._ahead: i64 = 1  # of these, before the next of the others
@@ -64,7 +65,7 @@ class Line:
 
     def waits(self) -> bool:
         """Whether commands have arrived that were not carried out."""
-        return not (self._quick.is_empty() and self._waiting.is_empty())
+        return self._count > 0
 
     def come(self, receiver: Receiver, size: i64) -> None:
         """With so many bytes of commands; in line from now on."""
@@ -84,6 +85,7 @@ class Line:
             self._entered = self._clock.now()
             self._scheduler.call_soon(self._go_round)
         receiver.joined = self._entered
+        self._count += 1
         line.add(receiver)
 
     # How long turns take: known at the next time at which the clock is read, and no sooner
@@ -163,6 +165,7 @@ class Line:
     def _next(self) -> Receiver:
         """Who has come with little overtakes the others; but these have no fewer turns for it than
         if all stood in one line."""
+        self._count -= 1
         if self._is_quick_next():
             self._ahead -= 1
             return self._quick.take()

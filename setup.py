@@ -27,6 +27,7 @@ MODES = ("auto", "1", "0", "quick")
 # Else every function may be replaced when the library is loaded: none could be put in line, and
 # each call would go by a table.
 DIRECT_CALLS = ["-fno-semantic-interposition", "-fvisibility=hidden"]
+COLD_ERRORS = ["-include", str(ROOT / "scripts" / "cold.h")]
 NO_WARNINGS = ["-w", "-Wno-all", "-Wno-maybe-uninitialized"]
 REQUIRED = ("1", "quick")  # they never fall back to plain Python
 # Commands that only write metadata; they need no extension, and mypyc takes its time.
@@ -99,7 +100,7 @@ def mypyc_extensions(mode: str) -> list[Extension]:
     for extension in extensions:
         # gcc's warnings about generated code tell nobody anything, and take two thirds of its time.
         # Not to print them is not enough: what Python itself was built with asks for the search.
-        extension.extra_compile_args = [*extension.extra_compile_args, *DIRECT_CALLS, *NO_WARNINGS]
+        extension.extra_compile_args += [*DIRECT_CALLS, *COLD_ERRORS, *NO_WARNINGS]
     return [*extensions, *threads()]
 
 

@@ -26,7 +26,8 @@ STATIC = Path("taskyard", "web", "static")
 
 def inputs() -> list[Path]:
     sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".typed", ".c"}]
-    return [ROOT / "pyproject.toml", ROOT / "setup.py", *sorted(sources)]
+    fixed = ("pyproject.toml", "setup.py", "scripts/cold.h")
+    return [*(ROOT / name for name in fixed), *sorted(sources)]
 
 
 def digest() -> str:

@@ -140,7 +140,22 @@ def test_only_chooses_servers_durabilities_shapes_and_parts() -> None:
         ("sync", 10_000),
     ]
     assert {block.shapes for block in plan.blocks} == {("c1", "c50x100")}
-    assert {block.rounds for block in plan.blocks} == {7}
+    cases = [Case("peak", "masenko", "sync", shape, SMALL) for shape in ("c1", "c50x100")]
+    assert {block.rounds_of(case) for block in plan.blocks for case in cases} == {7}
+
+
+def test_where_it_is_close_there_are_more_rounds() -> None:
+    block = Block("peak", "sync", SMALL, ("c1", "c50x100"), 2, 1.0, close_rounds=5)
+    rounds = {
+        (subject, shape): block.rounds_of(Case("peak", subject, "sync", shape, SMALL))
+        for subject in ("masenko", "redis-lists", "workq")
+        for shape in ("c1", "c50x100")
+    }
+    assert {key for key, count in rounds.items() if count == 5} == {
+        ("masenko", "c1"),
+        ("redis-lists", "c1"),
+    }
+    assert set(rounds.values()) == {2, 5}
 
 
 def test_a_payload_takes_the_place_of_the_small_one() -> None:

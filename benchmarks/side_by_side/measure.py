@@ -56,10 +56,12 @@ class Runner:
         """A round goes through all cases, so that a bad minute spoils one round of each."""
         cases = [(block, case) for block in blocks for case in cases_of(block, self.subjects)]
         self.results.cases += [case for _, case in cases]
-        total, count = sum(block.rounds for block, _ in cases), 0
-        for number in range(max((block.rounds for block in blocks), default=0)):
+        wanted = [block.rounds_of(case) for block, case in cases]
+        total, count = sum(wanted), 0
+        for number in range(max(wanted, default=0)):
             for block in blocks:
-                mine = [case for its, case in cases if its is block and number < block.rounds]
+                mine = [case for its, case in cases if its is block]
+                mine = [case for case in mine if number < block.rounds_of(case)]
                 for case in in_turns(mine, number):
                     count += 1
                     with self._keeping_failures(f"[{count}/{total}] round {number + 1}", case):

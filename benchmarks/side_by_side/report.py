@@ -173,7 +173,8 @@ def throughput(results: Results, plots: Container[str]) -> list[str]:
             if (case.part, case.durability, case.payload) == ("peak", durability, payload)
         ]
         parts.append(f"## Jobs a second, `{durability}`, {payload:,} bytes")
-        rounds = max(len(case.rounds) for case in cases)
+        counts = sorted({len(case.rounds) for case in cases})
+        rounds = " to ".join(str(count) for count in dict.fromkeys([counts[0], counts[-1]]))
         parts.append(
             f"`{durability}`: {MEANING[durability]}. Medians, and in brackets the least and the "
             f"most; rounds: {rounds}."

@@ -8,14 +8,18 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
+from mypy_extensions import i64
+
+from taskyard.broker.seams import Clock
+
 START = 1_700_000_000_250_000  # not a whole second, so that rounding shows
 
 
-class FakeClock:
+class FakeClock(Clock):
     def __init__(self) -> None:
         self.time = START
 
-    def now(self) -> int:
+    def now(self) -> i64:
         return self.time
 
 

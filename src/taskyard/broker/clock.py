@@ -7,8 +7,10 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
+from taskyard.broker.seams import Clock
 
-class AnchoredClock:
+
+class AnchoredClock(Clock):
     """Wall time read once and carried on by the monotonic clock.
 
     It resumes at or after the last record's time, so that records are in order of time whatever
@@ -26,6 +28,6 @@ class AnchoredClock:
         self._anchor: i64 = max(wall() // 1000, not_before)
         self._started: i64 = monotonic()
 
-    def now(self) -> int:
+    def now(self) -> i64:
         elapsed: i64 = self._monotonic()
         return self._anchor + (elapsed - self._started) // 1000

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from mypy_extensions import i64, mypyc_attr
 
-class Clock(Protocol):
-    def now(self) -> int:
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Clock:
+    """Not a protocol: it is asked for each command, and a class that is compiled costs half."""
+
+    def now(self) -> i64:
         """Microseconds since the Unix epoch; never less than it said before."""
-        ...
+        raise NotImplementedError
 
 
 class Cancellable(Protocol):

@@ -29,6 +29,7 @@ MODES = ("auto", "1", "0", "quick")
 DIRECT_CALLS = ["-fno-semantic-interposition", "-fvisibility=hidden"]
 COLD_ERRORS = ["-include", str(ROOT / "scripts" / "cold.h")]
 NO_WARNINGS = ["-w", "-Wno-all", "-Wno-maybe-uninitialized"]
+OPTIONS = [*DIRECT_CALLS, *COLD_ERRORS, *NO_WARNINGS]
 REQUIRED = ("1", "quick")  # they never fall back to plain Python
 # Commands that only write metadata; they need no extension, and mypyc takes its time.
 METADATA_COMMANDS = {"dist_info", "egg_info"}
@@ -100,7 +101,8 @@ def mypyc_extensions(mode: str) -> list[Extension]:
     for extension in extensions:
         # gcc's warnings about generated code tell nobody anything, and take two thirds of its time.
         # Not to print them is not enough: what Python itself was built with asks for the search.
-        extension.extra_compile_args += [*DIRECT_CALLS, *COLD_ERRORS, *NO_WARNINGS]
+        # A new list, since all extensions have the same one.
+        extension.extra_compile_args = [*extension.extra_compile_args, *OPTIONS]
     return [*extensions, *threads()]
 
 

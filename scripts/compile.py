@@ -20,14 +20,14 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 TARGETS = {"1": BUILD / "compiled", "quick": BUILD / "compiled-quick"}  # by TASKYARD_COMPILE
 DIGEST = ".digest"
+OPTIONS = ("setup.py", "scripts/cold.h")  # of the C compiler
 LAYOUT = BUILD / "layout"
 STATIC = Path("taskyard", "web", "static")
 
 
 def inputs() -> list[Path]:
     sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".typed", ".c"}]
-    fixed = ("pyproject.toml", "setup.py", "scripts/cold.h")
-    return [*(ROOT / name for name in fixed), *sorted(sources)]
+    return [ROOT / "pyproject.toml", *(ROOT / name for name in OPTIONS), *sorted(sources)]
 
 
 def digest() -> str:
@@ -42,7 +42,8 @@ def digest() -> str:
 def layout(mode: str) -> str:
     """Which modules there are, which are compiled and how, as one text to compare."""
     compiled = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["taskyard"]["compiled"]
-    return "\n".join([mode, *compiled, *(str(path.relative_to(ROOT)) for path in inputs())])
+    how = [(ROOT / name).read_text() for name in OPTIONS]
+    return "\n".join([mode, *how, *compiled, *(str(path.relative_to(ROOT)) for path in inputs())])
 
 
 def drop_stale_output(mode: str) -> None:

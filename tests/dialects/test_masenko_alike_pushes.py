@@ -100,6 +100,16 @@ def test_what_stands_behind_the_payload_counts() -> None:
     assert (new.queue, new.payload, new.policy.max_fails) == ("other", b"1", 1)
 
 
+def test_those_that_go_on_behind_the_payload_are_read_twice_only_once() -> None:
+    reader = requests()
+    reader.new_job(b'{"payload":1}')
+    long = b'{"payload":1,"retry":3}'
+    assert outcome(reader, long) == outcome(requests(), long)
+    assert reader.begin == b""
+    reader.new_job(b'{"payload":2}')
+    assert reader.begin == b'{"payload":'
+
+
 def test_a_time_and_blockers_are_for_one_push_only() -> None:
     reader = requests()
     later = reader.new_job(b'{"execute_at":"2100-01-02T03:04:05Z","payload":1}')

@@ -112,10 +112,10 @@ class Masenko:
         """What an answer says of a job's queue and name: most are as the one before."""
         queue = job.queue
         if queue.utf8 is not self._queue_told or job.name != self._name_told:
-            self._queue_told = queue.utf8
-            self._name_told = job.name
             told = [b',"queue":', self.name_of(queue), b',"name":', self.quoted(job.name)]
             self._names_told = b"".join(told)
+            self._queue_told = queue.utf8
+            self._name_told = job.name
         return self._names_told
 
     def name_of(self, queue: Queue) -> bytes:

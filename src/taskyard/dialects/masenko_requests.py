@@ -67,15 +67,15 @@ class Requests:
         self._last_end = b'"]}'
         self._last_wait: i64 = (heartbeat * 1000 // 2 + 999) // 1000
         # What stands before the payload in a PUSH that ends with it, and what that asks for.
-        self._begin = b""
+        self.begin = b""
         self._begin_queue = ""
         self._begin_name = ""
         self._begin_policy = self._last_policy
 
     def new_job(self, text: bytes) -> NewJob:
-        begin: i64 = len(self._begin)
+        begin: i64 = len(self.begin)
         end: i64 = len(text) - 1
-        if begin and end > begin and text[end] == _BRACE and text.startswith(self._begin):
+        if begin and end > begin and text[end] == _BRACE and text.startswith(self.begin):
             payload = text[begin:end]
             if _is_json(payload):
                 return NewJob(
@@ -92,6 +92,7 @@ class Requests:
                     None,
                     None,
                 )
+            self.begin = b""  # something is behind the payload, as in others that will follow
         return self._parse_push(text)
 
     def _parse_push(self, text: bytes) -> NewJob:
@@ -110,7 +111,7 @@ class Requests:
         if execute_at is None and blocked_by is None:
             begin = _before_payload(text, body)
             if begin:
-                self._begin = begin
+                self.begin = begin
                 self._begin_queue = queue or "default"
                 self._begin_name = name or ""
                 self._begin_policy = policy
@@ -194,11 +195,14 @@ def _before_payload(text: bytes, payload: bytes) -> bytes:
     It ends with the key, and has no quote that is part of a string: so that is a key, and since
     one value and one brace end the whole, it is one of the outermost object.
     """
-    end: i64 = len(text) - 1 - len(payload)
-    if end > _LONG or end < len(_PAYLOAD) or text[end:] != payload + b"}":
+    last: i64 = len(text) - 1
+    end: i64 = last - len(payload)
+    if end > _LONG or end < len(_PAYLOAD) or text[last] != _BRACE:
         return b""
     begin = text[:end]
-    return begin if begin.endswith(_PAYLOAD) and _BACKSLASH not in begin else b""
+    if _BACKSLASH in begin or not begin.endswith(_PAYLOAD) or text[end:last] != payload:
+        return b""
+    return begin
 
 
 def _is_json(text: bytes) -> bool:

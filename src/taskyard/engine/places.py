@@ -135,8 +135,10 @@ def end_lease(state: State, job: Job) -> None:
     end_some_time(state, lease)
     if lease.bound:
         held = state.held[lease.owner]
-        if isinstance(held, Job):
+        if held is job:
             del state.held[lease.owner]
+        elif isinstance(held, Job):
+            raise CorruptRecord(f"job {job.id} is not held by its owner")
         else:
             del held[job.id]
             if not held:

@@ -135,14 +135,25 @@ def found_bars(parts: report.Parts) -> dict[str, tuple[float, bool]]:
     return {bar.name: (bar.found, bar.is_reached) for bar in report.all_bars(parts)}
 
 
-def test_two_loads_take_turns_and_each_is_first_in_every_second_round() -> None:
+def a_setting(directory: Path, rounds: int = 1, turns: int = 0) -> setting.Setting:
+    generator = rig.Generator(directory)
+    return setting.Setting(
+        "compiled", "sync", generator, directory, 1000, 200, rounds, 1.0, turns=turns
+    )
+
+
+@pytest.mark.parametrize(("rounds", "turns"), [(2, 0), (1, 2)])
+def test_two_loads_take_turns_and_each_is_first_in_every_second_round(
+    tmp_path: Path, rounds: int, turns: int
+) -> None:
     order: list[str] = []
 
     def side(name: str) -> dict[str, float]:
         order.append(name)
         return turn(10.0 * len(order))
 
-    found = setting.in_turns(2, {"many": lambda: side("many"), "few": lambda: side("few")})
+    sides = {"many": lambda: side("many"), "few": lambda: side("few")}
+    found = setting.in_turns(a_setting(tmp_path, rounds, turns), sides)
 
     assert order == ["many", "few", "few", "many"]
     assert [each["cycles_per_s"] for each in found["many"]] == [10.0, 40.0]
@@ -155,7 +166,7 @@ def test_a_comparison_is_made_round_by_round() -> None:
 
 
 def test_everything_shrinks_with_the_number_of_jobs(tmp_path: Path) -> None:
-    one = setting.Setting("compiled", "sync", rig.Generator(tmp_path), tmp_path, 1000, 200, 1, 1.0)
+    one = a_setting(tmp_path)
 
     assert [one.part_of(share) for share in (1.0, 0.1, 0.0001)] == [1000, 100, 1]
 

@@ -36,6 +36,8 @@ MEASURES: Final[dict[str, Callable[[Setting], Found]]] = {
     "pauses": measure_pauses,
 }
 PARTS: Final = tuple(MEASURES)
+ROUNDS: Final = 5
+TURNS: Final = 12
 
 
 def read_arguments() -> argparse.Namespace:
@@ -49,7 +51,7 @@ def read_arguments() -> argparse.Namespace:
         help="of the deepest queue (10000000); everything else shrinks with it",
     )
     parser.add_argument("--payload", type=int, default=200, help="bytes of each payload (200)")
-    parser.add_argument("--rounds", type=int, default=5, help="of each load (5)")
+    parser.add_argument("--rounds", type=int, help="(12 of two servers in turns, else 5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each round (2)")
     parser.add_argument("--durability", choices=("sync", "write"), default="sync")
     parser.add_argument("--form", choices=("compiled", "interpreted"), help="(compiled if built)")
@@ -74,7 +76,7 @@ def read_arguments() -> argparse.Namespace:
 
 
 def make_setting(arguments: argparse.Namespace) -> Setting:
-    if arguments.rounds < 1 or arguments.jobs < 1:
+    if (arguments.rounds is not None and arguments.rounds < 1) or arguments.jobs < 1:
         raise rig.BenchmarkError("--rounds and --jobs are at least 1")
     return Setting(
         form=rig.choose_form(arguments.form),
@@ -83,7 +85,8 @@ def make_setting(arguments: argparse.Namespace) -> Setting:
         directory=arguments.dir,
         jobs=arguments.jobs,
         payload=arguments.payload,
-        rounds=arguments.rounds,
+        rounds=arguments.rounds or ROUNDS,
+        turns=arguments.rounds or TURNS,
         seconds=arguments.seconds,
         options=tuple(arguments.serve_arg),
     )

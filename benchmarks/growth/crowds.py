@@ -124,7 +124,7 @@ def both(
         )
 
     sides = {f"{shape}, many": lambda: cycle(*many), f"{shape}, few": lambda: cycle(*few)}
-    much, little = in_turns(setting.rounds, sides).values()
+    much, little = in_turns(setting, sides).values()
     return much, little
 
 
@@ -146,7 +146,7 @@ def measure_connections(setting: Setting) -> Found:
         setting.server().run(little) as among_few,
     ):
         found = in_turns(
-            setting.rounds,
+            setting,
             {
                 f"{connections:,} connections": lambda: cycle(among_many, connections),
                 f"{few:,} connections": lambda: cycle(among_few, few),
@@ -154,7 +154,7 @@ def measure_connections(setting: Setting) -> Found:
         )
         with idle_connections(among_many, connections - few):
             beside = in_turns(
-                setting.rounds,
+                setting,
                 {
                     f"{few:,} of {connections:,}": lambda: cycle(among_many, few),
                     f"{few:,} alone": lambda: cycle(among_few, few),

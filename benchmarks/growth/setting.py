@@ -29,6 +29,9 @@ class Setting:
     seconds: float
     options: tuple[str, ...] = ()
     """More arguments of the server."""
+    turns: int = 0
+    """Rounds of two servers that are compared, which are further apart than what they tell; 0: as
+    many as of everything else."""
 
     def server(
         self, *options: str, dialect: rig.Dialect = "masenko", first: bool = False
@@ -54,10 +57,10 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def in_turns(rounds: int, sides: Mapping[str, Callable[[], Found]]) -> dict[str, list[Found]]:
+def in_turns(setting: Setting, sides: Mapping[str, Callable[[], Found]]) -> dict[str, list[Found]]:
     """Each side once a round, the other one first in every second round."""
     found: dict[str, list[Found]] = {name: [] for name in sides}
-    for number in range(rounds):
+    for number in range(setting.turns or setting.rounds):
         names = list(sides) if number % 2 == 0 else list(sides)[::-1]
         for name in names:
             found[name].append(sides[name]())

@@ -141,7 +141,7 @@ def compare(setting: Setting, shape: str, deep: Deep, shallow: Deep) -> Found:
         f"{shape}, many": lambda: figures(deep.cycle(shape, seconds)),
         f"{shape}, few": lambda: figures(shallow.cycle(shape, seconds)),
     }
-    found = in_turns(setting.rounds, sides)
+    found = in_turns(setting, sides)
     name = (
         f"cycles/s with {deep.waiting:,} jobs waiting to {shallow.waiting:,}, connections {shape}"
     )

@@ -54,7 +54,7 @@ FULL: Final = (
     Block("slow-flush", "sync", SMALL, ("c50",), rounds=5, seconds=1.5),
     # A pause of the disk is more than the slowest hundredth of a round, however long that is. So
     # there are many rounds: what happens in less than half of them is not in the median.
-    Block("offered", "sync", SMALL, ("c50",), rounds=9, seconds=2.0),
+    Block("offered", "sync", SMALL, ("c50",), rounds=9, seconds=2.0, close_rounds=21),
 )
 QUICK: Final = (
     Block("peak", "sync", SMALL, _PLAIN, rounds=2, seconds=0.7),
@@ -89,7 +89,7 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="WORD,...",
         help="of " + ", ".join([*KEYS, *rig.DURABILITIES, *SHAPES, *PARTS]),
     )
-    parser.add_argument("--rounds", type=int, help="of each case (12 to 2)")
+    parser.add_argument("--rounds", type=int, help="of each case (21 to 2)")
     parser.add_argument("--seconds", type=float, help="of each measurement (1.5)")
     parser.add_argument("--warmup", type=float, default=0.5, help="seconds not counted (0.5)")
     parser.add_argument("--payload", type=int, help="bytes, instead of 200 and 10,000")

@@ -176,7 +176,7 @@ def test_job_push_leaves_to_the_queue_what_it_does_not_say(
     push(peer, "mail", "a", "NAME", "task")
     push(peer, "mail", "b", "FAILS", 1, "TTR", 3000)
     said_nothing, said_it = take(peer, "mail"), take(peer, "mail")
-    now = yard.clock.now() // 1000
+    now: int = yard.clock.now() // 1000
     assert [round(job.deadline - now, -3) for job in (said_nothing, said_it)] == [7000, 3000]
     assert ask(peer, "JOB.FAIL", said_nothing.ref, "no") == "ready"
     assert ask(peer, "JOB.FAIL", said_it.ref, "no") == "failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import queue
@@ -16,6 +17,7 @@ import pytest
 from support.sockets import HANG_GUARD, POLL_INTERVAL
 from support.waiting import wait_for
 
+from taskyard.client import coroutines
 from taskyard.client.coroutines import (
     AsyncPool,
     Interruptible,
@@ -35,6 +37,7 @@ from taskyard.client.processes import ProcessPool
 from taskyard.client.source import Job
 
 SOON = 0.03
+NOT_BEGUN = "the thread had not begun"
 
 
 def job(text: str) -> Job:
@@ -76,7 +79,10 @@ async def sleep() -> str:
 async def run_async(one: Job) -> str:
     match one.payload.decode().split()[0]:
         case "spin":
-            return await run_in_thread(spin)
+            try:
+                return await run_in_thread(spin)
+            except SoftTimeLimit:
+                return NOT_BEGUN
         case "stubborn":
             return f"{await sleep()} {await sleep()}"
         case "async":
@@ -122,7 +128,10 @@ def reports(request: pytest.FixtureRequest) -> Reports:
 
 
 def test_a_soft_limit_is_raised_in_the_run(reports: Reports) -> None:
-    assert reports.outcome("spin soft") == "SoftTimeLimit"
+    deadline = time.monotonic() + HANG_GUARD
+    while (outcome := reports.outcome("spin soft")) == NOT_BEGUN:  # when its time was over
+        assert time.monotonic() < deadline
+    assert outcome == "SoftTimeLimit"
     assert reports.outcome("async soft") == "SoftTimeLimit"
     assert reports.outcome("more") == "more"
     reports.pool.close()
@@ -279,9 +288,42 @@ def test_a_plain_function_beside_the_loop_is_told_when_its_time_is_over() -> Non
         return await run_in_thread(lambda: spin(seen.put))
 
     reports = Reports(AsyncPool(beside, 1, limits))
-    assert isinstance(reports.outcome("x hard"), Crash)
-    assert seen.get(timeout=HANG_GUARD) == "Cancelled"
+    deadline = time.monotonic() + HANG_GUARD
+    told = ""
+    while not told:  # again if the thread of one had not begun when its time was over
+        assert time.monotonic() < deadline
+        assert isinstance(reports.outcome("x hard"), Crash)
+        with contextlib.suppress(queue.Empty):
+            told = seen.get(timeout=1)
+    assert told == "Cancelled"
     reports.pool.close()
+
+
+@pytest.mark.parametrize("reason", [SoftTimeLimit, Cancelled])
+def test_what_comes_before_the_thread_beside_the_loop_has_begun_is_not_lost(
+    reason: type[SoftTimeLimit] | type[Cancelled],
+) -> None:
+    busy: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    called: list[bool] = []
+
+    async def main() -> None:
+        coroutines._idle.append(busy)
+        run = Interruptible(run_in_thread(lambda: called.append(True)))
+
+        async def wait() -> None:
+            await run
+
+        waiting = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        begin = busy.get_nowait()
+        run.interrupt(reason)
+        await asyncio.sleep(0)
+        await asyncio.to_thread(begin)
+        await waiting
+
+    with pytest.raises(reason):
+        asyncio.run(main())
+    assert not called
 
 
 class Unlucky(ThreadPlace):
@@ -316,6 +358,25 @@ def test_a_run_that_is_interrupted_while_it_fails_is_reported() -> None:
     assert "ValueError: why" in outcome.reason
     assert reports.get(timeout=HANG_GUARD) == ("next", "next")
     pool.close()
+
+
+@pytest.mark.parametrize("reason", [SoftTimeLimit, Cancelled])
+def test_what_comes_before_a_coroutine_has_begun_is_not_lost(
+    reason: type[SoftTimeLimit] | type[Cancelled],
+) -> None:
+    begun: list[bool] = []
+
+    async def work() -> None:
+        begun.append(True)
+
+    async def main() -> None:
+        run = Interruptible(work())
+        run.interrupt(reason)
+        await run
+
+    with pytest.raises(reason):
+        asyncio.run(main())
+    assert not begun
 
 
 def test_two_interruptions_at_once_are_one() -> None:

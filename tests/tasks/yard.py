@@ -114,7 +114,8 @@ def tell_progress(name: str, job: taskyard.CurrentJob | None = None) -> None:
     wait_for_mark(f"{name}-may-end")
 
 
-@app.task(soft_timeout=0.05, timeout=30)
+# Once more if its time was over before it had begun to wait.
+@app.task(soft_timeout=0.05, timeout=30, retry=9, backoff=(0.001, 0.001))
 def tidy_up() -> str:
     try:
         while True:
@@ -123,7 +124,7 @@ def tidy_up() -> str:
         return "tidied up"
 
 
-@app.task(soft_timeout=0.05, timeout=30)
+@app.task(soft_timeout=0.05, timeout=30, retry=9, backoff=(0.001, 0.001))
 async def tidy_up_async() -> str:
     try:
         await asyncio.sleep(3600)

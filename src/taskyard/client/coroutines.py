@@ -40,10 +40,13 @@ class Interruptible(Generic[T]):
         self._coroutine = coroutine
         self._task: asyncio.Task[Any] | None = None
         self._reason: Reason | None = None
+        self._early: Reason | None = None  # that came before it had begun
 
     def interrupt(self, reason: Reason) -> None:
-        """In the thread of the loop."""
-        if self._task is not None and not self._task.done():
+        """In the thread of the loop. If it has not begun yet it will not do anything else."""
+        if self._task is None:
+            self._early = reason
+        elif not self._task.done():
             underway, self._reason = self._reason is not None, reason
             if not underway:
                 self._task.cancel()
@@ -52,7 +55,8 @@ class Interruptible(Generic[T]):
         self._task = asyncio.current_task()
         coroutine = self._coroutine
         try:
-            waiting = coroutine.send(None)
+            early = self._early
+            waiting = coroutine.send(None) if early is None else coroutine.throw(early())
             while True:
                 try:
                     sent = yield waiting
@@ -107,6 +111,31 @@ def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[Reason], None], reaso
         loop.call_soon_threadsafe(call, reason)
 
 
+class _Beside(ThreadPlace):
+    """The thread of one call. An interruption that comes before it has begun is not lost: then the
+    call is not made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(lambda place, job, why: None)
+        self._call = Job("", "", b"")
+        self._early: Reason | None = None
+
+    def enter(self) -> None:
+        self.settle_in()
+        with self.lock:
+            if self._early is not None:
+                raise self._early
+            self.job = self._call
+
+    def pass_on(self, reason: Reason) -> None:
+        with self.lock:
+            if self.job is self._call:
+                self.interrupt(reason)
+            else:
+                self._early = reason
+
+
 async def run_in_thread(function: Callable[[], T]) -> T:
     """A plain function, in a thread of its own; an interruption of the caller goes there.
 
@@ -115,8 +144,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-    place = ThreadPlace(lambda place, job, why: None)
-    ours = Job("", "", b"")
+    place = _Beside()
 
     def tell(value: Any, error: BaseException | None) -> None:
         if not future.done():
@@ -124,8 +152,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
     def attempt() -> tuple[Any, BaseException | None]:
         try:
-            place.settle_in()
-            place.job = ours
+            place.enter()
             value = function()
             place.leave()
         except BaseException as raised:
@@ -148,9 +175,9 @@ async def run_in_thread(function: Callable[[], T]) -> T:
         try:
             await asyncio.shield(future)
         except (SoftTimeLimit, Cancelled) as reason:
-            _pass_on(place, ours, type(reason))
+            place.pass_on(type(reason))
         except asyncio.CancelledError:
-            _pass_on(place, ours, Cancelled)
+            place.pass_on(Cancelled)
             raise
     found: T
     found, error = future.result()
@@ -187,12 +214,6 @@ async def run_beside(function: Callable[[], T]) -> T:
     if error is not None:
         raise error
     return found
-
-
-def _pass_on(place: ThreadPlace, job: Job, reason: Reason) -> None:
-    with place.lock:
-        if place.job is job:
-            place.interrupt(reason)
 
 
 _Calls: TypeAlias = queue.SimpleQueue[Callable[[], None]]

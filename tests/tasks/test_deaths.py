@@ -127,7 +127,7 @@ def test_a_server_that_is_killed_loses_nothing(
 
 
 def test_tasks_are_run_once_when_nobody_dies(server: Running, queue: str, tmp_path: Path) -> None:
-    options = ("--concurrency", "2")
+    options = ("--concurrency", "2", "--lease", "30")  # a shorter one may end while a disk is slow
     with start(tmp_path, server, queue, *options), start(tmp_path, server, queue, *options):
         for handle in on(queue, yard.note).map(range(COUNT)):
             handle.result(HANG_GUARD)

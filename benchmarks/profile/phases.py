@@ -98,6 +98,7 @@ _MODULES: Final = {
     "dialects.glovebox_out": REPLIES,
     "dialects.jsontext": PARSE,
     "dialects.lines": PARSE,
+    "dialects.masenko_names": REPLIES,
     "dialects.masenko_requests": PARSE,
     "dialects.resp_answers": REPLIES,
     "dialects.resp_frames": PARSE,
@@ -122,7 +123,6 @@ _MODULES: Final = {
 }
 _FUNCTIONS: Final = {
     "dialects.conversation.Conversation.send": REPLIES,
-    "dialects.masenko.Masenko.quoted": REPLIES,
     "dialects.masenko.MasenkoConnection.deliver": REPLIES,
     "dialects.resp_connection.RespConnection.deliver": REPLIES,
     "dialects.resp_connection.RespConnection.reply": REPLIES,

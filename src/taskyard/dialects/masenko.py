@@ -21,27 +21,26 @@ from taskyard.dialects.digits import decimal
 from taskyard.dialects.jsontext import as_json
 from taskyard.dialects.lines import LineBuffer, LineTooLong
 from taskyard.dialects.masenko_messages import encode_json
+from taskyard.dialects.masenko_names import Names
 from taskyard.dialects.masenko_requests import (
+    SPACE,
     Refused,
     Requests,
     credentials,
     error_text,
     job_id,
     step_text,
+    verb_end,
 )
 from taskyard.dialects.strays import NOT_HTTP, is_of_http
 from taskyard.engine.effects import Take
 from taskyard.engine.errors import StepRefused, TaskyardError
 from taskyard.engine.job import JSON, MASENKO, Job, NewJob, Origin
 from taskyard.engine.pushing import Step
-from taskyard.engine.queue import Queue
 
 LINE_ROOM: Final = 65_536  # what a line may be longer than the largest payload
 MAX_STEPS: Final = 10_000
 MAX_STEP_BYTES: Final = 64 * 1_048_576
-NAMES_CACHED: Final = 4096
-_QUOTE: Final = 34
-_BACKSLASH: Final = 92
 # Rounds of the event loop that a silent client gets before it is judged: in the second one all is
 # read that came while the whole server stood still.
 LOOKS: Final = 2
@@ -49,9 +48,6 @@ LOOKS: Final = 2
 OK: Final = b"OK {}\n"
 PONG: Final = b"PONG {}\n"
 EMPTY: Final = b"EMPTY {}\n"
-
-SPACE: Final = 32
-_LONGEST_VERB: Final = 8  # that anybody sends who is not mistaken
 
 
 class Masenko:
@@ -82,11 +78,7 @@ class Masenko:
         self.push = self.commands[b"PUSH"]
         self.fetch = self.commands[b"FETCH"]
         self.ack = self.commands[b"ACK"]
-        self._names: dict[str, bytes] = {}
-        # Of the job that was handed out last.
-        self._queue_told = b""
-        self._name_told = ""
-        self._names_told = b""
+        self.names = Names()
 
     def frequent(self, line: bytes, end: i64) -> Command | None:
         """One of the three commands that workers and producers send all the time, as they are
@@ -107,34 +99,6 @@ class Masenko:
         self.traffic.clients += 1
         self.broker.join(connection)
         return connection
-
-    def names_of(self, job: Job) -> bytes:
-        """What an answer says of a job's queue and name: most are as the one before."""
-        queue = job.queue
-        if queue.utf8 is not self._queue_told or job.name != self._name_told:
-            told = [b',"queue":', self.name_of(queue), b',"name":', self.quoted(job.name)]
-            self._names_told = b"".join(told)
-            self._queue_told = queue.utf8
-            self._name_told = job.name
-        return self._names_told
-
-    def name_of(self, queue: Queue) -> bytes:
-        """A queue's name as a JSON string. There may be more of them than can be remembered, and
-        nearly all are spelled as they are."""
-        utf8 = queue.utf8
-        if _QUOTE in utf8 or _BACKSLASH in utf8:
-            return self.quoted(queue.name)
-        return b'"' + utf8 + b'"'
-
-    def quoted(self, name: str) -> bytes:
-        """A task's name as a JSON string."""
-        known = self._names.get(name)
-        if known is None:
-            known = encode_json(name)
-            if len(self._names) >= NAMES_CACHED:
-                self._names.clear()
-            self._names[name] = known
-        return known
 
 
 class MasenkoConnection(Conversation):
@@ -228,7 +192,7 @@ class MasenkoConnection(Conversation):
         self._heard_at = self.now
         if line and line[-1] <= SPACE:
             line = line.rstrip(b" \r")
-        end = _verb_end(line)
+        end = verb_end(line)
         rest = line[end + 1 :]
         masenko = self._masenko
         steps = self._steps
@@ -421,7 +385,7 @@ class MasenkoConnection(Conversation):
         self.send(EMPTY, 0)
 
     def deliver(self, job: Job, payload: bytes) -> None:
-        names = self._masenko.names_of(job)
+        names = self._masenko.names.of(job)
         if job.content != JSON:
             payload = as_json(payload)
         key = b',"payload":' if payload else b""
@@ -500,20 +464,6 @@ _COMMANDS: Final[dict[bytes, Callable[[MasenkoConnection, bytes], None]]] = {
     b"DONE": MasenkoConnection._done,
     b"AUTH": MasenkoConnection._auth,
 }
-
-
-def _verb_end(line: bytes) -> i64:
-    """Where the first space is, or the end of the line."""
-    size: i64 = len(line)
-    at: i64 = 0
-    while at < size and at < _LONGEST_VERB:
-        if line[at] == SPACE:
-            return at
-        at += 1
-    if at < size:
-        at = line.find(b" ", at)
-        return size if at < 0 else at
-    return size
 
 
 def info(masenko: Masenko, principal: Principal) -> dict[str, object]:

@@ -37,7 +37,9 @@ from taskyard.names import valid_name
 
 DEFAULT_RETRY: Final = 20
 BAD_JSON: Final = "cannot unmarshal payload"
+SPACE: Final = 32
 _CACHED: Final = 1024
+_LONGEST_VERB: Final = 8  # that anybody sends who is not mistaken
 _ID: Final = b'{"id":'
 _BRACE: Final = 125
 _QUEUES: Final = b'{"queues":["'
@@ -222,6 +224,20 @@ def _is_plain_end(end: bytes) -> bool:
     if end == b'"]}':
         return True
     return end.startswith(_TIMEOUT) and _COMMA not in end[len(_TIMEOUT) :]
+
+
+def verb_end(line: bytes) -> i64:
+    """Where the first space is, or the end of the line."""
+    size: i64 = len(line)
+    at: i64 = 0
+    while at < size and at < _LONGEST_VERB:
+        if line[at] == SPACE:
+            return at
+        at += 1
+    if at < size:
+        at = line.find(b" ", at)
+        return size if at < 0 else at
+    return size
 
 
 def credentials(text: bytes) -> tuple[str, str]:

@@ -17,9 +17,9 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.errors import DuplicateJob, StepRefused, TaskyardError
 from taskyard.engine.finishing import ATTEMPTS_USED_UP
 from taskyard.engine.job import FOREVER, SECOND, Job
-from taskyard.engine.job_records import Remove, Wake
+from taskyard.engine.job_records import Fail, Release, Remove, Retry, Wake
 from taskyard.engine.queue import Queue
-from taskyard.engine.records import Fail, Record, Release, Retry
+from taskyard.engine.records import Record
 from taskyard.engine.replay import apply_record
 from taskyard.engine.side_records import BatchDone
 from taskyard.engine.state import EngineSettings, Session, State

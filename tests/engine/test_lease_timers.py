@@ -11,7 +11,8 @@ from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
 from taskyard.engine.job import LEASED, READY, SECOND, Job, Policy
-from taskyard.engine.records import EXPIRED, Release
+from taskyard.engine.job_records import Release
+from taskyard.engine.records import EXPIRED
 from taskyard.engine.timers import LeaseTimer
 
 TTR = 5 * SECOND

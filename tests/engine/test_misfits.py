@@ -31,7 +31,7 @@ def state(bench: Bench) -> State:
         (j.Extend(1, ORIGIN, READY_JOB, b"q", 3, 99), "job 1 is not leased"),
         (j.Progress(1, ORIGIN, READY_JOB, b"q", 3, 5, "half"), "job 1 is not leased"),
         (j.Wake(1, ORIGIN, GONE_JOB, b"q"), "there is no job 2"),
-        (r.Fail(1, ORIGIN, GONE_JOB, b"q", 3, True, "", "", b""), "there is no job 2"),
+        (j.Fail(1, ORIGIN, GONE_JOB, b"q", 3, True, "", "", b""), "there is no job 2"),
     ],
 )
 def test_a_record_of_a_job_that_is_in_another_state_is_refused(

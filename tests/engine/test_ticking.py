@@ -6,8 +6,7 @@ from support.snapshot import snapshot
 
 from taskyard.engine.effects import WATCH_TIMEOUT
 from taskyard.engine.job import DELAYED, FAILED, LEASED, SECOND, Policy
-from taskyard.engine.job_records import Remove, Wake
-from taskyard.engine.records import Release
+from taskyard.engine.job_records import Release, Remove, Wake
 from taskyard.engine.side_records import ValueGone
 
 

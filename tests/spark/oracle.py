@@ -21,6 +21,7 @@ from spark.oracle_values import (
     text_of,
 )
 
+from taskyard.engine import job_records as j
 from taskyard.engine import records as r
 from taskyard.engine.job import DIALECT_NAMES
 from taskyard.engine.job_records import Move, Remove, Replay, Rescore, Unblock, Wake
@@ -174,7 +175,7 @@ class Oracle:
         self._leave(life)
         del self.lives[life.id]
 
-    def _retry(self, life: Life, record: r.Retry) -> None:
+    def _retry(self, life: Life, record: j.Retry) -> None:
         error = error_of(record)
         life.retries += 1
         self._minute(life.queue, record.time).counts["retries"] += 1
@@ -183,13 +184,13 @@ class Oracle:
         if life.state != "blocked":
             self._wait_or_ready(life, record.run_at, record.time)
 
-    def _release(self, life: Life, record: r.Release) -> None:
+    def _release(self, life: Life, record: j.Release) -> None:
         life.releases += 1
         self._minute(life.queue, record.time).counts["releases"] += 1
         self._end_attempt(life, record, "released", r.RELEASE_REASONS[record.reason])
         self._ready(life, record.time)
 
-    def _fail(self, life: Life, record: r.Fail) -> None:
+    def _fail(self, life: Life, record: j.Fail) -> None:
         error = error_of(record)
         kind = class_of(error)
         self._minute(life.queue, record.time).counts["failures"] += 1

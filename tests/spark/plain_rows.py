@@ -42,7 +42,7 @@ def rows_of(record: r.Record) -> list[Row]:
         "user": record.origin.user or None,
         "holder": record.origin.holder or None,
     }
-    if isinstance(record, j.JobRecord | r.Push | r.Lease | r.Finish | r.Retry | r.Release | r.Fail):
+    if isinstance(record, j.JobRecord | r.Push | r.Lease | r.Finish):
         row |= {"job_id": record.id, "queue": text(record.queue)}
         row |= job_columns(record)
         return [row]
@@ -65,16 +65,16 @@ def job_columns(record: r.Record) -> Row:
             "result_size": record.blob_size,
             "result": record.blob or None,
         }
-    if isinstance(record, r.Retry):
+    if isinstance(record, j.Retry):
         return {
             "attempt": attempt(record.attempt),
             "run_at": moment(record.run_at),
             **error_columns(record),
         }
-    if isinstance(record, r.Release):
+    if isinstance(record, j.Release):
         reason = word(r.RELEASE_REASONS, record.reason)
         return {"attempt": attempt(record.attempt), "reason": reason}
-    if isinstance(record, r.Fail):
+    if isinstance(record, j.Fail):
         return {
             "attempt": attempt(record.attempt),
             "explicit": record.explicit,

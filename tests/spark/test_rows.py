@@ -139,7 +139,7 @@ def test_values_are_described_as_a_dump_does_it(key: bytes, expiry: int) -> None
 
 def test_bytes_that_are_no_text_are_spelled_out() -> None:
     job = NewJob("q", "näme", b"\xff\x00", Policy(), key=b"\xffk")
-    error = r.Retry(1, ORIGIN, 7, b"\xfe", 3, 0, False, b"bad \xff")
+    error = j.Retry(1, ORIGIN, 7, b"\xfe", 3, 0, False, b"bad \xff")
     pushed, retried = rows(encode(r.Push(1, ORIGIN, 7, b"\xffq", job), error))
     assert (pushed["queue"], pushed["key"], pushed["name"]) == ("\\xffq", "\\xffk", "näme")
     assert pushed["payload"] == b"\xff\x00"

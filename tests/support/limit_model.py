@@ -111,13 +111,13 @@ class LimitModel:
             if record.way == r.POPPED:
                 self._start(record.id, True, record.time)
             del self.jobs[record.id]
-        elif isinstance(record, r.Fail | j.Remove):
+        elif isinstance(record, j.Fail | j.Remove):
             del self.jobs[record.id]
         elif isinstance(record, s.QueueSet):
             self._configure(record.queue, record.settings)
         elif isinstance(record, s.QueueGone):
             self._configure(record.queue, QueueSettings())
-        elif isinstance(record, r.Release | r.Retry | j.Wake | j.Move | j.Rescore):
+        elif isinstance(record, j.Release | j.Retry | j.Wake | j.Move | j.Rescore):
             self._change(record)
         else:
             assert isinstance(record, r.Boot | s.BatchDone) or record.kind() >= r.FIRST_CARRY
@@ -148,7 +148,7 @@ class LimitModel:
         self.settings[queue] = new
 
     def _change(self, record: r.Record) -> None:
-        assert isinstance(record, r.Release | r.Retry | j.Wake | j.Move | j.Rescore)
+        assert isinstance(record, j.Release | j.Retry | j.Wake | j.Move | j.Rescore)
         job = self.jobs[record.id]
         if isinstance(record, j.Rescore):
             job.priority = record.priority
@@ -160,7 +160,7 @@ class LimitModel:
         elif isinstance(record, j.Move):
             job.queue, job.position = record.to, -record.seq if record.front else record.seq
         job.leased = False
-        job.ready = not (isinstance(record, r.Retry) and record.run_at > record.time)
+        job.ready = not (isinstance(record, j.Retry) and record.run_at > record.time)
 
 
 def _rate(rules: QueueSettings) -> Rate | None:

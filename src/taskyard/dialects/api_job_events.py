@@ -21,7 +21,8 @@ from taskyard.dialects.api_queues import CURSOR
 from taskyard.dialects.api_views import GLANCE, content_of
 from taskyard.dialects.events import told
 from taskyard.engine.job import GONE, STATE_NAMES, Job
-from taskyard.engine.records import Fail, Push, Record, Retry
+from taskyard.engine.job_records import Fail, Retry
+from taskyard.engine.records import Push, Record
 from taskyard.engine.side_records import Batch
 from taskyard.journal.portion import Place, Portion
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from taskyard.engine.job_records import Move
-from taskyard.engine.records import EVENT_NAMES, FIRST_CARRY, Fail, Record
+from taskyard.engine.job_records import Fail, Move
+from taskyard.engine.records import EVENT_NAMES, FIRST_CARRY, Record
 from taskyard.engine.side_records import Batch
 from taskyard.http.messages import Request
 

@@ -22,7 +22,18 @@ from taskyard.engine.job import (
     Policy,
     Progress,
 )
-from taskyard.engine.job_records import Extend, Move, Remove, Replay, Rescore, Unblock, Wake
+from taskyard.engine.job_records import (
+    Extend,
+    Fail,
+    Move,
+    Release,
+    Remove,
+    Replay,
+    Rescore,
+    Retry,
+    Unblock,
+    Wake,
+)
 from taskyard.engine.job_records import Progress as ProgressRecord
 from taskyard.engine.limits import count_start, leave_line, offer_gone
 from taskyard.engine.places import (
@@ -52,11 +63,8 @@ from taskyard.engine.records import (
     POPPED,
     RETENTION_OVER,
     TTL_OVER,
-    Fail,
     Finish,
     Push,
-    Release,
-    Retry,
 )
 from taskyard.engine.records import (
     Lease as LeaseRecord,

@@ -241,16 +241,16 @@ def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Recor
     if kind == r.RETRY:
         attempt = fields.u32()
         run_at = fields.s64()
-        return r.Retry(time, origin, id, queue, attempt, run_at, fields.u8() != 0)
+        return j.Retry(time, origin, id, queue, attempt, run_at, fields.u8() != 0)
     if kind == r.RELEASE:
         attempt = fields.u32()
         cause = fields.u8()
-        return r.Release(time, origin, id, queue, attempt, cause, fields.u8() != 0)
+        return j.Release(time, origin, id, queue, attempt, cause, fields.u8() != 0)
     if kind == r.FAIL:
         attempt = fields.u32()
         explicit = fields.u8() != 0
         reason = fields.text()
-        return r.Fail(time, origin, id, queue, attempt, explicit, reason, fields.text())
+        return j.Fail(time, origin, id, queue, attempt, explicit, reason, fields.text())
     if kind == r.WAKE:
         return j.Wake(time, origin, id, queue)
     if kind == r.UNBLOCK:

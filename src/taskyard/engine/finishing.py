@@ -33,7 +33,7 @@ from taskyard.engine.job import (
     Job,
     Origin,
 )
-from taskyard.engine.job_records import Remove, Unblock
+from taskyard.engine.job_records import Fail, Remove, Retry, Unblock
 from taskyard.engine.places import held_by, key_is_taken
 from taskyard.engine.queue import Queue
 from taskyard.engine.records import (
@@ -43,8 +43,6 @@ from taskyard.engine.records import (
     RESTARTED,
     RETENTION_OVER,
     WITHDRAWN,
-    Fail,
-    Retry,
 )
 from taskyard.engine.room import fits, fits_due
 from taskyard.engine.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY

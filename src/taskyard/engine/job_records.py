@@ -1,4 +1,5 @@
-"""Records that say little more than which job: what else can happen to one.
+"""What else can happen to a job: attempts that come to nothing, and records that say little more
+than which job.
 
 Layout and version rules are those of records.py.
 """
@@ -11,11 +12,15 @@ from mypy_extensions import i64, mypyc_attr
 from taskyard.engine.job import Origin
 from taskyard.engine.records import (
     EXTEND,
+    FAIL,
     MOVE,
+    NO_BLOB,
     PROGRESS,
+    RELEASE,
     REMOVE,
     REPLAY,
     RESCORE,
+    RETRY,
     UNBLOCK,
     WAKE,
     Record,
@@ -25,18 +30,135 @@ from taskyard.engine.wire import put_i64, put_short, put_text, put_u8, put_u32
 
 @mypyc_attr(acyclic=True)
 class JobRecord(Record):
-    """Base of the records that say little more than which job."""
+    """Base: which job. Those that most jobs have, in records.py, write it by themselves."""
 
     __slots__ = ("id", "queue")
 
-    def __init__(self, time: i64, origin: Origin, id: i64, queue: bytes) -> None:
-        super().__init__(time, origin)
+    def __init__(
+        self, time: i64, origin: Origin, id: i64, queue: bytes, blob: bytes = NO_BLOB
+    ) -> None:
+        super().__init__(time, origin, blob)
         self.id = id
         self.queue = queue
 
     def put(self, out: BytesWriter) -> None:
         put_i64(out, self.id)
         put_short(out, self.queue)
+
+
+@mypyc_attr(acyclic=True)
+class AttemptRecord(JobRecord):
+    """Base: which attempt at it."""
+
+    __slots__ = ("attempt",)
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        blob: bytes = NO_BLOB,
+    ) -> None:
+        super().__init__(time, origin, id, queue, blob)
+        self.attempt = attempt
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_u32(out, self.attempt)
+
+
+@mypyc_attr(acyclic=True)
+class Retry(AttemptRecord):
+    """An attempt failed and the job is tried again at run_at. The blob is the error."""
+
+    __slots__ = ("keyless", "run_at")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        run_at: i64,
+        keyless: bool = False,
+        error: bytes = NO_BLOB,
+    ) -> None:
+        super().__init__(time, origin, id, queue, attempt, error)
+        self.run_at = run_at  # 0: at once, in its old place
+        self.keyless = keyless  # another job has its key by now
+
+    def kind(self) -> i64:
+        return RETRY
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_i64(out, self.run_at)
+        put_u8(out, 1 if self.keyless else 0)
+
+
+@mypyc_attr(acyclic=True)
+class Release(AttemptRecord):
+    """A lease ended without a verdict; the job is ready again in its old place."""
+
+    __slots__ = ("keyless", "reason")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        reason: i64,
+        keyless: bool = False,
+    ) -> None:
+        super().__init__(time, origin, id, queue, attempt)
+        self.reason = reason
+        self.keyless = keyless  # another job has its key by now
+
+    def kind(self) -> i64:
+        return RELEASE
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_u8(out, self.reason)
+        put_u8(out, 1 if self.keyless else 0)
+
+
+@mypyc_attr(acyclic=True)
+class Fail(AttemptRecord):
+    """A job failed for good. The blob is the error, or the result a worker failed it with."""
+
+    __slots__ = ("dead_queue", "explicit", "reason")
+
+    def __init__(
+        self,
+        time: i64,
+        origin: Origin,
+        id: i64,
+        queue: bytes,
+        attempt: i64,
+        explicit: bool,
+        reason: str,
+        dead_queue: str,
+        error: bytes = NO_BLOB,
+    ) -> None:
+        super().__init__(time, origin, id, queue, attempt, error)
+        self.explicit = explicit  # a worker said so: it counts as a fail, and there is a result
+        self.reason = reason
+        self.dead_queue = dead_queue  # "": kept among the dead letters of its queue
+
+    def kind(self) -> i64:
+        return FAIL
+
+    def put(self, out: BytesWriter) -> None:
+        super().put(out)
+        put_u8(out, 1 if self.explicit else 0)
+        put_text(out, self.reason)
+        put_text(out, self.dead_queue)
 
 
 @mypyc_attr(acyclic=True)
@@ -141,16 +263,15 @@ class Rescore(JobRecord):
 
 
 @mypyc_attr(acyclic=True)
-class Extend(JobRecord):
+class Extend(AttemptRecord):
     """A lease lasts until another time."""
 
-    __slots__ = ("attempt", "deadline")
+    __slots__ = ("deadline",)
 
     def __init__(
         self, time: i64, origin: Origin, id: i64, queue: bytes, attempt: i64, deadline: i64
     ) -> None:
-        super().__init__(time, origin, id, queue)
-        self.attempt = attempt
+        super().__init__(time, origin, id, queue, attempt)
         self.deadline = deadline
 
     def kind(self) -> i64:
@@ -158,15 +279,14 @@ class Extend(JobRecord):
 
     def put(self, out: BytesWriter) -> None:
         super().put(out)
-        put_u32(out, self.attempt)
         put_i64(out, self.deadline)
 
 
 @mypyc_attr(acyclic=True)
-class Progress(JobRecord):
+class Progress(AttemptRecord):
     """Its holder has told how far a job is; that is forgotten with the lease."""
 
-    __slots__ = ("attempt", "message", "permille")
+    __slots__ = ("message", "permille")
 
     def __init__(
         self,
@@ -178,8 +298,7 @@ class Progress(JobRecord):
         permille: i64,
         message: str,
     ) -> None:
-        super().__init__(time, origin, id, queue)
-        self.attempt = attempt
+        super().__init__(time, origin, id, queue, attempt)
         self.permille = permille
         self.message = message
 
@@ -188,7 +307,6 @@ class Progress(JobRecord):
 
     def put(self, out: BytesWriter) -> None:
         super().put(out)
-        put_u32(out, self.attempt)
         put_u32(out, self.permille)
         put_text(out, self.message)
 

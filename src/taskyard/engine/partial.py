@@ -61,12 +61,6 @@ def _job_of(record: r.Record) -> i64:
         return record.id
     if isinstance(record, r.Finish):
         return record.id
-    if isinstance(record, r.Retry):
-        return record.id
-    if isinstance(record, r.Release):
-        return record.id
-    if isinstance(record, r.Fail):
-        return record.id
     if isinstance(record, j.JobRecord):
         return record.id
     return 0
@@ -97,11 +91,11 @@ def apply_unknown(state: State, record: r.Record) -> None:
         uid = record.uid
         if uid is not None and not record.kept_until:
             bury(state, uid, record.id, record.time, record.seq)
-    elif isinstance(record, r.Retry):
+    elif isinstance(record, j.Retry):
         _queue(state, record, record.queue).retried += 1
-    elif isinstance(record, r.Release):
+    elif isinstance(record, j.Release):
         _queue(state, record, record.queue).released += 1
-    elif isinstance(record, r.Fail):
+    elif isinstance(record, j.Fail):
         _queue(state, record, record.queue).failed += 1
         follow_up(state, record.id, False)
         if record.dead_queue:

@@ -143,7 +143,7 @@ HAS_RUN_AT: Final = 32
 AT_FRONT: Final = 64
 HAS_LIMIT_KEY: Final = 128  # from version 2 on
 
-_NO_BLOB: Final = b""
+NO_BLOB: Final = b""
 
 
 @mypyc_attr(acyclic=True, allow_interpreted_subclasses=False)
@@ -152,7 +152,7 @@ class Record:
 
     __slots__ = ("blob", "blob_at", "blob_size", "origin", "seq", "size", "time")
 
-    def __init__(self, time: i64, origin: Origin, blob: bytes = _NO_BLOB) -> None:
+    def __init__(self, time: i64, origin: Origin, blob: bytes = NO_BLOB) -> None:
         self.time = time
         self.origin = origin
         self.seq: i64 = 0
@@ -399,7 +399,7 @@ class Finish(Record):
         way: i64,
         kept_until: i64 = 0,
         uid: bytes | None = None,
-        result: bytes = _NO_BLOB,
+        result: bytes = NO_BLOB,
     ) -> None:
         super().__init__(time, origin, result)
         self.id = id
@@ -439,113 +439,6 @@ class Finish(Record):
             out.write(uid)
         if self.kept_until:
             put_i64(out, self.kept_until)
-
-
-@mypyc_attr(acyclic=True)
-class Retry(Record):
-    """An attempt failed and the job is tried again at run_at. The blob is the error."""
-
-    __slots__ = ("attempt", "id", "keyless", "queue", "run_at")
-
-    def __init__(
-        self,
-        time: i64,
-        origin: Origin,
-        id: i64,
-        queue: bytes,
-        attempt: i64,
-        run_at: i64,
-        keyless: bool = False,
-        error: bytes = _NO_BLOB,
-    ) -> None:
-        super().__init__(time, origin, error)
-        self.id = id
-        self.queue = queue
-        self.attempt = attempt
-        self.run_at = run_at  # 0: at once, in its old place
-        self.keyless = keyless  # another job has its key by now
-
-    def kind(self) -> i64:
-        return RETRY
-
-    def put(self, out: BytesWriter) -> None:
-        put_i64(out, self.id)
-        put_short(out, self.queue)
-        put_u32(out, self.attempt)
-        put_i64(out, self.run_at)
-        put_u8(out, 1 if self.keyless else 0)
-
-
-@mypyc_attr(acyclic=True)
-class Release(Record):
-    """A lease ended without a verdict; the job is ready again in its old place."""
-
-    __slots__ = ("attempt", "id", "keyless", "queue", "reason")
-
-    def __init__(
-        self,
-        time: i64,
-        origin: Origin,
-        id: i64,
-        queue: bytes,
-        attempt: i64,
-        reason: i64,
-        keyless: bool = False,
-    ) -> None:
-        super().__init__(time, origin)
-        self.id = id
-        self.queue = queue
-        self.attempt = attempt
-        self.reason = reason
-        self.keyless = keyless  # another job has its key by now
-
-    def kind(self) -> i64:
-        return RELEASE
-
-    def put(self, out: BytesWriter) -> None:
-        put_i64(out, self.id)
-        put_short(out, self.queue)
-        put_u32(out, self.attempt)
-        put_u8(out, self.reason)
-        put_u8(out, 1 if self.keyless else 0)
-
-
-@mypyc_attr(acyclic=True)
-class Fail(Record):
-    """A job failed for good. The blob is the error, or the result a worker failed it with."""
-
-    __slots__ = ("attempt", "dead_queue", "explicit", "id", "queue", "reason")
-
-    def __init__(
-        self,
-        time: i64,
-        origin: Origin,
-        id: i64,
-        queue: bytes,
-        attempt: i64,
-        explicit: bool,
-        reason: str,
-        dead_queue: str,
-        error: bytes = _NO_BLOB,
-    ) -> None:
-        super().__init__(time, origin, error)
-        self.id = id
-        self.queue = queue
-        self.attempt = attempt
-        self.explicit = explicit  # a worker said so: it counts as a fail, and there is a result
-        self.reason = reason
-        self.dead_queue = dead_queue  # "": kept among the dead letters of its queue
-
-    def kind(self) -> i64:
-        return FAIL
-
-    def put(self, out: BytesWriter) -> None:
-        put_i64(out, self.id)
-        put_short(out, self.queue)
-        put_u32(out, self.attempt)
-        put_u8(out, 1 if self.explicit else 0)
-        put_text(out, self.reason)
-        put_text(out, self.dead_queue)
 
 
 def policy_bytes(policy: Policy) -> bytes:

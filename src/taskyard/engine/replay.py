@@ -64,12 +64,6 @@ def _apply(state: State, record: r.Record) -> None:
         apply_lease(state, record)
     elif isinstance(record, r.Finish):
         apply_finish(state, record)
-    elif isinstance(record, r.Retry):
-        apply_retry(state, record)
-    elif isinstance(record, r.Release):
-        apply_release(state, record)
-    elif isinstance(record, r.Fail):
-        apply_fail(state, record)
     elif isinstance(record, j.JobRecord):
         _apply_job(state, record)
     else:
@@ -77,7 +71,13 @@ def _apply(state: State, record: r.Record) -> None:
 
 
 def _apply_job(state: State, record: j.JobRecord) -> None:
-    if isinstance(record, j.Wake):
+    if isinstance(record, j.Retry):
+        apply_retry(state, record)
+    elif isinstance(record, j.Release):
+        apply_release(state, record)
+    elif isinstance(record, j.Fail):
+        apply_fail(state, record)
+    elif isinstance(record, j.Wake):
         apply_wake(state, record)
     elif isinstance(record, j.Unblock):
         apply_unblock(state, record)

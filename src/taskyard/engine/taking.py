@@ -20,10 +20,10 @@ from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Tak
 from taskyard.engine.errors import InvalidOption, NotLeaseholder, TaskyardError
 from taskyard.engine.gates import next_open
 from taskyard.engine.job import FOREVER, MAX_MESSAGE, Job, Origin
-from taskyard.engine.job_records import Extend, Move, Progress
+from taskyard.engine.job_records import Extend, Move, Progress, Release
 from taskyard.engine.places import key_is_taken
 from taskyard.engine.queue import PAUSED, Queue
-from taskyard.engine.records import POPPED, RETURNED, Finish, Lease, Release
+from taskyard.engine.records import POPPED, RETURNED, Finish, Lease
 from taskyard.engine.room import STEP_ROOM, fits_due
 from taskyard.engine.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
 from taskyard.names import NAME_RULE, valid_name

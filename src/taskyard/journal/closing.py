@@ -20,17 +20,7 @@ from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import SYSTEM_ORIGIN
 from taskyard.engine.job_records import JobRecord, Remove
 from taskyard.engine.log import Log
-from taskyard.engine.records import (
-    DELETED,
-    Boot,
-    Fail,
-    Finish,
-    Lease,
-    Push,
-    Record,
-    Release,
-    Retry,
-)
+from taskyard.engine.records import DELETED, Boot, Finish, Lease, Push, Record
 from taskyard.engine.replay import apply_record
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.disk import Disk
@@ -131,9 +121,7 @@ def _look_for_numbers(directory: Disk, name: str, closing: Closing) -> None:
                 closing.epoch = max(closing.epoch, record.epoch)
                 closing.next_id = max(closing.next_id, record.next_id)
                 closing.counted = record.counts[0]
-            elif isinstance(
-                record, (Push, Lease, Finish, Retry, Release, Fail, JobRecord, CarryJob)
-            ):
+            elif isinstance(record, (Push, Lease, Finish, JobRecord, CarryJob)):
                 closing.next_id = max(closing.next_id, record.id + 1)
 
 

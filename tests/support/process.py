@@ -114,8 +114,9 @@ class ServerProcess:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
     def log_entries(self) -> list[dict[str, Any]]:
-        """The lines of a log in JSON."""
-        return [json.loads(line) for line in self.log_text().splitlines()]
+        """The lines of a log in JSON, but for one that is still being written."""
+        lines = self.log_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
 
     # Ending
 

@@ -243,6 +243,61 @@ def test_an_event_that_has_not_been_is_refused(listening: Listening) -> None:
     assert "the last one is 2" in listening.refused(after="3")["detail"]
 
 
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("last", [3, 5, 6, 100, 2000])
+def test_until_ends_the_stream_and_says_so(listening: Listening, old: bool, last: int) -> None:
+    yard = listening.yard
+    if not old:
+        listening.listen()  # so that they are decoded when they come
+    push(yard, count=5)
+    stream = listening.listen(after="2", until=str(last))
+    if last > 6:
+        assert not stream.closed
+        push(yard, count=2000)
+    *blocks, end = stream.take()[1:]
+    assert [json.loads(block["data"])["seq"] for block in blocks] == list(range(3, last + 1))
+    assert end == {
+        "id": f"{listening.timeline}:{last}",
+        "event": "end",
+        "data": f'{{"seq": {last}}}',
+    }
+    assert stream.closed
+
+
+def test_until_now_is_the_last_there_is(listening: Listening) -> None:
+    push(listening.yard, count=5)
+    stream = listening.listen(after="0", until="now")
+    push(listening.yard)
+    assert [block.get("event") for block in stream.take()[1:]] == ["boot", *["push"] * 5, "end"]
+    assert stream.closed
+    (end,) = listening.listen(until="now").take()[1:]
+    assert end["event"] == "end"
+
+
+def test_until_ends_with_what_is_left_out_as_well(listening: Listening) -> None:
+    push(listening.yard, count=5)
+    stream = listening.listen(after="0", until="now", event="finish")
+    (end,) = stream.take()[1:]
+    assert (end["event"], json.loads(end["data"])) == ("end", {"seq": 6})
+
+
+def test_until_is_behind_what_there_is_not_any_more() -> None:
+    listening = Listening(RetainingYard())
+    yard = listening.yard
+    assert isinstance(yard, RetainingYard)
+    yard.work(20 * SEGMENT)
+    first = yard.first_seq()
+    assert first > 3
+    lost, end = listening.listen(after="1", until="3").take()[1:]
+    assert (lost["event"], json.loads(lost["data"])["first"]) == ("left_behind", first)
+    assert (end["event"], json.loads(end["data"])) == ("end", {"seq": first - 1})
+
+
+@pytest.mark.parametrize("until", ["x", "1:1", "-1", "\u0661", "1" * 21])
+def test_what_is_no_end_is_refused(listening: Listening, until: str) -> None:
+    assert "would be the number of an event, or now" in listening.refused(until=until)["detail"]
+
+
 def test_another_timeline_is_told_and_all_that_is_there_follows(listening: Listening) -> None:
     push(listening.yard, count=2)
     stream = listening.listen({"last-event-id": "abcdef:2"})

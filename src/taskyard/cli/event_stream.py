@@ -69,11 +69,10 @@ def _listener(session: Session) -> tuple[int, bool]:
 class EventStream:
     """A context. `close`, from any thread, ends what goes on in it."""
 
-    def __init__(self, web: Web, *, silence: float = SILENCE, persistent: bool = True) -> None:
+    def __init__(self, web: Web, *, persistent: bool = True) -> None:
         """`persistent`: connects again when the connection is lost."""
         self.last_id = ""
         self._web = web
-        self._silence = silence
         self._persistent = persistent
         self._was_there = False
         self._closed = threading.Event()
@@ -100,18 +99,23 @@ class EventStream:
                 for event in self._connected(query):
                     tries = 0
                     yield event
+                if not self._persistent:
+                    self._complain("has ended before all was told")
             except TimeoutError:
                 if not self._persistent:
-                    return
+                    self._complain(f"has told nothing for {SILENCE:g} seconds")
             except (OSError, http.client.HTTPException, ValueError) as error:
                 # A server that was never there is not waited for.
                 known = self._persistent and self._was_there
                 if not known and not self._closed.is_set():
-                    where = f"http://{self._web.host}:{self._web.port}"
-                    raise Failure(f"{where} cannot be reached: {error}.", UNREACHABLE) from None
+                    self._complain(f"cannot be reached: {error}")
             self._drop()
             self._closed.wait(_PAUSES[min(tries, len(_PAUSES) - 1)])
             tries += 1
+
+    def _complain(self, of: str) -> None:
+        where = f"http://{self._web.host}:{self._web.port}"
+        raise Failure(f"{where} {of}.", UNREACHABLE) from None
 
     def close(self) -> None:
         self._closed.set()
@@ -126,7 +130,7 @@ class EventStream:
             self._open.pop().close()
 
     def _connected(self, query: dict[str, str]) -> Iterator[Event]:
-        connection = self._web.connect(self._silence)
+        connection = self._web.connect(SILENCE)
         self._open.append(connection)
         connection.connect()
         self._socket = connection.sock

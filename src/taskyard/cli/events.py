@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _LAST: Final = 20
 _LOOKED_BACK: Final = 10_000  # records in which those that fit are looked for
-_IDLE: Final = 1.0  # seconds without an event: what was asked for has been shown
 _LOOKS: Final = {
     "push": "green",
     "lease": "cyan",
@@ -69,14 +68,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def show(session: Session) -> None:
-    from taskyard.cli.event_stream import SILENCE, EventStream, Web
+    from taskyard.cli.event_stream import EventStream, Web
 
     given = session.arguments
     if given.last is not None and given.after is not None:
         raise Failure("give --last or --after, not both.", USAGE)
     web = Web(session, given.http)
-    silence = SILENCE if given.follow else _IDLE
-    with EventStream(web, silence=silence, persistent=given.follow) as stream:
+    with EventStream(web, persistent=given.follow) as stream:
         shown = _show_all(session, stream)
     if not shown and not given.follow:
         session.out.remark("There are no such events.")
@@ -84,8 +82,7 @@ def show(session: Session) -> None:
 
 def _show_all(session: Session, stream: EventStream) -> int:
     given = session.arguments
-    last_seq = _last_seq(session)
-    events = _until(stream.events(**_query(session, last_seq)), last_seq, given.follow)
+    events = _until_end(stream.events(**_query(session)))
     fitting: Iterator[Event] = (event for event in events if _fits(session, event))
     if not given.follow and given.after is None:
         with Progress("reading events"):
@@ -117,18 +114,17 @@ def _how_many(session: Session) -> int:
     return 0 if given.follow else _LAST
 
 
-def _query(session: Session, last_seq: int | None) -> dict[str, str]:
-    """What the server is asked for.
-
-    Who does not follow is given everything and picks here, so that the last event ends it; who may
-    not see everything has to name the queues, and is done when no more come.
-    """
+def _query(session: Session) -> dict[str, str]:
+    """What the server is asked for."""
     given = session.arguments
+    last_seq = _last_seq(session)
     query = {}
-    if given.queue and (given.follow or last_seq is None):
+    if given.queue:
         query["queue"] = ",".join(map(session.queue_name, given.queue))
-    if given.event and given.follow:
+    if given.event:
         query["event"] = ",".join(given.event)
+    if not given.follow:
+        query["until"] = "now" if last_seq is None else str(last_seq)
     last = _how_many(session)
     if last and (given.queue or given.event or given.job is not None):
         last = max(last, _LOOKED_BACK)
@@ -139,14 +135,12 @@ def _query(session: Session, last_seq: int | None) -> dict[str, str]:
     return query
 
 
-def _until(events: Iterator[Event], seq: int | None, follow: bool) -> Iterator[Event]:
-    """Up to the last one there was at the beginning, or for ever."""
-    if seq == 0 and not follow:
-        return
+def _until_end(events: Iterator[Event]) -> Iterator[Event]:
+    """Up to the last one that was asked for, or for ever."""
     for event in events:
-        yield event
-        if not follow and seq is not None and event.data.get("seq", 0) >= seq:
+        if event.kind == "end":
             return
+        yield event
 
 
 def _fits(session: Session, event: Event) -> bool:
@@ -155,17 +149,7 @@ def _fits(session: Session, event: Event) -> bool:
         raise Failure(f"{event.data.get('detail', 'the journal cannot be read')}.", REFUSED)
     if event.kind in {"left_behind", "timeline"}:
         return True
-    kinds = {kind for some in given.event for kind in some.split(",")}
-    if kinds and event.kind not in kinds:
-        return False
-    if given.job is not None and event.data.get("id") != given.job:
-        return False
-    return not given.queue or _is_of(event.data, set(map(session.queue_name, given.queue)))
-
-
-def _is_of(data: dict[str, Any], queues: set[str]) -> bool:
-    named = {data.get("queue"), data.get("to"), data.get("dead_queue"), *data.get("queues", ())}
-    return not queues.isdisjoint(named)
+    return given.job is None or event.data.get("id") == given.job
 
 
 def _print(session: Session, event: Event, style: Style) -> None:

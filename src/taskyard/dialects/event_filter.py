@@ -1,16 +1,18 @@
-"""Which events a client asks for: from where on, of which queues, of which kinds."""
+"""Which events a client asks for: from where on, until where, of which queues, of which kinds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
+from taskyard.engine.job import FOREVER
 from taskyard.engine.job_records import Fail, Move
 from taskyard.engine.records import EVENT_NAMES, FIRST_CARRY, Record
 from taskyard.engine.side_records import Batch
 from taskyard.http.messages import Request
 
 _MOST_DIGITS: Final = 20  # of a number of an event
+_NOW: Final = "now"
 KINDS: Final = {name: kind for kind, name in EVENT_NAMES.items() if kind < FIRST_CARRY}
 
 
@@ -36,24 +38,40 @@ class Asked:
     next_seq: int  # 0: from the first record that is there
     filter: Filter
     other_timeline: str = ""  # the one that the client was on, if it is not this one
+    last_seq: int = FOREVER
 
 
 def asked_for(request: Request, timeline: str, durable_seq: int) -> Asked:
     query = request.query
     wanted = Filter(_queues(query.get("queue", "")), _kinds(query.get("event", "")))
+    last = _last(query.get("until", ""), durable_seq)
     # The header is of a client that connects again, to the address that it had before.
     place = request.headers.get("last-event-id", "") or query.get("after", "")
     if not place:
-        return Asked(durable_seq + 1, wanted)
+        return Asked(durable_seq + 1, wanted, last_seq=last)
     named, colon, number = place.rpartition(":")
-    if not number.isascii() or not number.isdecimal() or len(number) > _MOST_DIGITS:
+    if not _is_number(number):
         raise BadRequest(f"{place!r} is no id of an event: it would be timeline:seq, or a number")
     if colon and named != timeline:
-        return Asked(0, wanted, named)
+        return Asked(0, wanted, named, last)
     seq = int(number)
     if seq > durable_seq:
         raise BadRequest(f"there is no event {seq} yet: the last one is {durable_seq}")
-    return Asked(seq + 1 if seq else 0, wanted)
+    return Asked(seq + 1 if seq else 0, wanted, last_seq=last)
+
+
+def _last(text: str, durable_seq: int) -> int:
+    if not text:
+        return FOREVER
+    if text == _NOW:
+        return durable_seq
+    if not _is_number(text):
+        raise BadRequest(f"until is {text!r}: it would be the number of an event, or {_NOW}")
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
 
 
 def queues_of(request: Request) -> list[str]:

@@ -155,6 +155,7 @@ class Listener:
         self.wanted = asked.filter
         self._events = events
         self._stranger = asked.other_timeline
+        self._last_seq = asked.last_seq
         self._stream: Stream | None = None
         self._number = 0
         self._waits = False  # for a portion
@@ -195,6 +196,9 @@ class Listener:
         stream = self._stream
         if stream is None or self._waits or not stream.has_room():
             return
+        if self._is_over():
+            self._tell_of_end()
+            return
         feed = self._events.broker.feed
         if self.next_seq > self._events.broker.journal.durable_seq:
             return
@@ -205,13 +209,21 @@ class Listener:
         if self.next_seq >= feed.next:
             return  # not decoded yet
         found = feed.events(self.next_seq, _AT_ONCE)
+        end = found[-1].seq + 1 if len(found) == _AT_ONCE else feed.next
+        if end > self._last_seq:
+            end = self._last_seq + 1
+            found = [event for event in found if event.seq < end]
+        self.next_seq = end
         wanted = self.wanted
         texts = [self._events.text_of(event) for event in found if wanted.takes(event.record)]
-        self.next_seq = found[-1].seq + 1 if len(found) == _AT_ONCE else feed.next
         if texts:
             stream.send(b"".join(texts))
-        if self.next_seq < feed.next:
+        if self.next_seq < feed.next or self._is_over():
             self._events.scheduler.call_soon(self.go_on)
+
+    def _is_over(self) -> bool:
+        """Whether all was sent that it has asked for."""
+        return self.next_seq > self._last_seq
 
     # Old records
 
@@ -224,7 +236,8 @@ class Listener:
         missed = journal.missed(self.next_seq)
         if missed:
             self._tell_of_loss(self.next_seq + missed)
-        work = Portion(journal.directory, self.next_seq, journal.durable_seq, _PORTION, self._place)
+        upto = min(journal.durable_seq, self._last_seq)
+        work = Portion(journal.directory, self.next_seq, upto, _PORTION, self._place)
         return _Reading(self._events, self, work)
 
     def has_read(self, work: Portion, text: bytes, error: BaseException | None) -> None:
@@ -262,6 +275,13 @@ class Listener:
         change: dict[str, object] = {"was": self._stranger, "first": self.next_seq}
         if self._stream is not None:
             self._stream.send(self._show("timeline", change, self.next_seq - 1))
+
+    def _tell_of_end(self) -> None:
+        """Without it, a stream that was cut off would look the same."""
+        seq = self.next_seq - 1
+        if self._stream is not None:
+            self._stream.send(self._show("end", {"seq": seq}, seq))
+        self.end()
 
     def _show(self, kind: str, data: dict[str, object], seq: int) -> bytes:
         return _block(self._events.timeline, seq, kind, json.dumps(data).encode())

@@ -58,14 +58,17 @@ def sessions(data: bytes) -> None:
 
 def event_places(data: bytes) -> None:
     place, _, rest = data.partition(b"\n")
-    queue, _, kinds = rest.partition(b"\n")
-    request = Request("GET", "/", {"queue": _text(queue), "event": _text(kinds)}, {})
+    queue, _, rest = rest.partition(b"\n")
+    kinds, _, until = rest.partition(b"\n")
+    query = {"queue": _text(queue), "event": _text(kinds), "until": _text(until)}
+    request = Request("GET", "/", query, {})
     request.headers["last-event-id"] = place.decode("latin-1")
     try:
         asked = asked_for(request, "ab" * 16, 100)
     except BadRequest:
         return
     assert 0 <= asked.next_seq <= 101
+    assert asked.last_seq >= 0
 
 
 def event_streams(data: bytes) -> None:
@@ -105,6 +108,8 @@ SEEDS = [
     b"\3true\n1\n18446744073709551615",
     b"\4" + b"ab" * 16 + b":7\nmail\npush,finish",
     b"\x0499\n\n",
+    b"\x0499\nmail\npush\n100",
+    b"\x0499\n\n\nnow",
     b'\5id: a:1\nevent: push\ndata: {"a":1}\n\n: ping\n\nretry: 5\ndata: [\ndata: 1]\n\n',
 ]
 WORDS = [b"data: ", b"event: ", b"id: ", b"\n\n", b"Basic ", b"http://"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.api import ApiClient
-from support.json_schema import resolve
+from support.json_schema import matches, resolve
 from support.lake_view import lake_view
 from support.simulated import SimulatedYard
 
@@ -111,6 +111,18 @@ def test_all_objects_in_the_document_are_closed(api: ApiClient) -> None:
     for name, schema in schemas.items():
         if schema["type"] == "object":
             assert schema["additionalProperties"] is False, name
+
+
+@pytest.mark.parametrize(
+    "expiry", [None, 0, 1e-42, 0.001, 1 - 1e-9, 1, 1.5, 1_000_000_000, 1_000_000_001]
+)
+def test_the_document_knows_when_idle_queues_may_go(api: ApiClient, expiry: float | None) -> None:
+    document = api.get("/api/v1/openapi.json").ok()
+    body = {"idle_expiry": expiry}
+    reply = api.call("PUT", "/api/v1/queues/mail", body)
+    assert matches(body, document["components"]["schemas"]["Settings"], document) == (
+        reply.status == 201
+    )
 
 
 def test_the_page_for_people_has_every_route_and_problem(api: ApiClient) -> None:

@@ -43,6 +43,15 @@ StateName = Literal["blocked", "delayed", "ready", "leased", "succeeded", "faile
 AnyState = Literal[
     "blocked", "delayed", "ready", "leased", "succeeded", "failed", "limited", "gone"
 ]
+IdleExpiry = Annotated[
+    float,
+    Meta(
+        ge=0,
+        le=MOST_SECONDS,
+        description="0: never.",
+        extra_json_schema={"anyOf": [{"const": 0}, {"minimum": 1}]},
+    ),
+]
 Slots = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 LimitKey = Annotated[str, Meta(min_length=1, max_length=255)]
 Dialect = Literal["system", "masenko", "workq", "glovebox", "pqueue", "redis", "api", "client"]
@@ -83,7 +92,7 @@ class Settings(Message):
     key_concurrency: Slots | UnsetType | None = UNSET
     key_rate: Rate | UnsetType | None = UNSET
     draining: bool | UnsetType = UNSET
-    idle_expiry: Seconds | UnsetType | None = UNSET
+    idle_expiry: IdleExpiry | UnsetType | None = UNSET
 
 
 class Push(Message):

@@ -320,12 +320,19 @@ def _change_limits(settings: QueueSettings, body: messages.Settings) -> None:
     if body.draining is not UNSET:
         settings.draining = body.draining
     if body.idle_expiry is not UNSET:
-        kept = body.idle_expiry
-        settings.idle_expiry = -1 if kept is None else _microseconds(kept)
+        settings.idle_expiry = _idle_expiry(body.idle_expiry)
 
 
 def _rate(given: messages.Rate | None) -> tuple[int, int]:
     return (-1, 0) if given is None else (given.count, _microseconds(given.per))
+
+
+def _idle_expiry(given: float | None) -> int:
+    """Between never and a second it stays there when it is rounded, and is refused."""
+    if given is None:
+        return -1
+    expiry = _microseconds(given)
+    return min(max(expiry, 1), SECOND - 1) if 0 < given < 1 else expiry
 
 
 def _microseconds(given: float) -> int:

@@ -2,8 +2,12 @@
 
 import json
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import pytest
+from support.listeners import KeptPort
 from support.process import WarmServer
 from support.tool import Tool
 
@@ -41,11 +45,14 @@ def test_events_that_are_followed_and_counted(tool: Tool, queue: str) -> None:
 
 
 def test_a_lost_connection_is_made_again_and_nothing_is_left_out(tmp_path: Path) -> None:
-    with WarmServer(tmp_path) as server:
-        host, port = server.address("resp")
-        _, http = server.address("http")
-        server.flags = ["--resp-port", str(port), "--http-port", str(http)]
-        tool = Tool(f"taskyard://{host}:{port}")
+    with KeptPort() as resp, KeptPort() as http:
+        ports = ("--resp-port", str(resp.number), "--http-port", str(http.number))
+        follow_over_a_restart(WarmServer(tmp_path, *ports))
+
+
+def follow_over_a_restart(started: WarmServer) -> None:
+    with started as server:
+        tool = Tool("taskyard://{}:{}".format(*server.address("resp")))
         follower = subprocess.Popen(
             tool.argv("events", "-f", "--event", "push", "--count", "3", "--json", "--after", "0"),
             env=tool.environment,
@@ -69,3 +76,39 @@ def test_a_bad_event_is_refused(tool: Tool) -> None:
     assert tool("events", "--last", "3", "--after", "0").code == 2
     assert tool("events", "--http", "ftp://x").code == 2
     assert tool("events", "-f", "--http", "http://127.0.0.1:1", "--count", "1").code == 3
+
+
+EVENT = b'id: t:1\nevent: push\ndata: {"seq":1,"event":"push","id":7,"queue":"q"}\n\n'
+END = b'id: t:1\nevent: end\ndata: {"seq":1}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said"),
+    [
+        (EVENT + END, 0, ""),
+        (EVENT, 3, "has ended before all was told."),
+        (END, 0, ""),
+    ],
+)
+def test_a_stream_that_was_cut_off_is_not_taken_for_all_there_is(
+    tool: Tool, body: bytes, code: int, said: str
+) -> None:
+    class Told(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Told) as server:
+        answering = threading.Thread(target=server.handle_request)
+        answering.start()
+        ran = tool(
+            "events", "--json", "--after", "0", "--http", f"http://127.0.0.1:{server.server_port}"
+        )
+        answering.join()
+    assert ran.code == code
+    assert said in ran.err
+    assert [event["id"] for event in ran.objects] == [7] * body.count(EVENT)

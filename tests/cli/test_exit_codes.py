@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.listeners import KeptPort
 from support.process import WarmServer
 from support.tool import Tool
 
@@ -30,18 +31,19 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str
 
 
 def test_an_unreachable_server_is_code_3() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    ran = Tool(f"taskyard://127.0.0.1:{port}")("queues")
-    assert ran.code == 3
-    assert re.fullmatch(
-        rf"taskyard queues: taskyard://127\.0\.0\.1:{port} cannot be reached: .* Is it running\? "
-        r"If not, start it with `taskyard serve`, or name another with --url or TASKYARD_URL\.\n",
-        ran.err,
-    )
-    commands = ["push", "q", "x"], ["push", "q", "--lines"], ["top", "--once"], ["events"]
-    for command in (*commands, ["fetch", "q"]):
-        assert Tool(f"taskyard://127.0.0.1:{port}")(*command, given=b"x\n").code == 3
+    with KeptPort() as nobody:
+        port = nobody.number
+        ran = Tool(f"taskyard://127.0.0.1:{port}")("queues")
+        assert ran.code == 3
+        assert re.fullmatch(
+            rf"taskyard queues: taskyard://127\.0\.0\.1:{port} cannot be reached: .* Is it "
+            r"running\? If not, start it with `taskyard serve`, or name another with --url or "
+            r"TASKYARD_URL\.\n",
+            ran.err,
+        )
+        commands = ["push", "q", "x"], ["push", "q", "--lines"], ["top", "--once"], ["events"]
+        for command in (*commands, ["fetch", "q"]):
+            assert Tool(f"taskyard://127.0.0.1:{port}")(*command, given=b"x\n").code == 3
 
 
 def test_a_url_that_is_none_is_code_2(tool: Tool) -> None:

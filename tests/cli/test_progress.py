@@ -1,7 +1,10 @@
 """Bars say how far something is, and nothing where nobody looks."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from taskyard.cli import progress as module
 from taskyard.cli.progress import Progress, bar
 from taskyard.cli.units import amount, counted, size, span
 
@@ -14,12 +17,14 @@ def test_a_bar(share: float, text: str) -> None:
     assert bar(share, 4) == text
 
 
-def test_what_is_known_is_told() -> None:
-    progress = Progress("purging mail", 200)
+def test_what_is_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 5.0)
+    monkeypatch.setattr(module, "time", clock)
+    progress, unknown = Progress("purging mail", 200), Progress("waiting")
+    clock.monotonic = lambda: 5.25
     progress.done = 50
     assert "purging mail ▕██████                  ▏  25% 50 of 200, " in progress._text(0)
     assert " s left" in progress._text(0)
-    unknown = Progress("waiting")
     assert unknown._text(0).startswith("⠋ waiting (0 s)")
     unknown.step()
     assert unknown._text(1).startswith("⠙ waiting 1 (0 s)")

@@ -5,10 +5,11 @@ import re
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.listeners import KeptPort
 from support.process import WarmServer
 from support.pty_session import PtySession
 from support.tool import Tool
@@ -48,9 +49,14 @@ def shows_queues(text: str) -> bool:
     return "alpha" in rows(text)
 
 
+def is_drawn(terminal: PtySession) -> bool:
+    """Whether nothing of what it began to draw is still to come."""
+    return terminal.raw.count(b"\x1b[?2026h") == terminal.raw.count(b"\x1b[?2026l")
+
+
 def test_it_shows_queues_leases_and_health(own: Tool) -> None:
     with own.in_terminal("top", *QUICK) as terminal:
-        text = terminal.wait_for(shows_queues)
+        text = terminal.wait_for(lambda text: shows_queues(text) and is_drawn(terminal))
         lines = text.splitlines()
         assert len(terminal.screen.display) == 24
         assert re.search(r"^taskyard \d\S+  up \S+  17 jobs, 3 queues  in \S+/s  out ", lines[0])
@@ -66,21 +72,29 @@ def test_it_shows_queues_leases_and_health(own: Tool) -> None:
         assert terminal.raw.endswith(b"\x1b[?7h\x1b[?25h\x1b[?1049l")  # all is as it was
 
 
+def showing(pattern: str) -> Callable[[str], bool]:
+    return lambda text: re.search(pattern, text, re.MULTILINE) is not None
+
+
 def test_rates_and_names_of_what_is_done(own: Tool) -> None:
-    own.ok("push", "work", "--lines", "--name", "resize", "--retries", "9", given=b"x\n" * 60)
+    # More than are done in this time: only what is done while it listens has a name.
+    own.ok("push", "work", "--lines", "--name", "resize", "--retries", "9", given=b"x\n" * 6_000)
     with own.in_terminal("top", *QUICK, "--filter", "work") as terminal:
         terminal.wait_for(lambda text: rows(text) == ["work"])
         program = "sleep 0.01; test $(($TASKYARD_JOB_ID % 2)) -eq 0"
         worker = subprocess.Popen(
-            own.argv("fetch", "work", "--exec", program, "--count", "30"),
+            own.argv("fetch", "work", "--exec", program, "--forever"),
             env=own.environment,
             stderr=subprocess.DEVNULL,
         )
-        terminal.wait_for(lambda text: bool(re.search(r"^work .*[▂▃▄▅▆▇█]", text, re.MULTILINE)))
-        slow = r"^resize +\d+ms +\S+s +\d+"
-        terminal.wait_for(lambda text: bool(re.search(slow, text, re.MULTILINE)))
-        terminal.wait_for(lambda text: bool(re.search(r"resize +\d+ +\d+%$", text, re.MULTILINE)))
-        worker.wait()
+        try:
+            terminal.wait_for(showing(r"^work .*[▂▃▄▅▆▇█]"))
+            terminal.wait_for(showing(r"^resize +\S+s +\S+s +\d+"))
+            terminal.wait_for(showing(r"resize +\d+ +\d+%$"))
+        finally:
+            worker.terminate()
+            worker.wait()
+    own.ok("purge", "work", "--state", "all", "--yes")
 
 
 def test_keys_sort_filter_pause_and_scroll(own: Tool) -> None:
@@ -110,7 +124,11 @@ def press_until(terminal: PtySession, key: str, wanted: str) -> None:
         if wanted in before:
             return
         terminal.type(key)
-        terminal.wait_for(lambda text, before=before: text.splitlines()[-1] != before)  # type: ignore[misc]
+
+        def has_changed(text: str, before: str = before) -> bool:
+            return text.splitlines()[-1] != before and is_drawn(terminal)
+
+        terminal.wait_for(has_changed)
     raise AssertionError(f"{wanted} never came")
 
 
@@ -171,10 +189,8 @@ def test_many_queues_are_scrolled(own: Tool) -> None:
 
 
 def test_a_server_that_goes_away_and_comes_back(tmp_path: Path) -> None:
-    with WarmServer(tmp_path) as server:
-        host, port = server.address("resp")
-        server.flags = ["--resp-port", str(port)]
-        tool = Tool(f"taskyard://{host}:{port}")
+    with KeptPort() as port, WarmServer(tmp_path, "--resp-port", str(port.number)) as server:
+        tool = Tool(f"taskyard://127.0.0.1:{port.number}")
         tool.ok("push", "alpha", "x")
         with tool.in_terminal("top", *QUICK) as terminal:
             terminal.wait_for(shows_queues)

@@ -21,6 +21,7 @@ from support.waiting import wait_for
 
 import taskyard
 from taskyard import AsyncClient, Client
+from taskyard.client import links
 from taskyard.client.address import Address
 from taskyard.client.pool import Pool
 
@@ -65,7 +66,7 @@ def test_a_close_ends_a_fetch_that_waits(url: str, queue: str) -> None:
 
 
 def test_who_waits_for_the_server_waits_for_no_other_thread(url: str) -> None:
-    pool = Pool(Address.parse(url), 5.0, 1)
+    pool = Pool(Address.parse(url), HANG_GUARD, 1)
     with ThreadPoolExecutor(2) as threads, pool.connection():
 
         def borrow(extra: bool) -> object:
@@ -177,6 +178,13 @@ def test_the_pushes_of_many_tasks_go_over_one_connection(server: WarmServer, que
     assert [one.id for one in pushed] == list(range(pushed[0].id, pushed[0].id + 300))
 
 
+@pytest.fixture
+def patient_rescue(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk may stand still for longer than a client waits to give back what it does not want."""
+    monkeypatch.setattr(links, "_RESCUE", HANG_GUARD)
+
+
+@pytest.mark.usefixtures("patient_rescue")
 def test_a_fetch_that_is_cancelled_takes_no_job_with_it(url: str, queue: str) -> None:
     async def run() -> None:
         async with AsyncClient(url) as client, AsyncClient(url) as other:
@@ -203,6 +211,7 @@ def test_a_fetch_that_is_cancelled_takes_no_job_with_it(url: str, queue: str) ->
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("patient_rescue")
 def test_a_fetch_that_does_not_wait_can_be_cancelled_as_well(url: str, queue: str) -> None:
     async def run() -> None:
         async with AsyncClient(url) as client:

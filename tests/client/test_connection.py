@@ -174,9 +174,10 @@ def test_an_idle_connection_that_was_closed_is_noticed_before_anything_is_sent(
 
 
 def test_a_server_that_is_away_is_tried_for_as_long_as_one_is_patient() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with Connection(Address("127.0.0.1", port), patience=0.05, backoff=QUICK) as connection:
+    with socket.socket() as taken:  # nobody listens there, and nobody else can
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        connection = Connection(Address("127.0.0.1", port), patience=0.05, backoff=QUICK)
         began = time.monotonic()
         with pytest.raises(Unavailable, match=f"taskyard://127.0.0.1:{port} cannot be reached"):
             connection.call("PING")
@@ -276,7 +277,7 @@ def test_a_fork_beside_a_call_in_another_thread_is_not_stopped_by_it(script: Scr
         peer.sendall(b":1\r\n")
 
     script.play(slow)
-    with Connection(script.address) as connection:
+    with Connection(script.address, timeout=HANG_GUARD) as connection:
         thread = threading.Thread(target=connection.call, args=("PING",))
         thread.start()
         assert asked.wait(HANG_GUARD)

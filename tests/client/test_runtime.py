@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -125,7 +126,8 @@ def test_a_job_that_was_run_makes_room_before_it_is_reported(rig: Rig) -> None:
 def test_a_stop_finishes_what_runs_and_gives_back_what_waits(rig: Rig) -> None:
     jobs = rig.source.push(b"hold", b"a", b"b")
     runtime = rig.start(size=1, prefetch=2)
-    wait_for(lambda: len(rig.source.taken) == 3)
+    wait_for(lambda: rig.worker.begun)  # and so the others are in line
+    assert len(rig.source.taken) == 3
     runtime.stop()
     wait_for(lambda: len(rig.source.verdicts) == 2)
     assert rig.source.verdicts == [(jobs[2], Returned()), (jobs[1], Returned())]
@@ -135,21 +137,23 @@ def test_a_stop_finishes_what_runs_and_gives_back_what_waits(rig: Rig) -> None:
     assert rig.returned == [True]
     assert rig.source.verdicts[-1] == (jobs[0], Done(b"hold"))
     assert len(rig.source.taken) == 3
-    assert rig.source.closed.is_set()
+    assert rig.source.closed.wait(HANG_GUARD)
 
 
 def test_a_stop_begins_with_nothing_while_the_source_does_not_answer(rig: Rig) -> None:
     jobs = rig.source.push(b"hold", b"a")
-    take, answer = rig.source.take, threading.Event()
+    take, asked, answer = rig.source.take, threading.Event(), threading.Event()
 
     def take_later(count: int, wait: float) -> list[Job]:
         if rig.source.taken:
+            asked.set()
             assert answer.wait(HANG_GUARD)
         return take(count, wait)
 
     rig.source.take = take_later  # type: ignore[method-assign]
     runtime = rig.start(size=1, prefetch=2)
     wait_for(lambda: rig.worker.begun)
+    assert asked.wait(HANG_GUARD)
     runtime.stop()
     wait_for(lambda: rig.source.verdicts == [(jobs[1], Returned())])
     late = rig.source.push(b"b")
@@ -160,12 +164,14 @@ def test_a_stop_begins_with_nothing_while_the_source_does_not_answer(rig: Rig) -
 def test_a_kill_gives_back_what_runs(rig: Rig) -> None:
     jobs = rig.source.push(b"hold", b"a")
     runtime = rig.start(size=1, prefetch=1)
-    wait_for(lambda: len(rig.source.taken) == 2)
+    wait_for(lambda: rig.worker.begun)  # and so the other is in line
+    assert len(rig.source.taken) == 2
     runtime.kill()
     rig.wait()
     assert rig.returned == [False]
-    assert rig.source.verdicts == [(jobs[1], Returned()), (jobs[0], Returned())]
-    assert rig.source.closed.is_set()
+    # It does not wait for long until all is told.
+    wait_for(lambda: rig.source.verdicts == [(jobs[1], Returned()), (jobs[0], Returned())])
+    assert rig.source.closed.wait(HANG_GUARD)
 
 
 def test_the_first_signal_stops_and_the_second_kills(rig: Rig) -> None:
@@ -176,7 +182,7 @@ def test_the_first_signal_stops_and_the_second_kills(rig: Rig) -> None:
     runtime.stop_or_kill()
     rig.wait()
     assert rig.returned == [False]
-    assert rig.source.verdicts == [(jobs[0], Returned())]
+    wait_for(lambda: rig.source.verdicts == [(jobs[0], Returned())])
 
 
 def test_a_lease_is_extended_while_its_job_runs(rig: Rig) -> None:
@@ -186,10 +192,14 @@ def test_a_lease_is_extended_while_its_job_runs(rig: Rig) -> None:
     assert set(rig.source.kept) == set(jobs)
     rig.worker.go_on.set()
     wait_for(lambda: rig.source.verdicts)
-    count = len(rig.source.kept)
-    keeps = rig.source.keeps
-    wait_for(lambda: rig.source.keeps > keeps + 2)
-    assert len(rig.source.kept) == count
+
+    def left_alone() -> bool:
+        count = len(rig.source.kept)
+        keeps = rig.source.keeps
+        wait_for(lambda: rig.source.keeps > keeps + 2)
+        return len(rig.source.kept) == count
+
+    wait_for(left_alone)  # one more extension may have been on its way when the job ended
 
 
 def test_a_short_lease_is_extended_before_the_others_are(rig: Rig) -> None:
@@ -218,6 +228,7 @@ def test_a_source_that_is_away_is_asked_until_it_is_back(
     rig.source.away.set()
     rig.worker.go_on.set()
     wait_for(lambda: rig.source.failures > 5)
+    wait_for(lambda: "cannot report what was done" in caplog.text)  # it was not only taken from
     assert not rig.source.verdicts
     rig.source.away.clear()
     wait_for(lambda: len(rig.source.verdicts) == 2)
@@ -307,18 +318,27 @@ def test_a_burst_does_what_its_own_jobs_lead_to(rig: Rig) -> None:
     assert [verdict for _, verdict in rig.source.verdicts] == [Done(b"hold"), Done(b"after")]
 
 
-def test_many_short_jobs_are_held_ready_and_few_long_ones(rig: Rig) -> None:
-    rig.source.push(*[b"a"] * 3000)
+def test_many_short_jobs_are_held_ready_and_few_long_ones() -> None:
+    for _ in range(5):  # again if it stood still just before the long ones came: so few were ready
+        rig = Rig()
+        try:
+            if long_ones_given_back(rig) > 10:
+                return
+        finally:
+            rig.end()
+    pytest.fail("no long ones were held ready")
+
+
+def long_ones_given_back(rig: Rig) -> int:
+    # Without a pause between them, in which it would forget how fast the short ones were done.
+    rig.source.push(*[b"a"] * 3000, *[b"hold"] * 3000)
     rig.start(size=2, prefetch=None)
-    wait_for(lambda: len(rig.source.verdicts) == 3000)
-    assert max(rig.source.asked_for) > 50
-    rig.source.push(*[b"hold"] * 3000)
-    # Short ones were expected. When it turns out that they are long, the others get them back.
     wait_for(lambda: len(rig.worker.begun) == 3002)
+    assert max(rig.source.asked_for) > 50
+    # Short ones were expected. When it turns out that they are long, the others get them back.
     wait_for(lambda: len(rig.source.taken) - len(rig.source.verdicts) == 2)
-    returned = [verdict for _, verdict in rig.source.verdicts if verdict == Returned()]
-    assert len(returned) > 10
     assert len(rig.worker.begun) == 3002
+    return sum(verdict == Returned() for _, verdict in rig.source.verdicts)
 
 
 def test_what_jobs_say_is_told_and_not_too_often(rig: Rig) -> None:
@@ -331,10 +351,11 @@ def test_what_jobs_say_is_told_and_not_too_often(rig: Rig) -> None:
     [job] = rig.source.push(b"hold")
     runtime = rig.start(tell=tell)
     wait_for(lambda: rig.worker.begun)
+    began = time.monotonic()
     for number in range(1000):
         runtime.note(job, number)
     wait_for(lambda: told and told[-1] == (job, 999))
-    assert len(told) < 10
+    assert len(told) < 4 + 4 * (time.monotonic() - began)  # four times a second
 
 
 def test_a_run_whose_lease_was_lost_is_ended(rig: Rig) -> None:
@@ -342,12 +363,13 @@ def test_a_run_whose_lease_was_lost_is_ended(rig: Rig) -> None:
 
     def run(job: Job) -> bytes:
         try:
+            rig.source.lost = [job]  # not before it can be noticed here
             wait_for(lambda: False)
         except Cancelled:
             ended.set()
         return b""
 
-    rig.source.lost = rig.source.push(b"a")
+    rig.source.push(b"a")
     rig.worker = run  # type: ignore[assignment]
     rig.start(lease=0.03)
     assert ended.wait(HANG_GUARD)
@@ -358,8 +380,8 @@ def test_a_note_about_a_job_whose_lease_is_over_ends_its_run(rig: Rig) -> None:
     ended = threading.Event()
 
     def run(job: Job) -> bytes:
-        runtime.note(job, "half")
         try:
+            runtime.note(job, "half")
             wait_for(lambda: False)
         except Cancelled:
             ended.set()

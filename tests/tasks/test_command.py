@@ -8,9 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.listeners import KeptPort
 from support.sockets import HANG_GUARD
+from support.waiting import wait_for
 from tasks.workers import HERE, SOURCES, WorkerProcess
-from toq.brokers import Running, free_port
+from toq.brokers import Running
 
 import taskyard
 from taskyard.cli.work import main
@@ -93,11 +95,16 @@ def test_it_says_what_it_runs(server: Running, tmp_path: Path) -> None:
 
 
 def test_a_server_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
-    url = f"taskyard://127.0.0.1:{free_port()}"
-    with WorkerProcess(tmp_path, url) as worker:
-        while "cannot take jobs" not in worker.log():
+    with KeptPort() as port:
+        url = f"taskyard://127.0.0.1:{port.number}"
+        with WorkerProcess(tmp_path, url) as worker:
+
+            def has_told() -> bool:
+                assert worker.is_running(), worker.log()
+                return "cannot take jobs" in worker.log()
+
+            wait_for(has_told)
             assert worker.is_running()
-        assert worker.is_running()
 
 
 def test_a_worker_that_the_server_does_not_want_ends(server: Running, tmp_path: Path) -> None:
@@ -111,10 +118,10 @@ def test_a_worker_that_the_server_does_not_want_ends(server: Running, tmp_path: 
 
 def test_an_app_that_processes_cannot_import_is_told_of(tmp_path: Path, server: Running) -> None:
     (tmp_path / "hidden.py").write_text(
-        "import multiprocessing, taskyard\n"
+        "import multiprocessing, os, taskyard\n"
         "app = taskyard.App()\n"
         "if multiprocessing.current_process().name == 'taskyard-worker':\n"
-        "    raise SystemExit(7)\n"
+        "    os._exit(7)\n"  # at once: who takes longer for it than a second is killed
     )
     options = ("--pool", "processes", "--concurrency", "1", "--url", server.url)
     found = work("hidden:app", *options, directory=tmp_path)
@@ -126,9 +133,10 @@ def test_an_app_that_processes_cannot_import_is_told_of(tmp_path: Path, server: 
 def test_tasks_push_to_the_server_that_the_worker_was_told(
     tmp_path: Path, server: Running, pool: str
 ) -> None:
+    nobody = "taskyard://127.0.0.1:1?patience=0"
     (tmp_path / "pushing.py").write_text(
         "import taskyard\n"
-        f"app = taskyard.App('taskyard://127.0.0.1:{free_port()}?patience=0', queue='url-{pool}')\n"
+        f"app = taskyard.App({nobody!r}, queue='url-{pool}')\n"
         "@app.task\n"
         "def first() -> None:\n"
         "    second.push()\n"

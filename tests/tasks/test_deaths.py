@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import signal
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -35,8 +34,15 @@ def queue() -> str:
     return f"deaths-{next(_numbers)}"
 
 
+# Of a worker that is not killed: shorter ones end when it, or the disk, stands still for a moment.
+# They are longer than anybody here waits, so that what comes back was given back.
+LEASE = ("--lease", "3600")
+# Of a worker that is killed: a test ends them, and if one comes into being after that it ends soon.
+ENDING = ("--lease", "30")
+
+
 def start(directory: Path, server: Running, queue: str, *options: str) -> WorkerProcess:
-    return WorkerProcess(directory, server.url, "--lease", "0.5", "--queues", queue, *options)
+    return WorkerProcess(directory, server.url, *LEASE, "--queues", queue, *options)
 
 
 def on(queue: str, task: Task[P, T]) -> Task[P, T]:
@@ -73,7 +79,8 @@ def test_a_second_signal_gives_back_what_runs(
         wait_for(lambda: "stopping" in worker.log())
         worker.tell(signal.SIGINT)
         assert worker.wait() == 130
-    assert server.ask("LLEN", queue) == 1
+    # It does not wait for long to have its last words answered.
+    wait_for(lambda: server.ask("LLEN", queue) == 1)
     (tmp_path / "held-may-end").touch()
     with start(tmp_path, server, queue, "--burst") as worker:
         assert handle.result(HANG_GUARD) == "held"
@@ -87,9 +94,10 @@ def test_tasks_of_a_worker_that_was_killed_are_run_by_another(
     held = on(queue, yard.hold_async if pool == "async" else yard.hold).push("held")
     last = chain(on(queue, yard.add).s(1, 2), on(queue, yard.double).s()).push()
     options = ("--pool", pool, "--concurrency", "2")
-    with start(tmp_path, server, queue, *options) as worker:
+    with start(tmp_path, server, queue, *options, *ENDING) as worker:
         worker.wait_for_file("held-runs")
         worker.kill()
+    server.broker.end_leases(queue)
     (tmp_path / "held-may-end").touch()
     with start(tmp_path, server, queue, *options) as worker:
         assert held.result(HANG_GUARD) == "held"
@@ -110,7 +118,8 @@ def test_a_server_that_is_killed_loses_nothing(
     for part in range(3):  # between them is one that runs while the server is killed
         handles += on(queue, yard.note).map(range(part * COUNT // 3, (part + 1) * COUNT // 3))
         handles.append(on(queue, yard.hold).push(f"held-{part}"))
-    with start(tmp_path, server, queue, "--concurrency", "2", "--prefetch", "2") as worker:
+    options = ("--concurrency", "2", "--prefetch", "2", "--lease", "0.5")
+    with start(tmp_path, server, queue, *options) as worker:
         for part in range(3):
             worker.wait_for_file(f"held-{part}-runs")
             server.broker.kill()
@@ -127,7 +136,7 @@ def test_a_server_that_is_killed_loses_nothing(
 
 
 def test_tasks_are_run_once_when_nobody_dies(server: Running, queue: str, tmp_path: Path) -> None:
-    options = ("--concurrency", "2", "--lease", "30")  # a shorter one may end while a disk is slow
+    options = ("--concurrency", "2")
     with start(tmp_path, server, queue, *options), start(tmp_path, server, queue, *options):
         for handle in on(queue, yard.note).map(range(COUNT)):
             handle.result(HANG_GUARD)
@@ -159,8 +168,9 @@ def test_a_poison_pill_that_kills_the_worker_ends_among_the_dead_letters(
         yard.app.url = server.url
         pill = on(queue, yard.die).push()
         for _ in range(2):
-            with start(tmp_path, server, queue) as worker:
+            with start(tmp_path, server, queue, *ENDING) as worker:
                 assert worker.wait() == -signal.SIGKILL
+            server.broker.end_leases(queue)
         with start(tmp_path, server, queue):
             with pytest.raises(TaskFailed, match="poison pill"):
                 pill.result(HANG_GUARD)
@@ -180,9 +190,8 @@ def test_processes_end_with_the_worker_that_was_killed(
 
     def gone() -> bool:
         try:
-            os.kill(child, 0)
-        except ProcessLookupError:
+            return Path(f"/proc/{child}/stat").read_text().split()[2] == "Z"
+        except (FileNotFoundError, ProcessLookupError):
             return True
-        return Path(f"/proc/{child}/stat").read_text().split()[2] == "Z"
 
     wait_for(gone)

@@ -25,11 +25,16 @@ BLOCKS = BLOCK.findall(PAGE.read_text())
 PROGRAMS = [(code, out) for code, out in BLOCKS if FILE.match(code) is None]
 
 
+def as_here(program: str, url: str) -> str:
+    """With the server of the test, and with its patience where a reader has ten seconds."""
+    return program.replace(URL, url).replace("wait=10)", f"wait={HANG_GUARD})")
+
+
 def test_the_first_task(server: Running, tmp_path: Path) -> None:
     for code, _ in BLOCKS:
         name = FILE.match(code)
         if name is not None:
-            (tmp_path / name[1]).write_text(code.replace(URL, server.url))
+            (tmp_path / name[1]).write_text(as_here(code, server.url))
     shown = re.search(r"python push\.py\n```\n\n```text\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert shown is not None
     environment = {**os.environ, "PYTHONPATH": SOURCES}

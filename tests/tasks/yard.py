@@ -107,6 +107,18 @@ async def hold_async(name: str) -> str:
     return name
 
 
+# Their leases are so short that a worker soon notices when they were cancelled, and often extends
+# them. If it stands still for a moment they are over, and the task is run again.
+@app.task(ttr=1.0)
+def hold_shortly(name: str) -> str:
+    return hold(name)
+
+
+@app.task(ttr=1.0)
+async def hold_shortly_async(name: str) -> str:
+    return await hold_async(name)
+
+
 @app.task
 def tell_progress(name: str, job: taskyard.CurrentJob | None = None) -> None:
     assert job is not None

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from support.listeners import KeptPort
 from support.process import WarmServer
 from support.waiting import wait_for
 
+from taskyard import Client, Job, StaleLease
 from taskyard.client.address import Address
 from taskyard.client.connection import Connection, Reply, Word
 from taskyard.client.errors import Unavailable
 
 HOST = "127.0.0.1"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Broker(Protocol):
@@ -39,13 +33,20 @@ class Broker(Protocol):
 
     def kill(self) -> None: ...
 
+    def close(self) -> None:
+        """It is not started again."""
+
+    def end_leases(self, queue: str) -> None:
+        """As if the time of all leases of this queue were over, which are long."""
+
 
 class TaskyardBroker:
     name = "taskyard"
 
     def __init__(self, directory: Path) -> None:
-        self.port = 0
-        self._server = WarmServer(directory)
+        self._kept = KeptPort()
+        self.port = self._kept.number
+        self._server = WarmServer(directory, "--resp-port", str(self.port))
 
     @property
     def url(self) -> str:
@@ -53,19 +54,28 @@ class TaskyardBroker:
 
     def start(self) -> None:
         self._server.restart()
-        if not self.port:  # it stays the same from now on
-            self.port = self._server.address("resp")[1]
-            self._server.flags += ["--resp-port", str(self.port)]
 
     def kill(self) -> None:
         self._server.kill()
+
+    def close(self) -> None:
+        self.kill()
+        self._kept.close()
+
+    def end_leases(self, queue: str) -> None:
+        with Client(self.url) as client:
+            for held in list(client.leases(queue)):
+                ref = f"{held.id}-1-{held.attempts}"  # of a server that was started once
+                with contextlib.suppress(StaleLease):
+                    client.extend(Job(ref, queue, b""), 0.001)
 
 
 class RedisBroker:
     name = "redis"
 
     def __init__(self, directory: Path) -> None:
-        self.port = 0
+        self._kept = KeptPort()
+        self.port = self._kept.number
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -74,17 +84,7 @@ class RedisBroker:
         return f"redis://{HOST}:{self.port}"
 
     def start(self) -> None:
-        """On the port that it had; at first on a free one, which another may take before it."""
-        if self.port:
-            assert self._start(self.port)
-            return
-        while not self.port:
-            port = free_port()
-            if self._start(port):
-                self.port = port
-
-    def _start(self, port: int) -> bool:
-        options = f"--bind {HOST} --port {port} --dir {self._directory} --hz 100"
+        options = f"--bind {HOST} --port {self.port} --dir {self._directory} --hz 100"
         options += " --appendonly yes --appendfsync always --daemonize no"
         process = subprocess.Popen(
             ["redis-server", *options.split(), "--save", ""],
@@ -93,16 +93,29 @@ class RedisBroker:
             stderr=subprocess.STDOUT,
         )
         self._process = process
-        wait_for(lambda: process.poll() is not None or self._answers(port))
-        return process.poll() is None
+        wait_for(lambda: process.poll() is not None or self._answers())
+        assert process.poll() is None, "Redis has ended"
 
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
-    def _answers(self, port: int) -> bool:
-        with contextlib.suppress(Unavailable), Connection(Address(HOST, port)) as connection:
+    def close(self) -> None:
+        self.kill()
+        self._kept.close()
+
+    def end_leases(self, queue: str) -> None:
+        """Those of all queues: it is consumers that live or not."""
+        with Connection(Address(HOST, self.port)) as connection:
+            keys = connection.call("KEYS", "toq:alive:*")
+            assert isinstance(keys, list)
+            for key in keys:
+                assert isinstance(key, bytes)
+                connection.call("DEL", key)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(Unavailable), Connection(Address(HOST, self.port)) as connection:
             return connection.pipeline([("PING",)]) == [b"PONG"]
         return False
 
@@ -132,7 +145,7 @@ class Running:
     ) -> None:
         if self._client is not None:
             self._client.close()
-        self.broker.kill()
+        self.broker.close()
 
     def ask(self, *words: Word) -> Reply:
         """The reply to a command that any program could send."""

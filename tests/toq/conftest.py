@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from toq.brokers import BROKERS, Running
-from toq.consumers import Consumers
+from toq.consumers import Consumers, PatientProducer
 
 from taskyard.toq import Producer
 
@@ -31,7 +31,7 @@ def queue() -> str:
 
 @pytest.fixture
 def producer(running: Running) -> Iterator[Producer]:
-    with Producer(running.url) as found:
+    with PatientProducer(running.url) as found:
         yield found
 
 

@@ -1,4 +1,4 @@
-"""Consumers in threads of the test, and in processes that can be killed."""
+"""Consumers in threads of the test, and in processes that can be killed; and a producer."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from typing import Any, Self
 from support.child import Child
 from support.sockets import HANG_GUARD
 
-from taskyard.toq import Consumer, Countdown, Task
+from taskyard.toq import Consumer, Countdown, Producer, Result, Task
 
 QUICK = Countdown(first=0.01, factor=1.0, most=0.01)
 PROGRAM = Path(__file__).with_name("consumer_program.py")
+
+
+class PatientProducer(Producer):
+    """Waits for a result for as long as a disk that stands still may take, again and again."""
+
+    def result(self, task_id: str, timeout: float = HANG_GUARD) -> Result:
+        return super().result(task_id, timeout)
 
 
 class Consumers:

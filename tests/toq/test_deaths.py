@@ -12,11 +12,14 @@ import pytest
 from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 from toq.brokers import BROKERS, Running
-from toq.consumers import ConsumerProcess, Consumers
+from toq.consumers import ConsumerProcess, Consumers, PatientProducer
 
 from taskyard.toq import RESULT_FAILED, Producer, Task, Unavailable
 
-SHORT_LEASE = ("--lease", "0.5")
+# Seconds. Longer than anybody here waits: what comes back was given back.
+LONG_LEASE = ("--lease", "3600")
+# A consumer that stands still for longer than its lease has lost it: then a longer one is tried.
+LEASES = (0.5, 3.0, 15.0)
 
 
 def lines(path: Path) -> list[str]:
@@ -26,6 +29,10 @@ def lines(path: Path) -> list[str]:
 def hold(directory: Path, name: str = "task") -> Task:
     """A task that runs until `let_end`."""
     return Task.of("hold", str(directory), name)
+
+
+def is_there(process: int) -> bool:
+    return os.path.exists(f"/proc/{process}/fd/0")
 
 
 def let_end(directory: Path, name: str = "task") -> None:
@@ -38,12 +45,15 @@ def test_a_consumer_that_is_killed_loses_nothing(
 ) -> None:
     task = hold(tmp_path)
     producer.enqueue(queue, task)
-    options = (*SHORT_LEASE, "--pool", pool, "--concurrency", "1")
+    options = ("--pool", pool, "--concurrency", "1")
     with ConsumerProcess(tmp_path, running.url, queue, *options) as first:
         first.wait_for_file("task-runs")
+        children = first.children()
         first.kill()
+    running.broker.end_leases(queue)
     with ConsumerProcess(tmp_path, running.url, queue, *options) as second:
         wait_for(lambda: len(lines(tmp_path / "task-runs")) == 2)
+        wait_for(lambda: not any(map(is_there, children)))
         let_end(tmp_path)
         result = producer.result(task.id)
         assert result.succeeded, second.log()
@@ -54,16 +64,22 @@ def test_a_consumer_that_is_killed_loses_nothing(
 def test_a_long_task_is_not_given_to_another(
     running: Running, queue: str, producer: Producer, tmp_path: Path, consumers: Consumers
 ) -> None:
-    task = hold(tmp_path)
-    producer.enqueue(queue, task)
     runs_again: list[Task] = []
-    with ConsumerProcess(tmp_path, running.url, queue, *SHORT_LEASE) as consumer:
-        consumer.wait_for_file("task-runs")
-        consumers.start(running.url, queue, {"hold": runs_again.append}, lease=0.5)
-        running.ask("PSETEX", f"three-leases-{queue}", 1500, "not over")
-        wait_for(lambda: running.ask("GET", f"three-leases-{queue}") is None)
-        let_end(tmp_path)
-        assert producer.result(task.id).succeeded
+    for lease in LEASES:
+        runs_again.clear()
+        name, own_queue = f"task-{lease}", f"{queue}-{lease}"
+        task = hold(tmp_path, name)
+        producer.enqueue(own_queue, task)
+        options = ("--lease", str(lease))
+        with ConsumerProcess(tmp_path, running.url, own_queue, *options) as consumer:
+            consumer.wait_for_file(f"{name}-runs")
+            consumers.start(running.url, own_queue, {"hold": runs_again.append}, lease=lease)
+            running.ask("PSETEX", f"leases-{own_queue}", round(3000 * lease), "not over")
+            wait_for(lambda own_queue=own_queue: running.ask("GET", f"leases-{own_queue}") is None)  # type: ignore[misc]
+            let_end(tmp_path, name)
+            assert producer.result(task.id).succeeded
+        if not runs_again:
+            break
     assert not runs_again
 
 
@@ -105,14 +121,16 @@ def test_a_second_signal_ends_a_consumer_and_its_tasks_are_given_back(
 ) -> None:
     tasks = [hold(tmp_path, "one"), hold(tmp_path, "two")]
     producer.enqueue_many(queue, tasks)
-    with ConsumerProcess(tmp_path, running.url, queue, "--pool", pool) as consumer:
+    options = ("--pool", pool, *LONG_LEASE)
+    with ConsumerProcess(tmp_path, running.url, queue, *options) as consumer:
         consumer.wait_for_file("one-runs")
         consumer.wait_for_file("two-runs")
         consumer.tell(signal.SIGTERM)
         wait_for(lambda: "stopping" in consumer.log())
         consumer.tell(signal.SIGTERM)
         assert consumer.wait() == 3, consumer.log()
-    assert running.ask("LLEN", queue) == 2
+    # It does not wait for long to have its last words answered.
+    wait_for(lambda: running.ask("LLEN", queue) == 2)
     first = running.ask("LINDEX", queue, 0)
     assert isinstance(first, bytes)
     assert Task.from_json(first).id == tasks[0].id
@@ -167,7 +185,7 @@ def test_what_ends_while_the_server_is_away_is_reported_when_it_is_back(
         {"work": work},
         on_result=lambda task, result: ended.set(),
     )
-    with Producer(own.url, patience=30) as producer:
+    with PatientProducer(own.url, patience=HANG_GUARD) as producer:
         task = Task(key="work")
         producer.enqueue("queue", task)
         assert begun.wait(HANG_GUARD)
@@ -199,7 +217,7 @@ def test_a_producer_waits_for_a_server_and_then_gives_up(own: Running) -> None:
         pytest.raises(Unavailable, match="cannot be reached"),
     ):
         producer.enqueue("queue", Task(key="a"))
-    with Producer(own.url, patience=30) as patient:
+    with Producer(own.url, patience=HANG_GUARD) as patient:
         pushing = threading.Thread(target=patient.enqueue, args=("queue", Task(key="a")))
         pushing.start()
         own.broker.start()
@@ -208,7 +226,7 @@ def test_a_producer_waits_for_a_server_and_then_gives_up(own: Running) -> None:
 
 
 def test_a_producer_notices_that_its_server_was_started_anew(own: Running) -> None:
-    with Producer(own.url, patience=30) as producer:
+    with Producer(own.url, patience=HANG_GUARD) as producer:
         producer.enqueue("queue", Task(id="1", key="a"))
         own.broker.kill()
         own.broker.start()
@@ -226,4 +244,4 @@ def test_the_processes_of_a_consumer_end_with_it(
         children = consumer.children()
         assert children
         consumer.kill()
-    wait_for(lambda: not any(os.path.exists(f"/proc/{child}/fd/0") for child in children))
+    wait_for(lambda: not any(map(is_there, children)))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from support.waiting import wait_for
 from toq.brokers import RedisBroker, Running
-from toq.consumers import Consumers
+from toq.consumers import Consumers, PatientProducer
 
 from taskyard.client.errors import Unavailable
 from taskyard.client.source import Again, Done, Failed, Job, Returned
@@ -122,7 +122,7 @@ def test_a_task_that_kills_its_consumers_is_put_aside(
         other.keep([])
     assert queued(redis, queue) == []
     assert redis.ask("LRANGE", f"toq:dead:{queue}", 0, -1) == [message]
-    with Producer(redis.url) as producer:
+    with PatientProducer(redis.url) as producer:
         assert "its consumers died" in producer.result(f"deadly-{queue}").message
     other.close()
 
@@ -174,11 +174,17 @@ def test_nothing_is_left_of_a_consumer_that_left(
     redis: Running, queue: str, consumers: Consumers
 ) -> None:
     redis.ask("FLUSHALL")
-    with Producer(redis.url) as producer, consumers.start(redis.url, queue, {"a": lambda task: 1}):
+    workers = {"a": lambda task: 1}
+    with (
+        PatientProducer(redis.url) as producer,
+        # Its heartbeats last: none is gone since its time was over.
+        consumers.start(redis.url, queue, workers, lease=3600),
+    ):
         task_id = producer.enqueue(queue, Task(key="a"))
         producer.result(task_id)
     consumers.wait()
-    assert redis.ask("KEYS", "*") == [f"toq:rst:{task_id}".encode()]
+    # It does not wait for long to have its goodbye answered.
+    wait_for(lambda: redis.ask("KEYS", "*") == [f"toq:rst:{task_id}".encode()])
 
 
 def test_fields_of_other_programs_survive_a_retry(
@@ -210,18 +216,17 @@ def cut_off(redis: Running, source: RedisSource) -> None:
         except Unavailable as error:
             raised.append(error)
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-
     def blocked() -> bool:
         info = redis.ask("INFO", "clients")
         assert isinstance(info, bytes)
         return b"blocked_clients:0" not in info
 
-    wait_for(blocked)
-    redis.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-    thread.join()
-    assert raised
+    while not raised:  # again if the wait was over before its connection was lost
+        thread = threading.Thread(target=wait)
+        thread.start()
+        wait_for(lambda thread=thread: blocked() or not thread.is_alive())  # type: ignore[misc]
+        redis.ask("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        thread.join()
 
 
 def own_list(redis: Running, queue: str) -> str:

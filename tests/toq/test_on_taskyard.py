@@ -8,9 +8,10 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
+from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 from toq.brokers import Running, TaskyardBroker
-from toq.consumers import Consumers
+from toq.consumers import Consumers, PatientProducer
 
 from taskyard.client.source import Again, Done, Failed, Job, Returned
 from taskyard.toq import Producer, Refused, Result, Task, Unavailable
@@ -27,7 +28,7 @@ def yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def producer(yard: Running) -> Iterator[Producer]:
-    with Producer(yard.url) as found:
+    with PatientProducer(yard.url) as found:
         yield found
 
 
@@ -224,7 +225,7 @@ def test_a_failure_that_comes_too_late_does_not_hide_the_success_of_another(
     key = f"toq:rst:{task.id}"
     slow = TaskyardSource(yard.url, [queue], 0.1, 500)
     [late] = slow.take(1, 5.0)
-    [job] = source.take(1, 5.0)  # when the lease of the slow one is over
+    [job] = source.take(1, HANG_GUARD)  # when the lease of the slow one is over
     assert slow.finish([(late, Failed(b"e", b"failed", key))]) == [late]
     assert yard.ask("GET", key) is None
     assert source.finish([(job, Done(b"succeeded", key))]) == []

@@ -27,6 +27,11 @@ def blocks(language: str) -> list[str]:
     return [text for found, text in FENCED.findall(PAGE.read_text()) if found == language]
 
 
+def as_here(program: str, url: str) -> str:
+    """With the server of the test, and with its patience where a reader has ten seconds."""
+    return program.replace(URL, url).replace("timeout=10)", f"timeout={HANG_GUARD})")
+
+
 @pytest.fixture
 def programs(running: Running, tmp_path: Path) -> Path:
     """A directory with the files that the page tells to save."""
@@ -34,7 +39,7 @@ def programs(running: Running, tmp_path: Path) -> Path:
         name = FILE.match(block)
         if name is not None:
             assert URL in block
-            (tmp_path / name[1]).write_text(block.replace(URL, running.url))
+            (tmp_path / name[1]).write_text(as_here(block, running.url))
     return tmp_path
 
 

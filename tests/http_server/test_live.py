@@ -20,6 +20,15 @@ def server() -> Iterator[WebServer]:
         yield running
 
 
+JSON = {"content-type": "application/json"}
+
+
+def clients_of_http(look: Any) -> int:
+    [told] = [each for each in look["dialects"] if each["dialect"] == "http"]
+    clients: int = told["clients"]
+    return clients
+
+
 def next_look(answer: HTTPResponse) -> Any:
     line = b"."
     while line and not line.startswith(b"data: "):
@@ -28,20 +37,24 @@ def next_look(answer: HTTPResponse) -> Any:
 
 
 def test_what_is_pushed_shows_in_the_looks_that_follow(server: WebServer) -> None:
-    with closing(HTTPConnection(*server.address, timeout=HANG_GUARD)) as connection:
+    with (
+        closing(HTTPConnection(*server.address, timeout=HANG_GUARD)) as connection,
+        closing(HTTPConnection(*server.address, timeout=HANG_GUARD)) as pushing,
+    ):
         connection.request("GET", "/api/v1/live?queue=mail")
         answer = connection.getresponse()
         assert answer.headers["content-type"] == "text/event-stream"
         first = next_look(answer)
         assert (first["totals"]["ready"], first["queue"]) == (0, None)
-        server.ask("POST", "/api/v1/queues/mail/jobs", {"text": "x"})
+        assert clients_of_http(first) == 1
+        pushing.request("POST", "/api/v1/queues/mail/jobs", '{"text":"x"}', JSON)
+        assert pushing.getresponse().status == 201
         look = first
         while look["queue"] is None:
             look = next_look(answer)
         assert (look["totals"]["ready"], look["queue"]["ready"]) == (1, 1)
         assert look["server"]["epoch"] == first["server"]["epoch"]
-        dialects = {each["dialect"]: each for each in look["dialects"]}
-        assert dialects["http"]["clients"] == 1
+        assert clients_of_http(look) == 2  # the other has not gone yet
         assert look["disk"] is None  # the journal is in memory
     assert json.loads(server.get("/api/v1/history?queue=mail")[2])["step"] == 10
 

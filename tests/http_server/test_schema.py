@@ -12,6 +12,7 @@ from support.api import ApiClient
 from support.effort import effort
 from support.process import WarmServer
 from support.simulated import SimulatedYard
+from support.sockets import HANG_GUARD
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,7 @@ def as_lines(_: Any, value: Any) -> bytes:
 
 
 schema = schemathesis.openapi.from_dict(ApiClient(SimulatedYard()).get("/api/v1/openapi.json").ok())
+schema.config.request_timeout = HANG_GUARD  # its own ten seconds are few for a disk that stalls
 
 
 @schema.parametrize()

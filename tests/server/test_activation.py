@@ -99,7 +99,9 @@ def test_who_connects_during_a_restart_waits_and_is_served(
                 expected = SAID[dialect][1]
                 answer = b""
                 while len(answer) < len(expected):
-                    answer += client.recv(len(expected) - len(answer))
+                    part = client.recv(len(expected) - len(answer))
+                    assert part, f"closed after {answer!r}"
+                    answer += part
                 assert answer == expected
 
 

@@ -28,6 +28,12 @@ def push(peer: SocketPeer, count: int) -> None:
         exchange(peer, PUSH, b'OK {"id":%d}\n' % number)
 
 
+def wait_for_spare(server: ServerProcess) -> None:
+    """The next segment is there, which is made aside: without it pushes would be refused, though
+    nothing has failed."""
+    server.wait_for((server.data / "journal" / "spare").exists)
+
+
 def limit_files(server: ServerProcess, size: int) -> None:
     """From now on the server cannot write behind this offset of any file."""
     _, hard = resource.prlimit(server.pid, resource.RLIMIT_FSIZE)
@@ -53,6 +59,7 @@ def test_a_write_that_fails_makes_the_server_read_only(server: ServerProcess) ->
         exchange(peer, b"FETCH\n", b'OK {"id":1,"queue":"default","name":"a","payload":')
         peer.read_line()
         exchange(peer, b'ACK {"id":1}\n', b"OK {}\n")
+        wait_for_spare(server)
         limit_files(server, 64 * KIBIBYTE)
         peer.send(PUSH * 3)
         peer.expect_closed()
@@ -82,6 +89,7 @@ def test_a_stop_that_cannot_write_is_no_success(server: ServerProcess) -> None:
     with server:
         peer = server.connect()
         push(peer, 10)
+        wait_for_spare(server)
         limit_files(server, 64 * KIBIBYTE)
         peer.send(PUSH)
         assert server.stop() == 1

@@ -30,9 +30,8 @@ def server(request: pytest.FixtureRequest, tmp_path: Path, disk: SmallDisk) -> S
     return ServerProcess(tmp_path, *flags, wrapper=disk.wrapper)
 
 
-def fill(peer: SocketPeer, reason: str = FULL) -> int:
+def fill(peer: SocketPeer, reason: str = FULL, last: int = 0) -> int:
     """Push until that is refused; gives the id of the last task that was taken."""
-    last = 0
     for _ in range(100_000):
         peer.send(PUSH)
         line = peer.read_line()
@@ -126,9 +125,14 @@ def test_a_directory_that_turns_read_only_is_no_reason_to_stop_finishing(
     journal = str(disk.path / "journal")
     with server:
         peer = server.connect()
-        exchange(peer, PUSH, b'OK {"id":1}\n')
+        # Less than makes the server want its next segment, and then just enough. While that is
+        # on its way, the others would fill the disk, and the directory were no reason any more.
+        for number in range(1, 41):
+            exchange(peer, PUSH, b'OK {"id":%d}\n' % number)
         disk.run("mount", "-t", "tmpfs", "-o", "ro", "none", journal)
-        pushed = fill(peer, READ_ONLY)
+        taken = 40 + sum(pushes_go_on(peer) for _ in range(20))
+        server.wait_for(lambda: refusals_logged(server) == (1, 0))
+        pushed = fill(peer, READ_ONLY, taken)
         finish(peer, pushed // 2)
         disk.run("umount", journal)
         server.wait_for(lambda: pushes_go_on(peer))

@@ -5,11 +5,13 @@ import json
 import os
 import re
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support.listeners import DIALECTS
 from support.process import ServerProcess
+from support.waiting import wait_for
 from support.wire import exchange, queue_counts
 
 from taskyard import __version__, build
@@ -101,11 +103,29 @@ def test_the_ports_file_of_a_killed_server_is_gone_when_the_next_does_not_start(
 
 
 def test_a_given_port_and_address_are_used(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with ServerProcess(tmp_path, "--masenko-port", str(port), "--bind", "127.0.0.1") as server:
+    server, port = start_at_a_free_port(tmp_path)
+    try:
         assert server.address() == ("127.0.0.1", port)
         exchange(server.connect(), b"PING\n", b"PONG {}\n")
+    finally:
+        server.kill()
+
+
+def has_begun_or_ended(server: ServerProcess) -> bool:
+    return server.ports_file.exists() or not server.is_running()
+
+
+def start_at_a_free_port(directory: Path) -> tuple[ServerProcess, int]:
+    """Another process may take the port before the server does: then it is another one's turn."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        server = ServerProcess(directory, "--masenko-port", str(port), "--bind", "127.0.0.1")
+        server.start()
+        wait_for(partial(has_begun_or_ended, server))
+        if server.is_running():
+            return server, port
+        assert "address already in use" in server.log_text(), server.log_text()
 
 
 def test_a_listener_can_be_switched_off(tmp_path: Path) -> None:

@@ -110,13 +110,14 @@ def test_a_client_that_does_not_read_does_not_keep_the_server(tmp_path: Path) ->
 
 def test_a_client_that_closes_its_half_gets_its_replies(tmp_path: Path) -> None:
     """As `printf ... | nc -N` does it."""
+    once = b'PUSH {"name":"a","retry":0,"deadqueue":"dead"}\n'  # so that no time brings it back
     with ServerProcess(tmp_path) as server:
         with socket.create_connection(server.address(), timeout=HANG_GUARD) as client:
-            client.sendall(PUSH * 3 + b"FETCH\nPING\nhalf a comm")
+            client.sendall(once + PUSH * 2 + b"FETCH\nPING\nhalf a comm")
             client.shutdown(socket.SHUT_WR)
             received = receive_all(client)
         assert received == (
             b'OK {"id":1}\nOK {"id":2}\nOK {"id":3}\n'
             b'OK {"id":1,"queue":"default","name":"a"}\nPONG {}\n'
         )
-        assert queue_counts(server.connect()) == {"default": (2, 1, 0)}
+        assert queue_counts(server.connect()) == {"dead": (1, 0, 0), "default": (2, 0, 0)}

@@ -61,11 +61,11 @@ class Rig:
         self.broker = self.yard.broker
         self.strain = self.broker.metrics.strain
         self.everyone = OpenConnections()
-        self.flow = Flow(self.everyone, self.broker, self.yard.scheduler, LIMIT)
+        # A look takes no time here: one that a busy machine holds up would put off the next one.
+        self.flow = Flow(self.everyone, self.broker, self.yard.scheduler, LIMIT, lambda: 0.0)
         Stalls(self.everyone, self.broker, self.yard.scheduler, PATIENCE).start()
 
     def look_again(self) -> None:
-        """Long enough also where a look has taken long, which puts off the next one."""
         self.yard.advance(5)
 
     def connect(self, dialect: str = "masenko") -> Client:

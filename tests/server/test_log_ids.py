@@ -6,7 +6,7 @@ import re
 import socket
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,8 @@ def test_who_breaks_the_protocol_is_told_of(
     server: WarmServer, dialect: str, said: bytes, why: str, number: int
 ) -> None:
     with socket.create_connection(server.address(dialect), timeout=HANG_GUARD) as client:
-        client.sendall(said)
+        with suppress(ConnectionError):  # of much, the server does not read the rest for ever
+            client.sendall(said)
         found = line(server, "a client broke the protocol")
         assert (found["level"], found["dialect"], found["why"]) == ("info", dialect, why)
         assert found["request"] == f"{found['connection']}-{number}"

@@ -126,7 +126,15 @@ def test_commands_that_speak_tls(server: WarmServer, certificates: Certificates,
 def test_redis_clients(server: WarmServer, certificates: Certificates) -> None:
     host, port = server.address("resp")
     value = bytes(range(256)) * 4096
-    with Redis(host, port, ssl=True, ssl_ca_certs=str(certificates.ca)) as redis:
+    # By default it gives a command up after five seconds, and then sends it once more.
+    with Redis(
+        host,
+        port,
+        ssl=True,
+        ssl_ca_certs=str(certificates.ca),
+        socket_timeout=HANG_GUARD,
+        socket_connect_timeout=HANG_GUARD,
+    ) as redis:
         pipeline = redis.pipeline(transaction=False)
         for _ in range(3):
             pipeline.rpush("redis", value)
@@ -143,7 +151,9 @@ def test_websockets(server: WarmServer, client: ssl.SSLContext) -> None:
 async def _use_websocket(url: str, client: ssl.SSLContext) -> None:
     """On one thread: the ssl module reads and writes on two without a lock before Python 3.13."""
     body = "x" * MEBIBYTE
-    async with connect(url, ssl=client, max_size=None, open_timeout=HANG_GUARD) as socket:
+    async with connect(
+        url, ssl=client, max_size=None, open_timeout=HANG_GUARD, close_timeout=HANG_GUARD
+    ) as socket:
         assert json.loads(await socket.recv())["type"] == "hello"
         await socket.send(json.dumps({"type": "create", "queue": "wss", "label": 1}))
         assert json.loads(await socket.recv())["notice"] == "ready"
@@ -164,7 +174,7 @@ def test_large_payloads_go_both_ways(server: WarmServer, client: ssl.SSLContext,
     payload = (bytes(range(256)) * (size // 256 + 1))[:size]
     uid = b"6ba7b810-9dad-11d1-80b4-%012d" % size
     with contextlib.closing(join(server, client, "workq")) as peer:
-        peer.send(b"add %b large%d 9000 9000 %d\r\n%b\r\n" % (uid, size, size, payload))
+        peer.send(b"add %b large%d 60000 60000 %d\r\n%b\r\n" % (uid, size, size, payload))
         peer.expect(b"+OK\r\n")
         peer.send(b"lease large%d 0\r\n" % size)
         peer.expect(b"+OK 1\r\n%b large%d %d\r\n%b\r\n" % (uid, size, size, payload))

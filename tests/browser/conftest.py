@@ -24,7 +24,7 @@ def browser() -> Iterator[Browser]:
     program = shutil.which("chromium") or shutil.which("google-chrome")
     assert program, "the tests of the dashboard need Chromium: run scripts/setup dev"
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program, args=FLAGS)
+        started = playwright.chromium.launch(executable_path=program, args=FLAGS, timeout=PATIENCE)
         yield started
         started.close()
 

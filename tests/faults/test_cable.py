@@ -1,9 +1,12 @@
 """The line between clients and the server is cut: for a moment, and for good."""
 
 import asyncio
+import json
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from random import Random
 
@@ -27,6 +30,7 @@ UPGRADE = (
 )
 FAR_HEX = socket.inet_aton(FAR)[::-1].hex().upper()
 EVENTS = b"GET /api/v1/events HTTP/1.1\r\nhost: x\r\n\r\n"
+HEARTBEAT = 2  # seconds
 
 
 class CabledServer(ServerProcess):
@@ -87,11 +91,8 @@ def test_who_has_vanished_is_found_out_and_its_jobs_come_back(
     tmp_path: Path, cable: Cable, chance: Random, tally: Counter[str]
 ) -> None:
     """The clients of all dialects are silent, with and without something that they were sent."""
-    flags = ("--keep-alive", "3s", "--heartbeat", "2s")
+    flags = ("--keep-alive", "3s", "--heartbeat", f"{HEARTBEAT}s")
     with CabledServer(tmp_path, cable, *flags) as server:
-        holder = server.far()
-        exchange(holder, b'PUSH {"name":"a"}\n', b'OK {"id":1}\n')
-        exchange(holder, b"FETCH\n", b'OK {"id":1,"queue":"default","name":"a"}\n')
         silent = [server.far(name) for name in ("workq", "resp", "resp", "http")]
         workq, waiting, unsent, listening = silent
         workq.send(b"lease q 3600000\r\n")
@@ -102,21 +103,18 @@ def test_who_has_vanished_is_found_out_and_its_jobs_come_back(
         glovebox = server.far("http")
         glovebox.send(UPGRADE)
         assert glovebox.read_line() == b"HTTP/1.1 101 Switching Protocols\r\n"
-        assert server.from_afar() == 6
+        assert server.from_afar() == 5
+        holder, id, queue = holds_a_job(server)
         cable.cut()
         beside = server.near("resp")
         exchange(beside, command("RPUSH", "other", "lost"), b":1\r\n")  # on its way to nowhere
-        worker = server.near()
-        worker.send(b'FETCH {"timeout":"1900ms"}\nFETCH {"timeout":"1900ms"}\n')
-        line = worker.read_line()
-        if line == b"EMPTY {}\n":
-            line = worker.read_line()
-        assert line == b'OK {"id":1,"queue":"default","name":"a","failures":1}\n'
+        come = b'OK {"id":%d,"queue":"%b","name":"a","failures":1}\n' % (id, queue)
+        server.wait_for(lambda: fetch(server, queue) == come)
         server.wait_for(lambda: not server.from_afar())
         exchange(beside, command("RPUSH", "list", "x"), b":1\r\n")
         exchange(beside, command("LPOP", "list"), b"$1\r\nx\r\n")  # nobody waits for it any more
         cable.mend()
-        holder.send(b'ACK {"id":1}\n')
+        holder.send(b'ACK {"id":%d}\n' % id)
         with pytest.raises((ConnectionError, AssertionError)):
             holder.expect(b"OK {}\n")
         exchange(server.far(), b"PING\n", b"PONG {}\n")
@@ -124,10 +122,47 @@ def test_who_has_vanished_is_found_out_and_its_jobs_come_back(
     tally["cuts of the line"] += 1
 
 
-def wait_for_losses(storm: Storm, count: int) -> None:
-    """Until so many more clients have given up."""
+def holds_a_job(server: CabledServer) -> tuple[SocketPeer, int, bytes]:
+    """One of the far side, of which the server knows; with the id of the job, and its queue.
+
+    If this test stands still for a heartbeat, the server rightly takes the job away.
+    """
+    while True:
+        begun = time.monotonic()
+        queue = b"q%d" % time.monotonic_ns()
+        holder = server.far()
+        try:
+            holder.send(b'PUSH {"name":"a","queue":"%b"}\n' % queue)
+            line = holder.read_line()
+            assert line.startswith(b"OK "), line
+            id: int = json.loads(line.removeprefix(b"OK "))["id"]
+            fetched = b'OK {"id":%d,"queue":"%b","name":"a"}\n' % (id, queue)
+            exchange(holder, b'FETCH {"queues":["%b"]}\n' % queue, fetched)
+            assert server.from_afar() == 6
+        except (AssertionError, ConnectionError):
+            if time.monotonic() - begun < HEARTBEAT:
+                raise
+            holder.close()
+            server.wait_for(lambda: server.from_afar() == 5)
+        else:
+            return holder, id, queue
+
+
+def fetch(server: CabledServer, queue: bytes) -> bytes:
+    """What somebody beside the server is given, who goes again at once: no heartbeat is needed."""
+    with closing(server.near()) as worker:
+        worker.send(b'FETCH {"queues":["%b"]}\n' % queue)
+        line = worker.read_line()
+    assert line == b"EMPTY {}\n" or b'"failures":1}' in line, line
+    return line
+
+
+def wait_for_losses(storm: Storm, count: int, connected: list[asyncio.StreamWriter]) -> None:
+    """Until so many more clients have given up, or all who were there have."""
     enough = storm.cut_off + count
-    storm.wait_until(lambda: storm.cut_off >= enough)
+    storm.wait_until(
+        lambda: storm.cut_off >= enough or all(writer.is_closing() for writer in connected)
+    )
 
 
 def test_a_line_that_fails_again_and_again_loses_nothing(
@@ -135,9 +170,13 @@ def test_a_line_that_fails_again_and_again_loses_nothing(
 ) -> None:
     """Clients give up and come back; what they left half open is found out."""
 
+    connected: list[asyncio.StreamWriter] = []
+
     async def connect(address: tuple[str, int]) -> Streams:
         opened = await asyncio.to_thread(cable.far.connect, address)
-        return await asyncio.open_connection(sock=opened)
+        streams = await asyncio.open_connection(sock=opened)
+        connected.append(streams[1])
+        return streams
 
     server = CabledServer(tmp_path, cable, *crowds.FLAGS, "--keep-alive", "3s")
     with (
@@ -154,7 +193,7 @@ def test_a_line_that_fails_again_and_again_loses_nothing(
         for _ in range(CUTS):
             run.wait(chance.randint(1, 300))
             cable.cut()
-            wait_for_losses(run.storm, chance.choice([0, 1, 5]))
+            wait_for_losses(run.storm, chance.choice([0, 1, 5]), connected)
             cable.mend()
             tally["cuts of the line"] += 1
         run.wait(50)

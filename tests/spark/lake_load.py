@@ -101,7 +101,7 @@ def _masenko(server: ServerProcess) -> Iterator[int]:
             yield 0
             peer.send(b'FETCH {"queues": ["mail"], "timeout": "1ms"}\n')
             verb, _, body = peer.read_line().partition(b" ")
-            if verb == b"JOB":
+            if verb == b"OK":
                 job = json.loads(body)
                 word = {0: "NACK", 1: "NACK"}.get(number % 7, "ACK")
                 peer.send(b'%b {"id": %d}\n' % (word.encode(), job["id"]))

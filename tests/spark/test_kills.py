@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -33,11 +32,11 @@ def test_nothing_is_lost_and_nothing_doubled(
 ) -> None:
     """From queue to queue through a cluster. The uids are derived: nobody else would notice."""
     marks = sorted(random.sample(range(1, JOBS * 2 // 3), 3))
-    port = _free_port()
     with (
-        ServerProcess(tmp_path, "--resp-port", str(port)) as server,
-        Client(f"taskyard://127.0.0.1:{port}") as client,
+        ServerProcess(tmp_path) as server,
+        Client("taskyard://{}:{}".format(*server.address("resp"))) as client,
     ):
+        server.flags += ["--resp-port", str(server.address("resp")[1])]  # also when it is back
         client.push_many("in", [b"%d" % number for number in range(JOBS)])
         first = _Driver(cluster, client, tmp_path)
         try:
@@ -121,9 +120,3 @@ def _python_path() -> str:
     """In full: an executor runs in a directory of its own."""
     parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return os.pathsep.join(str(Path(part).absolute()) for part in parts if part)
-
-
-def _free_port() -> int:
-    with socket.socket() as some:
-        some.bind(("127.0.0.1", 0))
-        return int(some.getsockname()[1])

@@ -21,7 +21,6 @@ from spark.oracle import compute, read_records
 from support.effort import LONG, effort
 from support.process import ServerProcess
 from support.users import user, users_of
-from toq.brokers import free_port
 
 from taskyard.access.users import save_users
 from taskyard.engine.records import PUSH
@@ -48,8 +47,7 @@ class Yard:
         anonymous = (("*", "push,take,inspect"),)
         users = users_of(user("ann", _PLAIN, admin=True), anonymous=anonymous)
         save_users(tmp_path / "users.toml", users)
-        flags = ("--http-port", str(free_port()), "--users", str(tmp_path / "users.toml"))
-        self.server = ServerProcess(tmp_path, *flags)
+        self.server = ServerProcess(tmp_path, "--users", str(tmp_path / "users.toml"))
         self.load = Load(self.server, limit=_PUSHES)
         self.gate = Gate(lambda: self.server.address("http"))
         self.process: LakeProcess

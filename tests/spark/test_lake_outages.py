@@ -27,7 +27,6 @@ from spark.lake_runs import HereTasks, read_in
 from support.effort import LONG
 from support.process import ServerProcess
 from support.waiting import wait_for
-from toq.brokers import free_port
 
 import taskyard.spark
 from taskyard.cli.main import main
@@ -48,7 +47,8 @@ from taskyard.spark.web import RegisteredReader, ServerUnreachable, Web
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path, "--http-port", str(free_port())) as running:
+    with ServerProcess(tmp_path) as running:
+        running.flags += ["--http-port", str(running.address("http")[1])]  # also when it is back
         yield running
 
 
@@ -62,9 +62,12 @@ def _url(server: ServerProcess) -> str:
     return f"http://{host}:{port}"
 
 
-def _busy(server: ServerProcess, pushes: int) -> None:
-    with Load(server, pause=0) as load:
-        wait_for(lambda: load.promised >= pushes)
+def _busy(server: ServerProcess, records: int) -> None:
+    """Until so many more are in its journal, whichever of the clients gets on."""
+    journal = open_journal(_url(server))
+    enough = journal.view().durable_seq + records
+    with Load(server, pause=0):
+        wait_for(lambda: journal.view().durable_seq >= enough)
 
 
 # The server
@@ -76,7 +79,7 @@ _PLACES = [(by, f"batch 2: {doc}") for by in ("url", "path") for doc in (READ, M
 def test_a_lake_goes_on_when_the_server_that_was_killed_is_back(
     server: ServerProcess, tmp_path: Path, by: str, doc: str
 ) -> None:
-    _busy(server, 150)
+    _busy(server, 400)
     source = _url(server) if by == "url" else str(server.data)
     lines: list[str] = []
     states: list[str] = []
@@ -84,7 +87,7 @@ def test_a_lake_goes_on_when_the_server_that_was_killed_is_back(
     def stopped(seconds: float) -> bool:
         if not server.is_running() and (by == "path" or states[-1] == "waiting"):
             server.restart()
-            _busy(server, 50)
+            _busy(server, 150)
         return states[-1] == "idle"
 
     lake, first = tmp_path / "lake", 250
@@ -115,7 +118,7 @@ def test_a_lake_goes_on_when_the_server_that_was_killed_is_back(
 def test_a_lake_gives_up_on_a_server_that_stays_away_and_goes_on_another_time(
     server: ServerProcess, tmp_path: Path
 ) -> None:
-    _busy(server, 50)
+    _busy(server, 150)
     journal, lake = open_journal(_url(server)), tmp_path / "lake"
 
     def run(tasks: HereTasks, **options: Any) -> None:

@@ -281,7 +281,9 @@ def test_every_plot_has_a_title_words_and_a_table(day: Report) -> None:
 
 def drawn(tab: Page, report: Report) -> None:
     tab.open(report.file)
-    tab.wait_for("document.documentElement?.dataset.drawn")
+    # The page before may still be there for a moment, and was drawn, too.
+    there = f"location.href === {json.dumps(report.file.resolve().as_uri())}"
+    tab.wait_for(f"{there} && document.documentElement?.dataset.drawn")
 
 
 def check_plots(tab: Page, report: Report) -> None:

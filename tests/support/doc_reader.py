@@ -140,8 +140,9 @@ class Reader:
 
     def _in_browser(self, code: str) -> str:
         page = self._browser()
-        page.call("Page.navigate", url=f"http://127.0.0.1:{self._ports()['http']}/healthz")
-        page.wait_for("location.pathname === '/healthz' && document.readyState === 'complete'")
+        address = f"http://127.0.0.1:{self._ports()['http']}/healthz"
+        page.call("Page.navigate", url=address)
+        page.wait_for(f"location.href === '{address}' && document.readyState === 'complete'")
         ended = page.call(
             "Runtime.evaluate",
             expression=IN_BROWSER.format(code=code),

@@ -23,7 +23,7 @@ import taskyard
 from taskyard.toq import Consumer, Producer, Task
 
 PAUSE = 0.02  # seconds before the next try to connect
-LEASE = 2  # seconds
+LEASE = 10  # seconds: longer than a busy machine or its disk may stand still
 AWAY = (OSError, EOFError, WebSocketException, redis.ConnectionError)
 
 Ports = dict[str, tuple[str, int]]  # addresses by dialect, which stay the same

@@ -61,11 +61,17 @@ class Injection:
 
     def _is_attached(self) -> bool:
         assert self._strace is not None
-        said = self._said.read_text(errors="replace")
-        assert self._strace.poll() is None, (
-            f"these tests need strace to attach to a process of this user: {said}"
-        )
-        return all(self._is_traced(task) for task in os.listdir(f"/proc/{self._pid}/task"))
+        if self._strace.poll() is not None:
+            said = self._said.read_text(errors="replace")
+            assert "attached" in said, (
+                f"these tests need strace to attach to a process of this user: {said}"
+            )
+            return True  # what it has done to the process was the end of it
+        try:
+            tasks = os.listdir(f"/proc/{self._pid}/task")
+        except FileNotFoundError:
+            return False  # the process has ended, and strace will
+        return all(self._is_traced(task) for task in tasks)
 
     def _is_traced(self, task: str) -> bool:
         try:

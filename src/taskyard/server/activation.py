@@ -12,7 +12,8 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from typing import Final
 
-from taskyard.server.config import ConfigError, Settings, is_local, knows_clients
+from taskyard.server.config import ConfigError, Settings
+from taskyard.server.exposure import is_local, knows_clients
 
 FIRST: Final = 3  # the descriptors before that are input, output and errors
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")

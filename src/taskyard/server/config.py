@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from taskyard.server import kinds
+from taskyard.server.exposure import is_local, knows_clients
 from taskyard.server.kinds import Kind, QueueTable
 
 T = TypeVar("T")
@@ -485,20 +486,3 @@ def _check_exposure(settings: Settings) -> None:
             "do everything: name the users with --users, have clients show certificates with "
             "--tls-client-ca, or allow it with --allow-anonymous on."
         )
-
-
-def knows_clients(settings: Settings) -> bool:
-    """Whether nobody is let in who is not known, or the operator wants it otherwise."""
-    if settings.users is not None or settings.allow_anonymous:
-        return True
-    return settings.tls_client_ca is not None and settings.tls_client == "required"
-
-
-def is_local(host: str) -> bool:
-    """Whether only this machine reaches what listens there; names are not looked up."""
-    import ipaddress
-
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

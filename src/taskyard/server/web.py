@@ -35,7 +35,8 @@ from taskyard.http.problems import problem
 from taskyard.http.router import Router
 from taskyard.http.websocket import WebSocket, refuse
 from taskyard.process import Usage, usage
-from taskyard.server.config import Settings, is_local
+from taskyard.server.config import Settings
+from taskyard.server.exposure import is_local
 from taskyard.web.page import Page
 from taskyard.web.report import ReportPage
 

@@ -21,8 +21,9 @@ from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
 from taskyard.dialects.resp_answers import Answer, Login, Watch, Work
 from taskyard.dialects.resp_cold import ColdPop, ReadBack
 from taskyard.dialects.resp_command import MAX_BATCH, MAX_BATCH_BYTES, Batch, Command
-from taskyard.dialects.resp_errors import error_text, queue_name, unknown_command, wrong_count
+from taskyard.dialects.resp_errors import error_text, unknown_command, wrong_count
 from taskyard.dialects.resp_frames import BROKEN, NOTHING, Reader
+from taskyard.dialects.resp_names import QueueNames
 from taskyard.dialects.resp_values import (
     WRONG_TYPE,
     Refused,
@@ -43,7 +44,6 @@ from taskyard.engine.job import CLIENT, PQUEUE, REDIS, Job, Origin, Policy
 from taskyard.engine.queue import Queue
 from taskyard.engine.taking import after
 
-NAMES_CACHED: Final = 4096
 QUEUED: Final = b"+QUEUED\r\n"
 NO_AUTH: Final = "NOAUTH Authentication required."
 
@@ -75,7 +75,7 @@ class Resp:
         self.commands: dict[bytes, Command] = {}
         self.updates: i64 = 0
         self.ops: i64 = 0
-        self._names: dict[bytes, str] = {}
+        self.names = QueueNames()
         self.spare: BytesWriter | None = None  # that has grown, and nobody writes to
 
     def add(
@@ -96,16 +96,6 @@ class Resp:
         self.traffic.clients += 1
         self.broker.join(connection)
         return connection
-
-    def name(self, key: bytes) -> str:
-        """A queue's name; names come again and again."""
-        known = self._names.get(key)
-        if known is None:
-            known = queue_name(key)
-            if len(self._names) >= NAMES_CACHED:
-                self._names.clear()
-            self._names[key] = known
-        return known
 
 
 class RespConnection(Conversation):
@@ -372,7 +362,7 @@ class RespConnection(Conversation):
     # Keys
 
     def queue_name(self, key: bytes) -> str:
-        return self.resp.name(self.prefix + key if self.prefix else key)
+        return self.resp.names.of(self.prefix + key if self.prefix else key)
 
     def require_key(self, action: str, key: bytes) -> None:
         """The same as `require` for a list or a string, whose name is a key."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from taskyard.dialects.resp_values import SHOWN, Refused, shown
+from taskyard.dialects.resp_values import SHOWN, shown
 from taskyard.engine.errors import (
     Draining,
     DuplicateJob,
@@ -18,7 +18,7 @@ from taskyard.engine.errors import (
     StepRefused,
     TaskyardError,
 )
-from taskyard.names import NAME_RULE, valid_name
+from taskyard.names import NAME_RULE
 
 BAD_QUEUE: Final = f"ERR invalid queue name: it {NAME_RULE}"
 
@@ -49,16 +49,6 @@ def error_text(error: TaskyardError) -> str:
     if isinstance(error, StaleBatch):
         return f"STALEBATCH {error}"
     return f"ERR {error}"
-
-
-def queue_name(key: bytes) -> str:
-    try:
-        name = key.decode()
-    except UnicodeDecodeError:
-        raise Refused(BAD_QUEUE) from None
-    if not valid_name(name):
-        raise Refused(BAD_QUEUE)
-    return name
 
 
 def unknown_command(args: list[bytes]) -> str:

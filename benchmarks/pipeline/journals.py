@@ -17,8 +17,8 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.job import CLIENT, JSON, REDIS, SECOND, NewJob, Origin, Policy
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.disk import RealDisk
-from taskyard.journal.journal import JournalSettings
 from taskyard.journal.opening import open_journal
+from taskyard.journal.settings import JournalSettings
 
 _START: Final = 1_770_000_000 * SECOND
 _TURN: Final = 200  # jobs that are pushed, and leased, and finished, at a time

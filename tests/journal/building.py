@@ -10,11 +10,11 @@ from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.cold import Load
 from taskyard.journal.disk import Disk
 from taskyard.journal.identity import JOURNAL, load_identity
-from taskyard.journal.journal import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.segment import segment_names
+from taskyard.journal.settings import JournalSettings
 
 START = 1_700_000_000_000_000
 POLICY = Policy(max_fails=3)

@@ -11,9 +11,10 @@ from taskyard.engine.errors import NoSpace
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
-from taskyard.journal.journal import Journal, JournalSettings
+from taskyard.journal.journal import Journal
 from taskyard.journal.memory import NO_SPACE, MemoryDisk
 from taskyard.journal.opening import open_journal
+from taskyard.journal.settings import JournalSettings
 
 SIZE = 1 << 16
 NO_NEXT = f"no room for the next segment of the journal: {NO_SPACE}"

@@ -5,9 +5,9 @@ from random import Random
 from support.simulated import SimulatedYard
 
 from taskyard.engine.state import EngineSettings, State
-from taskyard.journal.journal import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
+from taskyard.journal.settings import JournalSettings
 from taskyard.journal.spare import SPARE, SpareWork
 
 SIZE = 1 << 16

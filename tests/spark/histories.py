@@ -35,8 +35,8 @@ from taskyard.engine.job import (
 from taskyard.engine.queue import OVERFLOW_DEAD, QueueSettings
 from taskyard.engine.state import EngineSettings, State
 from taskyard.journal.disk import RealDisk
-from taskyard.journal.journal import JournalSettings
 from taskyard.journal.opening import open_journal
+from taskyard.journal.settings import JournalSettings
 
 START = 1_770_000_000 * SECOND  # in the middle of a minute
 MINUTE = 60 * SECOND

@@ -34,10 +34,11 @@ from taskyard.engine.state import EngineSettings, State
 from taskyard.http.connection import Http
 from taskyard.http.frames import BINARY, PING, TEXT
 from taskyard.http.router import Router
-from taskyard.journal.journal import Journal, JournalSettings
+from taskyard.journal.journal import Journal
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
+from taskyard.journal.settings import JournalSettings
 
 
 class SimulatedPeer:

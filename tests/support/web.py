@@ -25,10 +25,10 @@ from taskyard.broker.clock import AnchoredClock
 from taskyard.engine.engine import Engine
 from taskyard.engine.state import EngineSettings, State
 from taskyard.http.messages import Identify, anonymous
-from taskyard.journal.journal import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
+from taskyard.journal.settings import JournalSettings
 from taskyard.server.config import Settings
 from taskyard.server.connection import Connection, OpenConnections
 from taskyard.server.loop import LoopScheduler

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Final
 
 from librt.strings import read_i64_le
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import i64
 
 from taskyard.engine.log import Log
 from taskyard.engine.room import Room
@@ -26,8 +26,15 @@ from taskyard.journal.identity import Entropy, Identity
 from taskyard.journal.recent import Recent
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.retention import Spans
-from taskyard.journal.segment import SEGMENT_HEADER, Segment, SegmentHeader, create_segment
-from taskyard.journal.spare import ZERO, SpareWork, reason_of
+from taskyard.journal.segment import (
+    SEGMENT_HEADER,
+    Segment,
+    SegmentHeader,
+    create_segment,
+    new_salt,
+)
+from taskyard.journal.settings import JournalSettings
+from taskyard.journal.spare import SpareWork, reason_of
 from taskyard.journal.supply import Supply
 from taskyard.journal.sync import Health, SyncPoint
 
@@ -36,25 +43,6 @@ _LEAST: Final = 16_384  # one that a server starts with where there is no room f
 _LEAST_MARGIN: Final = 8192  # a few small records fit
 _NO_NEXT: Final = "no room for the next segment of the journal: "
 _NO_MORE: Final = "no room in the journal: "
-
-
-@mypyc_attr(acyclic=True)
-class JournalSettings:
-    __slots__ = ("durability", "payload_memory", "preallocate", "segment_size", "spare")
-
-    def __init__(
-        self,
-        segment_size: i64 = 64 * 1_048_576,
-        payload_memory: i64 = 256 * 1_048_576,
-        durability: str = "sync",
-        spare: bool = False,
-        preallocate: str = ZERO,
-    ) -> None:
-        self.segment_size = segment_size
-        self.payload_memory = payload_memory
-        self.durability = durability  # what replies wait for: the broker's business
-        self.spare = spare  # make the next segment in advance
-        self.preallocate = preallocate  # how the room of a segment is made sure of
 
 
 class JournalRoom(Room):
@@ -220,7 +208,7 @@ class Journal:
             self.timeline,
             base,
             self.written_seq + 1,
-            _new_salt(self._entropy),
+            new_salt(self._entropy),
             self._time,
             self.durable_seq,
             self.base,
@@ -496,10 +484,3 @@ class Journal:
             for segment in [*self._closed, self._segment]:
                 segment.file.close()
             self._closed = []
-
-
-def _new_salt(entropy: Entropy) -> i64:
-    salt: i64 = 0
-    while not salt:
-        salt = read_i64_le(entropy(8), 0)
-    return salt

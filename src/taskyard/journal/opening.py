@@ -22,9 +22,10 @@ from taskyard.journal.identity import (
     new_identity,
     save_identity,
 )
-from taskyard.journal.journal import Journal, JournalSettings
+from taskyard.journal.journal import Journal
 from taskyard.journal.recovery import Recovery, RecoveryReport
 from taskyard.journal.segment import segment_names
+from taskyard.journal.settings import JournalSettings
 
 
 def no_clock() -> float:

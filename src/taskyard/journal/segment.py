@@ -18,6 +18,7 @@ until compaction and retention write them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from google_crc32c import value
@@ -164,6 +165,14 @@ class Segment:
         self.salt = salt
         self.end: i64 = 0  # position behind its last frame, once it is full
         self.anchored = False  # its header and its name are on disk for certain
+
+
+def new_salt(entropy: Callable[[int], bytes]) -> i64:
+    """Any but 0, which is what room that was never written to has."""
+    salt: i64 = 0
+    while not salt:
+        salt = read_i64_le(entropy(8), 0)
+    return salt
 
 
 def create_segment(directory: Disk, header: SegmentHeader, source: str) -> Segment:

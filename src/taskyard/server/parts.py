@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskyard.engine.state import EngineSettings
-from taskyard.journal.journal import JournalSettings
+from taskyard.journal.settings import JournalSettings
 from taskyard.server.config import Settings
 from taskyard.server.queue_tables import rules_of
 

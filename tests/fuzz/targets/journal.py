@@ -20,7 +20,6 @@ from taskyard.journal.describe import describe
 from taskyard.journal.errors import JournalCorrupt, JournalError, JournalTooNew
 from taskyard.journal.frames import Content, frame_at, frame_header
 from taskyard.journal.identity import JOURNAL, Identity, Reach, load_identity, save_identity
-from taskyard.journal.journal import JournalSettings
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.portion import Portion
@@ -34,6 +33,7 @@ from taskyard.journal.segment import (
     segment_name,
     segment_names,
 )
+from taskyard.journal.settings import JournalSettings
 from taskyard.journal.survey import Survey
 
 TIMELINE = b"t" * 16

@@ -1,0 +1,26 @@
+"""What the operator may choose of a journal."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.journal.spare import ZERO
+
+
+@mypyc_attr(acyclic=True)
+class JournalSettings:
+    __slots__ = ("durability", "payload_memory", "preallocate", "segment_size", "spare")
+
+    def __init__(
+        self,
+        segment_size: i64 = 64 * 1_048_576,
+        payload_memory: i64 = 256 * 1_048_576,
+        durability: str = "sync",
+        spare: bool = False,
+        preallocate: str = ZERO,
+    ) -> None:
+        self.segment_size = segment_size
+        self.payload_memory = payload_memory
+        self.durability = durability  # what replies wait for: the broker's business
+        self.spare = spare  # make the next segment in advance
+        self.preallocate = preallocate  # how the room of a segment is made sure of

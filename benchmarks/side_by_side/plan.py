@@ -20,9 +20,11 @@ LARGE: Final = 10_000
 
 # A flush that takes longer is tried with those that answer what it costs; the rest is as it was.
 WITH_SLOW_FLUSH: Final = ("masenko", "workq", "jobs", "redis-lists", "redis-streams", "beanstalkd")
-# Where a few hundredths decide, which is less than single rounds are apart.
-CLOSE: Final = ("masenko", "redis-lists")
-CLOSE_SHAPES: Final = ("c1", "c50", "c500")
+# Where a few hundredths decide, which is less than single rounds are apart: servers and shapes.
+CLOSE: Final[dict[rig.Durability, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "sync": (("masenko", "redis-lists"), ("c1", "c50", "c500")),
+    "memory": (("masenko", "beanstalkd"), ("c50",)),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Block:
     """Of who is nearly as fast as Taskyard, where that is, and of Taskyard there; 0: no more."""
 
     def rounds_of(self, case: Case) -> int:
-        is_close = case.subject in CLOSE and case.shape in CLOSE_SHAPES
+        servers, shapes = CLOSE.get(self.durability, ((), ()))
+        is_close = case.subject in servers and case.shape in shapes
         return max(self.rounds, self.close_rounds) if is_close else self.rounds
 
 
@@ -49,7 +52,7 @@ FULL: Final = (
     Block("peak", "sync", LARGE, _PLAIN, rounds=2, seconds=1.5),
     Block("peak", "write", SMALL, _PLAIN, rounds=2, seconds=1.5),
     Block("peak", "write", LARGE, ("c50", "c50x100"), rounds=2, seconds=1.5),
-    Block("peak", "memory", SMALL, _PLAIN, rounds=2, seconds=1.5),
+    Block("peak", "memory", SMALL, _PLAIN, rounds=2, seconds=1.5, close_rounds=12),
     Block("peak", "memory", LARGE, ("c50", "c50x100"), rounds=2, seconds=1.5),
     Block("slow-flush", "sync", SMALL, ("c50",), rounds=5, seconds=1.5),
     # A pause of the disk is more than the slowest hundredth of a round, however long that is. So

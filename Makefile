@@ -76,15 +76,15 @@ endif
 
 # The lanes of `make test`, begun in this order: the long ones first, so that none is left alone in the
 # end. While tests wait for a process or a disk another lane has the core, so there are three more
-# than cores. Spark would take all of them: it comes last.
+# than cores. Spark takes all of them, and a server's lake gives way to everybody: it comes afterwards.
 CORES := $(shell nproc 2>/dev/null || echo 2)
 LANES := lint interpreted-core compiled-processes compiled-plain compiled-wire compiled-core \
-	compiled-faults $(if $(wildcard $(BROWSER)),browser-tests) $(if $(wildcard $(SIMULATION)),simulate) \
-	spark-tests
+	compiled-faults $(if $(wildcard $(BROWSER)),browser-tests) $(if $(wildcard $(SIMULATION)),simulate)
 
 test: run-environment ## lint, and the tests in both forms
 	@rm -rf build/lanes
 	@$(MAKE) --no-print-directory -k -j$$(($(CORES) + 3)) $(LANES:%=lane-%); \
+	$(MAKE) --no-print-directory -k lane-spark-tests; \
 	scripts/lane --report
 
 test-long: ## the same with many more examples, other ones each time, and all combinations

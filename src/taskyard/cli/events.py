@@ -36,8 +36,8 @@ _LEFT_OUT: Final = {"dialect", "holder", "content", "epoch", "bound"}
 def parser() -> Parser:
     result = command_parser(
         "events",
-        "Show the last events, and with --follow what happens from now on. A connection that is "
-        "lost is made again, and nothing is left out.",
+        "Show the last events, and with --follow what happens from now on; then a connection that "
+        "is lost is made again, and nothing is left out.",
         "taskyard events --follow",
         "taskyard events -f --queue mail --event fail,retry",
         "taskyard events --last 1000 --json | jq -r .event | sort | uniq -c",

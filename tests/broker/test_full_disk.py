@@ -86,7 +86,7 @@ def test_no_file_is_left_of_attempts_that_fail(yard: SimulatedYard) -> None:
 
 def test_pushes_go_on_by_themselves_once_there_is_room(yard: SimulatedYard) -> None:
     told: list[str] = []
-    yard.broker.on_room(told.append)
+    yard.broker.room.on_change(told.append)
     peer = yard.connect()
     pushed = fill(yard, peer)
     yard.disk.limit(-1)

@@ -93,7 +93,7 @@ def test_the_disk_is_read_off_the_loop_a_few_at_a_time(yard: SimulatedYard, api:
 
 def drop_first(yard: SimulatedYard) -> None:
     journal = yard.journal
-    assert yard.broker.drop_before(journal.next_base(journal.first))
+    assert yard.broker.room.drop_before(journal.next_base(journal.first))
     yard.settle()
 
 

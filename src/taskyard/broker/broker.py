@@ -17,11 +17,12 @@ from taskyard.broker.feed import Feed
 from taskyard.broker.flush_place import FlushPlace
 from taskyard.broker.line import Line
 from taskyard.broker.metrics import Metrics
-from taskyard.broker.offloop import Answer, Drop, Read, Spare, ThreadSync
+from taskyard.broker.offloop import Answer, Read, ThreadSync
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.pace import Pacer
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.retention import Retention
+from taskyard.broker.room_watch import RoomWatch
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
 from taskyard.broker.slow import Slow
 from taskyard.broker.upkeep import Upkeep
@@ -30,10 +31,8 @@ from taskyard.engine.engine import Engine
 from taskyard.engine.job import FOREVER, Job
 from taskyard.journal.cold import ColdRead, Load
 from taskyard.journal.compaction import Compactor
-from taskyard.journal.drop import DropWork
 from taskyard.journal.journal import Journal
 from taskyard.journal.retention import Limits
-from taskyard.journal.spare import SpareWork
 from taskyard.journal.sync import SyncPoint
 
 SYNC: Final = "sync"
@@ -46,7 +45,6 @@ _GATHERINGS: Final = 4  # rounds of the loop that a commit waits at most while m
 _IDLE_COMMIT: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
 _BACKGROUND_SYNC: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
 _PAGES: Final = 256  # of the index of jobs that are made until somebody hears of it
-_ROOM_AGAIN: Final = 1_000_000  # between two looks whether the disk has room again
 
 
 class Broker:
@@ -95,12 +93,10 @@ class Broker:
         self._alarm: Cancellable | None = None
         self._alarm_at: i64 = 0
         self._on_failure: list[Callable[[str], None]] = []
-        self._on_room: list[Callable[[str], None]] = []
         self._on_growth: list[Callable[[], None]] = []
         self._pages_seen: i64 = 0
-        self._refusing = ""  # why pushes are refused, as far as anybody was told
-        self._room_alarm: Cancellable | None = None
         engine.room = journal.room
+        self.room = RoomWatch(self, scheduler)
         self.retention = Retention(self, limits if limits is not None else Limits(), scheduler)
         self.upkeep = Upkeep(self, Compactor(engine, journal, compaction), scheduler)
 
@@ -163,7 +159,7 @@ class Broker:
             self._idle_commit_planned = True
             self._scheduler.call_at(self.clock.now() + _IDLE_COMMIT, self._commit_idle)
         if engine.room.short:
-            self._watch_room()
+            self.room.watch()
         self._set_alarm()
 
     def is_behind(self) -> bool:
@@ -233,7 +229,7 @@ class Broker:
             point.run()
             self.journal.synced(point)
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._release()
 
@@ -269,7 +265,7 @@ class Broker:
         try:
             self.feed.take()
             self.journal.write()
-            self._look_after_room()
+            self.room.look()
             if self.durability != SYNC:
                 self._plan_background_sync()
             elif self._flush_place.choose_loop(len(self._holding), self._unsynced()):
@@ -279,7 +275,7 @@ class Broker:
                 self.written.reached(self.journal.written)
                 return
         except OSError as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._flushed()
         self._release()
@@ -313,7 +309,7 @@ class Broker:
     def sync_done(self, point: SyncPoint, error: BaseException | None) -> None:
         self._syncing = False
         if error is not None:
-            self._fail(error)
+            self.fail(error)
             return
         self.journal.synced(point)
         self._flushed()
@@ -368,7 +364,7 @@ class Broker:
                 outbox.listed = True
                 self.hold(outbox)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """The promise of those who wait cannot be kept any more, and no new one can be made."""
         if self.failure:
             return
@@ -384,72 +380,6 @@ class Broker:
         self.synced.abort()
         for call in self._on_failure:
             call(self.failure)
-
-    # Room
-
-    def on_room(self, call: Callable[[str], None]) -> None:
-        """Hear when pushes begin to be refused, and why, and with "" when they go on."""
-        self._on_room.append(call)
-
-    def drop_before(self, base: i64) -> bool:
-        """Let the journal drop segments before `base`, off the loop; False if there are none."""
-        work = self.journal.drop_before(base)
-        if work is None:
-            return False
-        Drop(self, work).start(self._scheduler)
-        return True
-
-    def dropped(self, work: DropWork) -> None:
-        try:
-            self.journal.dropped(work)
-        except OSError as error:
-            self._fail(error)
-            return
-        self._room_came()
-
-    def spared(self, work: SpareWork) -> None:
-        try:
-            self.journal.spared(work)
-        except OSError as error:
-            self._fail(error)
-            return
-        if work.done:
-            self._room_came()
-        else:
-            self.retention.give_up_one()
-            self._look_after_room()
-
-    def _look_after_room(self) -> None:
-        """Have the next segment made in time, and tell whether there is room for pushes."""
-        spare = self.journal.spare()
-        if spare is not None:
-            Spare(self, spare).start(self._scheduler)
-        refusing = self.journal.room.refusing
-        if refusing:
-            self._watch_room()
-        if bool(refusing) != bool(self._refusing):
-            for call in self._on_room:
-                call(refusing)
-        self._refusing = refusing
-
-    def _watch_room(self) -> None:
-        """While something waits for room, look for it now and then."""
-        if self._room_alarm is None and not self.failure:
-            when = self.clock.now() + _ROOM_AGAIN
-            self._room_alarm = self._scheduler.call_at(when, self._look_for_room)
-
-    def _look_for_room(self) -> None:
-        self._room_alarm = None
-        if not self.failure:
-            self.journal.retry()
-            self._room_came()
-
-    def _room_came(self) -> None:
-        """There may be more room than before: go on with what there was none for."""
-        self._look_after_room()
-        if self.engine.room.short:
-            self.engine.resume(self.begin())
-            self.end()
 
     # Effects and time
 

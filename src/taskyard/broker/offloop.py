@@ -15,34 +15,35 @@ from taskyard.journal.sync import SyncPoint
 
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
+    from taskyard.broker.room_watch import RoomWatch
 
 
 class Spare:
     """The next segment of the journal, made off the loop."""
 
-    def __init__(self, broker: Broker, work: SpareWork) -> None:
-        self._broker = broker
+    def __init__(self, room: RoomWatch, work: SpareWork) -> None:
+        self._room = room
         self._work = work
 
     def start(self, scheduler: Scheduler) -> None:
         scheduler.run_blocking(self._work.run, self._done)
 
     def _done(self, error: BaseException | None) -> None:
-        self._broker.spared(self._work)
+        self._room.spared(self._work)
 
 
 class Drop:
     """Segments of the journal that are removed off the loop."""
 
-    def __init__(self, broker: Broker, work: DropWork) -> None:
-        self._broker = broker
+    def __init__(self, room: RoomWatch, work: DropWork) -> None:
+        self._room = room
         self._work = work
 
     def start(self, scheduler: Scheduler) -> None:
         scheduler.run_blocking(self._work.run, self._done)
 
     def _done(self, error: BaseException | None) -> None:
-        self._broker.dropped(self._work)
+        self._room.dropped(self._work)
 
 
 class ThreadSync:

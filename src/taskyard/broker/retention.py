@@ -86,7 +86,7 @@ class Retention:
         self.look()
 
     def _drop(self, base: i64) -> None:
-        if not self._broker.drop_before(base) or not self._on_left_behind:
+        if not self._broker.room.drop_before(base) or not self._on_left_behind:
             return
         now = self._broker.clock.now()
         for reader in self._broker.engine.state.readers.values():

@@ -285,7 +285,7 @@ class Server:
             raise OSError(broker.failure)
         broker.on_failure(self._journal_failed)
         broker.upkeep.on_damage(self._compaction_stopped)
-        broker.on_room(_room_changed)
+        broker.room.on_change(_room_changed)
         broker.on_growth(self._collector.tend)
         broker.retention.on_left_behind(_left_behind)
         broker.begin()

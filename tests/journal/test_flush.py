@@ -10,7 +10,14 @@ from taskyard.journal import flush
 
 @pytest.mark.parametrize(
     ("measured", "hand_over", "mode"),
-    [(200, 22, "inline"), (50, 22, "inline"), (2_000, 22, "thread"), (10_000, 60, "thread")],
+    [
+        (200, 22, "inline"),
+        (50, 22, "inline"),
+        (2_000, 22, "thread"),
+        (10_000, 60, "thread"),
+        (1_000, 500, "inline"),
+        (1_001, 500, "thread"),  # the machine is busy, which makes no disk quick
+    ],
 )
 def test_a_quick_flush_is_done_inline(measured: int, hand_over: int, mode: str) -> None:
     choice = flush.choose(measured, hand_over)

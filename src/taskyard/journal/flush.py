@@ -26,6 +26,9 @@ _ENOUGH: Final = 0.03  # seconds after which a slow disk is known well enough
 # Measured with 50 connections: at a flush of 0.2 ms (9 hand-overs) inline does 1.15 times as many
 # jobs as a thread, at 0.5 ms (23) 0.94 times, at 1.7 ms (77) 0.72 times.
 _EVEN: Final = 16
+# Microseconds. A machine that is busy at the start hands over slowly, and not for that alone
+# should such a flush hold up the loop.
+_NEVER_QUICK: Final = 1_000
 
 
 @mypyc_attr(acyclic=True)
@@ -47,7 +50,8 @@ def choose_sync_mode(path: str | os.PathLike[str]) -> SyncChoice:
 
 
 def choose(flush: int, hand_over: int) -> SyncChoice:
-    return SyncChoice("inline" if flush <= _EVEN * hand_over else "thread", flush, hand_over)
+    is_quick = flush <= min(_EVEN * hand_over, _NEVER_QUICK)
+    return SyncChoice("inline" if is_quick else "thread", flush, hand_over)
 
 
 def measure_flush(directory: str) -> int:

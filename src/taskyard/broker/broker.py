@@ -13,6 +13,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.aside import Milestone
+from taskyard.broker.convoy import Convoy
 from taskyard.broker.feed import Feed
 from taskyard.broker.flush_place import FlushPlace
 from taskyard.broker.line import Line
@@ -86,6 +87,7 @@ class Broker:
         self._gathered: i64 = 0  # rounds of the loop that this commit has waited for more
         self._idle_commit_planned = False
         self._syncing = False
+        self._convoy = Convoy(scheduler, self._go_on)
         self.flush_began: i64 = 0
         self.flush_ended: i64 = 0
         self.flush_free: i64 = 0  # when the one before it had ended
@@ -118,7 +120,8 @@ class Broker:
             outbox.abort()  # none will come
             return
         self._holding.append(outbox)
-        self.plan_commit()
+        if not self._convoy.patience or self._convoy.came(outbox, self.line.now):
+            self.plan_commit()
 
     def plan_commit(self) -> None:
         """Somebody waits for what has been done so far."""
@@ -250,7 +253,7 @@ class Broker:
 
     def _commit_idle(self) -> None:
         self._idle_commit_planned = False
-        if self.engine.log.count and not self._commit_planned:
+        if self.engine.log.count and not self._commit_planned and not self._convoy.is_open:
             self._commit()
 
     def _commit(self) -> None:
@@ -259,6 +262,8 @@ class Broker:
         if self.failure or (self._syncing and self.durability == SYNC):
             self.line.look()
             return  # what has been added meanwhile goes with the next one
+        if self._convoy.is_open:
+            self._convoy.end()
         self.commits += 1
         self._begin_flush()
         self.line.settle(self.flush_began)
@@ -314,12 +319,26 @@ class Broker:
         self.journal.synced(point)
         self._flushed()
         self._flush_place.count(len(self._holding))
+        self._convoy.begin(self.flush_ended - self.flush_began, self.flush_ended)
+        waited = self._holding
         self._release()
-        if self.engine.log.count or self._holding or self.synced.waits():
-            if self._flush_place.is_crowded():  # whoever comes in the next rounds goes along
-                self.plan_commit()
-            else:
-                self._commit()
+        if self._syncing:  # so much has come by it that it was committed at once
+            return
+        self._convoy.answered(waited)
+        if self._convoy.is_open:
+            self._commit_planned = False
+            self.line.commit_follows = False
+        elif self._flush_place.is_crowded() and self._is_commit_wanted():
+            self.plan_commit()  # whoever comes in the next rounds goes along
+        else:
+            self._go_on()
+
+    def _is_commit_wanted(self) -> bool:
+        return self.engine.log.count > 0 or bool(self._holding) or self.synced.waits()
+
+    def _go_on(self) -> None:
+        if self._is_commit_wanted():
+            self._commit()
 
     def _plan_background_sync(self) -> None:
         if self._background_sync is None:

@@ -96,6 +96,8 @@ class Outbox:
         self._overfull = False
         self._aside: i64 = 0  # replies that wait for another place: see aside.py
         self.listed = False  # among those the broker looks at after a commit
+        self.answered: i64 = 0  # when a slow disk let go the last of what waited: see convoy.py
+        self.is_prompt = False  # and whether more came soon after that, the last time
         self.size: i64 = 0  # bytes held back
         self.sent: i64 = 0  # bytes of all replies so far
 

@@ -1,0 +1,212 @@
+"""On a slow disk a flush waits a moment for those whom the one before it has answered."""
+
+import pytest
+from support.simulated import SimulatedPeer, SimulatedYard
+
+PUSH = b'PUSH {"name":"a"}\n'
+FLUSH = 2_000  # microseconds
+LONG = 40_000  # so that half of it is more than records may stay unwritten which nobody waits for
+MEBIBYTE = 1 << 20
+
+
+@pytest.fixture
+def yard() -> SimulatedYard:
+    yard = SimulatedYard(inline_sync=False, segment_size=16 * MEBIBYTE)
+    yard.scheduler.slow = True
+    return yard
+
+
+def push(yard: SimulatedYard, *peers: SimulatedPeer) -> None:
+    """In one round of the loop."""
+    for peer in peers:
+        peer.arrive(PUSH)
+    yard.settle()
+
+
+def end_flush(yard: SimulatedYard, took: int = FLUSH) -> None:
+    yard.scheduler.advance(took)
+    yard.scheduler.finish_blocking()
+    yard.settle()
+
+
+def is_flushing(yard: SimulatedYard) -> bool:
+    return bool(yard.scheduler.blocking)
+
+
+def are_answered(*peers: SimulatedPeer) -> bool:
+    return all(peer.take().startswith(b"OK ") for peer in peers)
+
+
+def prompt_pair(yard: SimulatedYard, took: int = FLUSH) -> tuple[SimulatedPeer, SimulatedPeer]:
+    """Two that wait for the flush that goes on, and came back at once after the one before."""
+    one, other = yard.connect(), yard.connect()
+    push(yard, one, other)
+    end_flush(yard, took)
+    push(yard, one, other)
+    end_flush(yard, took)
+    push(yard, one, other)
+    assert are_answered(one, other)
+    assert is_flushing(yard)
+    return one, other
+
+
+def test_who_comes_meanwhile_shares_the_next_flush_with_who_was_answered(
+    yard: SimulatedYard,
+) -> None:
+    one, other = prompt_pair(yard)
+    newcomer = yard.connect()
+    push(yard, newcomer)
+    end_flush(yard)
+    assert are_answered(one, other)
+    assert not is_flushing(yard)
+    push(yard, one)
+    assert not is_flushing(yard)
+    push(yard, other)
+    assert is_flushing(yard)
+    end_flush(yard)
+    assert are_answered(one, other, newcomer)
+
+
+def test_who_comes_just_as_a_flush_is_over_does_not_begin_the_next_one(yard: SimulatedYard) -> None:
+    prompt_pair(yard)
+    newcomer = yard.connect()
+    yard.scheduler.advance(FLUSH)
+    yard.scheduler.finish_blocking()
+    push(yard, newcomer)  # in the round in which the loop hears of the flush
+    assert not is_flushing(yard)
+
+
+def test_nobody_is_waited_for_longer_than_half_a_flush(yard: SimulatedYard) -> None:
+    one, _ = prompt_pair(yard)
+    end_flush(yard)
+    push(yard, one)
+    yard.scheduler.advance(FLUSH // 2 - 1)
+    assert not is_flushing(yard)
+    yard.scheduler.advance(1)
+    assert is_flushing(yard)
+
+
+@pytest.mark.parametrize("took", [1_000, 1_001])
+def test_a_quick_flush_is_followed_by_the_next_one_at_once(yard: SimulatedYard, took: int) -> None:
+    prompt_pair(yard, took)
+    push(yard, yard.connect())
+    end_flush(yard, took)
+    assert is_flushing(yard) == (took == 1_000)
+
+
+def test_a_disk_that_stood_still_for_once_is_not_slow(yard: SimulatedYard) -> None:
+    prompt_pair(yard, 300)
+    push(yard, yard.connect())
+    end_flush(yard, 60_000)
+    assert is_flushing(yard)
+
+
+def test_who_came_late_is_not_waited_for_until_it_is_prompt_again(yard: SimulatedYard) -> None:
+    quick, slow = prompt_pair(yard)
+    end_flush(yard)
+    push(yard, quick)
+    yard.scheduler.advance(FLUSH // 2 + 1)
+    push(yard, slow)
+    end_flush(yard)
+    push(yard, quick)
+    assert is_flushing(yard)  # with the slow one's, which came meanwhile
+    end_flush(yard)
+    push(yard, quick)
+    assert is_flushing(yard)  # though the slow one was answered, too, and is not back
+    push(yard, slow)  # at once, this time
+    end_flush(yard)
+    push(yard, quick)
+    end_flush(yard)
+    push(yard, slow)
+    assert not is_flushing(yard)
+    push(yard, quick)
+    assert is_flushing(yard)
+
+
+def test_who_pushes_once_and_leaves_is_not_waited_for(yard: SimulatedYard) -> None:
+    push(yard, yard.connect())
+    for _ in range(5):
+        push(yard, yard.connect())  # during the flush for the one before
+        end_flush(yard)
+        assert is_flushing(yard)
+
+
+def test_who_leaves_lets_nobody_wait_for_ever(yard: SimulatedYard) -> None:
+    stays, leaves = prompt_pair(yard)
+    end_flush(yard)
+    leaves.close()
+    push(yard, stays)
+    yard.scheduler.advance(FLUSH // 2)
+    end_flush(yard)
+    assert are_answered(stays)
+    push(yard, stays)
+    assert is_flushing(yard)
+
+
+def test_what_nobody_waits_for_does_not_end_the_wait(yard: SimulatedYard) -> None:
+    one, other = prompt_pair(yard, LONG)
+    end_flush(yard, LONG)
+    assert are_answered(one, other)
+    one.send(b"FETCH\n")
+    assert one.take().startswith(b'OK {"id":1,')
+    yard.scheduler.advance(LONG // 2 - 1)
+    assert not is_flushing(yard)
+    one.send(b'ACK {"id":1}\n')
+    assert not is_flushing(yard)
+    push(yard, other)
+    assert is_flushing(yard)
+
+
+def test_records_alone_are_written_when_the_wait_is_over(yard: SimulatedYard) -> None:
+    one, _ = prompt_pair(yard, LONG)
+    end_flush(yard, LONG)
+    one.send(b"FETCH\n")
+    writes = yard.disk.calls("write")
+    yard.scheduler.advance(LONG // 2 - 1)
+    assert yard.disk.calls("write") == writes
+    yard.scheduler.advance(1)
+    assert yard.disk.calls("write") == writes + 1
+
+
+def test_nothing_is_written_for_nothing(yard: SimulatedYard) -> None:
+    prompt_pair(yard)
+    end_flush(yard)
+    commits = yard.broker.commits
+    yard.scheduler.advance(FLUSH)
+    assert yard.broker.commits == commits
+
+
+def test_much_is_flushed_at_once_whoever_is_not_back(yard: SimulatedYard) -> None:
+    prompt_pair(yard)
+    end_flush(yard)
+    yard.connect().arrive(b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * (MEBIBYTE - 2)) * 5)
+    assert is_flushing(yard)
+    commits = yard.broker.commits
+    yard.scheduler.advance(FLUSH)  # the wait is over with it
+    assert yard.broker.commits == commits
+
+
+def test_who_waits_is_closed_when_the_disk_fails_meanwhile(yard: SimulatedYard) -> None:
+    one, _ = prompt_pair(yard)
+    end_flush(yard)
+    one.take()
+    push(yard, one)
+    yard.broker.fail(OSError("broken"))
+    yard.settle()
+    one.expect_closed()
+    yard.scheduler.advance(FLUSH)
+    assert not is_flushing(yard)
+
+
+@pytest.mark.parametrize("durability", ["write", "memory"])
+def test_replies_that_do_not_wait_for_the_disk_wait_for_nobody(durability: str) -> None:
+    yard = SimulatedYard(inline_sync=False, durability=durability)
+    one, other = yard.connect(), yard.connect()
+    yard.scheduler.slow = True
+    for _ in range(3):
+        push(yard, one, other)
+        yard.advance(1.1)  # a sync in the background, once a second
+        end_flush(yard)
+        assert are_answered(one, other)
+    push(yard, one)
+    assert are_answered(one)

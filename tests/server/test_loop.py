@@ -1,7 +1,9 @@
 """The event loop behind the broker's seam: never early, never on the wrong thread."""
 
 import asyncio
+import ctypes
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -111,3 +113,58 @@ def test_the_end_waits_for_blocking_work() -> None:
 
     play(scene)
     assert done.is_set()
+
+
+def test_a_fine_alarm_rings_once_and_not_early() -> None:
+    async def scene(scheduler: LoopScheduler, _: AnchoredClock) -> None:
+        rung: asyncio.Queue[int] = asyncio.Queue()
+        for delay in (0, 1, 300, 2_000):
+            began = time.monotonic_ns()
+            scheduler.call_within(delay, lambda: rung.put_nowait(time.monotonic_ns()))
+            assert (await rung.get() - began) // 1000 >= delay
+        assert rung.empty()
+
+    play(scene)
+
+
+def test_a_fine_alarm_takes_the_place_of_the_one_before_and_can_be_cancelled() -> None:
+    async def scene(scheduler: LoopScheduler, clock: AnchoredClock) -> None:
+        rung: list[str] = []
+        passed = asyncio.Event()
+        scheduler.call_within(100, lambda: rung.append("replaced"))
+        scheduler.call_within(200, lambda: rung.append("cancelled")).cancel()
+        scheduler.call_at(clock.now() + 5_000, passed.set)
+        await passed.wait()
+        scheduler.call_within(100, lambda: rung.append("replaced"))
+        last = asyncio.Event()
+        scheduler.call_within(150, last.set)
+        await last.wait()
+        assert not rung
+
+    play(scene)
+
+
+def test_a_fine_alarm_that_has_rung_unheard_can_be_set_anew() -> None:
+    async def scene(scheduler: LoopScheduler, _: AnchoredClock) -> None:
+        rung: list[str] = []
+        scheduler.call_within(1, lambda: rung.append("first"))
+        until = time.monotonic_ns() + 1_000_000
+        while time.monotonic_ns() < until:
+            pass  # the loop does not look at it meanwhile
+        last = asyncio.Event()
+        scheduler.call_within(1_000, last.set)
+        await last.wait()
+        assert not rung
+
+    play(scene)
+
+
+def test_without_the_kernels_timers_the_loops_own_has_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(name: None) -> None:
+        raise OSError("no such library")
+
+    monkeypatch.setattr(ctypes, "CDLL", none)
+    test_a_fine_alarm_rings_once_and_not_early()
+    test_a_fine_alarm_takes_the_place_of_the_one_before_and_can_be_cancelled()

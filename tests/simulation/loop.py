@@ -212,6 +212,9 @@ class Scheduler:
         due = self._machine.monotonic() + (delay + TIMER_SLACK if delay else 0)
         return self._loop._set_alarm(due, call)
 
+    def call_within(self, delay: int, call: Call) -> Alarm:
+        return self._loop._set_alarm(self._machine.monotonic() + delay, call)
+
     def run_blocking(self, work: Call, done: Callable[[BaseException | None], None]) -> None:
         machine = self._machine
         chance = machine.chance

@@ -73,6 +73,9 @@ class FakeScheduler:
         heapq.heappush(self._alarms, (when, next(self._numbers), alarm))
         return alarm
 
+    def call_within(self, delay: int, call: Callable[[], None]) -> Alarm:
+        return self.call_at(self._clock.time + delay, call)
+
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:

@@ -87,7 +87,7 @@ class Broker:
         self._gathered: i64 = 0  # rounds of the loop that this commit has waited for more
         self._idle_commit_planned = False
         self._syncing = False
-        self._convoy = Convoy(scheduler, self._go_on)
+        self._convoy = Convoy(scheduler, self._plan_if_wanted)
         self.flush_began: i64 = 0
         self.flush_ended: i64 = 0
         self.flush_free: i64 = 0  # when the one before it had ended
@@ -286,8 +286,9 @@ class Broker:
         self._release()
 
     def _begin_flush(self) -> None:
-        self.flush_free = self.flush_ended
         self.flush_began = self.clock.now()
+        # To wait for others is to wait for the disk.
+        self.flush_free = self.flush_began if self._convoy.was_open else self.flush_ended
 
     def _flushed(self) -> None:
         self.flush_ended = self.clock.now()
@@ -319,7 +320,8 @@ class Broker:
         self.journal.synced(point)
         self._flushed()
         self._flush_place.count(len(self._holding))
-        self._convoy.begin(self.flush_ended - self.flush_began, self.flush_ended)
+        if not self._flush_place.is_quick:  # where it is, the loop hears late of it, if it is busy
+            self._convoy.flushed(self.flush_ended - self.flush_began, self.flush_ended)
         waited = self._holding
         self._release()
         if self._syncing:  # so much has come by it that it was committed at once
@@ -328,17 +330,21 @@ class Broker:
         if self._convoy.is_open:
             self._commit_planned = False
             self.line.commit_follows = False
-        elif self._flush_place.is_crowded() and self._is_commit_wanted():
-            self.plan_commit()  # whoever comes in the next rounds goes along
-        else:
-            self._go_on()
+        elif self._flush_place.is_crowded():  # whoever comes in the next rounds goes along
+            self._plan_if_wanted()
+        elif self._is_commit_wanted():
+            self._commit()
 
     def _is_commit_wanted(self) -> bool:
         return self.engine.log.count > 0 or bool(self._holding) or self.synced.waits()
 
-    def _go_on(self) -> None:
+    def _plan_if_wanted(self) -> None:
         if self._is_commit_wanted():
-            self._commit()
+            self.plan_commit()
+
+    def left(self, outbox: Outbox) -> None:
+        """Its client is gone."""
+        self._convoy.left(outbox)
 
     def _plan_background_sync(self) -> None:
         if self._background_sync is None:

@@ -18,60 +18,70 @@ from mypy_extensions import i64
 
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.engine.job import FOREVER
 
 _LONG: Final = 1_000  # microseconds of a flush, beyond which it pays to wait
 _PART: Final = 2  # one of so many parts of a flush is waited for at most
+_MOST: Final = 10_000  # microseconds: how soon clients are back does not depend on the disk
 
 
 class Convoy:
-    def __init__(self, scheduler: Scheduler, go: Callable[[], None]) -> None:
+    def __init__(self, scheduler: Scheduler, late: Callable[[], None]) -> None:
         self.patience: i64 = 0  # microseconds that anybody is waited for; 0: the disk is quick
         self.is_open = False  # somebody is waited for
+        self.was_open = False  # or was, since the last flush
         self._scheduler = scheduler
-        self._go = go  # not all are back, and those who are have waited long enough
+        self._late = late  # those who are back have waited long enough, or nobody else will come
         self._took: i64 = 0  # by the last flush
         self._let_go: i64 = 0  # when it was over
         self._awaited: i64 = 0  # how many are not back
         self._alarm: Cancellable | None = None
 
-    def begin(self, took: i64, now: i64) -> None:
-        """A flush is over, after so long. Nothing follows until it is known who was answered.
+    def flushed(self, took: i64, now: i64) -> None:
+        """A flush is over, after so long, and replies are about to be let go.
 
         A disk that stood still for once is not slow: it has to be so twice in a row.
         """
-        self.end()
         shorter = min(took, self._took)
         self._took = took
         self._let_go = now
-        self.patience = shorter // _PART if shorter > _LONG else 0
-        self.is_open = self.patience > 0
-        self._awaited = FOREVER
+        self.patience = min(shorter // _PART, i64(_MOST)) if shorter > _LONG else i64(0)
+        self.was_open = False
 
     def answered(self, outboxes: list[Outbox]) -> None:
-        """These waited for it; some of them wait for more."""
-        if not self.is_open:
+        """These waited for it; some of them wait for more, or for nothing any more."""
+        if not self.patience:
             return
-        self._awaited = 0
+        awaited: i64 = 0
         for outbox in outboxes:
-            if not outbox.listed:
+            if not outbox.listed and not outbox.is_lost():
                 outbox.answered = self._let_go
                 if outbox.is_prompt:
-                    self._awaited += 1
-        if self._awaited:
-            self._alarm = self._scheduler.call_at(self._let_go + self.patience, self._ring)
-        else:
-            self.is_open = False
+                    awaited += 1
+        self._awaited = awaited
+        if awaited:
+            self.is_open = True
+            self.was_open = True
+            self._alarm = self._scheduler.call_within(self.patience, self._ring)
 
     def came(self, outbox: Outbox, now: i64) -> bool:
         """It has a reply that waits for the next flush; whether that may begin."""
         since = outbox.answered
         if since:
-            outbox.answered = 0
-            if outbox.is_prompt and since == self._let_go:
-                self._awaited -= 1
+            self._forget(outbox)
             outbox.is_prompt = now - since <= self.patience
         return not self.is_open or self._awaited <= 0
+
+    def left(self, outbox: Outbox) -> None:
+        """It will not come back."""
+        if outbox.answered:
+            self._forget(outbox)
+            if self.is_open and self._awaited <= 0:
+                self._ring()
+
+    def _forget(self, outbox: Outbox) -> None:
+        if outbox.is_prompt and outbox.answered == self._let_go:
+            self._awaited -= 1
+        outbox.answered = 0
 
     def end(self) -> None:
         """The next flush begins, for whatever reason."""
@@ -82,4 +92,4 @@ class Convoy:
 
     def _ring(self) -> None:
         self.end()
-        self._go()
+        self._late()

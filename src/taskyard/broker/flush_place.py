@@ -25,15 +25,15 @@ _WARY: Final = 20
 class FlushPlace:
     def __init__(self, line: Line, is_quick: bool, has_thread: bool) -> None:
         self._line = line
-        self._is_quick = is_quick  # the disk, as measured at the start; or the user wants it so
+        self.is_quick = is_quick  # the disk, as measured at the start; or the user wants it so
         self._has_thread = has_thread  # one of its own, and the user leaves the choice to us
         self._crowd: i64 = 0  # how many waited, in the last few commits
         self._wary: i64 = 0  # flushes for which the disk is not trusted to be quick
 
     def choose_loop(self, waiting: i64, size: i64) -> bool:
         """For a commit of so many bytes, which the replies of so many clients wait for."""
-        if not self._is_quick or not self._has_thread:
-            return self._is_quick
+        if not self.is_quick or not self._has_thread:
+            return self.is_quick
         self.count(waiting)
         if self._wary > 0:
             self._wary -= 1

@@ -252,6 +252,10 @@ class Outbox:
     def forget_receiver(self) -> None:
         """The connection is lost. Else the two would keep each other alive."""
         self._receiver = None
+        self._broker.left(self)
+
+    def is_lost(self) -> bool:
+        return self._receiver is None
 
     def waits(self) -> bool:
         return self._first is not None

@@ -32,6 +32,11 @@ class Scheduler(Protocol):
         """At a time of the clock."""
         ...
 
+    def call_within(self, delay: int, call: Callable[[], None]) -> Cancellable:
+        """In so many microseconds, without the milliseconds by which `call_at` may be late. One at
+        a time: it takes the place of the one before."""
+        ...
+
     def run_blocking(
         self, work: Callable[[], None], done: Callable[[BaseException | None], None]
     ) -> None:

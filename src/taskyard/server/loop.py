@@ -10,6 +10,7 @@ from typing import Final
 
 from taskyard.broker.seams import Cancellable, Clock
 from taskyard.journal.flusher import make_flusher
+from taskyard.server.fine_timer import FineTimer
 
 # Four cold reads, a read of compaction, one for those who listen to events, the next segment or the
 # end of old ones, two checks of passwords, a report that is read, and a sync, which must not wait
@@ -29,6 +30,7 @@ class LoopScheduler:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
+        self._fine_timer = FineTimer(loop)
         self._flusher = make_flusher()
         self._on_flush: Callable[[int], None] | None = None
         if self._flusher is not None:
@@ -49,6 +51,10 @@ class LoopScheduler:
         # rounding up, and one for that, so that the time has come when it rings.
         delay = max(0, when - self._clock.now()) / 1_000_000
         return self._loop.call_later(delay + 0.0015 if delay else 0, call)
+
+    def call_within(self, delay: int, call: Callable[[], None]) -> Cancellable:
+        self._fine_timer.set(delay, call)
+        return self._fine_timer
 
     def run_blocking(self, work: Callable[[], None], done: Done) -> None:
         self._work.put((work, done))
@@ -88,6 +94,7 @@ class LoopScheduler:
 
     def close(self) -> None:
         """Wait for what was asked for."""
+        self._fine_timer.close()
         if self._flusher is not None:
             self._loop.remove_reader(self._flusher.fileno())
             self._flusher.close()

@@ -9,8 +9,11 @@ from support.simulated import SimulatedPeer, SimulatedYard
 
 PUSH = b'PUSH {"name":"a"}\n'
 FLUSH = 2_000  # microseconds
-LONG = 20_000  # so that half of it is more than records may stay unwritten which nobody waits for
+PATIENCE = FLUSH * 3 // 4
+LONG = 12_000  # a flush that lets others wait longer than records that nobody waits for
+LONG_PATIENCE = LONG * 3 // 4
 MOST = 10_000  # that anybody is waited for
+REST = 32
 MEBIBYTE = 1 << 20
 
 
@@ -81,11 +84,21 @@ def test_who_comes_just_as_a_flush_is_over_does_not_begin_the_next_one(yard: Sim
     assert not is_flushing(yard)
 
 
-def test_nobody_is_waited_for_longer_than_half_a_flush(yard: SimulatedYard) -> None:
+def test_nobody_is_waited_for_while_there_is_enough_to_do(yard: SimulatedYard) -> None:
+    prompt_pair(yard)
+    busy = yard.connect()
+    yard.scheduler.advance(FLUSH)
+    yard.scheduler.finish_blocking()
+    busy.arrive(PUSH * 100)  # more than one turn, before the loop hears of the flush
+    yard.settle()
+    assert is_flushing(yard)
+
+
+def test_nobody_is_waited_for_longer_than_three_quarters_of_a_flush(yard: SimulatedYard) -> None:
     one, _ = prompt_pair(yard)
     end_flush(yard)
     push(yard, one)
-    yard.scheduler.advance(FLUSH // 2 - 1)
+    yard.scheduler.advance(PATIENCE - 1)
     assert not is_flushing(yard)
     yard.scheduler.advance(1)
     assert is_flushing(yard)
@@ -112,7 +125,7 @@ def test_who_came_late_is_not_waited_for_until_it_is_prompt_again(yard: Simulate
     quick, slow = prompt_pair(yard)
     end_flush(yard)
     push(yard, quick)
-    yard.scheduler.advance(FLUSH // 2 + 1)
+    yard.scheduler.advance(PATIENCE + 1)
     push(yard, slow)
     end_flush(yard)
     push(yard, quick)
@@ -128,6 +141,31 @@ def test_who_came_late_is_not_waited_for_until_it_is_prompt_again(yard: Simulate
     assert not is_flushing(yard)
     push(yard, quick)
     assert is_flushing(yard)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_if_most_do_not_come_in_time_nobody_is_waited_for_for_a_while(
+    yard: SimulatedYard, count: int
+) -> None:
+    """Of three; two crowds are better then, since it takes long to serve all of them."""
+    crowd = [yard.connect() for _ in range(3)]
+    for _ in range(2):
+        push(yard, *crowd)
+        end_flush(yard)
+    push(yard, *crowd)
+    end_flush(yard)
+    back = crowd[:count]
+    assert are_answered(*back)
+    push(yard, *back)
+    yard.scheduler.advance(PATIENCE)
+    waited: list[bool] = []
+    for _ in range(REST + 2):
+        push(yard, yard.connect())  # during the flush
+        end_flush(yard)
+        waited.append(not is_flushing(yard))
+        push(yard, *[peer for peer in back if peer.take()])
+    assert waited[:REST] == [count > 1] * REST
+    assert any(waited[REST:])
 
 
 def test_who_is_not_waited_for_does_not_stand_in_for_others(yard: SimulatedYard) -> None:
@@ -154,7 +192,7 @@ def test_who_comes_after_its_convoy_does_not_stand_in_for_others_of_the_next(
     push(yard, one, other, slow)
     end_flush(yard)
     push(yard, one, other)
-    yard.scheduler.advance(FLUSH // 2)
+    yard.scheduler.advance(PATIENCE)
     end_flush(yard)
     push(yard, slow)
     push(yard, one)
@@ -233,10 +271,10 @@ def test_to_wait_for_others_counts_as_the_disks_time(yard: SimulatedYard) -> Non
     end_flush(yard, LONG)
     yard.broker.slow.limit = LONG
     push(yard, one)
-    yard.scheduler.advance(LONG // 2)
+    yard.scheduler.advance(LONG_PATIENCE)
     end_flush(yard, LONG)
     slow = yard.broker.slow.last()[0]
-    assert (slow.took, slow.work, slow.disk) == (LONG + LONG // 2, 0, LONG + LONG // 2)
+    assert (slow.took, slow.work, slow.disk) == (LONG + LONG_PATIENCE, 0, LONG + LONG_PATIENCE)
 
 
 def test_what_follows_when_nobody_was_waited_for_counts_as_before(yard: SimulatedYard) -> None:
@@ -301,7 +339,7 @@ def test_what_nobody_waits_for_does_not_end_the_wait(yard: SimulatedYard) -> Non
     assert are_answered(one, other)
     one.send(b"FETCH\n")
     assert one.take().startswith(b'OK {"id":1,')
-    yard.scheduler.advance(LONG // 2 - 1)
+    yard.scheduler.advance(LONG_PATIENCE - 1)
     assert not is_flushing(yard)
     one.send(b'ACK {"id":1}\n')
     assert not is_flushing(yard)
@@ -314,7 +352,7 @@ def test_records_alone_are_written_when_the_wait_is_over(yard: SimulatedYard) ->
     end_flush(yard, LONG)
     one.send(b"FETCH\n")
     writes = yard.disk.calls("write")
-    yard.scheduler.advance(LONG // 2 - 1)
+    yard.scheduler.advance(LONG_PATIENCE - 1)
     assert yard.disk.calls("write") == writes
     yard.scheduler.advance(1)
     assert yard.disk.calls("write") == writes + 1

@@ -3,6 +3,7 @@
 import errno
 import os
 import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,17 @@ def test_it_flushes_one_file_after_the_other(flusher: Flusher, tmp_path: Path) -
 
 def test_nothing_is_over_before_it_has_begun(flusher: Flusher) -> None:
     assert flusher.end() == -1
+
+
+def test_how_long_a_flush_took_is_known_when_it_is_over(flusher: Flusher, tmp_path: Path) -> None:
+    assert flusher.took() == 0
+    with (tmp_path / "file").open("wb", buffering=0) as file:
+        file.write(bytes(1 << 20))
+        began = time.monotonic_ns()
+        flusher.begin(file.fileno())
+        assert flusher.took() == 0
+        assert wait_for(flusher) == 0
+        assert 0 < flusher.took() <= (time.monotonic_ns() - began) // 1000 + 1
 
 
 def test_it_does_one_thing_at_a_time(flusher: Flusher, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from simulation.agenda import SECOND, Call
 
-from taskyard.journal.sync import SyncPoint
+from taskyard.broker.offloop import ThreadSync
 
 if TYPE_CHECKING:
     from simulation.machine import Machine
@@ -220,14 +220,14 @@ class Scheduler:
         chance = machine.chance
         begins = machine.free_at()
         lasts = self._threads.duration()
-        syncs = isinstance(getattr(work, "__self__", None), SyncPoint)
+        syncs = isinstance(getattr(work, "__self__", None), ThreadSync)
         errand = _Errand(machine, self._loop, work, done, syncs, self._errands)
         self._errands.append(errand)
         happens = begins + chance.randrange(lasts)
         machine.agenda.at(happens, errand.happen)
         machine.agenda.at(begins + lasts, errand.tell)
 
-    def flush(self, file: int, done: Callable[[int], None]) -> bool:
+    def flush(self, file: int, done: Callable[[int, int], None]) -> bool:
         return False
 
     def close(self) -> None:

@@ -83,7 +83,7 @@ class FakeScheduler:
         if not self.slow:
             self.finish_blocking()
 
-    def flush(self, file: int, done: Callable[[int], None]) -> bool:
+    def flush(self, file: int, done: Callable[[int, int], None]) -> bool:
         return False
 
     def finish_blocking(self) -> None:

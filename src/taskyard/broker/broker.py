@@ -312,7 +312,7 @@ class Broker:
         point = self.journal.sync_point()
         ThreadSync(self, point).start(self._scheduler)
 
-    def sync_done(self, point: SyncPoint, error: BaseException | None) -> None:
+    def sync_done(self, point: SyncPoint, error: BaseException | None, took: i64) -> None:
         self._syncing = False
         if error is not None:
             self.fail(error)
@@ -320,13 +320,14 @@ class Broker:
         self.journal.synced(point)
         self._flushed()
         self._flush_place.count(len(self._holding))
-        if not self._flush_place.is_quick:  # where it is, the loop hears late of it, if it is busy
-            self._convoy.flushed(self.flush_ended - self.flush_began, self.flush_ended)
+        if not self._flush_place.is_quick:  # else this one was an exception
+            self._convoy.flushed(took, self.flush_ended)
         waited = self._holding
         self._release()
         if self._syncing:  # so much has come by it that it was committed at once
             return
-        self._convoy.answered(waited)
+        if not self.line.waits():  # else there is enough to do beside a flush
+            self._convoy.answered(waited)
         if self._convoy.is_open:
             self._commit_planned = False
             self.line.commit_follows = False

@@ -20,8 +20,11 @@ from taskyard.broker.outbox import Outbox
 from taskyard.broker.seams import Cancellable, Scheduler
 
 _LONG: Final = 1_000  # microseconds of a flush, beyond which it pays to wait
-_PART: Final = 2  # one of so many parts of a flush is waited for at most
+# Of four parts of a flush, how many are waited for at most. Two crowds wait for two flushes, one
+# waits for one and until all are back: if that takes as long as a flush, it brings nothing.
+_PARTS: Final = 3
 _MOST: Final = 10_000  # microseconds: how soon clients are back does not depend on the disk
+_REST: Final = 32  # flushes for which nobody is waited for, once most of them did not come in time
 
 
 class Convoy:
@@ -34,6 +37,8 @@ class Convoy:
         self._took: i64 = 0  # by the last flush
         self._let_go: i64 = 0  # when it was over
         self._awaited: i64 = 0  # how many are not back
+        self._gone: i64 = 0  # of how many
+        self._rest: i64 = 0  # flushes for which nobody is waited for
         self._alarm: Cancellable | None = None
 
     def flushed(self, took: i64, now: i64) -> None:
@@ -44,12 +49,17 @@ class Convoy:
         shorter = min(took, self._took)
         self._took = took
         self._let_go = now
-        self.patience = min(shorter // _PART, i64(_MOST)) if shorter > _LONG else i64(0)
+        self.patience = 0
+        if shorter > _LONG:
+            self.patience = min(shorter * _PARTS // 4, i64(_MOST))
         self.was_open = False
 
     def answered(self, outboxes: list[Outbox]) -> None:
         """These waited for it; some of them wait for more, or for nothing any more."""
         if not self.patience:
+            return
+        if self._rest > 0:
+            self._rest -= 1
             return
         awaited: i64 = 0
         for outbox in outboxes:
@@ -58,6 +68,7 @@ class Convoy:
                 if outbox.is_prompt:
                     awaited += 1
         self._awaited = awaited
+        self._gone = awaited
         if awaited:
             self.is_open = True
             self.was_open = True
@@ -76,7 +87,8 @@ class Convoy:
         if outbox.answered:
             self._forget(outbox)
             if self.is_open and self._awaited <= 0:
-                self._ring()
+                self.end()
+                self._late()
 
     def _forget(self, outbox: Outbox) -> None:
         if outbox.is_prompt and outbox.answered == self._let_go:
@@ -91,5 +103,7 @@ class Convoy:
             self._alarm = None
 
     def _ring(self) -> None:
+        if self._awaited * 2 > self._gone:
+            self._rest = _REST
         self.end()
         self._late()

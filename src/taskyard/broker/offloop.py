@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mypy_extensions import i64
+
 from taskyard.broker.seams import Scheduler
 from taskyard.journal.cold import ColdRead, Load
 from taskyard.journal.drop import DropWork
@@ -47,27 +49,35 @@ class Drop:
 
 
 class ThreadSync:
-    """One fdatasync off the loop."""
+    """One fdatasync off the loop. How long it took is measured there: the loop hears of its end
+    when it has time for it."""
 
     def __init__(self, broker: Broker, point: SyncPoint) -> None:
         self._broker = broker
         self._point = point
+        self._began: i64 = 0
+        self._ended: i64 = 0
 
     def start(self, scheduler: Scheduler) -> None:
         file = self._point.file()
         if file < 0 or not scheduler.flush(file, self._flushed):
-            scheduler.run_blocking(self._point.run, self._done)
+            self._began = self._broker.clock.now()
+            scheduler.run_blocking(self._run, self._done)
 
-    def _flushed(self, failure: int) -> None:
+    def _flushed(self, failure: int, took: int) -> None:
         try:
             self._point.flushed(failure)
         except OSError as error:
-            self._broker.sync_done(self._point, error)
+            self._broker.sync_done(self._point, error, took)
         else:
-            self._broker.sync_done(self._point, None)
+            self._broker.sync_done(self._point, None, took)
+
+    def _run(self) -> None:
+        self._point.run()
+        self._ended = self._broker.clock.now()
 
     def _done(self, error: BaseException | None) -> None:
-        self._broker.sync_done(self._point, error)
+        self._broker.sync_done(self._point, error, self._ended - self._began)
 
 
 class Answer:

@@ -43,9 +43,9 @@ class Scheduler(Protocol):
         """Run `work` off the loop, then `done` on it."""
         ...
 
-    def flush(self, file: int, done: Callable[[int], None]) -> bool:
-        """Flush a file in a thread that does not hold up the loop, then tell `done` the errno or 0;
-        False if there is no such thread. One at a time."""
+    def flush(self, file: int, done: Callable[[int, int], None]) -> bool:
+        """Flush a file in a thread that does not hold up the loop, then tell `done` the errno or 0,
+        and how many microseconds it took; False if there is no such thread. One at a time."""
         ...
 
 

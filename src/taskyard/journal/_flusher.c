@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { STOP = -1 };
@@ -25,10 +26,17 @@ struct flusher {
     int event;   /* readable when a flush is over */
     int file;    /* what to flush, or STOP; only written while the thread sleeps */
     int failure; /* errno of the last flush; only read when it is over */
+    int64_t took; /* microseconds, likewise */
     bool running, busy;
     sem_t asked;
     pthread_t thread;
 };
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000 + time.tv_nsec / 1000;
+}
 
 static void *serve(void *argument) {
     struct flusher *self = argument;
@@ -38,7 +46,9 @@ static void *serve(void *argument) {
             ;
         if (self->file == STOP)
             return NULL;
+        int64_t began = now();
         self->failure = fdatasync(self->file) == 0 ? 0 : errno;
+        self->took = now() - began;
         uint64_t one = 1;
         while (write(self->event, &one, sizeof one) < 0 && errno == EINTR)
             ;
@@ -105,6 +115,11 @@ static PyObject *flusher_end(struct flusher *self, PyObject *unused) {
     return PyLong_FromLong(self->failure);
 }
 
+static PyObject *flusher_took(struct flusher *self, PyObject *unused) {
+    (void)unused;
+    return PyLong_FromLongLong(self->busy ? 0 : self->took);
+}
+
 static PyObject *flusher_close(struct flusher *self, PyObject *unused) {
     (void)unused;
     if (self->running) {
@@ -138,6 +153,7 @@ static PyMethodDef methods[] = {
     {"begin", (PyCFunction)flusher_begin, METH_O, "Flush a file; one at a time."},
     {"end", (PyCFunction)flusher_end, METH_NOARGS,
      "0 if the flush is done, else its errno; -1 if it is not over."},
+    {"took", (PyCFunction)flusher_took, METH_NOARGS, "Microseconds of the flush that was ended last."},
     {"close", (PyCFunction)flusher_close, METH_NOARGS, "Wait for the end of all."},
     {NULL, NULL, 0, NULL},
 };

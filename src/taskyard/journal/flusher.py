@@ -20,6 +20,9 @@ class Flusher(Protocol):
     def end(self) -> int:
         """0 if the flush is done, else its errno; -1 if it is not over."""
 
+    def took(self) -> int:
+        """Microseconds of the flush that was ended last."""
+
     def close(self) -> None:
         """Wait for the end of all."""
 

@@ -32,7 +32,7 @@ class LoopScheduler:
         self._clock = clock
         self._fine_timer = FineTimer(loop)
         self._flusher = make_flusher()
-        self._on_flush: Callable[[int], None] | None = None
+        self._on_flush: Callable[[int, int], None] | None = None
         if self._flusher is not None:
             loop.add_reader(self._flusher.fileno(), self._flushed)
         self._work: SimpleQueue[tuple[Callable[[], None], Done] | None] = SimpleQueue()
@@ -63,7 +63,7 @@ class LoopScheduler:
     def has_flusher(self) -> bool:
         return self._flusher is not None
 
-    def flush(self, file: int, done: Callable[[int], None]) -> bool:
+    def flush(self, file: int, done: Callable[[int, int], None]) -> bool:
         if self._flusher is None:
             return False
         self._on_flush = done
@@ -76,7 +76,7 @@ class LoopScheduler:
         done = self._on_flush
         if failure >= 0 and done is not None:
             self._on_flush = None
-            done(failure)
+            done(failure, self._flusher.took())
 
     def _serve(self) -> None:
         while True:

@@ -55,13 +55,12 @@ class ThreadSync:
     def __init__(self, broker: Broker, point: SyncPoint) -> None:
         self._broker = broker
         self._point = point
-        self._began: i64 = 0
+        self._began = broker.flush_began
         self._ended: i64 = 0
 
     def start(self, scheduler: Scheduler) -> None:
         file = self._point.file()
         if file < 0 or not scheduler.flush(file, self._flushed):
-            self._began = self._broker.clock.now()
             scheduler.run_blocking(self._run, self._done)
 
     def _flushed(self, failure: int, took: int) -> None:

@@ -216,22 +216,23 @@ listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 client, _ = listener.accept()
 pause, clock = float(sys.argv[2]), time.thread_time
-client.recv(100)
-if sys.argv[1] == "asleep":
-    time.sleep(pause)
-else:
-    began = clock()
-    while clock() < began + pause:
-        pass
-client.sendall(b"PONG {}\\n")
 while client.recv(100):
+    if sys.argv[1] == "asleep":
+        time.sleep(pause)
+    else:
+        began = clock()
+        while clock() < began + pause:
+            pass
     client.sendall(b"PONG {}\\n")
 """
 
 
 @pytest.mark.parametrize("how", ["asleep", "busy"])
 def test_a_pause_of_the_server_is_its_own(loadgen: Loadgen, how: str) -> None:
-    """All but what it waited for a processor, or was robbed of by the host."""
+    """All but what it waited for a processor, or was robbed of by the host.
+
+    It pauses several times: what it waited just before it was asked may be taken off, too.
+    """
     command = [sys.executable, "-c", PAUSING, how, str(PAUSE)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

@@ -253,7 +253,7 @@ def test_nobody_is_waited_for_longer_than_clients_take(yard: SimulatedYard) -> N
 
 
 def test_where_the_disk_was_quick_at_the_start_nobody_is_waited_for() -> None:
-    """How long a flush took is not known there: the loop may have been busy with others."""
+    """Flushes are on the loop there, but for a few."""
     yard = SimulatedYard(inline_sync=True, flushes_aside=True, segment_size=16 * MEBIBYTE)
     yard.scheduler.slow = True
     crowd = [yard.connect() for _ in range(201)]
@@ -326,7 +326,7 @@ def test_nobody_waits_without_an_end_in_sight(random: Random) -> None:
         if broker._holding and not broker._syncing and not broker._commit_planned:
             assert broker._convoy.is_open
     yard.settle()
-    while is_flushing(yard) or yard.broker._holding:
+    for _ in range(100):  # more flushes than there can be
         if is_flushing(yard):
             yard.scheduler.finish_blocking()
         yard.scheduler.advance(MOST)

@@ -6,6 +6,7 @@ import statistics
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -35,6 +36,25 @@ def _memory(pid: int, name: str) -> int:
         if line.startswith(name):
             return int(line.split()[1]) * 1024
     raise ProcessLookupError(f"process {pid} shows no resident memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Processors:
+    """What all of them have done since the machine was started, in ticks."""
+
+    wanted: int
+    stolen: int
+    """Of what was wanted, what the host gave to others: a virtual machine is told."""
+
+    def stolen_since(self, before: "Processors") -> float:
+        """The share that was not given of what was asked for; 0 where nothing was."""
+        return (self.stolen - before.stolen) / max(self.wanted - before.wanted, 1)
+
+
+def processors() -> Processors:
+    words = Path("/proc/stat").read_text().split(maxsplit=9)
+    user, nice, system, _idle, _waiting, interrupts, soft, stolen = map(int, words[1:9])
+    return Processors(user + nice + system + interrupts + soft + stolen, stolen)
 
 
 def put_first(pid: int) -> None:

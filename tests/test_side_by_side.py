@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -273,6 +274,7 @@ def test_the_page_has_what_was_measured(results: Results) -> None:
     assert "| Taskyard, Masenko | 31.5 | 31.5 | 4.50 |  | 250 (write) |" in page
     assert "| nats, sync | not measured | not to be had |" in page
     assert "With a slower disk" not in page
+    assert "the host gave 0.0% to others in the median, 0% at most. 0 measurements" in page
     assert "interrupted" not in page
 
 
@@ -401,7 +403,8 @@ class Instead(measure.Runner):
 def test_a_failure_does_not_end_a_run_and_an_interrupted_one_keeps_what_it_has(
     tmp_path: Path, results: Results
 ) -> None:
-    plan = plan_of("--only", "masenko,workq,sync,c50,peak", "--payload", "200", "--rounds", "3")
+    words = ["--only", "masenko,workq,sync,c50,peak", "--payload", "200", "--rounds", "3"]
+    plan = plan_of(*words, "--patience", "0")
     results.cases, results.complete = [], False
     path = tmp_path / "results.json"
     runner = Instead(plan, subjects("masenko", "workq"), results, path, tmp_path / "loadgen")
@@ -414,6 +417,66 @@ def test_a_failure_does_not_end_a_run_and_an_interrupted_one_keeps_what_it_has(
     assert kept.failures == ["sync c50 200 B workq: it does not answer"] * 2
     assert not kept.complete
     assert not [each for each in kept.measured() if each.subject == "workq"]
+
+
+class Disturbed(measure.Runner):
+    """Each measurement is faster than the one before."""
+
+    def _measure(self, block: Block, case: Case, number: int, rate: float | None) -> Round:
+        return a_round(number, 1_000.0 * (self.results.thrown_away + 1))
+
+
+@pytest.mark.parametrize(
+    ("patience", "shares", "kept", "thrown_away"),
+    [
+        ("1", [0.0], 1_000.0, 0),
+        ("1", [0.1], 1_000.0, 0),
+        ("1", [0.5, 0.2, 0.05], 3_000.0, 2),
+        ("0", [0.5], 1_000.0, 0),
+        ("0.1", [0.5, 0.2, 0.3], 2_000.0, 2),
+    ],
+    ids=["quiet", "just quiet", "disturbed at first", "no patience", "the least disturbed"],
+)
+def test_what_was_disturbed_is_measured_again_while_there_is_patience(
+    tmp_path: Path,
+    results: Results,
+    monkeypatch: pytest.MonkeyPatch,
+    patience: str,
+    shares: list[float],
+    kept: float,
+    thrown_away: int,
+) -> None:
+    looks = iter(
+        look
+        for share in shares
+        for look in (readings.Processors(0, 0), readings.Processors(100, round(share * 100)))
+    )
+    monkeypatch.setattr(readings, "processors", lambda: next(looks))
+    clock = [0.0]
+    fake = SimpleNamespace(
+        monotonic=lambda: clock[0], sleep=lambda pause: clock.append(clock.pop() + pause)
+    )
+    monkeypatch.setattr(measure, "time", fake)
+    words = ["--only", "masenko,sync,c50,peak", "--payload", "200", "--rounds", "1"]
+    plan = plan_of(*words, "--patience", patience)
+    results.cases = []
+
+    path = tmp_path / "results.json"
+    Disturbed(plan, subjects("masenko"), results, path, tmp_path / "loadgen").run()
+
+    [[found]] = [each.rounds for each in load(path).cases]
+    assert (found.jobs_per_s, results.thrown_away) == (kept, thrown_away)
+    assert found.stolen == min(shares)
+    assert list(looks) == []
+
+
+def test_what_the_host_takes_is_a_share_of_what_was_asked_for() -> None:
+    before, after = readings.Processors(1_000, 50), readings.Processors(1_200, 80)
+
+    assert after.stolen_since(before) == 0.15
+    assert before.stolen_since(before) == 0.0
+    now = readings.processors()
+    assert 0 <= now.stolen <= now.wanted
 
 
 def test_system_calls_are_read_from_perf_and_from_strace() -> None:

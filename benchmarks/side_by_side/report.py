@@ -1,10 +1,12 @@
 """The page: tables and sentences made of the results of a run, and of nothing else."""
 
+import statistics
 from collections.abc import Container, Sequence
 from typing import Final
 
 from benchmarks import readings, rig
 from benchmarks.side_by_side.bars import BARS, Bar, compare, judge
+from benchmarks.side_by_side.plan import MOST_STOLEN
 from benchmarks.side_by_side.results import Case, Results
 from benchmarks.side_by_side.shapes import SHAPES, shape_name
 
@@ -93,6 +95,7 @@ def about(results: Results) -> str:
         f"{results.seconds:g} s on a fresh server, after {results.warmup:g} s that are not counted."
         + (f" Some of it was measured again: `{results.again}`." if results.again else "")
         + generator_share(results)
+        + stolen_share(results)
         + ("" if results.complete else " **The run was interrupted: this is what it had.**")
     )
 
@@ -104,6 +107,17 @@ def generator_share(results: Results) -> str:
     return (
         f" The load generator took {min(shares):.2f} to {max(shares):.2f} of a core itself, "
         "as [all figures](#all-figures) show."
+    )
+
+
+def stolen_share(results: Results) -> str:
+    shares = [each.stolen for case in results.measured() for each in case.rounds]
+    if not shares:
+        return ""
+    return (
+        f" Of the processor time that was asked for, the host gave {statistics.median(shares):.1%} "
+        f"to others in the median, {max(shares):.0%} at most. {results.thrown_away:,} measurements "
+        f"with more than {MOST_STOLEN:.0%} were made again."
     )
 
 

@@ -39,6 +39,8 @@ class Round:
     """Processor time of the server for a job."""
     server_cores: float
     generator_cores: float
+    stolen: float = 0.0
+    """Of the processor time that the machine asked for, what its host gave to others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Results:
     syscalls_missing: str = ""
     resident: list[Resident] = field(default_factory=list)
     payload_of_resident: int = 200
+    thrown_away: int = 0
+    """Measurements that were made again, since too much of the machine was taken meanwhile."""
     took_seconds: float = 0.0
     load_average_at_end: float = 0.0
     complete: bool = False

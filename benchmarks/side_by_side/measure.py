@@ -42,7 +42,7 @@ class Runner:
     counted: set[str] = field(default_factory=set)
     """Cases that are too slow for a window of time."""
     waited: float = 0.0
-    """Seconds spent on measurements that were thrown away; no more than the plan's patience."""
+    """Seconds spent on measurements that were thrown away: as long as the plan has patience."""
 
     def run(self) -> None:
         try:
@@ -82,14 +82,14 @@ class Runner:
     ) -> Round:
         """Made again while the host gives much to others, whichever server it is and however
         fast it was: then servers are compared on the same machine, not at its better minutes."""
-        tries: list[Round] = []
+        tries: list[tuple[float, Round]] = []
         while True:
             began, before = time.monotonic(), readings.processors()
             taken = self._measure(block, case, number, rate)
             stolen = readings.processors().stolen_since(before)
-            tries.append(replace(taken, stolen=stolen))
+            tries.append((stolen, replace(taken, stolen=stolen)))
             if stolen <= MOST_STOLEN or self.waited >= self.plan.patience:
-                return min(tries, key=lambda each: each.stolen)
+                return min(tries, key=lambda each: each[0])[1]
             self.results.thrown_away += 1
             self._say(
                 f"{stolen:.0%} was stolen: again {named(case)}, {taken.jobs_per_s:,.0f} jobs/s"

@@ -132,6 +132,8 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
         value = getattr(arguments, name)
         if value is not None and value <= 0:
             raise rig.BenchmarkError(f"--{name} must be more than 0, not {value:g}")
+    if arguments.patience < 0:
+        raise rig.BenchmarkError(f"--patience must not be less than 0, not {arguments.patience:g}")
     blocks = [
         changed(block, arguments, shapes)
         for block in (QUICK if arguments.quick else FULL)

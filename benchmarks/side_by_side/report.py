@@ -111,7 +111,8 @@ def generator_share(results: Results) -> str:
 
 
 def stolen_share(results: Results) -> str:
-    shares = [each.stolen for case in results.measured() for each in case.rounds]
+    rounds = [each for case in results.measured() for each in case.rounds]
+    shares = [each.stolen for each in rounds if each.stolen is not None]
     if not shares:
         return ""
     return (

@@ -39,8 +39,8 @@ class Round:
     """Processor time of the server for a job."""
     server_cores: float
     generator_cores: float
-    stolen: float = 0.0
-    """Of the processor time that the machine asked for, what its host gave to others."""
+    stolen: float | None = None
+    """Of the processor time that the machine asked for, what its host gave to others, if read."""
 
 
 @dataclass(frozen=True, slots=True)

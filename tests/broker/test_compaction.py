@@ -117,6 +117,22 @@ def test_many_delayed_jobs_are_kept_in_twice_their_bytes(yard: SimulatedYard, ha
     assert [job.id for job in queue.delayed.slice(0, 500)] == ids
 
 
+def test_beside_many_live_jobs_old_segments_are_used_again() -> None:
+    yard = SimulatedYard(segment_size=SEGMENT, payload_memory=0, spare=True)
+    hands = Hands(yard)
+    later = yard.clock.now() + 30 * 24 * HOUR
+    for number in range(400):
+        hands.push("later", 500, run_at=later + number)
+    hands.churn(30)
+    made, passed = yard.disk.calls("create"), passes(yard)
+
+    hands.churn(30)
+
+    assert passes(yard) > passed + 10
+    assert yard.disk.calls("create") == made
+    assert_settled(yard)
+
+
 def test_constant_rescoring_of_a_few_items_leaves_no_garbage(
     yard: SimulatedYard, hands: Hands
 ) -> None:

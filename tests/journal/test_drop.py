@@ -75,7 +75,7 @@ def drop_at_once(run: Running, position: int) -> DropWork:
 def test_segments_before_a_position_are_removed(disk: MemoryDisk, run: Running) -> None:
     names = segments(disk)
     bases = list(run.journal._bases)
-    run.journal._supply.ready = True  # so none of them is recycled
+    run.journal.settings.spare = False  # so none of them is recycled
     assert run.journal.first == 0
     drop(run, bases[2] + 5)
     assert segments(disk) == names[2:]
@@ -92,6 +92,7 @@ def test_neither_the_current_segment_nor_one_that_is_not_on_disk_is_dropped(
     disk: MemoryDisk,
 ) -> None:
     run = grown(disk, 3)
+    run.journal.settings.spare = False
     run.push(bytes(SIZE))
     run.journal.write()
     assert len(run.journal._bases) == 4
@@ -116,6 +117,7 @@ def test_a_segment_that_is_being_read_stays_with_all_behind_it(
     disk: MemoryDisk,
 ) -> None:
     run = grown(disk, 12)  # more than the payload cache holds
+    run.journal.settings.spare = False
     bases = list(run.journal._bases)
     load = run.load(bases[1] + 200, 1000)
     drop(run, bases[4])
@@ -146,7 +148,7 @@ def test_the_cache_forgets_what_was_dropped(disk: MemoryDisk) -> None:
 
 
 def test_what_could_not_be_removed_is_dropped_the_next_time(disk: MemoryDisk, run: Running) -> None:
-    run.journal._supply.ready = True
+    run.journal.settings.spare = False
     bases = list(run.journal._bases)
     disk.fail("remove", nth=2, error=errno.EROFS)
     dropping = drop(run, bases[3])
@@ -161,7 +163,7 @@ def test_what_an_earlier_drop_could_not_sync_is_on_disk_before_more_goes() -> No
     for seed in range(8):
         disk = MemoryDisk()
         run = grown(disk, 5)
-        run.journal._supply.ready = True
+        run.journal.settings.spare = False
         bases = list(run.journal._bases)
         close(run, bases[3])
         for position in (bases[1], bases[2]):
@@ -189,14 +191,51 @@ def test_one_of_them_becomes_the_spare(disk: MemoryDisk, run: Running) -> None:
     assert journal.names() == [*segments(disk), SPARE]
 
 
-def test_none_is_recycled_while_there_is_a_spare_or_one_is_being_made(run: Running) -> None:
+def make_spare(run: Running) -> None:
+    """As it is made when the next segment is near."""
     work(run, SIZE // 2)
     making = run.journal.spare()
     assert making is not None
-    assert not drop(run, run.journal._bases[1]).recycled
     making.run()
     run.journal.spared(making)
-    assert not drop(run, run.journal._bases[1]).recycled
+
+
+def test_none_is_recycled_while_a_spare_is_being_made(run: Running) -> None:
+    work(run, SIZE // 2)
+    assert run.journal.spare() is not None
+    assert not drop(run, run.journal._bases[2]).recycled
+
+
+def test_while_there_is_a_spare_the_last_of_them_waits_to_be_the_next(
+    disk: MemoryDisk, run: Running
+) -> None:
+    make_spare(run)
+    bases = list(run.journal._bases)
+    assert drop(run, bases[3]).bases == bases[:2]
+    assert run.journal.drop_before(bases[3]) is None
+    assert segments(disk)[0] == segment_name(bases[2])
+    while not run.journal.wants_spare():
+        work(run)
+    writes = disk.calls("write")
+    assert drop_at_once(run, bases[3]).recycled
+    assert disk.calls("write") == writes + 1
+    assert run.journal.first == bases[3]
+
+
+def test_one_that_is_no_good_as_a_spare_does_not_wait(disk: MemoryDisk) -> None:
+    run = Running(disk, SIZE)
+    work(run)
+    run.journal.close()
+    run = grown(disk, 3)
+    make_spare(run)
+    assert drop(run, run.journal._bases[1]).bases == [0]
+
+
+def test_none_waits_while_there_is_no_room_for_pushes(run: Running) -> None:
+    make_spare(run)
+    run.journal.room.refusing = "the disk is full"
+    bases = list(run.journal._bases)
+    assert drop_at_once(run, bases[3]).bases == bases[:3]
 
 
 def test_no_spare_is_made_while_one_may_be_recycled(run: Running) -> None:

@@ -87,6 +87,9 @@ def carry_job(core: Core, job: Job, moves: i64, blob: bytes, now: i64) -> None:
     record.weight = i64(job.weight)
     record.lease = job.lease
     record.extra = job.extra
+    if job.extra is None:
+        _emit(core, record)
+        return
     blobs = job_blobs(job, moves)
     _emit(core, record)
     if len(blobs) > 1:

@@ -295,6 +295,12 @@ class Compactor:
         moves = carrying.job_moves(job, self.target)
         if not moves:
             return 0
+        if job.extra is None:  # as most are: nothing but a payload moves
+            start = job.payload_at - chunk.start
+            end = start + job.payload_size
+            if start >= 0 and end <= len(chunk.data) and self._has_room(job.payload_size):
+                carrying.carry_job(self._core, job, moves, chunk.data[start:end], now)
+                return _CARRY + job.payload_size
         parts: list[bytes] = []
         size: i64 = 0
         for at, length in carrying.job_blobs(job, moves):

@@ -291,6 +291,15 @@ class Journal:
         """Whether there is no file for the next segment, and none is being made."""
         return self.settings.spare and self._supply.is_wanting()
 
+    def _has_spare(self) -> bool:
+        """Whether there is such a file or one is on its way, and no lack of room."""
+        return self.settings.spare and not self._supply.is_wanting() and not self.room.refusing
+
+    def _fits_spare(self, index: i64) -> bool:
+        """Whether the segment of this index was a whole one, which the next can be written over."""
+        size = self._bases[index + 1] - self._bases[index]
+        return size >= self.settings.segment_size >> 1
+
     def spare(self) -> SpareWork | None:
         """Work to be run in a thread and then given to `spared`, if the next segment is near."""
         if self._supply.ready or self._health.failure or self._drop_work is not None:
@@ -330,7 +339,9 @@ class Journal:
         """Work that removes the segments that lie wholly before `base`, or None if there is none.
 
         To be run in a thread and then given to `dropped`. From now on nothing can be read there;
-        segments that are being read or are not on disk yet stay, with all behind them.
+        segments that are being read or are not on disk yet stay, with all behind them. So does the
+        last of them until there is no spare: to write a new one full of zeros then would take the
+        disk and the processor from those who wait.
         """
         if self._drop_work is not None or self._health.failure:
             return None
@@ -343,9 +354,11 @@ class Journal:
         count: i64 = 0
         while count + 1 < len(self._bases) and self._bases[count + 1] <= limit:
             count += 1
+        recycle = self.wants_spare()
+        if self._has_spare() and count and self._fits_spare(count - 1):
+            count -= 1
         if not count:
             return None
-        recycle = self.wants_spare()
         work = DropWork(self._directory, self._bases[:count], recycle, self.settings.segment_size)
         del self._bases[:count]
         self._cache.forget(self._bases[0])

@@ -3,15 +3,18 @@
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.stealing_host import Host
 
 from benchmarks import processes, readings, rig
 from benchmarks.growth import __main__ as command
-from benchmarks.growth import crowds, others, recovery, report, setting
+from benchmarks.growth import crowds, others, pauses, recovery, report, setting
+from benchmarks.patience import Patience
 
 
 def measured(tmp_path: Path, **found: Any) -> dict[str, Any]:
@@ -23,6 +26,8 @@ def measured(tmp_path: Path, **found: Any) -> dict[str, Any]:
         "command": "python -m benchmarks.growth --dir /somewhere --rounds 2",
         "took_seconds": 90.0,
         "others_cores": 0.02,
+        "stolen": [0.01, 0.02, 0.09],
+        "thrown_away": 7,
         **found,
     }
 
@@ -159,6 +164,39 @@ def test_two_loads_take_turns_and_each_is_first_in_every_second_round(
     assert [each["cycles_per_s"] for each in found["many"]] == [10.0, 40.0]
 
 
+def test_a_turn_that_the_host_disturbed_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Host(monkeypatch).steals(0.5, 0.1, 0.0)
+    made: list[str] = []
+
+    def side(name: str) -> dict[str, float]:
+        made.append(name)
+        return turn(10.0 * len(made))
+
+    one = replace(a_setting(tmp_path), patience=Patience(60.0, made.append))
+    found = setting.in_turns(one, {"many": lambda: side("many"), "few": lambda: side("few")})
+
+    assert made == ["many", "50% was stolen: again many", "many", "few"]
+    assert [each["stolen"] for each in found["many"] + found["few"]] == [0.1, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("idle_ms", "longest_ms", "reason"),
+    [
+        (20.0, 50.0, ""),
+        (1.5, 50.0, ""),
+        (20.1, 3.0, "an idle server stood still for 20.1 ms"),
+    ],
+)
+def test_a_pause_is_the_machines_if_an_idle_server_had_one_too(
+    idle_ms: float, longest_ms: float, reason: str
+) -> None:
+    found = pauses.Pause(**{**pause("push", longest_ms), "idle_ms": idle_ms})
+
+    assert pauses.machine_stood_still(found) == reason
+
+
 def test_a_comparison_is_made_round_by_round() -> None:
     found = setting.comparison("x", [turn(50.0), turn(200.0)], [turn(100.0), turn(400.0)])
 
@@ -225,12 +263,33 @@ def test_a_page_marks_the_parts_during_which_others_used_the_machine(parts: repo
     parts["memory"]["others_cores"] = 0.73
     del parts["pauses"]["others_cores"]
 
-    rows = [row.split(" | ") for row in report.commands(parts).splitlines() if row.startswith("|")]
-    cells = {row[0]: row[3] for row in rows}
+    cells = {name: row[3] for name, row in command_rows(parts).items()}
 
-    assert cells["| memory"] == "**0.73** |"
-    assert cells["| pauses"] == "not known |"
-    assert cells["| queues"] == "0.02 |"
+    assert cells["memory"] == "**0.73**"
+    assert cells["pauses"] == "not known"
+    assert cells["queues"] == "0.02"
+
+
+def command_rows(parts: report.Parts) -> dict[str, list[str]]:
+    rows = [
+        row.strip("| ").split(" | ")
+        for row in report.commands(parts).splitlines()
+        if row.startswith("|")
+    ]
+    return {row[0]: row for row in rows}
+
+
+def test_a_page_says_what_the_host_took_and_what_was_made_again(parts: report.Parts) -> None:
+    parts["memory"] |= {"stolen": [0.034], "thrown_away": 0}
+    for name in ("stolen", "thrown_away"):
+        del parts["pauses"][name]
+
+    cells = {name: row[4:] for name, row in command_rows(parts).items()}
+
+    assert cells["queues"] == ["2.0%, 9.0% at most", "7"]
+    assert cells["memory"] == ["3.4%", "0"]
+    assert cells["pauses"] == ["not known", "not known"]
+    assert "took more than 10%" in report.commands(parts)
 
 
 def test_interrupts_and_waiting_are_no_time_of_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,10 +7,10 @@ from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from xml.etree import ElementTree as ET
 
 import pytest
+from support.stealing_host import Host
 
 from benchmarks import readings, rig
 from benchmarks.side_by_side import bars, command, costs, measure, plots, report, slow_flush
@@ -423,55 +423,43 @@ def test_a_failure_does_not_end_a_run_and_an_interrupted_one_keeps_what_it_has(
     assert not [each for each in kept.measured() if each.subject == "workq"]
 
 
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(monkeypatch)
+
+
 class Disturbed(measure.Runner):
     """Each measurement is faster than the one before."""
 
     def _measure(self, block: Block, case: Case, number: int, rate: float | None) -> Round:
-        return a_round(number, 1_000.0 * (self.results.thrown_away + 1))
+        return a_round(number, 1_000.0 * (self.patience.thrown_away + 1))
 
 
 @pytest.mark.parametrize(
-    ("patience", "shares", "kept", "thrown_away"),
-    [
-        ("1", [0.0], 1_000.0, 0),
-        ("1", [0.1], 1_000.0, 0),
-        ("1", [0.5, 0.2, 0.05], 3_000.0, 2),
-        ("0", [0.5], 1_000.0, 0),
-        ("0.1", [0.5, 0.2, 0.3], 2_000.0, 2),
-    ],
-    ids=["quiet", "just quiet", "disturbed at first", "no patience", "the least disturbed"],
+    ("minutes", "kept", "thrown_away"),
+    [("1", (3_000.0, 0.05), 2), ("0", (1_000.0, 0.5), 0)],
+    ids=["patient", "no patience"],
 )
 def test_what_was_disturbed_is_measured_again_while_there_is_patience(
     tmp_path: Path,
     results: Results,
-    monkeypatch: pytest.MonkeyPatch,
-    patience: str,
-    shares: list[float],
-    kept: float,
+    host: Host,
+    minutes: str,
+    kept: tuple[float, float],
     thrown_away: int,
 ) -> None:
-    looks = iter(
-        look
-        for share in shares
-        for look in (readings.Processors(0, 0), readings.Processors(100, round(share * 100)))
-    )
-    monkeypatch.setattr(readings, "processors", lambda: next(looks))
-    clock = [0.0]
-    fake = SimpleNamespace(
-        monotonic=lambda: clock[0], sleep=lambda pause: clock.append(clock.pop() + pause)
-    )
-    monkeypatch.setattr(measure, "time", fake)
+    host.steals(0.5, 0.2, 0.05)
     words = ["--only", "masenko,sync,c50,peak", "--payload", "200", "--rounds", "1"]
-    plan = plan_of(*words, "--patience", patience)
+    plan = plan_of(*words, "--patience", minutes)
     results.cases = []
 
     path = tmp_path / "results.json"
     Disturbed(plan, subjects("masenko"), results, path, tmp_path / "loadgen").run()
 
-    [[found]] = [each.rounds for each in load(path).cases]
-    assert (found.jobs_per_s, results.thrown_away) == (kept, thrown_away)
-    assert found.stolen == min(shares)
-    assert list(looks) == []
+    saved = load(path)
+    [[found]] = [each.rounds for each in saved.cases]
+    assert (found.jobs_per_s, found.stolen) == kept
+    assert saved.thrown_away == thrown_away
 
 
 def test_the_page_says_what_the_host_took_where_that_was_read(results: Results) -> None:
@@ -484,15 +472,6 @@ def test_the_page_says_what_the_host_took_where_that_was_read(results: Results) 
     page = report.page(results, ())
 
     assert "the host gave 2.0% to others in the median, 9% at most. 7 measurements with" in page
-
-
-def test_what_the_host_takes_is_a_share_of_what_was_asked_for() -> None:
-    before, after = readings.Processors(1_000, 50), readings.Processors(1_200, 80)
-
-    assert after.stolen_since(before) == 0.15
-    assert before.stolen_since(before) == 0.0
-    now = readings.processors()
-    assert 0 <= now.stolen <= now.wanted
 
 
 def test_system_calls_are_read_from_perf_and_from_strace() -> None:

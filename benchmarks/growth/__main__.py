@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from benchmarks import readings, rig
+from benchmarks import patience, readings, rig
 from benchmarks.growth import report
 from benchmarks.growth.compaction import measure_compaction
 from benchmarks.growth.crowds import measure_connections, measure_delayed, measure_queues
@@ -53,6 +53,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--payload", type=int, default=200, help="bytes of each payload (200)")
     parser.add_argument("--rounds", type=int, help="(12 of two servers in turns, else 5)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each round (2)")
+    patience.add_argument(parser)
     parser.add_argument("--durability", choices=("sync", "write"), default="sync")
     parser.add_argument("--form", choices=("compiled", "interpreted"), help="(compiled if built)")
     parser.add_argument(
@@ -89,6 +90,7 @@ def make_setting(arguments: argparse.Namespace) -> Setting:
         turns=arguments.rounds or TURNS,
         seconds=arguments.seconds,
         options=tuple(arguments.serve_arg),
+        patience=patience.Patience(patience.seconds_of(arguments), say),
     )
 
 
@@ -97,10 +99,12 @@ def measure(arguments: argparse.Namespace, parts: list[str]) -> None:
     for part in parts:
         facts = readings.machine(setting.directory)
         say(f"{part}, load average {facts['load_average']:.1f}")
-        began, others = time.monotonic(), Others()
+        before, kept = setting.patience.thrown_away, len(setting.patience.kept)
+        began, others, given = time.monotonic(), Others(), readings.processors()
         found = MEASURES[part](setting)
         cores = others.cores()
-        say(f"others took {cores:.2f} cores meanwhile")
+        stolen = readings.processors().stolen_since(given)
+        say(f"others took {cores:.2f} cores meanwhile, the host {stolen:.1%}")
         told = {
             "machine": facts,
             "form": setting.form,
@@ -109,6 +113,8 @@ def measure(arguments: argparse.Namespace, parts: list[str]) -> None:
             "command": " ".join(["python -m benchmarks.growth", *sys.argv[1:]]),
             "took_seconds": time.monotonic() - began,
             "others_cores": cores,
+            "stolen": setting.patience.kept[kept:] or [stolen],
+            "thrown_away": setting.patience.thrown_away - before,
             **found,
         }
         rig.write_results(file_of(arguments.out, part), told)

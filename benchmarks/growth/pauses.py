@@ -4,17 +4,19 @@ A probe asks every millisecond for something that needs no disk: the longest ans
 for which the server had no processor, is the longest pause of the loop. See loadgen_probe.c.
 """
 
-import contextlib
 import json
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from benchmarks import rig
-from benchmarks.growth.setting import SHAPES, WARMUP_SECONDS, Found, Setting, say
+from benchmarks.growth.report import MOST_PAUSE_MS
+from benchmarks.growth.setting import SHAPES, Found, Setting, say
+from benchmarks.growth.waiting import Deep
 
 IDLE_SECONDS: Final = 3.0
 PROBE_SECONDS: Final = 30.0
@@ -44,17 +46,32 @@ class Probing:
     An idle server is probed beside: what it shows is the machine's doing, not that of the load.
     """
 
-    def __init__(self, generator: rig.Generator, witness: rig.RunningServer) -> None:
-        self.found: list[Pause] = []
-        self._generator = generator
+    def __init__(self, setting: Setting, witness: rig.RunningServer) -> None:
+        self.found: list[Found] = []
+        self._setting = setting
         self._witness = witness
 
-    @contextlib.contextmanager
-    def during(self, phase: str, server: rig.RunningServer) -> Iterator[None]:
+    def watch(
+        self,
+        phase: str,
+        server: rig.RunningServer,
+        work: Callable[[], object],
+        before_again: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Probe while it works; both once more if the machine stood still."""
+        pause, stolen = self._setting.patience.measure(
+            phase,
+            lambda: self._probe(phase, server, work),
+            before_again=before_again,
+            shows_machine=machine_stood_still,
+        )
+        self.found.append({**asdict(pause), "stolen": stolen})
+
+    def _probe(self, phase: str, server: rig.RunningServer, work: Callable[[], object]) -> Pause:
         waited = off_processor(server.pid)
-        probes = [self._generator.probe(each) for each in (server, self._witness)]
+        probes = [self._setting.generator.probe(each) for each in (server, self._witness)]
         try:
-            yield
+            work()
         finally:
             for probe in probes:
                 probe.send_signal(signal.SIGTERM)
@@ -73,11 +90,18 @@ class Probing:
             off_processor(server.pid) - waited,
             beside["longest_own_us"] / 1000,
         )
-        self.found.append(pause)
         say(
             f"  {phase}: longest pause {pause.longest_ms:.1f} ms, of an idle server "
             f"{pause.idle_ms:.1f} ms, {pause.off_processor_s:.2f} s without a processor"
         )
+        return pause
+
+
+def machine_stood_still(pause: Pause) -> str:
+    """Why this tells nothing of the server; it does not matter what that one has shown."""
+    if pause.idle_ms <= MOST_PAUSE_MS:
+        return ""
+    return f"an idle server stood still for {pause.idle_ms:.1f} ms"
 
 
 def off_processor(pid: int) -> float:
@@ -95,30 +119,17 @@ def measure_pauses(setting: Setting) -> Found:
         rig.scratch(setting.directory) as beside,
         server.run(beside) as witness,
     ):
-        probing = Probing(setting.generator, witness)
+        probing = Probing(setting, witness)
         with server.run(directory, end_with=signal.SIGKILL) as running:
-            with probing.during("idle", running):
-                time.sleep(IDLE_SECONDS)
-            with probing.during("push", running):
-                setting.generator.fill(running, setting.bulk, jobs, serial=0)
+            deep = Deep(setting, running)
+            probing.watch("idle", running, lambda: time.sleep(IDLE_SECONDS))
+            probing.watch("push", running, lambda: deep.fill_to(jobs), deep.drain)
         with server.run(directory) as running:
-            done = cycles(setting, running, jobs, probing)
-            with probing.during("drain", running):
-                setting.generator.drain(running, setting.bulk, expect=jobs, first_id=done + 1)
-    return {"jobs": jobs, "pauses": [asdict(pause) for pause in probing.found]}
-
-
-def cycles(setting: Setting, server: rig.RunningServer, waiting: int, probing: Probing) -> int:
-    """Gives how many jobs went through."""
-    done = 0
-    for _ in range(setting.rounds):
-        for shape in SHAPES:
-            with probing.during(f"cycles, connections {shape}", server):
-                done += setting.generator.cycle(
-                    server,
-                    setting.load(shape),
-                    seconds=setting.seconds,
-                    warmup=WARMUP_SECONDS,
-                    serial=waiting + done,
-                ).pushed
-    return done
+            again = Deep(setting, running, deep.pushed)
+            again.waiting = jobs
+            for _ in range(setting.rounds):
+                for shape in SHAPES:
+                    work = partial(again.cycle, shape, setting.seconds)
+                    probing.watch(f"cycles, connections {shape}", running, work)
+            probing.watch("drain", running, again.drain, lambda: again.fill_to(jobs))
+    return {"jobs": jobs, "pauses": probing.found}

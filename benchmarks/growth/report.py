@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from benchmarks import readings, rig, svgplot
+from benchmarks.patience import MOST_STOLEN
 from benchmarks.pipeline.report import Bar
 
 Part = dict[str, Any]
@@ -77,7 +78,11 @@ all that the machine did meanwhile.
 
 OTHERS: Final = """\
 *Others' cores* is what the rest of the machine took while the part was measured. Where it is in
-bold, the figures of that part are not to be relied on.
+bold, the figures of that part are not to be relied on. *The host's share* is what the host of a
+virtual machine gave to others of the processor time that was asked for: in the median of the
+measurements and at most, or of the whole part. *Made again* are measurements of two servers in
+turns, and of pauses, of which it took more than {most_stolen:.0%}; and of pauses, if an idle server
+stood still for more than {most_pause:g} ms meanwhile.
 
 """
 
@@ -240,10 +245,14 @@ def commands(parts: Parts) -> str:
             f"`{_without_places(part['command'])}`",
             f"{part['took_seconds'] / 60:.1f}",
             _others(part),
+            _host(part),
+            str(part.get("thrown_away", "not known")),
         ]
         for name, part in parts.items()
     ]
-    return OTHERS + rig.markdown_table(["part", "command", "minutes", "others' cores"], rows)
+    text = OTHERS.format(most_stolen=MOST_STOLEN, most_pause=MOST_PAUSE_MS)
+    header = ["part", "command", "minutes", "others' cores", "the host's share", "made again"]
+    return text + rig.markdown_table(header, rows)
 
 
 def _others(part: Part) -> str:
@@ -252,6 +261,14 @@ def _others(part: Part) -> str:
     if cores is None:
         return "not known"
     return f"**{cores:.2f}**" if cores > MOST_OTHERS else f"{cores:.2f}"
+
+
+def _host(part: Part) -> str:
+    shares: Sequence[float] = part.get("stolen", ())
+    if not shares:
+        return "not known"
+    most = f", {max(shares):.1%} at most" if len(shares) > 1 else ""
+    return f"{statistics.median(shares):.1%}{most}"
 
 
 def _without_places(command: str) -> str:

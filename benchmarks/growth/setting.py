@@ -3,17 +3,22 @@
 import json
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import rig
+from benchmarks.patience import Patience
 
 SHAPES: Final[dict[str, tuple[int, int]]] = {"50": (50, 1), "50 x 100 deep": (50, 100)}
 WARMUP_SECONDS: Final = 0.5
 
 Found = dict[str, Any]
 """What a part has measured, as it is written into its file."""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class Setting:
     turns: int = 0
     """Rounds of two servers that are compared, which are further apart than what they tell; 0: as
     many as of everything else."""
+    patience: Patience = field(default_factory=lambda: Patience(0.0, say))
 
     def server(
         self, *options: str, dialect: rig.Dialect = "masenko", first: bool = False
@@ -53,18 +59,15 @@ class Setting:
         return max(round(self.jobs * share), 1)
 
 
-def say(text: str) -> None:
-    print(text, flush=True)
-
-
 def in_turns(setting: Setting, sides: Mapping[str, Callable[[], Found]]) -> dict[str, list[Found]]:
     """Each side once a round, the other one first in every second round."""
     found: dict[str, list[Found]] = {name: [] for name in sides}
     for number in range(setting.turns or setting.rounds):
         names = list(sides) if number % 2 == 0 else list(sides)[::-1]
         for name in names:
-            found[name].append(sides[name]())
-            say(f"  {name}: {found[name][-1]['cycles_per_s']:,.0f} cycles/s")
+            taken, stolen = setting.patience.measure(name, sides[name])
+            found[name].append({**taken, "stolen": stolen})
+            say(f"  {name}: {taken['cycles_per_s']:,.0f} cycles/s")
     return found
 
 

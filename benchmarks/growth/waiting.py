@@ -66,9 +66,11 @@ class Deep:
 
     def drain(self) -> rig.Measurement:
         """The generator sees to it that nothing is missing or twice."""
-        return self._setting.generator.drain(
+        run = self._setting.generator.drain(
             self.server, self._setting.bulk, expect=self.waiting, first_id=self.done + 1
         )
+        self.waiting = 0
+        return run
 
 
 def measure_waiting(setting: Setting) -> Found:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks import readings, rig
+from benchmarks import rig
+from benchmarks.patience import Patience
 from benchmarks.side_by_side import costs, slow_flush
-from benchmarks.side_by_side.plan import MOST_STOLEN, SMALL, Block, Plan, cases_of, in_turns
+from benchmarks.side_by_side.plan import SMALL, Block, Plan, cases_of, in_turns
 from benchmarks.side_by_side.results import Case, Resident, Results, Round, Syscalls
 from benchmarks.side_by_side.shapes import SHAPES
 from benchmarks.side_by_side.subjects import Subject
@@ -20,8 +21,6 @@ FLUSH_DELAY_MS: Final = 2.0
 COUNTED_SHAPES: Final = ("c50", "c50x100")
 COUNTED_SECONDS: Final = 1.5
 LONGEST_REASON: Final = 500
-BREATH: Final = 3.0
-"""Seconds before a disturbed measurement is made again."""
 WHOLE_BATCHES: Final = 3
 """So many of every connection must end in a measurement of batches."""
 FEWEST, MOST = 2_000, 200_000
@@ -41,8 +40,10 @@ class Runner:
     began: float = field(default_factory=time.monotonic)
     counted: set[str] = field(default_factory=set)
     """Cases that are too slow for a window of time."""
-    waited: float = 0.0
-    """Seconds spent on measurements that were thrown away: as long as the plan has patience."""
+    patience: Patience = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.patience = Patience(self.plan.patience, self._say)
 
     def run(self) -> None:
         try:
@@ -80,22 +81,12 @@ class Runner:
     def _measure_undisturbed(
         self, block: Block, case: Case, number: int, rate: float | None
     ) -> Round:
-        """Made again while the host gives much to others, whichever server it is and however
-        fast it was: then servers are compared on the same machine, not at its better minutes."""
-        tries: list[tuple[float, Round]] = []
-        while True:
-            began, before = time.monotonic(), readings.processors()
-            taken = self._measure(block, case, number, rate)
-            stolen = readings.processors().stolen_since(before)
-            tries.append((stolen, replace(taken, stolen=stolen)))
-            if stolen <= MOST_STOLEN or self.waited >= self.plan.patience:
-                return min(tries, key=lambda each: each[0])[1]
-            self.results.thrown_away += 1
-            self._say(
-                f"{stolen:.0%} was stolen: again {named(case)}, {taken.jobs_per_s:,.0f} jobs/s"
-            )
-            time.sleep(BREATH)
-            self.waited += time.monotonic() - began
+        thrown_away = self.patience.thrown_away
+        taken, stolen = self.patience.measure(
+            named(case), lambda: self._measure(block, case, number, rate)
+        )
+        self.results.thrown_away += self.patience.thrown_away - thrown_away
+        return replace(taken, stolen=stolen)
 
     def _measure(self, block: Block, case: Case, number: int, rate: float | None) -> Round:
         connections, depth = SHAPES[case.shape]

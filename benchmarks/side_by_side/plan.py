@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from benchmarks import rig
+from benchmarks import patience, rig
 from benchmarks.side_by_side.results import Case, Part
 from benchmarks.side_by_side.shapes import SHAPES
 from benchmarks.side_by_side.subjects import KEYS, Subject
@@ -17,8 +17,6 @@ NARROWING: Final = ("quick", "only", "rounds", "seconds", "payload", "rate")
 """Options that make of a run another one than that of the page."""
 SMALL: Final = 200
 LARGE: Final = 10_000
-MOST_STOLEN: Final = 0.1
-"""Of the processor time; with more than that a measurement tells more of the neighbours."""
 
 # A flush that takes longer is tried with those that answer what it costs; the rest is as it was.
 WITH_SLOW_FLUSH: Final = ("masenko", "workq", "jobs", "redis-lists", "redis-streams", "beanstalkd")
@@ -101,13 +99,7 @@ def read_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--warmup", type=float, default=0.5, help="seconds not counted (0.5)")
     parser.add_argument("--payload", type=int, help="bytes, instead of 200 and 10,000")
     parser.add_argument("--rate", type=float, help="jobs a second offered (half the lower peak)")
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=15.0,
-        metavar="MINUTES",
-        help="that may go by with measuring again what the machine's neighbours disturbed (15)",
-    )
+    patience.add_argument(parser)
     parser.add_argument("--form", choices=("compiled", "interpreted"), help="(compiled if built)")
     parser.add_argument(
         "--dir", type=Path, default=rig.DEFAULT_DIRECTORY, help="where the servers keep their data"
@@ -132,8 +124,6 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
         value = getattr(arguments, name)
         if value is not None and value <= 0:
             raise rig.BenchmarkError(f"--{name} must be more than 0, not {value:g}")
-    if arguments.patience < 0:
-        raise rig.BenchmarkError(f"--patience must not be less than 0, not {arguments.patience:g}")
     blocks = [
         changed(block, arguments, shapes)
         for block in (QUICK if arguments.quick else FULL)
@@ -148,7 +138,7 @@ def make_plan(arguments: argparse.Namespace) -> Plan:
         parts=parts,
         warmup=arguments.warmup,
         rate=arguments.rate,
-        patience=arguments.patience * 60,
+        patience=patience.seconds_of(arguments),
         resident_jobs=20_000 if arguments.quick else 200_000,
         directory=arguments.dir,
         is_whole=arguments.form is None and not any(getattr(arguments, name) for name in NARROWING),

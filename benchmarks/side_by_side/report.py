@@ -5,8 +5,8 @@ from collections.abc import Container, Sequence
 from typing import Final
 
 from benchmarks import readings, rig
+from benchmarks.patience import MOST_STOLEN
 from benchmarks.side_by_side.bars import BARS, Bar, compare, judge
-from benchmarks.side_by_side.plan import MOST_STOLEN
 from benchmarks.side_by_side.results import Case, Results
 from benchmarks.side_by_side.shapes import SHAPES, shape_name
 

@@ -2,7 +2,8 @@
  * One small command every millisecond that the server answers without waiting for its disk: how
  * long that takes is how long the server's loop was busy with something else, or had no processor;
  * with the server's process id the two are told apart. A virtual machine may lose a processor while
- * something runs on it: that is what neither ran nor waited, though nothing went to sleep.
+ * something runs on it, or get it late for something that wakes up: that is what neither ran nor
+ * waited, though nothing went to sleep after the question.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -49,17 +51,20 @@ static void ask_once(int fd) {
         die("probe: unexpected reply");
 }
 
-/* Of the main thread of the server, so far. */
+enum doing { RUNNING, ASKING /* for events: it has nothing to do */, BLOCKED };
+
+/* Of the main thread of the server, so far, and what it does now. */
 struct thread_time {
     int64_t ran_ns, waited_ns; /* for a processor, while it was ready to run */
     int64_t slept;             /* how often */
+    enum doing doing;
 };
 
 static int open_of_thread(int pid, const char *name) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task/%d/%s", pid, pid, name);
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
+    if (file < 0 && errno != EACCES)
         die("probe: %s: %s", path, strerror(errno));
     return file;
 }
@@ -71,6 +76,15 @@ static const char *text_of(int file) {
     return text;
 }
 
+/* Not everybody may know; then it counts as running, and each sleep as its own doing. */
+static enum doing doing(const int *files) {
+    const char *call = files ? text_of(files[2]) : "";
+    if (*call < '0' || *call > '9')
+        return RUNNING;
+    long number = atol(call);
+    return number == SYS_epoll_wait || number == SYS_epoll_pwait ? ASKING : BLOCKED;
+}
+
 static struct thread_time thread_time(const int *files) {
     static const char slept[] = "\nvoluntary_ctxt_switches:";
     struct thread_time found = {0};
@@ -79,7 +93,13 @@ static struct thread_time thread_time(const int *files) {
     long long ran = 0, waited = 0;
     sscanf(text_of(files[0]), "%lld %lld", &ran, &waited);
     const char *line = strstr(text_of(files[1]), slept);
-    return (struct thread_time){ran, waited, line ? atoll(line + sizeof slept - 1) : 0};
+    return (struct thread_time){ran, waited, line ? atoll(line + sizeof slept - 1) : 0, RUNNING};
+}
+
+/* Whether the thread was kept waiting by something else than the want of a processor. If it sleeps
+ * again after its answer, that has been counted. */
+static int has_slept(struct thread_time before, struct thread_time after) {
+    return before.doing == BLOCKED || after.slept - before.slept > (after.doing == ASKING);
 }
 
 /* Of an answer that took so long, what was not the loop's doing. How long a thread ran is brought up
@@ -91,7 +111,7 @@ static int64_t not_its_own(struct thread_time before, struct thread_time after, 
         tick = found.tv_nsec;
     int64_t waited = after.waited_ns - before.waited_ns;
     int64_t lost = taken - waited - (after.ran_ns - before.ran_ns) - tick;
-    return waited + (lost > 0 && after.slept == before.slept ? lost : 0);
+    return waited + (lost > 0 && !has_slept(before, after) ? lost : 0);
 }
 
 void probe(int fd, int pid, double seconds) {
@@ -100,7 +120,8 @@ void probe(int fd, int pid, double seconds) {
     int64_t longest = 0, longest_own = 0;
     int64_t start = now_ns(), until = start + (int64_t)(seconds * 1e9), next = start;
     int opened[] = {pid ? open_of_thread(pid, "schedstat") : -1,
-                    pid ? open_of_thread(pid, "status") : -1};
+                    pid ? open_of_thread(pid, "status") : -1,
+                    pid ? open_of_thread(pid, "syscall") : -1};
     const int *files = pid ? opened : NULL;
 
     /* Ahead of all others if that is allowed: its own waiting for a processor is not meant. */
@@ -111,10 +132,14 @@ void probe(int fd, int pid, double seconds) {
     while (!interrupted && now_ns() < until) {
         wait_until(next);
         struct thread_time before = thread_time(files);
+        before.doing = doing(files); /* last here and first below: a sleep in between is its own */
         int64_t sent = now_ns();
         ask_once(fd);
         int64_t taken = now_ns() - sent;
-        int64_t own = taken - not_its_own(before, thread_time(files), taken);
+        enum doing in_the_end = doing(files);
+        struct thread_time after = thread_time(files);
+        after.doing = in_the_end;
+        int64_t own = taken - not_its_own(before, after, taken);
         record(&answers, taken, 1);
         if (taken > longest)
             longest = taken;

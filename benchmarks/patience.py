@@ -37,29 +37,21 @@ class Patience:
         self,
         name: str,
         take: Callable[[], Taken],
-        *,
         before_again: Callable[[], object] = lambda: None,
-        shows_machine: Callable[[Taken], str] = lambda taken: "",
     ) -> tuple[Taken, float]:
-        """The first undisturbed one, or the least disturbed, and what was stolen of it.
-
-        `shows_machine` is asked why something that was taken tells of the machine alone.
-        """
-        tries: list[tuple[bool, float, Taken]] = []
+        """The first undisturbed one, or the least disturbed, and what was stolen of it."""
+        tries: list[tuple[Taken, float]] = []
         while True:
             began, before = time.monotonic(), readings.processors()
             taken = take()
             stolen = readings.processors().stolen_since(before)
-            reason = shows_machine(taken)
-            tries.append((bool(reason), stolen, taken))
-            if not reason and stolen > MOST_STOLEN:
-                reason = f"{stolen:.0%} was stolen"
-            if not reason or self.waited >= self.seconds:
-                _, stolen, taken = min(tries, key=lambda each: each[:2])
-                self.kept.append(stolen)
-                return taken, stolen
+            tries.append((taken, stolen))
+            if stolen <= MOST_STOLEN or self.waited >= self.seconds:
+                best = min(tries, key=lambda each: each[1])
+                self.kept.append(best[1])
+                return best
             self.thrown_away += 1
-            self.say(f"{reason}: again {name}")
+            self.say(f"{stolen:.0%} was stolen: again {name}")
             time.sleep(BREATH)
             before_again()
             self.waited += time.monotonic() - began

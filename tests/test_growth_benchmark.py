@@ -13,7 +13,7 @@ from support.stealing_host import Host
 
 from benchmarks import processes, readings, rig
 from benchmarks.growth import __main__ as command
-from benchmarks.growth import crowds, others, pauses, recovery, report, setting
+from benchmarks.growth import crowds, others, recovery, report, setting
 from benchmarks.patience import Patience
 
 
@@ -179,22 +179,6 @@ def test_a_turn_that_the_host_disturbed_is_made_again(
 
     assert made == ["many", "50% was stolen: again many", "many", "few"]
     assert [each["stolen"] for each in found["many"] + found["few"]] == [0.1, 0.0]
-
-
-@pytest.mark.parametrize(
-    ("idle_ms", "longest_ms", "reason"),
-    [
-        (20.0, 50.0, ""),
-        (1.5, 50.0, ""),
-        (20.1, 3.0, "an idle server stood still for 20.1 ms"),
-    ],
-)
-def test_a_pause_is_the_machines_if_an_idle_server_had_one_too(
-    idle_ms: float, longest_ms: float, reason: str
-) -> None:
-    found = pauses.Pause(**{**pause("push", longest_ms), "idle_ms": idle_ms})
-
-    assert pauses.machine_stood_still(found) == reason
 
 
 def test_a_comparison_is_made_round_by_round() -> None:

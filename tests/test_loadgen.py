@@ -211,12 +211,14 @@ def test_at_a_rate_a_job_counts_from_when_it_was_due(loadgen: Loadgen) -> None:
 
 PAUSE = 0.2  # seconds
 PAUSING = """
-import socket, sys, time
+import select, socket, sys, time
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 client, _ = listener.accept()
-pause, clock = float(sys.argv[2]), time.thread_time
-while client.recv(100):
+pause, clock, events = float(sys.argv[2]), time.thread_time, select.epoll()
+if sys.argv[3] == "epoll":
+    events.register(client, select.EPOLLIN)
+while (sys.argv[3] != "epoll" or events.poll()) and client.recv(100):
     if sys.argv[1] == "asleep":
         time.sleep(pause)
     else:
@@ -228,12 +230,13 @@ while client.recv(100):
 
 
 @pytest.mark.parametrize("how", ["asleep", "busy"])
-def test_a_pause_of_the_server_is_its_own(loadgen: Loadgen, how: str) -> None:
+@pytest.mark.parametrize("waiting", ["recv", "epoll"])
+def test_a_pause_of_the_server_is_its_own(loadgen: Loadgen, how: str, waiting: str) -> None:
     """All but what it waited for a processor, or was robbed of by the host.
 
     It pauses several times: what it waited just before it was asked may be taken off, too.
     """
-    command = [sys.executable, "-c", PAUSING, how, str(PAUSE)]
+    command = [sys.executable, "-c", PAUSING, how, str(PAUSE), waiting]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         target = "masenko", ("127.0.0.1", int(server.stdout.readline()))

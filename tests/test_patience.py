@@ -61,33 +61,17 @@ def test_all_measurements_share_the_patience(host: Host) -> None:
     assert patient.measure("two", series.take) == (3, 0.5)
 
 
-def test_what_shows_the_machine_alone_is_made_again_and_not_kept(host: Host) -> None:
-    host.steals(0.0, 0.3, 0.05)
-    told: list[str] = []
+def test_what_it_takes_to_measure_again_is_done_before(host: Host) -> None:
+    host.steals(0.5, 0.3, 0.05)
     prepared: list[int] = []
     series = Series(host)
-    patient = Patience(60.0, told.append)
 
-    kept, stolen = patient.measure(
-        "it",
-        series.take,
-        before_again=lambda: prepared.append(series.last),
-        shows_machine=lambda number: "it stood still" if number == 1 else "",
+    kept, _ = Patience(60.0, lambda text: None).measure(
+        "it", series.take, lambda: prepared.append(series.last)
     )
 
-    assert (kept, stolen) == (3, 0.05)
-    assert told == ["it stood still: again it", "30% was stolen: again it"]
+    assert kept == 3
     assert prepared == [1, 2]
-
-
-def test_rather_something_disturbed_than_the_machine_alone(host: Host) -> None:
-    host.steals(0.0, 0.3)
-    patient = Patience(BREATH, lambda text: None)
-
-    def is_first(number: int) -> str:
-        return "first" if number == 1 else ""
-
-    assert patient.measure("it", Series(host).take, shows_machine=is_first) == (2, 0.3)
 
 
 def test_the_option_is_in_minutes_and_not_below_nothing() -> None:

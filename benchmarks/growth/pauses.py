@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import rig
-from benchmarks.growth.report import MOST_PAUSE_MS
 from benchmarks.growth.setting import SHAPES, Found, Setting, say
 from benchmarks.growth.waiting import Deep
 
@@ -58,12 +57,8 @@ class Probing:
         work: Callable[[], object],
         before_again: Callable[[], object] = lambda: None,
     ) -> None:
-        """Probe while it works; both once more if the machine stood still."""
         pause, stolen = self._setting.patience.measure(
-            phase,
-            lambda: self._probe(phase, server, work),
-            before_again=before_again,
-            shows_machine=machine_stood_still,
+            phase, lambda: self._probe(phase, server, work), before_again
         )
         self.found.append({**asdict(pause), "stolen": stolen})
 
@@ -95,13 +90,6 @@ class Probing:
             f"{pause.idle_ms:.1f} ms, {pause.off_processor_s:.2f} s without a processor"
         )
         return pause
-
-
-def machine_stood_still(pause: Pause) -> str:
-    """Why this tells nothing of the server; it does not matter what that one has shown."""
-    if pause.idle_ms <= MOST_PAUSE_MS:
-        return ""
-    return f"an idle server stood still for {pause.idle_ms:.1f} ms"
 
 
 def off_processor(pid: int) -> float:

@@ -81,8 +81,7 @@ OTHERS: Final = """\
 bold, the figures of that part are not to be relied on. *The host's share* is what the host of a
 virtual machine gave to others of the processor time that was asked for: in the median of the
 measurements and at most, or of the whole part. *Made again* are measurements of two servers in
-turns, and of pauses, of which it took more than {most_stolen:.0%}; and of pauses, if an idle server
-stood still for more than {most_pause:g} ms meanwhile.
+turns, and of pauses, of which it took more than {most_stolen:.0%}.
 
 """
 
@@ -91,8 +90,9 @@ PAUSES: Final = """\
 
 With {jobs:,} jobs, flushed in a thread. A probe sends `PING` every millisecond; the pause is its
 longest answer in all rounds, less what the server's main thread waited for a processor meanwhile,
-and less what the host of a virtual machine took away from that thread while it ran: the time in
-which it neither ran nor waited, if it did not sleep, but for one tick of the kernel's clock.
+and less what the host of a virtual machine took away from that thread while it ran, or until it
+woke up: the time in which it neither ran nor waited, if from the question to the answer it did not
+sleep but where it asks for events, and less one tick of the kernel's clock.
 It has the time that `PING` stood in line behind the commands of others, so that no turn of the
 loop was longer. *Of an idle server*: the same of one that had nothing to do, which is the share of
 the machine. *Longest answer* is the longest as it was.
@@ -250,7 +250,7 @@ def commands(parts: Parts) -> str:
         ]
         for name, part in parts.items()
     ]
-    text = OTHERS.format(most_stolen=MOST_STOLEN, most_pause=MOST_PAUSE_MS)
+    text = OTHERS.format(most_stolen=MOST_STOLEN)
     header = ["part", "command", "minutes", "others' cores", "the host's share", "made again"]
     return text + rig.markdown_table(header, rows)
 

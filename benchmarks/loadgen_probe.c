@@ -60,11 +60,13 @@ struct thread_time {
     enum doing doing;
 };
 
-static int open_of_thread(int pid, const char *name) {
+enum needed { NEEDED, IF_ALLOWED };
+
+static int open_of_thread(int pid, const char *name, enum needed needed) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/task/%d/%s", pid, pid, name);
     int file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0 && errno != EACCES)
+    if (file < 0 && (needed == NEEDED || errno != EACCES))
         die("probe: %s: %s", path, strerror(errno));
     return file;
 }
@@ -76,13 +78,17 @@ static const char *text_of(int file) {
     return text;
 }
 
-/* Not everybody may know; then it counts as running, and each sleep as its own doing. */
+/* Who may not know takes it for running, and so each sleep for its own doing. */
 static enum doing doing(const int *files) {
     const char *call = files ? text_of(files[2]) : "";
     if (*call < '0' || *call > '9')
         return RUNNING;
     long number = atol(call);
-    return number == SYS_epoll_wait || number == SYS_epoll_pwait ? ASKING : BLOCKED;
+#ifdef SYS_epoll_wait
+    if (number == SYS_epoll_wait)
+        return ASKING;
+#endif
+    return number == SYS_epoll_pwait ? ASKING : BLOCKED;
 }
 
 static struct thread_time thread_time(const int *files) {
@@ -119,9 +125,9 @@ void probe(int fd, int pid, double seconds) {
     struct sched_param first = {.sched_priority = 1};
     int64_t longest = 0, longest_own = 0;
     int64_t start = now_ns(), until = start + (int64_t)(seconds * 1e9), next = start;
-    int opened[] = {pid ? open_of_thread(pid, "schedstat") : -1,
-                    pid ? open_of_thread(pid, "status") : -1,
-                    pid ? open_of_thread(pid, "syscall") : -1};
+    int opened[] = {pid ? open_of_thread(pid, "schedstat", NEEDED) : -1,
+                    pid ? open_of_thread(pid, "status", NEEDED) : -1,
+                    pid ? open_of_thread(pid, "syscall", IF_ALLOWED) : -1};
     const int *files = pid ? opened : NULL;
 
     /* Ahead of all others if that is allowed: its own waiting for a processor is not meant. */

@@ -49,7 +49,7 @@ def test_the_first_undisturbed_or_the_least_disturbed_is_kept(
 
     assert (patient.thrown_away, patient.kept) == (thrown_away, [min(shares)])
     assert told == [f"{share:.0%} was stolen: again it" for share in shares[:thrown_away]]
-    assert host.shares_left == []
+    assert host.shares == []
 
 
 def test_all_measurements_share_the_patience(host: Host) -> None:

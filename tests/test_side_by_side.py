@@ -423,11 +423,6 @@ def test_a_failure_does_not_end_a_run_and_an_interrupted_one_keeps_what_it_has(
     assert not [each for each in kept.measured() if each.subject == "workq"]
 
 
-@pytest.fixture
-def host(monkeypatch: pytest.MonkeyPatch) -> Host:
-    return Host(monkeypatch)
-
-
 class Disturbed(measure.Runner):
     """Each measurement is faster than the one before."""
 
@@ -443,12 +438,12 @@ class Disturbed(measure.Runner):
 def test_what_was_disturbed_is_measured_again_while_there_is_patience(
     tmp_path: Path,
     results: Results,
-    host: Host,
+    monkeypatch: pytest.MonkeyPatch,
     minutes: str,
     kept: tuple[float, float],
     thrown_away: int,
 ) -> None:
-    host.steals(0.5, 0.2, 0.05)
+    Host(monkeypatch).steals(0.5, 0.2, 0.05)
     words = ["--only", "masenko,sync,c50,peak", "--payload", "200", "--rounds", "1"]
     plan = plan_of(*words, "--patience", minutes)
     results.cases = []

@@ -25,7 +25,7 @@ def measure_compaction(setting: Setting) -> Found:
         disk_limit=DISK_LIMIT,
     )
     seconds = SECONDS_A_ROUND * setting.rounds * setting.seconds
-    cost = measure_cost(soak, seconds, setting.part_of(PARKED_SHARE), OFF)
+    cost = measure_cost(soak, seconds, setting.part_of(PARKED_SHARE), OFF, setting.patience)
     if not cost.was_seen:
         raise rig.BenchmarkError("nothing was compacted while it was measured; give more --seconds")
     return cost.data()

@@ -80,8 +80,8 @@ OTHERS: Final = """\
 *Others' cores* is what the rest of the machine took while the part was measured. Where it is in
 bold, the figures of that part are not to be relied on. *The host's share* is what the host of a
 virtual machine gave to others of the processor time that was asked for: in the median of the
-measurements and at most, or of the whole part. *Made again* are measurements of two servers in
-turns, and of pauses, of which it took more than {most_stolen:.0%}.
+measurements and at most, or of the whole part. In the parts that have a most, measurements of which
+it took more than {most_stolen:.0%} were *made again*.
 
 """
 
@@ -92,7 +92,7 @@ With {jobs:,} jobs, flushed in a thread. A probe sends `PING` every millisecond;
 longest answer in all rounds, less what the server's main thread waited for a processor meanwhile,
 and less what the host of a virtual machine took away from that thread while it ran, or until it
 woke up: the time in which it neither ran nor waited, if from the question to the answer it did not
-sleep but where it asks for events, and less one tick of the kernel's clock.
+sleep but where it asks for events; one tick of the kernel's clock of that time is left to it.
 It has the time that `PING` stood in line behind the commands of others, so that no turn of the
 loop was longer. *Of an idle server*: the same of one that had nothing to do, which is the share of
 the machine. *Longest answer* is the longest as it was.

@@ -13,10 +13,12 @@ import statistics
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from benchmarks import rig
+from benchmarks.patience import Patience
 from benchmarks.soak import crew
 from benchmarks.soak.dialect import MASENKO
 from benchmarks.soak.ledger import Stream
@@ -34,6 +36,17 @@ LEAST_RATIO: Final = 0.85
 MOST_PAUSE_MS: Final = 20.0
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One server under one shape of load, once."""
+
+    cycles_per_s: float
+    cycles: int
+    dropped: int
+    written: int
+    readings: dict[str, list[float]]
+
+
 @dataclass(slots=True)
 class Case:
     """One server under one shape of load."""
@@ -45,6 +58,14 @@ class Case:
     dropped: int = 0  # bytes of segments that went from the head
     written: int = 0  # bytes of segments that came
     readings: dict[str, list[float]] = field(default_factory=dict)
+
+    def add(self, turn: Turn) -> None:
+        self.cycles_per_s.append(turn.cycles_per_s)
+        self.cycles += turn.cycles
+        self.dropped += turn.dropped
+        self.written += turn.written
+        for kind, values in turn.readings.items():
+            self.readings.setdefault(kind, []).extend(values)
 
     @property
     def median(self) -> float:
@@ -165,25 +186,24 @@ def measure(
     generator: rig.Generator,
     probes: crew.Probes,
     side: Side,
-    case: Case,
+    shape: str,
     seconds: float,
-) -> None:
-    connections, depth = SHAPES[case.shape]
+) -> Turn:
+    connections, depth = SHAPES[shape]
     load = rig.Load(connections=connections, depth=depth, payload=setting.churn.payload)
     before = side.disk()
     probes.listen(side.server.port)
     run = generator.cycle(side.server, load, seconds=seconds, warmup=0)
-    note(case.readings, probes)
+    readings: dict[str, list[float]] = {}
+    note(readings, probes)
     probes.listen(None)
     after = side.disk()
-    case.cycles_per_s.append(run.cycles_per_s)
-    case.cycles += run.cycles
-    case.dropped += after.head - before.head
-    case.written += after.tail - before.tail
+    dropped, written = after.head - before.head, after.tail - before.tail
     say(
-        f"cost: {case.shape}: {side.name}: {run.cycles_per_s:,.0f} cycles/s, "
-        f"{(after.head - before.head) / 2**20:,.0f} MiB dropped"
+        f"cost: {shape}: {side.name}: {run.cycles_per_s:,.0f} cycles/s, "
+        f"{dropped / 2**20:,.0f} MiB dropped"
     )
+    return Turn(run.cycles_per_s, run.cycles, dropped, written, readings)
 
 
 def note(readings: dict[str, list[float]], probes: crew.Probes) -> None:
@@ -204,8 +224,16 @@ def idle_floor(probes: crew.Probes, side: Side) -> dict[str, Spread | None]:
     return {kind: spread(values) for kind, values in readings.items()}
 
 
-def measure_cost(setting: Setting, seconds: float, parked: int, off: tuple[str, ...]) -> Cost:
+def measure_cost(
+    setting: Setting,
+    seconds: float,
+    parked: int,
+    off: tuple[str, ...],
+    patience: Patience | None = None,
+) -> Cost:
+    """With patience, turns that the host of the machine disturbed are made again."""
     generator = rig.Generator(setting.generator)
+    patience = patience or Patience(0.0, say)
     with contextlib.ExitStack() as stack:
         probes = stack.enter_context(crew.probes())
         sides = [
@@ -221,8 +249,11 @@ def measure_cost(setting: Setting, seconds: float, parked: int, off: tuple[str, 
             prime(setting, generator, side, 0.4 * seconds / len(sides))
         cases = [Case(side.name, shape) for shape in SHAPES for side in sides]
         by_name = {side.name: side for side in sides}
-        for _ in range(ROUNDS):
-            for case in cases:
-                part = 0.6 * seconds / (ROUNDS * len(cases))
-                measure(setting, generator, probes, by_name[case.side], case, part)
+        part = 0.6 * seconds / (ROUNDS * len(cases))
+        for case in cases * ROUNDS:
+            take = partial(
+                measure, setting, generator, probes, by_name[case.side], case.shape, part
+            )
+            turn, _ = patience.measure(f"{case.shape}, {case.side}", take)
+            case.add(turn)
     return Cost(parked, idle, cases, "off" if off else "hardly")

@@ -291,15 +291,6 @@ class Journal:
         """Whether there is no file for the next segment, and none is being made."""
         return self.settings.spare and self._supply.is_wanting()
 
-    def _has_spare(self) -> bool:
-        """Whether there is such a file or one is on its way, and no lack of room."""
-        return self.settings.spare and not self._supply.is_wanting() and not self.room.refusing
-
-    def _fits_spare(self, index: i64) -> bool:
-        """Whether the segment of this index was a whole one, which the next can be written over."""
-        size = self._bases[index + 1] - self._bases[index]
-        return size >= self.settings.segment_size >> 1
-
     def spare(self) -> SpareWork | None:
         """Work to be run in a thread and then given to `spared`, if the next segment is near."""
         if self._supply.ready or self._health.failure or self._drop_work is not None:
@@ -355,7 +346,7 @@ class Journal:
         while count + 1 < len(self._bases) and self._bases[count + 1] <= limit:
             count += 1
         recycle = self.wants_spare()
-        if self._has_spare() and count and self._fits_spare(count - 1):
+        if count and not recycle and self._is_to_wait(count - 1):
             count -= 1
         if not count:
             return None
@@ -364,6 +355,12 @@ class Journal:
         self._cache.forget(self._bases[0])
         self._drop_work = work
         return work
+
+    def _is_to_wait(self, index: i64) -> bool:
+        """Whether this segment, a whole one, will do for the spare after the one that there is."""
+        if not self.settings.spare or self.room.refusing:
+            return False
+        return self._bases[index + 1] - self._bases[index] >= self.settings.segment_size >> 1
 
     def dropped(self, work: DropWork) -> None:
         """The work has run. What it could not remove is there again, to be dropped once more.

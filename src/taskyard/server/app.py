@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from taskyard.server.lake import Lake
     from taskyard.server.lake_errands import LakeErrands
 
+_THIS_MACHINE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # for those that stand for all
 GOODBYE: Final = 5.0  # seconds that clients have at a stop to read their last replies
 
 
@@ -118,6 +119,7 @@ class Server:
         self._stalls: Stalls | None = None
         self._slow: SlowLog | None = None
         self._ports_told = False
+        self._ready = False
         self.failed = False
 
     async def start(self) -> None:
@@ -138,9 +140,25 @@ class Server:
         if self._settings.ports_file is not None:
             _write_ports(self._settings.ports_file, self._addresses())
             self._ports_told = True
-        log.info("ready", extra=fields(version=__version__, form=build.form()))
+        self._tell_ready()
         if self._settings.lake is not None:
             self._start_lake(loop)
+
+    def _tell_ready(self) -> None:
+        self._ready = True
+        if why := build.why_not_compiled():
+            log.warning("running as plain Python, which is several times slower: %s", why)
+        more = {"dashboard": url} if (url := self._dashboard()) else {}
+        log.info("ready", extra=fields(version=__version__, form=build.form(), **more))
+
+    def _dashboard(self) -> str:
+        """Where a browser on this machine finds it; empty if HTTP is switched off."""
+        address = self._listening().get("http")
+        if address is None:
+            return ""
+        host = _THIS_MACHINE.get(address.host, address.host)
+        scheme = "https" if address.tls else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{address.port}/"
 
     async def until_stopped(self) -> None:
         await self._stop.wait()
@@ -177,7 +195,7 @@ class Server:
             self._collector.stop()
         if self._lock is not None:
             self._lock.release()
-        if broker is not None:
+        if self._ready:
             log.info("stopped")
 
     def _start_lake(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -7,6 +7,7 @@ first accept for which there is no descriptor. Here they rest for a moment, and 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from collections import deque
 from collections.abc import Callable
@@ -123,10 +124,17 @@ class Listener:
             try:
                 listener.bind(address)
             except OSError as error:
-                why = str(error.strerror).lower()
-                raise OSError(error.errno, f"cannot listen at {host}:{port}: {why}") from None
+                raise OSError(self._why_not(host, port, error)) from None
             listener.listen(_BACKLOG)
         self._begin()
+
+    def _why_not(self, host: str, port: int, error: OSError) -> str:
+        why = str(error.strerror).lower()
+        text = f"cannot listen at {host}:{port} for {self._dialect}: {why}"
+        if error.errno != errno.EADDRINUSE:
+            return text
+        flag = f"--{self._dialect}-port"
+        return f"{text}. Stop the program that uses it, or choose another port with {flag}"
 
     def take_over(self, sockets: list[socket.socket]) -> None:
         """Listen at those that were opened by somebody else, and stay open when this ends."""

@@ -1,6 +1,9 @@
 """The package is what it says it is: its version, its form, the modules that are compiled."""
 
+import ast
+import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +37,69 @@ def test_the_version_is_the_one_of_the_package(project: dict[str, dict[str, obje
     assert taskyard.__version__ == project["project"]["version"]
 
 
+def listed(project: dict[str, dict[str, object]], *keys: str) -> set[str]:
+    """The modules that the globs there stand for; none of these may match nothing."""
+    patterns: object = project["tool"]["taskyard"]
+    for key in keys:
+        assert isinstance(patterns, dict)
+        patterns = patterns[key]
+    assert isinstance(patterns, list)
+    found = {pattern: list((ROOT / "src").glob(pattern)) for pattern in patterns}
+    assert [pattern for pattern, paths in found.items() if not paths] == []
+    return {
+        ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+        for paths in found.values()
+        for path in paths
+        if path.name != "__init__.py"
+    }
+
+
+@pytest.mark.skipif(FORM != "compiled", reason="only the compiled form has extension modules")
+def test_the_listed_modules_and_no_others_are_extensions(
+    project: dict[str, dict[str, object]],
+) -> None:
+    package = Path(taskyard.__file__).parent
+    native = {
+        ".".join(("taskyard", *path.relative_to(package).parts)).partition(".cpython-")[0]
+        for path in package.rglob("*.so")
+    }
+    wanted = listed(project, "compiled")
+    assert native - {"taskyard.journal._flusher", "taskyard.server._postman"} == wanted
+    for name in sorted(wanted):
+        module = importlib.import_module(name)
+        assert module.__file__ is not None
+        assert module.__file__.endswith(".so"), f"{name} is not loaded from its extension"
+
+
+def test_the_hot_modules_are_compiled(project: dict[str, dict[str, object]]) -> None:
+    hot = listed(project, "hot", "engine"), listed(project, "hot", "listeners")
+    assert hot[0] | hot[1] <= listed(project, "compiled")
+    assert not hot[0] & hot[1]
+
+
+def test_a_build_has_what_the_compiled_modules_import(
+    project: dict[str, dict[str, object]],
+) -> None:
+    """Else mypyc would know nothing of its types, and write slower code without a word."""
+    wanted = {name for module in listed(project, "compiled") for name in imported_by(module)}
+    requires = project["build-system"]["requires"]
+    assert isinstance(requires, list)
+    names = {re.split(r"[^\w-]", entry)[0].replace("-", "_") for entry in requires}
+    own = wanted - sys.stdlib_module_names - {"taskyard"}
+    assert own <= names, f"missing in build-system.requires: {own - names}"
+
+
+def imported_by(module: str) -> set[str]:
+    path = ROOT / "src" / Path(*module.split(".")).with_suffix(".py")
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
 def test_the_types_are_published() -> None:
     package = Path(taskyard.__file__).parent
     assert (package / "py.typed").exists()
@@ -62,7 +128,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a build needs, with libraries of the dashboard that stand for those of npm."""
     place = tmp_path_factory.mktemp("checkout")
     names = ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
-    for name in (*names, "scripts/vendor"):
+    for name in (*names, "scripts/vendor", "scripts/cold.h", "scripts/mypyc.ini"):
         (place / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, place / name)
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "vendor", "vendor.new-*")
@@ -75,10 +141,10 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def build_in(checkout: Path, kind: str, target: Path) -> Path:
+def build_in(checkout: Path, kind: str, target: Path, **variables: str) -> Path:
     """Without a network, and without a compiler."""
     code = f"import setuptools.build_meta as b; print(b.build_{kind}({str(target)!r}))"
-    environment = {**os.environ, "TASKYARD_COMPILE": "0", "TASKYARD_VENDOR": "0"}
+    environment = {**os.environ, "TASKYARD_COMPILE": "0", "TASKYARD_VENDOR": "0", **variables}
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=checkout,
@@ -109,4 +175,35 @@ def test_a_source_archive_has_what_a_wheel_is_built_from(checkout: Path, tmp_pat
     with tarfile.open(build_in(checkout, "sdist", tmp_path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {f"src/taskyard/web/static/{name}" for name in static_files()}
-    assert wanted | {"scripts/vendor", "setup.py", "src/taskyard/web/page.py"} <= names
+    needed = {"scripts/cold.h", "scripts/mypyc.ini", "scripts/vendor", "setup.py"}
+    assert wanted | needed | {"src/taskyard/web/page.py"} <= names
+
+
+def test_a_package_that_could_not_be_compiled_says_why(checkout: Path, tmp_path: Path) -> None:
+    path = build_in(checkout, "wheel", tmp_path, TASKYARD_COMPILE="auto", CC="/no/compiler")
+    with zipfile.ZipFile(path) as wheel:
+        wheel.extractall(tmp_path / "installed")
+    done = subprocess.run(
+        [sys.executable, "-m", "taskyard", "--version"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "installed")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    why = "the C compiler /no/compiler was not found"
+    assert done.stdout == f"taskyard {taskyard.__version__} (interpreted: {why})\n"
+
+
+def test_a_glob_that_matches_nothing_ends_the_build(checkout: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "checkout"
+    shutil.copytree(checkout, copy)
+    settings = (copy / "pyproject.toml").read_text()
+    changed = settings.replace('"taskyard/engine/*.py"', '"taskyard/engin/*.py"')
+    assert changed != settings
+    (copy / "pyproject.toml").write_text(changed)
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        build_in(copy, "wheel", tmp_path, TASKYARD_COMPILE="auto")
+    assert "tool.taskyard.compiled in pyproject.toml: taskyard/engin/*.py matches no" in (
+        failed.value.stderr
+    )

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import taskyard
+from taskyard import build
 from taskyard.cli import main as command
 from taskyard.cli import serve
 from taskyard.server.config import Settings, options
@@ -35,7 +36,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         command.main(["--version"])
     assert exit_.value.code == 0
-    assert capsys.readouterr().out == f"taskyard {taskyard.__version__}\n"
+    out = capsys.readouterr().out
+    assert out == f"taskyard {taskyard.__version__} ({build.describe_form()})\n"
 
 
 def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,16 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+class _Version(argparse.Action):
+    """Finds the form only when it is asked for: that loads a module of the engine."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from taskyard import build
+
+        print(f"taskyard {taskyard.__version__} ({build.describe_form()})")
+        parser.exit()
+
+
 class Formatter(argparse.RawDescriptionHelpFormatter):
     """As wide as the terminal, as its base, which would load much to find that out."""
 
@@ -104,7 +114,7 @@ def _parser() -> Parser:
         formatter_class=Formatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action="version", version=f"taskyard {taskyard.__version__}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print version and form")
     parser.add_argument("command", metavar="COMMAND", choices=COMMANDS, help=argparse.SUPPRESS)
     rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     rest.required = False  # or a missing command would be reported as two missing things

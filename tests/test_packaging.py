@@ -167,7 +167,8 @@ def test_a_wheel_has_the_dashboard_and_no_other_package(checkout: Path, tmp_path
     with zipfile.ZipFile(build_in(checkout, "wheel", tmp_path)) as wheel:
         names = set(wheel.namelist())
         [top] = [name for name in names if name.endswith("top_level.txt")]
-        assert wheel.read(top).split() == [b"taskyard"]
+        modules = [b"pyspark_taskyard_events", b"pyspark_taskyard_queue"]
+        assert wheel.read(top).split() == [*modules, b"taskyard"]
     assert {f"taskyard/web/static/{name}" for name in static_files()} <= names
 
 

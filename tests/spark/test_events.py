@@ -141,6 +141,12 @@ def test_a_batch_of_another_history_is_not_read_again(data: Path) -> None:
         ({"path": "x", "startingSeq": "0"}, "startingSeq must be a number from 1 on, not '0'"),
         ({"path": "x", "maxRecordsPerTrigger": "many"}, "maxRecordsPerTrigger must be a number"),
         ({"path": "x", "reader": "lake"}, "the option reader needs url"),
+        ({"path": "x", "startingOffsets": "now"}, "must be earliest or latest, not 'now'"),
+        (
+            {"path": "x", "startingOffsets": "latest", "startingSeq": "3"},
+            "cannot be given together",
+        ),
+        ({"path": "x", "minPartitions": "3", "partitions": "3"}, "partitions is given twice"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, str], message: str) -> None:
@@ -154,3 +160,26 @@ def test_options_may_be_in_lower_case() -> None:
     assert options.columns == (*DEFAULT_COLUMNS, "payload")
     with pytest.raises(UnknownColumn):
         EventOptions({"path": "x", "columns": "colour"})
+
+
+def test_the_usual_names_of_options_mean_the_same() -> None:
+    options = EventOptions({"path": "x", "maxOffsetsPerTrigger": "7", "minPartitions": "3"})
+    assert (options.limit, options.partitions) == (7, 3)
+
+
+def test_a_stream_can_begin_behind_what_there_is(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    run = written(data, 5)
+    options = {"path": str(data), "startingOffsets": "latest"}
+    assert drain(spark, tmp_path / "latest", options) == [(0, [])]
+    add_jobs(run, 5)
+    assert drain(spark, tmp_path / "latest", options) == [(1, list(range(17, 32)))]
+    earliest = drain(spark, tmp_path / "earliest", {**options, "startingOffsets": "earliest"})
+    assert earliest == [(0, list(range(1, 32)))]
+
+
+def test_a_query_of_what_there_is_cannot_begin_behind_it(spark: SparkSession, data: Path) -> None:
+    written(data, 5).journal.close()
+    with pytest.raises(Exception, match="startingOffsets=latest is for streams"):
+        numbers(events(spark, data, startingOffsets="latest"))

@@ -99,6 +99,10 @@ def test_a_password_is_not_shown() -> None:
         ({"queues": "a", "consumer": "c d"}, "consumer: 'c d'"),
         ({"queues": "a", "consumer": "c", "maxJobsPerBatch": "0"}, "from 1 to 1000000, not '0'"),
         ({"queues": "a", "consumer": "c", "queue": "b"}, "there is no option queue, only"),
+        (
+            {"queues": "a", "consumer": "c", "maxJobsPerTrigger": "5", "maxJobsPerBatch": "5"},
+            "the option maxJobsPerBatch is given twice",
+        ),
     ],
 )
 def test_a_stream_that_cannot_be_read(options: dict[str, str], reason: str) -> None:
@@ -106,6 +110,13 @@ def test_a_stream_that_cannot_be_read(options: dict[str, str], reason: str) -> N
     with pytest.raises(OptionError) as raised:
         source.streamReader(t.StructType([]))
     assert reason in str(raised.value)
+
+
+def test_the_usual_names_of_options_mean_the_same() -> None:
+    given = {"url": URL, "queues": "a", "consumer": "c"}
+    usual = {**given, "maxJobsPerTrigger": "5", "minPartitions": "3"}
+    found = queue_source.queue_options(Options(usual, queue_source.KNOWN, queue_source.ALIASES))
+    assert (found.most, found.partitions) == (5, 3)
 
 
 def test_jobs_are_not_read_without_being_leased() -> None:

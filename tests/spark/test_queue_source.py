@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,27 @@ def test_available_jobs_are_read_once_and_none_stays_leased(
     _run(jobs, lambda frame, batch: more.append(frame.count()), tmp_path)
     assert more == [3]
     assert _counts(client, "b") == (0, 0)
+
+
+def test_the_progress_of_a_query_shows_how_many_jobs_wait_behind_a_batch(
+    spark: SparkSession, client: Client, tmp_path: Path
+) -> None:
+    client.push_many("deep", [b"x"] * 25)
+    jobs = _jobs(spark, client, queues="deep", consumer="deep", maxJobsPerTrigger=10)
+
+    def count(frame: DataFrame, batch: int) -> None:
+        frame.count()
+
+    query = (
+        jobs.writeStream.foreachBatch(count)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
+    _finish(query)
+    sources = [progress["sources"][0] for progress in query.recentProgress]
+    latest = [json.loads(source["latestOffset"]) for source in sources if source["numInputRows"]]
+    assert [offset["ready"] for offset in latest] == [15, 5, 0]
 
 
 def test_a_batch_that_failed_comes_again_with_the_same_jobs(

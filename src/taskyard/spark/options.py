@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from taskyard.client.address import Address
 from taskyard.duration import parse_duration
 
 # What Spark itself adds to the options of a source or sink.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "mergeschema", "outputmode"}
+
+NO_ALIASES: Final[Mapping[str, str]] = {}
 
 
 class OptionError(ValueError):
@@ -18,12 +21,20 @@ class OptionError(ValueError):
 class Options:
     """Names may be asked for as the documentation has them: maxJobsPerBatch."""
 
-    def __init__(self, given: Mapping[str, str], known: Iterable[str]) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        known: Iterable[str],
+        aliases: Mapping[str, str] = NO_ALIASES,
+    ) -> None:
         """OptionError if one is given that nobody knows: it would be a slip of the pen."""
         names = {name.lower().replace("_", ""): name for name in known}
         self._values: dict[str, str] = {}
         for key, value in given.items():
             plain = key.lower().replace("_", "")
+            plain = aliases.get(plain, plain)
+            if plain in self._values:
+                raise OptionError(f"the option {names[plain]} is given twice, once as {key}")
             if plain in names:
                 self._values[plain] = value
             elif plain not in _OF_SPARK:

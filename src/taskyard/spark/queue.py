@@ -48,7 +48,7 @@ class QueueDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from taskyard.spark import queue_source
 
-        options = Options(self.options, queue_source.KNOWN)
+        options = Options(self.options, queue_source.KNOWN, queue_source.ALIASES)
         return queue_source.QueueStreamReader(queue_source.queue_options(options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

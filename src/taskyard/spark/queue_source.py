@@ -37,6 +37,12 @@ SCHEMA: Final = (
     "ref string, priority bigint, pushed_at timestamp"
 )
 KNOWN: Final = ("url", "queues", "consumer", "maxJobsPerBatch", "partitions", "ttr")
+# The names that Spark's users know from other sources, for the same.
+ALIASES: Final = {
+    "maxjobspertrigger": "maxjobsperbatch",
+    "maxoffsetspertrigger": "maxjobsperbatch",
+    "minpartitions": "partitions",
+}
 _ARROW: Final = pa.schema(
     [
         ("id", pa.int64()),
@@ -112,6 +118,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._lock: int | None = None  # no other query has the consumer meanwhile
         self._left: int | None = None  # jobs that availableNow may still take
         self._held = 0  # a batch that was out when it began
+        self._latest: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None, "_lock": None}  # an executor has its own
@@ -144,10 +151,17 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except StaleBatch as error:
             raise self._lost(error) from None
         if not count:
+            self._latest = start
             return start
         if counts:
             self._left = max((self._left or 0) - count, 0)
+        # The jobs that wait behind this batch, in queues as Spark's progress shows them.
+        self._latest = {**self._offset(number, count), "ready": self._ready()}
         return self._offset(number, count)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """What Spark shows in its progress beside the offset that a batch has reached."""
+        return self._latest
 
     def prepareForTriggerAvailableNow(self) -> None:
         """As many jobs as wait now, beside those of a batch that is out already. Which ones is the
@@ -155,7 +169,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         last, is_open = self._last()
         self._held = last if is_open else 0
-        self._left = sum(self._waiting(queue) for queue in self._options.queues)
+        self._left = self._ready()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         batch, count = self._batch_of(end), int(end["count"])
@@ -241,6 +255,9 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             return 0, False
         return view["batch"], view["open"]
+
+    def _ready(self) -> int:
+        return sum(self._waiting(queue) for queue in self._options.queues)
 
     def _waiting(self, queue: str) -> int:
         try:

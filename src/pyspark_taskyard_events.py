@@ -1,0 +1,9 @@
+"""Lets Spark find the format `taskyard.events`: it imports all modules with such names."""
+
+import contextlib
+
+# A failing import would keep Spark from finding any format: this one needs taskyard[spark].
+with contextlib.suppress(ImportError):
+    from taskyard.spark.events_source import EventsDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]

@@ -124,6 +124,54 @@ def test_a_long_error_is_shown_in_part_and_cold_ones_are_read_back() -> None:
     assert (group["count"], group["last_error"]["cut"]) == (4, True)
 
 
+TRACEBACK = b"""Traceback (most recent call last):
+  File "app.py", line 3, in send
+    raise TimeoutError("no route")
+TimeoutError: no route
+"""
+DEEP = (
+    b"Traceback (most recent call last):\n"
+    + b'  File "app.py", line 5, in go\n    go(depth - 1)\n' * 20_000
+    + b"RecursionError: too deep\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (TRACEBACK, "TimeoutError: no route"),
+        (DEEP, "RecursionError: too deep"),
+        (b"no route\nto host", "no route"),
+        (b"x" * 300_000, "x" * 500),
+        (b'{"code": 1}', None),
+        (b"\xff\xff", None),
+    ],
+    ids=["traceback", "deep", "text", "long", "JSON", "bytes"],
+)
+@pytest.mark.parametrize("cold", [False, True], ids=["in memory", "on disk"])
+def test_an_error_has_a_line_which_of_a_traceback_is_the_exception(
+    error: bytes, line: str | None, cold: bool
+) -> None:
+    yard = SimulatedYard(payload_memory=1)
+    api = ApiClient(yard)
+    die(api, 2, error)
+    if cold:
+        yard.restart()
+    [group] = api.get(DEAD).ok()["groups"]
+    assert (group["last_error_line"], group["last_error"]["size"]) == (line, len(error))
+    letters = api.get(DEAD + "/jobs").ok()["jobs"]
+    assert [letter["error_line"] for letter in letters] == [line, line]
+    events = api.get(f"/api/v1/jobs/{letters[0]['id']}/events").ok()["events"]
+    assert [event["error_line"] for event in events if "error" in event] == [line]
+
+
+def test_a_letter_without_an_error_has_no_line(api: ApiClient) -> None:
+    die_for_a_blocker(api, 1)
+    [group] = api.get(DEAD).ok()["groups"]
+    assert group["last_error_line"] is None
+    assert api.get(DEAD + "/jobs").ok()["jobs"][0]["error_line"] is None
+
+
 def test_a_letter_that_is_replayed_while_its_error_is_read_is_left_out() -> None:
     yard = SimulatedYard(payload_memory=1, inline_sync=False)
     api = ApiClient(yard)

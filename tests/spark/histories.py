@@ -53,6 +53,7 @@ ERRORS = (
     b"",
     b"\xff\xfe not UTF-8",
     b"??? !!!",
+    b'Traceback (most recent call last):\n  File "a.py", line 3\n    f()\nOSError: 17 refused',
     b"  Timeout : " + b"x" * 300,
 )
 PUSHERS = (

@@ -32,7 +32,7 @@ def error_of(record: r.Record) -> str | None:
 
 
 def class_of(error: str | None) -> str:
-    line = first_line(error or "")
+    line = line_of(error or "")
     head = line.partition(":")[0]
     for word in (head, *line.split()):
         if _IDENTIFIER.fullmatch(word):
@@ -41,14 +41,16 @@ def class_of(error: str | None) -> str:
 
 
 def message_of(text: str) -> str:
-    line = first_line(text)
+    line = line_of(text)
     for pattern, instead in _NOISE:
         line = pattern.sub(instead, line)
     return line[:_MESSAGE]
 
 
-def first_line(text: str) -> str:
-    return text.partition("\n")[0].strip()
+def line_of(text: str) -> str:
+    """Of a traceback, whose other lines are indented or begin others, the last one."""
+    lines = text.strip().split("\n")
+    return (lines[-1] if lines[0].startswith("Traceback (") else lines[0]).strip()
 
 
 def text_of(name: bytes) -> str:

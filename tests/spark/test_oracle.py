@@ -204,7 +204,7 @@ def test_it_ends_where_the_engine_does(
     [
         ("ValueError: 1", "ValueError"),
         ("a.b.C: 1: 2", "a.b.C"),
-        ("Traceback (most recent call last):\nx", "Traceback"),
+        ("Traceback (most recent call last):\n  File\nx.Y: 1", "x.Y"),
         ("17 no such file", "no"),
         ("?!", "unknown"),
         ("", "unknown"),

@@ -17,7 +17,7 @@ from taskyard.cli.failure import REFUSED, USAGE, Failure
 from taskyard.cli.main import Parser
 from taskyard.cli.progress import Progress
 from taskyard.cli.session import PAGE, Session, path
-from taskyard.cli.shown import DEAD, first_line, now, show_job
+from taskyard.cli.shown import DEAD, now, short_error, show_job
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, since, size
 
@@ -32,7 +32,7 @@ GROUPS: Final = (
     Column("REASON", lambda group: group["reason"], flexible=True),
     Column("LAST", lambda group: f"{since(group['last_at'], now())} ago", right=True),
     Column("NEWEST", lambda group: " ".join(map(str, group["sample"][:3]))),
-    Column("LAST ERROR", lambda group: first_line(group["last_error"]), flexible=True),
+    Column("LAST ERROR", lambda group: short_error(group, "last_error"), flexible=True),
 )
 
 

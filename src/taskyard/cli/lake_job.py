@@ -10,6 +10,7 @@ from taskyard.cli.failure import NOTHING, USAGE, Failure
 from taskyard.cli.lake import add_command
 from taskyard.cli.table import Column, print_table
 from taskyard.cli.text import safe
+from taskyard.error_line import error_line
 
 
 def add(commands: Any) -> None:
@@ -66,7 +67,7 @@ def _show(found: dict[str, Any]) -> None:
                 _column("started_at"),
                 _column("run_seconds", right=True),
                 _column("outcome"),
-                _column("error", flexible=True),
+                Column("error", lambda row: error_line(row["error"] or "") or "-", flexible=True),
             ],
             found["attempts"],
             sys.stdout,
@@ -86,5 +87,15 @@ def _column(name: str, *, right: bool = False, flexible: bool = False) -> Column
 
 def _details(event: dict[str, Any]) -> str:
     """What else there is to say, but what is the same in all of them."""
-    known = ("time", "event", "seq", "part", "job_id", "uid", "payload_size", "details")
+    known = (
+        "time",
+        "event",
+        "seq",
+        "part",
+        "job_id",
+        "uid",
+        "payload_size",
+        "details",
+        "error_line",
+    )
     return " ".join(f"{name}={value}" for name, value in event.items() if name not in known)

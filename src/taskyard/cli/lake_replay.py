@@ -15,6 +15,7 @@ from taskyard.cli.session import Session
 from taskyard.cli.style import is_terminal
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted
+from taskyard.error_line import error_line
 from taskyard.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
@@ -151,5 +152,5 @@ def _columns() -> list[Column]:
         Column("NAME", text("name"), flexible=True),
         Column("OUTCOME", text("outcome")),
         Column("FINISHED", lambda row: f"{row['finished_at']:%Y-%m-%d %H:%M:%S}"),
-        Column("ERROR", lambda row: (row["error"] or "").partition("\n")[0], flexible=True),
+        Column("ERROR", lambda row: error_line(row["error"] or ""), flexible=True),
     ]

@@ -61,16 +61,13 @@ DEAD: Final = (
     Column("DIED", lambda job: f"{since(job['finished_at'], now())} ago", right=True),
     Column("ATTEMPTS", lambda job: job["attempts"], right=True),
     Column("REASON", lambda job: job["reason"] or "-", flexible=True),
-    Column("ERROR", lambda job: first_line(job["error"]), flexible=True, look=lambda _: "red"),
+    Column("ERROR", lambda job: short_error(job, "error"), flexible=True, look=lambda _: "red"),
 )
 
 
-def first_line(content: Item | None) -> str:
-    """Of an error: of a traceback, its last line, which says what it was."""
-    lines = [line for line in in_one_line(content).splitlines() if line.strip()]
-    if len(lines) > 1 and lines[0].startswith("Traceback"):
-        return lines[-1]
-    return lines[0] if lines else "-"
+def short_error(item: Item, name: str) -> str:
+    """The line that says what it was, as the server tells it; else what there is of the error."""
+    return item[f"{name}_line"] or in_one_line(item[name]) or "-"
 
 
 def _ends(lease: Item) -> str:

@@ -138,7 +138,11 @@ class JobInfo(Struct, frozen=True, kw_only=True):
 
 
 class DeadLetter(JobInfo, frozen=True, kw_only=True):
-    """A job that has failed for good; `reason` says why, `error` is the beginning of the last."""
+    """A job that has failed for good; `reason` says why, `error` is the beginning of the last, and
+    `error_line` what that says: of a Python traceback the line of its exception.
+    """
+
+    error_line: str | None = None
 
 
 class DeadGroup(Struct, frozen=True):
@@ -148,6 +152,7 @@ class DeadGroup(Struct, frozen=True):
     count: int
     last_at: datetime | None = None
     last_error: Content | None = None
+    last_error_line: str | None = None
     sample: list[int] = []
 
 

@@ -22,7 +22,14 @@ from taskyard.dialects.api_problems import (
     problem_of,
 )
 from taskyard.dialects.api_queues import CURSOR, LIMIT, QUEUE
-from taskyard.dialects.api_views import GLANCE, error_of, error_place, summary_of
+from taskyard.dialects.api_views import (
+    GLANCE,
+    error_end,
+    error_of,
+    error_place,
+    line_of,
+    summary_of,
+)
 from taskyard.dialects.api_walk import PORTION, Walk
 from taskyard.dialects.times import format_moment
 from taskyard.engine.errors import TaskyardError
@@ -36,6 +43,7 @@ _SAMPLE: Final = 10
 
 Act = Callable[[Call, Job], None]
 End = Callable[[Call, int, list[int]], None]  # how many, and the ids that were no dead letters
+Error = tuple[messages.Content | None, str | None]  # the beginning of it, and its line
 
 
 class DeadOperations:
@@ -233,18 +241,35 @@ def _list(call: Call) -> None:
 
 
 def _show_with_errors(call: Call, jobs: list[Job], following: JobPlace | None) -> None:
-    def show(errors: list[bytes | None]) -> None:
+    def show(errors: list[Error]) -> None:
         letters = [
             messages.DeadLetter(
-                **summary_of(call.engine, job, call.now), error=error_of(job, error)
+                **summary_of(call.engine, job, call.now), error=error, error_line=line
             )
-            for job, error in zip(jobs, errors, strict=True)
+            for job, (error, line) in zip(jobs, errors, strict=True)
             if job.state == FAILED  # still, after the disk was read
         ]
         cursor = write_cursor(following) if following is not None else None
         call.answer(200, messages.DeadPage(jobs=letters, next=cursor))
 
-    call.load([error_place(job, GLANCE) for job in jobs], show)
+    _load_errors(call, jobs, show)
+
+
+def _load_errors(call: Call, jobs: list[Job], show: Callable[[list[Error]], None]) -> None:
+    """The beginning of each, and of those with their line at the end that, too."""
+
+    def load_ends(begins: list[bytes | None]) -> None:
+        def tell(ends: list[bytes | None]) -> None:
+            found: list[Error] = []
+            for job, begin, end in zip(jobs, begins, ends, strict=True):
+                error = error_of(job, begin)
+                found.append((error, line_of(error, begin, end)))
+            show(found)
+
+        both = zip(jobs, begins, strict=True)
+        call.load([error_end(call.broker, job, begin) for job, begin in both], tell)
+
+    call.load([error_place(job, GLANCE) for job in jobs], load_ends)
 
 
 def _group(call: Call) -> None:
@@ -257,16 +282,17 @@ def _group(call: Call) -> None:
         groups.setdefault(_reason(job), []).append(job)
     newest = [letters[-1] for letters in groups.values()]
 
-    def show(errors: list[bytes | None]) -> None:
+    def show(errors: list[Error]) -> None:
         views = [
             messages.DeadGroup(
                 reason=reason,
                 count=len(letters),
                 last_at=format_moment(letters[-1].finished_at),
-                last_error=error_of(letters[-1], error),
+                last_error=error,
+                last_error_line=line,
                 sample=[job.id for job in reversed(letters[-_SAMPLE:])],
             )
-            for (reason, letters), error in zip(groups.items(), errors, strict=True)
+            for (reason, letters), (error, line) in zip(groups.items(), errors, strict=True)
         ]
         views.sort(key=lambda view: -view.count)
         call.answer(
@@ -281,4 +307,4 @@ def _group(call: Call) -> None:
             ),
         )
 
-    call.load([error_place(job, GLANCE) for job in newest], show)
+    _load_errors(call, newest, show)

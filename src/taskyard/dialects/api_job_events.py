@@ -18,7 +18,7 @@ from taskyard.dialects.api_call import Call, Operation
 from taskyard.dialects.api_cursor import RecordPlace, foreign, read_cursor, write_cursor
 from taskyard.dialects.api_problems import DISK_ERROR, INVALID_CURSOR, JOB_NOT_FOUND, Problem
 from taskyard.dialects.api_queues import CURSOR
-from taskyard.dialects.api_views import GLANCE, content_of
+from taskyard.dialects.api_views import GLANCE, content_of, line_of
 from taskyard.dialects.events import told
 from taskyard.engine.job import GONE, STATE_NAMES, Job
 from taskyard.engine.job_records import Fail, Retry
@@ -232,7 +232,9 @@ def _shown(record: Record, job: int, salt: bytes) -> dict[str, Any] | None:
         return None
     found = told(salt, record)
     if isinstance(record, (Fail, Retry)) and record.blob_size:
-        found["error"] = content_of(record.blob[:GLANCE], record.blob_size)
+        begin, end = record.blob[:GLANCE], record.blob[-GLANCE:]
+        error = found["error"] = content_of(begin, record.blob_size)
+        found["error_line"] = line_of(error, begin, end)
     return found
 
 

@@ -330,8 +330,21 @@ class PurgedDead(Message):
     skipped: Skipped
 
 
+ErrorLine = (
+    Annotated[
+        str,
+        Meta(
+            description="What the error says: of a Python traceback the line of its exception, "
+            "else the first line. null: it is no text."
+        ),
+    ]
+    | None
+)
+
+
 class DeadLetter(JobSummary):
     error: Content | None
+    error_line: ErrorLine
 
 
 class DeadPage(Message):
@@ -344,6 +357,7 @@ class DeadGroup(Message):
     count: Count
     last_at: Time | None
     last_error: Content | None
+    last_error_line: ErrorLine
     sample: Annotated[list[Id], Meta(max_length=10, description="The newest ones.")]
 
 

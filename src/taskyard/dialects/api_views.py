@@ -6,14 +6,16 @@ import base64
 from typing import Any, Final
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+from taskyard.broker.broker import Broker
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects.times import format_moment
 from taskyard.engine.engine import Engine
 from taskyard.engine.job import (
     DELAYED,
     DIALECT_NAMES,
+    FOREVER,
     SECOND,
     STATE_NAMES,
     Extra,
@@ -21,8 +23,11 @@ from taskyard.engine.job import (
     Lease,
 )
 from taskyard.engine.uid import format_uid
+from taskyard.error_line import error_line, is_traceback
 
 GLANCE: Final = 4096  # bytes of an error that a list shows
+
+LONGEST_LINE: Final = 500  # characters of the line that an error is shown by
 
 _is_json: Final = msgspec.json.Decoder(Raw).decode
 _EPOCH: Final = "1970-01-01T00:00:00.000000Z"
@@ -157,3 +162,25 @@ def error_of(job: Job, data: bytes | None) -> messages.Content | None:
     extra = job.extra
     size = extra.error_size if extra is not None else 0
     return content_of(data, size) if size else None
+
+
+def error_end(broker: Broker, job: Job, begin: bytes | None) -> tuple[int, int]:
+    """Where the end of an error is, if its line may stand there; a size of 0: it does not.
+
+    It may be more than the end: what is not written yet can only be had as a whole.
+    """
+    at, size = error_place(job, FOREVER)
+    if begin is None or size <= len(begin) or not is_traceback(begin.decode(errors="replace")):
+        return 0, 0
+    if at >= broker.journal.log.base:
+        return at, size
+    most = min(GLANCE, size - len(begin))
+    return at + size - most, most
+
+
+def line_of(content: messages.Content | None, begin: bytes | None, end: bytes | None) -> str | None:
+    """What an error says in one line; None if it is not text."""
+    if content is None or content.text is UNSET or begin is None:
+        return None
+    head, tail = (data.decode(errors="replace") for data in (begin, (end or b"")[-GLANCE:]))
+    return error_line(head, tail)[:LONGEST_LINE]

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from taskyard.error_line import error_line
 from taskyard.lake.tables import FAILURES
 
 SAMPLES: Final = 5
@@ -29,18 +30,13 @@ _NOISE: Final = (
 _KEY: Final = ("queue", "name", "error_class", "message")
 
 
-def first_lines(texts: Any) -> Any:
-    cut = pc.replace_substring_regex(texts, r"(?s)\n.*", "")
-    return pc.utf8_trim_whitespace(cut)
-
-
 def classes(errors: Any) -> Any:
     """The class of each error text; `unknown` if there is none in it."""
     return _of_distinct(errors, _classes)
 
 
 def messages(texts: Any) -> Any:
-    """The first line of each, without what differs from one time to the next."""
+    """The line of each that says what it was, without what differs from one time to the next."""
     return _of_distinct(texts, _messages)
 
 
@@ -49,15 +45,19 @@ def _of_distinct(texts: Any, function: Any) -> Any:
     return function(encoded.dictionary.cast(pa.string())).take(encoded.indices)
 
 
+def _lines(texts: Any) -> Any:
+    return pa.array([error_line(text or "") for text in texts.to_pylist()], pa.string())
+
+
 def _classes(errors: Any) -> Any:
-    lines = first_lines(pc.fill_null(errors, ""))
+    lines = _lines(errors)
     head = pc.struct_field(pc.extract_regex(lines, _HEAD), "word")
     word = pc.struct_field(pc.extract_regex(lines, _WORD), "word")
     return pc.coalesce(head, word, pa.scalar("unknown"))
 
 
 def _messages(texts: Any) -> Any:
-    lines = first_lines(pc.fill_null(texts, ""))
+    lines = _lines(texts)
     for pattern, instead in _NOISE:
         lines = pc.replace_substring_regex(lines, pattern, instead)
     return pc.utf8_slice_codeunits(lines, 0, _MESSAGE)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
+from taskyard.error_line import error_line
 from taskyard.lake.snapshot import Lake, open_lake
 from taskyard.lake.tables import TABLES
 
@@ -72,8 +73,11 @@ def _rows(lake: Lake, name: str, id: int, order: list[str]) -> list[dict[str, An
 
 
 def _said(row: dict[str, Any]) -> dict[str, Any]:
-    """An event is about few of all columns."""
-    return {key: value for key, value in row.items() if value is not None}
+    """An event is about few of all columns; of an error there is its line beside it."""
+    said = {key: value for key, value in row.items() if value is not None}
+    if "error" in said:
+        said["error_line"] = error_line(said["error"])
+    return said
 
 
 def _plain(value: Any) -> Any:

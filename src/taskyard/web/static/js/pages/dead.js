@@ -114,7 +114,7 @@ function Reason({ entry, chosen }) {
     { key: "queue", label: "Queue", head: true, cell: (group) => html`<${QueueLink} name=${group.queue} />` },
     { key: "count", label: "Letters", number: true, cell: (group) => `${group.complete ? "" : "≥ "}${format.count(group.count)}` },
     { key: "last_at", label: "Last", number: true, wide: true, cell: (group) => html`<${Ago} time=${group.last_at} />` },
-    { key: "last_error", label: "Last error", wide: true, kind: "grow", cell: (group) => html`<span class="cut">${group.last_error ? format.glance(errorText(group.last_error)) : "–"}</span>` },
+    { key: "last_error", label: "Last error", wide: true, kind: "grow", cell: (group) => html`<span class="cut">${group.last_error ? format.glance(group.last_error_line ?? errorText(group.last_error)) : "–"}</span>` },
     { key: "open", label: "Letters", quiet: true, cell: (group) => html`<button type="button" class="small" aria-expanded=${open === group.queue}
         aria-label=${`${open === group.queue ? "Hide" : "Show"} letters of ${group.queue}: ${title}`}
         onClick=${() => setOpen(open === group.queue ? null : group.queue)}>${open === group.queue ? "Hide" : "Show"}</button>` },

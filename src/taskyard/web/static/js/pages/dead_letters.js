@@ -40,7 +40,7 @@ export function Letters({ queue, reason, chosen }) {
     { key: "name", label: "Name", cell: (job) => html`<span class="cut">${format.visible(job.name)}</span>` },
     { key: "attempts", label: "Attempts", number: true, wide: true, cell: (job) => format.count(job.attempts) },
     { key: "finished_at", label: "Died", number: true, wide: true, cell: (job) => html`<${Ago} time=${job.finished_at} />` },
-    { key: "error", label: "Error", kind: "grow", cell: (job) => html`<span class="cut">${job.error ? format.glance(errorText(job.error)) : "–"}</span>` },
+    { key: "error", label: "Error", kind: "grow", cell: (job) => html`<span class="cut">${job.error ? format.glance(job.error_line ?? errorText(job.error)) : "–"}</span>` },
   ];
   return html`<div class="inner">
     <${Table} label=${`Letters of ${queue}`} columns=${columns} rows=${page.jobs} rowKey=${(job) => String(job.id)} />

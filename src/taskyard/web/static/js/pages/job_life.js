@@ -62,7 +62,7 @@ const COLUMNS = [
   { key: "from", label: "Began", cell: (row) => format.exactMoment(row.from) },
   { key: "took", label: "Took", number: true, cell: (row) => (row.to ? format.duration((Date.parse(row.to) - Date.parse(row.from)) / 1000) : "–") },
   { key: "holder", label: "Worker", cell: (row) => html`<span class="cut">${format.visible(row.holder ?? "–")}</span>` },
-  { key: "error", label: "Error", cell: (row) => html`<span class="cut">${row.error ? format.glance(errorText(row.error)) : row.reason ? format.visible(row.reason) : "–"}</span>` },
+  { key: "error", label: "Error", cell: (row) => html`<span class="cut">${row.error ? format.glance(row.errorLine ?? errorText(row.error)) : row.reason ? format.visible(row.reason) : "–"}</span>` },
 ];
 
 export function Attempts({ attempts }) {

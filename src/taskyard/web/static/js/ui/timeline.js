@@ -119,6 +119,7 @@ export function attemptsOf(events) {
       last.to = event.time;
       last.end = event.event;
       last.error = event.error ?? null;
+      last.errorLine = event.error_line ?? null;
       last.reason = event.event === "finish" ? null : (event.reason ?? null); // of a finish: its way
     }
   }

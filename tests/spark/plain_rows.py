@@ -10,7 +10,7 @@ from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.job import DIALECT_NAMES, JSON
 from taskyard.engine.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
-from taskyard.journal.describe import describe
+from taskyard.journal.describe import told
 from taskyard.spark.columns import ALL_COLUMNS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -146,7 +146,7 @@ def batch_rows(record: s.Batch, row: Row) -> list[Row]:
 
 
 def other_columns(record: r.Record) -> Row:
-    shown = describe(record, False)
+    shown = told(b"", record)
     details = {name: value for name, value in shown.items() if name not in NOT_IN_DETAILS}
     row: Row = {"details": json.dumps(details, ensure_ascii=False)}
     if isinstance(record, s.BatchDone):

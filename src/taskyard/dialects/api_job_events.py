@@ -19,11 +19,11 @@ from taskyard.dialects.api_cursor import RecordPlace, foreign, read_cursor, writ
 from taskyard.dialects.api_problems import DISK_ERROR, INVALID_CURSOR, JOB_NOT_FOUND, Problem
 from taskyard.dialects.api_queues import CURSOR
 from taskyard.dialects.api_views import GLANCE, content_of, line_of
-from taskyard.dialects.events import told
 from taskyard.engine.job import GONE, STATE_NAMES, Job
 from taskyard.engine.job_records import Fail, Retry
 from taskyard.engine.records import Push, Record
 from taskyard.engine.side_records import Batch
+from taskyard.journal.describe import told
 from taskyard.journal.portion import Place, Portion
 
 JOB: Final = "/api/v1/jobs/{job}"

@@ -7,7 +7,6 @@ portions, one client at a time. User documentation: docs/events.md.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import deque
 from typing import Final
@@ -19,11 +18,10 @@ from taskyard.broker.broker import Broker
 from taskyard.broker.feed import Event
 from taskyard.broker.seams import Cancellable, Scheduler
 from taskyard.dialects.event_filter import Asked, BadRequest, Filter, asked_for, queues_of
-from taskyard.dialects.glovebox import FIRST_SESSION
 from taskyard.dialects.guard import refusal
 from taskyard.engine.records import Record
 from taskyard.http.messages import Exchange, Response, Route, Stream
-from taskyard.journal.describe import describe
+from taskyard.journal.describe import told
 from taskyard.journal.portion import Place, Portion
 
 CONTENT_TYPE: Final = "text/event-stream"
@@ -34,8 +32,6 @@ RETRY: Final = b"retry: 1000\n\n"  # milliseconds that a client waits before it 
 
 _AT_ONCE: Final = 64  # events for one client before others have their turn
 _PORTION: Final = 500  # old events in one go
-
-_MAY_BE_SESSIONS: Final = ("id", "owner", "notify")
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -312,25 +308,6 @@ def show(timeline: str, salt: bytes, record: Record) -> bytes:
     """A record as an event, in the words of `taskyard journal dump`, without its payload."""
     found = told(salt, record)
     return _block(timeline, record.seq, str(found["event"]), _encode(found))
-
-
-def told(salt: bytes, record: Record) -> dict[str, object]:
-    """What a client is told of a record.
-
-    The id of a Glovebox session is a secret of its client, and another number stands for it here.
-    """
-    found = describe(record, False)
-    for name in _MAY_BE_SESSIONS:
-        number = found.get(name)
-        if isinstance(number, int) and number >= FIRST_SESSION:
-            found[name] = _stand_in(number, salt)
-    return found
-
-
-def _stand_in(session: int, salt: bytes) -> int:
-    """The same one for a session each time, from which nobody gets back to it."""
-    digest = hashlib.blake2b(session.to_bytes(8, "big"), key=salt, digest_size=8).digest()
-    return FIRST_SESSION | int.from_bytes(digest, "big") % FIRST_SESSION
 
 
 def _block(timeline: str, seq: int, kind: str, data: bytes) -> bytes:

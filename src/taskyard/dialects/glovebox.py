@@ -22,10 +22,9 @@ from taskyard.dialects.glovebox_connection import GloveboxConnection
 from taskyard.engine.errors import TaskyardError
 from taskyard.engine.job import GLOVEBOX, MAX_TRIES, Origin, Policy
 from taskyard.engine.queue import Queue
-from taskyard.engine.state import Session
+from taskyard.engine.state import FIRST_SESSION, Session
 
 DEFAULT_RETRIES: Final = 20
-FIRST_SESSION: Final = 1 << 62
 VERBS: Final = ("post", "fetch", "finish", "pop", "create")
 
 

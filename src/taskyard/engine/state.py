@@ -141,6 +141,8 @@ class Letter:
         self.stage = stage
 
 
+# Ids of Glovebox sessions begin here, so that none is the number of a connection.
+FIRST_SESSION: Final = 1 << 62
 LETTER_BYTES: Final = 64  # what one counts for in the bound of an outbox
 
 

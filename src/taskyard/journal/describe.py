@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,7 +15,9 @@ from taskyard.engine.job import DIALECT_NAMES, JSON, STATE_NAMES, Policy
 from taskyard.engine.schedule import MISSED_RULES, OUTCOMES, OVERLAP_RULES, Schedule
 from taskyard.engine.schedule_records import CarrySchedule, ScheduleSet
 from taskyard.engine.side_records import QueueSet
+from taskyard.engine.state import FIRST_SESSION
 
+_MAY_BE_SESSIONS: Final = ("id", "owner", "notify")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_DATE: Final = 253_402_300_800_000_000  # the year 10,000
 _SESSION_EVENTS: Final = ("opened", "detached", "attached", "delivered", "closed")
@@ -219,6 +222,28 @@ def describe(record: r.Record, blobs: bool) -> dict[str, object]:
         _describe_carry(record, blobs, found)
     _describe_blob(record, blobs, found)
     return found
+
+
+def told(salt: bytes, record: r.Record) -> dict[str, object]:
+    """The record without its blob, for those who may not take up others' sessions.
+
+    The id of a Glovebox session is a secret of its client, and another number stands for it here.
+    """
+    found = describe(record, False)
+    for name in _MAY_BE_SESSIONS:
+        number = found.get(name)
+        if isinstance(number, int):
+            found[name] = stand_in(salt, number)
+    return found
+
+
+def stand_in(salt: bytes, number: int) -> int:
+    """For a session always the same number, from which nobody gets back to it; others stay."""
+    if number < FIRST_SESSION:
+        return number
+    octets = number.to_bytes(8, "big")
+    digest = hashlib.blake2b(octets, key=salt, digest_size=8).digest()
+    return FIRST_SESSION | int.from_bytes(digest, "big") % FIRST_SESSION
 
 
 def iso(time: i64) -> object:

@@ -98,6 +98,9 @@ class FileJournal:
         except FileNotFoundError as error:
             raise JournalPassed(segment_name(base)) from error
 
+    def salt(self) -> bytes:
+        return bytes(self._identity().salt)
+
     def marks(self, piece: Piece, every: int) -> list[Mark]:
         """Hop from one frame's header to the next: what is in them is checked when it is read."""
         file = self._open(piece.base)

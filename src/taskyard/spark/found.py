@@ -6,6 +6,7 @@ the bytes, and are only copied when an Arrow array is made of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -25,12 +26,21 @@ _MAX_BYTES: Final = 0x7FFF_0000  # Arrow's offsets are of 32 bits
 class Records:
     """The bytes, and where the records in them begin and end."""
 
-    def __init__(self, data: bytes, starts: Ints, seqs: Ints, wanted: frozenset[str]) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        starts: Ints,
+        seqs: Ints,
+        wanted: frozenset[str],
+        salt: Callable[[], bytes] = bytes,
+    ) -> None:
+        """`salt` is asked where a session's id must not be shown: see `told` of describe.py."""
         if len(data) > _MAX_BYTES:
             raise ValueError(f"{len(data)} bytes are too many to be decoded at once")
         size = len(data)
         self.data = data
         self.wanted = wanted
+        self.salt = salt
         self.count = len(starts)
         self.starts = starts
         self.seqs = seqs

@@ -124,6 +124,9 @@ class Journal(Protocol):
     def fetch(self, base: int, start: int, end: int) -> bytes:
         """Bytes of a segment, fewer only where it ends; JournalPassed if it is gone."""
 
+    def salt(self) -> bytes:
+        """That of derived uids, and of the numbers that stand for sessions."""
+
     def marks(self, piece: Piece, every: int) -> list[Mark]:
         """Frames of a piece, one about every so many bytes; none if that is not cheap to tell."""
 

@@ -11,6 +11,7 @@ Journals and ranges can be pickled: tasks elsewhere read theirs by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any, Final
 
 from taskyard.engine.errors import CorruptRecord
@@ -98,6 +99,7 @@ class _Reading:
         self._range = wanted
         self._columns = columns
         self._batch_rows = batch_rows
+        self._salt = cache(journal.salt)  # asked for where it is needed, which is seldom
         self.next_seq = wanted.first_seq  # all before it has been given
 
     def piece(self, piece: Piece) -> Iterator[Any]:
@@ -164,7 +166,7 @@ class _Reading:
     def _decoded(self, data: bytes, frames: list[tuple[int, int, int]], base: int, at: int) -> Any:
         first, last = self._range.first_seq, self._range.last_seq
         try:
-            batch = decode_frames(data, frames, self._columns, first, last)
+            batch = decode_frames(data, frames, self._columns, first, last, self._salt)
         except CorruptRecord as error:
             name = segment_name(base)
             raise JournalCorrupt(name, at + frames[0][0], frames[0][2], str(error)) from error

@@ -13,7 +13,7 @@ from taskyard.engine import records as r
 from taskyard.engine.decode import Decoder
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.side_records import BatchDone, SessionSet
-from taskyard.journal.describe import describe
+from taskyard.journal.describe import describe, told
 from taskyard.spark.found import Ints, Records
 from taskyard.spark.layouts import JOB_KINDS
 from taskyard.spark.values import read_values
@@ -52,7 +52,10 @@ def read_others(found: Records, fields: Ints) -> list[Batch]:
 
 def _describe(found: Records, index: int, decoder: Decoder) -> None:
     record = decoder.read(found.data, int(found.starts[index]), 0)
-    shown = describe(record, False)
+    if isinstance(record, SessionSet) and "details" in found.wanted:
+        shown = told(found.salt(), record)
+    else:
+        shown = describe(record, False)
     queue = shown.get("queue")
     if isinstance(queue, str):
         found.patch("queue", index, queue)

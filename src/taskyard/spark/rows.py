@@ -7,7 +7,7 @@ that was leased, with the same `seq` and `part` from 1 on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -55,9 +55,11 @@ def decode_frames(
     columns: Sequence[str] = DEFAULT_COLUMNS,
     first: int = 0,
     last: int | None = None,
+    salt: Callable[[], bytes] = bytes,
 ) -> Any:
     """The records of several frames, of those from number `first` to `last`.
 
+    `salt` gives that of the journal, for the numbers that stand for sessions.
     CorruptRecord if there is anything in them that is no record of a known kind.
     """
     kept = schema(columns)
@@ -68,7 +70,7 @@ def decode_frames(
     if not len(starts):
         return _empty(kept)
     try:
-        found, batches = _find(data, starts, seqs, frozenset(columns))
+        found, batches = _find(data, starts, seqs, frozenset(columns), salt)
     except IndexError as error:
         raise CorruptRecord("a field reaches beyond the end of the data") from error
     rows = _Rows(found, batches)
@@ -94,14 +96,18 @@ def _walk(data: bytes, frames: Iterable[Frame]) -> tuple[Ints, Ints]:
 
 
 def _find(
-    data: bytes, starts: Ints, seqs: Ints, wanted: frozenset[str]
+    data: bytes,
+    starts: Ints,
+    seqs: Ints,
+    wanted: frozenset[str],
+    salt: Callable[[], bytes],
 ) -> tuple[Records, list[Batch]]:
     kinds = np.frombuffer(data, np.uint8)[starts + 4]
     carried = kinds >= r.FIRST_CARRY
     if carried.any():
         _check_versions(data, starts)
         starts, seqs = starts[~carried], seqs[~carried]
-    found = Records(data, starts, seqs, wanted)
+    found = Records(data, starts, seqs, wanted, salt)
     _check_versions(data, starts)
     fields = read_head(found)
     read_jobs(found, fields)

@@ -165,6 +165,9 @@ class WebJournal:
                 raise JournalPassed(segment_name(base)) from error
             raise
 
+    def salt(self) -> bytes:
+        return bytes.fromhex(self.web.call("GET", "/api/v1/journal/identity")["salt"])
+
     def marks(self, piece: Piece, every: int) -> list[Mark]:
         """Look for frames at some places: the segment's salt tells where they begin.
 

@@ -18,6 +18,7 @@ _NICENESS: Final = 10  # after the broker, and after what keeps the lake up to d
 
 def main(argv: Sequence[str]) -> int:
     os.nice(_NICENESS)
+    os.umask(0o077)  # for what Spark and its Java write as well
     watched = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     threading.Thread(target=_watch, args=(watched,), daemon=True).start()

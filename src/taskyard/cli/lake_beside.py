@@ -44,6 +44,7 @@ def main(
 def _give_way() -> None:
     """To the broker: this process and all that it starts."""
     os.nice(_NICENESS)
+    os.umask(0o077)  # for what Spark and its Java write as well
     with contextlib.suppress(OSError):
         # Where a session's processes are weighed together, as on most desktops and many servers,
         # their niceness says nothing to other sessions: this does.

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from taskyard.lake.disk import FILE
 from taskyard.lake.files import DataFile, TableWriter, read_file
 from taskyard.lake.store import WORK, Change, Store
 from taskyard.lake.tables import TABLES
@@ -21,7 +22,7 @@ _OPEN: Final = {"open_jobs": ("payload",)}
 def request(lake: Path, job: int) -> Path:
     """The file that is there until the erasure is done."""
     path = lake / WORK / f"erase-{job}"
-    path.touch()
+    path.touch(FILE)
     return path
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from taskyard.lake.disk import sync_file
+from taskyard.lake.disk import DIRECTORY, make_file, sync_file
 from taskyard.lake.tables import Table
 
 PROVISIONAL: Final = "provisional-"  # a kind of file whose rows are replaced when more is known
@@ -87,7 +87,8 @@ class _OpenFile:
         self._root = root
         name = f"{begin}{uuid.uuid4().hex}.parquet"
         self._path = f"{table.divided_by}={division}/{name}" if division is not None else name
-        (root / self._path).parent.mkdir(parents=True, exist_ok=True)
+        (root / self._path).parent.mkdir(DIRECTORY, exist_ok=True)
+        make_file(root / self._path)
         self._schema = table.file_schema
         names = self._schema.names
         self._writer = pq.ParquetWriter(

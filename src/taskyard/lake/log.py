@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, PostCommitHookProperties
 
-from taskyard.lake.disk import sync_file
+from taskyard.lake.disk import private, sync_file
 
 # Checkpoints are made here: delta-rs would remove what they stand for before they are on disk.
 NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -30,7 +30,8 @@ def checkpoint_now_and_then(root: Path, table: DeltaTable) -> None:
     version = table.version()
     if not version or version % INTERVAL:
         return
-    table.create_checkpoint()
+    with private():
+        table.create_checkpoint()
     log = root / _LOG
     for path in (*log.glob(f"{version:020d}.checkpoint*.parquet"), log / _POINTER, log):
         sync_file(path)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
+from taskyard.lake.disk import private
 from taskyard.lake.errors import LakeError
 from taskyard.lake.snapshot import Lake, data_files
 from taskyard.lake.tables import PUBLIC, TIME
@@ -183,12 +184,13 @@ class Replay:
             else columns[f.name].cast(f.type)
             for f in SCHEMA
         ]
-        write_deltalake(
-            self._lake.path / TABLE,
-            pa.Table.from_arrays(arrays, schema=SCHEMA),
-            mode="append",
-            commit_properties=CommitProperties(app_transactions=[Transaction(app, 1)]),
-        )
+        with private():
+            write_deltalake(
+                self._lake.path / TABLE,
+                pa.Table.from_arrays(arrays, schema=SCHEMA),
+                mode="append",
+                commit_properties=CommitProperties(app_transactions=[Transaction(app, 1)]),
+            )
 
 
 def lake_id(lake: Lake) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from taskyard.lake.disk import make_file
 from taskyard.lake.report_data import STEPS, gather
 from taskyard.lake.report_page import page
 from taskyard.lake.report_scope import Options, Target
@@ -29,6 +30,8 @@ def write_report(
     text = page(found, TITLE, datetime.now(UTC))
     half = out.with_name(f".{out.name}.{os.getpid()}")
     try:
+        if out.parent.resolve() == lake.path.resolve():
+            make_file(half)  # elsewhere, it is for whom the user says
         half.write_text(text, encoding="utf-8")
         half.replace(out)
     finally:

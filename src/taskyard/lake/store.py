@@ -23,7 +23,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from taskyard.lake.disk import load_json, save_json, sync_file
+from taskyard.lake.disk import DIRECTORY, FILE, load_json, narrow, private, save_json, sync_file
 from taskyard.lake.errors import LakeError
 from taskyard.lake.files import BOUNDED, DataFile, TableWriter, read_files
 from taskyard.lake.log import NO_HOOKS, checkpoint_now_and_then, drop_torn, sync_commit
@@ -67,7 +67,8 @@ class Store:
 
     def _open(self) -> None:
         _check_ours(self.path)
-        (self.path / WORK).mkdir(exist_ok=True)
+        (self.path / WORK).mkdir(DIRECTORY, exist_ok=True)
+        _narrow(self.path)
         for table in _ALL:
             drop_torn(self.path / table.name)
         known = last_watermark(self.path)
@@ -181,14 +182,16 @@ class Store:
             )
             for file in change.remove
         ]
-        table.create_write_transaction(
-            actions,
-            "append",
-            table.schema(),
-            partition_by=[divided_by] if divided_by else None,
-            commit_properties=CommitProperties(app_transactions=[Transaction(APPLICATION, step)]),
-            post_commithook_properties=NO_HOOKS,
-        )
+        made_by = CommitProperties(app_transactions=[Transaction(APPLICATION, step)])
+        with private():
+            table.create_write_transaction(
+                actions,
+                "append",
+                table.schema(),
+                partition_by=[divided_by] if divided_by else None,
+                commit_properties=made_by,
+                post_commithook_properties=NO_HOOKS,
+            )
         table.update_incremental()
         sync_commit(self.path / name, table.version())
         checkpoint_now_and_then(self.path / name, table)
@@ -262,6 +265,9 @@ class Store:
 
 
 _ALL: Final = (*TABLES.values(), WATERMARK)
+# What stands in a lake's directory, and what is being written there to take its name.
+_NAMES: Final = {*(table.name for table in _ALL), WORK, "replays", "lock", "status.json"}
+_OF_OURS: Final = re.compile(r"report\.html|\.(?:report\.html|status\.json)\.\d+")
 
 
 def _directory(path: Path) -> Path:
@@ -271,8 +277,19 @@ def _directory(path: Path) -> Path:
     found = path.resolve()
     if re.search("%[0-9A-Fa-f]{2}", str(found)):
         raise LakeError(f"{found} has a % in its name, which readers of Delta tables take wrongly")
-    found.mkdir(parents=True, exist_ok=True)
+    found.parent.mkdir(parents=True, exist_ok=True)
+    found.mkdir(DIRECTORY, exist_ok=True)
     return found
+
+
+def _narrow(path: Path) -> None:
+    """The lake's own files, and its directory unless that has files of others too."""
+    found = {entry.name for entry in os.scandir(path)}
+    own = {name for name in found if name in _NAMES or _OF_OURS.fullmatch(name)}
+    for name in own:
+        narrow(path / name)
+    if own == found:
+        narrow(path)
 
 
 def _check_ours(path: Path) -> None:
@@ -288,7 +305,7 @@ def _check_ours(path: Path) -> None:
 
 
 def _lock(path: Path, doing: str) -> int:
-    fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
     for pause in (*_PAUSES, None):
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -346,12 +363,13 @@ class LakeInUse(LakeError):
 def _delta(path: Path, table: Table) -> DeltaTable:
     with contextlib.suppress(TableNotFoundError):
         return DeltaTable(path / table.name)
-    made = DeltaTable.create(
-        path / table.name,
-        table.schema,
-        partition_by=[table.divided_by] if table.divided_by else None,
-        configuration={**_SETTINGS, **_with_bounds(table)},
-    )
+    with private():
+        made = DeltaTable.create(
+            path / table.name,
+            table.schema,
+            partition_by=[table.divided_by] if table.divided_by else None,
+            configuration={**_SETTINGS, **_with_bounds(table)},
+        )
     sync_commit(path / table.name, 0)
     return made
 

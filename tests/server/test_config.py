@@ -56,6 +56,7 @@ def test_defaults() -> None:
         lake=None,
         lake_master="local[*]",
         lake_payloads=False,
+        lake_ui=False,
         lake_trigger=10 * SECOND,
         lake_retention=None,
         finished_memory=4 * MIB,
@@ -98,13 +99,13 @@ def test_to_other_machines_it_listens_with_users_or_if_told_to(bind: str) -> Non
 
 
 def test_settings_of_the_lake_are_for_use_with_one() -> None:
-    flags = {"lake": "tables", "lake_master": "local[2]", "lake_payloads": "on"}
+    flags = {"lake": "tables", "lake_master": "local[2]", "lake_payloads": "on", "lake_ui": "on"}
     flags |= {"lake_trigger": "2s", "lake_retention": "30"}
     settings = load_settings(flags, {})
     assert (settings.lake, settings.lake_master) == (Path("tables"), "local[2]")
     assert settings.lake_payloads
     assert (settings.lake_trigger, settings.lake_retention) == (2 * SECOND, 30)
-    for name in ("lake_master", "lake_payloads", "lake_trigger", "lake_retention"):
+    for name in ("lake_master", "lake_payloads", "lake_ui", "lake_trigger", "lake_retention"):
         with pytest.raises(ConfigError) as refused:
             load_settings({name: flags[name]}, {})
         assert str(refused.value) == f"{name} is only for use with lake."

@@ -36,6 +36,27 @@ print(spark.read.format("taskyard.events").load(sys.argv[1]).where("event = 'pus
 print(*spark.readStream.format("taskyard").option("url", "taskyard://127.0.0.1:1")
     .option("queues", "a").option("consumer", "c").load().columns)
 """
+SECRET = """
+import pathlib
+import taskyard.spark
+conf = {"spark.driver.memory": "512m"}
+spark = taskyard.spark.session("local[1]", conf=conf)
+java = spark.sparkContext._jvm
+print(spark.conf.get("spark.authenticate"), taskyard.spark.ui_address(spark))
+user = java.org.apache.hadoop.security.UserGroupInformation.getCurrentUser()
+name = java.org.apache.hadoop.io.Text("sparkCookie")  # under which Spark looks it up
+secret = bytes(user.getCredentials().getSecretKey(name)).decode()
+found = []
+for place in pathlib.Path("/proc").glob("[0-9]*"):
+    try:
+        said = (place / "cmdline").read_text(errors="replace")
+    except OSError:
+        continue
+    if secret in said:
+        found.append(said)
+assert spark.range(1000).repartition(2).count() == 1000
+print(len(secret), found)
+"""
 WITHOUT_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None
@@ -130,6 +151,18 @@ def test_java_is_called_without_what_it_may_lack(
     given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "--add-modules=x", ACTIONS]
     ran = subprocess.run([shim, *given], capture_output=True, text=True, check=True)
     assert ran.stdout == "|".join(["-Xmx1g", "a b", "", "--add-modules=x", *opened, ""])
+
+
+def test_nobody_without_a_secret_speaks_to_its_ports_and_no_page_is_shown() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", SECRET], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    first, second = (line.split(" ", 1) for line in ran.stdout.splitlines())
+    assert first == ["true", "None"]
+    length, others = second
+    assert int(length) >= 32
+    assert others == "[]"  # processes among whose arguments the secret is
 
 
 def test_what_is_missing_is_named() -> None:

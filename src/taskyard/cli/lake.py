@@ -74,6 +74,14 @@ def add_master(parser: Parser) -> None:
     )
 
 
+def add_ui(parser: Parser) -> None:
+    parser.add_argument(
+        "--ui",
+        action="store_true",
+        help="let Spark show what it does on a page of its own, to all who reach its port",
+    )
+
+
 def check_out(out: Path) -> None:
     """Before the work, not after it."""
     if out.is_dir():

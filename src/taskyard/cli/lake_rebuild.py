@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from taskyard.cli.lake import add_command, add_master
+from taskyard.cli.lake import add_command, add_master, add_ui
 from taskyard.cli.progress import Progress
 
 
@@ -17,6 +17,7 @@ def add(commands: Any) -> None:
         run=run,
     )
     add_master(made)
+    add_ui(made)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -31,7 +32,7 @@ def run(arguments: argparse.Namespace) -> None:
     open_lake(arguments.lake)
     store = Store(Path(arguments.lake), "rebuilding")
     try:
-        spark = session(arguments.master, name="taskyard lake rebuild")
+        spark = session(arguments.master, name="taskyard lake rebuild", ui=arguments.ui)
         announce(spark)
         try:
             with Progress(

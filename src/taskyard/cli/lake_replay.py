@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from taskyard.cli.ask import add_yes, confirm
 from taskyard.cli.command import add_flags
 from taskyard.cli.failure import DONE, REFUSED, USAGE, Failure
-from taskyard.cli.lake import add_command, add_master
+from taskyard.cli.lake import add_command, add_master, add_ui
 from taskyard.cli.progress import Progress
 from taskyard.cli.session import Session
 from taskyard.cli.style import is_terminal
@@ -52,6 +52,7 @@ def add(commands: Any) -> None:
     result.add_argument("--dry-run", action="store_true", help="only show how many and which")
     add_yes(result)
     add_master(result)
+    add_ui(result)
     add_flags(result, connects=True)
 
 
@@ -74,7 +75,7 @@ def replay(session: Session) -> int:
         session.client.ping()  # before all that takes long
     lake = open_lake(given.lake)
     with Progress("starting Spark"):
-        spark = spark_session(given.master, name="taskyard lake replay")
+        spark = spark_session(given.master, name="taskyard lake replay", ui=given.ui)
     announce(spark)
     wanted = Wanted(given.where, given.to, given.again, given.limit)
     with Replay(spark, lake, wanted) as chosen:

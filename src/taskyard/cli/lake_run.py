@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.failure import DONE, UNREACHABLE, USAGE, Failure
-from taskyard.cli.lake import add_command, add_master
+from taskyard.cli.lake import add_command, add_master, add_ui
 from taskyard.cli.progress import Progress
 from taskyard.cli.style import is_terminal
 from taskyard.cli.title import hide_password
@@ -42,6 +42,7 @@ def add(commands: Any) -> None:
     source.add_argument("--data", metavar="DIR", help="the server's data directory")
     source.add_argument("--url", metavar="URL", help="the server's HTTP listener")
     add_master(made)
+    add_ui(made)
     made.add_argument(
         "--follow", action="store_true", help="go on with what comes, until it is stopped"
     )
@@ -130,7 +131,7 @@ def _read_in(arguments: argparse.Namespace, journal: "Journal", options: "Option
         start = start_of(view, store.watermark)
         check_same(view, store.watermark)
         committed = _committed(arguments, store)
-        spark = session(arguments.master, name=f"taskyard lake {arguments.lake}")
+        spark = session(arguments.master, name=f"taskyard lake {arguments.lake}", ui=arguments.ui)
         announce(spark)
         try:
             stop = _Stop()

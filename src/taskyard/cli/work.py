@@ -127,6 +127,11 @@ def _add_spark_options(result: Parser) -> None:
     )
     group.add_argument("--master", metavar="M", help="the Spark master (default local[*])")
     group.add_argument(
+        "--ui",
+        action="store_true",
+        help="let Spark show what it does on a page of its own, to all who reach its port",
+    )
+    group.add_argument(
         "--consumer",
         metavar="NAME",
         help="under which batches are leased, one driver each (default: spark- and the app's name)",

@@ -38,7 +38,7 @@ def work_on_spark(options: argparse.Namespace) -> int:
     logging.getLogger("py4j").setLevel(logging.ERROR)
     try:
         # Executors on this machine find the modules by it, those elsewhere need them installed.
-        spark = session(options.master, name=f"taskyard work {options.app}")
+        spark = session(options.master, name=f"taskyard work {options.app}", ui=options.ui)
     except Exception as error:  # of whatever kind: Java, the gateway to it, or Spark
         raise Failure(f"Spark cannot be started: {summary(error)}.", REFUSED) from error
     try:

@@ -291,6 +291,11 @@ class Settings:
     lake_payloads: bool = setting(
         "off", kinds.switch(), "put the payloads and results of jobs into the lake too"
     )
+    lake_ui: bool = setting(
+        "off",
+        kinds.switch(),
+        "show what Spark does for the lake on a page of its own, which asks nobody for a password",
+    )
     lake_trigger: int = setting(
         "10s",
         kinds.duration("100ms", "1h"),
@@ -471,7 +476,7 @@ def _check_tls(settings: Settings) -> None:
 
 def _check_lake(settings: Settings) -> None:
     if settings.lake is None:
-        for name in ("lake_master", "lake_payloads", "lake_trigger", "lake_retention"):
+        for name in ("lake_master", "lake_payloads", "lake_ui", "lake_trigger", "lake_retention"):
             if getattr(settings, name) != getattr(Settings, name):
                 raise ConfigError(f"{name} is only for use with lake.")
     elif settings.lake.absolute() == settings.data.absolute():

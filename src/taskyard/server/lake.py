@@ -54,6 +54,8 @@ def command(settings: Settings) -> list[str]:
         result += ["--retention", str(settings.lake_retention)]
     if settings.lake_payloads:
         result.append("--payloads")
+    if settings.lake_ui:
+        result.append("--ui")
     return result
 
 

@@ -61,9 +61,12 @@ def session(
     *,
     name: str = "taskyard",
     conf: Mapping[str, str] | None = None,
-    ui: bool = True,
+    ui: bool = False,
 ) -> SparkSession:
-    """The session there is, or a new one on `master` (`local[*]`); our sources are known to it."""
+    """The session there is, or a new one on `master` (`local[*]`); our sources are known to it.
+
+    `ui`: whether Spark shows what it does on a page, which asks nobody who they are.
+    """
     spark = _present()
     if spark is None:
         spark = _build(master or "local[*]", name, {**_interface(ui), **(conf or {})})
@@ -113,7 +116,7 @@ def _interface(ui: bool) -> dict[str, str]:
 
 def _build(master: str, name: str, conf: dict[str, str]) -> SparkSession:
     here = _is_here(master)
-    settings = {**_EVERYWHERE, **(_ON_ONE_MACHINE if here else {}), **conf}
+    settings = {**_EVERYWHERE, **(_ON_ONE_MACHINE if here else {}), **_secret(master), **conf}
     options = settings.get("spark.driver.extraJavaOptions", "")
     quiet = f"-Dlog4j2.configurationFile=file://{_logging_file()}"
     settings["spark.driver.extraJavaOptions"] = f"{quiet} {options}".strip()
@@ -133,6 +136,15 @@ def _build(master: str, name: str, conf: dict[str, str]) -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with quick_python():
         return builder.getOrCreate()
+
+
+def _secret(master: str) -> dict[str, str]:
+    """Have Java draw a secret, without which nobody may speak to its ports.
+
+    What stands here would be among the arguments of Java, which everybody on the machine can read.
+    Where Spark does not draw it by itself, a cluster's configuration must have it.
+    """
+    return {"spark.authenticate": "true"} if master.startswith("local") else {}
 
 
 def _is_here(master: str) -> bool:

@@ -5,9 +5,11 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from taskyard.lake import minutes
 from taskyard.lake import report_queries as q
 from taskyard.lake.report_scope import SHOWN_QUEUES, Options, Scope, Target, any_of, make_scope
 from taskyard.lake.snapshot import Lake
@@ -75,6 +77,7 @@ class Findings:
     scope: Scope
     options: Options
     last_time: datetime | None  # how far the lake goes
+    is_open: bool = False  # the last bin is plotted as far as the lake goes: more of it may come
     queues: list[Row] = field(default_factory=list)  # totals of the shown ones
     all_queues: Row = field(default_factory=dict)
     flows: dict[Key, Flow] = field(default_factory=dict)
@@ -114,11 +117,19 @@ class _Gathering:
         self.lake = lake
         self.options = options
         self.step = step
+        self.open_minute = _open_minute(lake)
 
     def run(self) -> Findings:
         self.scope = self._scope()
         self.step()
-        self.found = Findings(self.scope, self.options, self.lake.watermark.last_time)
+        last = self.lake.watermark.last_time
+        self.found = Findings(self.scope, self.options, last)
+        if last is not None:
+            self.found.is_open = (
+                self.scope.start_of(self.scope.bins - 1)
+                <= last
+                < (self.scope.start_of(self.scope.bins))
+            )
         self.found.attainments = [Attainment(target) for target in self.options.targets]
         self._queues()
         self.step()
@@ -175,6 +186,11 @@ class _Gathering:
 
     def _of(self, table: str) -> DataFrame:
         frame = self.lake.frame(self.spark, table)
+        if table == "queue_minutes" and self.open_minute is not None:
+            # What was shown of it before its end may be less than what is known by now.
+            first = self.open_minute["minute"][0].as_py()
+            last = self.spark.createDataFrame(self.open_minute, frame.schema)
+            frame = frame.where(f.col("minute") < f.lit(first)).unionByName(last)
         if self.options.queues:
             frame = frame.where(f.col("queue").rlike(any_of(self.options.queues)))
         return frame
@@ -198,7 +214,7 @@ class _Gathering:
         return f.when(f.col("queue").isin(list(self.scope.queues)), f.col("queue"))
 
     def _queues(self) -> None:
-        """The busiest queues get a line each; jobs may wait where no minute is over yet."""
+        """The busiest queues get a line each; jobs may wait where nothing happened."""
         self._of("queue_minutes").where(self._minute_within()).createOrReplaceTempView("r_minutes")
         self._of("jobs").where(self._within("finished_at")).createOrReplaceTempView("r_jobs")
         self._of("open_jobs").createOrReplaceTempView("r_open")
@@ -362,6 +378,16 @@ class _Gathering:
     def _week(self) -> None:
         for row in self._ask(q.WEEK):
             self.found.week[row["day"], row["hour"]] = row["arrivals"]
+
+
+def _open_minute(lake: Lake) -> pa.Table | None:
+    """The minute that was not over when the lake's last record came, as far as it goes."""
+    state = lake.arrow("minute_state")
+    numbers = [each for each in state["minute"].to_pylist() if each is not None]
+    if not numbers:
+        return None
+    closed, _ = minutes.close(state, int(max(numbers).timestamp()) // 60 + 1)
+    return closed
 
 
 def merge_storms(rows: list[Row]) -> list[Storm]:

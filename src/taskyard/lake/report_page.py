@@ -179,6 +179,6 @@ def _name(value: str) -> str:
 def _end(found: Findings, made_at: datetime) -> str:
     upto = f"; the lake goes up to {text.time(found.last_time)} UTC" if found.last_time else ""
     return (
-        f"Made by Taskyard at {text.time(made_at)} UTC{upto}. All times are UTC. A minute is "
-        "counted once it is over; percentiles are of single attempts."
+        f"Made by Taskyard at {text.time(made_at)} UTC{upto}. All times are UTC. The last minute "
+        "is counted as far as the lake goes; percentiles are of single attempts."
     )

@@ -75,6 +75,45 @@ def depth_of_all(found: Findings) -> list[int]:
     ] * found.scope.bins
 
 
+def as_far_as(found: Findings) -> str:
+    """A sentence, behind others, on a last point that more may come of."""
+    if not found.is_open or found.last_time is None:
+        return ""
+    return (
+        f" The last point is not over: it goes as far as the lake, to {found.last_time:%H:%M:%S}."
+    )
+
+
+def mark_open(found: Findings, made: Figure) -> Figure:
+    """A dotted line and a word at the last point, if more may come of its piece of time."""
+    if found.is_open:
+        at = found.scope.starts()[-1]
+        made["layout"]["shapes"] = [
+            {
+                "type": "line",
+                "x0": at,
+                "x1": at,
+                "yref": "paper",
+                "y0": 0,
+                "y1": 1,
+                "line": {"color": "@others", "width": 1, "dash": "dot"},
+            }
+        ]
+        made["layout"]["annotations"] = [
+            {
+                "x": at,
+                "yref": "paper",
+                "y": 1,
+                "xanchor": "right",
+                "yanchor": "top",
+                "showarrow": False,
+                "text": "not over yet",
+                "font": {"color": "@others", "size": 11},
+            }
+        ]
+    return made
+
+
 def throughput(found: Findings) -> Plot:
     scope = found.scope
     flows = flow_of_all(found)
@@ -93,7 +132,7 @@ def throughput(found: Findings) -> Plot:
         f"{a_bin(scope)}."
     )
     if not total["arrivals"] + total["finishes"] + total["failures"]:
-        says = "Nothing happened in a minute that is over by now."
+        says = "Nothing happened in this time."
     table = Table(
         ("From (UTC)", "Arrived", "Started", "Finished", "Failed for good", "Retried"),
         [
@@ -110,7 +149,7 @@ def throughput(found: Findings) -> Plot:
     made = figure(
         traces, xaxis=time_axis(), yaxis=count_axis(f"jobs per {each}"), hovermode="x unified"
     )
-    return Plot("throughput", "Throughput", says, table, made)
+    return Plot("throughput", "Throughput", says + as_far_as(found), table, mark_open(found, made))
 
 
 def _stacked(found: Findings, values: dict[str | None, list[int]]) -> list[tuple[str, list[int]]]:
@@ -154,7 +193,9 @@ def depth(found: Findings) -> Plot:
     made = figure(
         traces, xaxis=time_axis(), yaxis=count_axis("jobs waiting"), hovermode="x unified"
     )
-    return Plot("depth", "Depth: jobs that wait", says, table, made)
+    return Plot(
+        "depth", "Depth: jobs that wait", says + as_far_as(found), table, mark_open(found, made)
+    )
 
 
 def _color(name: str, number: int) -> str:
@@ -333,7 +374,7 @@ def storms(found: Findings) -> Plot:
         bargap=0.05,
         hovermode="x unified",
     )
-    return Plot("storms", "Retry storms", says, table, made if total else None)
+    return Plot("storms", "Retry storms", says, table, mark_open(found, made) if total else None)
 
 
 def week(found: Findings) -> Plot:

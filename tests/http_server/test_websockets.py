@@ -94,6 +94,53 @@ def test_a_message_beyond_all_limits_ends_the_connection(server: WarmServer) -> 
             client.recv()
 
 
+def test_a_message_that_is_refused_for_its_size_is_not_posted(server: WarmServer) -> None:
+    with connect(url(server)) as client:
+        client.recv()
+        say(client, type="create", queue="refused", label=1)
+        post = {"type": "post", "queue": "refused", "message": "x" * (7 * MEBIBYTE)}
+        with suppress(ConnectionClosed):  # it may be over while this is on its way
+            client.send(json.dumps(post))
+        with pytest.raises(ConnectionClosed) as closed:
+            client.recv()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1009
+    with connect(url(server)) as client:
+        client.recv()
+        empty = {"type": "nomessage", "label": 1}
+        assert say(client, type="pop", queue="refused", label=1) == empty
+
+
+@pytest.mark.parametrize(
+    "message",
+    [json.dumps([255] * MEBIBYTE), json.dumps("\x01" * MEBIBYTE)],
+    ids=["array", "escapes"],
+)
+def test_a_message_may_be_spelled_at_length(server: WarmServer, message: str) -> None:
+    with connect(url(server)) as client:
+        client.recv()
+        say(client, type="create", queue="spelled", label=1)
+        client.send(
+            '{"type": "post", "queue": "spelled", "label": 2, "notify": ["sync"], "message": '
+            + message
+            + "}"
+        )
+        assert json.loads(client.recv()) == {"type": "notice", "label": 2, "notice": "sync"}
+
+
+def test_a_message_larger_than_a_payload_is_refused_and_the_connection_goes_on(
+    server: WarmServer,
+) -> None:
+    with connect(url(server)) as client:
+        client.recv()
+        say(client, type="create", queue="larger", label=1)
+        refused = say(client, type="post", queue="larger", message="x" * (MEBIBYTE + 1), label=2)
+        assert isinstance(refused, dict)
+        assert refused["code"] == "BadRequest"
+        empty = {"type": "nomessage", "label": 3}
+        assert say(client, type="pop", queue="larger", label=3) == empty
+
+
 def test_what_is_malformed_is_refused_and_the_connection_goes_on(server: WarmServer) -> None:
     with connect(url(server)) as client:
         client.recv()

@@ -127,11 +127,11 @@ class GloveboxConnection(Conversation):
         if frames is not None:
             frames.feed(data)
 
-    def hang_up(self, lingers: bool) -> None:
-        """The other side has ended the conversation, or (`lingers`) breaks the protocol."""
-        if lingers:
-            self.fault("a message was too large, or in the wrong order")
-        self.quit(lingers)
+    def hang_up(self, why: str) -> None:
+        """The client has ended the conversation, or `why` says how it has broken the protocol."""
+        if why:
+            self.fault(why)
+        self.quit(lingers=bool(why))
 
     def text(self, data: bytes) -> None:
         """A text message has arrived in whole."""

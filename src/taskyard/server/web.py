@@ -41,7 +41,7 @@ from taskyard.web.page import Page
 from taskyard.web.report import ReportPage
 
 FRAME_ROOM = 65_536  # what a message may be longer than the largest payload, as JSON text
-JSON_BYTE = 4  # characters of one byte in an array: "255,"
+JSON_BYTE = 6  # characters of one byte: as an escape, or in an array with a space behind each comma
 
 
 class Web:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from typing import Any
 
 from fuzz.inputs import cut, with_cuts
+from support.websocket_ear import Ear, Wire, frame, request
 
-from taskyard.http.messages import Request
-from taskyard.http.parser import Incoming
 from taskyard.http.websocket import WebSocket
 
 LIMIT = 200
-
-
-def frame(first: int, payload: bytes, mask: bytes = b"\x01\x02\x03\x04") -> bytes:
-    size = len(payload)
-    head = bytes([first, 0x80 | size]) if size < 126 else bytes([first, 0xFE]) + size.to_bytes(2)
-    return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
 
 
 SEEDS = [
@@ -33,73 +24,7 @@ SEEDS = [
 ]
 
 
-class Wire(asyncio.Transport):
-    """A socket that is none."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = bytearray()
-        self.closed = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return _socket if name == "socket" else default
-
-    def write(self, data: Any) -> None:
-        self.written += data
-
-    def writelines(self, list_of_data: Any) -> None:
-        for data in list_of_data:
-            self.write(data)
-
-    def close(self) -> None:
-        self.closed = True
-
-    def abort(self) -> None:
-        self.closed = True
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-
-class Ear:
-    """Hears messages."""
-
-    def __init__(self) -> None:
-        self.heard: list[tuple[str, bytes]] = []
-        self.hung_up = False
-
-    def text(self, data: bytes) -> None:
-        self._hear("text", data)
-
-    def data(self, data: bytes) -> None:
-        self._hear("data", data)
-
-    def pong(self, data: bytes) -> None:
-        self._hear("pong", data)
-
-    def hang_up(self, lingers: bool) -> None:
-        self.hung_up = True
-
-    def _hear(self, kind: str, data: bytes) -> None:
-        assert len(data) <= LIMIT, f"{len(data)} bytes in a message"
-        if not self.hung_up:
-            self.heard.append((kind, data))
-
-
 _loop = asyncio.new_event_loop()
-_socket = socket.socket()  # nothing but its options are set
 
 
 def fuzz(data: bytes) -> None:
@@ -111,8 +36,7 @@ def fuzz(data: bytes) -> None:
 async def _talk(pieces: list[bytes]) -> tuple[object, bool]:
     wire, ear = Wire(), Ear()
     reader = WebSocket(wire, LIMIT)
-    headers = {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
-    reader.shake_hands(Incoming(Request("GET", "/connect", {}, headers), "/connect", True))
+    reader.shake_hands(request())
     assert wire.written.startswith(b"HTTP/1.1 101 ")
     reader.begin(ear, b"")
     for piece in pieces:
@@ -122,4 +46,5 @@ async def _talk(pieces: list[bytes]) -> tuple[object, bool]:
         assert 0 <= reader.begun() <= 2 * LIMIT + sum(map(len, pieces))
     over = wire.closed or ear.hung_up
     reader.lost()
+    assert all(len(payload) <= LIMIT for _, payload in ear.heard)
     return ear.heard, over

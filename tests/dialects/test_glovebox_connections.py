@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.effort import effort
 from support.glovebox import Client
+from support.replies_resp import command
 from support.simulated import SimulatedYard
 
 from taskyard.dialects.glovebox_connection import MAX_WAITING
@@ -208,6 +209,84 @@ def test_a_message_that_cannot_be_read_closes_the_connection() -> None:
         yard.settle()
     client.expect_nothing()
     assert client.peer.closed
+
+
+def reads_done(yard: SimulatedYard) -> None:
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+
+
+def length(yard: SimulatedYard) -> int:
+    queue = yard.engine.queue(b"q")
+    assert queue is not None
+    return queue.ready.size
+
+
+def test_a_message_that_cannot_be_read_is_not_popped() -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    client.pop("q", label=1)
+    yard.disk.break_down("read")
+    reads_done(yard)
+    client.expect_nothing()
+    assert client.peer.closed
+    yard.disk.heal()
+    assert length(yard) == 4
+
+
+def test_several_pops_get_a_message_each_while_all_are_read() -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    for label in range(6):
+        client.pop("q", label=label)
+    assert length(yard) == 4
+    reads_done(yard)
+    for label in range(4):
+        client.expect_message(label, label + 1, str(label) * 100, finished=True)
+    client.expect_none(4)
+    client.expect_none(5)
+    client.expect_nothing()
+
+
+def test_who_waits_for_a_message_gets_it_once_it_is_read() -> None:
+    yard, client = waiting_for_the_cold()
+    assert length(yard) == 1
+    reads_done(yard)
+    client.expect_message(1, 1, "late" * 1000, finished=True)
+    assert length(yard) == 0
+
+
+def test_a_message_that_somebody_waits_for_and_that_cannot_be_read_stays() -> None:
+    yard, client = waiting_for_the_cold()
+    yard.disk.break_down("read")
+    reads_done(yard)
+    client.expect_nothing()
+    assert client.peer.closed
+    yard.disk.heal()
+    assert length(yard) == 1
+
+
+def waiting_for_the_cold() -> tuple[SimulatedYard, Client]:
+    """A pop that has waited for a message whose payload is on disk only."""
+    yard = SimulatedYard(payload_memory=0)
+    peer = yard.connect("resp")
+    peer.send(command("JOB.PUSH", "q", b"late" * 1000, "IN", 10_000))
+    yard.restart()
+    yard.scheduler.slow = True
+    client = Client(yard)
+    client.pop("q", 100, label=1)
+    yard.advance(10)
+    return yard, client
+
+
+def test_a_message_is_not_lost_with_a_client_that_goes_while_it_is_read() -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    client.pop("q", label=1)
+    client.close()
+    reads_done(yard)
+    assert length(yard) == 4
 
 
 def test_a_client_that_has_gone_meanwhile_is_no_harm() -> None:

@@ -212,3 +212,122 @@ def test_who_says_no_more_while_payloads_are_read_is_answered(cold: SimulatedYar
     reads_done(cold)
     assert replies(peer.take()) == [values[:700], 100]
     peer.expect_closed()
+
+
+WAITING: list[tuple[str | int, ...]] = [
+    ("BLPOP", "l", 0),
+    ("BRPOP", "l", 0),
+    ("BLPOP", "other", "l", 100),
+    ("BLMOVE", "l", "m", "LEFT", "RIGHT", 0),
+    ("BRPOPLPUSH", "l", "m", 0),
+]
+
+
+def due_later(yard: SimulatedYard, values: list[bytes], delay_ms: int = 10_000) -> SimulatedPeer:
+    """Have these in a list after that time, and none of them in memory."""
+    peer = yard.connect("resp")
+    for value in values:
+        ask(peer, "JOB.PUSH", "l", value, "IN", delay_ms)
+    fill(yard, large(400), "more")  # what was written last is kept in any case
+    yard.restart()
+    yard.scheduler.slow = True
+    return yard.connect("resp")
+
+
+@pytest.mark.parametrize("words", WAITING)
+def test_who_waits_gets_a_job_whose_payload_has_to_be_read(
+    cold: SimulatedYard, words: tuple[str | int, ...]
+) -> None:
+    peer = due_later(cold, [b"late" * 1000])
+    peer.send(command(*words) + command("PING"))
+    cold.advance(10)
+    peer.expect_nothing()
+    assert length(cold) == 1
+    reads_done(cold)
+    value = b"late" * 1000
+    expected = value if "m" in words else [b"l", value]
+    assert replies(peer.take()) == [expected, "PONG"]
+    assert length(cold) == 0
+
+
+@pytest.mark.parametrize("words", WAITING)
+def test_a_job_whose_payload_cannot_be_read_stays_for_others(
+    cold: SimulatedYard, words: tuple[str | int, ...]
+) -> None:
+    peer = due_later(cold, [b"late" * 1000])
+    peer.send(command(*words))
+    cold.disk.break_down("read")
+    cold.advance(10)
+    reads_done(cold)
+    peer.expect_closed()
+    assert length(cold) == 1
+    assert length(cold, "m") == 0
+    cold.disk.heal()
+    other = cold.connect("resp")
+    other.send(command("BLPOP", "l", 0))
+    reads_done(cold)
+    assert replies(other.take()) == [[b"l", b"late" * 1000]]
+
+
+@pytest.mark.parametrize("words", [("LMOVE", "l", "m", "LEFT", "LEFT"), ("LPOP", "l"), ("NEXT",)])
+def test_a_job_that_cannot_be_read_is_neither_popped_nor_moved(
+    cold: SimulatedYard, words: tuple[str, ...]
+) -> None:
+    queue = "pqueue" if words == ("NEXT",) else "l"
+    fill(cold, large(800), queue)
+    cold.restart()
+    peer = cold.connect("resp")
+    cold.disk.break_down("read")
+    peer.send(command(*words))
+    peer.expect_closed()
+    assert length(cold, queue) == 800
+    assert length(cold, "m") == 0
+
+
+def test_all_who_wait_are_served_though_the_disk_fails_for_the_first(cold: SimulatedYard) -> None:
+    values = [b"%d" % number * 2000 for number in range(2)]
+    first = due_later(cold, values)
+    second, third = cold.connect("resp"), cold.connect("resp")
+    for peer in (first, second, third):
+        peer.send(command("BLPOP", "l", 0))
+    cold.disk.fail("read")
+    cold.advance(10)
+    cold.scheduler.finish_blocking()
+    cold.settle()
+    first.expect_closed()
+    cold.disk.heal()
+    reads_done(cold)
+    assert replies(second.take()) == [[b"l", values[0]]]
+    assert replies(third.take()) == [[b"l", values[1]]]
+
+
+@pytest.mark.parametrize("goes", [True, False])
+def test_a_job_goes_on_to_the_next_when_its_waiter_leaves_while_it_is_read(
+    cold: SimulatedYard, goes: bool
+) -> None:
+    value = b"late" * 1000
+    first = due_later(cold, [value])
+    second = cold.connect("resp")
+    first.send(command("BLPOP", "l", 12))
+    second.send(command("BLPOP", "l", 0))
+    cold.advance(10)
+    if goes:
+        first.close()
+    else:
+        cold.advance(2)
+        assert replies(first.take()) == [None]
+    reads_done(cold)
+    assert replies(second.take()) == [[b"l", value]]
+
+
+def test_who_is_quicker_gets_the_job_that_is_read_for_another(cold: SimulatedYard) -> None:
+    value = b"late" * 1000
+    waits = due_later(cold, [value])
+    waits.send(command("BLPOP", "l", 0))
+    cold.advance(10)
+    other = cold.connect("resp")
+    assert ask(other, "DEL", "l") == 1
+    reads_done(cold)
+    waits.expect_nothing()
+    assert ask(other, "RPUSH", "l", "new") == 1
+    assert replies(waits.take()) == [[b"l", b"new"]]

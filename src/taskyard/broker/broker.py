@@ -27,9 +27,9 @@ from taskyard.broker.room_watch import RoomWatch
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
 from taskyard.broker.slow import Slow
 from taskyard.broker.upkeep import Upkeep
-from taskyard.engine.effects import Assigned, GaveUp, Notice, Watched
+from taskyard.engine.effects import Assigned, GaveUp, Notice, ReadFirst, Watched
 from taskyard.engine.engine import Engine
-from taskyard.engine.job import FOREVER, Job
+from taskyard.engine.job import FOREVER, GONE, Job
 from taskyard.journal.cold import ColdRead, Load
 from taskyard.journal.compaction import Compactor
 from taskyard.journal.journal import Journal
@@ -98,6 +98,7 @@ class Broker:
         self._on_growth: list[Callable[[], None]] = []
         self._pages_seen: i64 = 0
         engine.room = journal.room
+        engine.payload_of = self.payload
         self.room = RoomWatch(self, scheduler)
         self.retention = Retention(self, limits if limits is not None else Limits(), scheduler)
         self.upkeep = Upkeep(self, Compactor(engine, journal, compaction), scheduler)
@@ -421,6 +422,8 @@ class Broker:
                     receiver = self._receivers.get(effect.waiter.take.owner)
                     if receiver is not None:
                         receiver.gave_up(effect.waiter)
+                elif isinstance(effect, ReadFirst):
+                    self._read_first(effect)
                 elif isinstance(effect, Notice):
                     receiver = self._receivers.get(effect.session)
                     if receiver is not None:
@@ -429,6 +432,24 @@ class Broker:
                     receiver = self._receivers.get(effect.watcher.owner)
                     if receiver is not None:
                         receiver.watched(effect)
+
+    def _read_first(self, asked: ReadFirst) -> None:
+        def then(payload: bytes | None) -> None:
+            self._was_read(asked, payload)
+
+        self.load(asked.job.payload_at, asked.job.payload_size, then)
+
+    def _was_read(self, asked: ReadFirst, payload: bytes | None) -> None:
+        engine = self.engine
+        if engine.read_only:
+            return
+        waiter = asked.waiter
+        if payload is None and asked.job.state != GONE and waiter.waiting:
+            engine.stop_waiting(waiter)
+            receiver = self._receivers.get(waiter.take.owner)
+            if receiver is not None:
+                receiver.read_failed(waiter)
+        engine.was_read(asked, payload, self.clock.now())
 
     def _set_alarm(self) -> None:
         engine = self.engine

@@ -78,6 +78,10 @@ class Receiver:
         """A blocked fetch has got its job."""
         raise NotImplementedError
 
+    def read_failed(self, waiter: Waiter) -> None:
+        """A blocked fetch has ended, since the payload of its job cannot be read; the job stays."""
+        raise NotImplementedError
+
     def gave_up(self, waiter: Waiter) -> None:
         """A blocked fetch has ended with nothing."""
         raise NotImplementedError

@@ -213,8 +213,16 @@ class Conversation(Receiver):
     def assigned(self, waiter: Waiter, job: Job) -> None:
         self.waiter = None
         self.wait_is_over()
-        self.hand_out(job)
+        payload = waiter.payload
+        if payload is None:
+            self.hand_out(job)
+        else:
+            self.deliver(job, payload)
         self._run_on()
+
+    def read_failed(self, waiter: Waiter) -> None:
+        self.waiter = None
+        self.outbox.abort()
 
     def gave_up(self, waiter: Waiter) -> None:
         self.waiter = None

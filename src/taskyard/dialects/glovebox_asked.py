@@ -18,12 +18,14 @@ MAX_SECONDS: Final = 366 * 86_400
 class Asked:
     """A pop or fetch, until it is answered."""
 
-    __slots__ = ("label", "pop", "sync")
+    __slots__ = ("label", "option", "pop", "sync", "timeout")
 
     def __init__(self, label: int, sync: i64, pop: bool) -> None:
         self.label = label
         self.sync = sync
         self.pop = pop
+        self.timeout: i64 = 0  # how long it may wait, in microseconds
+        self.option = ""  # as it calls that
 
 
 def microseconds(option: str, seconds: float) -> i64:

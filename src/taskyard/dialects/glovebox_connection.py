@@ -56,6 +56,7 @@ from taskyard.engine.errors import (
 )
 from taskyard.engine.job import (
     FOREVER,
+    GONE,
     Job,
     NewJob,
     Notify,
@@ -131,7 +132,7 @@ class GloveboxConnection(Conversation):
         """The client has ended the conversation, or `why` says how it has broken the protocol."""
         if why:
             self.fault(why)
-        self.quit(lingers=bool(why))
+        super().quit(lingers=bool(why))  # what is being read back is not popped yet
 
     def text(self, data: bytes) -> None:
         """A text message has arrived in whole."""
@@ -165,7 +166,7 @@ class GloveboxConnection(Conversation):
         super().lost()
 
     def quit(self, lingers: bool = False) -> None:
-        if not self._loads:  # else once they are there: some may be popped already
+        if not self._loads:  # else once they are there, and answered
             super().quit(lingers)
 
     def replaced(self) -> None:
@@ -238,7 +239,11 @@ class GloveboxConnection(Conversation):
     def assigned(self, waiter: Waiter, job: Job) -> None:
         asked = self._answered(waiter)
         if asked is not None:
-            self._hand_out(asked, job)
+            self._hand_out(asked, job, waiter.payload)
+
+    def read_failed(self, waiter: Waiter) -> None:
+        self._answered(waiter)
+        self.outbox.abort()
 
     def gave_up(self, waiter: Waiter) -> None:
         asked = self._answered(waiter)
@@ -303,7 +308,7 @@ class GloveboxConnection(Conversation):
         except Denied:
             self._refuse(request.label, PERMISSION_DENIED, request.queue)
         except TaskyardError as refusal:
-            self._refuse_for(request, refusal)
+            self._refuse_for(request.label, request.queue, refusal)
         if self.broker.is_behind() and not self.outbox.waits():
             # Whoever asks for no answers would never have to wait for the disk.
             self.outbox.send(b"", self.engine.log.mark())
@@ -372,18 +377,66 @@ class GloveboxConnection(Conversation):
 
     def _take(self, asked: Asked, take: Take, seconds: float | None, option: str) -> None:
         """Answer with a message, at once or when there is one, or with none after the timeout."""
-        timeout: i64 = 0 if seconds is None else microseconds(option, seconds)
+        asked.timeout = 0 if seconds is None else microseconds(option, seconds)
+        asked.option = option
+        self._take_or_wait(asked, take)
+
+    def _take_or_wait(self, asked: Asked, take: Take) -> None:
+        timeout = asked.timeout
+        if take.pop and self._reads_first(asked, take):
+            return
         job = self.engine.fetch(take, self.now)
         if job is not None:
-            self._hand_out(asked, job)
+            self._hand_out(asked, job, None)
         elif not timeout or self.ending:
             self._no_message(asked)
         elif len(self._waiting) >= MAX_WAITING:
-            raise InvalidOption(option, f"{MAX_WAITING} requests of this connection wait already")
+            what = f"{MAX_WAITING} requests of this connection wait already"
+            raise InvalidOption(asked.option, what)
         else:
             waiter = self.engine.wait(take, self.now + timeout)
             self._waiters[waiter.number] = waiter
             self._waiting[waiter.number] = asked
+
+    def _reads_first(self, asked: Asked, take: Take) -> bool:
+        """Whether the message that is to be popped has to be read back: it is popped after that,
+        since nobody would have it if that cannot be done."""
+        job = self.engine.next_job(take, self.now)
+        if job is None or self.broker.payload(job) is not None:
+            return False
+
+        def read(payload: bytes | None) -> None:
+            self._go_on_popping(asked, take, job, payload)
+            self.read_back()
+
+        self._loads += 1
+        self.broker.load(job.payload_at, job.payload_size, read)
+        return True
+
+    def _go_on_popping(self, asked: Asked, take: Take, job: Job, payload: bytes | None) -> None:
+        if self.closed:
+            return
+        if self.broker.failure or (payload is None and job.state != GONE):
+            self.outbox.abort()
+            return
+        engine = self.engine
+        queue = take.queues[0].decode()
+        self.verb = self._glovebox.verbs["pop"]
+        self.now = self.broker.clock.now()  # records are in the order of time
+        try:
+            self._glovebox.allow(self.principal, TAKE, queue)
+            if (
+                payload is None or engine.next_job(take, self.now) is not job
+            ):  # somebody was quicker
+                self._take_or_wait(asked, take)
+                return
+            engine.fetch(take, self.now)
+        except Denied:
+            self._refuse(asked.label, PERMISSION_DENIED, queue)
+        except TaskyardError as refusal:
+            self._refuse_for(asked.label, queue, refusal)
+        else:
+            self._hand_out(asked, job, payload)
 
     def _finish(self, request: Finish, queue: Queue) -> None:
         engine = self.engine
@@ -408,10 +461,12 @@ class GloveboxConnection(Conversation):
 
     # Messages on their way
 
-    def _hand_out(self, asked: Asked, job: Job) -> None:
+    def _hand_out(self, asked: Asked, job: Job, payload: bytes | None) -> None:
+        """`payload` is None if it is not known to be in memory."""
         when, mark = self._due(asked, job)
         delivery = Delivery(self, asked, job.id, when, mark)
-        payload = self.broker.payload(job)
+        if payload is None:
+            payload = self.broker.payload(job)
         if payload is None:
             self._loads += 1
             self.broker.load(job.payload_at, job.payload_size, delivery.loaded)
@@ -451,12 +506,11 @@ class GloveboxConnection(Conversation):
 
     # Responses
 
-    def _refuse_for(self, request: Request, refusal: TaskyardError) -> None:
-        label = request.label
+    def _refuse_for(self, label: int, queue: str, refusal: TaskyardError) -> None:
         if isinstance(refusal, (NotLeaseholder, QueueNotFound)):
-            self._refuse(label, NO_OBJECT, request.queue)
+            self._refuse(label, NO_OBJECT, queue)
         elif isinstance(refusal, QueueExists):
-            self._refuse(label, OBJECT_ALREADY_EXISTS, request.queue)
+            self._refuse(label, OBJECT_ALREADY_EXISTS, queue)
         elif isinstance(refusal, (NoSpace, QueueFull, ReadOnly, Draining)):
             self._refuse(label, UNAVAILABLE, str(refusal))
         else:

@@ -394,7 +394,8 @@ class RespConnection(Conversation):
     def take(self, take: Take, wait: i64, answer: Answer) -> None:
         """Take a job and answer with it, now or when there is one; `wait` 0: do not wait."""
         self._answer = answer
-        if take.pop and self._loads_first(take, 0 if self._in_batch else wait, answer):
+        gone = take.pop or bool(take.move_to)
+        if gone and self._loads_first(take, 0 if self._in_batch else wait, answer):
             return
         job = self.engine.fetch(take, self.now)
         if job is not None:
@@ -405,8 +406,8 @@ class RespConnection(Conversation):
             self.waiter = self.engine.wait(take, after(self.now, wait))
 
     def _loads_first(self, take: Take, wait: i64, answer: Answer) -> bool:
-        """Whether the job that is to be popped has to be read back: it is popped after that,
-        since nobody would have it if that cannot be done, or the client is gone by then.
+        """Whether the job that is to be popped or moved has to be read back: that is done first,
+        since nobody would be told of the job if it cannot be, or the client is gone by then.
         """
         job = self.engine.next_job(take, self.now)
         if job is None or self.broker.payload(job) is not None:

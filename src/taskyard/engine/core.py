@@ -7,6 +7,7 @@ number and place, then applied), and leaves effects behind for the broker to car
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -45,6 +46,10 @@ class Core:
         self.waiting: dict[bytes, OrderedDict[int, Waiter]] = {}  # by queue, in order of arrival
         self.unseen: dict[bytes, Queue] = {}  # with jobs that were not looked at yet: see gates.py
         self.draining = False  # no queue takes pushes
+        # A payload, if it can be had at once; None: those of all jobs can.
+        self.payload_of: Callable[[Job], bytes | None] | None = None
+        self.at_hand: Job | None = None  # whose payload has just been read back
+        self.at_hand_payload = b""
         self.watchers: dict[int, dict[int, Watcher]] = {}  # by job
         self.measures = Measures()
         self.numbered: i64 = 0  # waiters and watchers

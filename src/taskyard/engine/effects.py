@@ -64,12 +64,14 @@ class Take:
 class Waiter:
     """A blocked fetch, in line at each of its queues."""
 
-    __slots__ = ("number", "take", "timer", "waiting")
+    __slots__ = ("number", "payload", "reads", "take", "timer", "waiting")
 
     def __init__(self, number: i64, take: Take) -> None:
         self.number = number
         self.take = take
         self.waiting = True
+        self.reads: Job | None = None  # that it will get once the payload has been read
+        self.payload: bytes | None = None  # of the job that it got, if that was needed to get it
         self.timer = Timer(WAITER, self)
 
 
@@ -96,6 +98,18 @@ class Assigned(Effect):
 
     def __init__(self, waiter: Waiter, job: Job) -> None:
         self.waiter = waiter
+        self.job = job
+
+
+class ReadFirst(Effect):
+    """The next job in line is for this waiter, who would be its end: nobody would have it if its
+    payload could not be read then. `Engine.was_read` is to be called when it was, or cannot be."""
+
+    __slots__ = ("job", "queue", "waiter")
+
+    def __init__(self, waiter: Waiter, queue: bytes, job: Job) -> None:
+        self.waiter = waiter
+        self.queue = queue
         self.job = job
 
 

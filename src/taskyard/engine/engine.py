@@ -26,7 +26,7 @@ from taskyard.engine import (
 from taskyard.engine.batches import BatchRequest
 from taskyard.engine.checks import check_alive
 from taskyard.engine.core import Core
-from taskyard.engine.effects import Effect, Take, Waiter, Watcher
+from taskyard.engine.effects import Effect, ReadFirst, Take, Waiter, Watcher
 from taskyard.engine.errors import DuplicateJob, JobNotFound
 from taskyard.engine.job import FOREVER, GONE, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
 from taskyard.engine.log import Log
@@ -129,6 +129,11 @@ class Engine(Core):
 
     def stop_waiting(self, waiter: Waiter) -> None:
         taking.stop_waiting(self, waiter)
+
+    def was_read(self, asked: ReadFirst, payload: bytes | None, now: i64) -> None:
+        """What a ReadFirst has asked for; None: it cannot be read."""
+        taking.was_read(self, asked, payload, now)
+        self._settle(now)
 
     def extend(self, id: i64, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
         taking.extend(self, self.job(id), owner, ttr, origin, now)

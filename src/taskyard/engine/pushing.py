@@ -197,7 +197,7 @@ def _prepare_fast_pop(core: Core, new: NewJob, name: bytes, now: i64) -> None:
     if line is None or not next(iter(line.values())).take.pop:
         return
     queue = core.state.queues.get(name)
-    if queue is not None and queue.gate:  # it may have to wait after all
+    if queue is not None and (queue.gate or queue.ready.size):  # it may have to wait after all
         return
     wanted = notify.stages & (STAGE_READY | STAGE_FINISH)
     new.notify = Notify(notify.session, notify.label, STAGE_FINISH if wanted else 0)

@@ -16,7 +16,14 @@ from taskyard.engine.apply import (
 )
 from taskyard.engine.checks import check_writable
 from taskyard.engine.core import Core, measure_wait, reveal, tell, tell_watchers
-from taskyard.engine.effects import WATCH_LEASED, WATCH_SUCCEEDED, Assigned, Take, Waiter
+from taskyard.engine.effects import (
+    WATCH_LEASED,
+    WATCH_SUCCEEDED,
+    Assigned,
+    ReadFirst,
+    Take,
+    Waiter,
+)
 from taskyard.engine.errors import InvalidOption, NotLeaseholder, TaskyardError
 from taskyard.engine.gates import next_open
 from taskyard.engine.job import FOREVER, MAX_MESSAGE, Job, Origin
@@ -147,12 +154,47 @@ def serve(core: Core, queue: Queue, now: i64) -> None:
                     break
             else:
                 job = _next(queue, waiter.take)
+            take = waiter.take
+            if (take.pop or take.move_to) and not _has_payload(core, waiter, queue, job):
+                break
             stop_waiting(core, waiter)
-            _hand_over(core, job, waiter.take, now)
+            _hand_over(core, job, take, now)
             core.effects.append(Assigned(waiter, job))
-            if waiter.take.move_to:  # those who wait there come first
+            if take.move_to:  # those who wait there come first
                 to_serve.append(queue)
                 queue = job.queue
+
+
+def _has_payload(core: Core, waiter: Waiter, queue: Queue, job: Job) -> bool:
+    """Whether the job can be given together with its payload; else that is asked for, and those in
+    line behind this waiter wait as well."""
+    payload_of = core.payload_of
+    if payload_of is None:
+        return True
+    payload = core.at_hand_payload if job is core.at_hand else payload_of(job)
+    waiter.payload = payload
+    if payload is not None:
+        return True
+    if waiter.reads is not job:
+        waiter.reads = job
+        core.effects.append(ReadFirst(waiter, queue.utf8, job))
+    return False
+
+
+def was_read(core: Core, asked: ReadFirst, payload: bytes | None, now: i64) -> None:
+    """A payload was read back, or could not be: look at the line anew. Who is first in it, and
+    which job is next, may have changed meanwhile."""
+    if asked.waiter.reads is asked.job:
+        asked.waiter.reads = None
+    queue = core.state.queues.get(asked.queue)
+    if queue is None:
+        return
+    if payload is not None:
+        core.at_hand = asked.job
+        core.at_hand_payload = payload
+    serve(core, queue, now)
+    core.at_hand = None
+    core.at_hand_payload = b""
 
 
 def extend(core: Core, job: Job, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:

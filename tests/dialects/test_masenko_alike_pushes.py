@@ -8,10 +8,14 @@ from hypothesis import strategies as st
 from support.effort import effort
 
 from taskyard.dialects.masenko_requests import BAD_JSON, Refused, Requests
+from taskyard.engine.job import NewJob, Policy
 
 HEARTBEAT = 45_000_000
 
-KEYS = ["payload", "queue", "name", "retry", "deadqueue", "execute_at", "blocked_by", "x"]
+KEYS = [
+    *("payload", "queue", "name", "retry", "deadqueue", "execute_at", "blocked_by", "x"),
+    *("Payload", "PAYLOAD", "Queue", "pay\\u006coad", '\\"payload'),
+]
 VALUES = [
     "1",
     '"a"',
@@ -50,11 +54,14 @@ def outcome(requests: Requests, text: bytes) -> object:
         new = requests.new_job(text)
     except Refused as refusal:
         return str(refusal)
-    policy = new.policy
-    return (
-        (new.queue, new.name, new.payload, new.content, new.run_at, new.blocked_by),
-        (policy.max_fails, policy.dead_queue),
-    )
+    return {
+        name: told(new.policy) if name == "policy" else getattr(new, name)
+        for name in NewJob.__slots__
+    }
+
+
+def told(policy: Policy) -> dict[str, object]:
+    return {name: getattr(policy, name) for name in Policy.__slots__}
 
 
 @pytest.mark.parametrize(
@@ -122,9 +129,14 @@ def test_a_time_and_blockers_are_for_one_push_only() -> None:
 
 def pushes() -> st.SearchStrategy[bytes]:
     pairs = st.lists(st.tuples(st.sampled_from(KEYS), st.sampled_from(VALUES)), max_size=4)
-    return pairs.map(
-        lambda found: ("{" + ",".join(f'"{key}":{value}' for key, value in found) + "}").encode()
+    return st.tuples(pairs, st.sampled_from(["", "", "", " "])).map(
+        lambda drawn: spelled(drawn[0], drawn[1]).encode()
     )
+
+
+def spelled(pairs: list[tuple[str, str]], space: str) -> str:
+    members = [f'{space}"{key}":{space}{value}' for key, value in pairs]
+    return "{" + ",".join(members) + space + "}"
 
 
 @settings(max_examples=effort(5000, 600))
@@ -135,6 +147,24 @@ def test_a_push_means_the_same_to_a_reader_that_has_read_others(texts: list[byte
     reader = requests()
     for text in texts:
         assert outcome(reader, text) == outcome(requests(), text)
+
+
+@settings(max_examples=effort(5000, 600))
+@given(pushes(), st.sampled_from(VALUES) | st.text(max_size=8), st.binary(max_size=4))
+@example(b'{"Payload":1,"payload":1}', "null", b"")
+@example(b'{"payload":1,"Payload":2}', '3,"Payload":4', b"")
+@example(b'{"queue":"","payload":1}', '1,"queue":"q"', b"")
+def test_a_push_means_the_same_whatever_the_cache_holds(
+    first: bytes, payload: str, junk: bytes
+) -> None:
+    """The second push begins as the first, up to where its payload stands."""
+    reader = requests()
+    outcome(reader, first)
+    begin = reader.begin or first[: first.rfind(b":") + 1]
+    for second in (begin + payload.encode() + b"}", begin + junk + payload.encode() + junk + b"}"):
+        cold = outcome(requests(), second)
+        assert outcome(reader, second) == cold
+        assert outcome(reader, second) == cold
 
 
 @settings(max_examples=effort(2000, 200))

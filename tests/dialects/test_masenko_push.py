@@ -16,10 +16,9 @@ def test_a_pushed_task_gets_the_first_id_and_goes_to_the_default_queue(wire: Wir
     exchange(peer, b'FETCH {"queues":["default"]}\n', b'OK {"id":1,"queue":"default","name":"a"}\n')
 
 
-@pytest.mark.parametrize("queue", [b'""', b"null"])
-def test_an_empty_or_null_queue_is_the_default_queue(yard: SimulatedWire, queue: bytes) -> None:
+def test_a_null_queue_is_the_default_queue(yard: SimulatedWire) -> None:
     peer = yard.connect()
-    exchange(peer, b'PUSH {"name":"a","queue":' + queue + b"}\n", b'OK {"id":1}\n')
+    exchange(peer, b'PUSH {"name":"a","queue":null}\n', b'OK {"id":1}\n')
     assert queue_counts(peer) == {"default": (1, 0, 0)}
 
 
@@ -317,3 +316,68 @@ def test_a_delayed_task_does_not_hold_up_a_ready_one(wire: Wire) -> None:
     exchange(peer, b'PUSH {"name":"a","execute_at":"9999-01-01T00:00:00Z"}\n', b'OK {"id":1}\n')
     exchange(peer, b'PUSH {"name":"b"}\n', b'OK {"id":2}\n')
     exchange(peer, b"FETCH\n", b'OK {"id":2,"queue":"default","name":"b"}\n')
+
+
+@pytest.mark.parametrize(
+    ("push", "answer"),
+    [
+        (b'{"Name":"n","QUEUE":"q","Payload":[1, 2],"ReTRY":0}', b'"payload":[1,2]'),
+        (b'{"name":"n","queue":"other","Queue":"q","payload":1}', b'"payload":1'),
+        (b'{"queue":"q","Queue":null,"name":"n","payload":1}', b'"payload":1'),
+        (b'{"NAME":"x","name":"n","Queue":"q","PAYLOAD":1,"payload":null}', b'"payload":null'),
+        (b'{"Payload":1,"payload":2,"Payload":3,"name":"n","queue":"q"}', b'"payload":3'),
+        (b'{"name":"n","queue":"q","other":{"Queue":"r"},"payload":1}', b'"payload":1'),
+        (b'{"na\\u006de":"n","queue":"q","payload":1.00}', b'"payload":1.00'),
+    ],
+)
+def test_the_case_of_keys_does_not_matter(wire: Wire, push: bytes, answer: bytes) -> None:
+    peer = wire.connect()
+    exchange(peer, b"PUSH " + push + b"\n", b'OK {"id":1}\n')
+    told = b'OK {"id":1,"queue":"q","name":"n",' + answer + b"}\n"
+    exchange(peer, b'FETCH {"Queues":["q"],"TIMEOUT":"1s"}\n', told)
+    exchange(peer, b'ACK {"ID":1}\n', b"OK {}\n")
+
+
+def test_a_key_of_another_case_is_checked_as_well(wire: Wire) -> None:
+    bad = b'ERR {"msg":"cannot unmarshal payload"}\n'
+    peer = wire.connect()
+    exchange(peer, b'PUSH {"name":"n","Retry":256}\n', bad)
+    exchange(peer, b'PUSH {"name":"n","Queue":1}\n', bad)
+    exchange(peer, b'FETCH {"Timeout":true}\n', bad)
+
+
+def test_a_key_of_another_case_counts_behind_a_prefix_that_is_remembered(wire: Wire) -> None:
+    peer = wire.connect()
+    exchange(peer, b'PUSH {"name":"n","queue":"a","payload":1}\n', b'OK {"id":1}\n')
+    exchange(peer, b'PUSH {"name":"n","queue":"a","payload":1,"Queue":"b"}\n', b'OK {"id":2}\n')
+    told = b'OK {"id":2,"queue":"b","name":"n","payload":1}\n'
+    exchange(peer, b'FETCH {"queues":["b"]}\n', told)
+
+
+@pytest.mark.parametrize("request_", [b"null", b" null", b'{"queues":null,"timeout":null}'])
+def test_null_is_the_default_of_a_fetch(wire: Wire, request_: bytes) -> None:
+    peer = wire.connect()
+    exchange(peer, b'PUSH {"name":"a"}\n', b'OK {"id":1}\n')
+    told = b'OK {"id":1,"queue":"default","name":"a"}\n'
+    exchange(peer, b"FETCH " + request_ + b"\n", told)
+
+
+def test_null_is_a_push_without_a_name_and_an_ack_without_an_id(wire: Wire) -> None:
+    peer = wire.connect()
+    exchange(peer, b"PUSH null\n", b'ERR {"msg":"invalid task name \\"\\""}\n')
+    exchange(peer, b"ACK null\n", b'ERR {"msg":"missing id"}\n')
+
+
+def test_an_empty_queue_is_no_name(wire: Wire) -> None:
+    peer = wire.connect()
+    bad = b'ERR {"msg":"invalid queue name \\"\\""}\n'
+    exchange(peer, b'PUSH {"name":"a","queue":""}\n', bad)
+    exchange(peer, b'PUSH {"name":"a","queue":"","payload":1}\n', bad)
+    exchange(peer, b'PUSH {"name":"a","queue":"","payload":2}\n', bad)
+    exchange(peer, b'FETCH {"queues":[""]}\n', bad)
+
+
+@pytest.mark.parametrize("verb", [b"hello", b"Push1", b"auth", b"AUTH"])
+def test_an_unknown_verb_is_quoted_as_it_was_sent(wire: Wire, verb: bytes) -> None:
+    peer = wire.connect()
+    exchange(peer, verb + b" {}\n", b'ERR {"msg":"unknown verb ' + verb + b'"}\n')

@@ -78,6 +78,7 @@ class Masenko:
         self.push = self.commands[b"PUSH"]
         self.fetch = self.commands[b"FETCH"]
         self.ack = self.commands[b"ACK"]
+        self.auth = self.commands[b"AUTH"]
         self.names = Names()
 
     def frequent(self, line: bytes, end: i64) -> Command | None:
@@ -203,11 +204,14 @@ class MasenkoConnection(Conversation):
                 frequent.verb.count += 1
                 self._carry_out(frequent, rest)
                 return True
-        verb = line[:end]
+        sent = line[:end]
+        verb = sent
         command = masenko.commands.get(verb)
         if command is None:
             verb = verb.upper()
             command = masenko.commands.get(verb)
+        if command is masenko.auth and not masenko.gate.has_users:
+            command = None
         if steps is not None and verb != b"DONE":
             self._add_step(steps, verb, rest)
         elif command is None:
@@ -218,7 +222,7 @@ class MasenkoConnection(Conversation):
                 self._refuse(NOT_HTTP)
                 self.quit(lingers=True)
                 return True
-            self._refuse(f"unknown verb {verb.decode(errors='replace')}")
+            self._refuse(f"unknown verb {sent.decode(errors='replace')}")
         else:
             self.verb = command.verb
             command.verb.count += 1
@@ -310,11 +314,8 @@ class MasenkoConnection(Conversation):
         self.send(b"OK " + text + b"\n", self.engine.log.mark())
 
     def _auth(self, rest: bytes) -> None:
-        masenko = self._masenko
-        if not masenko.gate.has_users:
-            raise Refused("unknown verb AUTH")
         name, secret = credentials(rest)
-        self.log_in(masenko.gate, host_of(self._peer), name, secret)
+        self.log_in(self._masenko.gate, host_of(self._peer), name, secret)
 
     def denied(self, text: str) -> None:
         self._refuse(f"permission denied: {text}")

@@ -9,7 +9,11 @@ from mypy_extensions import i64
 from taskyard.dialects.digits import number_at
 from taskyard.dialects.jsontext import compact
 from taskyard.dialects.masenko_messages import (
+    CREDENTIALS_FIELDS,
+    FETCH_FIELDS,
+    FINISH_FIELDS,
     MALFORMED,
+    PUSH_FIELDS,
     decode_credentials,
     decode_fetch,
     decode_finish,
@@ -17,6 +21,7 @@ from taskyard.dialects.masenko_messages import (
     decode_raw,
     encode_json,
     push_fields,
+    respelled,
     timeout_of,
 )
 from taskyard.dialects.times import parse_time
@@ -99,7 +104,10 @@ class Requests:
 
     def _parse_push(self, text: bytes) -> NewJob:
         try:
-            message = decode_push(text)
+            try:
+                message = decode_push(text)
+            except MALFORMED:
+                message = decode_push(respelled(text, PUSH_FIELDS))
             if not text.isascii():
                 text.decode()  # strings that are passed on as they are must be text too
         except MALFORMED:
@@ -114,11 +122,11 @@ class Requests:
             begin = _before_payload(text, body)
             if begin:
                 self.begin = begin
-                self._begin_queue = queue or "default"
+                self._begin_queue = "default" if queue is None else queue
                 self._begin_name = name or ""
                 self._begin_policy = policy
         return NewJob(
-            queue or "default",
+            "default" if queue is None else queue,
             name or "",
             compact(body),
             policy,
@@ -143,7 +151,10 @@ class Requests:
                 return [queue.utf8], self._last_wait
         bound: int = self._heartbeat * 1000  # an int of any size, as the timeout may be
         try:
-            message = decode_fetch(text or b"{}")
+            try:
+                message = decode_fetch(text or b"{}")
+            except MALFORMED:
+                message = decode_fetch(respelled(text, FETCH_FIELDS))
             timeout: int = timeout_of(message, bound // 2)
         except MALFORMED:
             raise Refused(BAD_JSON) from None
@@ -243,7 +254,10 @@ def verb_end(line: bytes) -> i64:
 def credentials(text: bytes) -> tuple[str, str]:
     """A name and its password, or no name and a token."""
     try:
-        message = decode_credentials(text)
+        try:
+            message = decode_credentials(text)
+        except MALFORMED:
+            message = decode_credentials(respelled(text, CREDENTIALS_FIELDS))
     except MALFORMED:
         raise Refused(BAD_JSON) from None
     if message.token and not message.user and not message.password:
@@ -259,7 +273,10 @@ def job_id(text: bytes) -> i64:
         if plain > 0 and end == len(text) - 1 and text[end] == _BRACE:
             return plain
     try:
-        id = decode_finish(text).id
+        try:
+            id = decode_finish(text).id
+        except MALFORMED:
+            id = decode_finish(respelled(text, FINISH_FIELDS)).id
     except MALFORMED as error:
         raise Refused(f"unmarshal payload: {error}") from None
     if not id:

@@ -243,7 +243,7 @@ def test_rules_that_change_in_the_middle_of_a_payload_do_not_shift_what_is_read(
     assert peer.receiver is not None
     peer.receiver.rules_changed()
     peer.send(data[1000:] + b"inspect queues 0 10\r\n")
-    peer.expect(b"-CLIENT-ERROR Invalid payload size\r\n+OK 0\r\n")
+    peer.expect(b"-CLIENT-ERROR Permission denied\r\n+OK 0\r\n")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -162,6 +162,71 @@ def test_complete_and_fail_take_no_flags(shared_wire: Wire, command: bytes) -> N
     expect_in_step(peer)
 
 
+@pytest.mark.parametrize("at", range(1, 7))
+def test_flags_may_stand_anywhere_behind_the_command(shared_wire: Wire, at: int) -> None:
+    peer, id, name = shared_wire.connect("workq"), new_id(), new_name()
+    words = [b"add", id, name, b"1000", b"60000", b"4"]
+    words[at:at] = [b"-priority=7", b"-max-fails=2"]
+    exchange(peer, b" ".join(words) + b"\r\nping\r\n", OK)
+    told = job(peer, id)
+    assert (told["priority"], told["max-fails"], told["payload-size"]) == (b"7", b"2", b"4")
+    expect_in_step(peer)
+
+
+@pytest.mark.parametrize(
+    "line", [b"run -priority=7 %b %b 1000 0 4", b"run %b -priority=7 %b 1000 0 4"]
+)
+def test_a_run_takes_its_flag_first_as_well(shared_wire: Wire, line: bytes) -> None:
+    peer = shared_wire.connect("workq")
+    exchange(peer, line % (new_id(), new_name()) + b"\r\nping\r\n", TIMEOUT)
+    expect_in_step(peer)
+
+
+def test_a_schedule_takes_its_flags_first_as_well(shared_wire: Wire) -> None:
+    peer, id = shared_wire.connect("workq"), new_id()
+    line = b"schedule -max-attempts=3 %b %b 1000 60000 2100-01-01T00:00:00Z 4 -priority=7"
+    exchange(peer, line % (id, new_name()) + b"\r\nping\r\n", OK)
+    assert job(peer, id)["max-attempts"] == b"3"
+    assert job(peer, id)["priority"] == b"7"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"add -priority=1 -priority=2 %b ping 1000 60000 4", "Invalid command flags"),
+        (b"add -other=1 %b ping 1000 60000 4", "Invalid command flags"),
+        (b"add -priority= %b ping 1000 60000 4", "Invalid command flags"),
+        (b"run -max-fails=1 %b ping 1000 60000 4", "Invalid command flags"),
+        (b"add -priority=1 -a=1 -b=1 -c=1 %b ping 1000 60000 4", "Invalid command args"),
+        (b"complete -priority=1 %b 4", "Invalid command args"),
+        (b"fail -priority=1 %b 4", "Invalid command args"),
+        (b"add %b ping 1000 -1 4", "Invalid TTL"),
+    ],
+)
+def test_what_is_wrong_with_flags_that_come_first_keeps_the_stream_in_step(
+    shared_wire: Wire, line: bytes, why: str
+) -> None:
+    peer = shared_wire.connect("workq")
+    exchange(peer, line % new_id() + b"\r\nping\r\n", client_error(why))
+    expect_in_step(peer)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"lease -priority=1 ping 0", b"result -priority=1 %b 0", b"delete -priority=1 %b"),
+        *(b"inspect -a=b server", b"add -priority=1 %b ping 1000 60000", b"add -priority=1"),
+    ],
+)
+def test_flags_that_come_first_leave_nothing_to_be_waited_for(
+    shared_wire: Wire, line: bytes
+) -> None:
+    peer = shared_wire.connect("workq")
+    peer.send(line.replace(b"%b", new_id()) + b"\r\n")
+    assert read_reply(peer).startswith(b"-CLIENT-ERROR ")
+    expect_in_step(peer)
+
+
 # Line endings
 
 

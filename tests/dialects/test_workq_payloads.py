@@ -10,6 +10,7 @@ from support.workq import (
     RESULT_SIZE,
     UNKNOWN,
     add,
+    client_error,
     complete,
     expect_in_step,
     fail,
@@ -108,12 +109,85 @@ def test_a_payload_that_is_too_large_is_refused_and_dropped(
 def test_the_largest_payload_that_is_dropped_is_of_64_mib(yard: SimulatedWire) -> None:
     peer, id = yard.connect("workq"), new_id()
     peer.send(b"add %b ping 1000 60000 %d\r\n" % (id, LARGEST_DROPPED))
+    peer.expect(PAYLOAD_SIZE)
     piece = b"bogus\r\n " * (1 << 17)
     for _ in range(LARGEST_DROPPED // len(piece)):
         peer.send(piece)
-    peer.expect_nothing()
-    exchange(peer, b"\r\n", PAYLOAD_SIZE)
+    peer.send(b"\r\n")
     expect_in_step(peer)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("pieces", [1, 3, 1 << 20])
+def test_a_size_that_is_too_large_is_refused_before_the_payload_comes(
+    command: str, pieces: int
+) -> None:
+    yard = SimulatedYard(settings=EngineSettings(payload_limit=50))
+    peer, id = yard.connect("workq"), new_id()
+    line, _, rest = commands_with_payload(id, b"bogus\r\n" * 10)[command].partition(b"\r\n")
+    peer.send(line + b"\r\n")
+    peer.expect(size_error(command))
+    step = -(-len(rest) // pieces)
+    for start in range(0, len(rest), step):
+        peer.send(rest[start : start + step])
+        peer.expect_nothing()
+    expect_in_step(peer)
+    assert not is_there(peer, id)
+
+
+def test_what_is_wrong_before_the_size_is_said_of_one_that_is_too_large() -> None:
+    yard = SimulatedYard(settings=EngineSettings(payload_limit=50))
+    peer = yard.connect("workq")
+    exchange(peer, b"add none ping 1000 60000 51\r\n", client_error("Invalid ID"))
+    peer.send(b"x" * 51 + b"\r\n")
+    expect_in_step(peer)
+
+
+def test_a_payload_longer_than_the_size_that_was_too_large_is_dropped_to_its_end() -> None:
+    yard = SimulatedYard(settings=EngineSettings(payload_limit=50))
+    peer = yard.connect("workq")
+    exchange(peer, b"add %b ping 1000 60000 51\r\n" % new_id(), PAYLOAD_SIZE)
+    peer.send(b"x" * 60 + b"\r\n")
+    peer.expect_nothing()
+    expect_in_step(peer)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("missing", [1, 2, 3, 6])
+def test_a_payload_that_ends_with_the_connection_is_refused(command: str, missing: int) -> None:
+    yard = SimulatedYard()
+    peer, id = yard.connect("workq"), new_id()
+    exchange(peer, add(id), OK)
+    other = new_id() if command in {"add", "schedule", "run"} else id
+    peer.arrive(commands_with_payload(other, b"ping")[command][:-missing])
+    peer.expect_nothing()
+    assert peer.receiver is not None
+    peer.receiver.ended()
+    yard.settle()
+    peer.expect(size_error(command))
+    peer.expect_closed()
+    client = yard.connect("workq")
+    assert job(client, id)["state"] == b"0"
+    assert other == id or not is_there(client, other)
+
+
+def test_a_server_that_stops_does_not_blame_the_client_for_half_a_payload() -> None:
+    yard = SimulatedYard()
+    peer = yard.connect("workq")
+    peer.send(add(new_id())[:-3])
+    yard.stop()
+    peer.expect_closed()
+
+
+def test_what_was_refused_by_its_size_is_refused_once_though_the_connection_ends() -> None:
+    yard = SimulatedYard(settings=EngineSettings(payload_limit=50))
+    peer = yard.connect("workq")
+    peer.arrive(b"add %b ping 1000 60000 51\r\nxx" % new_id())
+    assert peer.receiver is not None
+    peer.receiver.ended()
+    yard.settle()
+    peer.expect(PAYLOAD_SIZE)
+    peer.expect_closed()
 
 
 def test_a_lower_limit_of_the_server_is_the_limit_here_too() -> None:

@@ -117,7 +117,7 @@ class WorkqConnection(Conversation):
         )
         self.workq = workq
         self._peer = peer
-        self._reader = Reader()
+        self._reader = Reader(workq.broker.engine.state.settings.payload_limit)
         self._over = False  # what comes can no longer be read
         self._call: Job | None = None  # of the run that waits
         self._last_lease: list[bytes] = []  # which workers send again and again
@@ -167,6 +167,8 @@ class WorkqConnection(Conversation):
         reader = self._reader
         found = reader.next()
         if found == NOTHING:
+            if self.ending and not self._stopping and reader.lacks_block():
+                return self._refuse_half()
             return False
         self.verb = self.workq.traffic.unknown
         if found == BAD_ENDING:
@@ -175,7 +177,7 @@ class WorkqConnection(Conversation):
             self._refuse("Line too long")
             self._close("line too long")
         elif found == TOO_LARGE:
-            self._refuse(BAD_RESULT if reader.fields[0] == b"fail" else BAD_PAYLOAD)
+            self._refuse(_bad_size(reader.fields))
             self._close("payload too large")
         else:
             fields = reader.fields
@@ -194,6 +196,15 @@ class WorkqConnection(Conversation):
                     self.denied("log in first")
                 else:
                     self._carry_out(command, fields)
+        return True
+
+    def _refuse_half(self) -> bool:
+        """The client has said that it sends nothing more, in the middle of a payload or result."""
+        fields = self._reader.fields
+        self.verb = self.workq.traffic.unknown
+        self.verb.count += 1
+        self._refuse(_bad_size(fields))
+        self._reader.drop()
         return True
 
     def _close(self, why: str) -> None:
@@ -428,10 +439,14 @@ class WorkqConnection(Conversation):
         elif isinstance(error, DuplicateResult):
             self._refuse("Duplicate result")
         elif isinstance(error, InvalidOption):  # the server's limit may be below the protocol's
-            self._refuse(BAD_RESULT if verb == b"fail" else BAD_PAYLOAD)
+            self._refuse(_bad_size([verb]))
         else:
             self.verb.errors += 1
             self.send(f"-SERVER-ERROR {error}\r\n".encode(), self.engine.log.mark())
+
+
+def _bad_size(fields: list[bytes]) -> str:
+    return BAD_RESULT if fields[0] == b"fail" else BAD_PAYLOAD
 
 
 class _Result:

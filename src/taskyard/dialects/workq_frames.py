@@ -2,7 +2,8 @@
 
 A command is a line that ends with CR LF; behind some of them follow as many bytes as the line
 says, and CR LF again. Whatever is wrong with a line: if it says how much follows, that is taken
-along with it, so that what comes next is read from its beginning.
+along with it, so that what comes next is read from its beginning. What is larger than it may be is
+known as soon as the line is there: the command is found then, and what follows is dropped later.
 """
 
 from __future__ import annotations
@@ -26,17 +27,19 @@ TOO_LARGE: Final = 4  # the same for what follows a line; it is in `fields`
 # Commands that something follows, and which of their fields says how many bytes.
 _SIZED: Final = {b"add": 5, b"schedule": 6, b"run": 5, b"complete": 2, b"fail": 2}
 
+_EQUALS: Final = 61
 _CR: Final = 13
 _LF: Final = 10
 
 
 class Reader:
-    def __init__(self) -> None:
+    def __init__(self, limit: i64 = MAX_BLOCK) -> None:
         self.fields: list[bytes] = []
         self.block: bytes | None = None  # what follows the line; None: nothing, or it was not right
-        self.left_out = False  # that was too large, and was dropped as it came
+        self.left_out = False  # that is too large, and will be dropped as it comes
+        self._limit: i64 = min(limit, i64(MAX_BLOCK))
         self._most_line: i64 = LINE_LIMIT
-        self._most_block: i64 = MAX_BLOCK
+        self._most_block: i64 = self._limit
         self._buffer = b""
         self._at: i64 = 0  # in the buffer
         self._pieces: list[bytes] = []  # come after the buffer
@@ -44,12 +47,13 @@ class Reader:
         self._wanted: i64 = 1  # so many must be there before anything can be found
         self._expected: i64 = -1  # bytes of the block to `fields` that are to be kept
         self._skip: i64 = 0  # bytes that are to be dropped
+        self._skipping = False  # them, or the CR LF behind them
         self._lost = False  # whatever comes is dropped up to the next CR LF
 
     def bound(self, unknown: bool) -> None:
         """From now on, keep as much as of those who have to log in first, or of others."""
         self._most_line = UNKNOWN_LIMIT if unknown else LINE_LIMIT
-        self._most_block = UNKNOWN_LIMIT if unknown else MAX_BLOCK
+        self._most_block = min(i64(UNKNOWN_LIMIT), self._limit) if unknown else self._limit
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
@@ -70,7 +74,11 @@ class Reader:
         """Whether, and how much, of a command is there that waits for its rest."""
         if self._size >= self._wanted:
             return 0  # nobody has looked at it yet
-        return self._size + (1 if self._expected >= 0 or self._lost else 0)
+        return self._size + (1 if self._expected >= 0 or self._skipping or self._lost else 0)
+
+    def lacks_block(self) -> bool:
+        """Whether a command, in `fields`, waits for the rest of what follows its line."""
+        return self._expected >= 0
 
     def drop(self) -> None:
         """Forget everything that was not taken."""
@@ -78,8 +86,11 @@ class Reader:
         self._at = 0
         self._pieces = []
         self._size = 0
+        self._expected = -1
 
     def next(self) -> i64:
+        if self._skipping and not self._find_end():
+            return NOTHING
         if self._lost and not self._find_step():
             return NOTHING
         if self._expected >= 0:
@@ -111,6 +122,9 @@ class Reader:
         self.block = None
         self.left_out = False
         where: i64 = _SIZED.get(fields[0], 0) if fields else 0
+        if where and _EQUALS in line:
+            fields = _flags_last(fields)
+            self.fields = fields
         if where and len(fields) > where and fields[where].isdigit():
             # An int of any size, until it is known to be small.
             announced: int = int(fields[where]) if is_number(fields[where]) else SKIP_LIMIT + 1
@@ -120,15 +134,14 @@ class Reader:
             if size > self._most_block:
                 self.left_out = True
                 self._skip = size
-                size = 0
+                self._skipping = True
+                return COMMAND
             self._expected = size
             return self._take_block()
         return COMMAND
 
     def _take_block(self) -> i64:
         """Take what follows the line, when all of it is there."""
-        if self._skip and not self._drop_skipped():
-            return NOTHING
         kept = self._expected
         if self._size < kept + 2:
             self._wanted = kept + 2
@@ -138,8 +151,7 @@ class Reader:
         at = self._at
         buffer = self._buffer
         if buffer[at + kept] == _CR and buffer[at + kept + 1] == _LF:
-            if not self.left_out:
-                self.block = buffer[at : at + kept]
+            self.block = buffer[at : at + kept]
             self._move(kept + 2)
         else:
             self._move(kept)
@@ -147,6 +159,23 @@ class Reader:
         self._expected = -1
         self._wanted = 1
         return COMMAND
+
+    def _find_end(self) -> bool:
+        """Drop what is too large, and the CR LF behind it; True when that is done."""
+        if self._skip and not self._drop_skipped():
+            return False
+        if self._size < 2:
+            self._wanted = 2
+            return False
+        if len(self._buffer) - self._at < 2:
+            self._merge()
+        if self._buffer[self._at] == _CR and self._buffer[self._at + 1] == _LF:
+            self._move(2)
+        else:
+            self._lost = True
+        self._skipping = False
+        self._wanted = 1
+        return True
 
     def _drop_skipped(self) -> bool:
         """Drop what is too large as it comes; True when all of it is gone."""
@@ -187,6 +216,14 @@ class Reader:
             self._buffer = b"".join(self._pieces)
             self._at = 0
             self._pieces = []
+
+
+def _flags_last(fields: list[bytes]) -> list[bytes]:
+    """The fields with the flags behind the others, wherever they stand on the line."""
+    flags = [field for field in fields if field.startswith(b"-") and b"=" in field]
+    if not flags:
+        return fields
+    return [field for field in fields if not (field.startswith(b"-") and b"=" in field)] + flags
 
 
 def is_number(text: bytes) -> bool:

@@ -347,7 +347,6 @@ def test_invalid_utf8_in_a_command_is_refused(shared_wire: Wire, text: bytes) ->
         bytes(byte for byte in range(256) if byte not in b"\n "),
         "ÄÖÜ".encode(),
         "\uff30\uff29\uff2e\uff27".encode(),
-        b"*1",
     ],
 )
 def test_binary_garbage_is_an_unknown_verb(shared_wire: Wire, line: bytes) -> None:
@@ -361,7 +360,7 @@ def test_a_verb_of_a_hundred_kilobytes_is_unknown(shared_wire: Wire) -> None:
 def test_a_request_of_http_is_broken_off(shared_wire: Wire) -> None:
     peer = shared_wire.connect()
     peer.send(b"GET / HTTP/1.1\r\nHOST: x\r\n\r\n")
-    peer.expect(b'ERR {"msg":"unknown verb GET"}\nERR {"msg":"this port does not speak HTTP"}\n')
+    peer.expect(b'ERR {"msg":"this port does not speak HTTP"}\n')
     peer.expect_closed()
 
 

@@ -46,7 +46,6 @@ STREAMS = {
     "an array in an array": b"*1\r\n*1\r\n$4\r\nPING\r\n",
     "a word of other bytes": b"*2\r\n$4\r\nECHO\r\n$7\r\n\x00\xff\r\n*1\r\r\n",
     "a line of 60 kB": b"ECHO " + b"x" * 60_000 + b"\r\n",
-    "another protocol": b"GET / HTTP/1.1\r\n",
     "requests behind a goodbye": b"QUIT\r\nPING\r\n",
     "a goodbye with words": b"QUIT now\r\n",
 }
@@ -57,6 +56,10 @@ TOO_LONG = b"-ERR Protocol error: too big inline request\r\n"
 
 # Bytes that no client sends, which Redis reads in another way: what is told instead, and why.
 DIFFERENCES = {
+    "Redis takes the first line of a request for a command": (
+        b"GET / HTTP/1.1\r\n",
+        (b"-ERR Protocol error: this port does not speak HTTP\r\n", False),
+    ),
     "Redis drops two bytes behind a word, whatever they are": (
         b"*1\r\n$3\r\nPING\r\n",
         (NO_END, False),

@@ -148,6 +148,14 @@ class Conversation(Receiver):
         self.quit()
         self.broker.end()
 
+    def turn_away(self, why: str) -> None:
+        """What has come is of another protocol: say so, and close."""
+        self.now = self.broker.begin()
+        self.fault(why)
+        self.complain(why)
+        self.quit(lingers=True)
+        self.broker.end()
+
     def take_turn(self) -> None:
         self.now = self.broker.begin()
         self._run_commands()

@@ -32,7 +32,7 @@ from taskyard.dialects.masenko_requests import (
     step_text,
     verb_end,
 )
-from taskyard.dialects.strays import NOT_HTTP, is_of_http
+from taskyard.dialects.strays import NOT_TLS, is_of_tls, stray_line_or_array
 from taskyard.engine.effects import Take
 from taskyard.engine.errors import StepRefused, TaskyardError
 from taskyard.engine.job import JSON, MASENKO, Job, NewJob, Origin
@@ -118,6 +118,7 @@ class MasenkoConnection(Conversation):
         self._peer = peer
         self._lines = LineBuffer(masenko.line_limit)
         self._line_limit = masenko.line_limit  # of who has logged in, or has not
+        self._fresh = True  # nothing has come yet
         self._too_long = False  # a line has come that is beyond the limit
         self._steps: list[Step] | None = None  # of the transaction that is being read
         self._step_bytes: i64 = 0
@@ -136,6 +137,11 @@ class MasenkoConnection(Conversation):
     def feed(self, data: bytes) -> None:
         if self.closed or self.ending or self._too_long:
             return
+        if self._fresh:
+            self._fresh = False
+            if is_of_tls(data):
+                self.turn_away(NOT_TLS)
+                return
         try:
             self._lines.feed(data)
         except LineTooLong:
@@ -217,9 +223,10 @@ class MasenkoConnection(Conversation):
         elif command is None:
             self.verb = self._masenko.traffic.unknown
             self.verb.count += 1
-            if is_of_http(verb):
-                self.fault(NOT_HTTP)
-                self._refuse(NOT_HTTP)
+            stray = stray_line_or_array(line.split(None, 3))
+            if stray:
+                self.fault(stray)
+                self._refuse(stray)
                 self.quit(lingers=True)
                 return True
             self._refuse(f"unknown verb {sent.decode(errors='replace')}")

@@ -30,7 +30,7 @@ from taskyard.dialects.resp_values import (
     bulk,
     error_line,
 )
-from taskyard.dialects.strays import NOT_HTTP, is_of_http
+from taskyard.dialects.strays import NOT_HTTP, NOT_TLS, is_of_http, is_of_tls, stray_line
 from taskyard.engine.effects import (
     WATCH_FAILED,
     WATCH_GONE,
@@ -135,6 +135,7 @@ class RespConnection(Conversation):
         self._answer: Answer | None = None  # to the command that waits for a job
         self._watch: Watch | None = None  # the command that waits for a job's end
         self._reader = Reader(resp.payload_limit)
+        self._fresh = True  # nothing has come yet
         self._over = False  # what comes can no longer be read
         self.look_at_principal()
 
@@ -143,6 +144,11 @@ class RespConnection(Conversation):
     def feed(self, data: bytes) -> None:
         if self.closed or self.ending or self._over:
             return
+        if self._fresh:
+            self._fresh = False
+            if is_of_tls(data):
+                self.turn_away(NOT_TLS)
+                return
         self._reader.feed(data)
         self.run()
 
@@ -210,8 +216,9 @@ class RespConnection(Conversation):
         if command is None:
             self.verb = self.resp.traffic.unknown
             self.verb.count += 1
-            if is_of_http(args[0]):
-                self._break_off(NOT_HTTP)
+            stray = stray_line(args)
+            if stray:
+                self._break_off(stray)
             else:
                 self._refuse_early(unknown_command(args))
         else:
@@ -229,7 +236,10 @@ class RespConnection(Conversation):
     def _carry_out(self, command: Command, args: list[bytes]) -> None:
         count: i64 = len(args)
         if count < command.least or (command.most and count > command.most):
-            self._refuse_early(wrong_count(command.name))
+            if is_of_http(args):  # GET is a command of both
+                self._break_off(NOT_HTTP)
+            else:
+                self._refuse_early(wrong_count(command.name))
         elif self._reader.oversize:
             limit = self.resp.payload_limit
             self._refuse_early(f"ERR an argument is larger than the limit of {limit} bytes")

@@ -18,7 +18,7 @@ from taskyard.broker.metrics import Traffic, Verb
 from taskyard.broker.seams import Transport
 from taskyard.dialects import workq_requests as requests
 from taskyard.dialects.conversation import INPUT_LIMIT, Conversation
-from taskyard.dialects.strays import NOT_HTTP, is_of_http
+from taskyard.dialects.strays import NOT_TLS, is_of_tls, stray_line_or_array
 from taskyard.dialects.uids import show_uid
 from taskyard.dialects.workq_frames import (
     BAD_ENDING,
@@ -118,6 +118,7 @@ class WorkqConnection(Conversation):
         self.workq = workq
         self._peer = peer
         self._reader = Reader(workq.broker.engine.state.settings.payload_limit)
+        self._fresh = True  # nothing has come yet
         self._over = False  # what comes can no longer be read
         self._call: Job | None = None  # of the run that waits
         self._last_lease: list[bytes] = []  # which workers send again and again
@@ -130,6 +131,11 @@ class WorkqConnection(Conversation):
     def feed(self, data: bytes) -> None:
         if self.closed or self.ending or self._over:
             return
+        if self._fresh:
+            self._fresh = False
+            if is_of_tls(data):
+                self.turn_away(NOT_TLS)
+                return
         self._reader.feed(data)
         self.run()
 
@@ -184,9 +190,10 @@ class WorkqConnection(Conversation):
             command = self.workq.commands.get(fields[0]) if fields else None
             if command is None:
                 self.verb.count += 1
-                if fields and is_of_http(fields[0]):
-                    self.complain(NOT_HTTP)
-                    self._close(NOT_HTTP)
+                stray = stray_line_or_array(fields)
+                if stray:
+                    self.complain(stray)
+                    self._close(stray)
                 else:
                     self._refuse(UNKNOWN)
             else:

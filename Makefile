@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help run demo test test-long lint format bench docs reference compiled compiled-quick \
 	interpreted-tests compiled-tests spark-tests spark-programs spark-session browser-tests simulate faults \
 	interpreted-core compiled-core compiled-wire compiled-processes compiled-faults compiled-plain \
-	fuzz mutate lock clean environment run-environment
+	fuzz mutate lock dist release-tests clean environment run-environment
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-18s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -177,6 +177,12 @@ compiled: run-environment ## build the compiled form into build/compiled
 
 compiled-quick: run-environment
 	@$(PYTHON_VENV) scripts/compile.py quick
+
+dist: environment ## a source archive and a wheel into dist/, tried out in an empty environment
+	@$(PYTHON_VENV) scripts/dist.py
+
+release-tests: environment ## the steps of the image, and what else takes minutes (ARGS="..." goes to pytest)
+	TEST_RELEASE=on $(INTERPRETED) $(PYTHON_VENV) -m pytest tests/release $(ARGS)
 
 bench: environment compiled ## Taskyard beside other servers, into docs/performance (ARGS="..." is appended)
 	PYTHONPATH="$(CURDIR)/build/compiled:$(CURDIR)" $(PYTHON_VENV) -m benchmarks $(ARGS)

@@ -105,17 +105,21 @@ def test_the_types_are_published() -> None:
     assert (package / "py.typed").exists()
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+LOCKS = ("requirements.lock", "requirements-dev.lock", "requirements-lake.lock")
+
+
+@pytest.mark.parametrize("name", LOCKS)
 def test_a_lock_names_no_registry(name: str) -> None:
     text = (ROOT / name).read_text()
     assert "--hash=sha256:" in text
     assert "://" not in text
 
 
-def test_the_run_lock_is_part_of_the_dev_lock() -> None:
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-lake.lock"])
+def test_the_other_locks_are_part_of_the_dev_lock(name: str) -> None:
     pins = [
-        {line.split()[0] for line in (ROOT / name).read_text().splitlines() if "==" in line}
-        for name in ("requirements.lock", "requirements-dev.lock")
+        {line.split()[0] for line in (ROOT / each).read_text().splitlines() if "==" in line}
+        for each in (name, "requirements-dev.lock")
     ]
     assert pins[0] < pins[1]
 
@@ -128,7 +132,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a build needs, with libraries of the dashboard that stand for those of npm."""
     place = tmp_path_factory.mktemp("checkout")
     names = ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
-    for name in (*names, "scripts/vendor", "scripts/cold.h", "scripts/mypyc.ini"):
+    sources = ("scripts/vendor", "scripts/cold.h", "scripts/mypyc.ini", "tests/test_packaging.py")
+    for name in (*names, *sources):
         (place / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, place / name)
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "vendor", "vendor.new-*")
@@ -176,8 +181,10 @@ def test_a_source_archive_has_what_a_wheel_is_built_from(checkout: Path, tmp_pat
     with tarfile.open(build_in(checkout, "sdist", tmp_path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {f"src/taskyard/web/static/{name}" for name in static_files()}
+    wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*.c")}
     needed = {"scripts/cold.h", "scripts/mypyc.ini", "scripts/vendor", "setup.py"}
     assert wanted | needed | {"src/taskyard/web/page.py"} <= names
+    assert not any(name.startswith("tests") for name in names)
 
 
 def test_a_package_that_could_not_be_compiled_says_why(checkout: Path, tmp_path: Path) -> None:

@@ -54,6 +54,8 @@ GIVEN = {
 FLAGS_OF_OTHERS = {
     *("--strict", "--cacert", "--tls", "--detach", "--system", "--home-dir", "--shell", "--now"),
     *("--name", "--stop-timeout", "--upgrade"),
+    *("--build", "--from-file", "--from-literal", "--no-cache-dir", "--target"),  # of images, pods
+    *("--form", "--scale"),
     *("--seeds", "--trace", "--processes"),
 }
 

@@ -5,7 +5,7 @@ import re
 # Commands of `console` blocks that are not run, by patterns, and the reason.
 NOT_RUN = {
     r"make (run|demo)( .*)?": "starts what this test starts by itself, for a person to look at",
-    r"make (\S*test\S*|lint|format|bench|compiled)( .*)?": "takes minutes, or runs this test",
+    r"make (\S*test\S*|lint|format|bench|compiled|dist)( .*)?": "takes minutes, or runs this test",
     r"make simulate( .*)?": "takes minutes; tests/simulation is run by itself",
     r"make fuzz( .*)?": "takes minutes; tests/fuzz/test_guided.py does it in small",
     r"make (docs|reference|lock)": "writes into the repository; tests/test_site.py does the same",
@@ -17,7 +17,8 @@ NOT_RUN = {
     r"(systemctl|journalctl|useradd|install) .*": "changes the machine, or asks systemd",
     r"mv /var/lib/taskyard .*": "moves the data of the server that the test has started",
     r"sudo .*": "becomes another user",
-    r"(podman|promtool) .*": "is a program that the tests do not need",
+    r"python3 scripts/smoke.py .*": "wants a wheel; tests/test_smoke.py tries out what is tested",
+    r"(podman|docker|kubectl|promtool) .*": "is a program that the tests do not need",
     r"/opt/taskyard/.*": "is the command of an installation that the test does not have",
     r".*(queue\.example\.org|@host:).*": "asks a server that the test does not have",
     r".*\| jq .*": "needs jq, which the tests do not install",

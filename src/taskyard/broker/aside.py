@@ -61,6 +61,7 @@ class Aside:
     def put(self, reply: bytes, mark: i64) -> None:
         if self._broker.failure:
             self._outbox.abort()  # that place will not be reached
+        if self._outbox.aborted:
             return
         self._held.append((mark, reply))
         self._outbox.put_aside(len(reply))
@@ -73,6 +74,9 @@ class Aside:
 
     def release(self, mark: i64) -> None:
         held = self._held
+        if self._outbox.aborted:  # which counts none of these any more
+            held.clear()
+            return
         replies: list[bytes] = []
         while held and held[0][0] <= mark:
             replies.append(held.popleft()[1])

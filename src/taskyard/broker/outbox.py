@@ -95,6 +95,7 @@ class Outbox:
         self._lingers = False
         self._overfull = False
         self._aside: i64 = 0  # replies that wait for another place: see aside.py
+        self.aborted = False  # nothing that waited may be seen any more
         self.listed = False  # among those the broker looks at after a commit
         self.answered: i64 = 0  # when a slow disk let go the last of what waited: see convoy.py
         self.is_prompt = False  # and whether more came soon after that, the last time
@@ -277,6 +278,7 @@ class Outbox:
 
     def abort(self) -> None:
         """Replies that were held back must never be seen: the promise cannot be kept."""
+        self.aborted = True
         self._first = None
         self._last = None
         self._ready = 0

@@ -251,3 +251,196 @@ def test_nobody_looks_unless_told_to() -> None:
     peer.arrive(b"PING\n")
     yard.settle()
     assert yard.broker.slow.count == 0
+
+
+# Every command that can wait, and every way in which its wait may end
+
+UID = b"6ba7b810-9dad-11d1-80b4-00c04fd430c8"
+FETCH_LONG = b'FETCH {"queues":["q"],"timeout":"44s"}\n'
+PUSH_LATER = b'PUSH {"name":"a","queue":"q","execute_at":"2023-11-14T22:14:00Z"}\n'
+
+
+TAKES: list[tuple[str, bytes]] = [
+    ("masenko", FETCH_LONG),
+    ("workq", b"lease q 40000\r\n"),
+    ("resp", b"BLPOP q 40\r\n"),
+    ("resp", b"BRPOP p q 40\r\n"),
+    ("resp", b"BLMOVE q other LEFT RIGHT 40\r\n"),
+    ("resp", b"BRPOPLPUSH q other 40\r\n"),
+    ("resp", b"JOB.TAKE 1 q WAIT 40000\r\n"),
+    ("resp", b"JOB.TAKE 1 q COUNT 10 WAIT 40000\r\n"),
+    ("resp", b"JOB.TAKE 1 q COUNT 10 WAIT 40000 BRIEF\r\n"),
+    ("glovebox", b'{"type":"pop","queue":"q","timeout":40,"label":1}'),
+    ("glovebox", b'{"type":"fetch","queue":"q","block_timeout":40,"work_timeout":9,"label":1}'),
+]
+
+
+class Speaker:
+    """A client of any protocol, to which a message of Glovebox is a command as any other."""
+
+    def __init__(self, yard: SimulatedYard, dialect: str) -> None:
+        self._glovebox = yard.connect_glovebox() if dialect == "glovebox" else None
+        self._peer = self._glovebox or yard.connect(dialect)
+        self.take()
+
+    def arrive(self, data: bytes) -> None:
+        glovebox = self._glovebox
+        if glovebox is None:
+            self._peer.arrive(data)
+        else:
+            assert glovebox.connection is not None
+            glovebox.connection.text(data)
+
+    def take(self) -> str:
+        """What has come; "" if nothing has."""
+        glovebox = self._glovebox
+        if glovebox is None:
+            return self._peer.take().decode()
+        found = [str(response) for response in glovebox.responses]
+        glovebox.responses.clear()
+        return "".join(found)
+
+
+def say(yard: SimulatedYard, dialect: str, data: bytes) -> None:
+    speaker = Speaker(yard, dialect)
+    speaker.arrive(data)
+    yard.settle()
+    assert speaker.take()
+
+
+def with_queue(yard: SimulatedYard) -> SimulatedYard:
+    """Glovebox waits only at a queue that is there."""
+    Speaker(yard, "glovebox").arrive(b'{"type":"create","queue":"q","label":1}')
+    yard.settle()
+    return yard
+
+
+@pytest.mark.parametrize(("dialect", "take"), TAKES)
+@pytest.mark.parametrize("how", ["in line", "after a delay", "for nothing", "until the stop"])
+def test_no_wait_for_a_job_is_slow(
+    yard: SimulatedYard, dialect: str, take: bytes, how: str
+) -> None:
+    with_queue(yard)
+    if how == "after a delay":
+        say(yard, "masenko", PUSH_LATER)
+    worker = Speaker(yard, dialect)
+    worker.arrive(take)
+    yard.advance(20)
+    assert worker.take() == ""
+    if how == "in line":
+        say(yard, "resp", b"RPUSH q a b c\r\n")
+    elif how == "until the stop":
+        for receiver in yard.broker.receivers():
+            receiver.shut_down()
+        yard.settle()
+    else:
+        yard.advance(40)
+    assert worker.take() != ""
+    yard.advance(60)
+    assert yard.broker.slow.last() == []
+
+
+@pytest.mark.parametrize(("dialect", "take"), TAKES)
+@pytest.mark.parametrize("reads", [50 * MILLISECOND, 200 * MILLISECOND])
+def test_a_wait_is_not_in_the_time_in_which_a_payload_is_read_back(
+    dialect: str, take: bytes, reads: int
+) -> None:
+    """The job that somebody waits for becomes ready when its payload is on disk only."""
+    yard = with_queue(SimulatedYard(payload_memory=0))
+    yard.broker.slow.limit = LIMIT
+    later = PUSH_LATER[:-2] + b',"payload":"%b"}\n' % (b"x" * 65536)
+    say(yard, "masenko", later * 3)
+    for _ in range(64):  # the little that is kept in memory all the same is less than that
+        say(yard, "resp", b"*3\r\n$5\r\nRPUSH\r\n$1\r\nz\r\n$65536\r\n%b\r\n" % (b"x" * 65536))
+    worker = Speaker(yard, dialect)
+    worker.arrive(take)
+    yard.advance(20)
+    assert worker.take() == ""
+    yard.scheduler.slow = True
+    yard.advance(25)
+    assert yard.scheduler.blocking
+    yard.clock.time += reads
+    yard.scheduler.slow = False
+    while yard.scheduler.blocking:
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    assert worker.take() != ""
+    yard.advance(1)
+    for slow in yard.broker.slow.last():  # a commit of others that it had to wait for included
+        assert slow.took <= reads + 6 * 1000 * MILLISECOND
+
+
+RESULTS: list[tuple[str, bytes]] = [
+    ("workq", b"result %b 40000\r\n" % UID),
+    ("resp", b"JOB.RESULT %b WAIT 40000\r\n" % UID),
+]
+
+
+@pytest.mark.parametrize(("dialect", "ask"), RESULTS)
+@pytest.mark.parametrize("how", ["it ends", "for nothing", "it goes"])
+def test_no_wait_for_the_end_of_a_job_is_slow(
+    yard: SimulatedYard, dialect: str, ask: bytes, how: str
+) -> None:
+    say(yard, "workq", b"add %b q 60000 60000 1\r\nx\r\n" % UID)
+    worker = Speaker(yard, "workq")
+    worker.arrive(b"lease q 0\r\n")
+    yard.settle()
+    asker = Speaker(yard, dialect)
+    asker.arrive(ask)
+    yard.advance(20)
+    assert asker.take() == ""
+    if how == "it ends":
+        worker.arrive(b"complete %b 1\r\ny\r\n" % UID)
+        yard.settle()
+    elif how == "it goes":
+        worker.arrive(b"delete %b\r\n" % UID)
+        yard.settle()
+    else:
+        yard.advance(30)
+    assert asker.take() != ""
+    assert yard.broker.slow.last() == []
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_no_run_is_slow_for_the_time_that_its_job_takes(yard: SimulatedYard, taken: bool) -> None:
+    caller = Speaker(yard, "workq")
+    caller.arrive(b"run %b q 60000 40000 1\r\nx\r\n" % UID)
+    yard.advance(20)
+    if taken:
+        worker = Speaker(yard, "workq")
+        worker.arrive(b"lease q 0\r\n")
+        yard.advance(20)
+        worker.arrive(b"complete %b 1\r\ny\r\n" % UID)
+        yard.settle()
+    else:
+        yard.advance(25)
+    assert caller.take() != ""
+    assert yard.broker.slow.last() == []
+
+
+def test_what_follows_a_batch_that_waited_for_the_disk_has_its_own_time() -> None:
+    yard = SimulatedYard(durability="write", inline_sync=False)
+    yard.broker.slow.limit = LIMIT
+    say(yard, "resp", b"RPUSH q a b c\r\n")
+    peer = yard.connect("resp")
+    peer.arrive(b"BATCH.LEASE me 1 10 TTR 60000 QUEUES q\r\n")
+    yard.advance(2)  # a sync that nobody waits for comes once a second
+    assert peer.take() != b""
+    yard.broker.slow.forget()
+    yard.advance(60)
+    for command in (b"PING\r\n", b"RPUSH q x\r\n", b"LPOP q\r\n"):
+        peer.arrive(command)
+        yard.settle()
+        assert peer.take() != b""
+        yard.advance(60)
+    assert yard.broker.slow.last() == []
+
+
+@pytest.mark.parametrize("path", ["/api/v1/events", "/api/v1/queues"])
+def test_an_http_connection_that_stays_is_not_slow(yard: SimulatedYard, path: str) -> None:
+    peer = yard.connect("api")
+    for _ in range(2):
+        peer.arrive(b"GET %b HTTP/1.1\r\nhost: a\r\n\r\n" % path.encode())
+        yard.advance(50)
+        assert peer.take() != b""
+    assert yard.broker.slow.last() == []

@@ -418,8 +418,8 @@ class Conversation(Receiver):
         since = self.since
         self.since = 0
         slow = self.broker.slow
-        now = self.broker.line.now
-        if self.waiter is not None or self.watcher is not None or self.replies_wait():
+        now = self.broker.clock.now()  # a turn may have begun long ago
+        if not since or self.waiter is not None or self.watcher is not None or self.replies_wait():
             return
         if now - since > slow.limit:
             slow.note(self, self.verb, self.commands, 1, since, 0, 0, now)

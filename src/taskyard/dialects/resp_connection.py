@@ -296,10 +296,11 @@ class RespConnection(Conversation):
     def begin_work(self, work: Work) -> None:
         """Answer a command by work in portions, of which the first is done now."""
         self.work = work
-        if not self.since:
+        began = not self.since  # else whoever set it goes on when this is done
+        if began:
             self.since = self.broker.line.now
         self._work_on(work)
-        if not self.is_working():
+        if began and not self.is_working():
             self.since = 0
 
     def is_working(self) -> bool:

@@ -170,6 +170,8 @@ class _Later(Aside):
         connection = self._connection
         if not self.waits() and not connection.closed:
             connection.loading = False
+            if not connection.is_working():
+                connection.end_late()
             connection.go_on()
 
 

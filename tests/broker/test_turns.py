@@ -185,3 +185,40 @@ def test_jobs_that_are_still_to_be_given_back_at_a_crash_are_given_back_after_it
     yard.crash()
     assert yard.engine.state.queues[b"default"].leased.size == 0
     assert yard.engine.state.jobs.size == 1000
+
+
+def request(method: str, path: str, body: bytes = b"") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
+    return head.encode() + b"content-length: %d\r\n\r\n%b" % (len(body), body)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "data"),
+    [
+        ("api", request("GET", "/api/v1/queues")),
+        ("api", request("POST", "/api/v1/queues/q/jobs", b'{"payload":1}')),
+        ("api", request("GET", "/api/v1/queues/none")),  # is refused
+        ("resp", b"API GET /api/v1/queues\r\n"),
+        ("resp", b"PING\r\n"),
+        ("workq", b"inspect queues 0 1\r\n"),
+        ("masenko", PUSH),
+    ],
+)
+def test_a_request_is_one_turn(dialect: str, data: bytes) -> None:
+    yard = SimulatedYard()
+    peer = yard.connect(dialect)
+    peer.send(data)
+    peer.take()
+    before = yard.broker._turns
+    peer.arrive(data)
+    assert yard.broker._turns == before + 1
+    yard.settle()
+    assert peer.take() != b""
+
+
+def test_who_waits_has_the_job_of_a_request_in_the_same_turn() -> None:
+    yard = SimulatedYard()
+    worker = yard.connect("resp")
+    worker.send(b"BLPOP q 0\r\n")
+    yard.connect("api").send(request("POST", "/api/v1/queues/q/jobs", b'{"payload":1}') * 2)
+    worker.expect(b"*2\r\n$1\r\nq\r\n$1\r\n1\r\n")

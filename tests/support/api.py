@@ -145,7 +145,9 @@ class ApiClient:
             params,
         )
         exchange = FakeExchange(self.yard, request)
+        self.yard.broker.begin()
         handler(exchange)
+        self.yard.broker.end()
         return exchange
 
     def call(self, method: str, path: str, value: Any = None, **more: Any) -> Reply:

@@ -110,10 +110,10 @@ class Call:
     # Its course
 
     def start(self) -> None:
-        """Carry it out in a turn of its own."""
-        self.now = self.broker.begin()
+        """Carry it out, in the turn in which its connection passes it on."""
+        # Not when the turn began: records are in the order of time, and others may have come since.
+        self.now = self.broker.clock.now()
         self.guard(self._check_and_run)
-        self.broker.end()
 
     def guard(self, step: Callable[[], None]) -> None:
         """Do a part of it; what is refused there is its answer."""

@@ -294,6 +294,48 @@ def test_those_who_hold_much_wait_when_memory_is_short(rig: Rig) -> None:
         assert holder.take() == PONG * (LIMIT // 4 // len(PONG))
 
 
+def fetch_many(start: int, count: int) -> bytes:
+    names = ",".join(f'"q{number}"' for number in range(start, start + count))
+    return f'FETCH {{"queues":[{names}],"timeout":"40m"}}\n'.encode()
+
+
+def test_commands_that_wait_count_and_have_half_of_the_memory_at_most(rig: Rig) -> None:
+    clients = [rig.connect() for _ in range(20)]
+    for number, client in enumerate(clients):
+        client.send(fetch_many(1000 * number, 1000))
+    refused = [client for client in clients if client.take()]
+    assert 0 < rig.broker.engine.waiting_size <= LIMIT // 2
+    assert len(refused) >= 18
+    few = rig.connect()
+    few.send(fetch_many(0, 1))  # whoever waits at few queues may always do so
+    assert few.take() == b""
+    holder = deaf(rig, LIMIT * 3 // 4)  # alone, that would be within the limit
+    assert rig.strain.in_flight > LIMIT
+    assert rig.strain.held_back == 1
+    for client in clients:
+        client.socket.abort()
+    rig.look_again()
+    assert rig.broker.engine.waiting_size < 1000
+    assert rig.strain.in_flight < LIMIT
+    assert not holder.ended()
+
+
+def test_arguments_count_with_what_they_take_in_memory(rig: Rig) -> None:
+    """A command of a few bytes for each argument takes ten times as much as it has."""
+    client = rig.connect("resp")
+    count = LIMIT // 48
+    client.send(b"*%d\r\n$3\r\nDEL\r\n" % (count + 2) + b"$1\r\na\r\n" * count)
+    assert rig.strain.in_flight > LIMIT
+    assert rig.strain.held_back == 1
+    with client.socket.has_more():
+        rig.look_again()
+        assert client.socket.is_reading()
+    client.send(b"$1\r\na\r\n")
+    assert client.take() == b":0\r\n"
+    rig.look_again()
+    assert (rig.strain.in_flight, rig.strain.held_back) == (0, 0)
+
+
 def test_who_has_taken_its_replies_goes_on_before_the_others(rig: Rig) -> None:
     holders = [deaf(rig, LIMIT // 4) for _ in range(6)]
     holders[0].socket.reads = True

@@ -78,6 +78,7 @@ class Broker:
         self.pacer = Pacer(clock, scheduler)
         self.held: i64 = 0  # bytes of replies that wait for the journal
         self.held_limit: i64 = FOREVER  # beyond it, whose replies wait has to wait with more
+        self.on_memory: Callable[[i64], None] | None = None  # see takes_memory
         self._holding: list[Outbox] = []
         self.written = Milestone()
         self.synced = Milestone()
@@ -169,6 +170,11 @@ class Broker:
     def is_behind(self) -> bool:
         """Whether more has come than the disk, or the memory, can take at the moment."""
         return self.engine.log.size() > _BEHIND or self.held > self.held_limit
+
+    def takes_memory(self, size: i64) -> None:
+        """A client holds so many bytes more than it has sent."""
+        if self.on_memory is not None:
+            self.on_memory(size)
 
     def payload(self, job: Job) -> bytes | None:
         """The job's payload, or None if it must be loaded first."""

@@ -20,7 +20,7 @@ from taskyard.broker.outbox import Outbox
 from taskyard.broker.pace import Share
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Transport
-from taskyard.engine.effects import Notice, Take, Waiter, Watched, Watcher
+from taskyard.engine.effects import FEW_QUEUES, Notice, Take, Waiter, Watched, Watcher
 from taskyard.engine.job import Job, Origin
 
 INPUT_LIMIT: Final = 262_144  # bytes of commands kept while one has to wait
@@ -387,6 +387,8 @@ class Conversation(Receiver):
             self.empty_handed()
         else:
             self.waiter = self.engine.wait(take, self.now + timeout)
+            if len(take.queues) > FEW_QUEUES:
+                self.broker.takes_memory(take.size())
 
     def hand_out(self, job: Job) -> None:
         payload = self.broker.payload(job)

@@ -53,6 +53,7 @@ from taskyard.engine.errors import (
     QueueNotFound,
     ReadOnly,
     TaskyardError,
+    TooManyWaiting,
 )
 from taskyard.engine.job import (
     FOREVER,
@@ -394,7 +395,7 @@ class GloveboxConnection(Conversation):
             what = f"{MAX_WAITING} requests of this connection wait already"
             raise InvalidOption(asked.option, what)
         else:
-            waiter = self.engine.wait(take, self.now + timeout)
+            waiter = self.engine.wait(take, self.now + timeout, len(self._waiting))
             self._waiters[waiter.number] = waiter
             self._waiting[waiter.number] = asked
 
@@ -511,7 +512,7 @@ class GloveboxConnection(Conversation):
             self._refuse(label, NO_OBJECT, queue)
         elif isinstance(refusal, QueueExists):
             self._refuse(label, OBJECT_ALREADY_EXISTS, queue)
-        elif isinstance(refusal, (NoSpace, QueueFull, ReadOnly, Draining)):
+        elif isinstance(refusal, (NoSpace, QueueFull, ReadOnly, Draining, TooManyWaiting)):
             self._refuse(label, UNAVAILABLE, str(refusal))
         else:
             self._refuse(label, BAD_REQUEST, str(refusal))

@@ -40,6 +40,9 @@ from taskyard.engine.pushing import Step
 
 LINE_ROOM: Final = 65_536  # what a line may be longer than the largest payload
 MAX_STEPS: Final = 10_000
+STEP_OVERHEAD: Final = 512  # bytes that a step takes in memory beside what it says
+REMEMBERED: Final = 4096  # bytes of a FETCH; a longer one is read anew each time
+NEVER: Final = b"\n"  # what no line can have
 MAX_STEP_BYTES: Final = 64 * 1_048_576
 # Rounds of the event loop that a silent client gets before it is judged: in the second one all is
 # read that came while the whole server stood still.
@@ -123,7 +126,7 @@ class MasenkoConnection(Conversation):
         self._steps: list[Step] | None = None  # of the transaction that is being read
         self._step_bytes: i64 = 0
         self._step_error = ""  # the first thing that is wrong with it
-        self._last_fetch = b"-"  # JSON of the last FETCH, which workers send again and again
+        self._last_fetch = NEVER  # JSON of the last FETCH, which workers send again and again
         self._last_take = Take([], self.owner, origin)
         self._last_timeout: i64 = 0
         self._heard_at: i64 = self.now
@@ -165,8 +168,10 @@ class MasenkoConnection(Conversation):
         return lines.size + lines.rest_size if self.loading else lines.size
 
     def holding(self) -> i64:
-        steps = self._step_bytes if self._steps is not None else 0
-        return self._lines.size + self._lines.rest_size + steps
+        held = self._lines.size + self._lines.rest_size
+        if self._steps is not None:
+            held += self._step_bytes + len(self._steps) * STEP_OVERHEAD
+        return held
 
     def waits_for_input(self) -> bool:
         if self._steps is None:
@@ -296,14 +301,21 @@ class MasenkoConnection(Conversation):
     def _fetch(self, rest: bytes) -> None:
         if rest != self._last_fetch:
             queues, timeout = self._masenko.requests.fetch(rest, self.engine.state.queues)
+            take = Take(queues, self.owner, self.origin, bound=True)
+            if len(rest) > REMEMBERED:
+                self._fetch_from(take, timeout)
+                return
             self._last_fetch = rest
-            self._last_take = Take(queues, self.owner, self.origin, bound=True)
+            self._last_take = take
             self._last_timeout = timeout
+        self._fetch_from(self._last_take, self._last_timeout)
+
+    def _fetch_from(self, take: Take, timeout: i64) -> None:
         if not self.principal.free:
-            for queue in self._last_take.queues:
+            for queue in take.queues:
                 self.require(TAKE, queue.decode())
-        if self._last_take.queues:
-            self.fetch(self._last_take, self._last_timeout)
+        if take.queues:
+            self.fetch(take, timeout)
         else:
             self.empty_handed()
 
@@ -333,7 +345,7 @@ class MasenkoConnection(Conversation):
             return
         self.change_principal(principal)
         self.origin = Origin(MASENKO, principal.name, self.origin.holder)
-        self._last_fetch = b"-"  # its Take names the old origin
+        self._last_fetch = NEVER  # its Take names the old origin
         self.send(OK, 0)
 
     def _quit(self, _: bytes) -> None:

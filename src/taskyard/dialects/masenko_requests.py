@@ -26,6 +26,7 @@ from taskyard.dialects.masenko_messages import (
 )
 from taskyard.dialects.times import parse_time
 from taskyard.duration import format_duration
+from taskyard.engine.effects import MAX_QUEUES
 from taskyard.engine.errors import (
     Draining,
     InvalidOption,
@@ -166,6 +167,8 @@ class Requests:
             frequency = format_duration(self._heartbeat)
             raise Refused(f"timeout must be smaller than the heartbeat frequency {frequency}")
         names: list[str] = ["default"] if message.queues is None else message.queues
+        if len(names) > MAX_QUEUES:
+            raise Refused(f"too many queues: at most {MAX_QUEUES} can be fetched from")
         for name in names:
             if not valid_name(name):
                 raise Refused(f"invalid queue name {quote(name)}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import i64
 
 from taskyard.broker.metrics import Verb
+from taskyard.dialects.resp_frames import ARG_OVERHEAD
 
 if TYPE_CHECKING:
     from taskyard.dialects.resp_connection import RespConnection
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 MAX_BATCH: Final = 10_000  # commands between MULTI and EXEC, unless it is configured
 MAX_BATCH_BYTES: Final = 64 * 1_048_576  # of them, and of the replies to them in one go
 ARGS_EACH: Final = 16  # that they may have on an average: a push of many values is much to do too
-ARG_OVERHEAD: Final = 48  # bytes that an argument takes in memory beside its own
 
 
 class Command:

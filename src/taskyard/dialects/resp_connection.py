@@ -32,6 +32,7 @@ from taskyard.dialects.resp_values import (
 )
 from taskyard.dialects.strays import NOT_HTTP, NOT_TLS, is_of_http, is_of_tls, stray_line
 from taskyard.engine.effects import (
+    FEW_QUEUES,
     WATCH_FAILED,
     WATCH_GONE,
     WATCH_LEASED,
@@ -44,6 +45,7 @@ from taskyard.engine.job import CLIENT, PQUEUE, REDIS, Job, Origin, Policy
 from taskyard.engine.queue import Queue
 from taskyard.engine.taking import after
 
+KEPT_ARGS: Final = 4096  # bytes of a command that may stay in memory until the next one comes
 QUEUED: Final = b"+QUEUED\r\n"
 NO_AUTH: Final = "NOAUTH Authentication required."
 
@@ -201,8 +203,13 @@ class RespConnection(Conversation):
                 self.since = 0
             return True
         reader = self._reader
+        if reader.kept > KEPT_ARGS:  # those of the last command
+            reader.forget_args()
         found = reader.next()
         if found == NOTHING:
+            overhead = reader.new_overhead()
+            if overhead:
+                self.broker.takes_memory(overhead)
             return False
         if found == BROKEN:
             self._break_off(reader.error)
@@ -415,6 +422,9 @@ class RespConnection(Conversation):
             self.empty_handed()
         else:
             self.waiter = self.engine.wait(take, after(self.now, wait))
+            if len(take.queues) > FEW_QUEUES:
+                self._reader.forget_args()  # it may wait for long
+                self.broker.takes_memory(take.size())
 
     def _loads_first(self, take: Take, wait: i64, answer: Answer) -> bool:
         """Whether the job that is to be popped or moved has to be read back: that is done first,

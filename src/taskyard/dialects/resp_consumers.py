@@ -18,13 +18,13 @@ from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_jobs import MAX_TTR_MS
 from taskyard.dialects.resp_values import (
     MAX_INT,
-    MAX_QUEUES,
     MILLISECOND,
     OK,
     SYNTAX,
     Refused,
     array,
     bulk,
+    check_count,
     integer,
     number_reply,
 )
@@ -107,8 +107,9 @@ def _lease(connection: RespConnection, args: list[bytes]) -> None:
         word = words.next()
         at = 7
     keys = args[at:]
-    if word != b"QUEUES" or not 1 <= len(keys) <= MAX_QUEUES:
+    if word != b"QUEUES" or not keys:
         raise Refused(SYNTAX)
+    check_count(len(keys))
     queues = [connection.queue_name(key).encode() for key in keys]
     for key in keys:
         connection.require_key(TAKE, key)

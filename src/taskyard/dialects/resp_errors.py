@@ -17,6 +17,7 @@ from taskyard.engine.errors import (
     StaleBatch,
     StepRefused,
     TaskyardError,
+    TooManyWaiting,
 )
 from taskyard.names import NAME_RULE
 
@@ -34,7 +35,7 @@ def error_text(error: TaskyardError) -> str:
         return f"ERR {error.option}: {error.reason}"
     if isinstance(error, StepRefused):  # of a push of several values
         return error_text(error.cause)
-    if isinstance(error, (NoSpace, QueueFull)):
+    if isinstance(error, (NoSpace, QueueFull, TooManyWaiting)):
         return f"OOM {error}"
     if isinstance(error, Draining):
         return f"DRAINING {error}"

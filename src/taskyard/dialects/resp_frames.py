@@ -15,6 +15,7 @@ MAX_ARGS: Final = 1_048_576
 MAX_BULK: Final = 512 * 1_048_576
 MAX_COMMAND: Final = 64 * 1_048_576  # bytes of all arguments that are kept
 MAX_LINE: Final = 65_536
+ARG_OVERHEAD: Final = 48  # bytes that an argument takes in memory beside its own
 UNKNOWN_ARGS: Final = 10  # of a command of who has to log in first
 UNKNOWN_BULK: Final = 16_384  # bytes of an argument, or of a line, of such a client
 _MAX_DIGITS: Final = 18
@@ -52,6 +53,8 @@ class Reader:
         self._bulk: i64 = -1  # bytes of the argument that was announced
         self._skip: i64 = 0  # bytes of it that are to be dropped
         self._kept: i64 = 0  # bytes of the arguments so far
+        self._told: i64 = 0  # of them, those that new_overhead has told of
+        self.kept: i64 = 0  # bytes of memory that the arguments of the last command take
         self._number: i64 = 0  # what _read_number has found
         self._searched: i64 = 0  # the buffer and pieces that have no end of a line
         # How the last argument was announced, as a number, if that was not long: values of one
@@ -83,7 +86,24 @@ class Reader:
     def holding(self) -> i64:
         if not self._left:
             return self._size
-        return self._size + self._kept - max(self._bulk, 0)  # that one is still in the buffer
+        kept = self._kept - max(self._bulk, 0)  # that one is still in the buffer
+        return self._size + kept + len(self.args) * ARG_OVERHEAD
+
+    def new_overhead(self) -> i64:
+        """Bytes that the arguments of an unfinished command take in memory beside their own, since
+        this was asked last."""
+        if not self._left:
+            return 0
+        count: i64 = len(self.args)
+        told = self._told
+        self._told = count
+        return (count - told) * ARG_OVERHEAD
+
+    def forget_args(self) -> None:
+        """The last command needs its arguments no more."""
+        if not self._left:
+            self.args = []
+            self.kept = 0
 
     def begun(self) -> i64:
         """Whether, and how much, of a command is there that waits for its rest."""
@@ -128,6 +148,7 @@ class Reader:
         self.args = []
         self.oversize = False
         self._kept = 0
+        self._told = 0
         self._left = max(0, count)
         self._wanted = 1
         return True
@@ -158,6 +179,7 @@ class Reader:
             self._bulk = -1
             self._left -= 1
         self._wanted = 1
+        self.kept = self._kept + len(args) * ARG_OVERHEAD
         return True
 
     def _is_as_long(self) -> bool:
@@ -283,6 +305,7 @@ class Reader:
         else:
             words = line.split()
         self.args = words
+        self.kept = len(line) + len(words) * ARG_OVERHEAD
         return COMMAND if words else -1
 
     def _end_of_line(self) -> i64:

@@ -15,10 +15,10 @@ from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_portions import MAX_REPLY, Gather, GatherOne, PopMany, Remove
 from taskyard.dialects.resp_values import (
     EMPTY,
-    MAX_QUEUES,
     SYNTAX,
     ZERO,
     Refused,
+    check_count,
     integer,
     number_reply,
     span,
@@ -124,14 +124,21 @@ def _brpop(connection: RespConnection, args: list[bytes]) -> None:
 def _pop_or_wait(connection: RespConnection, args: list[bytes], last: bool) -> None:
     if args != connection.last_pop:
         wait = timeout(args[-1])
-        if len(args) - 2 > MAX_QUEUES:
-            raise Refused(f"ERR too many keys: at most {MAX_QUEUES} can be waited for")
+        check_count(len(args) - 2)
         names = [connection.queue_name(key).encode() for key in args[1:-1]]
-        connection.last_pop = args if len(args) <= _REMEMBERED else []
-        connection.last_take = Take(
+        take = Take(
             list(dict.fromkeys(names)), connection.owner, connection.origin, pop=True, last=last
         )
+        if len(args) > _REMEMBERED:
+            _pop_from(connection, args, take, wait or FOREVER)
+            return
+        connection.last_pop = args
+        connection.last_take = take
         connection.last_wait = wait or FOREVER
+    _pop_from(connection, args, connection.last_take, connection.last_wait)
+
+
+def _pop_from(connection: RespConnection, args: list[bytes], take: Take, wait: i64) -> None:
     if not connection.principal.free:
         for key in args[1:-1]:
             connection.require_key(TAKE, key)
@@ -140,7 +147,7 @@ def _pop_or_wait(connection: RespConnection, args: list[bytes], last: bool) -> N
             connection.list_at(key)
             if connection.has_list(key):
                 break
-    connection.take(connection.last_take, connection.last_wait, _KEY_AND_ONE)
+    connection.take(take, wait, _KEY_AND_ONE)
 
 
 class _One(Answer):

@@ -15,12 +15,12 @@ from taskyard.dialects.resp_jobs import MAX_TTR_MS
 from taskyard.dialects.resp_portions import MAX_REPLY, Gather
 from taskyard.dialects.resp_values import (
     EMPTY,
-    MAX_QUEUES,
     MILLISECOND,
     SYNTAX,
     Refused,
     array,
     bulk,
+    check_count,
     integer,
     number_reply,
 )
@@ -42,8 +42,9 @@ def add_commands(resp: Resp) -> None:
 
 def _take(connection: RespConnection, args: list[bytes]) -> None:
     count = integer(args[1])
-    if not 1 <= count <= MAX_QUEUES or count > len(args) - 2:
+    if not 1 <= count <= len(args) - 2:
         raise Refused(SYNTAX)
+    check_count(count)
     names = [connection.queue_name(key).encode() for key in args[2 : 2 + count]]
     for key in args[2 : 2 + count]:
         connection.require_key(TAKE, key)

@@ -8,6 +8,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.dialects.digits import decimal
+from taskyard.engine.effects import MAX_QUEUES
 
 _SMALL: Final = 1_000_000_000
 MILLISECOND: Final = 1000
@@ -16,7 +17,6 @@ MAX_INT: Final = 0x7FFF_FFFF_FFFF_FFFF
 MIN_INT: Final = -0x8000_0000_0000_0000
 DATABASES: Final = 16
 SHOWN: Final = 128  # bytes of a word that is not known
-MAX_QUEUES: Final = 10_000  # that one command may wait at
 MAX_WAIT: Final = 100 * 365 * 86_400 * SECOND
 
 OK: Final = b"+OK\r\n"
@@ -44,6 +44,11 @@ def integer(text: bytes, otherwise: str = NOT_AN_INTEGER) -> int:
         if MIN_INT <= number <= MAX_INT:
             return number
     raise Refused(otherwise)
+
+
+def check_count(queues: int) -> None:
+    if queues > MAX_QUEUES:
+        raise Refused(f"ERR too many queues: a command names at most {MAX_QUEUES}")
 
 
 def timeout(text: bytes) -> int:

@@ -59,6 +59,7 @@ STOPPING: Final = (
     b"-SERVER-ERROR The server stops; the job goes on, its result can be asked for\r\n"
 )
 
+REMEMBERED: Final = 32  # fields of a lease; a longer one is read anew each time
 UNKNOWN: Final = "Unknown command"
 
 
@@ -244,13 +245,20 @@ class WorkqConnection(Conversation):
     def _lease(self, fields: list[bytes]) -> None:
         if fields != self._last_lease:
             names, wait = self.workq.requests.lease(fields)
+            take = Take(names, self.owner, self.origin, uniform=len(names) > 1)
+            if len(fields) > REMEMBERED:
+                self._lease_from(take, wait)
+                return
             self._last_lease = fields
-            self._last_take = Take(names, self.owner, self.origin, uniform=len(names) > 1)
+            self._last_take = take
             self._last_wait = wait
+        self._lease_from(self._last_take, self._last_wait)
+
+    def _lease_from(self, take: Take, wait: i64) -> None:
         if not self.principal.free:
-            for queue in self._last_take.queues:
+            for queue in take.queues:
                 self.require(TAKE, queue.decode())
-        self.fetch(self._last_take, self._last_wait)
+        self.fetch(take, wait)
 
     def _complete(self, fields: list[bytes]) -> None:
         uid, result = requests.finish(fields, self._reader.block, BAD_PAYLOAD)

@@ -13,6 +13,7 @@ from mypy_extensions import i64
 from taskyard.dialects.times import parse_time
 from taskyard.dialects.uids import parse_uid
 from taskyard.dialects.workq_frames import is_number
+from taskyard.engine.effects import MAX_QUEUES
 from taskyard.engine.job import MAX_TTL_MS, OPAQUE, NewJob, Notify, Policy
 from taskyard.engine.stages import CALLED
 
@@ -97,6 +98,8 @@ class Requests:
             if field.startswith(b"-") and b"=" in field:  # a flag, and there are none
                 raise Refused(BAD_ARGS)
         names = fields[1:-1]
+        if len(names) > MAX_QUEUES:
+            raise Refused(f"Too many names: at most {MAX_QUEUES}")
         for name in names:
             self.name(name)
         return list(dict.fromkeys(names)), _wait(fields[-1])

@@ -14,7 +14,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.engine.effects import Effect, Notice, Waiter, Watched, Watcher
-from taskyard.engine.job import Job, Origin
+from taskyard.engine.job import FOREVER, Job, Origin
 from taskyard.engine.log import Log
 from taskyard.engine.measures import Measures
 from taskyard.engine.queue import Queue
@@ -44,6 +44,8 @@ class Core:
         self.random = random
         self.effects: list[Effect] = []
         self.waiting: dict[bytes, OrderedDict[int, Waiter]] = {}  # by queue, in order of arrival
+        self.waiting_size: i64 = 0  # bytes of memory that these take
+        self.waiting_limit: i64 = FOREVER  # beyond it, nobody else may wait at many queues
         self.unseen: dict[bytes, Queue] = {}  # with jobs that were not looked at yet: see gates.py
         self.draining = False  # no queue takes pushes
         # A payload, if it can be had at once; None: those of all jobs can.

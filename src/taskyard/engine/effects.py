@@ -12,6 +12,12 @@ from mypy_extensions import i64
 from taskyard.engine.job import Job, Origin
 from taskyard.engine.timers import WAITER, WATCHER, Timer
 
+MAX_QUEUES: Final = 1000  # that one command may name
+FEW_QUEUES: Final = 16  # that a command may wait at, however little memory is left
+# Bytes of memory that a waiting command takes, as measured: it stands in a line for each name.
+_WAITER_SIZE: Final = 384
+_PLACE_SIZE: Final = 448
+
 # What a watcher hears.
 WATCH_LEASED: Final = 0
 WATCH_SUCCEEDED: Final = 1
@@ -24,6 +30,7 @@ class Take:
     """A wish for one job: from where, for whom, and on what terms."""
 
     __slots__ = (
+        "_size",
         "bound",
         "front",
         "last",
@@ -59,6 +66,17 @@ class Take:
         self.last = last  # the one at the end of the delivery order, not the first
         self.move_to = move_to  # not taken, but put into this queue
         self.front = front  # at its front
+        self._size: i64 = 0  # not known yet
+
+    def size(self) -> i64:
+        """Bytes of memory that it takes to wait for it."""
+        size = self._size
+        if not size:
+            size = _WAITER_SIZE
+            for name in self.queues:
+                size += _PLACE_SIZE + len(name)
+            self._size = size
+        return size
 
 
 class Waiter:

@@ -124,8 +124,8 @@ class Engine(Core):
         self._settle(now)
         return job
 
-    def wait(self, take: Take, deadline: i64) -> Waiter:
-        return taking.wait(self, take, deadline)
+    def wait(self, take: Take, deadline: i64, others: i64 = 0) -> Waiter:
+        return taking.wait(self, take, deadline, others)
 
     def stop_waiting(self, waiter: Waiter) -> None:
         taking.stop_waiting(self, waiter)

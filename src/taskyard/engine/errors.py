@@ -102,6 +102,16 @@ class NoSpace(TaskyardError):
     """The journal has no room for it at the moment; the reason is in the text."""
 
 
+class TooManyWaiting(TaskyardError):
+    """There is no memory for one more command that waits at many queues."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "commands that wait take up the memory there is for them: name fewer queues, "
+            "or try again later"
+        )
+
+
 class CorruptRecord(TaskyardError):
     """Bytes that should be a record are not one."""
 

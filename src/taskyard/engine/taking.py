@@ -17,6 +17,7 @@ from taskyard.engine.apply import (
 from taskyard.engine.checks import check_writable
 from taskyard.engine.core import Core, measure_wait, reveal, tell, tell_watchers
 from taskyard.engine.effects import (
+    FEW_QUEUES,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
     Assigned,
@@ -24,7 +25,7 @@ from taskyard.engine.effects import (
     Take,
     Waiter,
 )
-from taskyard.engine.errors import InvalidOption, NotLeaseholder, TaskyardError
+from taskyard.engine.errors import InvalidOption, NotLeaseholder, TaskyardError, TooManyWaiting
 from taskyard.engine.gates import next_open
 from taskyard.engine.job import FOREVER, MAX_MESSAGE, Job, Origin
 from taskyard.engine.job_records import Extend, Move, Progress, Release
@@ -110,9 +111,16 @@ def next_pop(core: Core, queue_name: bytes, last: bool, now: i64) -> Job | None:
     return queue.ready.last() if last else queue.ready.first()
 
 
-def wait(core: Core, take: Take, deadline: i64) -> Waiter:
-    """Stand in line at each of the queues; Assigned or GaveUp will follow."""
+def wait(core: Core, take: Take, deadline: i64, others: i64 = 0) -> Waiter:
+    """Stand in line at each of the queues; Assigned or GaveUp will follow.
+
+    `others`: lines in which its client stands already.
+    """
     _check_take(take)
+    size = take.size()
+    if core.waiting_size + size > core.waiting_limit and len(take.queues) + others > FEW_QUEUES:
+        raise TooManyWaiting
+    core.waiting_size += size
     core.numbered += 1
     waiter = Waiter(core.numbered, take)
     for name in take.queues:
@@ -129,6 +137,7 @@ def stop_waiting(core: Core, waiter: Waiter) -> None:
     if not waiter.waiting:
         return
     waiter.waiting = False
+    core.waiting_size -= waiter.take.size()
     core.state.timers.cancel(waiter.timer)
     for name in waiter.take.queues:
         line = core.waiting.get(name)

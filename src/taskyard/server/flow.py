@@ -46,11 +46,14 @@ class Flow:
         everyone.budget = limit
         everyone.on_spent = self._spent
         broker.held_limit = limit // 2
+        broker.on_memory = self._taken
+        broker.engine.waiting_limit = limit // 2
 
     def stop(self) -> None:
         """The server is about to end: everybody may be answered."""
         self._everyone.on_spent = None
         self._everyone.budget = NO_LIMIT
+        self._broker.on_memory = None
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
@@ -66,6 +69,14 @@ class Flow:
                 return
         self._measure(False)
 
+    def _taken(self, size: int) -> None:
+        """Somebody holds that much more than has come: what it sent takes more memory than bytes,
+        or it waits at many queues."""
+        everyone = self._everyone
+        everyone.fresh += size
+        if everyone.fresh > (self._limit // _STEPS if self._is_short else everyone.budget):
+            self._measure(False)
+
     def _look_again(self) -> None:
         self._alarm = None
         self._measure(True)
@@ -73,7 +84,9 @@ class Flow:
     def _measure(self, resumes: bool) -> None:
         began = self._stopwatch()
         found = [(_holds(one), one) for one in self._everyone.all()]
-        total = self._broker.held + sum(held for held, _ in found)
+        # Those who wait can hand nothing back, so the others have at least the other half.
+        waiting = min(self._broker.engine.waiting_size, self._limit // 2)
+        total = self._broker.held + waiting + sum(held for held, _ in found)
         there = {one for _, one in found}
         self._held_back = {one: None for one in self._held_back if one in there}
         self._everyone.fresh = 0

@@ -363,3 +363,19 @@ def test_the_example_in_the_documentation_is_valid(file: Path) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
     example = page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0]
     assert load_file(file, example).payload_memory == 1024 * MIB
+
+
+@pytest.mark.parametrize(("text", "value"), [("auto", None), ("off", 0), ("3", 3)])
+def test_connections_of_an_address_are_a_number_or_left_to_the_server(
+    text: str, value: int | None
+) -> None:
+    settings = load_settings({"max_connections_per_address": text}, {})
+    assert settings.max_connections_per_address == value
+    (option,) = [each for each in options() if each.name == "max_connections_per_address"]
+    assert option.kind.show(value) == text
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "10000001"])
+def test_no_other_number_of_connections_of_an_address_is_taken(text: str) -> None:
+    with pytest.raises(ConfigError, match="--max-connections-per-address must be"):
+        load_settings({"max_connections_per_address": text}, {})

@@ -60,6 +60,8 @@ class Strain:
         self.not_accepted: i64 = 0  # times that the system had no descriptor for one
         self.stalled_input: i64 = 0  # clients let go in the middle of a command
         self.stalled_output: i64 = 0  # and without having taken their replies
+        self.stalled_login: i64 = 0  # clients that did not log in in time
+        self.made_room: i64 = 0  # and that had not, when a full server had another one come
         self.held_back: i64 = 0  # clients that wait for memory now
         self.in_flight: i64 = 0  # bytes of commands and replies, as last measured
 

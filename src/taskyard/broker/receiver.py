@@ -13,6 +13,11 @@ from taskyard.engine.job import Job
 
 NO_VERB: Final = Verb("unknown")
 
+# What `standing` says of a client, where clients have to log in.
+KNOWN: Final = 0  # it has, or need not
+STRANGER: Final = 1  # it has not
+BUSY: Final = 2  # it is about to, or what it has sent is not looked at yet
+
 log = logging.getLogger("taskyard")
 
 
@@ -57,6 +62,14 @@ class Receiver:
 
     def stalled(self) -> None:
         """That command did not come to its end in time: say so, and close."""
+        raise NotImplementedError
+
+    def standing(self) -> i64:
+        """Whether the client has said who it is."""
+        return KNOWN
+
+    def dismissed(self, why: str) -> None:
+        """It has not, and may stay no longer: say so, and close."""
         raise NotImplementedError
 
     def ended(self) -> None:

@@ -18,7 +18,7 @@ from taskyard.broker.line import TURN
 from taskyard.broker.metrics import Traffic
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.pace import Share
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.receiver import BUSY, KNOWN, STRANGER, Receiver
 from taskyard.broker.seams import Transport
 from taskyard.engine.effects import FEW_QUEUES, Notice, Take, Waiter, Watched, Watcher
 from taskyard.engine.job import Job, Origin
@@ -154,6 +154,20 @@ class Conversation(Receiver):
         self.fault(why)
         self.complain(why)
         self.quit(lingers=True)
+        self.broker.end()
+
+    def standing(self) -> i64:
+        if not self.unknown:
+            return KNOWN
+        return BUSY if self.loading else STRANGER
+
+    def dismissed(self, why: str) -> None:
+        if self.closed:
+            self.outbox.abort()  # its last replies were not read in all this time
+            return
+        self.now = self.broker.begin()
+        self.denied(why)
+        self.quit()
         self.broker.end()
 
     def take_turn(self) -> None:

@@ -154,6 +154,8 @@ class MetricsPage:
         stalled = Family("taskyard_stalled_clients_total", COUNTER, "Clients that were let go.")
         stalled.add(strain.stalled_input, 'reason="input"')
         stalled.add(strain.stalled_output, 'reason="output"')
+        stalled.add(strain.stalled_login, 'reason="login"')
+        stalled.add(strain.made_room, 'reason="room"')
         pushes = Family("taskyard_refused_pushes_total", COUNTER, "Pushes that were refused.")
         pushes.add(measures.refused, 'reason="queue_full"')
         pushes.add(measures.without_room, 'reason="no_space"')

@@ -19,7 +19,7 @@ from taskyard.broker.line import TURN
 from taskyard.broker.metrics import Verb
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.pace import Share
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.receiver import BUSY, KNOWN, STRANGER, Receiver
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
 from taskyard.fatal import is_fatal
 from taskyard.http.admission import Admission
@@ -101,6 +101,7 @@ class HttpConnection(Receiver):
         self._certificate = socket.certificate_name()
         self.outbox = Outbox(http.broker, socket, self, http.output_limit)
         self.closed = False
+        self._known = False  # somebody who may do anything has asked for something
         self._parser = Parser(http.body_limit)
         self._admission = Admission(http.refuse)
         self._bad: Response | None = None  # the last answer, since nothing more can be read
@@ -144,6 +145,20 @@ class HttpConnection(Receiver):
         if self._bad is None:  # else, or if it has come in whole meanwhile, it is answered anyway
             self._bad = self._admission.refusal_of(self._parser.large)
         self._run()
+
+    def standing(self) -> i64:
+        if self._known:
+            return KNOWN
+        # A request that has begun may say who sends it, and has a time of its own.
+        busy = self._exchange is not None or self._admission.pending or not self._parser.idle
+        return BUSY if busy else STRANGER
+
+    def dismissed(self, why: str) -> None:
+        """There is no request that it would be an answer to."""
+        if self.closed:
+            self.outbox.abort()
+        else:
+            self.close()
 
     def ended(self) -> None:
         self._ending = True
@@ -315,6 +330,8 @@ class HttpConnection(Receiver):
         assert who is not None
         request = incoming.request
         request.principal = who
+        if not self._known:
+            self._known = not who.is_unknown()
         if upgrade:
             self._change(exchange, incoming)
             return

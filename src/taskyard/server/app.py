@@ -52,6 +52,7 @@ from taskyard.server.postman import FEW, FEW_BESIDE_FLUSHES, make_postman
 from taskyard.server.queue_tables import rules_of
 from taskyard.server.slow_log import SlowLog
 from taskyard.server.stalls import Stalls
+from taskyard.server.strangers import Strangers
 from taskyard.server.tls import Tls
 from taskyard.server.tls_transport import TlsTransport
 from taskyard.server.web import Web
@@ -117,6 +118,7 @@ class Server:
         self._admission: Admission | None = None
         self._flow: Flow | None = None
         self._stalls: Stalls | None = None
+        self._strangers: Strangers | None = None
         self._slow: SlowLog | None = None
         self._ports_told = False
         self._ready = False
@@ -217,11 +219,15 @@ class Server:
         broker, scheduler = self._broker, self._scheduler
         assert broker is not None
         assert scheduler is not None
+        total = most_connections(settings.max_connections)
+        per_address = settings.max_connections_per_address
         self._admission = Admission(
-            most_connections(settings.max_connections),
-            settings.max_connections_per_address or 0,
+            total,
+            max(1, total // 2) if per_address is None else per_address,
             broker.metrics.strain,
+            spares_local=per_address is None,
         )
+        self._watch_logins()
         if settings.slow_command is not None:
             self._slow = SlowLog(broker.clock, scheduler)
             broker.slow.limit = settings.slow_command
@@ -231,6 +237,20 @@ class Server:
         self._stalls = Stalls(self._connections, broker, scheduler, settings.stall_timeout)
         self._stalls.start()
 
+    def _watch_logins(self) -> None:
+        """Whoever has to log in has a time for that, and makes room for others."""
+        gate, broker, scheduler = self._gate, self._broker, self._scheduler
+        if not gate.has_users:
+            return
+        assert broker is not None
+        assert scheduler is not None
+        assert self._admission is not None
+        self._strangers = Strangers(
+            broker, scheduler, self._settings.login_timeout, gate.stranger.is_unknown
+        )
+        self._connections.strangers = self._strangers
+        self._admission.make_room = self._strangers.make_room
+
     def _take_nothing_new(self) -> None:
         if self._web is not None:
             self._web.stop()
@@ -239,6 +259,8 @@ class Server:
         self._connections.closing = True
         if self._stalls is not None:
             self._stalls.stop()
+        if self._strangers is not None:
+            self._strangers.stop()
         if self._flow is not None:
             self._flow.stop()
 

@@ -212,9 +212,10 @@ class Settings:
         "connections that may be open; auto: as many as the limit of open files allows",
     )
     max_connections_per_address: int | None = setting(
-        "off",
-        kinds.number_or("off", 1, 10_000_000),
-        "connections that may be open from one address",
+        "auto",
+        kinds.number_auto_or_off(1, 10_000_000),
+        "connections that may be open from one address; auto: half of all that may be open, and "
+        "any number from this machine; off: any number",
     )
     max_connections_per_user: int | None = setting(
         "off",
@@ -237,6 +238,11 @@ class Settings:
         kinds.duration("10ms", "24h"),
         "how long a client may take over the rest of a command, or not take its replies, before "
         "it is let go",
+    )
+    login_timeout: int | None = setting(
+        "10s",
+        kinds.duration_or_off("100ms", "1h"),
+        "how long a client may take to log in where there are users, before it is let go",
     )
     queue_max_jobs: int | None = setting(
         "off",

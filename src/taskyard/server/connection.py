@@ -16,7 +16,7 @@ from typing import Protocol as Seam
 
 from mypy_extensions import i64
 
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.receiver import BUSY, STRANGER, Receiver
 from taskyard.server.logs import fields, log
 
 if TYPE_CHECKING:
@@ -37,6 +37,14 @@ NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
 FINE: Final = 0
 STALLED_INPUT: Final = 1  # a command has begun, and does not come to its end
 STALLED_OUTPUT: Final = 2  # the client does not take its replies
+
+
+class Login(Seam):
+    """Who looks after connections whose clients have to log in."""
+
+    def add(self, one: Connection) -> None: ...
+
+    def discard(self, one: Connection) -> None: ...
 
 
 class Dialect(Seam):
@@ -61,6 +69,7 @@ class OpenConnections:
         self.on_spent: Callable[[Connection], None] | None = None
         self.postman: Postman | None = None
         self.crowded = False  # there are so many that the postman is worth it
+        self.strangers: Login | None = None  # where clients have to log in
         self.slow = False  # and so many that replies take longer than TCP waits for them
 
     def all(self) -> list[Connection]:
@@ -127,6 +136,7 @@ class Connection(Protocol):
         self.number: i64 = open_connections.numbered  # in the log
         self._came = 0.0
         self._why = ""  # it ends
+        self.outer: asyncio.Transport | None = None  # that speaks TLS, until it has shaken hands
         self._received: i64 = 0
         self._written: i64 = 0
         # As `verdict` last saw it.
@@ -136,11 +146,19 @@ class Connection(Protocol):
         self._command_size: i64 = 0  # bytes received then
         self._command_since: i64 = 0  # 0: none is half here
 
+    def is_coming(self) -> None:
+        """Its client is let in, and may have to shake hands first."""
+        if self._open.strangers is not None:
+            self._open.strangers.add(self)
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=self._output_limit)
         self._transport = transport
+        self.outer = None
         self._file = _plain_socket(transport)
         self._open.add(self)
+        if self._open.strangers is not None:
+            self._open.strangers.add(self)
         receiver = self._dialect.connect(self, _peer(transport))
         self._receiver = receiver
         receiver.connection = self.number
@@ -201,6 +219,12 @@ class Connection(Protocol):
 
     def left(self) -> None:
         """It is gone, or has never come to be."""
+        if self._open.strangers is not None:
+            self._open.strangers.discard(self)
+        self.outer = None
+        self._give_place()
+
+    def _give_place(self) -> None:
         leave = self._leave
         self._leave = None
         if leave is not None:
@@ -304,6 +328,24 @@ class Connection(Protocol):
         if stalled and receiver is not None:
             receiver.stalled()
         else:
+            self.abort()
+
+    def standing(self) -> i64:
+        """Whether its client has said who it is."""
+        receiver = self._receiver
+        if receiver is not None:
+            return receiver.standing()
+        return BUSY if self.outer is None else STRANGER
+
+    def send_away(self, why: str, at_once: bool = False) -> None:
+        """Its client has not; `at_once`: its place is another's already."""
+        self._ends(why)
+        receiver = self._receiver
+        if receiver is not None:
+            receiver.dismissed(why)
+        if at_once:
+            self._give_place()
+        if at_once or receiver is None:
             self.abort()
 
     # As the dialect's transport
@@ -444,6 +486,8 @@ class Connection(Protocol):
         self._file = -1
         if self._transport is not None:
             self._transport.abort()
+        elif self.outer is not None:
+            self.outer.abort()
 
     def _choose(self) -> None:
         transport = self._transport

@@ -131,6 +131,35 @@ def number_or(word: str, low: int, high: int) -> Kind[int | None]:
     )
 
 
+class _NumberAutoOff(Kind[int | None]):
+    def _within_limits(self, value: int | None) -> bool:
+        return value == 0 or super()._within_limits(value)
+
+
+def number_auto_or_off(low: int, high: int) -> Kind[int | None]:
+    """A whole number, "auto" (None), or "off" (0)."""
+
+    def parse(text: str) -> int | None:
+        if text in ("auto", "off"):
+            return None if text == "auto" else 0
+        number = _parse_integer(text)
+        if not number:
+            raise ValueError(text)
+        return number
+
+    def show(value: int | None) -> str:
+        return "auto" if value is None else str(value) if value else "off"
+
+    return _NumberAutoOff(
+        metavar="NUMBER",
+        expected='a whole number, "auto" or "off"',
+        parse=parse,
+        show=show,
+        toml=(str, int),
+        limits=(low, high),
+    )
+
+
 def size_or_off(low: str, high: str) -> Kind[int | None]:
     """Bytes, or "off" (None)."""
     return Kind(

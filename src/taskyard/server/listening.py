@@ -47,6 +47,9 @@ class Shares:
         self._taken[key] = taken + 1
         return True
 
+    def has_room(self, key: str) -> bool:
+        return not self._limit or self._taken.get(key, 0) < self._limit
+
     def give_back(self, key: str) -> None:
         left = self._taken.get(key, 0) - 1
         if left > 0:
@@ -58,23 +61,35 @@ class Shares:
 class Admission:
     """Who may come in: so many in all, and so many from each address."""
 
-    def __init__(self, total: int, per_address: int, strain: Strain) -> None:
+    def __init__(
+        self, total: int, per_address: int, strain: Strain, spares_local: bool = False
+    ) -> None:
+        """`spares_local`: this machine's own clients may take all there is."""
         self._total = total
         self._addresses = Shares(per_address)
+        self._spares_local = spares_local
         self._strain = strain
         self.open = 0
+        # Lets somebody go who has not said who they are; False: there is nobody.
+        self.make_room: Callable[[], bool] | None = None
 
     def refusal(self, address: str) -> str:
         """Why one more is not let in from there; "": it is, and must `leave` one day."""
-        if self.open >= self._total:
+        counts = not (self._spares_local and _is_of_this_machine(address))
+        if self.open >= self._total and not self._finds_room(address, counts):
             self._strain.refused_total += 1
             return self._refusal("too many connections", address, self._strain.refused_total)
-        if not self._addresses.take(address):
+        if counts and not self._addresses.take(address):
             self._strain.refused_address += 1
             why = "too many connections from this address"
             return self._refusal(why, address, self._strain.refused_address)
         self.open += 1
         return ""
+
+    def _finds_room(self, address: str, counts: bool) -> bool:
+        if self.make_room is None or (counts and not self._addresses.has_room(address)):
+            return False
+        return self.make_room() and self.open < self._total
 
     def _refusal(self, why: str, address: str, times: int) -> str:
         if times & (times - 1) == 0:  # not each of them: the log is not for clients to fill
@@ -197,6 +212,7 @@ class Listener:
 
     async def _connect(self, peer: socket.socket, connection: Connection) -> None:
         protocol = connection if self._secure is None else self._secure(connection)
+        connection.is_coming()
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, peer)
         except OSError:  # it has gone meanwhile
@@ -235,6 +251,10 @@ def refusal_of(dialect: str, text: str) -> bytes:
     answer = problem(503, f"The server has {text}: try again later.")
     answer.headers.append(("retry-after", "1"))
     return encode(answer, keep_alive=False, head_only=False)
+
+
+def _is_of_this_machine(address: str) -> bool:
+    return address.startswith(("127.", "::ffff:127.")) or address == "::1"
 
 
 def _prepare(listener: socket.socket, keep_alive: int) -> None:

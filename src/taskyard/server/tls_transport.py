@@ -34,6 +34,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._connection: Connection | None = connection  # until it is lost
+        connection.outer = self
         self._patience = patience  # seconds for the handshake
         self._socket: asyncio.Transport | None = None
         self._alarm: asyncio.TimerHandle | None = None  # as long as the connection is not told

@@ -167,11 +167,7 @@ class Requests:
             frequency = format_duration(self._heartbeat)
             raise Refused(f"timeout must be smaller than the heartbeat frequency {frequency}")
         names: list[str] = ["default"] if message.queues is None else message.queues
-        if len(names) > MAX_QUEUES:
-            raise Refused(f"too many queues: at most {MAX_QUEUES} can be fetched from")
-        for name in names:
-            if not valid_name(name):
-                raise Refused(f"invalid queue name {quote(name)}")
+        _check_names(names)
         wait: i64 = (timeout + 999) // 1000
         if len(names) == 1:
             queue_name = names[0].encode()
@@ -202,6 +198,14 @@ class Requests:
         self._last_dead_queue = dead_queue
         self._last_policy = known
         return known
+
+
+def _check_names(names: list[str]) -> None:
+    if len(names) > MAX_QUEUES:
+        raise Refused(f"too many queues: at most {MAX_QUEUES} can be fetched from")
+    for name in names:
+        if not valid_name(name):
+            raise Refused(f"invalid queue name {quote(name)}")
 
 
 def _before_payload(text: bytes, payload: bytes) -> bytes:

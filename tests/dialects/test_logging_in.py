@@ -267,3 +267,38 @@ def test_who_waits_for_a_result_and_may_no_longer_is_told_so(command: str, actio
     assert peer.take() == b""
     peer.send(b"inspect queues 0 1\r\n")
     assert peer.take() == b"+OK 0\r\n"
+
+
+MOVED = "6ba7b812-9dad-11d1-80b4-00c04fd430c8"
+
+
+@pytest.mark.parametrize("to", ["mail", "secret"])
+@pytest.mark.parametrize("end", ["done", "failed", "late"])
+@pytest.mark.parametrize("dialect", ["resp", "workq"])
+def test_the_queue_in_which_a_job_ends_is_the_one_that_counts(
+    dialect: str, end: str, to: str
+) -> None:
+    user = Principal("late", [Rule(["mail", "first"], [INSPECT])])
+    yard = SimulatedYard(gate=FixedGate({"late": user, "root": USERS["root"]}))
+    root = yard.connect("resp", certificate="root")
+    root.send(f"JOB.PUSH first x UID {MOVED} TTL 600000 DEAD dead\r\n".encode())
+    peer = yard.connect(dialect, certificate="late")
+    asks = {
+        "resp": f"JOB.RESULT {MOVED} WAIT 20000\r\n",
+        "workq": f"result {MOVED} 20000\r\n",
+    }
+    peer.send(asks[dialect].encode())
+    yard.engine.move(1, to, False, ORIGIN, yard.clock.now())
+    ends = {"done": b"JOB.DONE 1-1-1 pong\r\n", "failed": b"JOB.FAIL 1-1-1 oops\r\n"}
+    if end == "late":
+        yard.advance(21)
+    else:
+        root.send(f"JOB.TAKE 1 {to}\r\n".encode() + ends[end])
+    reply = peer.take()
+    if to == "secret":
+        refusals = {"resp": b"-NOJOB ", "workq": b"-CLIENT-ERROR Permission denied\r\n"}
+        assert reply.startswith(refusals[dialect])
+    elif end == "late":
+        assert reply == {"resp": b"*-1\r\n", "workq": b"-TIMEOUT\r\n"}[dialect]
+    else:
+        assert (b"pong" if end == "done" else b"oops" if dialect == "resp" else b" 0 ") in reply

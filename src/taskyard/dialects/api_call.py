@@ -222,11 +222,19 @@ class Call:
         job = self.find(which)
         if job is None:
             raise no_job(which)
+        self.check_job(job)
+        return job
+
+    def check_job(self, job: Job) -> None:
+        """Go on only if the caller may do this to the job where it is now.
+
+        To be asked again after a wait: it may have moved.
+        """
         principal = self.request.principal
         if not self.shows(job.queue) and not principal.may(self.operation.action, job.queue.name):
-            raise no_job(which)  # a refusal would tell in which queue it is
+            # A refusal would tell in which queue it is.
+            raise no_job(self.request.params["job"])
         self.allow_on(job.queue.name)
-        return job
 
     @staticmethod
     def names_a_job(text: str) -> bool:

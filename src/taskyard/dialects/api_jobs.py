@@ -211,6 +211,7 @@ def _get(call: Call) -> None:
     places = [(job.payload_at, job.payload_size), result, error_place(job, FOREVER)]
 
     def show(found: list[bytes | None]) -> None:
+        call.check_job(job)
         has_result = extra is not None and extra.has_result
         call.answer(
             200,

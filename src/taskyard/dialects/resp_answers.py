@@ -31,7 +31,8 @@ class Answer:
 class Watch:
     """How a command that waits for a job's end is answered."""
 
-    def ended(self, connection: RespConnection, succeeded: bool) -> None:
+    def ended(self, connection: RespConnection, succeeded: bool, queue: str) -> None:
+        """`queue`: where it was at its end."""
         raise NotImplementedError
 
     def gone(self, connection: RespConnection) -> None:

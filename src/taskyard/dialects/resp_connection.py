@@ -467,8 +467,9 @@ class RespConnection(Conversation):
         if kind == WATCH_LEASED or watch is None:
             return False
         self._watch = None
-        if kind in (WATCH_SUCCEEDED, WATCH_FAILED):
-            watch.ended(self, kind == WATCH_SUCCEEDED)
+        queue = event.queue
+        if queue is not None and kind in (WATCH_SUCCEEDED, WATCH_FAILED):
+            watch.ended(self, kind == WATCH_SUCCEEDED, queue.name)
         elif kind == WATCH_GONE:
             watch.gone(self)
         else:

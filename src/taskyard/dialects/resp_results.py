@@ -60,7 +60,7 @@ def _result(connection: RespConnection, args: list[bytes]) -> None:
     if how == _OPEN:
         connection.watch(job, wait * MILLISECOND, result)
     else:
-        result.ended(connection, how == _DONE)
+        result.ended(connection, how == _DONE, job.queue.name)
 
 
 def known_job(connection: RespConnection, name: bytes) -> Job | None:
@@ -86,20 +86,24 @@ def _outcome(job: Job) -> i64:
     return _OPEN
 
 
+def _is_shown(connection: RespConnection, queue: str) -> bool:
+    """Whether the client may see the end of a job that is in this queue by then: the job may have
+    moved since it was asked for, and the rules may have changed."""
+    principal = connection.principal
+    return principal.free or principal.may(INSPECT, queue)
+
+
 class _Result(Watch):
     """How a job has ended: its id, state, whether it succeeded, its result, its last error."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._queue = job.queue.name  # where it was when it was asked for
+        self._queue = ""  # where it was at its end
         self._succeeded = False
         self._connection: RespConnection | None = None
 
-    def ended(self, connection: RespConnection, succeeded: bool) -> None:
-        principal = connection.principal
-        if not principal.free and not principal.may(INSPECT, self._queue):
-            connection.refuse(NO_JOB)  # the rules have changed meanwhile
-            return
+    def ended(self, connection: RespConnection, succeeded: bool, queue: str) -> None:
+        self._queue = queue
         self._succeeded = succeeded
         at: i64 = 0
         size: i64 = 0
@@ -122,12 +126,15 @@ class _Result(Watch):
 
     def too_late(self, connection: RespConnection) -> None:
         how = _outcome(self._job)  # it may have ended at that very moment
-        if how == _OPEN:
+        queue = self._job.queue.name
+        if how == _OPEN and _is_shown(connection, queue):
             connection.send_nothing(b"*-1\r\n")
+        elif how == _OPEN:
+            self.gone(connection)
         elif how == _UNKNOWN:
             self.gone(connection)
         else:
-            self.ended(connection, how == _DONE)
+            self.ended(connection, how == _DONE, queue)
 
     def _loaded(self, data: bytes | None) -> None:
         connection = self._connection
@@ -146,6 +153,9 @@ class _Result(Watch):
             connection.outbox.abort()  # the disk cannot be read
 
     def _give(self, connection: RespConnection, data: bytes) -> None:
+        if not _is_shown(connection, self._queue):
+            connection.refuse(NO_JOB)
+            return
         job = self._job
         nil = connection.nil()
         said = bulk(data) if data else nil

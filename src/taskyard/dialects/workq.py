@@ -51,6 +51,7 @@ from taskyard.engine.errors import (
     TaskyardError,
 )
 from taskyard.engine.job import FAILED, GONE, LEASED, SUCCEEDED, WORKQ, Job, Origin
+from taskyard.engine.queue import Queue
 
 OK: Final = b"+OK\r\n"
 TIMEOUT: Final = b"-TIMEOUT\r\n"
@@ -293,7 +294,10 @@ class WorkqConnection(Conversation):
         self.log_in(gate, host_of(self._peer), name, secret)
 
     def check_watching(self, job: Job) -> None:
-        self.require(INSPECT if self._call is None else PUSH, job.queue.name)
+        self._check_watching_in(job.queue)
+
+    def _check_watching_in(self, queue: Queue) -> None:
+        self.require(INSPECT if self._call is None else PUSH, queue.name)
 
     def denied(self, text: str) -> None:
         self._end_call(self.now)
@@ -339,6 +343,12 @@ class WorkqConnection(Conversation):
         kind = event.event
         job = event.job
         call = self._call
+        if kind not in (WATCH_LEASED, WATCH_GONE) and event.queue is not None:
+            try:  # it may have moved since, and the rules may have changed
+                self._check_watching_in(event.queue)
+            except Denied as denial:
+                self.denied(str(denial))
+                return True
         if kind == WATCH_LEASED:
             if call is not None:  # from now on it is the job's own time that counts
                 self.engine.watch_on(event.watcher)

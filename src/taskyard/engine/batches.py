@@ -259,7 +259,7 @@ def _lease(
         if job.extra is not None:
             tell(core, job, STAGE_ASSIGN)
         if core.watchers:
-            tell_watchers(core, job, WATCH_LEASED, False)
+            tell_watchers(core, job, WATCH_LEASED, False, job.queue)
 
 
 def _filled(consumer: Consumer, request: BatchRequest) -> bool:

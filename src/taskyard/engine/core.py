@@ -93,13 +93,14 @@ def tell(core: Core, job: Job, stage: i64) -> None:
         core.effects.append(Notice(notify.session, notify.label, stage, job.id, core.log.mark()))
 
 
-def tell_watchers(core: Core, job: Job, event: i64, last: bool) -> None:
-    """Tell those who watch this job; after the last event they are let go."""
+def tell_watchers(core: Core, job: Job, event: i64, last: bool, queue: Queue) -> None:
+    """Tell those who watch this job what happened to it in that queue; after the last event they
+    are let go."""
     watchers = core.watchers.get(job.id)
     if watchers is None:
         return
     for watcher in watchers.values():
-        core.effects.append(Watched(watcher, event, job))
+        core.effects.append(Watched(watcher, event, job, queue))
         if last:
             core.state.timers.cancel(watcher.timer)
     if last:

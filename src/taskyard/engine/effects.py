@@ -10,6 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.engine.job import Job, Origin
+from taskyard.engine.queue import Queue
 from taskyard.engine.timers import WAITER, WATCHER, Timer
 
 MAX_QUEUES: Final = 1000  # that one command may name
@@ -143,12 +144,15 @@ class GaveUp(Effect):
 class Watched(Effect):
     """Something happened to a watched job."""
 
-    __slots__ = ("event", "job", "watcher")
+    __slots__ = ("event", "job", "queue", "watcher")
 
-    def __init__(self, watcher: Watcher, event: i64, job: Job | None) -> None:
+    def __init__(
+        self, watcher: Watcher, event: i64, job: Job | None, queue: Queue | None = None
+    ) -> None:
         self.watcher = watcher
         self.event = event
         self.job = job
+        self.queue = queue  # where that was; a job that fails may be in its dead queue by now
 
 
 class Notice(Effect):

@@ -179,7 +179,7 @@ def finish_leased(
     if job.extra is not None:
         tell(core, job, STAGE_FINISH)
     if core.watchers:
-        tell_watchers(core, job, WATCH_SUCCEEDED, True)
+        tell_watchers(core, job, WATCH_SUCCEEDED, True, job.queue)
 
 
 def fail_attempt(
@@ -291,11 +291,12 @@ def fail_finally(
     core: Core, job: Job, reason: str, explicit: bool, error: bytes, origin: Origin, now: i64
 ) -> None:
     dead_queue = job.policy.dead_queue
+    queue = job.queue
     record = Fail(
         now,
         origin,
         job.id,
-        job.queue.utf8,
+        queue.utf8,
         i64(job.attempts),
         explicit,
         reason,
@@ -305,7 +306,7 @@ def fail_finally(
     core.log.append(record)
     apply_fail(core.state, record)
     tell(core, job, STAGE_DROP)
-    tell_watchers(core, job, WATCH_FAILED, True)
+    tell_watchers(core, job, WATCH_FAILED, True, queue)
     if job.state == READY:
         reveal(core)
         serve(core, job.queue, now)
@@ -335,7 +336,7 @@ def emit_removal(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> 
     record = Remove(now, origin, job.id, job.queue.utf8, cause, ended, uid)
     core.log.append(record)
     apply_remove(core.state, record)
-    tell_watchers(core, job, WATCH_GONE, True)
+    tell_watchers(core, job, WATCH_GONE, True, job.queue)
 
 
 def _trim_dead(core: Core, queue: Queue, now: i64) -> None:

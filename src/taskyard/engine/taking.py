@@ -263,7 +263,7 @@ def finish_popped(core: Core, job: Job, origin: Origin, now: i64) -> None:
     core.log.append(record)
     finish_job(core.state, job, record)
     tell(core, job, STAGE_FINISH)
-    tell_watchers(core, job, WATCH_SUCCEEDED, True)
+    tell_watchers(core, job, WATCH_SUCCEEDED, True, job.queue)
 
 
 def finish_record(
@@ -365,7 +365,7 @@ def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
     if job.extra is not None:
         tell(core, job, STAGE_ASSIGN)
     if core.watchers:
-        tell_watchers(core, job, WATCH_LEASED, False)
+        tell_watchers(core, job, WATCH_LEASED, False, job.queue)
 
 
 def after(now: i64, duration: i64) -> i64:

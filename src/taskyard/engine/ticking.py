@@ -132,7 +132,9 @@ def _tick_volatile(core: Core, now: i64) -> bool:
         for watcher in list(watchers.values()):
             if watcher.timer.slot >= 0 and watcher.timer.deadline <= now:
                 stop_watching(core, watcher)
-                core.effects.append(Watched(watcher, WATCH_TIMEOUT, None))
+                job = core.state.live(watcher.job_id)
+                queue = job.queue if job is not None else None
+                core.effects.append(Watched(watcher, WATCH_TIMEOUT, None, queue))
     return False
 
 
@@ -186,7 +188,9 @@ def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
     elif kind == WATCHER:
         assert isinstance(target, Watcher)
         stop_watching(core, target)
-        core.effects.append(Watched(target, WATCH_TIMEOUT, core.state.live(target.job_id)))
+        job = core.state.live(target.job_id)
+        queue = job.queue if job is not None else None
+        core.effects.append(Watched(target, WATCH_TIMEOUT, job, queue))
     elif kind == DEAD:
         assert isinstance(target, Queue)
         return _forget_dead(core, target, now, budget)

@@ -174,6 +174,32 @@ def test_a_cursor_of_another_job_is_refused(
     api.get(path, cursor="nonsense").problem(400, "invalid-cursor", "cursor")
 
 
+def test_what_happened_in_another_queue_names_nobody(yard: SimulatedYard, api: ApiClient) -> None:
+    id = api.push("secret", name="task", text="x", max_fails=5)
+    spark, peer = yard.connect("resp"), yard.connect("resp")
+    ask(peer, "JOB.TAKE", 1, "secret")
+    ask(peer, "JOB.PROGRESS", f"{id}-1-1", 500, "half of their secret")
+    ask(peer, "JOB.FAIL", f"{id}-1-1", "their secret")
+    yard.advance(60)
+    api.post(f"/api/v1/jobs/{id}/move", {"queue": "mail"}).ok()
+    api.push("secret")
+    ask(spark, "BATCH.LEASE", "theirs", 1, 2, "QUEUES", "secret", "mail")
+    ask(spark, "BATCH.DROP", "theirs")
+    ask(peer, "JOB.TAKE", 1, "mail")
+    ask(peer, "JOB.FAIL", f"{id}-1-3", "our own")
+    ada = ApiClient(yard, principal=Principal("ada", [Rule(["mail"], ["inspect"])]))
+    whole, shown = events_of(api, id)["events"], events_of(ada, id)["events"]
+    assert "their secret" in str(whole)
+    assert "secret" not in str([{**event, "queue": ""} for event in shown])
+    moved = kinds({"events": shown}).index("move")
+    personal = {"user", "holder", "owner", "error", "error_size", "message", "consumer"}
+    hidden = shown[: moved + 1]
+    assert [personal & event.keys() for event in hidden] == [set()] * len(hidden)
+    assert all("holder" in event for event in whole if event["event"] == "lease")
+    assert shown[moved + 1 :] == whole[moved + 1 :]
+    assert [event["error"]["text"] for event in shown if "error" in event] == ["our own"]
+
+
 # The graph
 
 

@@ -11,8 +11,9 @@ from support.retaining import SEGMENT, RetainingYard
 from support.simulated import SimulatedYard
 from support.wire import exchange
 
+from taskyard.access.principal import INSPECT, Principal, Rule
 from taskyard.dialects.event_filter import KINDS
-from taskyard.engine.job import NewJob, Policy
+from taskyard.engine.job import API, NewJob, Origin, Policy
 from taskyard.journal.retention import Limits
 
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'
@@ -186,6 +187,37 @@ def test_a_batch_concerns_all_its_queues(listening: Listening) -> None:
     yard.broker.end()
     yard.advance(0.01)
     assert [len(stream.events()) for stream in streams] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_what_happened_in_a_queue_one_may_not_inspect_names_nobody(
+    listening: Listening, old: bool
+) -> None:
+    yard = listening.yard
+    ada = Principal("ada", [Rule(["mine", "ours"], [INSPECT])])
+    streams = [] if old else [listening.listen(queue="mine", who=ada)]
+    origin = Origin(API, "eve", "her machine")
+    now = yard.broker.begin()
+    for name in ("secret", "ours"):
+        yard.engine.push(NewJob(name, "task", b"", Policy()), origin, now)
+    for job in (1, 2):
+        yard.engine.move(job, "mine", False, origin, now)
+    yard.engine.push(
+        NewJob("secret", "task", b"", Policy(max_fails=1, dead_queue="mine")), origin, now
+    )
+    yard.engine.fail(3, b"oops", origin, now)
+    yard.broker.end()
+    yard.advance(0.01)
+    if old:
+        streams = [listening.listen(queue="mine", after="0", who=ada)]
+    of_all = listening.listen(queue="mine", after="0")
+    (stream,) = streams
+    events = [event for event in stream.events() if event["event"] in ("move", "fail")]
+    assert [event["event"] for event in events] == ["move", "move", "fail"]
+    assert ["user" in event for event in events] == [False, True, False]
+    assert ["holder" in event for event in events] == [False, True, False]
+    assert "error_size" not in events[2]
+    assert [event["user"] for event in of_all.events() if "user" in event] == ["eve"] * 3
 
 
 def test_an_unknown_kind_is_refused_with_those_there_are(listening: Listening) -> None:

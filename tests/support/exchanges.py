@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.http.messages import Handler, Request, Response, Route
 
 
@@ -94,7 +95,8 @@ def get(
     path: str,
     query: dict[str, str] | None = None,
     headers: dict[str, str] | None = None,
+    who: Principal = ANONYMOUS,
 ) -> FakeExchange:
-    exchange = FakeExchange(Request("GET", path, query or {}, headers or {}))
+    exchange = FakeExchange(Request("GET", path, query or {}, headers or {}, principal=who))
     handler_of(routes, path)(exchange)
     return exchange

@@ -6,6 +6,7 @@ from typing import Any
 from support.exchanges import FakeExchange, FakeStream, get
 from support.simulated import SimulatedYard
 
+from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.dialects.events import Events
 from taskyard.engine.job import API, NewJob, Origin, Policy
 from taskyard.journal.describe import describe
@@ -27,13 +28,23 @@ class Listening:
     def timeline(self) -> str:
         return self.yard.journal.timeline.hex()
 
-    def ask(self, headers: dict[str, str] | None = None, **query: str) -> FakeExchange:
-        asked = get(self.events.routes(), PATH, query, headers)
+    def ask(
+        self,
+        headers: dict[str, str] | None = None,
+        who: Principal = ANONYMOUS,
+        **query: str,
+    ) -> FakeExchange:
+        asked = get(self.events.routes(), PATH, query, headers, who)
         self.yard.settle()
         return asked
 
-    def listen(self, headers: dict[str, str] | None = None, **query: str) -> FakeStream:
-        asked = self.ask(headers, **query)
+    def listen(
+        self,
+        headers: dict[str, str] | None = None,
+        who: Principal = ANONYMOUS,
+        **query: str,
+    ) -> FakeStream:
+        asked = self.ask(headers, who, **query)
         assert asked.response is None, asked.response
         assert asked.content_type == "text/event-stream"
         assert asked.streamed is not None

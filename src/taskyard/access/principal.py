@@ -90,6 +90,10 @@ class Principal:
             known = self._actions(queue)
         return action in known
 
+    def grants(self, action: str, queue: str) -> bool:
+        """The same, looked up in the rules each time: for other threads than the event loop's."""
+        return self.free or action in self._granted(queue)
+
     def may_somewhere(self, action: str) -> bool:
         """Whether there may be queues to which it may do this."""
         return self.free or any(action in rule.actions for rule in self._rules)
@@ -111,12 +115,15 @@ class Principal:
         if not self.may(action, queue):
             raise Denied(f"{self._who()} has no permission to {action} on the queue of this job")
 
-    def _actions(self, queue: str) -> frozenset[str]:
+    def _granted(self, queue: str) -> frozenset[str]:
         actions: set[str] = set()
         for rule in self._rules:
             if rule.fits(queue):
                 actions |= rule.actions
-        found = frozenset(actions)
+        return frozenset(actions)
+
+    def _actions(self, queue: str) -> frozenset[str]:
+        found = self._granted(queue)
         if len(queue) <= _LONGEST_REMEMBERED:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()

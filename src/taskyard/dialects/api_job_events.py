@@ -19,6 +19,7 @@ from taskyard.dialects.api_cursor import RecordPlace, foreign, read_cursor, writ
 from taskyard.dialects.api_problems import DISK_ERROR, INVALID_CURSOR, JOB_NOT_FOUND, Problem
 from taskyard.dialects.api_queues import CURSOR
 from taskyard.dialects.api_views import GLANCE, content_of, line_of
+from taskyard.dialects.event_filter import happened_in, leave_out_personal
 from taskyard.engine.job import GONE, STATE_NAMES, Job
 from taskyard.engine.job_records import Fail, Retry
 from taskyard.engine.records import Push, Record
@@ -155,8 +156,15 @@ class _Reading:
         for record in records:
             shown = _shown(record, self._job.id, salt)
             if shown is not None:
+                self._leave_out(record, shown)
                 self._has_push = self._has_push or isinstance(record, Push)
                 self._events.append(shown)
+
+    def _leave_out(self, record: Record, shown: dict[str, Any]) -> None:
+        """The job may have come from a queue that the caller may not inspect."""
+        may = self._call.request.principal.may
+        if not all(may(INSPECT, queue.decode()) for queue in _queues_of(record, self._job.id)):
+            leave_out_personal(shown)
 
     def _end(self, broken: bool = False) -> None:
         self._operations.ended()  # whatever becomes of the answer
@@ -171,6 +179,7 @@ class _Reading:
         )
 
     def _answer(self) -> None:
+        self._call.check_job(self._job)  # it may have moved meanwhile
         following: str | None = None
         if self._next <= self._upto:
             following = write_cursor(RecordPlace(self._job.id, self._next, self._has_push))
@@ -236,6 +245,18 @@ def _shown(record: Record, job: int, salt: bytes) -> dict[str, Any] | None:
         error = found["error"] = content_of(begin, record.blob_size)
         found["error_line"] = line_of(error, begin, end)
     return found
+
+
+def _queues_of(record: Record, job: int) -> list[bytes]:
+    """The queue in which the job was when that happened."""
+    if not isinstance(record, Batch):
+        return happened_in(record)
+    place = record.ids.index(job)
+    for queue, count in zip(record.queues, record.counts, strict=False):
+        if place < count:
+            return [queue]
+        place -= count
+    return record.queues
 
 
 # How jobs hang together

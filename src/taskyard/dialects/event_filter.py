@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from taskyard.engine.job import FOREVER
 from taskyard.engine.job_records import Fail, Move
@@ -90,6 +90,33 @@ def _kinds(text: str) -> frozenset[int] | None:
         if name not in KINDS:
             raise BadRequest(f"there is no event {name!r}; there are {', '.join(KINDS)}")
     return frozenset(KINDS[name] for name in names) if names else None
+
+
+# What an event leaves out for those who may not inspect the queue in which it happened.
+PERSONAL: Final = (
+    "user",
+    "holder",
+    "owner",
+    "consumer",
+    "error",
+    "error_line",
+    "error_size",
+    "message",
+)
+
+
+def happened_in(record: Record) -> list[bytes]:
+    """The queues in which the jobs of a record were when it happened; []: it is of none."""
+    if isinstance(record, Batch):
+        return record.queues
+    name = getattr(record, "queue", None)
+    return [name] if isinstance(name, bytes) else []
+
+
+def leave_out_personal(found: dict[str, Any]) -> None:
+    """Leave an event without its error, and without those who were part of it."""
+    for name in PERSONAL:
+        found.pop(name, None)
 
 
 def _queues_of(record: Record) -> list[bytes]:

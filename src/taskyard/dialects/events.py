@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -17,7 +18,15 @@ from taskyard.access.principal import INSPECT, Allow, Principal, by_its_rules
 from taskyard.broker.broker import Broker
 from taskyard.broker.feed import Event
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.dialects.event_filter import Asked, BadRequest, Filter, asked_for, queues_of
+from taskyard.dialects.event_filter import (
+    Asked,
+    BadRequest,
+    Filter,
+    asked_for,
+    happened_in,
+    leave_out_personal,
+    queues_of,
+)
 from taskyard.dialects.guard import refusal
 from taskyard.engine.records import Record
 from taskyard.http.messages import Exchange, Response, Route, Stream
@@ -105,10 +114,13 @@ class Events:
             self._alarm.cancel()
             self._alarm = None
 
-    def text_of(self, event: Event) -> bytes:
-        """How all clients see it."""
+    def text_of(self, event: Event, principal: Principal) -> bytes:
+        """How this client sees it; most see the same, which is made once."""
+        record = event.record
+        if not principal.free and is_foreign(principal.may, record):
+            return show(self.timeline, self.salt, record, foreign=True)
         if not event.text:
-            event.text = show(self.timeline, self.salt, event.record)
+            event.text = show(self.timeline, self.salt, record)
         return event.text
 
     def read(self, listener: Listener) -> None:
@@ -211,7 +223,8 @@ class Listener:
             found = [event for event in found if event.seq < end]
         self.next_seq = end
         wanted = self.wanted
-        texts = [self._events.text_of(event) for event in found if wanted.takes(event.record)]
+        text_of, principal = self._events.text_of, self.principal
+        texts = [text_of(event, principal) for event in found if wanted.takes(event.record)]
         if texts:
             stream.send(b"".join(texts))
         if self.next_seq < feed.next or self._is_over():
@@ -289,6 +302,7 @@ class _Reading:
     def __init__(self, events: Events, listener: Listener, work: Portion) -> None:
         self._events = events
         self._listener = listener
+        self._principal = listener.principal
         self._wanted: Filter = listener.wanted
         self._work = work
         self._text = b""
@@ -297,16 +311,30 @@ class _Reading:
         self._work.run()
         timeline, salt = self._events.timeline, self._events.salt
         records = [record for record in self._work.records if self._wanted.takes(record)]
-        self._text = b"".join([show(timeline, salt, record) for record in records])
+        who = self._principal
+        self._text = b"".join(
+            [show(timeline, salt, record, is_foreign(who.grants, record)) for record in records]
+        )
 
     def done(self, error: BaseException | None) -> None:
         self._listener.has_read(self._work, self._text, error)
         self._events.has_read()
 
 
-def show(timeline: str, salt: bytes, record: Record) -> bytes:
+def is_foreign(may: Callable[[str, str], bool], record: Record) -> bool:
+    """Whether it happened in a queue that the client may not inspect. It is shown all the same if
+    the job came from there to one that the client may."""
+    queues = happened_in(record)
+    return bool(queues) and not any(
+        may(INSPECT, queue.decode(errors="replace")) for queue in queues
+    )
+
+
+def show(timeline: str, salt: bytes, record: Record, foreign: bool = False) -> bytes:
     """A record as an event, in the words of `taskyard journal dump`, without its payload."""
     found = told(salt, record)
+    if foreign:
+        leave_out_personal(found)
     return _block(timeline, record.seq, str(found["event"]), _encode(found))
 
 

@@ -344,6 +344,27 @@ def test_lists_of_queues_show_what_may_be_inspected(name: str) -> None:
     assert (b"mail 2\r\n" in peer.take()) is seen
 
 
+def test_masenkos_info_has_no_figures_before_the_login() -> None:
+    yard, gate = make_yard()
+    peer = enter(yard, gate, "masenko", "")
+    peer.send(b"INFO\n")
+    assert peer.take() == b'OK {"queues":[],"metrics":{}}\n'
+    log_in(yard, gate, "masenko", peer, "viewer")
+    peer.send(b"INFO\n")
+    assert b'"metrics":{"clients":1,' in peer.take()
+
+
+@pytest.mark.parametrize(("queues", "has_figures"), [(["mail"], False), (["*"], True)])
+def test_strangers_who_may_inspect_everything_see_the_figures_as_well(
+    queues: list[str], has_figures: bool
+) -> None:
+    stranger = Principal("", [Rule(queues, [INSPECT])])
+    yard = SimulatedYard(gate=FixedGate(USERS, stranger))
+    peer = yard.connect("masenko")
+    peer.send(b"INFO\n")
+    assert (b'"clients":1' in peer.take()) is has_figures
+
+
 @pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
 def test_records_name_the_user(dialect: str) -> None:
     yard, gate = make_yard()

@@ -5,10 +5,12 @@ same byte for byte, errors too.
 """
 
 import contextlib
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +42,8 @@ from support.sockets import SocketWire
 
 WRONG_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 NO_EXPIRY = b"-ERR a list does not expire\r\n"
+SETTING = [b"SET", b"SETEX", b"PSETEX", b"SETNX"]
+MAKING_LISTS = [b"RPUSH", b"LPUSH", b"LMOVE", b"BLMOVE", b"RPOPLPUSH", b"BRPOPLPUSH"]
 EXPIRING = [b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PEXPIREAT"]
 
 
@@ -53,6 +57,7 @@ class Step:
     elapsed: float  # seconds that the clocks may be apart by now
     list_before: bytes | None  # the list under its key as Redis dumps it
     changed: bool = False  # by Redis
+    was_list: bool = False  # the key may have been one before, and is nothing now
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,10 @@ def is_no_error(step: Step) -> bool:
 
 def would_destroy_a_list(step: Step) -> bool:
     return step.list_before is not None and step.changed
+
+
+def would_take_the_name_of_a_queue(step: Step) -> bool:
+    return step.was_list and step.yard in (WRONG_TYPE, b":0\r\n", b"$-1\r\n", b"_\r\n")
 
 
 def would_expire_a_list(step: Step) -> bool:
@@ -140,6 +149,14 @@ DIFFERENCES = [
         lambda step: step.yard == WRONG_TYPE,
     ),
     Difference(
+        "a queue that is empty still is one, and keeps its name",
+        SETTING,
+        would_take_the_name_of_a_queue,
+        lambda step: step.yard == (b":0\r\n" if step.words[0].upper() == b"SETNX" else WRONG_TYPE)
+        or b"NX" in [word.upper() for word in step.words]
+        or step.yard == step.redis,
+    ),
+    Difference(
         "jobs have times to live of their own, their queue has none",
         EXPIRING,
         would_expire_a_list,
@@ -177,17 +194,22 @@ class Pair:
         self._redis = redis
         self._yard = yard
         self._clock = clock
+        self._lists: set[bytes] = set()  # keys that may have been lists
         self.is_open = True
 
     def ask(self, request: Request, place: int) -> None:
         words = request.spelt(place)
         data = request.encoded(place)
         guarded = self._guarded(words)
+        was_list = self._was_list(words)
         self._redis.send(data)
         self._yard.send(data)
         step = Step(words, self._redis.reply(), self._yard.reply(), self._clock.apart(), guarded)
         if guarded is not None:
             step.changed = self._restore(words[1], guarded)
+        elif was_list and step.yard != step.redis:
+            step.was_list = True
+            ask(self._redis, "DEL", words[1])
         self._compare(step)
         self.is_open = step.redis != b"" and words[0].upper() != b"QUIT"
 
@@ -203,6 +225,15 @@ class Pair:
             return None
         dump: bytes = value(ask(self._redis, "DUMP", arguments[0]))
         return dump
+
+    def _was_list(self, words: tuple[bytes, ...]) -> bool:
+        """Whether a request could give a queue's name to a value, which Taskyard does not let it."""
+        name, *arguments = words
+        if name.upper() in MAKING_LISTS:
+            self._lists.update(arguments)
+        if name.upper() not in SETTING or not arguments or arguments[0] not in self._lists:
+            return False
+        return ask(self._redis, "TYPE", arguments[0]) == b"+none\r\n"
 
     def _restore(self, key: bytes, dump: bytes) -> bool:
         """Make the list what it was; tells whether it was anything else."""
@@ -313,7 +344,16 @@ def test_so_they_are_by_a_server_process(
         for database in range(16):
             assert ask(client, "SELECT", database) == b"+OK\r\n"
             ask(client, "DEL", *KEYS, *STRAY_KEYS)
+        forget_queues(client)
     compared(redis_server, Subject(SocketSide(address), Clock(time.time)), requests, protocol)
+
+
+def forget_queues(client: RespClient) -> None:
+    """Their names are free again."""
+    _, page = value(ask(client, "API", "GET", "/api/v1/queues?limit=1000"))
+    for queue in json.loads(page)["queues"]:
+        path = f"/api/v1/queues/{quote(queue['name'], safe='')}"
+        assert value(ask(client, "API", "DELETE", path))[0] == 200
 
 
 # Names that no queue can have
@@ -377,3 +417,48 @@ def test_a_time_after_the_end_of_all_times_is_refused(milliseconds: int) -> None
     assert ask(client, "SET", "a", "y", "PXAT", milliseconds) == refusal % b"set"
     assert ask(client, "GET", "a") == b"$1\r\nx\r\n"
     assert ask(client, "TTL", "a") == b":-1\r\n"
+
+
+# Names of queues
+
+
+@pytest.mark.parametrize("state", ["ready", "leased", "empty", "created", "deleted"])
+def test_the_name_of_a_queue_is_not_for_strings(state: str) -> None:
+    yard = SimulatedYard()
+    client = SimulatedSide(yard).connect()
+    if state == "created":
+        ask(client, "API", "PUT", "/api/v1/queues/mail", "{}")
+    else:
+        assert ask(client, "RPUSH", "mail", "x") == b":1\r\n"
+    if state == "leased":
+        ask(client, "JOB.TAKE", 1, "mail")
+    elif state in ("empty", "deleted"):
+        assert ask(client, "LPOP", "mail") == b"$1\r\nx\r\n"
+    if state == "deleted":
+        assert value(ask(client, "API", "DELETE", "/api/v1/queues/mail"))[0] == 200
+        assert ask(client, "SET", "mail", "v") == b"+OK\r\n"
+        return
+    for words in (
+        ("SET", "mail", "v"),
+        ("SET", "mail", "v", "GET"),
+        ("SET", "mail", "v", "NX", "GET"),
+        ("SET", "mail", "v", "EX", 9),
+        ("SETEX", "mail", 9, "v"),
+        ("PSETEX", "mail", 9, "v"),
+    ):
+        assert ask(client, *words) == WRONG_TYPE, words
+    assert ask(client, "SET", "mail", "v", "NX") == b"$-1\r\n"
+    assert ask(client, "SETNX", "mail", "v") == b":0\r\n"
+    assert ask(client, "RPUSH", "mail", "y").startswith(b":")
+    assert ask(client, "SELECT", 2) == b"+OK\r\n"
+    assert ask(client, "SET", "mail", "v") == b"+OK\r\n"
+
+
+def test_a_string_that_was_there_before_a_queue_of_its_name_can_be_set_anew() -> None:
+    yard = SimulatedYard()
+    client = SimulatedSide(yard).connect()
+    assert ask(client, "SET", "mail", "v") == b"+OK\r\n"
+    yard.connect().send(b'PUSH {"name":"n","queue":"mail"}\n')
+    assert ask(client, "SETEX", "mail", 9, "w") == b"+OK\r\n"
+    assert ask(client, "DEL", "mail") == b":1\r\n"
+    assert ask(client, "SETEX", "mail", 9, "w") == WRONG_TYPE

@@ -269,8 +269,8 @@ def test_redis_cli_with_one_command(server: WarmServer, queue: str, flags: list[
     assert cli(server, *flags, "BLPOP", queue, "1") == f"{queue}\na b\n"
     assert cli(server, *flags, "LPOP", queue) == "c\n"
     assert cli(server, *flags, "LPOP", queue) == "\n"
-    assert cli(server, *flags, "-x", "SET", queue, typed="from a file") == "OK\n"
-    assert cli(server, *flags, "GET", queue) == "from a file\n"
+    assert cli(server, *flags, "-x", "SET", queue + ":v", typed="from a file") == "OK\n"
+    assert cli(server, *flags, "GET", queue + ":v") == "from a file\n"
     assert "ERR unknown command 'ZADD'" in cli(server, *flags, "ZADD", queue, "1", "x")
 
 
@@ -287,10 +287,10 @@ def test_redis_cli_reads_commands_from_a_pipe(
         BRPOP {queue} 1
         LLEN {queue}
         LPOP {queue}
-        SETEX {queue} 500 value
-        LLEN {queue}
-        TYPE {queue}
-        DEL {queue}
+        SETEX {queue}:v 500 value
+        LLEN {queue}:v
+        TYPE {queue}:v
+        DEL {queue}:v
         NOSUCH x
     """
     host, port = redis_server.address

@@ -487,7 +487,10 @@ _COMMANDS: Final[dict[bytes, Callable[[MasenkoConnection, bytes], None]]] = {
 
 
 def info(masenko: Masenko, principal: Principal) -> dict[str, object]:
-    """What INFO says: the queues in order of creation that may be seen, and counters."""
+    """What INFO says: the queues in order of creation that may be seen, and counters.
+
+    Strangers are told no counters, unless they may inspect the whole server.
+    """
     state = masenko.broker.engine.state
     queues = [
         {
@@ -499,6 +502,8 @@ def info(masenko: Masenko, principal: Principal) -> dict[str, object]:
         for queue in state.queues.values()
         if principal.may(INSPECT, queue.name)
     ]
+    if not principal.name and not principal.may(INSPECT, ""):
+        return {"queues": queues, "metrics": {}}
     metrics = {
         "clients": masenko.traffic.clients,
         "connections": masenko.traffic.connections,

@@ -119,8 +119,10 @@ def _set_and_answer(
 ) -> None:
     full = connection.full(key)
     there = connection.engine.value(full)
-    if there is None and connection.has_list(key):
-        if options.gives_old or not options.if_absent:
+    if there is None and _is_queue(connection, full):
+        # XX asks for a string that is there: without one, and without a list, nothing happens.
+        forbidden = options.if_absent or (options.if_present and not connection.has_list(key))
+        if options.gives_old or not forbidden:
             raise Refused(WRONG_TYPE)
         connection.send_nothing()
         return
@@ -139,6 +141,12 @@ def _set_and_answer(
         connection.send_nothing()
     else:
         connection.reply(OK)
+
+
+def _is_queue(connection: RespConnection, full: bytes) -> bool:
+    """Whether there is a queue of this name. While a string had it, nobody could use the queue as
+    a list, so a queue keeps its name also while it is empty."""
+    return full in connection.engine.state.queues
 
 
 def _store(connection: RespConnection, key: bytes, value: bytes, expires_at: int) -> None:
@@ -194,7 +202,7 @@ def _set_for(connection: RespConnection, args: list[bytes], unit: int) -> None:
     expires_at = _moment(connection, args[2], unit, True, args[0].lower())
     connection.require_key(PUSH, args[1])
     key = connection.full(args[1])
-    if connection.engine.value(key) is None and connection.has_list(args[1]):
+    if connection.engine.value(key) is None and _is_queue(connection, key):
         raise Refused(WRONG_TYPE)
     _store(connection, key, args[3], expires_at)
     connection.reply(OK)
@@ -203,7 +211,7 @@ def _set_for(connection: RespConnection, args: list[bytes], unit: int) -> None:
 def _setnx(connection: RespConnection, args: list[bytes]) -> None:
     connection.require_key(PUSH, args[1])
     key = connection.full(args[1])
-    if connection.engine.value(key) is not None or connection.has_list(args[1]):
+    if connection.engine.value(key) is not None or _is_queue(connection, key):
         connection.reply(ZERO)
     else:
         _store(connection, key, args[2], 0)

@@ -129,9 +129,7 @@ class _Result(Watch):
         queue = self._job.queue.name
         if how == _OPEN and _is_shown(connection, queue):
             connection.send_nothing(b"*-1\r\n")
-        elif how == _OPEN:
-            self.gone(connection)
-        elif how == _UNKNOWN:
+        elif how in (_OPEN, _UNKNOWN):
             self.gone(connection)
         else:
             self.ended(connection, how == _DONE, queue)

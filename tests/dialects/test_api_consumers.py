@@ -6,6 +6,7 @@ from support.replies_resp import ask
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import ADMIN, INSPECT, Principal, Rule
+from taskyard.dialects.resp_connection import RespConnection
 
 CONSUMERS = "/api/v1/consumers"
 
@@ -41,6 +42,17 @@ def test_a_consumer_is_shown_and_dropped(yard: SimulatedYard, api: ApiClient) ->
     assert len(api.get("/api/v1/queues/a/jobs").ok()["jobs"]) == 3
     api.get(f"{CONSUMERS}/spark").problem(404, "consumer-not-found")
     api.call("DELETE", f"{CONSUMERS}/spark").problem(404, "consumer-not-found")
+
+
+def test_it_is_told_whose_one_is(yard: SimulatedYard, api: ApiClient) -> None:
+    lease(api, "nobodys", "a")
+    api.push("b")
+    peer = yard.connect("resp")
+    assert isinstance(peer.receiver, RespConnection)
+    peer.receiver.become(Principal("ada", free=True))
+    assert ask(peer, "BATCH.LEASE", "adas", 1, 100, "QUEUES", "b") == [1, 1]
+    views = api.get(CONSUMERS).ok()["consumers"]
+    assert [(view["name"], view["user"]) for view in views] == [("adas", "ada"), ("nobodys", None)]
 
 
 def test_one_that_came_too_late_says_so(yard: SimulatedYard, api: ApiClient) -> None:

@@ -8,7 +8,7 @@ from support.fixed_gate import FixedGate
 from support.replies_resp import Failure, ask, command, replies
 from support.simulated import SimulatedPeer, SimulatedYard
 
-from taskyard.access.principal import TAKE, Principal, Rule
+from taskyard.access.principal import ADMIN, PUSH, TAKE, Principal, Rule
 from taskyard.dialects.resp_connection import RespConnection
 from taskyard.engine.job import SYSTEM_ORIGIN
 
@@ -389,3 +389,76 @@ def test_jobs_of_a_consumer_that_begins_anew_are_left_alone(
     yard.settle()
     assert replies(peer.take()) == [answer]
     assert [job[1] for job in read(peer, 1)] == [job.id for job in jobs]
+
+
+# Whose a consumer is
+
+
+USERS = {
+    "ada": Principal("ada", [Rule(["q"], [TAKE, PUSH])]),
+    "eve": Principal("eve", [Rule(["q"], [TAKE, PUSH])]),
+    "boss": Principal("boss", [Rule(["q"], [TAKE, ADMIN])]),
+    "root": Principal("root", free=True),
+}
+USES = (
+    ("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q"),
+    ("BATCH.READ", "spark", 1, 0, 9),
+    ("BATCH.LEASE", "spark", 2, 9, "QUEUES", "q"),
+    ("BATCH.ACK", "spark", 2),
+    ("BATCH.DROP", "spark"),
+)
+
+
+def yard_with_users() -> SimulatedYard:
+    return SimulatedYard(gate=FixedGate(USERS))
+
+
+def as_user(yard: SimulatedYard, name: str) -> SimulatedPeer:
+    return yard.connect("resp", certificate=name)
+
+
+@pytest.mark.parametrize("change", ["", "restart", "crash"])
+def test_a_consumer_is_not_for_another_user(change: str) -> None:
+    yard = yard_with_users()
+    push(as_user(yard, "ada"), 3)
+    assert lease(as_user(yard, "ada"), 1, 2) == [1, 2]
+    if change:
+        getattr(yard, change)()
+    eve = as_user(yard, "eve")
+    mark = yard.journal.log.mark()
+    for words in USES:
+        assert ask(eve, *words) == Failure("NOPERM consumer spark belongs to another user")
+    assert yard.journal.log.mark() == mark
+    assert lease(as_user(yard, "ada"), 2) == [2, 1]
+
+
+@pytest.mark.parametrize("name", ["boss", "root"])
+def test_an_administrator_may_use_it_and_it_stays_whose_it_was(name: str) -> None:
+    yard = yard_with_users()
+    push(as_user(yard, "ada"), 3)
+    assert lease(as_user(yard, "ada"), 1, 1) == [1, 1]
+    ruler = as_user(yard, name)
+    assert lease(ruler, 2, 1) == [2, 1]
+    assert isinstance(lease(as_user(yard, "eve"), 2), Failure)
+    assert lease(as_user(yard, "ada"), 2) == [2, 1]
+    assert ask(ruler, "BATCH.DROP", "spark") == "OK"
+    assert lease(as_user(yard, "eve"), 1, 1) == [1, 1]
+    assert isinstance(lease(as_user(yard, "ada"), 1), Failure)
+
+
+def test_one_that_is_nobodys_belongs_to_the_first_user_who_leases_a_batch() -> None:
+    yard = SimulatedYard()
+    push(yard.connect("resp"), 3)
+    assert lease(yard.connect("resp"), 1, 1) == [1, 1]
+    consumer = yard.engine.consumer("spark")
+    assert consumer is not None
+    assert consumer.user == ""
+    peer = yard.connect("resp")
+    assert isinstance(peer.receiver, RespConnection)
+    peer.receiver.become(USERS["ada"])
+    assert lease(peer, 1) == [1, 1]
+    assert consumer.user == ""
+    assert lease(peer, 2, 1) == [2, 1]
+    assert consumer.user == "ada"
+    peer.receiver.become(USERS["eve"])
+    assert isinstance(lease(peer, 2), Failure)

@@ -152,9 +152,11 @@ DIFFERENCES = [
         "a queue that is empty still is one, and keeps its name",
         SETTING,
         would_take_the_name_of_a_queue,
-        lambda step: step.yard == (b":0\r\n" if step.words[0].upper() == b"SETNX" else WRONG_TYPE)
-        or b"NX" in [word.upper() for word in step.words]
-        or step.yard == step.redis,
+        lambda step: (
+            step.yard == (b":0\r\n" if step.words[0].upper() == b"SETNX" else WRONG_TYPE)
+            or b"NX" in [word.upper() for word in step.words]
+            or step.yard == step.redis
+        ),
     ),
     Difference(
         "jobs have times to live of their own, their queue has none",
@@ -227,7 +229,7 @@ class Pair:
         return dump
 
     def _was_list(self, words: tuple[bytes, ...]) -> bool:
-        """Whether a request could give a queue's name to a value, which Taskyard does not let it."""
+        """Whether a request could give a value the name of a queue, which Taskyard refuses."""
         name, *arguments = words
         if name.upper() in MAKING_LISTS:
             self._lists.update(arguments)

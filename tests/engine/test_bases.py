@@ -12,7 +12,17 @@ from taskyard.engine.batches import BatchRequest
 from taskyard.engine.carry_records import Base, CarryGrave
 from taskyard.engine.carrying import GRAVE_PORTION, close_base
 from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.job import BLOCKED, FAILED, LEASED, SECOND, SUCCEEDED, Notify, Policy
+from taskyard.engine.job import (
+    API,
+    BLOCKED,
+    FAILED,
+    LEASED,
+    SECOND,
+    SUCCEEDED,
+    Notify,
+    Origin,
+    Policy,
+)
 from taskyard.engine.partial import begin_partial
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.records import FIRST_CARRY, Boot, Finish, Push, Record
@@ -377,6 +387,18 @@ def test_a_batch_that_was_leased_on_both_sides_of_the_base_is_whole(bench: Bench
     consumer = check_replay(bench, base).consumers["c"]
     assert [*consumer.ids] == [1, 2, 3, 4, 5]
     assert [*consumer.attempts] == [1] * 5
+
+
+def test_a_consumer_that_is_carried_is_still_its_users(bench: Bench) -> None:
+    for _ in range(3):
+        bench.push()
+    lease_all(bench.engine, "c", 1, [b"q"], 1, 0, Origin(API, "ada", ""), bench.now)
+    lease_all(bench.engine, "c", 2, [b"q"], 1, 0, Origin(API, "root", ""), bench.now)
+    base = end_of_journal(bench)
+    compact(bench, base)
+    assert check_replay(bench, base).consumers["c"].user == "ada"
+    bench.restart()
+    assert bench.engine.state.consumers["c"].user == "ada"
 
 
 def test_a_call_of_before_the_base_is_withdrawn_at_the_start(bench: Bench) -> None:

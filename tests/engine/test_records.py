@@ -74,6 +74,7 @@ EXAMPLES: list[r.Record] = [
     s.ValueGone(1, ORIGIN, b"key"),
     s.SessionSet(1, ORIGIN, 5, r.DELIVERED, 8),
     s.Batch(1, ORIGIN, "consumer", 9, 2, 2**32 - 1, 99, [7, 8, 9], [b"q", b"p"], [2, 1], [1, 2, 3]),
+    s.Batch(1, ORIGIN, "consumer", 9, 2, 3, 99, [7], [b"q"], [1], [1], "ada"),
     s.BatchDone(1, ORIGIN, "consumer", 2, dropped=True),
     s.BatchDone(1, ORIGIN, "consumer", 2, expired=True),
     s.Forget(1, ORIGIN, 3),
@@ -165,6 +166,19 @@ def test_a_consumer_that_an_older_server_carried_has_its_jobs() -> None:
     assert [*found.consumer.ids] == [7, 8]
     assert [*found.consumer.attempts] == [0, 0]
     assert found.consumer.queues == {}
+
+
+def test_a_consumer_of_an_older_server_is_nobodys() -> None:
+    record = s.Batch(1, ORIGIN, "c", 9, 2, 3, 99, [7], [b"q"], [1], [1], "ada")
+    (found,) = decode(older(cut(encode(record), 2 + 3), 2), 0)
+    assert isinstance(found, s.Batch)
+    assert (found.attempts, found.consumer_user) == ([1], "")
+    consumer = Consumer("c", 9)
+    consumer.queues = {b"q": None}
+    consumer.user = "ada"
+    (carried,) = decode(older(cut(encode(c.CarryConsumer(1, ORIGIN, consumer)), 2 + 3), 2), 0)
+    assert isinstance(carried, c.CarryConsumer)
+    assert (carried.consumer.queues, carried.consumer.user) == ({b"q": None}, "")
 
 
 def test_a_push_without_a_limit_key_can_be_read_by_older_servers() -> None:

@@ -102,15 +102,18 @@ def test_nothing_gives_no_rows() -> None:
 
 
 def a_batch(version: int) -> bytes:
-    """Version 1 does not have the number of each job's attempt at the end."""
-    new = encode(s.Batch(1, ORIGIN, "consumer", 9, 2, 3, 99, [7, 8], [b"q"], [2], [1, 4]))
-    if version == 2:
+    """Version 1 does not have the number of each job's attempt at the end, and only version 3 has
+    the consumer's user."""
+    user = "ada" if version == 3 else ""
+    new = encode(s.Batch(1, ORIGIN, "consumer", 9, 2, 3, 99, [7, 8], [b"q"], [2], [1, 4], user))
+    assert new[5] == max(version, 2)
+    if version >= 2:
         return new
     fields = new[4:5] + b"\x01" + new[6:-12] + new[-4:]
     return len(fields).to_bytes(4, "little") + fields
 
 
-@pytest.mark.parametrize(("version", "attempts"), [(1, [None, None]), (2, [1, 4])])
+@pytest.mark.parametrize(("version", "attempts"), [(1, [None, None]), (2, [1, 4]), (3, [1, 4])])
 def test_a_batch_is_a_row_a_job_and_one_for_itself(version: int, attempts: list[int]) -> None:
     columns = ("seq", "part", "event", "job_id", "attempt", "queue", "batch", "consumer")
     wake = encode(j.Wake(1, ORIGIN, 5, b"w"))
@@ -172,7 +175,7 @@ def test_a_record_whose_size_was_shortened_is_noticed(record: r.Record) -> None:
 
 @pytest.mark.parametrize("record", EVENTS, ids=name_of)
 def test_a_version_that_is_not_known_is_refused(record: r.Record) -> None:
-    for version in (0, 3):
+    for version in (0, 9):
         with pytest.raises(CorruptRecord, match="version"):
             rows(older(encode(record), version))
 

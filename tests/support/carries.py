@@ -135,6 +135,7 @@ def consumers(draw: st.DrawFn) -> Consumer:
     consumer.ids.extend(draw(IDS))
     consumer.attempts.extend([draw(st.integers(0, 2**32 - 1)) for _ in consumer.ids])
     consumer.queues = dict.fromkeys(draw(st.lists(SHORT, max_size=3)))
+    consumer.user = draw(TEXT)
     return consumer
 
 
@@ -254,6 +255,7 @@ def _a_consumer() -> Consumer:
     consumer.ids.extend([7, 8])
     consumer.attempts.extend([1, 2])
     consumer.queues = {b"q": None}
+    consumer.user = "ada"
     return consumer
 
 

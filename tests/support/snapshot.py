@@ -340,7 +340,7 @@ def _session(session: Session) -> Plain:
 
 
 def _consumer(consumer: Consumer) -> Plain:
-    names = ("name", "owner", "number", "open", "expired", "deadline")
+    names = ("name", "owner", "number", "open", "expired", "deadline", "user")
     lists = {name: list(getattr(consumer, name)) for name in ("ids", "attempts", "queues")}
     return {**fields(consumer, names), **lists}
 

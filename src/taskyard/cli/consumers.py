@@ -83,6 +83,7 @@ def show(session: Session) -> None:
             ("jobs", f"{consumer['jobs']:,}"),
             ("ends", local(deadline, now()) if deadline else "never"),
             ("queues", " ".join(consumer["queues"])),
+            ("user", consumer["user"] or "-"),
         ]
     )
 

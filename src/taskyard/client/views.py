@@ -323,6 +323,8 @@ class ConsumerInfo(Struct, frozen=True, kw_only=True):
     deadline: datetime | None = None
     expired: bool = False
     """It was out for too long: nothing is leased to the consumer until it is dropped."""
+    user: str | None = None
+    """Whose it is, on a server with users; nobody else may use it."""
 
 
 class ReaderInfo(Struct, frozen=True, kw_only=True):

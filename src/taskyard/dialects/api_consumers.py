@@ -133,4 +133,5 @@ def _view(consumer: Consumer) -> shapes.ConsumerView:
         queues=[queue.decode() for queue in consumer.queues],
         deadline=format_moment(consumer.deadline),
         expired=consumer.expired,
+        user=consumer.user or None,
     )

@@ -103,6 +103,7 @@ class ConsumerView(Message):
     queues: Annotated[list[Name], Meta(description="That those were taken from.")]
     deadline: Time | None
     expired: Annotated[bool, Meta(description="It was out for too long: drop the consumer.")]
+    user: Annotated[str, Meta(description="Whose it is: nobody else may use it.")] | None
 
 
 class ConsumerPage(Message):

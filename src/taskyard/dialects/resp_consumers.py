@@ -10,7 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.access.principal import TAKE
+from taskyard.access.principal import ADMIN, TAKE, Denied, Principal
 from taskyard.broker.aside import Aside, Milestone
 from taskyard.broker.broker import SYNC
 from taskyard.dialects.resp_answers import Work
@@ -33,6 +33,7 @@ from taskyard.dialects.uids import show_uid
 from taskyard.engine.batches import MAX_BATCH, BatchRequest
 from taskyard.engine.errors import StaleBatch
 from taskyard.engine.job import Job
+from taskyard.engine.state import Consumer
 from taskyard.names import NAME_RULE, valid_name
 
 MAX_READ: Final = 10_000  # places that one BATCH.READ may ask for
@@ -65,7 +66,8 @@ def _within(text: bytes, what: str, least: int, most: int) -> int:
 
 
 def _check_batch(connection: RespConnection, name: str) -> None:
-    """Whoever deals with a batch must be allowed to take from all queues that it is from.
+    """Whoever deals with a batch must be allowed to take from all queues that it is from, and the
+    consumer must not be another user's.
 
     To be asked before each portion: meanwhile it may have grown, or be another one.
     """
@@ -74,9 +76,18 @@ def _check_batch(connection: RespConnection, name: str) -> None:
         return
     principal.check_somewhere(TAKE)
     consumer = connection.engine.consumer(name)
-    if consumer is not None:
-        for queue in consumer.queues:
-            principal.check_unnamed(TAKE, queue.decode())
+    if consumer is None:
+        return
+    if consumer.user and consumer.user != principal.name and not _rules(principal, consumer):
+        raise Denied(f"consumer {name} belongs to another user")
+    for queue in consumer.queues:
+        principal.check_unnamed(TAKE, queue.decode())
+
+
+def _rules(principal: Principal, consumer: Consumer) -> bool:
+    """Whether an administrator asks: of all queues that the batch is from, or of all there are."""
+    queues = [queue.decode() for queue in consumer.queues] or [""]
+    return all(principal.may(ADMIN, queue) for queue in queues)
 
 
 def _same_owner(connection: RespConnection, name: str, known: i64) -> i64:

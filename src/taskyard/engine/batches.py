@@ -203,6 +203,7 @@ def _fill(core: Core, request: BatchRequest, owner: i64, now: i64) -> bool:
     size: i64 = wanted * _EACH
     for queue in request.queues:
         size += len(queue) + 10
+    size += len(_user_of(core, request).encode())
     check_writable(core, size)
     before = _ready(core, request.queues)
     names: list[bytes] = []
@@ -246,6 +247,7 @@ def _lease(
         names,
         counts,
         [job.attempts + 1 for job in jobs],
+        _user_of(core, request),
     )
     core.log.append(record)
     apply_batch(core.state, record)
@@ -260,6 +262,14 @@ def _lease(
             tell(core, job, STAGE_ASSIGN)
         if core.watchers:
             tell_watchers(core, job, WATCH_LEASED, False, job.queue)
+
+
+def _user_of(core: Core, request: BatchRequest) -> str:
+    """Whose the consumer is from this batch on: the first user's who leases one as it."""
+    consumer = core.state.consumers.get(request.consumer)
+    if consumer is not None and consumer.user:
+        return consumer.user
+    return request.origin.user
 
 
 def _filled(consumer: Consumer, request: BatchRequest) -> bool:

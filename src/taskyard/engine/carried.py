@@ -268,6 +268,7 @@ def apply_carry_consumer(state: State, record: c.CarryConsumer) -> None:
         known.ids = consumer.ids
         known.attempts = consumer.attempts
         known.queues = consumer.queues
+        known.user = consumer.user
         state.weights.loose += consumer_weight(known)
     known.anchor = record.seq
 

@@ -177,4 +177,6 @@ def _consumer(version: i64, fields: Reader) -> Consumer:
     if version >= 2:
         count = fields.u32()
         consumer.queues = {fields.short(): None for _ in range(count)}
+    if version >= 3:
+        consumer.user = fields.text()
     return consumer

@@ -343,7 +343,7 @@ class CarryConsumer(Record):
         return CARRY_CONSUMER
 
     def layout(self) -> i64:
-        return 2
+        return 3 if self.consumer.user else 2
 
     def put(self, out: BytesWriter) -> None:
         consumer = self.consumer
@@ -358,6 +358,8 @@ class CarryConsumer(Record):
         put_u32(out, len(consumer.queues))
         for queue in consumer.queues:
             put_short(out, queue)
+        if consumer.user:
+            put_text(out, consumer.user)
 
 
 @mypyc_attr(acyclic=True)

@@ -26,10 +26,10 @@ VERSIONS: Final = {
     r.BOOT: 2,
     r.PUSH: 2,
     r.QUEUE: 2,
-    r.BATCH: 2,
+    r.BATCH: 3,
     r.CARRY_JOB: 3,
     r.CARRY_QUEUE: 2,
-    r.CARRY_CONSUMER: 2,
+    r.CARRY_CONSUMER: 3,
 }
 _ORIGIN_AT: Final = HEAD + 10  # behind size, kind, version and time
 
@@ -289,8 +289,9 @@ def _batch(version: i64, fields: Reader, time: i64, origin: Origin) -> s.Batch:
     counts = fields.ids()
     queues = [fields.short() for _ in counts]
     attempts = [fields.u32() if version >= 2 else 0 for _ in ids]
+    user = fields.text() if version >= 3 else ""
     return s.Batch(
-        time, origin, consumer, owner, number, epoch, deadline, ids, queues, counts, attempts
+        time, origin, consumer, owner, number, epoch, deadline, ids, queues, counts, attempts, user
     )
 
 

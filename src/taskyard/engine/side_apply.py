@@ -151,6 +151,8 @@ def apply_batch_jobs(state: State, record: s.Batch, ids: list[int]) -> None:
         state.consumers[record.consumer] = consumer
     else:
         state.weights.loose -= consumer_weight(consumer)
+    if record.consumer_user:
+        consumer.user = record.consumer_user
     if consumer.open and consumer.number == record.number:
         consumer.ids.extend(record.ids)
         consumer.attempts.extend(record.attempts)

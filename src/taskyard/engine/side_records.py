@@ -170,6 +170,7 @@ class Batch(Record):
     __slots__ = (
         "attempts",
         "consumer",
+        "consumer_user",
         "counts",
         "deadline",
         "epoch",
@@ -192,6 +193,7 @@ class Batch(Record):
         queues: list[bytes],
         counts: list[int],
         attempts: list[int],
+        consumer_user: str = "",
     ) -> None:
         super().__init__(time, origin)
         self.consumer = consumer
@@ -203,12 +205,13 @@ class Batch(Record):
         self.queues = queues  # that they were taken from, one after the other
         self.counts = counts  # and how many of each
         self.attempts = attempts  # which one this is of each job; 0: not said, in version 1
+        self.consumer_user = consumer_user  # whose the consumer is; "": nobody's
 
     def kind(self) -> i64:
         return BATCH
 
     def layout(self) -> i64:
-        return 2
+        return 3 if self.consumer_user else 2
 
     def put(self, out: BytesWriter) -> None:
         put_text(out, self.consumer)
@@ -222,6 +225,8 @@ class Batch(Record):
             put_short(out, queue)
         for attempt in self.attempts:
             put_u32(out, attempt)
+        if self.consumer_user:
+            put_text(out, self.consumer_user)
 
 
 @mypyc_attr(acyclic=True)

@@ -190,11 +190,13 @@ class Consumer:
         "owner",
         "queues",
         "timer",
+        "user",
     )
 
     def __init__(self, name: str, owner: i64) -> None:
         self.name = name
         self.owner = owner
+        self.user = ""  # whose it is; "": nobody's, until a user leases a batch as it
         self.anchor: i64 = 0  # the record that says all of it
         self.number: i64 = 0
         self.open = False  # the batch of that number is out and not done
@@ -242,7 +244,9 @@ def session_weight(session: Session) -> i64:
 
 
 def consumer_weight(consumer: Consumer) -> i64:
-    size = CONSUMER_WEIGHT + len(consumer.name) + HELD_WEIGHT * len(consumer.ids)
+    size = (
+        CONSUMER_WEIGHT + len(consumer.name) + len(consumer.user) + HELD_WEIGHT * len(consumer.ids)
+    )
     for queue in consumer.queues:
         size += len(queue) + 2
     return size

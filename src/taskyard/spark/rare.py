@@ -84,6 +84,8 @@ def _batch(found: Records, index: int, at: int) -> Batch:
     if counts.sum() != len(ids):
         raise CorruptRecord(f"a batch at byte {at} has other jobs than its queues")
     attempts = fields.u32s(len(ids)) if found.versions[index] >= 2 else None
+    if found.versions[index] >= 3:
+        fields.short()  # whose the consumer is
     fields.finish()
     found.patch("consumer", index, consumer.decode(errors="backslashreplace"))
     found.patch("details", index, json.dumps({"owner": owner, "epoch": epoch}))

@@ -76,6 +76,43 @@ def test_a_message_cannot_forge_a_second_line(stream: io.StringIO) -> None:
     assert stream.getvalue().count("\n") == 1
 
 
+HOSTILE = [
+    "\x1b[2J",
+    "\x9b2J",
+    "\x85",
+    "\x7f",
+    "\u202egnp.exe",
+    "\u2066x\u2069",
+    "\u200b",
+    "\u2028",
+]
+
+
+@pytest.mark.parametrize("style", ["text", "json"])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_in_a_log_acts_on_a_terminal(stream: io.StringIO, style: str, text: str) -> None:
+    configure(style=style, level="info", stream=stream)
+    try:
+        raise KeyError(text, Hostile(text))
+    except KeyError:
+        log.exception("failed: %s", text, extra=fields(key=text, name=f"two words {text}"))
+    shown = stream.getvalue()
+    assert all(line.isprintable() for line in shown.split("\n"))
+    if style == "json":
+        entry = as_json(stream)
+        assert (entry["message"], entry["key"]) == (f"failed: {text}", text)
+
+
+class Hostile:
+    """Is shown as its text, with nothing escaped."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
 def test_a_line_of_json(stream: io.StringIO) -> None:
     configure(style="json", level="info", stream=stream)
     log.warning("listening on %s", "a\nb", extra=fields(port=12345, odd={1}, much=float("inf")))

@@ -14,6 +14,7 @@ from taskyard.cli.journal_stat import figures
 from taskyard.cli.main import ExamplesFormatter, Parser
 from taskyard.cli.progress import Progress
 from taskyard.engine.state import EngineSettings, State
+from taskyard.escaping import safe
 from taskyard.journal.closing import Closing
 from taskyard.journal.collector import CollectorPaused
 from taskyard.journal.describe import describe
@@ -202,7 +203,7 @@ def _print_figures(found: dict[str, Any], indent: str) -> None:
             print(f"{indent}{name}:{'' if figure else ' -'}")
             _print_figures(figure, indent + "  ")
         else:
-            print(f"{indent}{name}: {'-' if figure is None else figure}")
+            print(safe(f"{indent}{name}: {'-' if figure is None else figure}"))
 
 
 def dump(arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from taskyard.cli.lake import add_command
 from taskyard.cli.table import Column, print_table
 from taskyard.cli.units import size
+from taskyard.escaping import safe
 
 
 def add(commands: Any) -> None:
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name in ("state", "batch", "next_seq", "last_time", "lag_records", "events_per_second"):
         print(f"{name}: {'-' if told[name] is None else told[name]}")
     if told["error"]:
-        print(f"error: {told['error']}")
+        print(safe(f"error: {told['error']}"))
     columns = [
         Column("table", lambda row: row["table"]),
         Column("rows", lambda row: f"{row['rows']:,}", right=True),

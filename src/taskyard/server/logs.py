@@ -12,6 +12,8 @@ import sys
 import time
 from typing import Any, Final, TextIO
 
+from taskyard.escaping import safe, safe_json, safe_lines
+
 log: Final = logging.getLogger("taskyard")
 
 
@@ -33,12 +35,12 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         # One event is one line, whatever a client managed to get into the message.
-        message = _escape_controls(record.getMessage())
+        message = safe(record.getMessage())
         parts = [_timestamp(record), record.levelname, message]
         parts += [f"{key}={_text(value)}" for key, value in _fields(record).items()]
         line = " ".join(parts)
         trace = _trace(self, record)
-        return f"{line}\n{trace}" if trace else line
+        return "\n".join([line, *safe_lines(trace)]) if trace else line
 
 
 class JsonFormatter(logging.Formatter):
@@ -55,7 +57,7 @@ class JsonFormatter(logging.Formatter):
             entry["exception"] = trace
         for key, value in _fields(record).items():
             entry[f"field_{key}" if key in entry else key] = _json_value(value)
-        return json.dumps(entry, default=str)
+        return safe_json(json.dumps(entry, default=str))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -77,11 +79,7 @@ def _text(value: object) -> str:
     text = str(value)
     if text and text.isprintable() and not any(mark in text for mark in ' "='):
         return text
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _escape_controls(text: str) -> str:
-    return text if text.isprintable() else json.dumps(text, ensure_ascii=False)[1:-1]
+    return safe_json(json.dumps(text, ensure_ascii=False))
 
 
 def _json_value(value: object) -> object:

@@ -6,13 +6,24 @@ import logging
 import sys
 from typing import Final
 
+from taskyard.escaping import safe_lines
+
 _FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 
 _configured: list[int] = []
 
 
+class SafeFormatter(logging.Formatter):
+    """Spells out what could act on a terminal: errors and names are those of others' jobs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n".join(safe_lines(super().format(record)))
+
+
 def configure(level: int) -> None:
-    logging.basicConfig(level=level, format=_FORMAT, stream=sys.stderr)
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(SafeFormatter(_FORMAT))
+    logging.basicConfig(level=level, handlers=[handler])
     _configured.append(level)
 
 

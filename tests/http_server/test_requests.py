@@ -86,6 +86,27 @@ def test_another_method_is_not_allowed(rig: Rig) -> None:
     assert reply.headers["allow"] == "GET, HEAD, POST"
 
 
+@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize(
+    "request_line", [b"GET /echo HTTP/1.1", b"GET /nothing HTTP/1.1", b"GET / HTTP/2.0"]
+)
+def test_no_answer_is_kept_or_taken_for_something_else(secure: bool, request_line: bytes) -> None:
+    rig = Rig()
+    rig.http.secure = secure
+    headers = ask(rig.connect(), request_line + b"\r\nhost: a\r\n\r\n").headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["cache-control"] == "no-store"
+    assert headers.get("strict-transport-security") == ("max-age=31536000" if secure else None)
+
+
+def test_an_answer_may_say_how_long_it_can_be_kept(rig: Rig) -> None:
+    headers = [("cache-control", "no-cache")]
+    rig.add("GET", "/kept", lambda exchange: exchange.reply(Response(200, headers=headers)))
+    told = ask(rig.connect(), b"GET /kept HTTP/1.1\r\nhost: a\r\n\r\n").headers
+    assert told["cache-control"] == "no-cache"
+    assert told["x-content-type-options"] == "nosniff"
+
+
 def test_head_is_get_without_a_body(rig: Rig) -> None:
     peer = rig.connect()
     peer.send(b"HEAD /echo HTTP/1.1\r\n\r\n" + GET)
@@ -256,6 +277,45 @@ def test_what_is_not_http_is_refused_and_the_connection_closed(rig: Rig, junk: b
     peer.expect_closed()
 
 
+LINES = [
+    b"GET /echo HTTP/0.9",
+    b"GET /echo HTTP/1.2",
+    b"GET /echo HTTP/1.10",
+    b"GET /echo HTTP/2.0",
+    b"GET /echo HTTP/2",
+    b"GET /echo HTTP/3.1",
+    b"GET /echo http/1.1",
+    b"GET /echo",
+    b"GET /echo RTSP/1.0",
+    b"GET /echo RTSP/1.1",
+    b"OPTIONS * RTSP/1.0",
+    b"SOURCE /echo ICE/1.0",
+]
+
+
+@pytest.mark.parametrize("cut", [None, 6, 15, 18])
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.decode())
+def test_only_two_versions_are_spoken(rig: Rig, line: bytes, cut: int | None) -> None:
+    peer = rig.connect()
+    request = GET + line + b"\r\nhost: a\r\n\r\n"
+    if cut is None:
+        peer.send(request + GET)
+        assert read(peer).status == 200
+    else:
+        assert ask(peer, request[: len(GET) + cut]).status == 200
+        peer.send(request[len(GET) + cut :] + GET)
+    reply = read(peer)
+    assert reply.status == 505
+    assert reply.headers["connection"] == "close"
+    assert reply.json()["detail"] == "Only HTTP/1.1 and HTTP/1.0 are spoken here."
+    peer.expect_closed()
+
+
+def test_another_protocol_may_be_named_in_a_header(rig: Rig) -> None:
+    request = GET.replace(b"host: a", b"user-agent: a RTSP/1.0\r\nx: / ICE/1.0")
+    assert ask(rig.connect(), request).status == 200
+
+
 def test_what_came_before_junk_is_answered_first(rig: Rig) -> None:
     peer = rig.connect()
     peer.send(GET + b"junk junk junk\r\n\r\n")
@@ -389,7 +449,9 @@ def test_a_stream_goes_on_until_the_client_goes(rig: Rig) -> None:
     stream = rig.later.pop().stream(
         "text/event-stream", on_room=lambda: None, on_close=lambda: closed.append(True)
     )
-    assert b"transfer-encoding: chunked" in peer.take()
+    head = peer.take()
+    assert b"transfer-encoding: chunked" in head
+    assert b"cache-control: no-store\r\nx-content-type-options: nosniff\r\n" in head
     stream.send(b"data: 1\n\n")
     peer.expect(b"9\r\ndata: 1\n\n\r\n")
     rig.yard.advance(600)

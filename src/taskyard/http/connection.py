@@ -70,6 +70,7 @@ class Http:
         body_limit: int,
         identify: Identify = anonymous,
         refuse: Callable[[str], Response] = log_in,
+        secure: bool = False,
     ) -> None:
         self.broker = broker
         self.scheduler = scheduler
@@ -78,6 +79,7 @@ class Http:
         self.body_limit = body_limit
         self.identify = identify  # the one place where it is found out who asks
         self.refuse = refuse  # makes the answer to those who have to log in first
+        self.secure = secure  # all connections are under TLS
         self.upgrades: dict[str, Upgrade] = {}  # by path
         self.clients = 0
         self.requests = 0  # all there were
@@ -386,9 +388,14 @@ class HttpConnection(Receiver):
             self.fault(self._fault)
         large = self._parser.large
         id = self.request_id(self.commands) if large is None or not large.id else large.id
-        data = encode(answer, keep_alive=False, head_only=False, request_id=id)
+        data = self._last_answer(answer, id)
         self.outbox.send(data, answer.mark)
         self.close(lingers=True)
+
+    def _last_answer(self, answer: Response, id: str) -> bytes:
+        return encode(
+            answer, keep_alive=False, head_only=False, request_id=id, secure=self.http.secure
+        )
 
     def answered(self, incoming: Incoming, response: Response) -> None:
         keep_alive = incoming.keep_alive
@@ -399,7 +406,13 @@ class HttpConnection(Receiver):
         if not self._in_turn:
             self.broker.line.now = self.broker.clock.now()  # that of the last turn may be long ago
         self.outbox.send(
-            encode(response, keep_alive=keep_alive, head_only=head_only, request_id=id),
+            encode(
+                response,
+                keep_alive=keep_alive,
+                head_only=head_only,
+                request_id=id,
+                secure=self.http.secure,
+            ),
             response.mark,
         )
         self._exchange = None
@@ -488,6 +501,6 @@ class HttpConnection(Receiver):
             self.fault(detail)
             id = self.request_id(self.commands)
             answer = problem(408, detail)
-            self.outbox.send(encode(answer, keep_alive=False, head_only=False, request_id=id), 0)
+            self.outbox.send(self._last_answer(answer, id), 0)
         self.close()
         self._alarm = self.http.scheduler.call_at(now + PATIENCE, self._look)

@@ -63,7 +63,9 @@ class Exchange:
         connection = self._connection
         if connection is not None:
             connection.since = 0  # it is for as long as its client wants
-            connection.outbox.send(encode_stream_head(content_type, self.request.id), 0)
+            connection.outbox.send(
+                encode_stream_head(content_type, self.request.id, connection.http.secure), 0
+            )
             connection.outbox.flush()
         return self
 

@@ -12,6 +12,13 @@ from taskyard.http.messages import Request
 HEADER_LIMIT = 65_536  # bytes of the request line and all headers
 SMALL_BODY = 16_384  # bytes that are kept whoever sends them
 
+VERSIONS = ("1.0", "1.1")
+OTHER_VERSION = "Only HTTP/1.1 and HTTP/1.0 are spoken here."
+# What llhttp says of a request line that names no version it knows.
+_OF_VERSIONS = ("Expected HTTP/", "Expected dot", "version")
+# It takes these for HTTP.
+_OTHER_PROTOCOLS = (b" RTSP/", b" ICE/")
+
 
 class BadRequest(Exception):
     """What has come is not HTTP, or too much of it; the connection cannot go on."""
@@ -42,6 +49,8 @@ class Parser:
         self._parser = httptools.HttpRequestParser(self)
         self._in_head = True
         self._head_size = 0
+        self._heads = b""  # what is fed, behind what has come before of a head that is not whole
+        self._lines_end = 0  # of the request lines in there that were looked at
         self.ready: deque[Incoming] = deque()
         self.unread = 0  # bytes of bodies in `ready`, and of what came behind an upgrade
         self.wants_continue = False  # the client waits before it sends the body
@@ -60,17 +69,25 @@ class Parser:
             self._head_size += len(data)
         else:
             self._beside_body += len(data)
+        heads = self._heads + data
+        self._heads = heads
+        self._lines_end = 0
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self.upgrade = True
             self.rest = data[upgrade.args[0] :]
+            self._heads = b""
             return
         except httptools.HttpParserError as error:
             cause = error.__context__
             if isinstance(cause, BadRequest):
                 raise cause from None
+            if any(words in str(error) for words in _OF_VERSIONS):
+                raise BadRequest(505, OTHER_VERSION) from None
             raise BadRequest(400, f"This is not HTTP/1.1: {error}.") from None
+        # Of requests that are there in whole, nothing but perhaps the last one's body is kept.
+        self._heads = heads.rpartition(b"\r\n\r\n")[2] if self._in_head and not self.idle else b""
         if self._in_head and self._head_size > HEADER_LIMIT:
             raise BadRequest(431, f"The headers are longer than {HEADER_LIMIT} bytes.")
         if self._beside_body > HEADER_LIMIT:
@@ -109,6 +126,8 @@ class Parser:
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head_size = 0
+        if self._parser.get_http_version() not in VERSIONS or self._is_of_other_protocol():
+            raise BadRequest(505, OTHER_VERSION)
         length = self._headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._body_limit:
             raise BadRequest(413, f"The body is larger than {self._body_limit} bytes.")
@@ -116,6 +135,19 @@ class Parser:
             self.large = self._request()
         if self._headers.get("expect", "").lower() == "100-continue":
             self.wants_continue = True
+
+    def _is_of_other_protocol(self) -> bool:
+        """Whether the request line ends in the version of a protocol that only looks like HTTP."""
+        heads = self._heads
+        if not any(name in heads for name in _OTHER_PROTOCOLS):
+            return False
+        line = heads.find(self._url + b" HTTP/", self._lines_end)
+        for name in _OTHER_PROTOCOLS:
+            at = heads.find(self._url + name, self._lines_end)
+            if at >= 0 and (line < 0 or at < line):
+                return True
+        self._lines_end = line + 1  # the next request of this piece may have the same path
+        return False
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)

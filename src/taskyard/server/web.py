@@ -121,6 +121,7 @@ class Web:
             body_limit=settings.http_body_limit,
             identify=self._admit,
             refuse=unauthenticated,
+            secure=settings.tls_certificate is not None,
         )
         self._lag.start()
         self.watch.start()

@@ -39,7 +39,8 @@ function options(series, unit, sync, width, range, onCursor) {
     width,
     height: HEIGHT,
     legend: { show: false },
-    cursor: { sync: { key: sync }, drag: { x: false, y: false }, points: { size: 6 } },
+    // uPlot keeps its groups in a plain object, which a queue's name must not be a key of as it is.
+    cursor: { sync: { key: `of ${sync}` }, drag: { x: false, y: false }, points: { size: 6 } },
     padding: [6, 22, 0, 0],
     scales: { x: { range }, y: { range: (_plot, _low, high) => [0, high > 0 ? Math.max(high * 1.08, unit.steps ? 2 : 0) : unit.steps ? 4 : 1] } },
     axes: [

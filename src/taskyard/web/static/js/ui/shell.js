@@ -53,7 +53,7 @@ export function Shell({ at, children }) {
 
 function Places({ at }) {
   const seen = useStore(look);
-  const here = at in WITHIN ? WITHIN[at] : at;
+  const here = Object.hasOwn(WITHIN, at) ? WITHIN[at] : at;
   return html`<ul>
     ${PLACES.map(([path, name, figure, kind]) => {
       const value = seen && figure ? figure(seen) : null;

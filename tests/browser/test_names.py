@@ -1,4 +1,4 @@
-"""Names that mean something to JavaScript are names of queues, schedules and holders like any other."""
+"""Names that mean something to JavaScript are names of queues and schedules like any other."""
 
 import pytest
 from browser.site import Site, go

@@ -307,7 +307,7 @@ def test_only_two_versions_are_spoken(rig: Rig, line: bytes, cut: int | None) ->
     reply = read(peer)
     assert reply.status == 505
     assert reply.headers["connection"] == "close"
-    assert reply.json()["detail"] == "Only HTTP/1.1 and HTTP/1.0 are spoken here."
+    assert body_of(reply.json())["detail"] == "Only HTTP/1.1 and HTTP/1.0 are spoken here."
     peer.expect_closed()
 
 

@@ -51,7 +51,7 @@ class Listening:
         return asked.streamed
 
     def refused(self, headers: dict[str, str] | None = None, **query: str) -> dict[str, Any]:
-        response = self.ask(headers, **query).answer()
+        response = self.ask(headers, ANONYMOUS, **query).answer()
         assert response.content_type == "application/problem+json"
         problem: dict[str, Any] = json.loads(response.body)
         assert problem["status"] == response.status

@@ -26,6 +26,7 @@ PLACE = Path(__file__).resolve().parents[1] / "tests" / "journal" / "formats"
 FLAGS = ("--segment-size", "64KiB", "--payload-limit", "16KiB", "--retain-bytes", "0")
 LATE = "2100-01-01T00:00:00Z"
 UIDS = [f"6ba7b810-9dad-41d1-80b4-00c04fd4300{number}" for number in range(4)]
+CARRIED = [f"6ba7b811-9dad-41d1-80b4-00c04fd4300{number}" for number in range(2)]
 PATIENCE = 60.0
 
 
@@ -53,6 +54,14 @@ class Lines:
 
     def read(self, size: int) -> bytes:
         return self._file.read(size)
+
+    def call(self, *words: str) -> bytes:
+        """A command of RESP; gives the first line of the answer."""
+        parts = [b"*%d\r\n" % len(words)]
+        parts += [b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words]
+        answer = self.ask(b"".join(parts))
+        assert not answer.startswith(b"-"), (words, answer)
+        return answer
 
 
 def masenko(address: tuple[str, int], told: Told, data: Path) -> Lines:
@@ -164,14 +173,7 @@ def over_http(address: tuple[str, int], told: Told) -> Api:
 
 def resp(address: tuple[str, int], told: Told) -> Lines:
     peer = Lines(address)
-
-    def call(*words: str) -> bytes:
-        parts = [b"*%d\r\n" % len(words)]
-        parts += [b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words]
-        answer = peer.ask(b"".join(parts))
-        assert not answer.startswith(b"-"), (words, answer)
-        return answer
-
+    call = peer.call
     call("RPUSH", "r", "r-ready")
     told.job("r-ready", "r", "ready")
     call("UPDATE", "p-ready", "5")
@@ -184,13 +186,22 @@ def resp(address: tuple[str, int], told: Told) -> Lines:
     return peer
 
 
+def uids(address: tuple[str, int], told: Told) -> Lines:
+    """A job with a uid that is still there, and one that is done, before compaction has both."""
+    peer = Lines(address)
+    peer.call("JOB.PUSH", "u-ready", "u-ready", "UID", CARRIED[0])
+    told.job("u-ready", "u-ready", "ready")
+    peer.call("JOB.PUSH", "u-done", "u-done", "UID", CARRIED[1])
+    peer.call("LPOP", "u-done")
+    peer.read(len("u-done\r\n"))
+    told.others["uids"] = {CARRIED[0]: "u-ready", CARRIED[1]: "u-done"}
+    return peer
+
+
 def pipeline(address: tuple[str, int], told: Told) -> Lines:
     peer = Lines(address)
-    for words in (("RPUSH", "b", "b-held"), ("BATCH.LEASE", "etl", "1", "10", "QUEUES", "b")):
-        parts = [b"*%d\r\n" % len(words)]
-        parts += [b"$%d\r\n%b\r\n" % (len(word), word.encode()) for word in words]
-        answer = peer.ask(b"".join(parts))
-        assert not answer.startswith(b"-"), (words, answer)
+    peer.call("RPUSH", "b", "b-held")
+    peer.call("BATCH.LEASE", "etl", "1", "10", "QUEUES", "b")
     told.job("b-held", "b", "leased", 1)
     told.others["consumers"] = {"etl": 1}
     return peer
@@ -209,7 +220,8 @@ def talk(ports: dict[str, Any], told: Told, data: Path) -> list[object]:
     def address(name: str) -> tuple[str, int]:
         return ports[name]["host"], ports[name]["port"]
 
-    open_: list[object] = [masenko(address("masenko"), told, data)]
+    open_: list[object] = [uids(address("resp"), told)] if "resp" in ports else []
+    open_.append(masenko(address("masenko"), told, data))
     if "workq" in ports:
         open_.append(workq(address("workq"), told))
     api = over_http(address("http"), told) if "http" in ports else None

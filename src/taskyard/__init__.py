@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from taskyard.client.errors import ScheduleNotFound as ScheduleNotFound
     from taskyard.client.errors import StaleBatch as StaleBatch
     from taskyard.client.errors import StaleLease as StaleLease
+    from taskyard.client.errors import UidTaken as UidTaken
     from taskyard.client.errors import Unavailable as Unavailable
     from taskyard.client.errors import Untrusted as Untrusted
     from taskyard.client.pushing import NewJob as NewJob
@@ -79,6 +80,7 @@ _NAMES: Final = {
         "ScheduleNotFound",
         "StaleBatch",
         "StaleLease",
+        "UidTaken",
         "Unavailable",
         "Untrusted",
     ),

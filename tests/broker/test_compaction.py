@@ -244,7 +244,7 @@ def test_everything_the_engine_keeps_survives(yard: SimulatedYard, hands: Hands)
     assert engine.job(leased).state == LEASED
     assert engine.job(dead).state == FAILED
     assert engine.job(failing).fails == 1
-    assert engine.state.tombstones.ids[b"g" * 16] == gone
+    assert engine.state.tombstones.id_of(b"g" * 16) == gone
     assert engine.state.sessions[5].numbered == 3
     assert engine.state.consumers["spark"].number == 1
     check_replay(yard)

@@ -139,6 +139,15 @@ def test_a_uid_is_pushed_once(client: Client, queue: str) -> None:
     assert client.queue(queue).counts.ready == 1
 
 
+def test_a_uid_is_of_one_queue(client: Client, queue: str) -> None:
+    uid = str(uuid.uuid4())
+    client.push(queue, 1, uid=uid)
+    with pytest.raises(taskyard.UidTaken):
+        client.push(f"{queue}-other", 2, uid=uid)
+    with pytest.raises(taskyard.QueueNotFound):
+        client.queue(f"{queue}-other")
+
+
 def test_a_unique_key_is_there_once_while_it_waits(client: Client, queue: str) -> None:
     first = client.push(queue, 1, unique="k")
     again = client.push(queue, 2, unique=b"k")
@@ -240,8 +249,11 @@ def test_all_or_none_are_pushed(client: Client, queue: str) -> None:
     uid = str(uuid.uuid4())
     known = client.push(f"{queue}-other", uid=uid)
     with pytest.raises(taskyard.Duplicate) as caught:
-        client.push_all([NewJob(queue), NewJob(queue, uid=uid)])
+        client.push_all([NewJob(queue), NewJob(f"{queue}-other", uid=uid)])
     assert caught.value.job_id == known.id
+    with pytest.raises(taskyard.UidTaken, match=r"job 2 of the command") as taken:
+        client.push_all([NewJob(queue), NewJob(queue, uid=uid)])
+    assert str(known.id) not in str(taken.value).replace("job 2", "")
     with pytest.raises(taskyard.QueueNotFound):
         client.queue(queue)
     with pytest.raises(ValueError, match="at most 1000"):

@@ -334,8 +334,20 @@ def test_the_uid_of_a_cancelled_job_is_free(api: ApiClient) -> None:
 
 def test_a_derived_uid_cannot_be_given_to_another_job(api: ApiClient) -> None:
     first = api.post(JOBS, {}).ok()
-    again = api.post(JOBS, {"uid": first["uid"]})
-    assert (again.status, again.body["id"]) == (200, first["id"])
+    api.post(JOBS, {"uid": first["uid"]}).problem(409, "uid-taken", "uid")
+    assert total(api) == 1
+
+
+def test_a_uid_of_another_queue_is_taken(yard: SimulatedYard, api: ApiClient) -> None:
+    id = api.push(uid=UID)
+    for _ in range(2):
+        reply = api.post("/api/v1/queues/elsewhere/jobs", {"uid": UID})
+        problem = reply.problem(409, "uid-taken", "uid")
+        assert str(id) not in problem["detail"]
+        yard.crash()
+    batch = api.batch("elsewhere", [{"text": "a"}, {"uid": UID}])
+    assert batch.problem(409, "uid-taken", "uid")["line"] == 2
+    api.call("GET", "/api/v1/queues/elsewhere").problem(404, "queue-not-found")
 
 
 # Batches

@@ -200,6 +200,19 @@ def test_one_that_is_repeated_among_new_ones_is_refused(
     assert yard.engine.state.next_id == 2
 
 
+def test_one_whose_uid_is_taken_is_refused_with_all_others(
+    yard: SimulatedYard, peer: SimulatedPeer
+) -> None:
+    push(peer, "q", "x", "UID", UIDS[0])
+    taken = "UIDTAKEN another push has this uid, and this one does not repeat it"
+    for queue, before in (("other", ("q", "x", "UID", UIDS[0])), ("other", ("other", "a"))):
+        text = refused(peer, *all_of(before, (queue, "b", "UID", UIDS[0])))
+        assert text == mistake(taken, 2)
+    text = refused(peer, *all_of(("other", "b", "UID", UIDS[0])))
+    assert text == mistake(taken, 1)
+    assert yard.engine.state.next_id == 2
+
+
 def test_jobs_without_uids_are_pushed_again(peer: SimulatedPeer) -> None:
     jobs = all_of(("q", "a"), ("q", "b"))
     assert [ask(peer, *jobs), ask(peer, *jobs)] == [[1, 2], [3, 4]]

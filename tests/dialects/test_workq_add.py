@@ -5,6 +5,7 @@ from support.simulated import SimulatedYard
 from support.wire import SimulatedWire, Wire, exchange
 from support.workq import (
     DUPLICATE_JOB,
+    ID_TAKEN,
     INVALID_ARGS,
     INVALID_FLAGS,
     INVALID_ID,
@@ -140,12 +141,16 @@ def test_what_is_no_uuid_in_canonical_form_is_refused(shared_wire: Wire, id: byt
     expect_in_step(peer)
 
 
-def test_an_id_that_is_there_is_a_duplicate_under_any_name_and_in_any_state(
+def test_an_id_that_is_there_is_a_duplicate_in_any_state_and_taken_under_another_name(
     yard: SimulatedWire,
 ) -> None:
     peer, id = yard.connect("workq"), new_id()
     again = [
         add(id),
+        schedule(id, b"ping", time=b"2100-01-01T00:00:00Z"),
+        run(id, b"ping", wait=0),
+    ]
+    others = [
         add(id, b"other"),
         schedule(id, b"other", time=b"2100-01-01T00:00:00Z"),
         run(id, b"other", wait=0),
@@ -154,6 +159,8 @@ def test_an_id_that_is_there_is_a_duplicate_under_any_name_and_in_any_state(
     def expect_duplicates() -> None:
         for command in again:
             exchange(peer, command, DUPLICATE_JOB)
+        for command in others:
+            exchange(peer, command, ID_TAKEN)
 
     exchange(peer, schedule(id, b"ping", b"first", time=rfc3339(yard.now() + 10)), OK)
     expect_duplicates()
@@ -179,15 +186,17 @@ def test_the_id_of_a_failed_job_is_a_duplicate(shared_wire: Wire) -> None:
 
 def test_the_id_of_a_job_that_is_being_run_is_a_duplicate(shared_wire: Wire) -> None:
     caller, peer, id = shared_wire.connect("workq"), shared_wire.connect("workq"), new_id()
-    caller.send(run(id, new_name()))
+    name = new_name()
+    caller.send(run(id, name))
     caller.expect_nothing()
-    exchange(peer, add(id), DUPLICATE_JOB)
+    exchange(peer, add(id, name), DUPLICATE_JOB)
+    exchange(peer, add(id), ID_TAKEN)
 
 
-def test_a_duplicate_makes_no_queue(shared_wire: Wire) -> None:
+def test_an_id_that_is_taken_makes_no_queue(shared_wire: Wire) -> None:
     peer, id, name = shared_wire.connect("workq"), new_id(), new_name()
     exchange(peer, add(id), OK)
-    exchange(peer, add(id, name), DUPLICATE_JOB)
+    exchange(peer, add(id, name), ID_TAKEN)
     exchange(peer, b"inspect queue %b\r\n" % name, NOT_FOUND)
 
 
@@ -208,7 +217,7 @@ def test_an_id_is_free_again_when_its_ttl_is_over(yard: SimulatedWire) -> None:
     exchange(peer, add(id, b"other", ttl=2000), OK)
     exchange(peer, complete(id), OK)
     yard.advance(1.999)
-    exchange(peer, add(id, ttl=2000), DUPLICATE_JOB)
+    exchange(peer, add(id, ttl=2000), ID_TAKEN)
     yard.advance(0.001)
     exchange(peer, add(id, ttl=2000), OK)
     exchange(peer, lease(b"ping"), leased(id))

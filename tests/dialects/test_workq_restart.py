@@ -12,6 +12,7 @@ from support.workq import (
     DUPLICATE_JOB,
     DUPLICATE_RESULT,
     FAILED,
+    ID_TAKEN,
     LEASED,
     MAX_TTL,
     NEW,
@@ -59,7 +60,8 @@ def test_jobs_survive_with_all_they_are(wire: Wire) -> None:
     assert [label for label, _ in inspect(peer, b"queues 0 10")] == [b"a", b"b"]
     assert lengths(peer, b"b") == (0, 1)
     exchange(peer, lease(b"a"), leased(one, b"a", b"a\r\n\x00b"))
-    exchange(peer, add(two, b"a"), DUPLICATE_JOB)
+    exchange(peer, add(two, b"b"), DUPLICATE_JOB)
+    exchange(peer, add(two, b"a"), ID_TAKEN)
 
 
 def test_results_survive(wire: Wire) -> None:

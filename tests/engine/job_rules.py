@@ -438,8 +438,11 @@ class JobRules(UpkeepRules):
     @rule(wish=wishes, pick=picks)
     def push_twice(self, wish: Wish, pick: int) -> None:
         """A uid that is taken: given to another job, or derived for one that was given none."""
-        self.push_wish(replace(wish, uid=b"1" * 16), ORIGIN)
-        self.push_wish(replace(wish, uid=b"1" * 16), ORIGIN)
+        mine = replace(wish, uid=b"1" * 16)
+        self.push_wish(mine, ORIGIN)
+        self.push_wish(mine, ORIGIN)
+        self.push_wish(mine, Origin(1, "mallory", ""))
+        self.push_wish(replace(mine, queue="dead"), ORIGIN)
         twice = [Wish("a", Policy(), uid=b"9" * 16)] * 2
         self.transact([*twice], 1)
         self.push_wish(replace(wish, uid=derive_uid(SALT, self.some_job(pick))), ORIGIN)

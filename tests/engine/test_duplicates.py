@@ -1,10 +1,11 @@
 """uids: given or derived, unique, and remembered for a while after success."""
 
 import pytest
-from engine.harness import ORIGIN, SALT, Bench
+from engine.harness import NO_LIMIT, ORIGIN, SALT, Bench
+from support.graves import remembered as uids_of
 
 from taskyard.engine.errors import DuplicateJob
-from taskyard.engine.job import FAILED, READY, SECOND, SUCCEEDED, Job, Policy
+from taskyard.engine.job import FAILED, READY, SECOND, SUCCEEDED, Job, NewJob, Policy
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.state import EngineSettings
 from taskyard.engine.uid import derive_uid
@@ -15,7 +16,7 @@ LATE = WINDOW // 4096  # uids are forgotten together, a stretch of time at once
 
 
 def push_again(bench: Bench) -> Job:
-    return bench.push("another", uid=UID)
+    return bench.push("q", name="another", uid=UID)
 
 
 def refused(bench: Bench) -> int:
@@ -28,7 +29,7 @@ def refused(bench: Bench) -> int:
 
 
 def remembered(bench: Bench) -> dict[bytes, int]:
-    return bench.engine.state.tombstones.ids
+    return uids_of(bench.engine.state.tombstones)
 
 
 def complete(bench: Bench, job: Job) -> None:
@@ -72,14 +73,17 @@ def test_a_job_that_is_done_is_found_by_either_uid_while_the_ring_has_it(bench: 
 
 
 def test_a_uid_names_the_job_whose_push_would_be_repeated(bench: Bench) -> None:
-    assert bench.engine.id_of_uid(UID) == 0
-    job, derived = bench.push(uid=UID), bench.push()
-    assert bench.engine.id_of_uid(UID) == job.id
-    assert bench.engine.id_of_uid(bench.engine.uid_of(derived)) == derived.id
+    def repeated() -> int:
+        return bench.engine.repeated_id(NewJob("q", "n", b"", NO_LIMIT, uid=UID), ORIGIN)
+
+    assert bench.engine.repeated_id(NewJob("q", "n", b"", NO_LIMIT), ORIGIN) == 0
+    assert repeated() == 0
+    job = bench.push(uid=UID)
+    assert repeated() == job.id
     complete(bench, job)
-    assert bench.engine.id_of_uid(UID) == job.id
+    assert repeated() == job.id
     bench.pass_time(WINDOW + 2 * LATE)
-    assert bench.engine.id_of_uid(UID) == 0
+    assert repeated() == 0
 
 
 def test_a_finished_job_is_not_found(bench: Bench) -> None:
@@ -102,13 +106,6 @@ def test_a_uid_is_taken_in_any_state_under_any_name(bench: Bench, state: str) ->
     elif state != "ready":
         bench.engine.fail(job.id, b"", ORIGIN, bench.now)
     assert refused(bench) == job.id
-
-
-def test_a_derived_uid_is_taken_too(bench: Bench) -> None:
-    job = bench.push()
-    with pytest.raises(DuplicateJob) as error:
-        bench.push(uid=derive_uid(SALT, job.id))
-    assert error.value.job_id == job.id
 
 
 def test_a_uid_is_free_again_after_a_delete(bench: Bench) -> None:

@@ -46,12 +46,12 @@ def keep_keys(bench: Bench) -> None:
 def keep_grave(bench: Bench) -> None:
     bench.push("done", uid=UID)
     bench.ack(bench.take("done"))
-    assert UID in bench.engine.state.tombstones.ids
+    assert UID in bench.engine.state.tombstones.stones
 
 
 def forget_grave(bench: Bench) -> None:
     bench.pass_time(bench.settings.uid_window + 60 * SECOND)
-    assert UID not in bench.engine.state.tombstones.ids
+    assert UID not in bench.engine.state.tombstones.stones
 
 
 THINGS: dict[str, tuple[Step, Step]] = {

@@ -4,19 +4,18 @@ import pytest
 from engine.harness import START, property_settings
 from hypothesis import given
 from hypothesis import strategies as st
+from support.graves import pairs, remembered
 
 from taskyard.engine.job import SECOND
 from taskyard.engine.tombstones import Tombstones
 
 A, B, C = (bytes([letter]) * 16 for letter in b"abc")
+PRODUCER = b"p" * 16
 FINEST = SECOND // 10
 
 
 def buried(tombstones: Tombstones) -> dict[int, list[tuple[bytes, int]]]:
-    return {
-        since: list(zip(grave.uids, grave.ids, strict=True))
-        for since, grave in tombstones.graves.items()
-    }
+    return {since: pairs(grave) for since, grave in tombstones.graves.items()}
 
 
 def forget_due(tombstones: Tombstones, now: int) -> None:
@@ -35,9 +34,9 @@ def test_a_grave_is_as_wide_as_the_window_is_long(window: int, width: int) -> No
 
 def test_uids_of_one_stretch_of_time_share_a_grave() -> None:
     tombstones = Tombstones(20 * SECOND)
-    tombstones.bury(A, 1, START, 10)
-    tombstones.bury(B, 2, START + FINEST - 1, 11)
-    tombstones.bury(C, 3, START + FINEST, 12)
+    tombstones.bury(A, 1, PRODUCER, START, 10)
+    tombstones.bury(B, 2, PRODUCER, START + FINEST - 1, 11)
+    tombstones.bury(C, 3, PRODUCER, START + FINEST, 12)
     assert buried(tombstones) == {START: [(A, 1), (B, 2)], START + FINEST: [(C, 3)]}
     assert [grave.anchor for grave in tombstones.graves.values()] == [10, 12]
     assert tombstones.first_end() == START + FINEST + 20 * SECOND
@@ -45,43 +44,43 @@ def test_uids_of_one_stretch_of_time_share_a_grave() -> None:
 
 def test_a_grave_is_given_up_when_its_last_uid_may_be() -> None:
     tombstones = Tombstones(20 * SECOND)
-    tombstones.bury(A, 1, START, 1)
-    tombstones.bury(B, 2, START + FINEST, 2)
+    tombstones.bury(A, 1, PRODUCER, START, 1)
+    tombstones.bury(B, 2, PRODUCER, START + FINEST, 2)
     tombstones.forget(START + FINEST - 1)
-    assert tombstones.ids == {A: 1, B: 2}
+    assert remembered(tombstones) == {A: 1, B: 2}
     tombstones.forget(START + FINEST)
-    assert tombstones.ids == {B: 2}
-    tombstones.bury(C, 3, START + 1, 3)  # that grave is a new one now
+    assert remembered(tombstones) == {B: 2}
+    tombstones.bury(C, 3, PRODUCER, START + 1, 3)  # that grave is a new one now
     assert buried(tombstones) == {START: [(C, 3)], START + FINEST: [(B, 2)]}
     tombstones.forget(START + SECOND)
     assert buried(tombstones) == {}
-    assert tombstones.ids == {}
+    assert remembered(tombstones) == {}
     assert tombstones.first_end() == 0
 
 
 def test_without_a_window_nothing_is_buried() -> None:
     tombstones = Tombstones(0)
-    tombstones.bury(A, 1, START, 1)
+    tombstones.bury(A, 1, PRODUCER, START, 1)
     assert buried(tombstones) == {}
-    assert tombstones.ids == {}
+    assert remembered(tombstones) == {}
 
 
 def test_a_uid_that_is_carried_again_is_there_once() -> None:
     tombstones = Tombstones(SECOND)
-    tombstones.bury(A, 1, START + 5, 1)
-    tombstones.bury(A, 1, START, 9)
+    tombstones.bury(A, 1, PRODUCER, START + 5, 1)
+    tombstones.bury(A, 1, PRODUCER, START, 9)
     assert buried(tombstones) == {START: [(A, 1)]}
 
 
 def test_the_last_job_that_had_a_uid_counts_in_whatever_order_they_come() -> None:
     """A run that remembers none may use a uid twice; a carry may bring the older one later."""
     tombstones = Tombstones(SECOND)
-    tombstones.bury(A, 2, START + FINEST, 1)
-    tombstones.bury(A, 1, START, 2)
-    assert tombstones.ids == {A: 2}
-    tombstones.bury(A, 3, START + 2 * FINEST, 3)
+    tombstones.bury(A, 2, PRODUCER, START + FINEST, 1)
+    tombstones.bury(A, 1, PRODUCER, START, 2)
+    assert remembered(tombstones) == {A: 2}
+    tombstones.bury(A, 3, PRODUCER, START + 2 * FINEST, 3)
     tombstones.forget(START + 2 * FINEST)
-    assert tombstones.ids == {A: 3}
+    assert remembered(tombstones) == {A: 3}
 
 
 @given(
@@ -99,13 +98,13 @@ def test_each_is_remembered_for_the_window_at_least_and_not_much_longer(
         uid = number.to_bytes(16, "big")
         if uid not in times:
             times[uid] = after
-            tombstones.bury(uid, id, START + after, id)
+            tombstones.bury(uid, id, PRODUCER, START + after, id)
     forget_due(tombstones, START + later)
     for uid, after in times.items():
         if later < after + window:
-            assert uid in tombstones.ids
+            assert uid in tombstones.stones
         if later >= after + window + tombstones.width:
-            assert uid not in tombstones.ids
+            assert uid not in tombstones.stones
     together = [uid for grave in tombstones.graves.values() for uid in grave.uids]
-    assert sorted(together) == sorted(tombstones.ids)
+    assert sorted(together) == sorted(tombstones.stones)
     assert list(tombstones.graves) == sorted(tombstones.graves)

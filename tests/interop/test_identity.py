@@ -3,7 +3,7 @@
 import uuid
 
 import pytest
-from interop.adapters.base import Adapter, Can, Duplicate, Options
+from interop.adapters.base import Adapter, Can, Duplicate, Options, UidTaken
 from interop.cases import cases
 from interop.world import TimedWorld, World, able
 
@@ -54,19 +54,22 @@ def test_the_uid_of_a_job_cannot_be_given_to_another(
     world = any_world
     here, there = world.open(pusher), world.open(other)
     worker = world.open(able(Can.TAKE, Can.FINISH_ANY)[0])
-    job = world.push(here)
+    is_given = Can.UID in pusher.can
+    job = world.push(here, Options(uid=str(uuid.uuid4()) if is_given else None))
+    refusal = Duplicate if is_given else UidTaken  # no push has named a uid that was derived
     world.between()
     for uid in (job.uid, job.uid.upper()):
-        for queue in (world.queue, f"{world.queue}.other"):
-            with pytest.raises(Duplicate):
-                world.push(there, Options(uid=uid), queue)
+        with pytest.raises(refusal):
+            world.push(there, Options(uid=uid))
+        with pytest.raises(UidTaken):
+            world.push(there, Options(uid=uid), f"{world.queue}.other")
     world.sees(ready=1)
     world.take_this(worker, job)
-    with pytest.raises(Duplicate):
+    with pytest.raises(refusal):
         world.push(there, Options(uid=job.uid))
     worker.finish_any(job)
     if pusher.result_outlives_job:
-        with pytest.raises(Duplicate):
+        with pytest.raises(refusal):
             world.push(there, Options(uid=job.uid))
     world.sees()
 

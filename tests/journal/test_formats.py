@@ -13,7 +13,8 @@ from journal.building import Running, recover
 from journal.compacting import names
 from support.retaining import RetainingYard
 
-from taskyard.engine.job import GONE, STATE_NAMES, Job
+from taskyard.engine.errors import UidTaken
+from taskyard.engine.job import CLIENT, GONE, STATE_NAMES, Job, NewJob, Origin, Policy
 from taskyard.engine.state import State
 from taskyard.journal.errors import JournalTooNew
 from taskyard.journal.identity import IDENTITY, JOURNAL
@@ -25,6 +26,13 @@ from taskyard.journal.segment import base_of
 
 PLACE = Path(__file__).parent / "formats"
 OLDER = sorted(path.name for path in PLACE.iterdir() if path.is_dir())
+NOBODY = Origin(CLIENT, "", "")  # the servers that wrote them had no users
+WORKQ = {  # jobs whose pushes are behind the point where a replay begins
+    f"6ba7b810-9dad-41d1-80b4-00c04fd4300{number}": queue
+    for number, queue in enumerate(("w-done", "w", "w"))
+}
+# What was carried of this one does not say whose it is.
+ANYONES = "8-uids", "6ba7b811-9dad-41d1-80b4-00c04fd43001"
 OURS = "ours"  # the queue of what is pushed since
 
 each = pytest.mark.parametrize("name", OLDER)
@@ -72,7 +80,7 @@ def jobs(disk: MemoryDisk, state: State) -> dict[str, dict[str, Any]]:
 
 
 def test_there_is_one_for_each_step_that_the_format_has_taken() -> None:
-    assert len(OLDER) >= 7
+    assert len(OLDER) >= 8
     assert len(expected(OLDER[-1])["jobs"]) > len(expected(OLDER[0])["jobs"])
 
 
@@ -143,6 +151,34 @@ def test_it_is_compacted_and_nothing_is_lost(name: str) -> None:
     }
     assert sorted(yard.engine.state.schedules) == told.get("schedules", [])
     assert sorted(yard.engine.state.consumers) == sorted(told.get("consumers", {}))
+
+
+def check_uids(yard: Later, name: str) -> None:
+    """A push that is repeated to its queue is known, and no other is taken for it."""
+    engine = yard.engine
+    uids: dict[str, str] = expected(name).get("uids", {}) | (WORKQ if name != OLDER[0] else {})
+    for uid, queue in uids.items():
+        known = bytes.fromhex(uid.replace("-", ""))
+        wish = NewJob(queue, queue, b"", Policy(), uid=known)
+        assert engine.repeated_id(wish, NOBODY) == engine.known_id(known) > 0
+        elsewhere = NewJob("elsewhere", "elsewhere", b"", Policy(), uid=known)
+        if (name, uid) == ANYONES:
+            assert engine.repeated_id(elsewhere, NOBODY) == engine.known_id(known)
+        else:
+            with pytest.raises(UidTaken):
+                engine.repeated_id(elsewhere, NOBODY)
+
+
+@each
+def test_its_uids_are_known_and_stay_so_when_it_is_compacted(name: str) -> None:
+    yard = Later(written(name))
+    check_uids(yard, name)
+    while set(names(yard.disk)) & {path.name for path in (PLACE / name / JOURNAL).iterdir()}:
+        yard.push(OURS, size=1)
+        yard.work(1 << 14)
+    check_uids(yard, name)
+    yard.restart()
+    check_uids(yard, name)
 
 
 @each

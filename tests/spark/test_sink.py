@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from pyspark.errors import PySparkException
@@ -72,6 +72,18 @@ def test_what_was_written_once_is_not_written_again(spark: SparkSession, client:
     for _ in range(2):
         _write(frame, client, queue="own")
     assert client.queue("own").counts.ready == 6000
+
+
+def test_a_uid_of_another_queue_is_an_error_and_no_row_is_left_out(
+    spark: SparkSession, client: Client
+) -> None:
+    uids = [client.push("there", uid=uuid4()).uid for _ in range(2)]
+    frame = spark.createDataFrame([(uid,) for uid in uids], "uid string").coalesce(1)
+    _write(frame, client, payload="*", queue="there")  # known
+    assert client.queue("there").counts.ready == 2
+    with pytest.raises(PySparkException) as raised:
+        _write(frame, client, payload="*", queue="elsewhere")
+    assert f"row 0 of partition 0 was refused by {client.address}: UIDTAKEN" in str(raised.value)
 
 
 def test_errors_name_column_and_row(spark: SparkSession, client: Client) -> None:

@@ -90,6 +90,8 @@ def extras(draw: st.DrawFn) -> Extra:
     extra = Extra()
     for name, drawn in _EXTRA.items():
         setattr(extra, name, draw(drawn))
+    if extra.uid is not None:  # an old record of such a one has no producer
+        extra.producer = draw(st.just(b"") | UID)
     return extra
 
 
@@ -171,7 +173,9 @@ def carried_graves(draw: st.DrawFn) -> c.CarryGrave:
     buried = draw(st.lists(st.tuples(UID, POSITIVE), max_size=5))
     uids = [uid for uid, _ in buried]
     ids = [id for _, id in buried]
-    return c.CarryGrave(draw(I64), draw(ORIGIN), draw(I64), draw(st.booleans()), uids, ids)
+    producers = [draw(UID) for _ in uids]
+    first = draw(st.booleans())
+    return c.CarryGrave(draw(I64), draw(ORIGIN), draw(I64), first, uids, ids, producers)
 
 
 @st.composite
@@ -226,6 +230,7 @@ def a_job(full: bool = False) -> c.CarryJob:
 def _full_extra() -> Extra:
     extra = Extra()
     extra.uid = b"u" * 16
+    extra.producer = b"p" * 16
     extra.key = b"key"
     extra.limit_key = b"limit"
     extra.ttl_ms = 2**64 - 1
@@ -289,7 +294,7 @@ CARRIES: list[r.Record] = [
     c.CarryConsumer(1, SYSTEM_ORIGIN, _a_consumer()),
     c.CarryReader(1, SYSTEM_ORIGIN, "reader", 7, 99),
     CarrySchedule(1, SYSTEM_ORIGIN, a_schedule()),
-    c.CarryGrave(1, SYSTEM_ORIGIN, 5, True, [b"u" * 16, b"v" * 16], [1, 2]),
+    c.CarryGrave(1, SYSTEM_ORIGIN, 5, True, [b"u" * 16, b"v" * 16], [1, 2], [b"p" * 16] * 2),
     c.Base(1, 4096, 2, 9, [1, 2, 3, 4, 5, 6, 7]),
 ]
 

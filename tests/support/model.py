@@ -367,7 +367,7 @@ class Model(Pushing):
         for name, consumer in self.consumers.items():
             yield consumer.deadline, "consumer", name
         if self.tombstones:
-            first = min(when for when, _ in self.tombstones.values())
+            first = min(when for when, _, _ in self.tombstones.values())
             yield self._forgotten_at(first), "tombstones", None
 
     def _planned_for_jobs(self) -> Iterator[Event]:
@@ -394,9 +394,9 @@ class Model(Pushing):
             del self.values[whose]
         elif kind == "tombstones":
             self.tombstones = {
-                uid: (when, id)
-                for uid, (when, id) in self.tombstones.items()
-                if self._forgotten_at(when) > now
+                uid: buried
+                for uid, buried in self.tombstones.items()
+                if self._forgotten_at(buried[0]) > now
             }
         elif kind == "consumer":
             assert isinstance(whose, str)

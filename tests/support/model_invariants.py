@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from support.graves import pairs, remembered
 from support.snapshot import LANES as CARRIED_LANES
 from support.snapshot import deadlines, lane_jobs, waits_for
 
@@ -34,6 +35,7 @@ from taskyard.engine.state import (
     value_weight,
 )
 from taskyard.engine.timers import Timer, Timers
+from taskyard.engine.uid import PRODUCER_BYTES
 from taskyard.engine.weights import ZONE
 
 LANES = (*CARRIED_LANES, LIMITED)
@@ -156,6 +158,11 @@ def _check_identities(state: State) -> None:
     assert {uid: job.id for uid, job in state.uids.items()} == {
         job.extra.uid: job.id for job in live if job.extra is not None and job.extra.uid is not None
     }
+    assert all(
+        len(job.extra.producer) == PRODUCER_BYTES
+        for job in live
+        if job.extra is not None and job.extra.uid is not None
+    )
     _check_graves(state)
     for queue in state.queues.values():
         mine = [job for job in live if job.queue is queue and job.state in QUEUED]
@@ -176,8 +183,9 @@ def _check_graves(state: State) -> None:
         assert since % tombstones.width == 0
         assert grave.uids
         assert len(set(grave.uids)) == len(grave.uids)
-        buried |= dict(zip(grave.uids, grave.ids, strict=True))
-    assert buried == tombstones.ids
+        buried |= dict(pairs(grave))
+        assert all(len(stone.producer) == PRODUCER_BYTES for stone in grave.stones)
+    assert buried == remembered(tombstones)
     assert not state.uids.keys() & buried.keys()
 
 

@@ -399,7 +399,7 @@ class Lifecycle(World):
         """`remember`: a producer may still repeat its push."""
         job.state = "gone"
         if remember and job.uid is not None and self.settings.uid_window:
-            self.tombstones[job.uid] = now, job.id
+            self.tombstones[job.uid] = now, job.id, job.producer
 
     # What follows for others
 

@@ -12,6 +12,7 @@ from taskyard.engine.errors import (
     QueueFull,
     StepRefused,
     TaskyardError,
+    UidTaken,
 )
 from taskyard.engine.job import NewJob, Notify, Origin
 from taskyard.engine.pushing import Step
@@ -23,7 +24,7 @@ from taskyard.engine.uid import derive_uid
 class Pushing(Lifecycle):
     def push(self, new: NewJob, origin: Origin, now: int) -> int:
         check_new_job(new, self.settings)
-        self._check_uid(new.uid)
+        self._check_uid(new, origin)
         require(all(id > 0 for id in new.blocked_by or ()), "blocked_by")
         if self._overflows(new, self._waiting()):
             job = self._add(new, new.blocked_by or [], new.notify, origin, now)
@@ -38,7 +39,7 @@ class Pushing(Lifecycle):
 
     def transact(self, steps: list[Step], owner: int, origin: Origin, now: int) -> list[int]:
         """All steps or none of them; a blocker of -k is the k-th push before."""
-        self._check_steps(steps, owner)
+        self._check_steps(steps, owner, origin)
         over = self._overflowing(steps)
         ids: list[int] = []
         for step in steps:
@@ -56,7 +57,7 @@ class Pushing(Lifecycle):
         self.settle(now)
         return ids
 
-    def _check_steps(self, steps: list[Step], owner: int) -> None:
+    def _check_steps(self, steps: list[Step], owner: int, origin: Origin) -> None:
         pushed = 0
         used: set[object] = set()
         for index, step in enumerate(steps):
@@ -68,7 +69,7 @@ class Pushing(Lifecycle):
                     used.add(step.ack)
                     continue
                 check_new_job(step.new, self.settings)
-                self._check_uid(step.new.uid)
+                self._check_uid(step.new, origin)
                 if step.new.uid is not None and step.new.uid in used:
                     raise DuplicateJob(0)
                 used.add(step.new.uid)
@@ -116,17 +117,21 @@ class Pushing(Lifecycle):
                 waiting.append((queue.encode(), len(step.new.payload)))
         return found
 
-    def _check_uid(self, uid: bytes | None) -> None:
+    def _check_uid(self, new: NewJob, origin: Origin) -> None:
+        """A push repeats another with its uid if queue and user are the same."""
+        uid = new.uid
         if uid is None:
             return
+        producer = new.queue.encode(), origin.user
         known = self.with_uid(uid)
         if known is not None:
-            raise DuplicateJob(known.id)
+            raise DuplicateJob(known.id) if known.producer == producer else UidTaken
         if uid in self.tombstones:
-            raise DuplicateJob(self.tombstones[uid][1])
+            _, id, first = self.tombstones[uid]
+            raise DuplicateJob(id) if first == producer else UidTaken
         for job in self.jobs.values():
             if job.state != "gone" and derive_uid(self.salt, job.id) == uid:
-                raise DuplicateJob(job.id)
+                raise UidTaken
 
     def _fast_pop_notify(self, new: NewJob, now: int) -> Notify | None:
         """A job that a waiting pop takes at once is never ready, only finished."""
@@ -160,6 +165,7 @@ class Pushing(Lifecycle):
             pushed_at=now,
             run_at=new.run_at,
             uid=new.uid,
+            producer=(new.queue.encode(), origin.user),
             key=new.key,
             ttl_ms=new.ttl_ms,
             notify=notify,

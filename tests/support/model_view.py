@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from support.graves import remembered
 from support.model import Model
 from support.model_world import Job as ModelJob
 from support.model_world import Lease as ModelLease
@@ -41,7 +42,7 @@ def engine_view(engine: Engine, read: Read) -> View:
         "counts": (state.epoch, state.next_id, state.evicted),
         "jobs": {job.id: _engine_job(job, read) for job in state.jobs},
         "queues": [_engine_queue(queue) for queue in sorted_queues(state)],
-        "tombstones": dict(state.tombstones.ids),
+        "tombstones": remembered(state.tombstones),
         "values": {
             key: (read(value.at, value.size), value.expires_at)
             for key, value in state.values.items()
@@ -66,7 +67,7 @@ def model_view(model: Model) -> View:
         "counts": (model.epoch, model.next_id, model.evicted),
         "jobs": {job.id: _model_job(job) for job in model.jobs.values()},
         "queues": [_model_queue(model, name) for name in model.queues],
-        "tombstones": {uid: id for uid, (_, id) in model.tombstones.items()},
+        "tombstones": {uid: id for uid, (_, id, _) in model.tombstones.items()},
         "values": {key: (each.value, each.expires_at) for key, each in model.values.items()},
         "sessions": {
             id: {**fields(each, SESSION), "outbox": each.outbox}

@@ -20,6 +20,8 @@ ENDED = ("succeeded", "failed")
 LETTER_BYTES = 64
 DEAD_LETTER_BYTES = 512  # besides payload and error
 UID_STRETCH = 100_000  # microseconds, or
+Producer = tuple[bytes, str]  # the queue that a push named, and its user
+
 UID_STRETCHES = 4096  # so many in the window of uids, if that makes them longer
 FOREVER = 2**63 - 1
 
@@ -57,6 +59,7 @@ class Job:
     finished_at: int = 0
     lease: Lease | None = None
     uid: bytes | None = None
+    producer: Producer = (b"", "")
     key: bytes | None = None
     ttl_ms: int = 0
     expires_at: int = 0
@@ -137,7 +140,8 @@ class World:
         self.leases = 0
         self.jobs: dict[int, Job] = {}  # also those that are gone
         self.queues: dict[bytes, Queue] = {}  # in order of creation
-        self.tombstones: dict[bytes, tuple[int, int]] = {}  # uid -> (when, id)
+        # uid -> (when, id, producer)
+        self.tombstones: dict[bytes, tuple[int, int, Producer]] = {}
         self.ended: list[Ended] = []
         self.values: dict[bytes, Value] = {}
         self.sessions: dict[int, Session] = {}

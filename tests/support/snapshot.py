@@ -4,6 +4,8 @@ Deadlines are taken from the state itself, not from the heap of timers: the time
 be early, since they are not moved when the job they were set for leaves.
 """
 
+from support.graves import pairs
+
 from taskyard.engine.job import (
     BLOCKED,
     DELAYED,
@@ -47,6 +49,7 @@ _JOB = (
 )
 _EXTRA = (
     "uid",
+    "producer",
     "key",
     "limit_key",
     "ttl_ms",
@@ -136,11 +139,10 @@ def snapshot(state: State, now: int = 0) -> Plain:
         "jobs": {job.id: job_snapshot(job) for job in sorted(state.jobs, key=_id)},
         "queues": [queue_snapshot(queue, now) for queue in sorted_queues(state)],
         "uids": {uid: job.id for uid, job in state.uids.items()},
-        "tombstones": dict(state.tombstones.ids),
-        "graves": {
-            since: sorted(zip(grave.uids, grave.ids, strict=True))
-            for since, grave in state.tombstones.graves.items()
+        "tombstones": {
+            uid: (stone.id, stone.producer) for uid, stone in state.tombstones.stones.items()
         },
+        "graves": {since: sorted(pairs(grave)) for since, grave in state.tombstones.graves.items()},
         "dependents": {blocker: sorted(jobs) for blocker, jobs in state.dependents.items()},
         "followups": pending_followups(state),
         "held": {owner: sorted(job.id for job in held_by(state, owner)) for owner in state.held},

@@ -57,6 +57,7 @@ PAYLOAD_SIZE = b"-CLIENT-ERROR Invalid payload size\r\n"
 RESULT_SIZE = b"-CLIENT-ERROR Invalid result size\r\n"
 LINE_ENDING = b"-CLIENT-ERROR Invalid line ending\r\n"
 DUPLICATE_JOB = b"-CLIENT-ERROR Duplicate job\r\n"
+ID_TAKEN = b"-CLIENT-ERROR ID taken\r\n"
 DUPLICATE_RESULT = b"-CLIENT-ERROR Duplicate result\r\n"
 
 

@@ -72,6 +72,10 @@ class Duplicate(Refused):
         return int(words[1]) if known else 0
 
 
+class UidTaken(Refused):
+    """The uid is that of another push: to another queue, or by another user. Nothing was pushed."""
+
+
 class StaleLease(Refused):
     """The lease is over: its time, or somebody else has ended the job, or this client has."""
 
@@ -119,6 +123,7 @@ class Incomplete(ClientError):
 
 _CLASSES: Final[dict[str, type[Refused]]] = {
     "DUPLICATE": Duplicate,
+    "UIDTAKEN": UidTaken,
     "STALE": StaleLease,
     "STALEBATCH": StaleBatch,
     "NOJOB": JobNotFound,

@@ -25,6 +25,7 @@ from taskyard.engine.errors import (
     SchedulesFull,
     StepRefused,
     TaskyardError,
+    UidTaken,
     WrongState,
 )
 from taskyard.http.messages import Response
@@ -56,6 +57,7 @@ WRONG_POSITION: Final = "wrong-position"
 WRONG_STATE: Final = "wrong-state"
 QUEUE_NOT_EMPTY: Final = "queue-not-empty"
 DUPLICATE_UID: Final = "duplicate-uid"
+UID_TAKEN: Final = "uid-taken"
 TOO_LARGE: Final = "too-large"
 MEDIA_TYPE: Final = "unsupported-media-type"
 QUEUE_FULL: Final = "queue-full"
@@ -85,6 +87,7 @@ KINDS: Final[dict[str, Kind]] = {
     WRONG_STATE: Kind(409, "The job's state does not allow it"),
     QUEUE_NOT_EMPTY: Kind(409, "The queue still has jobs"),
     DUPLICATE_UID: Kind(409, "A uid stands twice in the batch"),
+    UID_TAKEN: Kind(409, "Another push has the uid"),
     SEGMENT_GONE: Kind(410, "The segment is gone"),
     TOO_LARGE: Kind(413, "Too large"),
     MEDIA_TYPE: Kind(415, "The body has a content type that is not understood here"),
@@ -228,6 +231,13 @@ def problem_of(error: TaskyardError) -> Problem:
     if isinstance(error, DuplicateJob):
         return Problem(
             DUPLICATE_UID, "Two lines have this uid: each job needs its own.", field="uid"
+        )
+    if isinstance(error, UidTaken):
+        return Problem(
+            UID_TAKEN,
+            "A push to another queue or of another user has this uid, so this one does not repeat "
+            "it, and nothing is pushed: give the job a uid of its own.",
+            field="uid",
         )
     if isinstance(error, InvalidOption):
         kind = TOO_LARGE if error.reason == "too large" else INVALID_VALUE

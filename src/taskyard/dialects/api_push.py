@@ -1,7 +1,7 @@
 """Pushing through the API: from JSON to the engine's new jobs, one or a batch.
 
-A push whose uid is known pushes nothing and is answered as if it had been the first one, so that
-a producer may repeat what it got no answer to.
+A push whose uid is known from the same user and queue pushes nothing and is answered as if it had
+been the first one, so that a producer may repeat what it got no answer to.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from taskyard.dialects.api_problems import (
     DUPLICATE_UID,
     QUEUE_FULL,
     TOO_LARGE,
+    UID_TAKEN,
     Problem,
     invalid,
 )
@@ -31,7 +32,7 @@ from taskyard.dialects.api_queues import QUEUE
 from taskyard.dialects.api_walk import PORTION
 from taskyard.dialects.jsontext import compact
 from taskyard.dialects.times import parse_time
-from taskyard.engine.errors import StepRefused
+from taskyard.engine.errors import StepRefused, UidTaken
 from taskyard.engine.job import JSON as JSON_CONTENT
 from taskyard.engine.job import MAX_LIMIT_KEY, OPAQUE, SECOND, STATE_NAMES, NewJob, Policy
 from taskyard.engine.pushing import Step
@@ -64,7 +65,7 @@ class PushOperations:
                     201: ("Pushed and durable.", messages.Pushed | messages.PushedBatch),
                     200: ("All of it was there already.", messages.Pushed | messages.PushedBatch),
                 },
-                problems=(DUPLICATE_UID, TOO_LARGE, QUEUE_FULL, DRAINING),
+                problems=(DUPLICATE_UID, UID_TAKEN, TOO_LARGE, QUEUE_FULL, DRAINING),
             )
         ]
 
@@ -77,7 +78,7 @@ class PushOperations:
     def _push_one(self, call: Call) -> None:
         queue = call.queue_name()
         new = self.new_job(call, queue, decode(call.request.body, _read_one))
-        known = call.engine.id_of_uid(new.uid) if new.uid is not None else 0
+        known = call.engine.repeated_id(new, call.origin)
         if known:
             call.answer(200, _pushed(call, known, new.uid, True))
             return
@@ -173,6 +174,8 @@ class _Reading:
                 batch.add(self._call, new)
             except Problem as problem:
                 raise _at_line(problem, number) from None
+            except UidTaken as error:
+                raise StepRefused(number - 1, error) from None
         batch.push(self._call)
 
 
@@ -193,7 +196,7 @@ class _Batch:
         self._numbers: list[int] = []  # of each line: how many new ones are before it
 
     def add(self, call: Call, new: NewJob) -> None:
-        known = call.engine.id_of_uid(new.uid) if new.uid is not None else 0
+        known = call.engine.repeated_id(new, call.origin)
         if new.blocked_by:
             new.blocked_by = [self._blocker(blocker) for blocker in new.blocked_by]
         self._numbers.append(len(self._steps))

@@ -367,7 +367,7 @@ class MasenkoConnection(Conversation):
         try:
             self._check_pushes(steps)
             if self._step_error:  # the first bad line decides, and one before may be bad as well
-                self.engine.check_steps(steps, self.owner)
+                self.engine.check_steps(steps, self.owner, self.origin)
                 raise Refused(self._step_error)
             ids = self.engine.transact(steps, self.owner, self.origin, self.now)
         except StepRefused as error:

@@ -22,6 +22,7 @@ from taskyard.engine.errors import (
     NotLeaseholder,
     StepRefused,
     TaskyardError,
+    UidTaken,
 )
 from taskyard.engine.pushing import Step
 
@@ -159,7 +160,7 @@ class _PushAll(Work):
 def _push(connection: RespConnection, wishes: list[Wish], named: dict[bytes, int]) -> list[int]:
     """Push all of them; or none, if that is a repetition."""
     engine = connection.engine
-    known = [engine.id_of_uid(wish.new.uid) if wish.new.uid is not None else 0 for wish in wishes]
+    known = [_repeated_id(connection, wish, index) for index, wish in enumerate(wishes)]
     if all(known):
         return known
     uids: dict[bytes, int] = {}  # and which of the jobs has it
@@ -180,6 +181,13 @@ def _push(connection: RespConnection, wishes: list[Wish], named: dict[bytes, int
         return engine.transact(steps, connection.owner, connection.job_origin, connection.now)
     except StepRefused as stop:
         raise Refused(_of_job(error_text(stop), stop.index)) from None
+
+
+def _repeated_id(connection: RespConnection, wish: Wish, index: int) -> int:
+    try:
+        return connection.engine.repeated_id(wish.new, connection.job_origin)
+    except UidTaken as error:
+        raise Refused(_of_job(error_text(error), index)) from None
 
 
 def _check(

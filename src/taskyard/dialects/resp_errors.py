@@ -18,6 +18,7 @@ from taskyard.engine.errors import (
     StepRefused,
     TaskyardError,
     TooManyWaiting,
+    UidTaken,
 )
 from taskyard.names import NAME_RULE
 
@@ -45,6 +46,8 @@ def error_text(error: TaskyardError) -> str:
         return f"DUPLICATE {error.job_id} is a job with this key, and waits"
     if isinstance(error, DuplicateJob):
         return f"DUPLICATE {error.job_id} is a job with this uid"
+    if isinstance(error, UidTaken):
+        return f"UIDTAKEN {error}"
     if isinstance(error, NotLeaseholder):
         return "STALE the lease is over, or the job is gone"
     if isinstance(error, StaleBatch):

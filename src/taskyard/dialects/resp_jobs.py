@@ -127,7 +127,7 @@ class Pushing:
             wish = self.read(connection, args, 1, len(args))
             new = wish.new
             if new.uid is not None and (wish.after or new.key is not None):
-                known = engine.id_of_uid(new.uid)  # a push that is repeated
+                known = engine.repeated_id(new, connection.job_origin)
                 if known:
                     raise DuplicateJob(known)
             if new.key is not None:

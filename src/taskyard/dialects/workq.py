@@ -49,6 +49,7 @@ from taskyard.engine.errors import (
     InvalidOption,
     JobNotFound,
     TaskyardError,
+    UidTaken,
 )
 from taskyard.engine.job import FAILED, GONE, LEASED, SUCCEEDED, WORKQ, Job, Origin
 from taskyard.engine.queue import Queue
@@ -461,6 +462,8 @@ class WorkqConnection(Conversation):
             self.find_nothing()
         elif isinstance(error, DuplicateJob):
             self._refuse("Duplicate job")
+        elif isinstance(error, UidTaken):  # other words: clients take those above for success
+            self._refuse("ID taken")
         elif isinstance(error, DuplicateResult):
             self._refuse("Duplicate result")
         elif isinstance(error, InvalidOption):  # the server's limit may be below the protocol's

@@ -137,6 +137,7 @@ def _push_extra(state: State, job: Job, record: Push) -> None:
     uid = new.uid
     if uid is not None:
         extra.uid = uid
+        extra.producer = state.producers.of(record.queue, record.origin.user)
         state.uids[uid] = job
     extra.key = new.key
     extra.limit_key = new.limit_key
@@ -212,7 +213,7 @@ def finish_job(state: State, job: Job, record: Finish) -> None:
         retire(state, job, True)
         uid = record.uid
         if uid is not None:
-            bury(state, uid, job.id, time, record.seq)
+            bury(state, uid, job.id, extra.producer, time, record.seq)
 
 
 def apply_retry(state: State, record: Retry) -> Job:
@@ -345,12 +346,13 @@ def apply_remove(state: State, record: Remove) -> Job:
         job.finished_at = record.time
         job.queue.waiting_bytes -= job.payload_size
     retire(state, job, False)
-    after_remove(state, record, job.queue)
+    extra = job.extra
+    after_remove(state, record, job.queue, extra.producer if extra is not None else b"")
     return job
 
 
-def after_remove(state: State, record: Remove, queue: Queue) -> None:
-    """What a removal means beyond the job itself."""
+def after_remove(state: State, record: Remove, queue: Queue, producer: bytes) -> None:
+    """What a removal means beyond the job itself, which was that producer's."""
     if not record.ended:
         if record.cause == TTL_OVER:
             queue.expired += 1
@@ -360,7 +362,7 @@ def after_remove(state: State, record: Remove, queue: Queue) -> None:
         follow_up(state, record.id, False)
     uid = record.uid
     if uid is not None and record.cause == RETENTION_OVER:
-        bury(state, uid, record.id, record.time, record.seq)
+        bury(state, uid, record.id, producer, record.time, record.seq)
 
 
 def apply_move(state: State, record: Move) -> Job:

@@ -146,6 +146,11 @@ def _adopt_extra(state: State, job: Job) -> None:
     uid = extra.uid
     if uid is not None:
         state.uids[uid] = job
+        producers = state.producers
+        producer = extra.producer  # an old record only tells the queue where the job is by now
+        extra.producer = (
+            producers.share(producer) if producer else producers.of_queue(job.queue.utf8)
+        )
     if is_called(extra):
         state.called.add(job.id)
     if extra.expires_at:
@@ -293,7 +298,8 @@ def apply_carry_grave(state: State, record: c.CarryGrave) -> None:
     since = record.since
     seq = record.seq
     for index, uid in enumerate(record.uids):
-        tombstones.bury(uid, record.ids[index], since, seq)
+        producer = state.producers.share(record.producers[index])
+        tombstones.bury(uid, record.ids[index], producer, since, seq)
     if record.first:
         grave = tombstones.graves.get(since - since % tombstones.width)
         if grave is not None:  # none, if uids are not remembered any more

@@ -12,6 +12,7 @@ from taskyard.engine.errors import CorruptRecord, UnknownRecord
 from taskyard.engine.job import SYSTEM_ORIGIN, Extra, Lease, Notify, Origin, Policy
 from taskyard.engine.queue import QueueSettings
 from taskyard.engine.state import Consumer, Letter, Session
+from taskyard.engine.uid import ANY_PRODUCER, PRODUCER_BYTES
 from taskyard.engine.wire import Reader
 
 
@@ -49,6 +50,9 @@ def read_job(
         record.extra = _extra(fields, flags)
     # An older version has set them back together with the attempts, or never had to.
     record.leases = fields.u32() if version >= 3 else record.attempts
+    extra = record.extra
+    if version >= 4 and extra is not None:
+        extra.producer = fields.take(PRODUCER_BYTES)
     return record
 
 
@@ -136,7 +140,9 @@ def read_carry(kind: i64, version: i64, fields: Reader, time: i64, origin: Origi
         since = fields.s64()
         first = fields.u8() != 0
         ids = fields.ids()
-        return c.CarryGrave(time, origin, since, first, [fields.take(16) for _ in ids], ids)
+        uids = [fields.take(16) for _ in ids]
+        producers = [fields.take(PRODUCER_BYTES) if version >= 2 else ANY_PRODUCER for _ in ids]
+        return c.CarryGrave(time, origin, since, first, uids, ids, producers)
     if kind == r.BASE:
         if origin.encoded != SYSTEM_ORIGIN.encoded:
             raise CorruptRecord("a base is the server's own doing")

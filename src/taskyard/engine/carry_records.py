@@ -125,9 +125,11 @@ class CarryJob(Record):
         return CARRY_JOB
 
     def layout(self) -> i64:
+        extra = self.extra
+        if extra is not None and extra.producer:
+            return 4
         if self.leases != self.attempts:
             return 3
-        extra = self.extra
         return 1 if extra is None or extra.limit_key is None else 2
 
     def put(self, out: BytesWriter) -> None:
@@ -163,8 +165,10 @@ class CarryJob(Record):
         extra = self.extra
         if extra is not None:
             _put_extra(out, extra)
-        if self.leases != self.attempts:
+        if self.layout() >= 3:
             put_u32(out, self.leases)
+        if extra is not None and extra.producer:
+            out.write(extra.producer)
 
     def _flags(self) -> i64:
         flags: i64 = 0
@@ -389,19 +393,30 @@ class CarryReader(Record):
 class CarryGrave(Record):
     """Uids that are remembered, all of one stretch of time; the first of several such, or not."""
 
-    __slots__ = ("first", "ids", "since", "uids")
+    __slots__ = ("first", "ids", "producers", "since", "uids")
 
     def __init__(
-        self, time: i64, origin: Origin, since: i64, first: bool, uids: list[bytes], ids: list[int]
+        self,
+        time: i64,
+        origin: Origin,
+        since: i64,
+        first: bool,
+        uids: list[bytes],
+        ids: list[int],
+        producers: list[bytes],
     ) -> None:
         super().__init__(time, origin)
         self.since = since
         self.first = first
         self.uids = uids
         self.ids = ids
+        self.producers = producers  # of each: see uid.py
 
     def kind(self) -> i64:
         return CARRY_GRAVE
+
+    def layout(self) -> i64:
+        return 2
 
     def put(self, out: BytesWriter) -> None:
         put_i64(out, self.since)
@@ -409,6 +424,8 @@ class CarryGrave(Record):
         put_ids(out, self.ids)
         for uid in self.uids:
             out.write(uid)
+        for producer in self.producers:
+            out.write(producer)
 
 
 @mypyc_attr(acyclic=True)

@@ -148,13 +148,15 @@ def carry_grave(core: Core, grave: Grave, now: i64) -> None:
     start: i64 = 0
     while start < len(grave.uids):
         end = start + GRAVE_PORTION
+        stones = grave.stones[start:end]
         record = CarryGrave(
             now,
             SYSTEM_ORIGIN,
             grave.since,
             start == 0,
             grave.uids[start:end],
-            grave.ids[start:end],
+            [stone.id for stone in stones],
+            [stone.producer for stone in stones],
         )
         _emit(core, record)
         start = end

@@ -16,6 +16,7 @@ from taskyard.engine.job import NewJob, Notify, Origin, Policy
 from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.schedule_decode import read_event, read_schedule
 from taskyard.engine.schedule_records import CarrySchedule, ScheduleSet
+from taskyard.engine.uid import PRODUCER_BYTES
 from taskyard.engine.wire import Reader
 
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
@@ -25,11 +26,14 @@ _LEAST: Final = 17  # bytes behind that: kind, version, time, origin and the siz
 VERSIONS: Final = {
     r.BOOT: 2,
     r.PUSH: 2,
+    r.FINISH: 2,
+    r.REMOVE: 2,
     r.QUEUE: 2,
     r.BATCH: 3,
-    r.CARRY_JOB: 3,
+    r.CARRY_JOB: 4,
     r.CARRY_QUEUE: 2,
     r.CARRY_CONSUMER: 3,
+    r.CARRY_GRAVE: 2,
 }
 _ORIGIN_AT: Final = HEAD + 10  # behind size, kind, version and time
 
@@ -237,7 +241,8 @@ def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Recor
         flags = fields.u8()
         uid = fields.take(16) if flags & 1 else None
         kept_until = fields.s64() if flags & 2 else i64(0)
-        return r.Finish(time, origin, id, queue, attempt, way, kept_until, uid)
+        producer = fields.take(PRODUCER_BYTES) if flags & 4 else b""
+        return r.Finish(time, origin, id, queue, attempt, way, kept_until, uid, producer=producer)
     if kind == r.RETRY:
         attempt = fields.u32()
         run_at = fields.s64()
@@ -259,7 +264,8 @@ def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Recor
         cause = fields.u8()
         flags = fields.u8()
         uid = fields.take(16) if flags & 1 else None
-        return j.Remove(time, origin, id, queue, cause, flags & 2 != 0, uid)
+        producer = fields.take(PRODUCER_BYTES) if flags & 4 else b""
+        return j.Remove(time, origin, id, queue, cause, flags & 2 != 0, uid, producer)
     if kind == r.MOVE:
         to = fields.short()
         return j.Move(time, origin, id, queue, to, fields.u8() != 0)

@@ -90,9 +90,9 @@ class Engine(Core):
         pushing.push_all(self, new, payloads, owner, origin, now)
         self._settle(now)
 
-    def check_steps(self, steps: list[Step], owner: i64) -> None:
+    def check_steps(self, steps: list[Step], owner: i64, origin: Origin) -> None:
         """What transact would refuse, without doing anything."""
-        pushing.check_steps(self, steps, owner)
+        pushing.check_steps(self, steps, owner, origin)
 
     def check_key(self, queue: str, key: bytes) -> None:
         """Refuse a key that a job of the queue has while it waits: a push would drop it."""
@@ -287,15 +287,18 @@ class Engine(Core):
 
     def recent_by_uid(self, uid: bytes) -> Job | None:
         """The same by uid, as long as that is remembered."""
-        id: int = self.state.tombstones.ids.get(uid, 0) or job_id_of(self.salt, uid)
+        id: int = self.state.tombstones.id_of(uid) or job_id_of(self.salt, uid)
         next_id: int = self.state.next_id
         job = self.recent(id) if 0 < id < next_id else None  # a client may send any number
         return job if job is not None and self.uid_of(job) == uid else None
 
-    def id_of_uid(self, uid: bytes) -> int:
-        """The job for which a push with this uid would be a repetition; 0: for none."""
+    def repeated_id(self, new: NewJob, origin: Origin) -> int:
+        """The job of which this push is a repetition; 0: of none. Refuses another's uid."""
+        uid = new.uid
+        if uid is None:
+            return 0
         try:
-            pushing.check_uid(self, uid)
+            pushing.check_uid(self, uid, new.queue.encode(), origin)
         except DuplicateJob as error:
             return error.job_id
         return 0
@@ -305,8 +308,8 @@ class Engine(Core):
         job = self.job_by_uid(uid)
         if job is not None:
             return job.id
-        buried = self.state.tombstones.ids.get(uid)
-        if buried is not None:
+        buried: int = self.state.tombstones.id_of(uid)
+        if buried:
             return buried
         derived = job_id_of(self.salt, uid, self.state.next_id)
         return derived if self.state.live(derived) is None else 0

@@ -20,6 +20,16 @@ class DuplicateJob(TaskyardError):
         self.job_id = job_id
 
 
+class UidTaken(TaskyardError):
+    """Another push has that uid: to another queue, by another user, or it was derived.
+
+    It says nothing about the job, which may be none of the producer's business.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("another push has this uid, and this one does not repeat it")
+
+
 class DuplicateKey(DuplicateJob):
     """A job of the queue that waits has that key."""
 

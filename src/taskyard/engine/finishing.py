@@ -333,7 +333,8 @@ def emit_removal(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> 
     ended = job.state == SUCCEEDED or job.state == FAILED
     extra = job.extra
     uid = extra.uid if extra is not None else None
-    record = Remove(now, origin, job.id, job.queue.utf8, cause, ended, uid)
+    producer = extra.producer if extra is not None and cause == RETENTION_OVER else b""
+    record = Remove(now, origin, job.id, job.queue.utf8, cause, ended, uid, producer)
     core.log.append(record)
     apply_remove(core.state, record)
     tell_watchers(core, job, WATCH_GONE, True, job.queue)

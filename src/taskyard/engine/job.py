@@ -309,6 +309,7 @@ class Extra:
         "key",
         "limit_key",
         "notify",
+        "producer",
         "reason",
         "result_at",
         "result_size",
@@ -319,6 +320,7 @@ class Extra:
 
     def __init__(self) -> None:
         self.uid: bytes | None = None
+        self.producer = b""  # who gave it that uid: see uid.py
         self.key: bytes | None = None
         self.limit_key: bytes | None = None
         self.ttl_ms: int = 0  # as the client gave it, up to 2^64-1

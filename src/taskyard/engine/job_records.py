@@ -193,7 +193,7 @@ class Unblock(JobRecord):
 class Remove(JobRecord):
     """A job is gone without having been finished, or a kept one was forgotten."""
 
-    __slots__ = ("cause", "ended", "uid")
+    __slots__ = ("cause", "ended", "producer", "uid")
 
     def __init__(
         self,
@@ -204,22 +204,34 @@ class Remove(JobRecord):
         cause: i64,
         ended: bool,
         uid: bytes | None,
+        producer: bytes = b"",
     ) -> None:
         super().__init__(time, origin, id, queue)
         self.cause = cause
         self.ended = ended  # it had succeeded or failed before
         self.uid = uid
+        self.producer = producer  # whose uid is remembered from here on: see uid.py
 
     def kind(self) -> i64:
         return REMOVE
+
+    def layout(self) -> i64:
+        return 2 if self.producer else 1
 
     def put(self, out: BytesWriter) -> None:
         super().put(out)
         uid = self.uid
         put_u8(out, self.cause)
-        put_u8(out, (1 if uid is not None else 0) | (2 if self.ended else 0))
+        flags: i64 = 1 if uid is not None else 0
+        if self.ended:
+            flags |= 2
+        if self.producer:
+            flags |= 4
+        put_u8(out, flags)
         if uid is not None:
             out.write(uid)
+        if self.producer:
+            out.write(self.producer)
 
 
 @mypyc_attr(acyclic=True)

@@ -90,7 +90,8 @@ def apply_unknown(state: State, record: r.Record) -> None:
         follow_up(state, record.id, True)
         uid = record.uid
         if uid is not None and not record.kept_until:
-            bury(state, uid, record.id, record.time, record.seq)
+            producer = _producer(state, record.producer, record.queue)
+            bury(state, uid, record.id, producer, record.time, record.seq)
     elif isinstance(record, j.Retry):
         _queue(state, record, record.queue).retried += 1
     elif isinstance(record, j.Release):
@@ -101,7 +102,8 @@ def apply_unknown(state: State, record: r.Record) -> None:
         if record.dead_queue:
             _queue(state, record, record.dead_queue.encode())
     elif isinstance(record, j.Remove):
-        after_remove(state, record, _queue(state, record, record.queue))
+        producer = _producer(state, record.producer, record.queue)
+        after_remove(state, record, _queue(state, record, record.queue), producer)
     elif isinstance(record, j.Move):
         _queue(state, record, record.to)
     elif isinstance(record, s.Batch):
@@ -126,3 +128,8 @@ def _apply_batch(state: State, record: s.Batch) -> None:
 
 def _queue(state: State, record: r.Record, name: bytes) -> Queue:
     return state.queue(name, record.seq, record.blob_at)
+
+
+def _producer(state: State, producer: bytes, queue: bytes) -> bytes:
+    """That of the record; an old one only tells the queue where the job was in the end."""
+    return state.producers.share(producer) if producer else state.producers.of_queue(queue)

@@ -285,12 +285,12 @@ def retire(state: State, job: Job, succeeded: bool) -> None:
         state.finished_bytes -= RING_ENTRY
 
 
-def bury(state: State, uid: bytes, id: i64, time: i64, seq: i64) -> None:
+def bury(state: State, uid: bytes, id: i64, producer: bytes, time: i64, seq: i64) -> None:
     """Remember the uid of a job that has run its course: a producer may still repeat its push.
 
     That of a job that was deleted, or whose ttl is over, is free again.
     """
-    state.tombstones.bury(uid, id, time, seq)
+    state.tombstones.bury(uid, id, producer, time, seq)
     if state.tombstone_timer.slot < 0:
         wait_for_graves(state)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from mypy_extensions import i64
 
 from taskyard.engine.apply import apply_push
@@ -23,6 +25,7 @@ from taskyard.engine.errors import (
     NotLeaseholder,
     StepRefused,
     TaskyardError,
+    UidTaken,
 )
 from taskyard.engine.finishing import QUEUE_FULL, fail_finally, finish_leased
 from taskyard.engine.job import FAILED, READY, SUCCEEDED, Job, NewJob, Notify, Origin
@@ -36,7 +39,7 @@ from taskyard.engine.stages import (
     STAGE_WRITE,
 )
 from taskyard.engine.taking import serve
-from taskyard.engine.uid import job_id_of
+from taskyard.engine.uid import is_same_producer, job_id_of
 
 
 class Step:
@@ -55,7 +58,7 @@ def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
     queue = check_new_job(core, new)
     check_adding(core, push_size(new))
     if new.uid is not None:
-        check_uid(core, new.uid)
+        check_uid(core, new.uid, queue, origin)
     blocked_by = new.blocked_by
     if blocked_by is not None:
         for blocker in blocked_by:
@@ -80,7 +83,7 @@ def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64
     A blocker of 0 or below is relative: -k is the k-th push before this one in the transaction.
     """
     check_alive(core)
-    check_steps(core, steps, owner)
+    check_steps(core, steps, owner, origin)
     dead = overflowing(core, steps) if core.state.bounded else None
     _check_room(core, steps, len(dead) if dead else 0)
     ids: list[int] = []
@@ -136,18 +139,25 @@ def push_all(
         serve(core, state.queues[queue], now)
 
 
-def check_uid(core: Core, uid: bytes) -> None:
-    """Refuse a uid that a job has, or had until a short while ago."""
+def check_uid(core: Core, uid: bytes, queue: bytes, origin: Origin) -> None:
+    """Refuse a uid that a job has, or had until a short while ago: as a repetition if it was pushed
+    to that queue by that user, wherever it is by now, and as taken if not."""
     state = core.state
     job = state.uids.get(uid)
     if job is not None:
-        raise DuplicateJob(job.id)
-    buried = state.tombstones.ids.get(uid)
+        _check_producer(core, job.id, job.more().producer, queue, origin)
+    buried = state.tombstones.stones.get(uid)
     if buried is not None:
-        raise DuplicateJob(buried)
+        _check_producer(core, buried.id, buried.producer, queue, origin)
     derived = job_id_of(core.salt, uid, state.next_id)
     if derived and state.live(derived) is not None:
-        raise DuplicateJob(derived)
+        raise UidTaken  # no push has named it, so none repeats it
+
+
+def _check_producer(core: Core, id: i64, producer: bytes, queue: bytes, origin: Origin) -> NoReturn:
+    if is_same_producer(producer, core.state.producers.of(queue, origin.user)):
+        raise DuplicateJob(id)
+    raise UidTaken
 
 
 def check_key(core: Core, queue: bytes, key: bytes) -> None:
@@ -203,7 +213,7 @@ def _prepare_fast_pop(core: Core, new: NewJob, name: bytes, now: i64) -> None:
     new.notify = Notify(notify.session, notify.label, STAGE_FINISH if wanted else 0)
 
 
-def check_steps(core: Core, steps: list[Step], owner: i64) -> None:
+def check_steps(core: Core, steps: list[Step], owner: i64, origin: Origin) -> None:
     """Refuse the first step that cannot be done."""
     pushed: i64 = 0
     acked: set[int] = set()
@@ -223,7 +233,7 @@ def check_steps(core: Core, steps: list[Step], owner: i64) -> None:
                 check_options(core, new)
                 uid = new.uid
                 if uid is not None:
-                    check_uid(core, uid)
+                    check_uid(core, uid, queue, origin)
                     if uid in uids:
                         raise DuplicateJob(0)
                     uids.add(uid)

@@ -387,7 +387,7 @@ class Lease(Record):
 class Finish(Record):
     """A job succeeded. The blob is its result."""
 
-    __slots__ = ("attempt", "id", "kept_until", "queue", "uid", "way")
+    __slots__ = ("attempt", "id", "kept_until", "producer", "queue", "uid", "way")
 
     def __init__(
         self,
@@ -400,6 +400,7 @@ class Finish(Record):
         kept_until: i64 = 0,
         uid: bytes | None = None,
         result: bytes = NO_BLOB,
+        producer: bytes = b"",
     ) -> None:
         super().__init__(time, origin, result)
         self.id = id
@@ -408,9 +409,13 @@ class Finish(Record):
         self.way = way
         self.kept_until = kept_until  # with its result; 0: it is gone at once
         self.uid = uid
+        self.producer = producer  # whose uid is remembered from here on: see uid.py
 
     def kind(self) -> i64:
         return FINISH
+
+    def layout(self) -> i64:
+        return 2 if self.producer else 1
 
     def subject(self) -> i64:
         return self.id
@@ -434,11 +439,18 @@ class Finish(Record):
         put_short(out, self.queue)
         put_u32(out, self.attempt)
         put_u8(out, self.way)
-        put_u8(out, (1 if uid is not None else 0) | (2 if self.kept_until else 0))
+        flags: i64 = 1 if uid is not None else 0
+        if self.kept_until:
+            flags |= 2
+        if self.producer:
+            flags |= 4
+        put_u8(out, flags)
         if uid is not None:
             out.write(uid)
         if self.kept_until:
             put_i64(out, self.kept_until)
+        if self.producer:
+            out.write(self.producer)
 
 
 def policy_bytes(policy: Policy) -> bytes:

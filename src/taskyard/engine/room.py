@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # of their full length, and the lease of who waited for it.
 STEP_ROOM: Final = 2560
 # The same of a record that is about one job, without its origin and with nothing that follows.
-RECORD_ROOM: Final = 300
+RECORD_ROOM: Final = 340
 # And of a release, with the lease of who waited for that job.
 RELEASE_ROOM: Final = RECORD_ROOM + 900
 

@@ -30,6 +30,7 @@ from taskyard.engine.timers import (
     Timers,
 )
 from taskyard.engine.tombstones import Tombstones
+from taskyard.engine.uid import Producers
 from taskyard.engine.weights import (
     CONSUMER_WEIGHT,
     HELD_WEIGHT,
@@ -288,6 +289,7 @@ class State:
         self.lease_timer: LeaseTimer | None = None  # that of the last lease which has an end
         self.key_timers = Timers()  # due before any other: see ticking.tick
         self.uids: dict[bytes, Job] = {}
+        self.producers = Producers()
         self.tombstones = Tombstones(settings.uid_window)
         self.tombstone_timer = Timer(TOMBSTONE, None)
         self.called: set[int] = set()  # jobs that a client of this or the last run waits for
@@ -333,7 +335,7 @@ class State:
 
     def weight(self) -> i64:
         """About how many bytes the journal would have if it were written anew."""
-        tombstones: i64 = len(self.tombstones.ids)
+        tombstones: i64 = len(self.tombstones.stones)
         return self.weights.total + self.weights.loose + tombstones * TOMBSTONE_WEIGHT
 
     def counts(self) -> list[int]:

@@ -275,13 +275,16 @@ def finish_record(
     if retention:
         kept_until = now + retention
     uid: bytes | None = None
+    producer = b""
     extra = job.extra
     if extra is not None:
         uid = extra.uid
         if extra.expires_at:
             kept_until = extra.expires_at
+        if not kept_until:
+            producer = extra.producer
     attempts = i64(job.attempts)
-    return Finish(now, origin, job.id, queue.utf8, attempts, way, kept_until, uid, result)
+    return Finish(now, origin, job.id, queue.utf8, attempts, way, kept_until, uid, result, producer)
 
 
 def move_ready(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:

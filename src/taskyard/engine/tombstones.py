@@ -16,28 +16,44 @@ _GRAVES: Final = 4096  # about so many for the whole window, if that is longer
 
 
 @mypyc_attr(acyclic=True)
-class Grave:
-    """The uids that were buried in one stretch of time, with the ids of their jobs."""
+class Stone:
+    """What is remembered with a uid: its job, and who pushed that, see uid.py."""
 
-    __slots__ = ("anchor", "ids", "since", "uids")
+    __slots__ = ("id", "producer")
+
+    def __init__(self, id: i64, producer: bytes) -> None:
+        self.id = id
+        self.producer = producer
+
+
+@mypyc_attr(acyclic=True)
+class Grave:
+    """The uids that were buried in one stretch of time, with what is known of their jobs."""
+
+    __slots__ = ("anchor", "since", "stones", "uids")
 
     def __init__(self, since: i64) -> None:
         self.since = since
         self.uids: list[bytes] = []
-        self.ids: list[int] = []
+        self.stones: list[Stone] = []
         self.anchor: i64 = 0  # the record that buried the first, or carried all of them
 
 
 class Tombstones:
     def __init__(self, window: i64) -> None:
         self.window = window  # how long each is remembered; 0: none is
-        self.ids: dict[bytes, int] = {}
+        self.stones: dict[bytes, Stone] = {}
         self.width: i64 = max(i64(_FINEST), window // _GRAVES)
         self.graves: SortedDict[int, Grave] = SortedDict()
         self._open: Grave | None = None  # the one that was used last
 
-    def bury(self, uid: bytes, id: i64, time: i64, seq: i64) -> None:
-        if not self.window or self.ids.get(uid, 0) >= id:
+    def id_of(self, uid: bytes) -> i64:
+        """The job that had this uid; 0: it is not remembered."""
+        stone = self.stones.get(uid)
+        return 0 if stone is None else stone.id
+
+    def bury(self, uid: bytes, id: i64, producer: bytes, time: i64, seq: i64) -> None:
+        if not self.window or self.id_of(uid) >= id:
             return  # carried once more, or a later job has had it since
         since = time - time % self.width
         grave = self._open
@@ -48,9 +64,10 @@ class Tombstones:
                 grave.anchor = seq
                 self.graves[since] = grave
             self._open = grave
-        self.ids[uid] = id
+        stone = Stone(id, producer)
+        self.stones[uid] = stone
         grave.uids.append(uid)
-        grave.ids.append(id)
+        grave.stones.append(stone)
 
     def first_end(self) -> i64:
         """When the oldest grave may be given up; 0: there is none."""
@@ -71,5 +88,5 @@ class Tombstones:
                 self._open = None
             for index, uid in enumerate(grave.uids):
                 # Another job may have had it since, in a run that remembered none.
-                if self.ids.get(uid) == grave.ids[index]:
-                    del self.ids[uid]
+                if self.stones.get(uid) is grave.stones[index]:
+                    del self.stones[uid]

@@ -4,6 +4,10 @@ A derived uid looks like a random UUID: eight bytes are a keyed hash of the job'
 eight are the id under a mask that depends on them. So it can be turned back into the id without an
 index, a uid that somebody else has made up is known as such after one hash, and who does not know
 the data directory's salt can neither guess one nor see that two are neighbours.
+
+A given uid belongs to its producer: the queue that the push named, and the user who sent it. Only
+a push of the same producer repeats it. What is kept of a producer is a hash of each, so that it
+has the same few bytes whatever the names are.
 """
 
 from __future__ import annotations
@@ -11,8 +15,17 @@ from __future__ import annotations
 from hashlib import blake2b
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 MAX_ID: Final = (1 << 62) - 1
 _VARIANT: Final = 2 << 62
+
+_HALF: Final = 8
+PRODUCER_BYTES: Final = 2 * _HALF
+# Instead of what an old journal does not say of a producer: it may be any.
+_ANY: Final = bytes(_HALF)
+ANY_PRODUCER: Final = bytes(PRODUCER_BYTES)
+_CACHED: Final = 4096
 
 
 def derive_uid(salt: bytes, job_id: int) -> bytes:
@@ -43,3 +56,60 @@ def _tag(salt: bytes, job_id: int) -> bytes:
 def _mask(salt: bytes, tag: bytes) -> int:
     digest = blake2b(tag, key=salt, person=b"mask", digest_size=8).digest()
     return int.from_bytes(digest, "big") & MAX_ID
+
+
+@mypyc_attr(acyclic=True)
+class Producers:
+    """Makes producers, and has all jobs of one share its bytes. It remembers the last thousands."""
+
+    __slots__ = ("_last", "_made", "_queue", "_shared", "_user")
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[bytes, str], bytes] = {}
+        self._shared: dict[bytes, bytes] = {}
+        self._queue = b""
+        self._user = ""
+        self._last = b""  # that of the two
+
+    def of(self, queue: bytes, user: str) -> bytes:
+        if queue is self._queue and user is self._user and self._last:
+            return self._last
+        key = (queue, user)
+        found = self._made.get(key)
+        if found is None:
+            found = _digest(queue, b"queue") + _digest(user.encode(), b"user")
+            if len(self._made) >= _CACHED:
+                self._made.clear()
+            self._made[key] = self.share(found)
+        self._queue = queue
+        self._user = user
+        self._last = found
+        return found
+
+    def of_queue(self, queue: bytes) -> bytes:
+        """That of a push whose user an old journal does not say."""
+        return self.share(_digest(queue, b"queue") + _ANY)
+
+    def share(self, producer: bytes) -> bytes:
+        """The same bytes, in the object that others have already."""
+        found = self._shared.get(producer)
+        if found is None:
+            if len(self._shared) >= _CACHED:
+                self._shared.clear()
+            self._shared[producer] = producer
+            found = producer
+        return found
+
+
+def is_same_producer(one: bytes, other: bytes) -> bool:
+    if one == other:
+        return True
+    return _is_same(one[:_HALF], other[:_HALF]) and _is_same(one[_HALF:], other[_HALF:])
+
+
+def _is_same(one: bytes, other: bytes) -> bool:
+    return one == other or _ANY in (one, other)
+
+
+def _digest(name: bytes, what: bytes) -> bytes:
+    return blake2b(name, person=what, digest_size=_HALF).digest()

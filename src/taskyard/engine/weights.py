@@ -22,7 +22,7 @@ SESSION_WEIGHT: Final = 96
 LETTER_WEIGHT: Final = 40
 CONSUMER_WEIGHT: Final = 96
 HELD_WEIGHT: Final = 12  # each job of a consumer's batch
-TOMBSTONE_WEIGHT: Final = 32
+TOMBSTONE_WEIGHT: Final = 48
 READER_WEIGHT: Final = 64
 SCHEDULE_WEIGHT: Final = 192
 

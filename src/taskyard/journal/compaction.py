@@ -109,7 +109,7 @@ class Compactor:
         self._looked = zone
         state = self._core.state
         most = (after - journal.base) // _EMPTY
-        rest = state.weights.loose + LOOK * (len(state.queues) + len(state.tombstones.ids))
+        rest = state.weights.loose + LOOK * (len(state.queues) + len(state.tombstones.stones))
         return rest < most and self._live_between(journal.base, after) < most - rest
 
     def _has_room(self, size: i64) -> bool:

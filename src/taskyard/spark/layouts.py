@@ -163,7 +163,7 @@ def _finish(found: Records, which: Ints, at: Ints) -> Ints:
     at = at + 6
     if (has := np.flatnonzero(flags & 1)).size:
         _uid(found, which[has], at[has])
-    ends: Ints = at + 16 * (flags & 1) + 4 * (flags & 2)
+    ends: Ints = at + 16 * (flags & 1) + 4 * (flags & 2) + 4 * (flags & 4)
     return ends
 
 
@@ -202,7 +202,8 @@ def _remove(found: Records, which: Ints, at: Ints) -> Ints:
         found.put("ended", which, flags & 2, np.bool_)
     if (has := np.flatnonzero(flags & 1)).size:
         _uid(found, which[has], at[has] + 2)
-    return at + 2 + 16 * (flags & 1)
+    ends: Ints = at + 2 + 16 * (flags & 1) + 4 * (flags & 4)
+    return ends
 
 
 def _move(found: Records, which: Ints, at: Ints) -> Ints:

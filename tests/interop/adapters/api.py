@@ -21,6 +21,7 @@ from interop.adapters.base import (
     Options,
     Result,
     Taken,
+    UidTaken,
     View,
 )
 from support.wire import BytePeer
@@ -37,7 +38,11 @@ STATES = {
     "succeeded": "succeeded",
     "failed": "failed",
 }
-REFUSALS: dict[str, type[Exception]] = {"job-not-found": NotFound, "queue-not-found": NotFound}
+REFUSALS: dict[str, type[Exception]] = {
+    "job-not-found": NotFound,
+    "queue-not-found": NotFound,
+    "uid-taken": UidTaken,
+}
 
 
 class Content(msgspec.Struct):

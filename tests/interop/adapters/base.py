@@ -71,7 +71,11 @@ class NotFound(Exception):
 
 
 class Duplicate(Exception):
-    """There is a job with this uid."""
+    """This push was there before: a job of the same queue has its uid."""
+
+
+class UidTaken(Exception):
+    """Another push has this uid."""
 
 
 class BadName(Exception):

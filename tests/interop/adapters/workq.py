@@ -16,6 +16,7 @@ from interop.adapters.base import (
     Options,
     Result,
     Taken,
+    UidTaken,
     View,
 )
 
@@ -23,6 +24,7 @@ STATES = {0: "waiting", 1: "succeeded", 2: "failed", 3: "waiting", 4: "leased"}
 REFUSALS: dict[bytes, type[Exception]] = {
     b"-NOT-FOUND": NotFound,
     b"-CLIENT-ERROR Duplicate job": Duplicate,
+    b"-CLIENT-ERROR ID taken": UidTaken,
     b"-CLIENT-ERROR Duplicate result": AlreadyEnded,
     b"-CLIENT-ERROR Invalid Name": BadName,
 }

@@ -16,11 +16,11 @@ import pytest
 import taskyard
 from taskyard.client import feeding
 from taskyard.client.api import Api
-from taskyard.client.commands import Call, fetch, push
+from taskyard.client.commands import Call, fetch, push, push_all
 from taskyard.client.errors import NotNow, Refused, refusal
 from taskyard.client.feeding import PushFeed
 from taskyard.client.pushing import NewJob, milliseconds, push_words
-from taskyard.client.uids import Uids
+from taskyard.client.uids import new_uid, new_uids
 from taskyard.client.views import ScheduleInfo
 from taskyard.client.wire import Reply
 
@@ -52,7 +52,7 @@ def test_the_time_of_a_wait_that_was_broken_off_counts() -> None:
     later = call.after(4.0)
     assert (later.words[-2:], later.wait) == (["WAIT", 6000], 6.0)
     assert call.after(11.0).words[-2:] == ["WAIT", 0]
-    assert push(NewJob("q"), Uids()).after(5.0).wait == 0
+    assert push(NewJob("q")).after(5.0).wait == 0
 
 
 def test_durations() -> None:
@@ -70,13 +70,70 @@ def test_durations() -> None:
 
 
 def test_uids_are_uuids_and_never_the_same() -> None:
-    uids = [Uids() for _ in range(200)]
-    made = [one.next() for one in uids for _ in range(3)]
-    assert len(set(made)) == 600
+    made = [*new_uids(600), *(new_uid() for _ in range(100))]
+    assert len(set(made)) == 700
     for text in made:
         found = uuid.UUID(text)
         assert str(found) == text
         assert (found.version, found.variant) == (4, uuid.RFC_4122)
+    assert new_uids(0) == []
+
+
+def test_uids_have_nothing_in_common_but_their_marks() -> None:
+    """Whoever has seen some cannot say the next one."""
+    for made in (new_uids(300), [new_uid() for _ in range(300)], uids_of(300)):
+        same = [at for at, digits in enumerate(zip(*made, strict=True)) if len(set(digits)) < 9]
+        assert same == [8, 13, 14, 18, 19, 23]
+
+
+def uids_of(count: int) -> list[str]:
+    """Of the pushes of one push_many."""
+    sent = PushFeed(NewJob("q"), [b""] * count).next().decode().split("\r\n")
+    return [sent[at + 2] for at, word in enumerate(sent) if word == "UID"]
+
+
+# Repetitions
+
+
+DUPLICATE = "DUPLICATE 7 is a job with this uid"
+
+
+def test_a_uid_of_our_own_that_is_known_is_an_error_unless_it_was_sent_before() -> None:
+    call = push(NewJob("q"))
+    with pytest.raises(taskyard.Duplicate):
+        call.read(refusal(DUPLICATE), False)
+    pushed = call.read(refusal(DUPLICATE), True)
+    assert (pushed.id, pushed.uid, pushed.new) == (7, call.words[4], True)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_given_uid_that_is_known_is_not_new(again: bool) -> None:
+    pushed = push(NewJob("q", uid=UID)).read(refusal(DUPLICATE), again)
+    assert (pushed.id, pushed.uid, pushed.new) == (7, UID, False)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("uid", [None, UID])
+def test_a_uid_that_is_anothers_is_an_error(uid: str | None, again: bool) -> None:
+    taken = refusal("UIDTAKEN another push has this uid")
+    for call in (push(NewJob("q", uid=uid)), push_all([NewJob("q", uid=uid)])):
+        with pytest.raises(taskyard.UidTaken):
+            call.read(taken, again)
+
+
+def test_among_many_a_known_uid_is_an_error_unless_it_was_sent_before() -> None:
+    feed = PushFeed(NewJob("q"), [b"a", b"b", b"c"])
+    feed.next()
+    feed.take([1, NotNow("OOM no room"), NotNow("OOM no room")])
+    feed.rewind()  # the server has said that it did not do them
+    feed.next()
+    feed.take([refusal(DUPLICATE), 3])
+    with pytest.raises(taskyard.Incomplete) as caught:
+        feed.result()
+    first, second, third = caught.value.outcomes
+    assert isinstance(second, taskyard.Duplicate)
+    assert isinstance(first, taskyard.Pushed)
+    assert isinstance(third, taskyard.Pushed)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +141,7 @@ def test_uids_are_uuids_and_never_the_same() -> None:
     [
         ("STALE it is over", taskyard.StaleLease),
         ("DUPLICATE 7 is a job with this uid", taskyard.Duplicate),
+        ("UIDTAKEN another push has this uid", taskyard.UidTaken),
         ("NOJOB there is none", taskyard.JobNotFound),
         ("NOPERM no", taskyard.Denied),
         ("OOM queue is full: 3 jobs", taskyard.QueueFull),

@@ -35,7 +35,6 @@ from taskyard.client.pushing import (
 from taskyard.client.retrying import Patience, Tries, not_now
 from taskyard.client.settings import PATIENCE, TIMEOUT, first, resolve
 from taskyard.client.source import Job
-from taskyard.client.uids import Uids
 from taskyard.client.views import Outcome, Pushed
 
 T = TypeVar("T")
@@ -71,7 +70,6 @@ class AsyncClient(AsyncAdministration):
         self._patience = first(patience, self._address.patience, PATIENCE)
         self._backoff = backoff or Backoff()
         self._connections = connections
-        self._uids = Uids()
         self._heartbeats = heartbeats
         self._on_lost = on_lost
         self._closed = False
@@ -119,7 +117,7 @@ class AsyncClient(AsyncAdministration):
 
         Bytes are sent as they are, everything else as JSON. The options are those of NewJob.
         """
-        return await self._run(commands.push(NewJob(queue, payload, **options), self._uids))
+        return await self._run(commands.push(NewJob(queue, payload, **options)))
 
     async def push_many(
         self,
@@ -151,7 +149,7 @@ class AsyncClient(AsyncAdministration):
         In `blocked_by` of a job, -1 stands for the job before it, -2 for the one before that.
         """
         wanted = list(jobs)
-        return await self._run(commands.push_all(wanted, self._uids)) if wanted else []
+        return await self._run(commands.push_all(wanted)) if wanted else []
 
     # Taking
 

@@ -31,7 +31,6 @@ from taskyard.client.pushing import (
 from taskyard.client.retrying import Patience, Tries, not_now
 from taskyard.client.settings import PATIENCE, TIMEOUT, first, resolve
 from taskyard.client.source import Job
-from taskyard.client.uids import Uids
 from taskyard.client.views import Outcome, Pushed
 from taskyard.client.wire import Reply
 
@@ -73,7 +72,6 @@ class Client(Administration):
         self._backoff = backoff or Backoff()
         self._pool = Pool(self._address, self._timeout, connections)
         self._closed = threading.Event()
-        self._uids = Uids()
         self._heartbeats = heartbeats
         self._keeper = Keeper(self._extend_all, on_lost)
         super().__init__(Api(self._address.prefix))
@@ -116,7 +114,7 @@ class Client(Administration):
 
         Bytes are sent as they are, everything else as JSON. The options are those of NewJob.
         """
-        return self._run(commands.push(NewJob(queue, payload, **options), self._uids))
+        return self._run(commands.push(NewJob(queue, payload, **options)))
 
     def push_many(
         self, queue: str, payloads: Iterable[Any], **options: Unpack[PushOptions]
@@ -140,7 +138,7 @@ class Client(Administration):
         In `blocked_by` of a job, -1 stands for the job before it, -2 for the one before that.
         """
         wanted = list(jobs)
-        return self._run(commands.push_all(wanted, self._uids)) if wanted else []
+        return self._run(commands.push_all(wanted)) if wanted else []
 
     # Taking
 

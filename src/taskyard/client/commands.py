@@ -23,7 +23,7 @@ from taskyard.client.pushing import (
     uid_text,
 )
 from taskyard.client.source import Job
-from taskyard.client.uids import Uids
+from taskyard.client.uids import new_uid, new_uids
 from taskyard.client.views import Outcome, Pushed
 from taskyard.client.wire import Command, Reply, Word
 
@@ -108,26 +108,29 @@ def unexpected(reply: Reply) -> Unexpected:
 # Pushing
 
 
-def push(new: NewJob, uids: Uids) -> Call[Pushed]:
+def push(new: NewJob) -> Call[Pushed]:
     own = new.uid is None
-    uid = uids.next() if new.uid is None else uid_text(new.uid)
+    uid = new_uid() if new.uid is None else uid_text(new.uid)
     words: list[Word] = ["JOB.PUSH", new.queue, encode(new.payload), "UID", uid]
     words += push_words(new)
 
     def read(reply: Reply, again: bool) -> Pushed:
-        return read_pushed(reply, uid, own)
+        return read_pushed(reply, uid, own, again)
 
     return Call(words, read, repeat=True)
 
 
-def read_pushed(reply: Reply, uid: str, own: bool) -> Pushed:
-    """`own`: the uid is this client's, so that nobody else can have pushed it."""
+def read_pushed(reply: Reply, uid: str, own: bool, again: bool) -> Pushed:
+    """`own`: the client has made the uid, so that the server can only know it from an earlier try
+    of the same push; if there was none (`again`), that it knows it is an error.
+    """
     if isinstance(reply, int):
         return Pushed(reply, uid)
     if isinstance(reply, Duplicate) and reply.job_id:
         if is_key_duplicate(reply):
             return Pushed(reply.job_id, "", False)
-        return Pushed(reply.job_id, uid, own)
+        if again or not own:
+            return Pushed(reply.job_id, uid, own)
     raise unexpected(checked(reply))
 
 
@@ -135,11 +138,12 @@ def is_key_duplicate(error: Duplicate) -> bool:
     return "with this key" in str(error)
 
 
-def push_all(jobs: Sequence[NewJob], uids: Uids) -> Call[list[Pushed]]:
+def push_all(jobs: Sequence[NewJob]) -> Call[list[Pushed]]:
     """All of them or none."""
     if len(jobs) > MOST_TOGETHER:
         raise ValueError(f"push_all takes at most {MOST_TOGETHER} jobs, and push_many any number")
-    names = [uids.next() if new.uid is None else uid_text(new.uid) for new in jobs]
+    made = new_uids(sum(new.uid is None for new in jobs))
+    names = [made.pop() if new.uid is None else uid_text(new.uid) for new in jobs]
     words: list[Word] = ["JOB.PUSHALL", len(jobs)]
     for new, uid in zip(jobs, names, strict=True):
         group = [new.queue, encode(new.payload), "UID", uid, *push_words(new)]

@@ -8,13 +8,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
-from taskyard.client.commands import read_pushed, unexpected
+from taskyard.client.commands import is_key_duplicate, read_pushed, unexpected
 from taskyard.client.errors import Duplicate, Incomplete, NotNow, Refused, Unavailable
 from taskyard.client.pushing import NewJob, encode, push_words
 from taskyard.client.retrying import not_now
-from taskyard.client.uids import Uids
+from taskyard.client.uids import new_uids
 from taskyard.client.views import Pushed
 from taskyard.client.wire import Reply, Word
 
@@ -22,7 +22,11 @@ _MOST_JOBS: Final = 16_384  # on their way; a fourth of that took half as long a
 _MOST_BYTES: Final = 8 << 20
 _CHUNK_JOBS: Final = 1024  # that are handed to the connection at once
 _CHUNK_BYTES: Final = 1 << 18
+_UIDS: Final = 100  # that are made at once
 _SLOWLY: Final = 0.02  # seconds: what has come until then is sent
+
+
+_Sent: TypeAlias = tuple[int, bytes, str]  # which of them, its command, its uid
 
 
 class PushFeed:
@@ -31,13 +35,14 @@ class PushFeed:
     def __init__(self, new: NewJob, payloads: Iterable[object]) -> None:
         """`new` has what all of them share."""
         self._payloads = iter(payloads)
-        self._uids = Uids()
-        self._head, self._middle, self._tail = _frame(new, self._uids.prefix)
+        self._uids: list[str] = []  # for those to come
+        self._head, self._middle, self._tail = _frame(new)
         self._outcomes: list[Pushed | Refused | None] = []
-        self._unanswered: deque[tuple[int, bytes]] = deque()
+        self._unanswered: deque[_Sent] = deque()
         self._bytes = 0  # of those
-        self._again: deque[tuple[int, bytes]] = deque()
-        self._put_off: list[tuple[int, bytes]] = []  # the server could not do these
+        self._again: deque[_Sent] = deque()
+        self._put_off: list[_Sent] = []  # the server could not do these
+        self._lost: set[int] = set()  # they had no answer, so that the server may have them
         self._ended = False  # there are no more payloads, or none shall be pushed
         self._broken: BaseException | None = None
         self._refused: Refused | None = None
@@ -75,6 +80,7 @@ class PushFeed:
         """Commands for as many further payloads. This loop is what push_many's rate hangs on."""
         head, middle, tail = self._head, self._middle, self._tail
         unanswered, outcomes, payloads = self._unanswered, self._outcomes, self._payloads
+        uids = self._uids
         commands: list[bytes] = []
         size = 0
         index = len(outcomes)
@@ -84,8 +90,11 @@ class PushFeed:
             while room and size < _CHUNK_BYTES and (not commands or time.monotonic() < until):
                 payload = next(payloads)
                 data = payload if type(payload) is bytes else encode(payload)
-                command = b"%b%d\r\n%b%b%012x%b" % (head, len(data), data, middle, index, tail)
-                unanswered.append((index, command))
+                if not uids:
+                    uids += new_uids(_UIDS)
+                uid = uids.pop()
+                command = b"%b%d\r\n%b%b%b%b" % (head, len(data), data, middle, uid.encode(), tail)
+                unanswered.append((index, command, uid))
                 outcomes.append(None)
                 commands.append(command)
                 size += len(command)
@@ -101,25 +110,27 @@ class PushFeed:
         return b"".join(commands)
 
     def take(self, replies: Sequence[Reply]) -> None:
-        outcomes, unanswered, prefix = self._outcomes, self._unanswered, self._uids.prefix
+        outcomes, unanswered = self._outcomes, self._unanswered
         size = 0
         for reply in replies:
             if not unanswered:
                 raise unexpected(reply)  # to what was never asked
-            index, command = unanswered.popleft()
+            sent = unanswered.popleft()
+            index, command, uid = sent
             size += len(command)
             if type(reply) is int:
-                outcomes[index] = Pushed(reply, f"{prefix}{index:012x}")
+                outcomes[index] = Pushed(reply, uid)
             else:
-                self._take_other(index, command, reply)
+                self._take_other(sent, reply)
         self._bytes -= size
 
-    def _take_other(self, index: int, command: bytes, reply: Reply) -> None:
+    def _take_other(self, sent: _Sent, reply: Reply) -> None:
+        index, _, uid = sent
         if isinstance(reply, NotNow):
             self.passing = reply
-            self._put_off.append((index, command))
-        elif isinstance(reply, Duplicate):
-            self._outcomes[index] = read_pushed(reply, f"{self._uids.prefix}{index:012x}", True)
+            self._put_off.append(sent)
+        elif isinstance(reply, Duplicate) and (index in self._lost or is_key_duplicate(reply)):
+            self._outcomes[index] = read_pushed(reply, uid, True, True)
         elif isinstance(reply, Refused):
             self._outcomes[index] = reply
             self._refused = self._refused or reply
@@ -134,6 +145,7 @@ class PushFeed:
 
     def rewind(self) -> None:
         """The connection was lost, or the server could not do it: go on with what has no answer."""
+        self._lost.update(index for index, _, _ in self._unanswered)
         waiting = sorted([*self._put_off, *self._unanswered, *self._again])
         self._again = deque(waiting)
         self._unanswered.clear()
@@ -161,12 +173,12 @@ class PushFeed:
         return found
 
 
-def _frame(new: NewJob, prefix: str) -> tuple[bytes, bytes, bytes]:
-    """What stands before the payload's length, behind the payload, behind the uid's number."""
+def _frame(new: NewJob) -> tuple[bytes, bytes, bytes]:
+    """What stands before the payload's length, behind the payload, behind the uid."""
     words = push_words(new)
     count = 5 + len(words)
     head = b"*%d\r\n" % count + _bulks(["JOB.PUSH", new.queue]) + b"$"
-    middle = b"\r\n" + _bulks(["UID"]) + b"$36\r\n" + prefix.encode()
+    middle = b"\r\n" + _bulks(["UID"]) + b"$36\r\n"
     return head, middle, b"\r\n" + _bulks(words)
 
 

@@ -1,42 +1,26 @@
 """Uids for jobs that are pushed, so that a push whose answer was lost can be repeated.
 
-A uid is a UUID of version 4 in form: a part that is random for each client, and a number.
+A uid is a UUID of version 4, and all of it but its marks is chance that the operating system gives.
+So whoever sees the uids of some jobs cannot tell those of the next ones, and push them first.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
-import weakref
 from typing import Final
 
-_COUNTED: Final = 12  # digits of the number
+_DIGITS: Final = 32
 
 
-class Uids:
-    """Threads may share it; the child of a fork goes on with uids of its own."""
-
-    def __init__(self) -> None:
-        self.begin()
-        _all.add(self)
-
-    def begin(self) -> None:
-        """74 bits of chance: nobody else has this beginning."""
-        digits = os.urandom(10).hex()
-        variant = "89ab"[int(digits[15], 16) & 3]
-        self.prefix: str = f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-{variant}{digits[16:19]}-"
-        self.numbers = itertools.count()
-
-    def next(self) -> str:
-        return f"{self.prefix}{next(self.numbers):0{_COUNTED}x}"
+def new_uid() -> str:
+    return new_uids(1)[0]
 
 
-_all: Final[weakref.WeakSet[Uids]] = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for uids in list(_all):
-        uids.begin()
-
-
-os.register_at_fork(after_in_child=_forked)
+def new_uids(count: int) -> list[str]:
+    """Several at once, which takes a third of the time."""
+    digits = os.urandom(_DIGITS // 2 * count).hex()
+    return [
+        f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}-"
+        f"a{digits[at + 17 : at + 20]}-{digits[at + 20 : at + _DIGITS]}"
+        for at in range(0, len(digits), _DIGITS)
+    ]

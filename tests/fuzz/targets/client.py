@@ -8,7 +8,6 @@ from fuzz.inputs import Choices
 from taskyard.client import api, commands
 from taskyard.client.errors import ClientError, Duplicate
 from taskyard.client.pushing import NewJob
-from taskyard.client.uids import Uids
 from taskyard.client.views import (
     ConsumerInfo,
     Content,
@@ -24,8 +23,8 @@ from taskyard.client.wire import INCOMPLETE, Reply, reader
 VIEWS = [JobInfo, QueueInfo, ServerInfo, ScheduleInfo, ReaderInfo, ConsumerInfo, DeadGroups]
 NEW = NewJob("q", b"payload", uid="6ba7b810-9dad-11d1-80b4-00c04fd430c4")
 CALLS = [
-    commands.push(NEW, Uids()),
-    commands.push_all([NEW], Uids()),
+    commands.push(NEW),
+    commands.push_all([NEW]),
     commands.fetch(["q"], 5, 1.0, None, False),
     commands.extend("ref", 5),
     commands.result(1, 0),

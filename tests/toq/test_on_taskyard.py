@@ -63,6 +63,17 @@ def test_a_task_that_is_enqueued_again_is_there_once(
     assert yard.ask("LLEN", queue) == 1
 
 
+def test_a_task_that_is_enqueued_elsewhere_too_is_refused(
+    yard: Running, queue: str, producer: Producer
+) -> None:
+    task = Task(key="a")
+    producer.enqueue(queue, task)
+    with pytest.raises(Refused) as caught:
+        producer.enqueue(f"{queue}-other", task)
+    assert caught.value.code == "UIDTAKEN"
+    assert yard.ask("LLEN", f"{queue}-other") == 0
+
+
 @pytest.mark.parametrize("key", ["two words", "", "x" * 256])
 def test_a_key_that_is_no_name_of_a_job_is_no_hindrance(
     yard: Running, queue: str, producer: Producer, consumers: Consumers, key: str

@@ -287,7 +287,9 @@ class Engine(Core):
 
     def recent_by_uid(self, uid: bytes) -> Job | None:
         """The same by uid, as long as that is remembered."""
-        id: int = self.state.tombstones.id_of(uid) or job_id_of(self.salt, uid)
+        id: int = self.state.tombstones.id_of(uid)
+        if not id:
+            id = job_id_of(self.salt, uid)
         next_id: int = self.state.next_id
         job = self.recent(id) if 0 < id < next_id else None  # a client may send any number
         return job if job is not None and self.uid_of(job) == uid else None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from mypy_extensions import i64
 
 from taskyard.engine.apply import apply_push
@@ -145,19 +143,20 @@ def check_uid(core: Core, uid: bytes, queue: bytes, origin: Origin) -> None:
     state = core.state
     job = state.uids.get(uid)
     if job is not None:
-        _check_producer(core, job.id, job.more().producer, queue, origin)
+        raise _known_uid(core, job.id, job.more().producer, queue, origin)
     buried = state.tombstones.stones.get(uid)
     if buried is not None:
-        _check_producer(core, buried.id, buried.producer, queue, origin)
+        raise _known_uid(core, buried.id, buried.producer, queue, origin)
     derived = job_id_of(core.salt, uid, state.next_id)
     if derived and state.live(derived) is not None:
         raise UidTaken  # no push has named it, so none repeats it
 
 
-def _check_producer(core: Core, id: i64, producer: bytes, queue: bytes, origin: Origin) -> NoReturn:
+def _known_uid(core: Core, id: i64, producer: bytes, queue: bytes, origin: Origin) -> TaskyardError:
+    """Why a push with the uid of this job is refused."""
     if is_same_producer(producer, core.state.producers.of(queue, origin.user)):
-        raise DuplicateJob(id)
-    raise UidTaken
+        return DuplicateJob(id)
+    return UidTaken()
 
 
 def check_key(core: Core, queue: bytes, key: bytes) -> None:

@@ -50,7 +50,9 @@ class Tombstones:
     def id_of(self, uid: bytes) -> i64:
         """The job that had this uid; 0: it is not remembered."""
         stone = self.stones.get(uid)
-        return 0 if stone is None else stone.id
+        if stone is None:
+            return 0
+        return stone.id
 
     def bury(self, uid: bytes, id: i64, producer: bytes, time: i64, seq: i64) -> None:
         if not self.window or self.id_of(uid) >= id:

@@ -2,7 +2,7 @@
 
 import pytest
 from support.naming import BAD_QUEUE, NAME_RULE
-from support.replies_resp import Word, ask, command, read, refused, replies
+from support.replies_resp import Failure, Word, ask, command, read, refused, replies
 from support.resp_jobs import (
     NOT_AN_INTEGER,
     SYNTAX,
@@ -306,6 +306,16 @@ def test_a_uid_is_taken_once(yard: SimulatedYard, peer: SimulatedPeer) -> None:
     peer = yard.connect("resp")
     assert refused(peer, "JOB.PUSH", "q", "x", "UID", UID) == duplicate
     assert ask(peer, "EXISTS", "q") == 0
+
+
+def test_a_uid_of_another_queue_is_taken_in_a_transaction_too(peer: SimulatedPeer) -> None:
+    push(peer, "q", "body", "UID", UID)
+    ask(peer, "MULTI")
+    for queue in ("other", "q"):
+        assert ask(peer, "JOB.PUSH", queue, "x", "UID", UID) == "QUEUED"
+    answers = ask(peer, "EXEC")
+    assert answers == [Failure(TAKEN), Failure("DUPLICATE 1 is a job with this uid")]
+    assert ask(peer, "EXISTS", "other") == 0
 
 
 @pytest.mark.parametrize("options", [(), ("KEY", "k"), ("AFTER", 1, 1)])

@@ -238,7 +238,7 @@ def test_what_is_no_ref_is_refused(tool: Tool) -> None:
 
 def test_a_program_works_on_jobs(tool: Tool, queue: str) -> None:
     good = push(tool, queue, "good", "--ttl", "1h")
-    bad = push(tool, queue, "bad", "--ttl", "1h")
+    bad = push(tool, queue, "bad", "--ttl", "1h", "--retries", "0")
     program = 'read word; echo "$word $TASKYARD_JOB_ID"; echo wrong >&2; test "$word" = good'
     ran = tool("fetch", queue, "--exec", program, "--count", "9", "--result", "--json", given=b"")
     assert ran.code == 1

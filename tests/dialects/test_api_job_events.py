@@ -38,7 +38,7 @@ def test_all_that_happened_to_a_job_with_the_errors_of_its_attempts(
     yard: SimulatedYard, api: ApiClient
 ) -> None:
     api.push("other")
-    id = api.push("mail", text="x", max_fails=2)
+    id = api.push("mail", text="x", max_fails=2, backoff="none")
     api.push("mail")
     peer = yard.connect("resp")
     for attempt in (1, 2):

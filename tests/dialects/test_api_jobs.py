@@ -86,7 +86,7 @@ def test_a_result_is_shown_as_long_as_it_is_kept(api: ApiClient, worker: Simulat
 
 
 def test_the_error_of_a_failure_is_shown(api: ApiClient, worker: SimulatedPeer) -> None:
-    id = api.push(max_fails=2)
+    id = api.push(max_fails=2, backoff="none")
     end(worker, api, id, b"fail", b"no route")
     job = api.job(id)
     assert (job["state"], job["fails"], job["result"]) == ("ready", 1, None)

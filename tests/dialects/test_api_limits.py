@@ -171,7 +171,7 @@ def test_job_push_refuses_a_limit_key_that_is_none(yard: SimulatedYard, key: str
 def test_job_push_leaves_to_the_queue_what_it_does_not_say(
     yard: SimulatedYard, api: ApiClient
 ) -> None:
-    api.call("PUT", MAIL, {"retries": 1, "ttr": 7}).ok()
+    api.call("PUT", MAIL, {"retries": 1, "backoff": "none", "ttr": 7}).ok()
     peer = yard.connect("resp")
     push(peer, "mail", "a", "NAME", "task")
     push(peer, "mail", "b", "FAILS", 1, "TTR", 3000)

@@ -125,7 +125,7 @@ def test_every_option_is_kept(yard: SimulatedYard, api: ApiClient) -> None:
 def test_a_job_that_says_nothing_has_the_defaults(api: ApiClient) -> None:
     job = api.job(api.push())
     assert (job["name"], job["priority"], job["payload_size"]) == ("mail", 0, 0)
-    assert (job["max_attempts"], job["max_fails"], job["ttr"], job["ttl"]) == (None, 21, None, None)
+    assert (job["max_attempts"], job["max_fails"], job["ttr"], job["ttl"]) == (None, 4, None, None)
     assert job["payload"] == {"size": 0, "text": "", "cut": False}
 
 

@@ -331,7 +331,7 @@ def test_a_job_that_is_tried_again_is_not_called_failed_since_others_are(
     peer = yard.connect("resp")
     blocker = run(peer, "JOB.PUSH", "b", "x")
     assert isinstance(blocker, int)
-    run(peer, "JOB.PUSH", "q", "x", "FAILS", 0)
+    run(peer, "JOB.PUSH", "q", "x", "FAILS", 0, "BACKOFF", 0, 0)
     jobs = run(peer, "JOB.TAKE", 2, "b", "q", "COUNT", 2)
     assert isinstance(jobs, list)
     assert len(jobs) == 2

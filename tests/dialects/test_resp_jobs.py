@@ -202,7 +202,7 @@ def test_attempts_are_counted_whatever_becomes_of_them(
 
 @pytest.mark.parametrize(("fails", "tries"), [(1, 1), (2, 2), (5, 5)])
 def test_the_nth_fail_is_final(peer: SimulatedPeer, fails: int, tries: int) -> None:
-    push(peer, "q", "body", "FAILS", fails)
+    push(peer, "q", "body", "FAILS", fails, "BACKOFF", 0, 0)
     for number in range(tries):
         job = take(peer)
         assert (job.attempt, job.fails) == (number + 1, number)
@@ -212,7 +212,7 @@ def test_the_nth_fail_is_final(peer: SimulatedPeer, fails: int, tries: int) -> N
 
 
 def test_with_no_limit_no_fail_is_final(peer: SimulatedPeer) -> None:
-    push(peer, "q", "body", "FAILS", 0)
+    push(peer, "q", "body", "FAILS", 0, "BACKOFF", 0, 0)
     for number in range(30):
         job = take(peer)
         assert job.fails == number
@@ -234,7 +234,7 @@ def test_a_back_off_of_nothing_is_none(peer: SimulatedPeer) -> None:
 
 
 def test_a_failed_job_goes_to_its_dead_queue(peer: SimulatedPeer) -> None:
-    push(peer, "q", "body", "DEAD", "dead", "UID", UID)
+    push(peer, "q", "body", "DEAD", "dead", "UID", UID, "FAILS", 1)
     assert ask(peer, "JOB.FAIL", take(peer).ref, "no") == "failed"
     assert take_many(peer) == []
     dead = take(peer, "dead")
@@ -249,7 +249,7 @@ def test_a_failed_job_is_with_who_waits_at_the_dead_queue(
 ) -> None:
     waiting = yard.connect("resp")
     waiting.send(command("BLPOP", "dead", 0))
-    push(peer, "q", "body", "DEAD", "dead")
+    push(peer, "q", "body", "DEAD", "dead", "FAILS", 1)
     assert ask(peer, "JOB.FAIL", take(peer).ref, "no") == "failed"
     assert read(waiting) == [b"dead", b"body"]
 
@@ -265,7 +265,7 @@ def test_a_job_waits_for_those_it_comes_after(yard: SimulatedYard, peer: Simulat
 
 
 def test_a_job_fails_with_the_one_it_comes_after(yard: SimulatedYard, peer: SimulatedPeer) -> None:
-    first = push(peer, "first")
+    first = push(peer, "first", "body", "FAILS", 1)
     push(peer, "q", "body", "AFTER", 1, first, "DEAD", "dead")
     assert ask(peer, "JOB.FAIL", take(peer, "first").ref, "no") == "failed"
     assert take(peer, "dead").id == 2

@@ -54,7 +54,7 @@ def test_a_lease_is_ended_from_any_connection(
     yard: SimulatedYard, peer: SimulatedPeer, other: SimulatedPeer
 ) -> None:
     push(peer)
-    push(peer)
+    push(peer, "q", "body", "FAILS", 1)
     first, second = take_many(peer, "q", "COUNT", 2)
     assert ask(other, "JOB.DONE", first.ref) == "OK"
     peer.close()
@@ -97,7 +97,7 @@ def test_an_expired_lease_is_stale(yard: SimulatedYard, peer: SimulatedPeer) -> 
 
 
 def test_the_lease_of_an_earlier_attempt_is_stale(peer: SimulatedPeer) -> None:
-    push(peer, "q", "body", "FAILS", 9)
+    push(peer, "q", "body", "FAILS", 9, "BACKOFF", 0, 0)
     first = take(peer)
     assert ask(peer, "JOB.FAIL", first.ref, "no") == "ready"
     expect_stale(peer, first.ref)
@@ -177,7 +177,7 @@ def test_a_final_fail_is_the_last(
 def test_a_fail_tells_the_same_whoever_waits_for_the_job(
     yard: SimulatedYard, peer: SimulatedPeer, other: SimulatedPeer
 ) -> None:
-    push(peer, "q", "body", "FAILS", 0)
+    push(peer, "q", "body", "FAILS", 0, "BACKOFF", 0, 0)
     job = take(peer)
     wait_for(other)
     assert ask(peer, "JOB.FAIL", job.ref, "no") == "ready"
@@ -282,7 +282,24 @@ def test_the_only_attempt_is_not_forgotten(yard: SimulatedYard, peer: SimulatedP
 
 
 def test_everything_about_a_job_survives(yard: SimulatedYard, peer: SimulatedPeer) -> None:
-    push(peer, "q", "body", "NAME", "n", "UID", UID, "FAILS", 3, "DEAD", "dead", "TTR", 7000)
+    push(
+        peer,
+        "q",
+        "body",
+        "NAME",
+        "n",
+        "UID",
+        UID,
+        "FAILS",
+        3,
+        "DEAD",
+        "dead",
+        "TTR",
+        7000,
+        "BACKOFF",
+        0,
+        0,
+    )
     ask(peer, "JOB.FAIL", take(peer).ref, "no")
     yard.restart()
     peer = yard.connect("resp")

@@ -69,7 +69,7 @@ def test_who_waits_is_told_when_the_job_ends(wire: Wire) -> None:
 
 
 def test_a_failure_that_is_final_is_shown_with_its_error(peer: SimulatedPeer) -> None:
-    push(peer, "q", "x", "FAILS", 2)
+    push(peer, "q", "x", "FAILS", 2, "BACKOFF", 0, 0)
     failed(peer, b"first")
     assert ask(peer, "JOB.RESULT", 1) is None
     failed(peer, b"second")
@@ -88,13 +88,13 @@ def test_a_job_that_failed_without_an_error_shows_why(
 
 
 def test_a_job_in_the_queue_for_failed_ones_has_failed(peer: SimulatedPeer) -> None:
-    push(peer, "q", "x", "DEAD", "morgue")
+    push(peer, "q", "x", "DEAD", "morgue", "FAILS", 1)
     failed(peer, b"oops")
     assert ask(peer, "JOB.RESULT", 1) == [1, b"failed", 0, None, b"oops"]
 
 
 def test_an_error_before_the_success_is_not_shown(peer: SimulatedPeer) -> None:
-    push(peer, "q", "x", "FAILS", 0, "TTL", 60000)
+    push(peer, "q", "x", "FAILS", 0, "BACKOFF", 0, 0, "TTL", 60000)
     failed(peer, b"oops")
     done(peer, b"fine")
     assert ask(peer, "JOB.RESULT", 1) == [1, b"succeeded", 1, b"fine", None]
@@ -217,7 +217,7 @@ def test_a_wait_ends_with_nothing(yard: SimulatedYard, peer: SimulatedPeer) -> N
 
 def test_a_failure_that_is_tried_again_is_no_end(yard: SimulatedYard, peer: SimulatedPeer) -> None:
     worker = yard.connect("resp")
-    push(worker, "q", "x", "FAILS", 2)
+    push(worker, "q", "x", "FAILS", 2, "BACKOFF", 0, 0)
     peer.send(command("JOB.RESULT", 1, "WAIT", 60000))
     failed(worker, b"first")
     peer.expect_nothing()
@@ -274,7 +274,7 @@ def test_a_result_that_is_only_on_disk_is_read_back() -> None:
     peer = yard.connect("resp")
     push(peer, "q", "x", "TTL", 60000)
     done(peer, b"a" * 5000)
-    push(peer, "q", "x")
+    push(peer, "q", "x", "FAILS", 1)
     failed(peer, b"b" * 5000)
     yard.restart()
     peer = yard.connect("resp")

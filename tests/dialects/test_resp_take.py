@@ -115,7 +115,7 @@ def test_a_command_needs_its_arguments(
 def test_another_database_has_queues_of_its_own(yard: SimulatedYard, peer: SimulatedPeer) -> None:
     other = yard.connect("resp")
     assert ask(peer, "SELECT", 3) == "OK"
-    push(peer, "q", "body", "DEAD", "dead")
+    push(peer, "q", "body", "DEAD", "dead", "FAILS", 1)
     assert take_many(other) == []
     job = take(peer)
     assert (job.queue, job.name) == (b"q", b"q")
@@ -129,7 +129,7 @@ def test_another_database_has_queues_of_its_own(yard: SimulatedYard, peer: Simul
 
 def test_records_tell_who_caused_them(yard: SimulatedYard, peer: SimulatedPeer) -> None:
     yard.broker.feed.listen(lambda: None)
-    push(peer)
+    push(peer, "q", "body", "FAILS", 1)
     push(peer)
     ask(peer, "JOB.EXTEND", take(peer).ref, 1000)
     ask(peer, "JOB.RETURN", b"1-1-1")

@@ -407,7 +407,7 @@ def test_a_run_by_hand_is_refused_as_a_push_is(bench: Bench) -> None:
         (wish(every=HOUR, payload=bytes(1_048_577)), "payload"),
         (wish(every=HOUR, missed=9), "missed"),
         (wish(every=HOUR, overlap=9), "overlap"),
-        (wish(every=HOUR, policy=Policy(max_fails=-2)), "max_fails"),
+        (wish(every=HOUR, policy=Policy(max_fails=-3)), "max_fails"),
     ],
 )
 def test_what_cannot_be_a_schedule_is_refused(bench: Bench, wished: Schedule, option: str) -> None:

@@ -5,7 +5,7 @@ import unicodedata
 from support.model_world import FOREVER
 
 from taskyard.engine.errors import InvalidOption
-from taskyard.engine.job import BACKOFF_EXPONENTIAL, NewJob, Policy
+from taskyard.engine.job import BACKOFF_DEFAULT, BACKOFF_EXPONENTIAL, NewJob, Policy
 from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.state import EngineSettings
 
@@ -27,9 +27,9 @@ def valid_name(name: str) -> bool:
 def check_policy(policy: Policy) -> None:
     require(0 <= policy.ttr <= DAY, "ttr")
     require(0 <= policy.max_attempts < 2**32, "max_attempts")
-    require(-1 <= policy.max_fails < 2**32, "max_fails")
+    require(-2 <= policy.max_fails < 2**32, "max_fails")
     require(0 <= policy.max_losses < 2**32, "max_losses")
-    require(0 <= policy.backoff <= BACKOFF_EXPONENTIAL, "backoff")
+    require(0 <= policy.backoff <= BACKOFF_DEFAULT, "backoff")
     require(min(policy.backoff_base, policy.backoff_cap) >= 0, "backoff")
     require(not policy.dead_queue or valid_name(policy.dead_queue), "dead_queue")
 

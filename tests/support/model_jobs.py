@@ -27,7 +27,11 @@ from taskyard.engine.errors import (
 )
 from taskyard.engine.finishing import BY_POLICY, NEVER
 from taskyard.engine.job import (
+    BACKOFF_DEFAULT,
+    BACKOFF_EXPONENTIAL,
+    BACKOFF_NONE,
     BACKOFF_QUARTIC,
+    FAILS_DEFAULT,
     Policy,
 )
 from taskyard.engine.stages import (
@@ -273,6 +277,9 @@ class Lifecycle(World):
         policy = job.policy
         fails = job.fails + 1
         limit = policy.max_fails if policy.max_fails or delay >= 0 else 1
+        if limit == FAILS_DEFAULT:
+            said = self.queues[job.queue].settings.retries
+            limit = (3 if said < 0 else said) + 1
         if 0 < limit <= fails:
             self._fail_finally(job, "failures used up", True, error, now)
             return
@@ -307,8 +314,10 @@ class Lifecycle(World):
     def _retry_at(self, job: Job, fails: int, now: int) -> int:
         kind, base, cap = job.policy.backoff, job.policy.backoff_base, job.policy.backoff_cap
         queue = self.queues[job.queue].settings
-        if not kind and queue.backoff > 0:
-            kind, base, cap = queue.backoff, queue.backoff_base, queue.backoff_cap
+        if kind in (BACKOFF_NONE, BACKOFF_DEFAULT) and queue.backoff >= 0:
+            kind, base, cap = queue.backoff, queue.backoff_base or SECOND, queue.backoff_cap
+        elif kind == BACKOFF_DEFAULT:
+            kind, base, cap = BACKOFF_EXPONENTIAL, SECOND, 300 * SECOND
         if job.state == "blocked" or not kind:
             return now
         if kind == BACKOFF_QUARTIC:

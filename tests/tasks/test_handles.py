@@ -73,7 +73,7 @@ def test_a_task_that_has_ended_is_not_cancelled(server: Running) -> None:
         def double(value: int) -> int:
             return 2 * value
 
-        @app.task
+        @app.task(retry=0)
         def fail() -> None:
             raise ValueError
 

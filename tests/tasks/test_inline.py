@@ -144,7 +144,7 @@ class Attempts:
 @pytest.mark.parametrize(
     ("retry", "error", "runs"),
     [
-        (None, ValueError, 1),
+        (None, ValueError, 4),
         (0, ValueError, 1),
         (2, ValueError, 3),
         (-1, ValueError, 5),

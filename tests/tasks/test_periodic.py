@@ -55,7 +55,6 @@ def test_retries_without_end_are_as_many_as_there_can_be() -> None:
 
     app.sync_schedules(server)
     assert server.kept["endless.check"]["max_fails"] == 2**32 - 1
-    assert server.kept["endless.check"]["payload"]["pauses"] == [1.0, 300.0]
 
 
 def test_the_server_is_told_what_to_push() -> None:
@@ -68,17 +67,19 @@ def test_the_server_is_told_what_to_push() -> None:
             "overlap": "skip",
             "queue": "slow",
             "name": "daily",
-            "payload": {"args": ["short"], "kwargs": {}, "pauses": [1.0, 300.0]},
+            "payload": {"args": ["short"], "kwargs": {}},
             "limit_key": "short",
             "priority": 3,
             "max_fails": 3,
+            "backoff": "exponential",
+            "backoff_base": 1.0,
+            "backoff_cap": 300.0,
         },
         "reports.often": {
             "every": 60,
             "queue": "default",
             "name": "check",
             "payload": {"args": [["disk"]], "kwargs": {}},
-            "max_fails": 1,
         },
     }
 
@@ -110,6 +111,7 @@ def test_a_job_of_a_schedule_is_retried_as_its_task_says(server: Running) -> Non
         runs: list[str] = []
 
         @app.periodic(every=86_400)
+        @app.task(retry=0)
         def once() -> None:
             runs.append("once")
             raise ValueError

@@ -14,7 +14,7 @@ from taskyard.cli.failure import USAGE, Failure
 from taskyard.cli.main import Parser
 from taskyard.cli.progress import Progress
 from taskyard.cli.session import Session
-from taskyard.cli.units import counted, moment_of, seconds_of
+from taskyard.cli.units import backoff_of, counted, moment_of, seconds_of
 
 if TYPE_CHECKING:
     from taskyard.client.views import Pushed
@@ -52,10 +52,12 @@ def parser() -> Parser:
     )
     result.add_argument("--limit-key", metavar="KEY", help="for whose limits it counts")
     result.add_argument(
-        "--retries", type=int, metavar="N", help="tries after a failure; -1: without end"
+        "--retries", type=int, metavar="N", help="tries after a failure (else 3); -1: without end"
     )
     result.add_argument(
-        "--backoff", metavar="TIME[,MOST]", help="wait after a failure; doubles each time"
+        "--backoff",
+        metavar="TIME[,MOST]",
+        help="wait after a failure, which doubles each time (else 1s,5m)",
     )
     result.add_argument("--attempts", type=int, metavar="N", help="how often it may be taken")
     result.add_argument("--ttr", metavar="TIME", help="how long one lease lasts")
@@ -171,7 +173,7 @@ def _options(session: Session) -> dict[str, Any]:
         "unique": given.key,
         "limit_key": given.limit_key,
         "retries": given.retries,
-        "backoff": given.backoff and _backoff(given.backoff),
+        "backoff": given.backoff and backoff_of(given.backoff),
         "attempts": given.attempts,
         "ttr": given.ttr and seconds_of(given.ttr, "--ttr"),
         "ttl": given.ttl and seconds_of(given.ttl, "--ttl"),
@@ -179,8 +181,3 @@ def _options(session: Session) -> dict[str, Any]:
     }
     options = {name: value for name, value in found.items() if value is not None}
     return {**options, "priority": given.priority, "blocked_by": given.after}
-
-
-def _backoff(text: str) -> tuple[float, float]:
-    base, comma, cap = text.partition(",")
-    return seconds_of(base, "--backoff"), seconds_of(cap, "--backoff") if comma else 0.0

@@ -12,8 +12,9 @@ from taskyard.cli.main import Parser
 from taskyard.cli.session import Session, path
 from taskyard.cli.shown import now
 from taskyard.cli.table import Column
-from taskyard.cli.units import local, seconds_of, since, size, span
+from taskyard.cli.units import backoff_of, local, seconds_of, since, size, span
 
+_WITHOUT_END: Final = 2**32 - 1  # the most that the API knows
 _COMMANDS: Final = ("list", "show", "set", "delete", "pause", "resume", "run")
 
 
@@ -91,7 +92,14 @@ def _add_settings(parser: Parser) -> None:
     parser.add_argument("--timezone", metavar="ZONE", help="of --cron, such as Europe/Berlin")
     parser.add_argument("--job-name", metavar="NAME", help="what to run")
     parser.add_argument("--priority", type=int, metavar="N", help="higher first")
-    parser.add_argument("--retries", type=int, metavar="N", help="tries after a failure")
+    parser.add_argument(
+        "--retries", type=int, metavar="N", help="tries after a failure (else 3); -1: without end"
+    )
+    parser.add_argument(
+        "--backoff",
+        metavar="TIME[,MOST]",
+        help="wait after a failure, which doubles each time (else 1s,5m)",
+    )
     parser.add_argument("--attempts", type=int, metavar="N", help="how often it may be taken")
     parser.add_argument("--dead-queue", metavar="QUEUE", help="where it goes when it has failed")
     parser.add_argument("--key", metavar="KEY", help="push nothing while a job of this key waits")
@@ -133,6 +141,7 @@ def show(session: Session) -> None:
         "ttl",
         "max_attempts",
         "max_fails",
+        "backoff",
         "dead_queue",
         "key",
         "limit_key",
@@ -220,7 +229,7 @@ def _settings(session: Session) -> dict[str, Any]:
         "timezone": given.timezone,
         "name": given.job_name,
         "priority": given.priority,
-        "max_fails": None if given.retries is None else given.retries + 1,
+        **_retries(given.retries, given.backoff),
         "max_attempts": given.attempts,
         "dead_queue": given.dead_queue and session.queue_name(given.dead_queue),
         "key": given.key,
@@ -233,6 +242,18 @@ def _settings(session: Session) -> dict[str, Any]:
         **_payload(given.payload),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _retries(retries: int | None, backoff: str | None) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if retries is not None:
+        if retries < -1:
+            raise Failure("--retries must be -1 (without end), 0 or more.", USAGE)
+        found["max_fails"] = retries + 1 if retries >= 0 else _WITHOUT_END
+    if backoff is not None:
+        first, most = backoff_of(backoff)
+        found |= {"backoff": "exponential", "backoff_base": first, "backoff_cap": most}
+    return found
 
 
 def _payload(text: str | None) -> dict[str, Any]:

@@ -26,6 +26,12 @@ def seconds_of(text: str, flag: str) -> float:
     return value
 
 
+def backoff_of(text: str) -> tuple[float, float]:
+    """Of "2s" or "2s,1m": the first pause, and the longest, 0 if there is no bound."""
+    base, comma, cap = text.partition(",")
+    return seconds_of(base, "--backoff"), seconds_of(cap, "--backoff") if comma else 0.0
+
+
 def moment_of(text: str, flag: str) -> datetime:
     """Of a time in ISO 8601, which is local if it names no zone, or of seconds since 1970."""
     try:

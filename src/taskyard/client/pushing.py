@@ -73,9 +73,11 @@ class NewJob:
     ttl: Seconds | None = None
     """When the job and its result are forgotten."""
     retries: int | None = None
-    """How often it is tried again after a failure; -1: without end. Else the queue's setting."""
+    """How often it is tried again after a failure; -1: without end. Else as its queue says; the
+    server's default is 3."""
     backoff: Seconds | tuple[Seconds, Seconds] | None = None
-    """How long it waits after its first failure, which doubles with each one; and the most."""
+    """How long it waits after its first failure, which doubles with each one; and the most. Else as
+    its queue says; the server's default is 1 second, and at most 5 minutes."""
     attempts: int | None = None
     """How often it may be taken at all."""
     dead_queue: str | None = None

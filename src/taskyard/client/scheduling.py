@@ -27,6 +27,8 @@ class ScheduleOptions(TypedDict, total=False):
     ttr: Seconds
     ttl: Seconds
     retries: int
+    backoff: Seconds | tuple[Seconds, Seconds]
+    """How long a job waits after its first failure, which doubles with each one; and the most."""
     attempts: int
     dead_queue: str
     unique: str
@@ -49,6 +51,12 @@ def schedule_body(prefix: str, queue: str, options: ScheduleOptions) -> dict[str
         elif name == "retries":
             retries = options["retries"]
             body["max_fails"] = retries + 1 if retries >= 0 else _WITHOUT_END
+        elif name == "backoff":
+            backoff = options["backoff"]
+            base, cap = backoff if isinstance(backoff, tuple) else (backoff, 0)
+            body["backoff"] = "exponential"
+            body["backoff_base"] = in_seconds(base)
+            body["backoff_cap"] = in_seconds(cap)
         elif name == "dead_queue":
             body[name] = prefix + options["dead_queue"]
         elif name == "payload" and isinstance(value, bytes | bytearray | memoryview):

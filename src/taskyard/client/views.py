@@ -288,6 +288,9 @@ class ScheduleInfo(Struct, frozen=True, kw_only=True):
     ttl: float | None = None
     max_attempts: int | None = None
     max_fails: int | None = None
+    backoff: str | None = None
+    backoff_base: float = 0.0
+    backoff_cap: float = 0.0
     dead_queue: str | None = None
     key: str | None = None
     limit_key: str | None = None

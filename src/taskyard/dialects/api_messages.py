@@ -36,6 +36,17 @@ Priority = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Tries = Annotated[int, Meta(ge=1, le=2**32 - 1)]
 Retries = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 Backoff = Literal["none", "quartic", "exponential"]
+FinalFail = Annotated[
+    Tries, Meta(description="Which failure is final. Default: by the queue's retries, else 4.")
+]
+OwnBackoff = Annotated[
+    Backoff,
+    Meta(description="How long it waits then. Default: the queue's, else exponential."),
+]
+BackoffBase = Annotated[
+    Seconds, Meta(description="Of exponential: the first pause, which doubles. Default: 1.")
+]
+BackoffCap = Annotated[Seconds, Meta(description="And the longest one; 0: no bound. Default: 300.")]
 Bound = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Overflow = Literal["refuse", "dead"]
 OVERFLOWS: Final[tuple[Overflow, ...]] = ("refuse", "dead")  # by their numbers in the engine
@@ -108,7 +119,10 @@ class Push(Message):
     ttr: Annotated[float, Meta(ge=0.001, le=86_400)] | UnsetType = UNSET
     ttl: Annotated[float, Meta(ge=0.001, le=MOST_SECONDS)] | UnsetType = UNSET
     max_attempts: Tries | UnsetType = UNSET
-    max_fails: Tries | UnsetType = UNSET
+    max_fails: FinalFail | UnsetType = UNSET
+    backoff: OwnBackoff | UnsetType = UNSET
+    backoff_base: BackoffBase | UnsetType = UNSET
+    backoff_cap: BackoffCap | UnsetType = UNSET
     dead_queue: Name | UnsetType = UNSET
     blocked_by: Annotated[list[Id], Meta(max_length=255)] = []
     uid: Uid | UnsetType = UNSET

@@ -33,14 +33,25 @@ from taskyard.dialects.api_walk import PORTION
 from taskyard.dialects.jsontext import compact
 from taskyard.dialects.times import parse_time
 from taskyard.engine.errors import StepRefused, UidTaken
+from taskyard.engine.job import (
+    BACKOFF_DEFAULT,
+    BACKOFF_EXPONENTIAL,
+    BACKOFF_QUARTIC,
+    FAILS_DEFAULT,
+    MAX_LIMIT_KEY,
+    OPAQUE,
+    SECOND,
+    STATE_NAMES,
+    NewJob,
+    Policy,
+)
 from taskyard.engine.job import JSON as JSON_CONTENT
-from taskyard.engine.job import MAX_LIMIT_KEY, OPAQUE, SECOND, STATE_NAMES, NewJob, Policy
 from taskyard.engine.pushing import Step
 from taskyard.engine.uid import derive_uid, format_uid
 from taskyard.names import valid_name
+from taskyard.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S
 
 MOST_LINES: Final = 10_000
-DEFAULT_RETRIES: Final = 20
 
 _read_one: Final = msgspec.json.Decoder(messages.Push).decode
 _read_line: Final = msgspec.json.Decoder(messages.BatchPush).decode
@@ -98,7 +109,7 @@ class PushOperations:
             queue,
             name,
             payload,
-            self._policy(call, queue, body),
+            self._policy(call, body),
             body.priority,
             _run_at(body, call.now),
             content,
@@ -111,22 +122,21 @@ class PushOperations:
             _limit_key(body),
         )
 
-    def _policy(self, call: Call, queue: str, body: messages.Push) -> Policy:
-        retries = call.engine.rules(queue.encode()).retries
+    def _policy(self, call: Call, body: messages.Push) -> Policy:
         dead_queue = "" if body.dead_queue is UNSET else body.dead_queue
         if dead_queue and not valid_name(dead_queue):
             raise bad_name("dead_queue")
         if dead_queue:
             call.allow_on(dead_queue)  # it may be pushed there one day
-        if body.max_fails is not UNSET:
-            fails = body.max_fails
-        else:
-            fails = (DEFAULT_RETRIES if retries < 0 else retries) + 1
+        backoff, base, cap = _backoff(body)
         return Policy(
             ttr=0 if body.ttr is UNSET else round(body.ttr * SECOND),
             max_attempts=0 if body.max_attempts is UNSET else body.max_attempts,
-            max_fails=min(fails, 2**32 - 1),
+            max_fails=FAILS_DEFAULT if body.max_fails is UNSET else body.max_fails,
             max_losses=self._max_losses,
+            backoff=backoff,
+            backoff_base=base,
+            backoff_cap=cap,
             dead_queue=dead_queue,
         )
 
@@ -293,6 +303,24 @@ def _limit_key(body: messages.Push) -> bytes | None:
     if len(key) > MAX_LIMIT_KEY:
         raise invalid("limit_key", f"limit_key must be at most {MAX_LIMIT_KEY} bytes of UTF-8.")
     return key
+
+
+def _backoff(body: messages.Push) -> tuple[int, int, int]:
+    """Kind, first pause, longest pause, as the engine wants them."""
+    base = body.backoff_base
+    cap = body.backoff_cap
+    if body.backoff is UNSET or body.backoff == "exponential":
+        if body.backoff is UNSET and base is UNSET and cap is UNSET:
+            return BACKOFF_DEFAULT, 0, 0
+        first = DEFAULT_BACKOFF_S if base is UNSET else base
+        longest = DEFAULT_BACKOFF_CAP_S if cap is UNSET else cap
+        return BACKOFF_EXPONENTIAL, round(first * SECOND), round(longest * SECOND)
+    for name, value in (("backoff_base", base), ("backoff_cap", cap)):
+        if value is not UNSET:
+            raise invalid(name, f"{name} goes with a backoff that is exponential only.")
+    if body.backoff == "quartic":
+        return BACKOFF_QUARTIC, 0, 0
+    return BACKOFF_EXPONENTIAL, 0, 0  # no pause, also if the queue has one
 
 
 def _run_at(body: messages.Push, now: int) -> int:

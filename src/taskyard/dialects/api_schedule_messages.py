@@ -9,15 +9,20 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from taskyard.dialects.api_messages import (
     BASE64,
     MOST_SECONDS,
+    Backoff,
+    BackoffBase,
+    BackoffCap,
     Bytes,
     Content,
     Count,
     Cursor,
     Elapsed,
+    FinalFail,
     Id,
     LimitKey,
     Message,
     Name,
+    OwnBackoff,
     Priority,
     Time,
     Tries,
@@ -63,7 +68,10 @@ class Schedule(Message):
     ttr: Annotated[float, Meta(ge=0.001, le=86_400)] | UnsetType = UNSET
     ttl: Annotated[float, Meta(ge=0.001, le=MOST_SECONDS)] | UnsetType = UNSET
     max_attempts: Tries | UnsetType = UNSET
-    max_fails: Tries | UnsetType = UNSET
+    max_fails: FinalFail | UnsetType = UNSET
+    backoff: OwnBackoff | UnsetType = UNSET
+    backoff_base: BackoffBase | UnsetType = UNSET
+    backoff_cap: BackoffCap | UnsetType = UNSET
     dead_queue: Name | UnsetType = UNSET
     key: (
         Annotated[Key, Meta(description="No tick pushes while a job of this key waits.")]
@@ -92,7 +100,10 @@ class ScheduleSummary(Message):
     ttr: Elapsed | None
     ttl: Elapsed | None
     max_attempts: Count | None
-    max_fails: Count | None
+    max_fails: Annotated[Count, Meta(description="null: as its queue says.")] | None
+    backoff: Annotated[Backoff, Meta(description="null: as its queue says.")] | None
+    backoff_base: Elapsed
+    backoff_cap: Elapsed
     dead_queue: Name | None
     key: Key | None
     limit_key: LimitKey | None

@@ -30,7 +30,14 @@ from taskyard.dialects.api_push import PushOperations
 from taskyard.dialects.api_queues import CURSOR, LIMIT, LOOKED_AT
 from taskyard.dialects.api_views import content_of, seconds
 from taskyard.dialects.times import format_moment
-from taskyard.engine.job import SECOND, STATE_NAMES, NewJob
+from taskyard.engine.job import (
+    BACKOFF_EXPONENTIAL,
+    BACKOFF_QUARTIC,
+    SECOND,
+    STATE_NAMES,
+    NewJob,
+    Policy,
+)
 from taskyard.engine.schedule import Schedule
 from taskyard.engine.uid import format_uid
 from taskyard.names import valid_name
@@ -46,6 +53,9 @@ _OF_A_PUSH: Final = (
     "ttl",
     "max_attempts",
     "max_fails",
+    "backoff",
+    "backoff_base",
+    "backoff_cap",
     "dead_queue",
     "limit_key",
 )
@@ -275,7 +285,10 @@ def _fields(schedule: Schedule) -> dict[str, Any]:
         "ttr": seconds(policy.ttr) if policy.ttr else None,
         "ttl": job.ttl_ms / 1000 if job.ttl_ms else None,
         "max_attempts": policy.max_attempts or None,
-        "max_fails": max(1, policy.max_fails) if policy.max_fails >= 0 else None,
+        "max_fails": policy.max_fails if policy.max_fails > 0 else None,
+        "backoff": _backoff(policy),
+        "backoff_base": seconds(policy.backoff_base),
+        "backoff_cap": seconds(policy.backoff_cap),
         "dead_queue": policy.dead_queue or None,
         "key": job.key.decode(errors="replace") if job.key is not None else None,
         "limit_key": (
@@ -290,3 +303,11 @@ def _fields(schedule: Schedule) -> dict[str, Any]:
         "missed_ticks": schedule.missed,
         "refused": schedule.refused or None,
     }
+
+
+def _backoff(policy: Policy) -> messages.Backoff | None:
+    if policy.backoff == BACKOFF_QUARTIC:
+        return "quartic"
+    if policy.backoff == BACKOFF_EXPONENTIAL:
+        return "exponential" if policy.backoff_base else "none"
+    return None

@@ -12,6 +12,7 @@ from taskyard.broker.broker import Broker
 from taskyard.dialects import api_messages as messages
 from taskyard.dialects.times import format_moment
 from taskyard.engine.engine import Engine
+from taskyard.engine.finishing import final_fail
 from taskyard.engine.job import (
     DELAYED,
     DIALECT_NAMES,
@@ -45,6 +46,7 @@ def seconds(us: int) -> float:
 def summary_of(engine: Engine, job: Job, now: int) -> dict[str, Any]:
     """The fields of JobSummary; those who show more add theirs."""
     policy = job.policy
+    most = final_fail(job)
     extra = job.extra or Extra()
     lease = job.lease
     key = extra.key
@@ -67,7 +69,7 @@ def summary_of(engine: Engine, job: Job, now: int) -> dict[str, Any]:
         "fails": job.fails,
         "losses": job.losses,
         "max_attempts": policy.max_attempts or None,
-        "max_fails": max(1, policy.max_fails) if policy.max_fails >= 0 else None,
+        "max_fails": max(1, most) if most >= 0 else None,
         "max_losses": policy.max_losses or None,
         "ttr": seconds(policy.ttr) if policy.ttr else None,
         "ttl": ttl / 1000 if ttl else None,

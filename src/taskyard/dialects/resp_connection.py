@@ -41,7 +41,7 @@ from taskyard.engine.effects import (
     Watched,
 )
 from taskyard.engine.errors import ReadOnly, TaskyardError
-from taskyard.engine.job import CLIENT, PQUEUE, REDIS, Job, Origin, Policy
+from taskyard.engine.job import CLIENT, PQUEUE, REDIS, Job, Origin, Policy, default_policy
 from taskyard.engine.queue import Queue
 from taskyard.engine.taking import after
 
@@ -70,7 +70,9 @@ class Resp:
         self.output_limit = output_limit
         self.max_losses = max_losses
         self.batch_limit = batch_limit
-        self.policy = Policy(max_losses=max_losses)  # of jobs that come without one of their own
+        # Of jobs that come without one of their own: elements of lists and items, and JOB.PUSH.
+        self.policy = Policy(max_losses=max_losses)
+        self.job_policy = default_policy(max_losses)
         self.started: i64 = broker.clock.now()
         self.traffic = Traffic("resp")
         broker.metrics.add_dialect(self.traffic)

@@ -27,9 +27,10 @@ from taskyard.dialects.uids import parse_uid, show_uid
 from taskyard.engine.errors import DuplicateJob
 from taskyard.engine.finishing import BY_POLICY, NEVER
 from taskyard.engine.job import (
+    BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
-    BACKOFF_NONE,
     DELAYED,
+    FAILS_DEFAULT,
     MAX_BLOCKERS,
     MAX_TRIES,
     MAX_TTR,
@@ -64,7 +65,7 @@ class Wish:
         self.ttr = 0
         self.attempts = 0
         self.fails = UNSAID
-        self.base = 0
+        self.base = UNSAID
         self.cap = 0
         self.dead = ""
         self.after: list[bytes] = []  # ids and uids of the jobs it waits for
@@ -136,7 +137,7 @@ class Pushing:
                 new.blocked_by = [_blocker(connection, name) for name in wish.after]
         else:
             queue = connection.queue_name(args[1])
-            new = NewJob(queue, queue, args[2], connection.resp.policy)
+            new = NewJob(queue, queue, args[2], connection.resp.job_policy)
             connection.require(PUSH, queue)
         job = engine.push(new, connection.job_origin, connection.now)
         connection.reply(number_reply(job.id))
@@ -144,7 +145,7 @@ class Pushing:
     def read(self, connection: RespConnection, args: list[bytes], at: int, end: int) -> Wish:
         """The job that the arguments from `at` on describe, if the client may push it."""
         queue = connection.queue_name(args[at])
-        new = NewJob(queue, queue, args[at + 1], connection.resp.policy)
+        new = NewJob(queue, queue, args[at + 1], connection.resp.job_policy)
         words = Words(args, at + 2, end)
         wish = Wish(new, connection.now, connection.prefix.decode())
         word = words.next()
@@ -165,10 +166,11 @@ class Pushing:
             known = Policy(
                 wish.ttr * MILLISECOND,
                 wish.attempts,
-                0 if wish.fails == UNSAID else wish.fails or -1,
+                FAILS_DEFAULT if wish.fails == UNSAID else wish.fails or -1,
                 self._max_losses,
-                BACKOFF_EXPONENTIAL if wish.base else BACKOFF_NONE,
-                wish.base * MILLISECOND,
+                # To say 0 is to say that there is no pause, also if the queue has one.
+                BACKOFF_DEFAULT if wish.base == UNSAID else BACKOFF_EXPONENTIAL,
+                0 if wish.base == UNSAID else wish.base * MILLISECOND,
                 wish.cap * MILLISECOND,
                 wish.dead,
             )

@@ -7,6 +7,7 @@ from mypy_extensions import i64
 from taskyard.dialects.times import format_time
 from taskyard.dialects.uids import show_uid
 from taskyard.dialects.workq_requests import MILLISECOND
+from taskyard.engine.finishing import final_fail
 from taskyard.engine.job import FAILED, LEASED, SUCCEEDED, Job
 from taskyard.engine.places import is_called
 from taskyard.engine.queue import Queue
@@ -50,7 +51,7 @@ def show_job(job: Job, uid: bytes, payload: bytes) -> bytes:
         b"payload " + payload,
         b"max-attempts %d" % (0 if called else policy.max_attempts),
         b"attempts %d" % job.attempts,
-        b"max-fails %d" % max(0, policy.max_fails),
+        b"max-fails %d" % max(0, final_fail(job)),
         b"fails %d" % job.fails,
         b"priority %d" % job.priority,
         b"state " + _state(job),

@@ -9,7 +9,9 @@ from mypy_extensions import i64
 from taskyard.engine.core import Core
 from taskyard.engine.errors import InvalidOption, NoSpace, ReadOnly
 from taskyard.engine.job import (
+    BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
+    FAILS_DEFAULT,
     FOREVER,
     JSON,
     MAX_BLOCKERS,
@@ -136,11 +138,11 @@ def check_policy(policy: Policy) -> None:
         raise InvalidOption("ttr", "must be 0 to 24 hours")
     if not 0 <= policy.max_attempts <= MAX_TRIES:
         raise InvalidOption("max_attempts", "out of range")
-    if not -1 <= policy.max_fails <= MAX_TRIES:
+    if not FAILS_DEFAULT <= policy.max_fails <= MAX_TRIES:
         raise InvalidOption("max_fails", "out of range")
     if not 0 <= policy.max_losses <= MAX_TRIES:
         raise InvalidOption("max_losses", "out of range")
-    if not 0 <= policy.backoff <= BACKOFF_EXPONENTIAL:
+    if not 0 <= policy.backoff <= BACKOFF_DEFAULT:
         raise InvalidOption("backoff", "unknown kind")
     if policy.backoff_base < 0 or policy.backoff_cap < 0:
         raise InvalidOption("backoff", "must not be negative")

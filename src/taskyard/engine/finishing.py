@@ -18,11 +18,14 @@ from taskyard.engine.core import Core, Departure, reveal, tell, tell_watchers
 from taskyard.engine.effects import WATCH_FAILED, WATCH_GONE, WATCH_SUCCEEDED
 from taskyard.engine.errors import DuplicateResult, JobNotFound, NotLeaseholder
 from taskyard.engine.job import (
+    BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
+    BACKOFF_NONE,
     BACKOFF_QUARTIC,
     BLOCKED,
     DELAYED,
     FAILED,
+    FAILS_DEFAULT,
     FOREVER,
     LEASED,
     READY,
@@ -47,6 +50,7 @@ from taskyard.engine.records import (
 from taskyard.engine.room import fits, fits_due
 from taskyard.engine.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY
 from taskyard.engine.taking import after, finish_record, release, serve
+from taskyard.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
 
 # Reasons of final failures: few and fixed, so that dead letters can be grouped by them.
 FAILS_USED_UP = "failures used up"
@@ -214,12 +218,24 @@ def fail_attempt(
             serve(core, queue, now)
 
 
-def _fails_used_up(job: Job, fails: i64, delay: i64) -> bool:
-    """Where its pusher has not said how often a job may fail, its queue can, or a worker, who says:
-    once more. In Workq, to have said nothing means that the first fail is the last."""
+def final_fail(job: Job) -> i64:
+    """The number of the failure that is final; -1: none is; 0: the first, as nobody has said.
+
+    Where its pusher has not said how often a job may fail, its queue can. In Workq, to have said
+    nothing means that the first fail is the last.
+    """
     most = job.policy.max_fails
-    if not most and job.dialect != WORKQ and job.queue.rules.retries >= 0:
-        most = job.queue.rules.retries + 1
+    if most > 0 or most == -1:
+        return most
+    retries = job.queue.rules.retries
+    if most == FAILS_DEFAULT:
+        return (DEFAULT_RETRIES if retries < 0 else retries) + 1
+    return retries + 1 if job.dialect != WORKQ and retries >= 0 else 0
+
+
+def _fails_used_up(job: Job, fails: i64, delay: i64) -> bool:
+    """Where neither its pusher nor its queue has said how often, its worker can say: once more."""
+    most = final_fail(job)
     if not most:
         return delay < 0
     return 0 < most <= fails
@@ -353,11 +369,18 @@ def _retry_at(core: Core, job: Job, fails: int, now: int) -> i64:
     kind = policy.backoff
     base = policy.backoff_base
     cap = policy.backoff_cap
-    rules = job.queue.rules
-    if not kind and rules.backoff > 0:
-        kind = rules.backoff
+    if kind in (BACKOFF_NONE, BACKOFF_DEFAULT):
+        rules = job.queue.rules
         base = rules.backoff_base
         cap = rules.backoff_cap
+        if rules.backoff >= 0:
+            kind = rules.backoff
+            if not base:
+                base = DEFAULT_BACKOFF_S * SECOND
+        elif kind == BACKOFF_DEFAULT:
+            kind = BACKOFF_EXPONENTIAL
+            base = DEFAULT_BACKOFF_S * SECOND
+            cap = DEFAULT_BACKOFF_CAP_S * SECOND
     if kind == BACKOFF_QUARTIC:
         when = (now + fails**4 * SECOND) // SECOND * SECOND
         return min(when, FOREVER - 1)

@@ -69,6 +69,9 @@ JSON: Final = 1
 BACKOFF_NONE: Final = 0
 BACKOFF_QUARTIC: Final = 1  # failures^4 seconds, down to a whole second of the clock
 BACKOFF_EXPONENTIAL: Final = 2  # base * 2^(failures - 1), at most cap, with jitter
+BACKOFF_DEFAULT: Final = 3  # of a policy: as the queue says, else the default of retries.py
+
+FAILS_DEFAULT: Final = -2  # likewise, for max_fails
 
 SECOND: Final = 1_000_000
 FOREVER: Final = 0x7FFF_FFFF_FFFF_FFFF  # a deadline that never comes
@@ -133,7 +136,8 @@ class Policy:
         self,
         ttr: i64 = 0,  # how long one lease lasts; 0: whatever the taker brings
         max_attempts: i64 = 0,  # 0: no limit
-        max_fails: i64 = 0,  # n: the n-th fail is final; 0: the first is; -1: no limit
+        # n: the n-th fail is final; -1: no limit; 0: as the queue says, else the first is final
+        max_fails: i64 = 0,
         max_losses: i64 = 0,  # leases lost (time over, holder died) until it is poison; 0: off
         backoff: i64 = BACKOFF_NONE,
         backoff_base: i64 = 0,
@@ -164,6 +168,11 @@ class Policy:
             and self.dead_queue == other.dead_queue
             and self.lost_is_failed == other.lost_is_failed
         )
+
+
+def default_policy(max_losses: i64) -> Policy:
+    """Of a push of our own that said nothing: its queue's settings count when it fails."""
+    return Policy(max_fails=FAILS_DEFAULT, max_losses=max_losses, backoff=BACKOFF_DEFAULT)
 
 
 @mypyc_attr(acyclic=True)

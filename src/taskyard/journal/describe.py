@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from taskyard.engine import carry_records as c
 from taskyard.engine import records as r
-from taskyard.engine.job import DIALECT_NAMES, JSON, STATE_NAMES, Policy
+from taskyard.engine.job import DIALECT_NAMES, FAILS_DEFAULT, JSON, STATE_NAMES, Policy
 from taskyard.engine.schedule import MISSED_RULES, OUTCOMES, OVERLAP_RULES, Schedule
 from taskyard.engine.schedule_records import CarrySchedule, ScheduleSet
 from taskyard.engine.side_records import QueueSet
@@ -281,7 +281,7 @@ def _describe_job(record: r.Push, found: dict[str, object]) -> None:
 def _describe_policy(policy: Policy, found: dict[str, object]) -> None:
     found["ttr"] = int(policy.ttr)
     found["max_attempts"] = int(policy.max_attempts)
-    found["max_fails"] = int(policy.max_fails)
+    found["max_fails"] = None if policy.max_fails == FAILS_DEFAULT else int(policy.max_fails)
     if policy.dead_queue:
         found["dead_queue"] = policy.dead_queue
 

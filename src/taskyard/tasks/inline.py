@@ -21,6 +21,7 @@ from taskyard.client.errors import JobNotFound
 from taskyard.client.pushing import NewJob, encode, job_name
 from taskyard.client.source import Again, Done, Failed, Job, Verdict
 from taskyard.client.views import JobInfo, Outcome, Progress, Pushed
+from taskyard.retries import DEFAULT_RETRIES
 from taskyard.tasks.codec import read_envelope
 from taskyard.tasks.errors import BadArguments, TaskFailed
 from taskyard.tasks.handle import BLOCKER_FAILED
@@ -93,7 +94,7 @@ class InlineBroker:
 
     def _run(self, new: NewJob, number: int, uid: str) -> tuple[Outcome, Progress | None]:
         payload = encode(new.payload)
-        retries = new.retries or 0
+        retries = DEFAULT_RETRIES if new.retries is None else new.retries
         notes: list[tuple[float, str]] = []
         self._execute.attach(lambda job, said: notes.append(said))
         for attempt in range(1, (_ENDLESS if retries < 0 else retries + 1) + 1):

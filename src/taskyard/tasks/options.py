@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from taskyard.client.interrupts import NEVER, NO_LIMITS, Limits
+from taskyard.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
 
 KEPT: Final = 3600.0  # seconds that a result is kept unless something else is said
 FOR_EVER: Final = -1
@@ -18,9 +19,9 @@ KeyOf: TypeAlias = Callable[..., str]  # from the arguments of the task
 class Retry:
     """When a task that failed is tried again."""
 
-    times: int = 3
+    times: int = DEFAULT_RETRIES
     """How often; -1: without end."""
-    backoff: tuple[float, float] = (1.0, 300.0)
+    backoff: tuple[float, float] = (float(DEFAULT_BACKOFF_S), float(DEFAULT_BACKOFF_CAP_S))
     """Seconds before the first retry, which double each time; and the most. A random part of up to
     a half is taken off."""
     on: tuple[type[BaseException], ...] = (Exception,)
@@ -45,7 +46,7 @@ class Options:
 
     queue: str
     retry: Retry | None = None
-    """None: as the queue's settings say, which is not at all by default."""
+    """None: as the queue's settings say, and those of the server, which are a plain Retry."""
     ttr: float | None = None
     """How long a lease of its jobs lasts, if shorter than the worker's. It is extended while the
     task runs: this is how soon others notice that its worker is dead."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("taskyard.tasks")
 
-_MOST_FAILS: Final = 2**32 - 1
+_MOST_FAILS: Final = 2**32 - 1  # the API has no word for no end
 _HOW_TO_PRUNE: Final = "app.sync_schedules(prune=True) removes it"
 
 
@@ -54,11 +54,7 @@ class Schedules:
         if full in self.declared:
             raise ValueError(f"there is a schedule {full!r} already: give this one a name")
         options = task.options
-        retry = options.retry
-        envelope = Envelope(tuple(args), dict(kwargs or {}))
-        if retry is not None and retry.times:
-            envelope.pauses = retry.backoff  # for which schedules have no word
-        payload = encode_arguments(envelope)
+        payload = encode_arguments(Envelope(tuple(args), dict(kwargs or {})))
         body: dict[str, Any] = {
             "cron": cron,
             "every": every,
@@ -69,7 +65,7 @@ class Schedules:
             "priority": options.priority or None,
             "ttr": options.ttr,
             "ttl": options.ttl,
-            "max_fails": _max_fails(retry),
+            **_policy(options.retry),
             "dead_queue": options.dead_queue,
             "key": task.key(args, kwargs or {}),
             "limit_key": task.limit_key(args, kwargs or {}),
@@ -103,11 +99,18 @@ class Schedules:
         ]
 
 
-def _max_fails(retry: Retry | None) -> int:
-    """Said in any case, since the API's default is for others; it has no word for no end."""
+def _policy(retry: Retry | None) -> dict[str, Any]:
     if retry is None:
-        return 1
-    return _MOST_FAILS if retry.times < 0 else retry.times + 1
+        return {}
+    if not retry.times:
+        return {"max_fails": 1}
+    first, most = retry.backoff
+    return {
+        "max_fails": _MOST_FAILS if retry.times < 0 else retry.times + 1,
+        "backoff": "exponential",
+        "backoff_base": first,
+        "backoff_cap": most,
+    }
 
 
 def _path(name: str) -> str:

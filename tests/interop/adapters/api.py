@@ -111,7 +111,7 @@ class ApiAdapter(Adapter):
     )
     result_outlives_job = False
     loss_is_failure = False
-    default_fails = 21
+    default_fails = 4
     max_losses = 10
     shows_json = False
 
@@ -130,6 +130,8 @@ class ApiAdapter(Adapter):
 
     def push(self, queue: str, payload: bytes, options: Options) -> str:
         message = spelt(payload)
+        # The pauses of its default have jitter: see tests/dialects/test_retries.py.
+        message["backoff"] = "none"
         for name, value in (
             ("name", options.name),
             ("priority", options.priority),

@@ -59,6 +59,8 @@ def _push_command(queue: str, task: Task, countdown: Countdown) -> Command:
         words += ["FAILS", _fails(task)]
         # For those who fail it in another dialect: our own consumers say when.
         words += ["BACKOFF", _milliseconds(countdown.first), _milliseconds(countdown.most)]
+    else:
+        words += ["FAILS", 1]
     return words
 
 

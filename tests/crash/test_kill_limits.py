@@ -173,7 +173,7 @@ def _rage(server: WarmServer, chance: Random) -> None:
     held: list[Taken] = []
     for _ in range(60):
         peer = chance.choice(peers)
-        push(peer, "work", "job", "LIMIT", chance.choice("abc"), "FAILS", 0)
+        push(peer, "work", "job", "LIMIT", chance.choice("abc"), "FAILS", 0, "BACKOFF", 0, 0)
         held += take_many(peer, "work", "COUNT", chance.randint(1, 4), "TTR", 400)
         if held and chance.random() < 0.7:
             job = held.pop(chance.randrange(len(held)))

@@ -17,7 +17,7 @@ from taskyard.cli import schedules as cli_schedules
 from taskyard.cli.session import Session
 from taskyard.client import commands
 from taskyard.client.feeding import PushFeed
-from taskyard.client.pushing import NewJob
+from taskyard.client.pushing import NewJob, encode
 from taskyard.client.scheduling import schedule_body
 from taskyard.client.uids import Uids
 from taskyard.client.wire import Command
@@ -84,9 +84,12 @@ def task() -> Any:
 def task_schedule(yard: SimulatedYard) -> None:
     app = App(name="app", queue="q")
     declared = Schedules(app)
-    app.task(lambda: None, name="s")
-    declared.add(app.tasks["s"], every=60)
-    tick(yard, json.loads(commands.encode(declared.declared["app.s"])))
+
+    @app.task
+    def s() -> None: ...
+
+    declared.add(s, every=60)
+    tick(yard, json.loads(encode(declared.declared["app.s"])))
 
 
 OURS: dict[str, Door] = {

@@ -142,12 +142,22 @@ class SharedTalk(Conversation):
 
     def _push_job(self) -> bytes:
         entry = self._new(retried=True)
-        words = ("TTR", TTR_MS, "FAILS", 0, "PRIORITY", self.chance.choice([-1, 0, 1]))
+        words = (
+            "TTR",
+            TTR_MS,
+            "FAILS",
+            0,
+            "BACKOFF",
+            0,
+            0,
+            "PRIORITY",
+            self.chance.choice([-1, 0, 1]),
+        )
         return self.ask(("JOB.PUSH", self._queue(), entry.payload, *words), Pushed([entry]))
 
     def _push_all(self) -> bytes:
         entries = [self._new(retried=False) for _ in range(self.chance.choice([1, 2, 5]))]
-        jobs = [word for entry in entries for word in (2, self._queue(), entry.payload)]
+        jobs = [word for entry in entries for word in (4, self._queue(), entry.payload, "FAILS", 1)]
         return self.ask(("JOB.PUSHALL", len(entries), *jobs), Pushed(entries))
 
     def _pop(self) -> bytes:

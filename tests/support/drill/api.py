@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from support.drill.book import Book
-from support.drill.drafts import Draft, Drafts, may_be_deleted
+from support.drill.drafts import FAILS_UNSAID, Draft, Drafts, may_be_deleted
 from support.drill.habits import EVERY_QUEUE, NARROW, Habits, payload_of
 from support.drill.http_replies import HttpReader, HttpReply, http_request
 from support.drill.settings import narrow_settings, narrowed
@@ -23,7 +23,6 @@ from support.drill.slip import Asked, Bundle, End, Slip, require
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
-FAILS_UNSAID = 21
 UNREADABLE = "urn:taskyard:problem:disk-error"
 REFUSALS = ("urn:taskyard:problem:no-space", "urn:taskyard:problem:read-only")
 LIVE = ("blocked", "delayed", "ready", "leased", "limited")
@@ -126,7 +125,7 @@ class ApiTalk:
     # Pushing
 
     def _push(self) -> bytes:
-        draft = self._drafts.any(FAILS_UNSAID)
+        draft = self._drafts.any()
         asked = self._asked([draft])
         path = f"queues/{draft.slip.queue}/jobs"
         body = json.dumps(_fields(draft, self._chance)).encode()
@@ -160,7 +159,7 @@ class ApiTalk:
         drafts: list[Draft] = []
         lines = []
         for number in range(chance.choice([1, 2, 5])):
-            draft = self._drafts.any(FAILS_UNSAID, queue)
+            draft = self._drafts.any(queue)
             slip = draft.slip
             slip.unique = slip.unique or self._drafts.uid() if with_uids else ""
             fields = _fields(draft, chance)
@@ -328,6 +327,7 @@ def _fields(draft: Draft, chance: Random) -> dict[str, Any]:
         fields["max_fails"] = slip.max_fails
     else:
         slip.max_fails = FAILS_UNSAID
+    fields["backoff"] = "none"
     if slip.dead_queue:
         fields["dead_queue"] = slip.dead_queue
     if slip.limit_key:

@@ -10,6 +10,7 @@ from support.drill.book import Book
 from support.drill.habits import BOX, DEAD, EVERY_QUEUE, NARROW, QUEUES, Habits, payload_of
 from support.drill.slip import NEVER, Slip
 
+FAILS_UNSAID = 4  # how often a job may fail whose push says nothing of that
 LIMIT_KEYS = ("ann", "ben")
 LONGEST_RETRY = 300.0  # seconds after which a push is not sent again: uids are forgotten one day
 
@@ -38,8 +39,8 @@ class Drafts:
         """A job of which nothing is said but where it goes."""
         return self._draft(Slip(token=self._token(), maker=self._name, queue=queue, **facts))  # type: ignore[arg-type]
 
-    def any(self, fails_unsaid: int, queue: str = "") -> Draft:
-        """A job of which anything is said; `fails_unsaid`: how often it may fail if that is not."""
+    def any(self, queue: str = "") -> Draft:
+        """A job of which anything is said."""
         chance, habits = self._chance, self._habits
         queue = queue or self.queue()
         says_fails = chance.random() < 0.6
@@ -51,7 +52,7 @@ class Drafts:
             ttr=self._often_not(0.7, habits.short_ttr, habits.long_ttr),
             ttl=self._often_not(0.95, habits.short_ttl),
             max_attempts=chance.choice([0, 0, 0, 0, 0, 1, 2, 3]),
-            max_fails=chance.choice([0, 1, 2, 3]) if says_fails else fails_unsaid,
+            max_fails=chance.choice([0, 1, 2, 3]) if says_fails else FAILS_UNSAID,
             dead_queue=DEAD if chance.random() < 0.25 else "",
             blockers=self.blockers(),
             limit_key=chance.choice(LIMIT_KEYS)

@@ -57,7 +57,7 @@ class RespPushes:
         return request, self._pushed_together(drafts, with_ids=False)
 
     def push_job(self) -> tuple[Request, Heard]:
-        draft = self._drafts.any(fails_unsaid=1)
+        draft = self._drafts.any()
         request: Request = ("JOB.PUSH", *push_words(draft))
         delay = 0.0
         if self._chance.random() < 0.1:
@@ -81,7 +81,7 @@ class RespPushes:
         drafts: list[Draft] = []
         words: list[Word] = []
         for place in range(size):
-            draft = self._drafts.any(fails_unsaid=1)
+            draft = self._drafts.any()
             slip = draft.slip
             slip.unique = slip.unique or self._drafts.uid() if with_uids else ""
             after: list[Word] = []
@@ -201,8 +201,7 @@ def _policy_words(draft: Draft) -> list[Word]:
         words += ["ATTEMPTS", slip.max_attempts]
     if draft.says_fails:
         words += ["FAILS", slip.max_fails]
-    if draft.backoff_ms is not None:
-        words += ["BACKOFF", *draft.backoff_ms]
+    words += ["BACKOFF", *(draft.backoff_ms or (0, 0))]  # the pauses of the default are long
     if slip.dead_queue:
         words += ["DEAD", slip.dead_queue]
     return words

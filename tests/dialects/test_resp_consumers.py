@@ -140,7 +140,9 @@ def test_jobs_of_another_database_have_their_own_names(peer: SimulatedPeer) -> N
 
 BAD = {
     "BATCH.LEASE spark 1 9": "ERR wrong number of arguments for 'batch.lease' command",
-    "BATCH.LEASE spark 1 9 QUEUE q": "ERR syntax error",
+    "BATCH.LEASE spark 1 9 QUEUE q": (
+        "ERR BATCH.LEASE has no word 'QUEUE': did you mean QUEUES? It has TTR, QUEUES"
+    ),
     "BATCH.LEASE spark 1 9 TTR 5": "ERR syntax error",
     "BATCH.LEASE spark 1 9 TTR 5 QUEUES": "ERR syntax error",
     "BATCH.LEASE spark 1 9 TTR 0 QUEUES q": "ERR TTR must be between 1 and",

@@ -2,7 +2,7 @@
 
 import pytest
 from support.replies_resp import ask, refused
-from support.resp_jobs import SYNTAX, push, take
+from support.resp_jobs import no_value, push, take, unknown
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire
 
@@ -50,8 +50,8 @@ def test_the_ttl_of_the_job_counts_more(yard: SimulatedYard, peer: SimulatedPeer
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("KEEP",), SYNTAX),
-        (("HOLD", "5"), SYNTAX),
+        (("KEEP",), no_value("JOB.DONE", "KEEP")),
+        (("HOLD", "5"), unknown("JOB.DONE", "HOLD", "KEEP")),
         (("KEEP", "0"), "ERR KEEP must be between 1 and 3153600000000"),
         (("KEEP", "x"), "ERR value is not an integer or out of range"),
     ],

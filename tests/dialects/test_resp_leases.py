@@ -8,13 +8,14 @@ from support.replies_resp import ask, command, read, refused
 from support.resp_jobs import (
     ENDS,
     NOT_AN_INTEGER,
-    SYNTAX,
     Taken,
     came,
     expect_stale,
+    no_value,
     push,
     take,
     take_many,
+    unknown,
     wait_for,
 )
 from support.simulated import SimulatedPeer, SimulatedYard
@@ -190,10 +191,11 @@ def test_a_fail_tells_the_same_whoever_waits_for_the_job(
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        (("WHAT",), SYNTAX),
-        (("",), SYNTAX),
-        (("IN",), SYNTAX),
-        (("FINAL", "FINAL"), SYNTAX),
+        (("WHAT",), unknown("JOB.FAIL", "WHAT", "IN, FINAL")),
+        (("",), unknown("JOB.FAIL", "", "IN, FINAL")),
+        (("IN",), no_value("JOB.FAIL", "IN")),
+        (("FINAL", "FINAL"), "ERR JOB.FAIL takes IN or FINAL, and not both"),
+        (("FINAL", "x"), unknown("JOB.FAIL", "x", "IN, FINAL")),
         (("IN", -1), f"ERR IN must be between 0 and {CENTURY}"),
         (("IN", CENTURY + 1), f"ERR IN must be between 0 and {CENTURY}"),
         (("IN", "soon"), NOT_AN_INTEGER),

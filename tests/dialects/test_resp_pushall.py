@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from support.effort import effort
 from support.naming import BAD_QUEUE, NAME_RULE
 from support.replies_resp import Failure, Word, ask, command, read, refused
-from support.resp_jobs import NOT_AN_INTEGER, SYNTAX, push, take, take_many, wait_for
+from support.resp_jobs import (
+    NOT_AN_INTEGER,
+    SYNTAX,
+    no_value,
+    push,
+    take,
+    take_many,
+    unknown,
+    wait_for,
+)
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.snapshot import snapshot
 from support.wire import Wire, exchange
@@ -109,8 +118,8 @@ def test_a_later_job_cannot_be_waited_for(yard: SimulatedYard, peer: SimulatedPe
     ("wrong", "text"),
     [
         (("a b", "x"), BAD_QUEUE),
-        (("q", "x", "TTR"), SYNTAX),
-        (("q", "x", "COLOUR", "red"), SYNTAX),
+        (("q", "x", "TTR"), no_value("JOB.PUSHALL", "TTR")),
+        (("q", "x", "COLOUR", "red"), unknown("JOB.PUSHALL", "COLOUR")),
         (("q", "x", "TTR", "-1"), "ERR TTR must be between 0 and 86400000"),
         (("q", "x", "PRIORITY", "x"), NOT_AN_INTEGER),
         (("q", "x", "NAME", ""), f"ERR name: {NAME_RULE}"),

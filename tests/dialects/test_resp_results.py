@@ -2,7 +2,7 @@
 
 import pytest
 from support.replies_resp import ask, command, read, refused
-from support.resp_jobs import NOT_AN_INTEGER, SYNTAX, push, take
+from support.resp_jobs import NOT_AN_INTEGER, no_value, push, take, unknown
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire, exchange
 
@@ -182,8 +182,8 @@ def test_what_compaction_took_is_forgotten() -> None:
         (("01",), BAD_NAME),
         ((UID[:-1],), BAD_NAME),
         (("99999999999999999999",), BAD_NAME),
-        (("1", "WAIT"), SYNTAX),
-        (("1", "FOR", "5"), SYNTAX),
+        (("1", "WAIT"), no_value("JOB.RESULT", "WAIT")),
+        (("1", "FOR", "5"), unknown("JOB.RESULT", "FOR", "WAIT")),
         (("1", "WAIT", "x"), NOT_AN_INTEGER),
         (("1", "WAIT", "-1"), "ERR WAIT must be between 0 and 3153600000000"),
         (("1", "WAIT", "3153600000001"), "ERR WAIT must be between 0 and 3153600000000"),

@@ -4,7 +4,16 @@ from collections import Counter
 
 import pytest
 from support.replies_resp import ask, command, refused, replies
-from support.resp_jobs import NOT_AN_INTEGER, SYNTAX, as_jobs, push, take, take_many
+from support.resp_jobs import (
+    NOT_AN_INTEGER,
+    SYNTAX,
+    as_jobs,
+    no_value,
+    push,
+    take,
+    take_many,
+    unknown,
+)
 from support.simulated import SimulatedPeer, SimulatedYard
 
 from taskyard.engine.job import CLIENT, PQUEUE, READY, REDIS
@@ -71,9 +80,9 @@ def test_at_random_every_queue_with_work_has_its_chance(peer: SimulatedPeer) -> 
         ((2, "q"), SYNTAX),
         ((10_001, "q"), SYNTAX),
         (("x", "q"), NOT_AN_INTEGER),
-        ((1, "q", "r"), SYNTAX),
-        ((1, "q", ""), SYNTAX),
-        ((1, "q", "COUNT"), SYNTAX),
+        ((1, "q", "r"), unknown("JOB.TAKE", "r", "COUNT, WAIT, TTR, RANDOM, BRIEF")),
+        ((1, "q", ""), unknown("JOB.TAKE", "", "COUNT, WAIT, TTR, RANDOM, BRIEF")),
+        ((1, "q", "COUNT"), no_value("JOB.TAKE", "COUNT")),
         ((1, "q", "COUNT", 0), "ERR COUNT must be between 1 and 1000"),
         ((1, "q", "COUNT", 1001), "ERR COUNT must be between 1 and 1000"),
         ((1, "q", "WAIT", -1), f"ERR WAIT must be between 0 and {CENTURY}"),

@@ -7,6 +7,9 @@ from support.wire import Peer
 
 STALE = "STALE the lease is over, or the job is gone"
 SYNTAX = "ERR syntax error"
+PUSH_WORDS = (
+    "NAME, UID, PRIORITY, AT, IN, TTR, TTL, ATTEMPTS, FAILS, BACKOFF, DEAD, KEY, AFTER, LIMIT"
+)
 NOT_AN_INTEGER = "ERR value is not an integer or out of range"
 
 
@@ -22,6 +25,16 @@ ENDS: list[tuple[Word, ...]] = [
     ("JOB.RETURN",),
     ("JOB.PROGRESS", 500, "half"),
 ]
+
+
+def unknown(command: str, word: str, known: str = PUSH_WORDS, meant: str = "") -> str:
+    """How a word is refused that a command of ours does not have."""
+    question = f": did you mean {meant}?" if meant else "."
+    return f"ERR {command} has no word '{word}'{question} It has {known}"
+
+
+def no_value(command: str, word: str) -> str:
+    return f"ERR {word} of {command}: a value is missing"
 
 
 class Taken(NamedTuple):

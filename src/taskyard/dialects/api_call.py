@@ -24,6 +24,7 @@ from taskyard.dialects.api_problems import (
     invalid,
     malformed,
     no_job,
+    no_parameter,
     no_queue,
     problem_of,
 )
@@ -136,10 +137,10 @@ class Call:
             self.allow_on(self.request.params.get("queue", ""))
         if operation.reads_state:
             self.engine.check_alive()  # else it would show what will never be on disk
-        known = {parameter.name for parameter in operation.query}
+        known = [parameter.name for parameter in operation.query]
         for name in self.request.query:
             if name not in known:
-                raise invalid(name, f"There is no parameter {name} here.")
+                raise no_parameter(name, known)
         for parameter in operation.query:
             self.arguments[parameter.name] = parameter.read(self.request.query.get(parameter.name))
         operation.run(self)
@@ -193,7 +194,7 @@ class Call:
 
     def body(self, kind: type[T]) -> T:
         self.content_type()
-        return decode(self.request.body, msgspec.json.Decoder(kind).decode)
+        return decode(self.request.body, msgspec.json.Decoder(kind).decode, kind)
 
     def queue_name(self) -> str:
         name = self.request.params["queue"]
@@ -299,7 +300,7 @@ class _Loading:
         self.go_on()
 
 
-def decode(data: bytes, read: Callable[[bytes], T]) -> T:
+def decode(data: bytes, read: Callable[[bytes], T], kind: type[T]) -> T:
     try:
         if not data.isascii():
             data.decode()  # what is passed on as it is must be text too
@@ -309,8 +310,8 @@ def decode(data: bytes, read: Callable[[bytes], T]) -> T:
     except (msgspec.MsgspecError, RecursionError) as error:
         again = _with_whole_numbers(data) if "got `float`" in str(error) else data
         if again != data:
-            return decode(again, read)
-        raise malformed(error) from None
+            return decode(again, read, kind)
+        raise malformed(error, kind) from None
 
 
 def _with_whole_numbers(data: bytes) -> bytes:

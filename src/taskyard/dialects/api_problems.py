@@ -6,7 +6,8 @@ One table of kinds; the document and the answers are both made from it.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, NamedTuple
+from collections.abc import Collection
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -30,6 +31,7 @@ from taskyard.engine.errors import (
 )
 from taskyard.http.messages import Response
 from taskyard.http.problems import CHALLENGES, CONTENT_TYPE
+from taskyard.misspelt import or_rather
 
 PREFIX: Final = "urn:taskyard:problem:"
 
@@ -247,19 +249,72 @@ def problem_of(error: TaskyardError) -> Problem:
     return Problem(BAD_REQUEST, f"The request is refused: {error}.")
 
 
+def no_parameter(name: str, known: Collection[str]) -> Problem:
+    there_are = f"There are {', '.join(known)}." if known else "There are none."
+    return invalid(name, f"There is no parameter {name} here{or_rather(name, known)} {there_are}")
+
+
 _AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
 _NAMED: Final = re.compile(r"field `([^`]*)`")
+_UNKNOWN: Final = re.compile(r"unknown field `(.*)`", re.DOTALL)
+_NO_CHOICE: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
+_SHOWN: Final = 100  # characters of a word that somebody has sent
 
 
-def malformed(error: Exception) -> Problem:
-    """What the JSON decoder says, with the field it speaks of."""
+def malformed(error: Exception, kind: Any) -> Problem:
+    """What the JSON decoder says of a body of that kind, with the field it speaks of."""
     text = str(error)
-    found = _AT.search(text) or _NAMED.search(text)
+    at = _AT.search(text)
+    found = at or _NAMED.search(text)
     field = found[1] if found is not None else ""
     if not isinstance(error, msgspec.ValidationError):
         if isinstance(error, RecursionError):
             text = "it is nested too deeply"
         return Problem(BAD_REQUEST, f"The body is not JSON that can be read: {text}.")
     text = _AT.sub("", text)
+    there = _type_at(kind, at[1] if at is not None else "")
+    if unknown := _UNKNOWN.search(text):
+        return _unknown(unknown[1], _fields_of(there), field)
     where = f" in {field}" if field and f"`{field}`" not in text else ""
-    return Problem(INVALID_VALUE, f"{text}{where}.", field=field.partition("[")[0] or UNSET)
+    text = f"{text}{where}."
+    if no_choice := _NO_CHOICE.search(text):
+        choices = _choices_of(there)
+        text = f"{text[:-1]}{or_rather(no_choice[1], choices)} There are {', '.join(choices)}."
+    return Problem(INVALID_VALUE, text, field=field.partition("[")[0] or UNSET)
+
+
+def _unknown(name: str, known: list[str], field: str) -> Problem:
+    shown = name[:_SHOWN]
+    where = f" in {field}" if field != name else ""
+    there_are = f"There are {', '.join(known)}." if known else ""
+    detail = f"There is no field `{shown}`{where}{or_rather(shown, known)} {there_are}"
+    return Problem(INVALID_VALUE, detail, field=field.partition("[")[0] or UNSET)
+
+
+def _type_at(kind: Any, path: str) -> Any:
+    """The type of what stands there: `rate.per` of a body that has a field `rate`."""
+    for name in re.split(r"[.\[]", path):
+        if not name or name.endswith("]"):
+            continue  # of a list: its items are among the parts of its type
+        structs = [part for part in _parts_of(kind) if _is_struct(part)]
+        hints = [get_type_hints(struct, include_extras=True) for struct in structs]
+        kind = next((hint[name] for hint in hints if name in hint), None)
+    return kind
+
+
+def _parts_of(kind: Any) -> list[Any]:
+    """The type, or those that it is made of."""
+    return [kind] + [part for inner in get_args(kind) for part in _parts_of(inner)]
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _fields_of(kind: Any) -> list[str]:
+    structs = [part for part in _parts_of(kind) if _is_struct(part)]
+    return list(structs[0].__struct_fields__) if structs else []
+
+
+def _choices_of(kind: Any) -> list[str]:
+    return [part for part in _parts_of(kind) if isinstance(part, str)]

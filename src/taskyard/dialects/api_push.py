@@ -88,7 +88,7 @@ class PushOperations:
 
     def _push_one(self, call: Call) -> None:
         queue = call.queue_name()
-        new = self.new_job(call, queue, decode(call.request.body, _read_one))
+        new = self.new_job(call, queue, decode(call.request.body, _read_one, messages.Push))
         known = call.engine.repeated_id(new, call.origin)
         if known:
             call.answer(200, _pushed(call, known, new.uid, True))
@@ -163,7 +163,8 @@ class _Reading:
         start = len(jobs)
         try:
             for line in self._lines[start : start + PORTION]:
-                jobs.append(self._new_job(self._call, self._queue, decode(line, _read_line)))
+                body = decode(line, _read_line, messages.BatchPush)
+                jobs.append(self._new_job(self._call, self._queue, body))
         except Problem as problem:
             raise _at_line(problem, len(jobs) + 1) from None
         if len(jobs) < len(self._lines):

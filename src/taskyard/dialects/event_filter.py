@@ -10,7 +10,9 @@ from taskyard.engine.job_records import Fail, Move
 from taskyard.engine.records import EVENT_NAMES, FIRST_CARRY, Record
 from taskyard.engine.side_records import Batch
 from taskyard.http.messages import Request
+from taskyard.misspelt import or_rather
 
+PARAMETERS: Final = ("after", "event", "queue", "until")
 _MOST_DIGITS: Final = 20  # of a number of an event
 _NOW: Final = "now"
 KINDS: Final = {name: kind for kind, name in EVENT_NAMES.items() if kind < FIRST_CARRY}
@@ -43,6 +45,11 @@ class Asked:
 
 def asked_for(request: Request, timeline: str, durable_seq: int) -> Asked:
     query = request.query
+    for name in query:
+        if name not in PARAMETERS:
+            there_are = ", ".join(PARAMETERS)
+            question = or_rather(name, PARAMETERS)
+            raise BadRequest(f"there is no parameter {name} here{question} There are {there_are}")
     wanted = Filter(_queues(query.get("queue", "")), _kinds(query.get("event", "")))
     last = _last(query.get("until", ""), durable_seq)
     # The header is of a client that connects again, to the address that it had before.

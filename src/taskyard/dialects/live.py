@@ -17,7 +17,7 @@ from taskyard.access.principal import ANONYMOUS, INSPECT, Allow, Denied, Princip
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects.api_call import Parameter
-from taskyard.dialects.api_problems import Problem, invalid
+from taskyard.dialects.api_problems import Problem, no_parameter
 from taskyard.dialects.events import CONTENT_TYPE, RETRY, problem
 from taskyard.dialects.guard import problem_of_denial
 from taskyard.dialects.live_head import About, Head
@@ -107,7 +107,7 @@ class Live:
         known = {parameter.name: parameter for parameter in PARAMETERS}
         for name in request.query:
             if name not in known:
-                raise invalid(name, f"There is no parameter {name} here.")
+                raise no_parameter(name, known)
         found = {name: known[name].read(request.query.get(name)) for name in known}
         queue = str(found["queue"] or "")
         if queue:

@@ -97,7 +97,7 @@ def _check_taking(connection: RespConnection, tokens: vec[i64]) -> None:
 
 class _Batches:
     def __init__(self, max_losses: i64) -> None:
-        self._pushing = Pushing(max_losses)
+        self._pushing = Pushing("JOB.PUSHALL", max_losses)
 
     def push(self, connection: RespConnection, args: list[bytes]) -> None:
         count = integer(args[1])

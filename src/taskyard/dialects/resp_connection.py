@@ -229,7 +229,7 @@ class RespConnection(Conversation):
             if stray:
                 self._break_off(stray)
             else:
-                self._refuse_early(unknown_command(args))
+                self._refuse_early(unknown_command(args, commands))
         else:
             self.verb = command.verb
             command.verb.count += 1

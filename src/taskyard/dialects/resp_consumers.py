@@ -28,7 +28,7 @@ from taskyard.dialects.resp_values import (
     integer,
     number_reply,
 )
-from taskyard.dialects.resp_words import Words
+from taskyard.dialects.resp_words import Spoken, Words
 from taskyard.dialects.uids import show_uid
 from taskyard.engine.batches import MAX_BATCH, BatchRequest
 from taskyard.engine.errors import StaleBatch
@@ -36,6 +36,7 @@ from taskyard.engine.job import Job
 from taskyard.engine.state import Consumer
 from taskyard.names import NAME_RULE, valid_name
 
+_WORDS: Final = Spoken("BATCH.LEASE", ("TTR", "QUEUES"))
 MAX_READ: Final = 10_000  # places that one BATCH.READ may ask for
 _AT_ONCE: Final = 256  # of them, in one turn: they are many bytes
 MAX_BYTES: Final = 8 * 1_048_576  # of a reply: several read at once
@@ -109,7 +110,7 @@ def _lease(connection: RespConnection, args: list[bytes]) -> None:
     name = _consumer_name(args[1])
     number = _within(args[2], "the batch", 1, MAX_INT // 2)
     limit = _within(args[3], "the limit", 1, MAX_BATCH)
-    words = Words(args, 4)
+    words = Words(_WORDS, args, 4)
     word = words.next()
     ttr: i64 = 0
     at = 5
@@ -118,7 +119,9 @@ def _lease(connection: RespConnection, args: list[bytes]) -> None:
         word = words.next()
         at = 7
     keys = args[at:]
-    if word != b"QUEUES" or not keys:
+    if word and word != b"QUEUES":
+        raise words.unknown()
+    if not word or not keys:
         raise Refused(SYNTAX)
     check_count(len(keys))
     queues = [connection.queue_name(key).encode() for key in keys]

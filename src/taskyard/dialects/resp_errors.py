@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from taskyard.dialects.resp_values import SHOWN, shown
@@ -20,6 +21,7 @@ from taskyard.engine.errors import (
     TooManyWaiting,
     UidTaken,
 )
+from taskyard.misspelt import or_rather
 from taskyard.names import NAME_RULE
 
 BAD_QUEUE: Final = f"ERR invalid queue name: it {NAME_RULE}"
@@ -55,7 +57,15 @@ def error_text(error: TaskyardError) -> str:
     return f"ERR {error}"
 
 
-def unknown_command(args: list[bytes]) -> str:
+def unknown_command(args: list[bytes], commands: Iterable[bytes]) -> str:
+    family, dot, _ = args[0][:SHOWN].upper().partition(b".")
+    if dot:
+        ours = [name.decode() for name in commands if name.startswith(family + dot)]
+        if ours:
+            word = shown(args[0])
+            return (
+                f"ERR unknown command '{word}'{or_rather(word, ours)} There are {', '.join(ours)}"
+            )
     arguments = ""
     left = SHOWN
     for arg in args[1:]:

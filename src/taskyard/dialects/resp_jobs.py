@@ -17,12 +17,11 @@ from taskyard.dialects.resp_values import (
     MAX_INT,
     MILLISECOND,
     OK,
-    SYNTAX,
     Refused,
     integer,
     number_reply,
 )
-from taskyard.dialects.resp_words import MAX_SPAN_MS, Words
+from taskyard.dialects.resp_words import MAX_SPAN_MS, Spoken, Words
 from taskyard.dialects.uids import parse_uid, show_uid
 from taskyard.engine.errors import DuplicateJob
 from taskyard.engine.finishing import BY_POLICY, NEVER
@@ -42,11 +41,29 @@ MAX_TTR_MS: Final = MAX_TTR // MILLISECOND
 _POLICIES_KEPT: Final = 1024
 UNSAID: Final = -1
 _DASH: Final = 45
+_PUSH_WORDS: Final = (
+    "NAME",
+    "UID",
+    "PRIORITY",
+    "AT",
+    "IN",
+    "TTR",
+    "TTL",
+    "ATTEMPTS",
+    "FAILS",
+    "BACKOFF",
+    "DEAD",
+    "KEY",
+    "AFTER",
+    "LIMIT",
+)
+_DONE: Final = Spoken("JOB.DONE", ("KEEP",))
+_FAIL: Final = Spoken("JOB.FAIL", ("IN", "FINAL"))
 INVALID_REF: Final = "ERR invalid ref"
 
 
 def add_commands(resp: Resp) -> None:
-    resp.add(b"JOB.PUSH", Pushing(resp.max_losses).push, 3, 0)
+    resp.add(b"JOB.PUSH", Pushing("JOB.PUSH", resp.max_losses).push, 3, 0)
     resp.add(b"JOB.DONE", _done, 2, 5)
     resp.add(b"JOB.FAIL", _fail, 3, 5)
     resp.add(b"JOB.EXTEND", _extend, 3, 3)
@@ -112,13 +129,14 @@ class Wish:
             if self.dead:
                 self.dead = self.prefix + self.dead
         else:
-            raise Refused(SYNTAX)
+            raise words.unknown()
 
 
 class Pushing:
     """JOB.PUSH; remembers policies, which come again and again."""
 
-    def __init__(self, max_losses: i64) -> None:
+    def __init__(self, command: str, max_losses: i64) -> None:
+        self._spoken = Spoken(command, _PUSH_WORDS)
         self._max_losses = max_losses
         self._policies: dict[tuple[int, int, int, int, int, str], Policy] = {}
 
@@ -146,7 +164,7 @@ class Pushing:
         """The job that the arguments from `at` on describe, if the client may push it."""
         queue = connection.queue_name(args[at])
         new = NewJob(queue, queue, args[at + 1], connection.resp.job_policy)
-        words = Words(args, at + 2, end)
+        words = Words(self._spoken, args, at + 2, end)
         wish = Wish(new, connection.now, connection.prefix.decode())
         word = words.next()
         while word:
@@ -241,9 +259,9 @@ def _read_odd_ref(ref: bytes) -> tuple[i64, i64, i64]:
 def _done(connection: RespConnection, args: list[bytes]) -> None:
     keep: i64 = 0
     if len(args) > 3:
-        words = Words(args, 3)
+        words = Words(_DONE, args, 3)
         if words.next() != b"KEEP":
-            raise Refused(SYNTAX)
+            raise words.unknown()
         keep = words.number("KEEP", 1, MAX_SPAN_MS) * MILLISECOND
     id, _ = _held(connection, args[1])
     result = args[2] if len(args) > 2 else b""
@@ -253,16 +271,19 @@ def _done(connection: RespConnection, args: list[bytes]) -> None:
 
 def _fail(connection: RespConnection, args: list[bytes]) -> None:
     delay: i64 = BY_POLICY
-    words = Words(args, 3)
+    words = Words(_FAIL, args, 3)
     word = words.next()
     if word == b"FINAL":
         delay = NEVER
     elif word == b"IN":
         delay = words.number("IN", 0, MAX_SPAN_MS) * MILLISECOND
     elif word:
-        raise Refused(SYNTAX)
-    if words.next():
-        raise Refused(SYNTAX)
+        raise words.unknown()
+    word = words.next()
+    if word in (b"FINAL", b"IN"):
+        raise Refused("ERR JOB.FAIL takes IN or FINAL, and not both")
+    if word:
+        raise words.unknown()
     id, owner = _held(connection, args[1])
     engine = connection.engine
     queue = engine.job(id).queue

@@ -12,14 +12,13 @@ from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_errors import error_text
 from taskyard.dialects.resp_values import (
     MILLISECOND,
-    SYNTAX,
     Refused,
     array,
     bulk,
     integer,
     number_reply,
 )
-from taskyard.dialects.resp_words import MAX_SPAN_MS, Words
+from taskyard.dialects.resp_words import MAX_SPAN_MS, Spoken, Words
 from taskyard.dialects.uids import parse_uid
 from taskyard.engine.errors import TaskyardError
 from taskyard.engine.job import FAILED, GONE, SUCCEEDED, Job
@@ -27,6 +26,7 @@ from taskyard.engine.job import FAILED, GONE, SUCCEEDED, Job
 NO_JOB: Final = "NOJOB there is no such job, or it is forgotten"
 BAD_NAME: Final = "ERR a job is named by its id, a number, or by its uid, a UUID"
 
+_RESULT: Final = Spoken("JOB.RESULT", ("WAIT",))
 _OPEN: Final = 0
 _DONE: Final = 1
 _BROKEN: Final = 2
@@ -39,12 +39,12 @@ def add_commands(resp: Resp) -> None:
 
 def _result(connection: RespConnection, args: list[bytes]) -> None:
     wait = 0
-    words = Words(args, 2)
+    words = Words(_RESULT, args, 2)
     word = words.next()
     if word == b"WAIT":
         wait = words.number("WAIT", 0, MAX_SPAN_MS)
     elif word:
-        raise Refused(SYNTAX)
+        raise words.unknown()
     job = known_job(connection, args[1])
     principal = connection.principal
     if not principal.free:

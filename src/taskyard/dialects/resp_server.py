@@ -234,6 +234,10 @@ def _client_agree(connection: RespConnection, args: list[bytes]) -> None:
     connection.send(OK, 0)
 
 
+def _client_help(connection: RespConnection, args: list[bytes]) -> None:
+    send_help(connection, _CLIENT_HELP)
+
+
 _CLIENT: Final[dict[bytes, tuple[int, Callable[[RespConnection, list[bytes]], None]]]] = {
     b"SETNAME": (3, _client_setname),
     b"GETNAME": (2, _client_getname),
@@ -242,7 +246,51 @@ _CLIENT: Final[dict[bytes, tuple[int, Callable[[RespConnection, list[bytes]], No
     b"INFO": (2, _client_info),
     b"NO-EVICT": (3, _client_switch),
     b"NO-TOUCH": (3, _client_switch),
+    b"HELP": (2, _client_help),
 }
+
+
+_CLIENT_HELP: Final = (
+    b"CLIENT <subcommand> [<arg> ...]. Subcommands are:",
+    b"GETNAME",
+    b"    The name of this connection.",
+    b"ID",
+    b"    The number of this connection.",
+    b"INFO",
+    b"    What is known of this connection.",
+    b"NO-EVICT (ON|OFF)",
+    b"    Accepted; it makes no difference here.",
+    b"NO-TOUCH (ON|OFF)",
+    b"    Accepted; it makes no difference here.",
+    b"SETINFO <attribute> <value>",
+    b"    Accepted; it makes no difference here.",
+    b"SETNAME <name>",
+    b"    Name this connection.",
+    b"HELP",
+    b"    This help.",
+)
+_COMMAND_HELP: Final = (
+    b"COMMAND [<subcommand> [<arg> ...]]. Without one: all commands. Subcommands are:",
+    b"COUNT",
+    b"    How many commands there are.",
+    b"DOCS [<name> ...]",
+    b"    Answered with nothing: see the documentation of Taskyard.",
+    b"INFO [<name> ...]",
+    b"    How many arguments these commands take.",
+    b"HELP",
+    b"    This help.",
+)
+_CONFIG_HELP: Final = (
+    b"CONFIG <subcommand> [<arg> ...]. Subcommands are:",
+    b"GET <pattern> [<pattern> ...]",
+    b"    Answered with nothing: the settings are not those of Redis.",
+    b"HELP",
+    b"    This help.",
+)
+
+
+def send_help(connection: RespConnection, lines: tuple[bytes, ...]) -> None:
+    connection.send(array([b"+%b\r\n" % line for line in lines]), 0)
 
 
 def _checked_name(name: bytes) -> bytes:
@@ -270,6 +318,8 @@ def _command(connection: RespConnection, args: list[bytes]) -> None:
         connection.send(array(parts), 0)
     elif word == b"DOCS":  # there are none; redis-cli asks for them when it starts
         connection.send(connection.map_head(0), 0)
+    elif word == b"HELP" and len(args) == 2:
+        send_help(connection, _COMMAND_HELP)
     else:
         raise Refused(f"ERR unknown subcommand '{shown(args[1])}'. Try COMMAND HELP.")
 
@@ -282,7 +332,11 @@ def _describe(command: Command) -> bytes:
 
 def _config(connection: RespConnection, args: list[bytes]) -> None:
     """There is nothing of Redis's configuration to get; tools ask for it and go on without."""
-    if args[1].upper() != b"GET":
+    word = args[1].upper()
+    if word == b"HELP" and len(args) == 2:
+        send_help(connection, _CONFIG_HELP)
+        return
+    if word != b"GET":
         raise Refused(f"ERR unknown subcommand '{shown(args[1])}'. Try CONFIG HELP.")
     if len(args) < 3:
         raise Refused(wrong_count(b"config|get"))

@@ -13,6 +13,7 @@ from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.slow import SlowCommand
 from taskyard.dialects.resp_connection import Resp, RespConnection
 from taskyard.dialects.resp_errors import wrong_count
+from taskyard.dialects.resp_server import send_help
 from taskyard.dialects.resp_values import (
     OK,
     SECOND,
@@ -99,7 +100,7 @@ def _reset(connection: RespConnection, args: list[bytes]) -> None:
 
 
 def _help(connection: RespConnection, args: list[bytes]) -> None:
-    connection.send(array([b"+%b\r\n" % line for line in _HELP]), 0)
+    send_help(connection, _HELP)
 
 
 _SLOWLOG: Final[dict[bytes, tuple[int, Callable[[RespConnection, list[bytes]], None]]]] = {

@@ -24,13 +24,14 @@ from taskyard.dialects.resp_values import (
     integer,
     number_reply,
 )
-from taskyard.dialects.resp_words import MAX_SPAN_MS, Words
+from taskyard.dialects.resp_words import MAX_SPAN_MS, Spoken, Words
 from taskyard.dialects.uids import show_uid
 from taskyard.engine.effects import Take
 from taskyard.engine.job import Job
 from taskyard.engine.queue import Queue
 
 MAX_TAKEN: Final = 1000  # jobs of one JOB.TAKE
+_TAKE: Final = Spoken("JOB.TAKE", ("COUNT", "WAIT", "TTR", "RANDOM", "BRIEF"))
 _KEPT: Final = 1_048_576  # bytes of an answer whose buffer is used again
 # How a job begins in a brief answer, by the size of its ref: three numbers of at most 19 digits.
 _BRIEF_HEADS: Final[list[bytes]] = [b"*3\r\n$%d\r\n" % size for size in range(3 * 19 + 3)]
@@ -48,7 +49,7 @@ def _take(connection: RespConnection, args: list[bytes]) -> None:
     names = [connection.queue_name(key).encode() for key in args[2 : 2 + count]]
     for key in args[2 : 2 + count]:
         connection.require_key(TAKE, key)
-    words = Words(args, 2 + count)
+    words = Words(_TAKE, args, 2 + count)
     limit = 1
     wait = ttr = 0
     uniform = brief = False
@@ -65,7 +66,7 @@ def _take(connection: RespConnection, args: list[bytes]) -> None:
         elif word == b"BRIEF":
             brief = True
         else:
-            raise Refused(SYNTAX)
+            raise words.unknown()
         word = words.next()
     take = Take(
         list(dict.fromkeys(names)),

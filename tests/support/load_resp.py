@@ -19,6 +19,7 @@ ITEMS = (b"x", b"y", b"z")
 DATABASES = range(1, 16)
 FOR_LONG = 1_000_000_000  # seconds: beyond whatever somebody sets the clock to
 TTR_MS = 3_600_000
+RETRIED_AT_ONCE = ("FAILS", 0, "BACKOFF", 0, 0)
 
 Heard = Callable[[Any], None]
 
@@ -142,22 +143,14 @@ class SharedTalk(Conversation):
 
     def _push_job(self) -> bytes:
         entry = self._new(retried=True)
-        words = (
-            "TTR",
-            TTR_MS,
-            "FAILS",
-            0,
-            "BACKOFF",
-            0,
-            0,
-            "PRIORITY",
-            self.chance.choice([-1, 0, 1]),
-        )
+        words = ("TTR", TTR_MS, *RETRIED_AT_ONCE, "PRIORITY", self.chance.choice([-1, 0, 1]))
         return self.ask(("JOB.PUSH", self._queue(), entry.payload, *words), Pushed([entry]))
 
     def _push_all(self) -> bytes:
-        entries = [self._new(retried=False) for _ in range(self.chance.choice([1, 2, 5]))]
-        jobs = [word for entry in entries for word in (4, self._queue(), entry.payload, "FAILS", 1)]
+        entries = [self._new(retried=True) for _ in range(self.chance.choice([1, 2, 5]))]
+        jobs: list[str | int | bytes] = []
+        for entry in entries:
+            jobs += [7, self._queue(), entry.payload, *RETRIED_AT_ONCE]
         return self.ask(("JOB.PUSHALL", len(entries), *jobs), Pushed(entries))
 
     def _pop(self) -> bytes:

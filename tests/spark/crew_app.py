@@ -39,18 +39,18 @@ def marks(directory: Path, name: str) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-@app.task
+@app.task(retry=0)
 def add(a: int, b: int) -> int:
     return a + b
 
 
-@app.task
+@app.task(retry=0)
 async def double(value: int) -> int:
     await asyncio.sleep(0)
     return 2 * value
 
 
-@app.task
+@app.task(retry=0)
 def total(values: list[int]) -> int:
     return sum(values)
 
@@ -67,17 +67,17 @@ def give_up() -> None:
     raise taskyard.GiveUp("of no use")
 
 
-@app.task
+@app.task(retry=0)
 def leave() -> None:
     sys.exit(3)
 
 
-@app.task
+@app.task(retry=0)
 def odd() -> Any:
     return object()
 
 
-@app.task
+@app.task(retry=0)
 def die() -> None:
     os._exit(3)
 
@@ -91,12 +91,12 @@ def tidy_up() -> str:
         return "tidied up"
 
 
-@app.task
+@app.task(retry=0)
 def marked_failure(directory: str) -> None:
     raise ValueError(directory)
 
 
-@app.task
+@app.task(retry=0)
 def hold(directory: str, name: str) -> str:
     """Say that it runs, and end when told so."""
     taskyard.current_job().progress(0.25, "a quarter")
@@ -110,7 +110,7 @@ def hold(directory: str, name: str) -> str:
     return name
 
 
-@app.task
+@app.task(retry=0)
 def note(directory: str, number: int) -> int:
     """Leave a mark; every fifth waits until it may go on."""
     mark(directory, "noted", number)

@@ -12,8 +12,10 @@ from uuid import UUID
 import hiredis
 import pyarrow as pa
 import pytest
+from support.simulated import SimulatedYard
 
 from taskyard.client.errors import Refused, refusal
+from taskyard.engine.job import default_policy
 from taskyard.spark.job_columns import JobColumns
 from taskyard.spark.json_text import json_object
 from taskyard.spark.row_commands import RowCommands, RowError, RowUids
@@ -86,6 +88,14 @@ def test_what_is_null_is_not_said() -> None:
         b"AT", b"1700000000001", b"TTL", b"1", b"KEY", b"k",
     ]  # fmt: skip
     assert _words(commands[1]) == [b"JOB.PUSH", b"rest", b"", b"UID", UID.encode()]
+
+
+def test_a_row_that_says_nothing_of_failures_has_the_retries_of_every_push_of_ours() -> None:
+    yard = SimulatedYard()
+    peer = yard.connect("resp")
+    peer.send(_commands({"payload": pa.array([b"a"]), "uid": pa.array([UID])}, queue="q")[0])
+    peer.expect(b":1\r\n")
+    assert yard.engine.job(1).policy.same(default_policy(yard.max_losses))
 
 
 @pytest.mark.parametrize(

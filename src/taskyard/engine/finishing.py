@@ -229,7 +229,7 @@ def final_fail(job: Job) -> i64:
         return most
     retries = job.queue.rules.retries
     if most == FAILS_DEFAULT:
-        return (DEFAULT_RETRIES if retries < 0 else retries) + 1
+        return retries + 1 if retries >= 0 else DEFAULT_RETRIES + 1
     return retries + 1 if job.dialect != WORKQ and retries >= 0 else 0
 
 

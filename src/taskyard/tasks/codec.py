@@ -38,7 +38,8 @@ class Envelope(msgspec.Struct, omit_defaults=True):
     keep: float = 0.0
     """Seconds for which its own result must be kept, for those that come after it."""
     pauses: tuple[float, float] | None = None
-    """Seconds before its first retry, and the most; where the job itself cannot say."""
+    """Seconds before its first retry, and the most: of schedules that were set before the
+    server had words for that."""
 
 
 _read: Final = msgspec.json.Decoder(dict[str, Any] | list[Any]).decode

@@ -19,7 +19,6 @@ from taskyard.client import commands
 from taskyard.client.feeding import PushFeed
 from taskyard.client.pushing import NewJob, encode
 from taskyard.client.scheduling import schedule_body
-from taskyard.client.uids import Uids
 from taskyard.client.wire import Command
 from taskyard.tasks.periodic import Schedules
 
@@ -58,7 +57,7 @@ class Spoken(Session):
 
 def cli_job(yard: SimulatedYard) -> None:
     options = cli_push._options(Spoken(arguments(cli_push, "q", "x")))
-    send(yard, commands.push(NewJob("q", b"x", **options), Uids()).words)
+    send(yard, commands.push(NewJob("q", b"x", **options)).words)
 
 
 def cli_schedule(yard: SimulatedYard) -> None:
@@ -100,13 +99,13 @@ OURS: dict[str, Door] = {
     "HTTP": lambda yard: ApiClient(yard).call("POST", f"{QUEUE}/jobs", {}).ok(),
     "HTTP, lines": lambda yard: ApiClient(yard).batch("q", [{}]).ok(),
     "HTTP, schedule": lambda yard: tick(yard, {}),
-    "client.push": lambda yard: send(yard, commands.push(NewJob("q"), Uids()).words),
-    "client.push_all": lambda yard: send(yard, commands.push_all([NewJob("q")], Uids()).words),
+    "client.push": lambda yard: send(yard, commands.push(NewJob("q")).words),
+    "client.push_all": lambda yard: send(yard, commands.push_all([NewJob("q")]).words),
     "client.push_many": feed,
     "client.set_schedule": lambda yard: tick(yard, schedule_body("", "q", {"every": 60})),
     "cli push": cli_job,
     "cli schedules": cli_schedule,
-    "task": lambda yard: send(yard, commands.push(task().new_job((), {}), Uids()).words),
+    "task": lambda yard: send(yard, commands.push(task().new_job((), {})).words),
     "task, schedule": task_schedule,
 }
 
@@ -200,7 +199,7 @@ SAYING: dict[str, Callable[[SimulatedYard, int, float], None]] = {
         },
     ),
     "client.push": lambda yard, retries, first: send(
-        yard, commands.push(NewJob("q", retries=retries, backoff=(first, 5)), Uids()).words
+        yard, commands.push(NewJob("q", retries=retries, backoff=(first, 5))).words
     ),
     "client.set_schedule": lambda yard, retries, first: tick(
         yard,
@@ -222,7 +221,6 @@ SAYING: dict[str, Callable[[SimulatedYard, int, float], None]] = {
                     )
                 ),
             ),
-            Uids(),
         ).words,
     ),
     "cli schedules": lambda yard, retries, first: tick(
@@ -239,9 +237,7 @@ SAYING: dict[str, Callable[[SimulatedYard, int, float], None]] = {
     ),
     "task": lambda yard, retries, first: send(
         yard,
-        commands.push(
-            task().with_options(retry=retries, backoff=(first, 5)).new_job((), {}), Uids()
-        ).words,
+        commands.push(task().with_options(retry=retries, backoff=(first, 5)).new_job((), {})).words,
     ),
 }
 

@@ -17,7 +17,14 @@ SOURCES = str(Path(taskyard.__file__).resolve().parents[1])
 class WorkerProcess(Child):
     """Of the app in yard.py, whose tasks leave their marks in the directory."""
 
-    def __init__(self, directory: Path, url: str, *options: str, app: str = "yard:app") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        url: str,
+        *options: str,
+        app: str = "yard:app",
+        cwd: Path = HERE,
+    ) -> None:
         environment = {
             **os.environ,
             "PYTHONPATH": SOURCES,
@@ -25,7 +32,7 @@ class WorkerProcess(Child):
             "YARD_DIRECTORY": str(directory),
         }
         command = [sys.executable, "-m", "taskyard", "work", app, "--poll", "0.1", *options]
-        super().__init__(directory, command, cwd=HERE, env=environment)
+        super().__init__(directory, command, cwd=cwd, env=environment)
 
 
 def marks(directory: Path, name: str) -> list[str]:

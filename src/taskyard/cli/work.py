@@ -38,7 +38,6 @@ def main(argv: Sequence[str]) -> int:
 def _work(options: argparse.Namespace) -> int:
     # Imported late: a refused command line or --help needs none of it.
     from taskyard.client.errors import ClientError
-    from taskyard.tasks import logs
 
     if options.spark:
         from taskyard.cli.work_spark import work_on_spark
@@ -49,7 +48,7 @@ def _work(options: argparse.Namespace) -> int:
     if options.url:
         app.connect_to(options.url)
     worker = _worker(app, options)
-    logs.configure(getattr(logging, options.log_level.upper()))
+    configure_logs(options)
     log = logging.getLogger("taskyard.worker")
     log.info("%s", _described(worker, options))
     try:
@@ -57,6 +56,15 @@ def _work(options: argparse.Namespace) -> int:
     except (ClientError, OSError) as error:
         raise explain(error) or Failure(f"{error}.", REFUSED) from error
     return DONE if finished else INTERRUPTED
+
+
+def configure_logs(options: argparse.Namespace) -> None:
+    """Lines as the server writes them."""
+    from taskyard.server.logs import JsonFormatter, SentenceFormatter
+    from taskyard.tasks import logs
+
+    formatter = JsonFormatter() if options.log_format == "json" else SentenceFormatter()
+    logs.configure(getattr(logging, options.log_level.upper()), formatter)
 
 
 def parser() -> Parser:
@@ -113,7 +121,13 @@ def parser() -> Parser:
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="info",
-        help="what to tell (default info)",
+        help="least severe messages to log (default info)",
+    )
+    result.add_argument(
+        "--log-format",
+        choices=("text", "json"),
+        default="text",
+        help="how log lines are written (default text)",
     )
     return result
 

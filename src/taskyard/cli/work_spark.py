@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from taskyard.cli.explain import explain
 from taskyard.cli.failure import DONE, INTERRUPTED, REFUSED, USAGE, Failure
 from taskyard.cli.style import is_terminal
-from taskyard.cli.work import find
+from taskyard.cli.work import configure_logs, find
 
 if TYPE_CHECKING:
     from taskyard.spark.crew import Progress
@@ -21,7 +21,6 @@ _QUIET: Final = 10.0  # seconds between two lines that do not overwrite each oth
 
 def work_on_spark(options: argparse.Namespace) -> int:
     from taskyard.client.errors import ClientError
-    from taskyard.tasks import logs
 
     for name in ("prefetch", "lease"):
         if getattr(options, name) is not None:
@@ -34,7 +33,7 @@ def work_on_spark(options: argparse.Namespace) -> int:
     from taskyard.spark.claim import Claimed
     from taskyard.spark.crew import summary
 
-    logs.configure(getattr(logging, options.log_level.upper()))
+    configure_logs(options)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     try:
         # Executors on this machine find the modules by it, those elsewhere need them installed.

@@ -84,6 +84,7 @@ class BundlingPool(Generic[T]):
             return
         outcomes = [outcome] * len(job.jobs) if isinstance(outcome, Crash) else outcome
         for member, its_own in zip(job.jobs, outcomes, strict=True):
+            member.seconds = job.seconds
             self._report(member, its_own)
 
 

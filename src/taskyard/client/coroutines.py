@@ -8,7 +8,7 @@ import contextvars
 import logging
 import queue
 import threading
-import traceback
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -22,7 +22,7 @@ from taskyard.client.interrupts import (
     ThreadPlace,
     here,
 )
-from taskyard.client.pools import Crash, LimitsOf, Report, nobody, unlimited
+from taskyard.client.pools import Crash, LimitsOf, Report, crash_of, nobody, unlimited
 from taskyard.client.source import Job
 
 T = TypeVar("T")
@@ -372,11 +372,13 @@ class AsyncPool(Generic[T]):
 
     async def _run(self, run: _Run) -> None:
         outcome: T | Crash
+        began = time.monotonic()
         try:
             outcome = await run.inner
-        except BaseException:
+        except BaseException as error:
             # A loop that is left to these would end, and everybody's jobs with it.
-            outcome = Crash(traceback.format_exc())
+            outcome = crash_of(error)
+        run.job.seconds = time.monotonic() - began
         if run.abandoned:
             return
         self._ended(run)

@@ -29,12 +29,18 @@ class SoftTimeLimit(Exception):
     It may tidy up, and even succeed, until the hard limit.
     """
 
+    def __str__(self) -> str:
+        return super().__str__() or "it ran for longer than its soft time limit"
+
 
 class Cancelled(BaseException):
     """Raised inside a task that is not to go on: its job was deleted, or is another worker's now.
 
     Not an Exception, so that a task that catches those does not catch this by mistake.
     """
+
+    def __str__(self) -> str:
+        return super().__str__() or "the job was deleted, or is another worker's now"
 
 
 Reason: TypeAlias = type[SoftTimeLimit] | type[Cancelled]

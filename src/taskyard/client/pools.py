@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
+from taskyard.client.causes import Cause, describe, trimmed
 from taskyard.client.interrupts import (
     GRACE,
     NEVER,
@@ -38,6 +38,13 @@ class Crash:
 
     reason: str
     begun: bool = True  # else it is no fault of the job, which may be given back
+    cause: Cause | None = field(default=None, compare=False)
+
+
+def crash_of(error: BaseException, what: str = "") -> Crash:
+    """`what` went wrong, if the error alone does not say it."""
+    error = trimmed(error)
+    return Crash(what + describe(error), cause=Cause(error))
 
 
 Report: TypeAlias = Callable[[Job, T | Crash], None]
@@ -197,7 +204,9 @@ class ThreadPool(Generic[T]):
         while (job := line.get()) is not None:
             if self._dropped and self._drop(job):
                 continue
+            began = time.monotonic()
             outcome = self._outcome(job, place)
+            job.seconds = time.monotonic() - began
             if self._dropped:
                 self._dropped.discard(job.ref)
             if place.abandoned:
@@ -225,18 +234,18 @@ class ThreadPool(Generic[T]):
     def _outcome(self, job: Job, place: Place) -> T | Crash:
         try:
             return self._try(job, place)
-        except BaseException:  # from outside, while that of the job was being caught
+        except BaseException as error:  # from outside, while that of the job was being caught
             place.leave_surely()
-            return Crash(traceback.format_exc())
+            return crash_of(error)
 
     def _try(self, job: Job, place: Place) -> T | Crash:
         try:
             self._begin(job, place)
             outcome = self._execute(job)
             place.leave()
-        except BaseException:  # also SystemExit: it would end the thread and nothing else
+        except BaseException as error:  # also SystemExit: it would end the thread and nothing else
             place.leave_surely()
-            return Crash(traceback.format_exc())
+            return crash_of(error)
         return outcome
 
 

@@ -8,7 +8,6 @@ import pickle
 import signal
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from taskyard.client.interrupts import (
     SoftTimeLimit,
     ThreadPlace,
 )
-from taskyard.client.pools import Crash, LimitsOf, Report, ThreadPool, log, unlimited
+from taskyard.client.pools import Crash, LimitsOf, Report, ThreadPool, crash_of, log, unlimited
 from taskyard.client.source import Job
 
 T = TypeVar("T")
@@ -119,8 +118,8 @@ class ProcessPool(ThreadPool[T]):
         except EOFError:
             ending = f"the process that ran it {child.end()}"
             return Crash(place.why_ended or ending)
-        except BaseException:  # what came cannot be unpickled
-            return Crash(traceback.format_exc())
+        except BaseException as error:  # what came cannot be unpickled
+            return crash_of(error)
         finally:
             place.leave()
         return outcome
@@ -342,9 +341,9 @@ def _attempt(
         send(Begun())
         outcome = execute(job)
         place.job = None
-    except BaseException:
+    except BaseException as error:
         place.job = None
-        return Crash(traceback.format_exc())
+        return crash_of(error)
     return outcome
 
 
@@ -355,8 +354,8 @@ def _send(pipe: Connection, sending: threading.Lock, what: object) -> None:
             pipe.send(what)
     except OSError:
         return  # the parent is gone
-    except Exception:  # pickle raises all kinds
-        pipe.send(Crash(f"its outcome cannot be sent back:\n{traceback.format_exc()}"))
+    except Exception as error:  # pickle raises all kinds
+        pipe.send(crash_of(error, "its outcome cannot be sent back: "))
 
 
 def _leave_to_parent(number: int, frame: object) -> None:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, overload
 
 import msgspec
+
+if TYPE_CHECKING:
+    from taskyard.client.causes import Cause
 
 T = TypeVar("T")
 
@@ -19,7 +22,7 @@ BY_POLICY: Final = -1.0  # instead of a delay: the job's own policy says how lon
 
 @dataclass(slots=True)
 class Job:
-    """A job that is leased to this program. Only `lost` changes."""
+    """A job that is leased to this program. Only `lost` and `seconds` change."""
 
     ref: str  # names the lease
     queue: str
@@ -35,6 +38,7 @@ class Job:
     """Whether it is known that the lease is over, so that the job is another's by now."""
     inputs: tuple[bytes | None, ...] = ()  # results of jobs before it, where it asks for them
     span: float = 0.0  # seconds that an extension of its lease lasts; 0: as the source has it
+    seconds: float = field(default=0.0, compare=False)  # that its run took
 
     def __hash__(self) -> int:
         return hash(self.ref)
@@ -76,6 +80,7 @@ class Again:
     payload: bytes = b""  # what the job is to carry then, if its source keeps no counts of its own
     result: bytes = b""  # in case that the source allows no further attempt
     result_key: str = ""
+    cause: Cause | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -86,6 +91,7 @@ class Failed:
     result: bytes = b""
     result_key: str = ""
     unreadable: bool = False  # not even its meaning is known: keep it for somebody to look at
+    cause: Cause | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)

@@ -33,14 +33,23 @@ def configure(*, style: str, level: str, stream: TextIO | None = None) -> None:
 class TextFormatter(logging.Formatter):
     """2026-01-01T00:00:00.000Z INFO message key=value"""
 
+    shows_fields = True
+
     def format(self, record: logging.LogRecord) -> str:
         # One event is one line, whatever a client managed to get into the message.
         message = safe(record.getMessage())
         parts = [_timestamp(record), record.levelname, message]
-        parts += [f"{key}={_text(value)}" for key, value in _fields(record).items()]
+        if self.shows_fields:
+            parts += [f"{key}={_text(value)}" for key, value in _fields(record).items()]
         line = " ".join(parts)
         trace = _trace(self, record)
         return "\n".join([line, *safe_lines(trace)]) if trace else line
+
+
+class SentenceFormatter(TextFormatter):
+    """The same for messages that say all that is in their fields."""
+
+    shows_fields = False
 
 
 class JsonFormatter(logging.Formatter):

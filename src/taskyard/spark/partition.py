@@ -17,6 +17,7 @@ from taskyard.client.runtime import Runtime
 from taskyard.client.source import Job
 from taskyard.spark.places import Places, PlacesOfTasks, PlacesOfToq, Tally
 from taskyard.tasks import logs
+from taskyard.tasks.logs import Logging
 from taskyard.tasks.pools import PoolKind, make_pool
 from taskyard.tasks.running import find_app, settle
 from taskyard.toq.work import Settle
@@ -39,7 +40,7 @@ class Work(Protocol):
     def paths(self) -> list[str]: ...
 
     @property
-    def log_level(self) -> int: ...
+    def log_setup(self) -> Logging | None: ...
 
     def runtime(self, places: Places, tally: Tally, isolated: bool) -> Runtime[Any]:
         """Of the jobs at these places; `isolated`: each in a process."""
@@ -54,7 +55,7 @@ class AppWork:
     concurrency: int
     pool: PoolKind
     paths: list[str]
-    log_level: int
+    log_setup: Logging | None
 
     def runtime(self, places: Places, tally: Tally, isolated: bool) -> Runtime[Any]:
         app = find_app(self.location)
@@ -96,7 +97,7 @@ class ToqWork:
     concurrency: int
     pool: PoolKind
     paths: list[str]
-    log_level: int
+    log_setup: Logging | None
 
     def runtime(self, places: Places, tally: Tally, isolated: bool) -> Runtime[Any]:
         from taskyard.toq.consumer import make_pool as make_toq_pool
@@ -136,7 +137,7 @@ def run_places(work: Work, isolated: bool) -> Callable[[Iterable[Places]], Itera
 
 def run_here(work: Work, places: Places, isolated: bool) -> Tally:
     """An error is given back and not raised, so that the driver can tell it in one sentence."""
-    _settle_in(work.paths, work.log_level)
+    _settle_in(work.paths, work.log_setup)
     tally = Tally()
     try:
         work.runtime(places, tally, isolated).run()
@@ -149,9 +150,9 @@ def run_here(work: Work, places: Places, isolated: bool) -> Tally:
 _levels: Final[set[int]] = set()
 
 
-def _settle_in(paths: list[str], log_level: int) -> None:
+def _settle_in(paths: list[str], log_setup: Logging | None) -> None:
     """Modules are found where the driver finds them."""
     sys.path += [path for path in paths if path not in sys.path]
-    if log_level and log_level not in _levels:
-        _levels.add(log_level)
-        logs.configure(log_level)
+    if log_setup is not None and log_setup.level not in _levels:
+        _levels.add(log_setup.level)
+        logs.configure(*log_setup)

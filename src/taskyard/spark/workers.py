@@ -134,16 +134,16 @@ def _queues_of(app: App | Consumer) -> list[str]:
 
 def _work(app: App | Consumer, concurrency: int, pool: PoolKind) -> Work:
     # As absolute ones: an executor has another working directory.
-    paths, level = [os.path.abspath(path) for path in sys.path], logs.level_for_processes()
+    paths, log_setup = [os.path.abspath(path) for path in sys.path], logs.configured()
     if isinstance(app, App):
         location = app.location()
         if location.startswith("__main__:"):
             raise TypeError("executors import the app by its name: put it into a module")
-        return AppWork(location, app.address.url, concurrency, pool, paths, level)
+        return AppWork(location, app.address.url, concurrency, pool, paths, log_setup)
     if not isinstance(app, Consumer):
         raise TypeError(f"{app!r} is neither an App nor a Consumer of toq")
     if not app.url.startswith(("taskyard://", "taskyards://")):
         raise ValueError("workers on Spark need taskyard://: Redis has no batches")
     return ToqWork(
-        app.url, dict(app.workers), app.settle, app.result_ttl, concurrency, pool, paths, level
+        app.url, dict(app.workers), app.settle, app.result_ttl, concurrency, pool, paths, log_setup
     )

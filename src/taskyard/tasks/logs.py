@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Final
+from typing import Final, NamedTuple
 
 from taskyard.escaping import safe_lines
 
-_FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 
-_configured: list[int] = []
+class Logging(NamedTuple):
+    level: int
+    formatter: logging.Formatter  # is pickled for processes
 
 
 class SafeFormatter(logging.Formatter):
@@ -20,13 +21,19 @@ class SafeFormatter(logging.Formatter):
         return "\n".join(safe_lines(super().format(record)))
 
 
-def configure(level: int) -> None:
+_PLAIN: Final = SafeFormatter("%(asctime)s %(levelname)s %(message)s")
+_configured: list[Logging] = []
+
+
+def configure(level: int, formatter: logging.Formatter = _PLAIN) -> None:
+    """A program that has handlers of its own keeps them, and the level of all that is not ours."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(SafeFormatter(_FORMAT))
+    handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])
-    _configured.append(level)
+    logging.getLogger("taskyard").setLevel(level)
+    _configured.append(Logging(level, formatter))
 
 
-def level_for_processes() -> int:
-    """What to configure there; 0: nothing, since the program does that itself."""
-    return _configured[-1] if _configured else 0
+def configured() -> Logging | None:
+    """What to configure in processes; None: nothing, since the program does that itself."""
+    return _configured[-1] if _configured else None

@@ -6,12 +6,12 @@ import asyncio
 import importlib
 import random
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from taskyard.client.causes import Cause, describe, trimmed
 from taskyard.client.coroutines import run_coroutine, run_in_thread
-from taskyard.client.interrupts import NO_LIMITS, Limits, SoftTimeLimit
+from taskyard.client.interrupts import NO_LIMITS, Limits
 from taskyard.client.pools import Crash
 from taskyard.client.source import BY_POLICY, Again, Done, Failed, Job, Returned, Verdict
 from taskyard.tasks import logs
@@ -25,12 +25,12 @@ from taskyard.tasks.codec import (
 )
 from taskyard.tasks.context import CurrentJob, Note, enter, leave
 from taskyard.tasks.errors import BadArguments, GiveUp, TryAgain
+from taskyard.tasks.logs import Logging
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App
     from taskyard.tasks.task import Task
 
-_LONGEST_ERROR: Final = 16_384  # letters
 _DONE: Final = Done()
 
 
@@ -98,7 +98,8 @@ class Running:
                 inputs = _inputs(envelope, job.inputs)
             args, kwargs = task.codec.decode(envelope, inputs)
         except BadArguments as error:
-            return Failed(f"BadArguments: {error}".encode(errors="replace"))
+            told = f"BadArguments: {error}".encode(errors="replace")
+            return Failed(told, cause=Cause(error.with_traceback(None)))
         current = CurrentJob(job, self._note)
         if task.codec.context_name:
             kwargs = {**kwargs, task.codec.context_name: current}
@@ -118,9 +119,9 @@ class Execute(Running):
         super().__init__(app)
         self._own = threading.local()
 
-    def __reduce__(self) -> tuple[Callable[..., Execute], tuple[str, int, str | None]]:
+    def __reduce__(self) -> tuple[Callable[..., Execute], tuple[str, Logging | None, str | None]]:
         app = self._app
-        return _execute_there, (app.location(), logs.level_for_processes(), app.url)
+        return _execute_there, (app.location(), logs.configured(), app.url)
 
     def __call__(self, job: Job) -> Verdict:
         prepared = self._prepare(job)
@@ -203,39 +204,28 @@ def settle(job: Job, outcome: Verdict | Crash) -> Verdict:
     if isinstance(outcome, Crash):
         if not outcome.begun:
             return Returned()
-        return Again(outcome.reason.strip().encode(errors="replace")[-_LONGEST_ERROR:])
+        told = outcome.reason.strip().encode(errors="replace")
+        return Again(told, cause=outcome.cause)
     return outcome
 
 
 def failure(task: Task[..., Any], error: BaseException) -> Verdict:
+    cause = Cause(trimmed(error))
     text = describe(error).encode(errors="replace")
     if isinstance(error, GiveUp):
-        return Failed(text)
+        return Failed(text, cause=cause)
     if isinstance(error, TryAgain):
-        return Again(text, BY_POLICY if error.delay is None else max(error.delay, 0.0))
+        delay = BY_POLICY if error.delay is None else max(error.delay, 0.0)
+        return Again(text, delay, cause=cause)
     retry = task.options.retry
     worth_it = isinstance(error, Exception) if retry is None else retry.wants(error)
-    return Again(text) if worth_it else Failed(text)
+    return Again(text, cause=cause) if worth_it else Failed(text, cause=cause)
 
 
 def _pause(first: float, most: float, fails: int) -> float:
     """As the server reckons those of other jobs."""
     pause = first * 2.0 ** min(fails, 60)
     return (min(pause, most) if most else pause) * random.uniform(0.5, 1.0)
-
-
-def describe(error: BaseException) -> str:
-    """In one line, and below it where it came from."""
-    kind = type(error)
-    name = kind.__qualname__
-    if kind.__module__ not in ("builtins", "__main__"):
-        name = f"{kind.__module__}.{name}"
-    said = str(error)
-    if isinstance(error, SoftTimeLimit):
-        said = said or "it ran for longer than its soft time limit"
-    summary = f"{name}: {said}" if said else name
-    lines = traceback.format_exception(error)
-    return f"{summary}\n{''.join(lines)[-_LONGEST_ERROR:]}"
 
 
 def _unknown(job: Job, app: App) -> Again:
@@ -256,9 +246,9 @@ def _inputs(envelope: Envelope, results: tuple[bytes | None, ...]) -> list[Any]:
     return [values] if envelope.join else values
 
 
-def _execute_there(location: str, log_level: int, url: str | None) -> Execute:
-    if log_level:
-        logs.configure(log_level)
+def _execute_there(location: str, logging: Logging | None, url: str | None) -> Execute:
+    if logging is not None:
+        logs.configure(*logging)
     app = find_app(location)
     if app.url != url:  # the worker was told another: tasks push there too
         app.connect_to(url)

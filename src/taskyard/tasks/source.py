@@ -114,8 +114,12 @@ class TaskSource:
         replies = sending.replies
         lost: list[Job] = []
         second: list[Command] = []
+        tells = log.isEnabledFor(logging.INFO)
         for (job, verdict), reply in zip(verdicts, replies, strict=True):
             if reply == _OK:
+                if tells and isinstance(verdict, Done):
+                    words = (job.name, job.id, job.seconds)
+                    log.info("%s (job %s) succeeded in %.3f s", *words, extra=_fields(job))
                 continue
             if isinstance(reply, StaleLease):
                 lost.append(job)
@@ -135,11 +139,16 @@ class TaskSource:
         error = verdict.error if isinstance(verdict, Again | Failed) else b""
         text = error.decode(errors="replace")
         final = reply == b"failed" or isinstance(verdict, Failed)
-        summary = text.partition("\n")[0]
-        if final:
-            log.error("%s (job %s) failed: %s", job.name, job.id, summary)
-        else:
-            log.warning("%s (job %s) will be tried again: %s", job.name, job.id, summary)
+        cause = verdict.cause if isinstance(verdict, Again | Failed) else None
+        log.log(
+            logging.ERROR if final else logging.WARNING,
+            "%s (job %s) failed after %.3f s%s: %s",
+            *(job.name, job.id, job.seconds),
+            "" if final else " and will be tried again",
+            text.partition("\n")[0],
+            exc_info=None if cause is None else cause.error,
+            extra=_fields(job),
+        )
         if self._ended is not None:
             self._ended(job, text, final)
 
@@ -217,6 +226,19 @@ def check_able(replies: Sequence[Reply]) -> None:
     for reply in replies:
         if isinstance(reply, NotNow):
             raise Unavailable(str(reply))
+
+
+def _fields(job: Job) -> dict[str, dict[str, object]]:
+    """What a structured log has beside the message."""
+    found = {
+        "task": job.name,
+        "job": job.id,
+        "uid": job.uid,
+        "queue": job.queue,
+        "attempt": job.attempt,
+        "seconds": round(job.seconds, 6),
+    }
+    return {"fields": found}
 
 
 def _result(reply: Reply) -> bytes | None:

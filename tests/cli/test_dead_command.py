@@ -43,6 +43,23 @@ def test_they_can_be_chosen(
     assert found == [ids[index] for index in wanted]
 
 
+def test_nothing_is_told_in_a_sentence(tool: Tool, queue: str) -> None:
+    tool.ok("queues", "set", queue, "--retries", "1")
+    for line, told in (
+        (("dead", "list", queue), f"{queue} has no dead letters."),
+        (("dead", "list", queue, "--name", "x"), f"{queue} has no such dead letters."),
+        (("dead", "show", queue), f"{queue} has no dead letters."),
+        (("jobs", queue), f"{queue} has no jobs."),
+        (("jobs", queue, "--state", "ready"), f"{queue} has no such jobs."),
+        (("leases", queue), "Nothing is leased."),
+        (("queues", "list", f"{queue}?"), f"There is no queue whose name fits '{queue}?'."),
+        (("consumers",), "There are no consumers."),
+    ):
+        ran = tool(*line)
+        assert (ran.code, ran.out, ran.err) == (0, "", f"{told}\n")
+        assert tool(*line, "--json").err == ""
+
+
 def test_reasons_are_shown_and_one_in_full(tool: Tool, queue: str, ids: list[str]) -> None:
     out = tool.ok("dead", "show", queue)
     assert out.splitlines()[0].split()[:2] == ["COUNT", "REASON"]

@@ -108,7 +108,10 @@ def test_pushing_many_shows_a_bar(tool: Tool, queue: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["x", "--delay", "soon"], "--delay must be a time such as 30s, 5m, 2h or 1d, not 'soon'."),
+        (
+            ["x", "--delay", "soon"],
+            "--delay must be a time such as 250ms, 30s, 5m, 2h, 1d or 1h30m, not 'soon'.",
+        ),
         (["x", "--at", "noon"], "--at must be a time such as"),
         (["x", "--delay", "1s", "--at", "2099-01-01"], "give --delay or --at, not both."),
         (["x", "--file", "y"], "give the payload or --file, not both."),
@@ -157,7 +160,11 @@ def test_fetch_gives_json_for_scripts(tool: Tool, queue: str) -> None:
 
 def test_fetch_of_nothing_is_code_5(tool: Tool, queue: str) -> None:
     ran = tool("fetch", queue, "--wait", "10ms")
-    assert (ran.code, ran.out, ran.err) == (5, "", "")
+    none = f"There is no job in {queue}; --wait 1m waits for one.\n"
+    assert (ran.code, ran.out, ran.err) == (5, "", none)
+    for form in ("--json", "--raw"):  # for programs
+        ran = tool("fetch", queue, form)
+        assert (ran.code, ran.out, ran.err) == (5, "", "")
 
 
 def test_fetch_waits_for_a_job(tool: Tool, queue: str) -> None:
@@ -215,7 +222,7 @@ def test_nack_tries_again_or_not(tool: Tool, queue: str) -> None:
         {"ref": ref, "state": "failed"}
     ]
     ran = tool("result", id)
-    assert (ran.code, ran.err) == (1, f"taskyard result: {id}: never\n")
+    assert (ran.code, ran.err) == (1, f"taskyard result: job {id} has failed: never\n")
 
 
 def test_extend(tool: Tool, queue: str) -> None:
@@ -248,7 +255,7 @@ def test_a_program_works_on_jobs(tool: Tool, queue: str) -> None:
         (1, "failed"),
     ]
     assert tool("result", good).data == f"good {good}\n".encode()
-    assert tool("result", bad).err == f"taskyard result: {bad}: wrong\n"
+    assert tool("result", bad).err == f"taskyard result: job {bad} has failed: wrong\n"
 
 
 def test_a_lease_is_kept_while_the_program_runs(tool: Tool, queue: str, tmp_path: Path) -> None:
@@ -352,12 +359,44 @@ def test_a_job_is_told_in_full(tool: Tool, queue: str) -> None:
         r"^name +send$",
         r"^state +delayed$",
         r"^attempts +1$",
-        r"^failures +1, number 4 is final$",
+        r"^failures +1$",
+        r"^retries +1 of 3 used$",
         r"^due .*\(in (1d23h|2d)\)",
         r"^last error\n  Traceback\n    line\n  KeyError: 'x'$",
         r'^payload \(15 B\)\n  \{\n    "to": \[\n      "ada"\n    \]\n  \}$',
     ):
         assert re.search(expected, out, re.MULTILINE), (expected, out)
+
+
+@pytest.mark.parametrize(
+    ("retries", "told"),
+    [("0", "none: the first failure is final"), ("2", "0 of 2 used"), ("-1", "without end")],
+    ids=["none", "two", "any"],
+)
+def test_retries_are_told_in_words(tool: Tool, queue: str, retries: str, told: str) -> None:
+    out = tool.ok("job", push(tool, queue, "x", "--retries", retries))
+    assert re.search(rf"^retries +{told}$", out, re.MULTILINE), out
+    assert re.search(r"^attempts +none yet$", out, re.MULTILINE)
+    assert re.search(r"^failures +none$", out, re.MULTILINE)
+
+
+def test_an_error_is_printed_once(tool: Tool, queue: str) -> None:
+    id = push(tool, queue, "x")
+    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in b\nKeyError: 7\n'
+    tool.ok("nack", take(tool, queue), "--final", "--error", f"KeyError: 7\n{trace}")
+    out = tool.ok("job", id)
+    assert out.count("KeyError: 7") == 1
+    assert "last error\n  KeyError: 7\n  Traceback (most recent call last):\n    File" in out
+    assert "\nresult" not in out
+    [view] = tool("job", id, "--json").objects
+    assert view["result"] is None
+    all_of_it = f"`taskyard job {id}` shows all of it"
+    told = f"taskyard result: job {id} has failed: KeyError: 7 ({all_of_it})\n"
+    assert tool("result", id).err == told
+
+
+def test_an_empty_payload_is_called_so(tool: Tool, queue: str) -> None:
+    assert "\npayload\n  empty\n" in tool.ok("job", push(tool, queue, ""))
 
 
 def test_bytes_that_are_no_text_are_dumped(tool: Tool, queue: str) -> None:

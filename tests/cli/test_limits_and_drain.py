@@ -22,8 +22,8 @@ def settings(tool: Tool, queue: str) -> dict[str, object]:
 
 def test_limits_are_set_and_taken_away(tool: Tool, queue: str) -> None:
     assert tool.ok("queues", "set", queue, *LIMITS) == (
-        f"{queue}: created, set ttr 300, concurrency 4, rate 100 per 60 s, key_concurrency 1, "
-        "key_rate 10 per 0.5 s, draining on, idle_expiry 86400.\n"
+        f"{queue}: created, set ttr 5m, concurrency 4, rate 100/1m, key_concurrency 1, "
+        "key_rate 10/500ms, draining on, idle_expiry 1d.\n"
     )
     wanted = {
         "ttr": 300,
@@ -37,7 +37,7 @@ def test_limits_are_set_and_taken_away(tool: Tool, queue: str) -> None:
     found = settings(tool, queue)
     assert {name: found[name] for name in wanted} == wanted
     shown = tool.ok("queues", "show", queue)
-    assert re.search(r"^  key_rate +10 per 0\.5 s$", shown, re.MULTILINE)
+    assert re.search(r"^  key_rate +10/500ms$", shown, re.MULTILINE)
     assert re.search(r"^state +draining$", shown, re.MULTILINE)
     for name in wanted:
         tool.ok("queues", "set", queue, f"--{name.replace('_', '-')}", "default")
@@ -93,7 +93,7 @@ def test_a_server_is_drained_until_workers_have_ended(alone: Tool) -> None:
         alone.ok("push", "mail", payload)
     [job] = alone("fetch", "mail", "--json").objects
     assert alone.ok("server", "drain") == (
-        "No more pushes are taken; there are 1 job with workers, 2 not ended.\n"
+        "No more pushes are taken. Left: 1 job with workers, 2 jobs not ended.\n"
     )
     refused = alone("push", "mail", "c")
     assert (refused.code, refused.err) == (
@@ -106,7 +106,7 @@ def test_a_server_is_drained_until_workers_have_ended(alone: Tool) -> None:
         terminal.wait_for("waiting for workers")
         alone.ok("ack", job["ref"])
         assert terminal.wait() == 0
-        assert "there are 0 jobs with workers, 1 not ended." in terminal.text
+        assert "Left: no jobs with workers, 1 job not ended." in terminal.text
     assert alone.ok("server", "undrain") == "Pushes are taken.\n"
     assert alone("server", "--json").objects[0]["draining"] is False
     alone.ok("push", "mail", "c")

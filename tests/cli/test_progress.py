@@ -6,7 +6,7 @@ import pytest
 
 from taskyard.cli import progress as module
 from taskyard.cli.progress import Progress, bar
-from taskyard.cli.units import amount, counted, size, span
+from taskyard.cli.units import amount, counted, exact, seconds_of, size, span
 
 
 @pytest.mark.parametrize(
@@ -81,3 +81,22 @@ def test_sizes_and_counts() -> None:
         "1.0 MiB",
     ]
     assert (counted(1, "job"), counted(2_000, "job")) == ("1 job", "2,000 jobs")
+    assert counted(0, "job") == "no jobs"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (0.25, "250ms"),
+        (0.0005, "500us"),
+        (1.5, "1s500ms"),
+        (90, "1m30s"),
+        (3661, "1h1m1s"),
+        (604_800, "7d"),
+        (129_600, "1d12h"),
+    ],
+)
+def test_what_was_set_is_shown_to_the_full(seconds: float, text: str) -> None:
+    assert exact(seconds) == text
+    assert seconds_of(text, "--ttr") == seconds

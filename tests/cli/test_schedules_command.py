@@ -6,7 +6,7 @@ from support.tool import Tool
 
 
 def test_a_schedule_from_its_beginning_to_its_end(tool: Tool, queue: str) -> None:
-    flags = ["--cron", "0 3 * * *", "--timezone", "Europe/Berlin", "--retries", "2"]
+    flags = ["--cron", "0 3 * * *", "--timezone", "Europe/Berlin", "--retries", "2", "--ttr", "90s"]
     flags += ["--limit-key", "ada"]
     out = tool.ok("schedules", "set", queue, f"{queue}.q", '{"all": true}', *flags)
     assert out.startswith(f"{queue}: 0 3 * * * Europe/Berlin, next ")
@@ -18,6 +18,15 @@ def test_a_schedule_from_its_beginning_to_its_end(tool: Tool, queue: str) -> Non
     id = tool.ok("schedules", "run", queue).strip()
     assert tool("fetch", f"{queue}.q", "--raw").data == b'{"all":true}'
     shown = tool.ok("schedules", "show", queue)
+    for line in (
+        r"retries +2 at most",
+        r"runs +1",
+        r"skipped +none",
+        r"missed +no ticks; for all that the server was down for, one job is pushed",
+        r"overlap +a job is pushed also while the last one runs",
+        r"lease time +1m30s",
+    ):
+        assert re.search(rf"^{line}$", shown, re.MULTILINE), (line, shown)
     assert re.search(rf"^last .*, job {id}$", shown, re.MULTILINE)
     assert tool.ok("schedules", "pause", queue) == f"{queue}: paused.\n"
     assert [view["paused"] for view in tool("schedules", "show", queue, "--json").objects] == [True]

@@ -97,6 +97,17 @@ def test_the_error_of_a_failure_is_shown(api: ApiClient, worker: SimulatedPeer) 
     assert base64.b64decode(job["error"]["base64"]) == b"\xff\x00"
 
 
+@pytest.mark.parametrize("error", [b"no route", b""])
+def test_the_error_of_a_failed_job_is_not_its_result(
+    api: ApiClient, worker: SimulatedPeer, error: bytes
+) -> None:
+    id = api.push(max_fails=1)
+    end(worker, api, id, b"fail", error)
+    job = api.job(id)
+    assert (job["state"], job["result"]) == ("failed", None)
+    assert job["error"] == ({"size": 8, "text": "no route", "cut": False} if error else None)
+
+
 @pytest.mark.parametrize(
     ("payload", "form", "shown"),
     [

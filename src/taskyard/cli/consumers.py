@@ -9,7 +9,7 @@ from taskyard.cli.main import Parser
 from taskyard.cli.session import Session, path
 from taskyard.cli.shown import now
 from taskyard.cli.table import Column
-from taskyard.cli.units import local, since
+from taskyard.cli.units import counted, local, since
 
 _COMMANDS: Final = ("list", "show", "drop")
 
@@ -91,7 +91,7 @@ def show(session: Session) -> None:
 def drop(session: Session) -> None:
     name = session.arguments.name
     jobs = session.api("GET", _where(session))["jobs"]  # refused before one is asked
-    confirm(session, f"Drop the consumer {name}, and give back up to {jobs:,} jobs")
+    confirm(session, f"Drop the consumer {name}, and give back up to {counted(jobs, 'job')}")
     session.api("DELETE", _where(session))
     session.out.did({"name": name, "dropped": True}, f"{name}: dropped.")
 

@@ -111,7 +111,11 @@ def show_all(session: Session) -> None:
         session.out.items(QUEUES, rows, "There are no dead letters.")
         return
     most = most_of(session.arguments)
-    session.out.limited(DEAD, _selected(session), most, "There are no such dead letters.")
+    session.out.limited(DEAD, _selected(session), most, _none(session))
+
+
+def _none(session: Session) -> str:
+    return f"{session.arguments.queue} has no {'such ' * _is_selective(session)}dead letters."
 
 
 def show(session: Session) -> None:

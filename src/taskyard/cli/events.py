@@ -77,7 +77,7 @@ def show(session: Session) -> None:
     with EventStream(web, persistent=given.follow) as stream:
         shown = _show_all(session, stream)
     if not shown and not given.follow:
-        session.out.remark("There are no such events.")
+        session.out.nothing("There are no such events.")
 
 
 def _show_all(session: Session, stream: EventStream) -> int:

@@ -107,7 +107,9 @@ def _take(session: Session, count: int, wait: float) -> list[Job]:
 
 
 def _nothing(session: Session) -> int:
-    session.out.remark("There is no job; --wait 1m would wait for one.")
+    none = f"There is no job in {' or '.join(session.arguments.queues)}; --wait 1m waits for one."
+    # Programs read the bytes of --raw, and know from the exit code.
+    (session.out.remark if session.arguments.raw else session.out.nothing)(none)
     return NOTHING
 
 

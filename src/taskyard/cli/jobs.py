@@ -67,4 +67,12 @@ def show_all(session: Session) -> None:
         columns = JOBS
     name = arguments.name
     rows = (job for job in found if name is None or job["name"] == name)
-    session.out.limited(columns, rows, most, "There are no such jobs.")
+    session.out.limited(columns, rows, most, _none(session))
+
+
+def _none(session: Session) -> str:
+    given = session.arguments
+    if given.finished:
+        return "No job has ended a short while ago."
+    such = given.name is not None or given.state != "all"
+    return f"{given.queue} has no {'such ' * such}jobs."

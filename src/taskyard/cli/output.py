@@ -27,7 +27,7 @@ class Output:
         return is_terminal(self.stream)
 
     def items(self, columns: Sequence[Column], rows: Iterable[Any], none: str) -> int:
-        """A list; gives how many there were. `none` is what people are told if it is empty."""
+        """A list; gives how many there were. `none` is the sentence for people if it is empty."""
         if self.json:
             with Progress("reading", streaming=True) as progress:
                 for row in rows:
@@ -36,7 +36,7 @@ class Output:
             return progress.done
         count = print_table(columns, rows, self.stream)
         if not count:
-            self.remark(none)
+            self.nothing(none)
         return count
 
     def limited(
@@ -84,6 +84,11 @@ class Output:
         print(self.style.paint(title, "bold"), file=self.stream)
         for line in safe_lines(text):
             print(f"  {line}", file=self.stream)
+
+    def nothing(self, sentence: str) -> None:
+        """In place of what there is not: for people, beside the output."""
+        if not self.json and sentence:
+            print(safe(sentence), file=sys.stderr)
 
     def remark(self, text: str) -> None:
         """For people only, beside the output."""

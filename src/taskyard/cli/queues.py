@@ -9,7 +9,7 @@ from taskyard.cli.failure import USAGE, Failure
 from taskyard.cli.main import Parser
 from taskyard.cli.progress import Progress
 from taskyard.cli.session import Session
-from taskyard.cli.settings import SETTINGS, add_settings, settings_of
+from taskyard.cli.settings import SETTINGS, add_settings, setting_text, settings_of
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, size
 
@@ -121,7 +121,11 @@ def show_all(session: Session) -> None:
         for queue in queues:
             session.out.line(queue["name"])
         return
-    session.out.items(COLUMNS, queues, "There are no queues.")
+    if arguments.pattern is None:
+        none = "There are no queues: one begins with its first push."
+    else:
+        none = f"There is no queue whose name fits {arguments.pattern!r}."
+    session.out.items(COLUMNS, queues, none)
 
 
 def show(session: Session) -> None:
@@ -132,13 +136,13 @@ def show(session: Session) -> None:
     counts, counters = queue["counts"], queue["counters"]
     # With those of the server's configuration, where the queue has none of its own.
     effective = queue.get("effective", queue["settings"])
-    settings = {name: _setting(value) for name, value in effective.items()}
+    settings = {name: setting_text(name, value) for name, value in effective.items()}
     session.out.fields(
         [
             ("queue", queue["name"]),
             ("state", _marks(queue) or "running"),
             *((f"{name} jobs", f"{counts[name]:,}") for name in counts if name != "failed"),
-            ("dead letters", f"{counts['failed']:,} ({size(queue['dead_bytes'])})"),
+            ("dead letters", _dead(queue)),
             ("bytes waiting", size(queue["waiting_bytes"])),
             ("fetches waiting", f"{queue['waiting']:,}"),
         ]
@@ -156,7 +160,7 @@ def change(session: Session) -> None:
     where = session.queue_path(name)
     new = not _exists(session, where)
     view = session.api("PUT" if new else "PATCH", where, settings)
-    told = ", ".join(f"{key} {_setting(value)}" for key, value in settings.items())
+    told = ", ".join(f"{key} {setting_text(key, value)}" for key, value in settings.items())
     session.out.did(view, f"{name}: {'created, ' if new else ''}set {told}.")
 
 
@@ -174,6 +178,11 @@ def delete(session: Session) -> None:
 
 
 # Their parts
+
+
+def _dead(queue: dict[str, Any]) -> str:
+    count: int = queue["counts"]["failed"]
+    return f"{count:,} ({size(queue['dead_bytes'])})" if count else "0"
 
 
 def _exists(session: Session, where: str) -> bool:
@@ -195,16 +204,6 @@ def _weight(queue: dict[str, Any], by: str) -> int:
     if by == "pushed":
         return int(queue["counters"]["pushed"])
     return int(queue["counts"][by])
-
-
-def _setting(value: Any) -> str:
-    if value is None:
-        return "default"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, dict):
-        return f"{value['count']} per {value['per']:g} s"
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _section(session: Session, title: str, pairs: dict[str, str]) -> None:

@@ -53,6 +53,8 @@ def show(session: Session) -> int:
     elif outcome.success:
         session.out.bytes(outcome.result or b"")
     else:
-        told = safe(outcome.error_text) or "it has failed"
-        print(f"taskyard result: {name}: {told}", file=sys.stderr)
+        first, _, rest = outcome.error_text.strip().partition("\n")
+        reason = f": {safe(first)}" if first else ", and nobody said why"
+        more = f" (`taskyard job {name}` shows all of it)" if rest else ""
+        print(f"taskyard result: job {name} has failed{reason}{more}", file=sys.stderr)
     return DONE if outcome.success else REFUSED

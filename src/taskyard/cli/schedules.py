@@ -1,18 +1,17 @@
 """`taskyard schedules`: jobs that the server pushes again and again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 from taskyard.cli.ask import add_yes, confirm
 from taskyard.cli.command import command_parser, default_to, run_command, subcommands
-from taskyard.cli.content import in_lines
 from taskyard.cli.failure import USAGE, Failure
 from taskyard.cli.main import Parser
 from taskyard.cli.session import Session, path
-from taskyard.cli.shown import now
+from taskyard.cli.shown import now, show_payload
 from taskyard.cli.table import Column
-from taskyard.cli.units import backoff_of, local, seconds_of, since, size, span
+from taskyard.cli.units import backoff_of, counted, exact, local, seconds_of, since
 
 _WITHOUT_END: Final = 2**32 - 1  # the most that the API knows
 _COMMANDS: Final = ("list", "show", "set", "delete", "pause", "resume", "run")
@@ -20,7 +19,7 @@ _COMMANDS: Final = ("list", "show", "set", "delete", "pause", "resume", "run")
 
 def when(schedule: dict[str, Any]) -> str:
     if schedule["every"]:
-        return f"every {span(schedule['every'])}"
+        return f"every {exact(schedule['every'])}"
     return f"{schedule['cron']} {schedule['timezone']}"
 
 
@@ -134,18 +133,6 @@ def show(session: Session) -> None:
         session.out.object(schedule)
         return
     moment = now()
-    policy = (
-        "job_name",
-        "priority",
-        "ttr",
-        "ttl",
-        "max_attempts",
-        "max_fails",
-        "backoff",
-        "dead_queue",
-        "key",
-        "limit_key",
-    )
     pairs = [
         ("schedule", schedule["name"]),
         ("when", when(schedule)),
@@ -153,22 +140,67 @@ def show(session: Session) -> None:
         ("next", local(schedule["next_at"], moment)),
         ("last", _last(schedule, moment)),
         ("refused", schedule.get("refused") or ""),
-        ("runs", f"{schedule['runs']:,}"),
-        ("skipped", f"{schedule['skipped']:,}, since the last job had not ended"),
-        ("missed", f"{schedule['missed_ticks']:,} ticks; the rule is {schedule['missed']}"),
-        ("overlap", schedule["overlap"]),
+        ("runs", f"{schedule['runs']:,}" if schedule["runs"] else "none yet"),
+        ("skipped", _skipped(schedule)),
+        ("missed", f"{counted(schedule['missed_ticks'], 'tick')}; {_MISSED[schedule['missed']]}"),
+        ("overlap", _OVERLAP[schedule["overlap"]]),
         ("set by", schedule.get("set_by") or ""),
         ("queue", schedule["queue"]),
         *(
-            (name.replace("_", " "), str(schedule[name]))
-            for name in policy
+            (title, text(schedule[name]))
+            for name, title, text in _POLICY
             if schedule[name] is not None
         ),
+        ("pauses", _pauses(schedule)),
     ]
     session.out.fields([(name, text) for name, text in pairs if text])
-    session.out.block(
-        f"payload ({size(schedule['payload']['size'])})", in_lines(schedule["payload"])
+    show_payload(session.out, schedule["payload"])
+
+
+_MISSED: Final = {
+    "once": "for all that the server was down for, one job is pushed",
+    "skip": "for those that the server was down for, no job is pushed",
+    "all": "for each that the server was down for, a job is pushed",
+}
+_OVERLAP: Final = {
+    "allow": "a job is pushed also while the last one runs",
+    "skip": "no job is pushed while the last one has not ended",
+}
+
+
+def _most_retries(max_fails: int) -> str:
+    if max_fails in (0, _WITHOUT_END):
+        return "without end"
+    return f"{max_fails - 1:,} at most" if max_fails > 1 else "none: the first failure is final"
+
+
+def _pauses(schedule: dict[str, Any]) -> str:
+    """Between the retries; nothing is shown where the queue decides."""
+    kind = schedule["backoff"]
+    if kind != "exponential":
+        return {None: "", "none": "none: a retry is ready at once"}.get(kind, str(kind))
+    first, most = schedule["backoff_base"], schedule["backoff_cap"]
+    return f"{exact(first)}, then twice as long each time" + (
+        f", up to {exact(most)}" if most else ""
     )
+
+
+_POLICY: Final[tuple[tuple[str, str, Callable[[Any], str]], ...]] = (
+    ("job_name", "job name", str),
+    ("priority", "priority", str),
+    ("ttr", "lease time", exact),
+    ("ttl", "kept for", exact),
+    ("max_attempts", "attempts", lambda most: f"{most:,} at most" if most else "without end"),
+    ("max_fails", "retries", _most_retries),
+    ("dead_queue", "dead queue", str),
+    ("key", "key", str),
+    ("limit_key", "limit key", str),
+)
+
+
+def _skipped(schedule: dict[str, Any]) -> str:
+    count = schedule["skipped"]
+    return f"{count:,}, since the last job had not ended" if count else "none"
 
 
 def _last(schedule: dict[str, Any], moment: datetime) -> str:

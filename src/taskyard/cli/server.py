@@ -85,8 +85,11 @@ def drain(session: Session) -> None:
                 time.sleep(_LOOKS)
                 server = session.api("GET", "/server")
                 progress.done = max(0, at_first - server["leased"])
-    left = f"{counted(server['leased'], 'job')} with workers, {server['unfinished']:,} not ended"
-    session.out.did(server, f"No more pushes are taken; there are {left}.")
+    left = (
+        f"{counted(server['leased'], 'job')} with workers, "
+        f"{counted(server['unfinished'], 'job')} not ended"
+    )
+    session.out.did(server, f"No more pushes are taken. Left: {left}.")
 
 
 def show_slow(session: Session) -> None:
@@ -131,9 +134,9 @@ def show(session: Session) -> int:
             ("pushes", "taken" if server["accepting"] else f"refused: {server['refusing']}"),
             ("up", f"{span(server['uptime'])}, start {server['epoch']} on this data directory"),
             ("durability", server["durability"]),
-            ("jobs", f"{server['jobs']:,} in {server['queues']:,} queues"),
+            ("jobs", f"{server['jobs']:,} in {counted(server['queues'], 'queue')}"),
             ("journal", f"{size(journal['bytes'])}, about {size(journal['live_bytes'])} in use"),
-            ("records", f"{journal['records']:,} in {journal['segments']} segments"),
+            ("records", f"{journal['records']:,} in {counted(journal['segments'], 'segment')}"),
             ("commits", f"{journal['commits']:,} since the start"),
             ("memory", size(server["memory"]["resident"])),
             ("connections", ", ".join(connections) or "none"),

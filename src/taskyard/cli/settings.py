@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple
 
 from taskyard.cli.failure import USAGE, Failure
 from taskyard.cli.main import Parser
-from taskyard.cli.units import bytes_of, seconds_of
+from taskyard.cli.units import bytes_of, exact, seconds_of
+from taskyard.size import format_size
 
 
 class Setting(NamedTuple):
@@ -65,6 +66,29 @@ SETTINGS: Final = (
         "--overflow", "WHAT", "what becomes of a push beyond that: refuse, dead", _word, "refuse"
     ),
 )
+_TIMES: Final = frozenset(one.name for one in SETTINGS if one.read is seconds_of)
+# What a zero says, where that is not what one would think.
+_NOTHING: Final = {
+    "concurrency": "no limit",
+    "key_concurrency": "no limit",
+    "idle_expiry": "never",
+    "result_retention": "not kept",
+}
+
+
+def setting_text(name: str, value: Any) -> str:
+    """A value of the API as a person would write it."""
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        return f"{value['count']}/{exact(value['per'])}"
+    if not value and name in _NOTHING:
+        return _NOTHING[name]
+    if name in _TIMES:
+        return exact(value)
+    return format_size(value) if name == "max_bytes" else str(value)
 
 
 def add_settings(parser: Parser) -> None:

@@ -8,7 +8,7 @@ from taskyard.cli.content import in_lines, in_one_line
 from taskyard.cli.output import Output
 from taskyard.cli.style import STATES
 from taskyard.cli.table import Column
-from taskyard.cli.units import local, since, size, span
+from taskyard.cli.units import counted, exact, local, since, size, span
 
 Item: TypeAlias = dict[str, Any]
 
@@ -81,33 +81,57 @@ def show_job(out: Output, job: Item) -> None:
     pairs = [(name, tell(job)) for name, tell in _STORY]
     out.fields([(name, text) for name, text in pairs if text not in {"", "-"}])
     if job.get("error"):
-        out.block("last error", in_lines(job["error"]))
+        out.block("last error", once(in_lines(job["error"])))
     if job.get("result"):
         out.block("result", in_lines(job["result"]))
-    out.block(f"payload ({size(job['payload']['size'])})", in_lines(job["payload"]))
+    show_payload(out, job["payload"])
+
+
+def show_payload(out: Output, payload: Item) -> None:
+    if payload["size"]:
+        out.block(f"payload ({size(payload['size'])})", in_lines(payload))
+    else:
+        out.block("payload", "empty")
+
+
+def once(error: str) -> str:
+    """An error without what it says twice: a traceback ends with the line that stands before it."""
+    lines = error.rstrip().split("\n")
+    if (
+        len(lines) > 1
+        and lines[1].startswith("Traceback")
+        and lines[-1].strip() == lines[0].strip()
+    ):
+        del lines[-1]
+    return "\n".join(lines)
 
 
 def _attempts(job: Item) -> str:
-    most = f" of {job['max_attempts']}" if job["max_attempts"] else ""
-    return f"{job['attempts']}{most}"
+    most = f" of {job['max_attempts']:,} at most" if job["max_attempts"] else ""
+    return f"{job['attempts'] or 'none yet'}{most}"
 
 
-def _fails(job: Item) -> str:
-    most = f", number {job['max_fails']} is final" if job["max_fails"] else ", none is final"
-    return f"{job['fails']}{most}"
+def _retries(job: Item) -> str:
+    most = job["max_fails"]
+    if not most:
+        return f"{job['fails']:,} so far, without end" if job["fails"] else "without end"
+    if most == 1:
+        return "none: the first failure is final"
+    return f"{min(job['fails'], most - 1):,} of {most - 1:,} used"
 
 
 def _losses(job: Item) -> str:
-    most = f" of {job['max_losses']}" if job["max_losses"] else ""
-    return f"{job['losses']}{most}" if job["losses"] else ""
+    most = f" of {job['max_losses']:,} at most" if job["max_losses"] else ""
+    return f"{job['losses']:,}{most}" if job["losses"] else ""
 
 
 def _lease(job: Item) -> str:
     lease = job["lease"]
     if lease is None:
         return ""
-    told = f"attempt {lease['attempt']}, {span(lease['age'])} by {lease['holder']}"
-    return f"{told}, ends {_ends(lease)}"
+    told = f"attempt {lease['attempt']}, held for {span(lease['age'])} by {lease['holder']}"
+    ends = _ends(lease)
+    return f"{told}, {'has no end' if ends == 'never' else f'ends {ends}'}"
 
 
 def _progress(job: Item) -> str:
@@ -131,18 +155,19 @@ _STORY: Final[tuple[tuple[str, Callable[[Item], str]], ...]] = (
     ("progress", _progress),
     ("lease", _lease),
     ("attempts", _attempts),
-    ("failures", _fails),
+    ("failures", lambda job: f"{job['fails']:,}" if job["fails"] else "none"),
+    ("retries", _retries),
     ("leases lost", _losses),
     ("priority", lambda job: str(job["priority"])),
     ("pushed", lambda job: f"{local(job['pushed_at'], now())} by {job['dialect']}"),
     ("not before", _time("run_at")),
     ("due", _time("due_at")),
     ("ended", _time("finished_at")),
-    ("forgotten", _time("expires_at")),
-    ("lease time", lambda job: span(job["ttr"]) if job["ttr"] else ""),
+    ("kept until", _time("expires_at")),
+    ("lease time", lambda job: exact(job["ttr"]) if job["ttr"] else ""),
     ("dead queue", lambda job: job["dead_queue"] or ""),
     ("key", lambda job: in_one_line(job["key"])),
     ("limit key", lambda job: str(job.get("limit_key") or "")),
     ("waits for", lambda job: ", ".join(map(str, job["blocked_by"]))),
-    ("waited for by", lambda job: f"{job['dependents']} jobs" if job["dependents"] else ""),
+    ("waited for by", lambda job: counted(job["dependents"], "job") if job["dependents"] else ""),
 )

@@ -6,23 +6,28 @@ from typing import Final
 from taskyard.cli.failure import USAGE, Failure
 
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
+_EXACT: Final = (
+    (86_400_000_000, "d"),
+    (3_600_000_000, "h"),
+    (60_000_000, "m"),
+    (1_000_000, "s"),
+    (1_000, "ms"),
+    (1, "us"),
+)
 _BYTES: Final = ("KiB", "MiB", "GiB", "TiB")
 _DAY: Final = 86_400
 
 
 def seconds_of(text: str, flag: str) -> float:
-    """Of "90", "1m30s", "250ms", "2d"."""
-    from taskyard.duration import parse_duration
-
+    """Of "90", "1m30s", "250ms", "2d", "1d12h"."""
     try:
-        if text.removesuffix("d").replace(".", "", 1).isdigit():
-            value = float(text.removesuffix("d"))
-            return value * _DAY if text.endswith("d") else value
-        value = parse_duration(text) / 1e6
+        value = _seconds(text)
     except ValueError:
         value = -1.0
     if value < 0:
-        raise Failure(f"{flag} must be a time such as 30s, 5m, 2h or 1d, not {text!r}.", USAGE)
+        raise Failure(
+            f"{flag} must be a time such as 250ms, 30s, 5m, 2h, 1d or 1h30m, not {text!r}.", USAGE
+        )
     return value
 
 
@@ -30,6 +35,22 @@ def backoff_of(text: str) -> tuple[float, float]:
     """Of "2s" or "2s,1m": the first pause, and the longest, 0 if there is no bound."""
     base, comma, cap = text.partition(",")
     return seconds_of(base, "--backoff"), seconds_of(cap, "--backoff") if comma else 0.0
+
+
+def _seconds(text: str) -> float:
+    from taskyard.duration import parse_duration
+
+    days, mark, rest = text.rpartition("d")
+    if mark:
+        return _plain(days) * _DAY + (parse_duration(rest) / 1e6 if rest else 0.0)
+    return _plain(text) if text[-1:].isdigit() else parse_duration(text) / 1e6
+
+
+def _plain(text: str) -> float:
+    """float() takes much more: exponents, underscores, infinity."""
+    if not text.isascii() or not text.replace(".", "", 1).isdigit():
+        raise ValueError(f"{text!r} is not a number")
+    return float(text)
 
 
 def moment_of(text: str, flag: str) -> datetime:
@@ -72,6 +93,17 @@ def span(seconds: float | None) -> str:
     return f"{whole}s"
 
 
+def exact(seconds: float) -> str:
+    """A duration that somebody has set, so that it reads as it was written: 7d, 1m30s, 250ms."""
+    left = round(seconds * 1_000_000)
+    parts = []
+    for unit, name in _EXACT:
+        many, left = divmod(left, unit)
+        if many:
+            parts.append(f"{many}{name}")
+    return "".join(parts) or "0s"
+
+
 def size(count: float) -> str:
     if count < 1024:
         return f"{count:.0f} B"
@@ -96,7 +128,9 @@ def amount(count: float) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Such as "1 job", "2,000 jobs"."""
+    """Such as "no jobs", "1 job", "2,000 jobs"."""
+    if not count:
+        return f"no {noun}s"
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 

@@ -24,11 +24,13 @@ from taskyard.engine.job import (
     DELAYED,
     FAILED,
     FOREVER,
+    GONE,
     LEASED,
     LIMITED,
     MAX_PRIORITY,
     MIN_PRIORITY,
     STATE_NAMES,
+    SUCCEEDED,
     Job,
 )
 from taskyard.engine.queue import Queue
@@ -204,26 +206,31 @@ def _changes_of_one() -> list[Operation]:
 
 def _get(call: Call) -> None:
     job = call.job_or_remains()
-    extra = job.extra
-    result = (0, 0)
-    if extra is not None and extra.has_result:
-        result = (extra.result_at, extra.result_size)
-    places = [(job.payload_at, job.payload_size), result, error_place(job, FOREVER)]
+    result = _result_place(job)
+    places = [(job.payload_at, job.payload_size), result or (0, 0), error_place(job, FOREVER)]
 
     def show(found: list[bytes | None]) -> None:
         call.check_job(job)
-        has_result = extra is not None and extra.has_result
         call.answer(
             200,
             messages.JobView(
                 **summary_of(call.engine, job, call.now),
                 payload=content_of(found[0], job.payload_size),
-                result=content_of(found[1], result[1]) if has_result else None,
+                result=None if result is None else content_of(found[1], result[1]),
                 error=error_of(job, found[2]),
             ),
         )
 
     call.load(places, show)
+
+
+def _result_place(job: Job) -> tuple[int, int] | None:
+    """Of a failed job there is none: what Workq gives as its result is its error."""
+    extra = job.extra
+    succeeded = job.state == SUCCEEDED or (job.state == GONE and job.position)
+    if extra is None or not extra.has_result or not succeeded:
+        return None
+    return extra.result_at, extra.result_size
 
 
 def _cancel(call: Call) -> None:

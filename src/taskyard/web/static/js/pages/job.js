@@ -24,8 +24,6 @@ export function Job({ path }) {
   const gone = job.state === "gone" || load.error?.status === 404;
   const troubled = !gone && job.state !== "succeeded"; // then its error is what one looks for
   const error = job.error && html`<${Section} title="Last error"><${Content} content=${job.error} file=${`job-${job.id}-error`} /><//>`;
-  // Some dialects give the error of a failure as its result as well: once is enough.
-  const result = job.result && !(job.error && sameBytes(job.error, job.result));
   return html`<div class="page-head">
       <h1 tabindex="-1"><span class="crumb"><a href=${to("queues", job.queue)}>${format.visible(job.queue)}</a> / </span>Job ${String(job.id)}</h1>
       <${State} state=${gone ? (ENDS[end]?.[0] ?? "gone") : job.state} word=${gone ? ENDS[end]?.[1] : undefined} />
@@ -36,7 +34,7 @@ export function Job({ path }) {
       <div>
         ${troubled && error}
         <${Section} title="Payload"><${Content} content=${job.payload} file=${`job-${job.id}-payload`} /><//>
-        ${result && html`<${Section} title="Result"><${Content} content=${job.result} file=${`job-${job.id}-result`} /><//>`}
+        ${job.result && html`<${Section} title="Result"><${Content} content=${job.result} file=${`job-${job.id}-result`} /><//>`}
         ${!troubled && error}
         <${Dependencies} job=${job} />
         <${Life} job=${job} onEnd=${setEnd} />
@@ -49,10 +47,6 @@ export function Job({ path }) {
 }
 
 const ENDS = { finish: ["succeeded", "Finished"], batch_done: ["succeeded", "Finished"], fail: ["failed", "Failed"], remove: ["gone", "Removed"] };
-
-function sameBytes(one, other) {
-  return one.size === other.size && one.text === other.text && JSON.stringify(one.json) === JSON.stringify(other.json) && one.base64 === other.base64;
-}
 
 function JobFacts({ job }) {
   return html`<${Facts} rows=${[

@@ -64,11 +64,66 @@ def test_help_of_serve_lists_every_setting(capsys: pytest.CaptureFixture[str]) -
         ([], "taskyard: the following arguments are required: COMMAND (see taskyard --help)\n"),
         (
             ["serve", "--hearbeat", "3s"],
-            "taskyard serve: unrecognized arguments: --hearbeat 3s (see taskyard serve --help)\n",
+            "taskyard serve: there is no option --hearbeat (did you mean --heartbeat?)\n",
         ),
         (
             ["serve", "--heart", "3s"],
-            "taskyard serve: unrecognized arguments: --heart 3s (see taskyard serve --help)\n",
+            "taskyard serve: there is no option --heart (did you mean --heartbeat?)\n",
+        ),
+        (["sevre"], "taskyard: there is no command 'sevre' (did you mean serve?)\n"),
+        (["frobnicate"], "taskyard: there is no command 'frobnicate' (see taskyard --help)\n"),
+        (["--versoin"], "taskyard: there is no option --versoin (did you mean --version?)\n"),
+        (
+            ["lake", "reprot"],
+            "taskyard lake: there is no command 'reprot' (did you mean report?)\n",
+        ),
+        (
+            ["server", "stop"],
+            (
+                "taskyard server: there is no command 'stop'; there are show, slow, drain, undrain "
+                "(see taskyard server --help)\n"
+            ),
+        ),
+        (
+            ["queues", "shwo", "mail"],
+            (
+                "taskyard queues: there is no command 'shwo' (did you mean show?) "
+                "(or a name: put list before it)\n"
+            ),
+        ),
+        (
+            ["queues", "set", "mail", "--retrys", "3"],
+            "taskyard queues set: there is no option --retrys (did you mean --retries?)\n",
+        ),
+        (
+            ["push", "--prioritty=3", "mail", "x"],
+            "taskyard push: there is no option --prioritty (did you mean --priority?)\n",
+        ),
+        (
+            ["push", "mail", "x", "--rate", "100/m"],
+            (
+                "taskyard push: there is no option --rate (it is a setting of queues: "
+                "taskyard queues set QUEUE --rate)\n"
+            ),
+        ),
+        (
+            ["push", "mail", "x", "more"],
+            "taskyard push: there is no place for 'more' (see taskyard push --help)\n",
+        ),
+        (
+            ["push", "mail", "x", "--priority", "high"],
+            (
+                "taskyard push: --priority must be a whole number, not 'high' "
+                "(see taskyard push --help)\n"
+            ),
+        ),
+        (
+            ["jobs", "mail", "--state", "redy"],
+            (
+                "taskyard jobs: argument --state: invalid choice: 'redy' (did you mean ready?); "
+                "choose from ready, limited, leased, delayed, blocked, succeeded, failed, all "
+                "(see taskyard jobs --help)\n"
+            ),
         ),
     ],
 )

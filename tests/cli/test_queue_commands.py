@@ -7,6 +7,8 @@ from support.tool import Tool
 
 from taskyard.cli.text import width
 
+RATES = "a number and a time, such as 10/1s or 100/1m"
+
 
 def fill(tool: Tool, queue: str, count: int = 3) -> None:
     tool.ok("push", queue, "--lines", given=b"x\n" * count)
@@ -94,7 +96,12 @@ def test_a_queue_with_jobs_is_deleted_only_if_that_is_said(tool: Tool, queue: st
     [
         (["--retries", "many"], "--retries must be a whole number, not 'many'."),
         (["--max-bytes", "1XB"], "--max-bytes must be a size such as 64MiB, not '1XB'."),
-        (["--rate", "10"], "--rate must be like 10/1s or 100/1m, not '10'."),
+        (["--rate", "10"], f"--rate must be {RATES}, not '10'."),
+        (["--rate", "100/m"], f"--rate must be {RATES}, not '100/m'."),
+        (["--rate", "x/1m"], f"--rate must be {RATES}, not 'x/1m'."),
+        (["--ttr", "soon"], "--ttr must be a time such as 250ms, 30s, 5m, 2h, 1d or 1h30m, not"),
+        (["--backoff", "linear"], "--backoff must be one of none, quartic, exponential, not 'lin"),
+        (["--overflow", "deed"], "--overflow must be one of refuse, dead, not 'deed' (did you m"),
         (["--draining", "yes"], "--draining must be on or off, not 'yes'."),
         ([], "say what to set: one of --retries,"),
     ],

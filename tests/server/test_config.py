@@ -277,7 +277,7 @@ def test_a_bad_variable_is_refused_even_if_a_flag_would_win() -> None:
 
 @pytest.mark.parametrize(
     ("variable", "hint"),
-    [("TASKYARD_HEARBEAT", " (is it TASKYARD_HEARTBEAT?)"), ("TASKYARD_X", "")],
+    [("TASKYARD_HEARBEAT", " (did you mean TASKYARD_HEARTBEAT?)"), ("TASKYARD_X", "")],
 )
 def test_an_unknown_variable_is_refused_by_name(variable: str, hint: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -293,8 +293,8 @@ def test_variables_of_others_are_ignored() -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("hearbeat = 1", "'hearbeat' is not a setting (is it heartbeat?)."),
-        ("masenko-port = 1", "'masenko-port' is not a setting (is it masenko_port?)."),
+        ("hearbeat = 1", "'hearbeat' is not a setting (did you mean heartbeat?)."),
+        ("masenko-port = 1", "'masenko-port' is not a setting (did you mean masenko_port?)."),
         ('config = "x"', "'config' is not a setting."),
         ("[zzz]\nx = 1", "'zzz' is not a setting."),
         ("heartbeat = 45", "heartbeat must be a duration such as 45s or 1m30s, not an integer."),

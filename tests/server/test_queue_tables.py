@@ -77,7 +77,10 @@ def test_without_tables_there_are_no_rules(file: Path) -> None:
         ("[queues.mail]\nrety = 1", "[queues.\"mail\"] 'rety' is not a setting of queues."),
         (
             "[queues.mail]\nconcurency = 1",
-            "[queues.\"mail\"] 'concurency' is not a setting of queues (is it concurrency?).",
+            (
+                "[queues.\"mail\"] 'concurency' is not a setting of queues "
+                "(did you mean concurrency?)."
+            ),
         ),
         (
             "[queues.mail]\nttr = 30",

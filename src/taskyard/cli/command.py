@@ -78,7 +78,9 @@ def add_flags(parser: Parser, connects: bool) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
-def default_to(command: str, argv: Sequence[str], commands: Sequence[str]) -> list[str]:
+def default_to(
+    parser: Parser, command: str, argv: Sequence[str], commands: Sequence[str]
+) -> list[str]:
     """The line with `command` in front, if it names none: `queues --json` is `queues list --json`.
 
     A help that is asked for without one is that of all.
@@ -86,6 +88,8 @@ def default_to(command: str, argv: Sequence[str], commands: Sequence[str]) -> li
     given = list(argv)
     if given and (given[0] in commands or given[0] in {"-h", "--help"}):
         return given
+    if given and not given[0].startswith("-"):
+        parser.check_command(given[0], command)
     return [command, *given]
 
 

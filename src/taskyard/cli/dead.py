@@ -99,7 +99,8 @@ def _add_selection(parser: Parser) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    return run_command(parser(), default_to("list", argv, _COMMANDS))
+    made = parser()
+    return run_command(made, default_to(made, "list", argv, _COMMANDS))
 
 
 def show_all(session: Session) -> None:

@@ -64,7 +64,8 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    return run_command(parser(), default_to("show", argv, _COMMANDS))
+    made = parser()
+    return run_command(made, default_to(made, "show", argv, _COMMANDS))
 
 
 def show(session: Session) -> None:

@@ -5,12 +5,16 @@ A sub-command's module is imported only when it is called, so that each starts f
 
 import argparse
 import importlib
+import itertools
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import taskyard
+from taskyard.closest import did_you_mean
 
 # name: (module with `main(argv) -> exit code` and `parser()`, description)
 COMMANDS: Final = {
@@ -49,10 +53,92 @@ COMMANDS: Final = {
 
 
 class Parser(argparse.ArgumentParser):
-    """Refuses a bad command line in one sentence."""
+    """Refuses a bad command line in one sentence, with what may have been meant."""
+
+    elsewhere: Mapping[str, str] = MappingProxyType({})  # options that others have: what to say
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        where = "" if message.endswith(")") else f" (see {self.prog} --help)"
+        self.exit(2, f"{self.prog}: {_in_words(message)}{where}\n")
+
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
+        given = list(sys.argv[1:] if args is None else args)
+        self._check_options(given)
+        found, rest = self.parse_known_args(given, namespace)
+        if rest:
+            self._refuse(rest[0], self._chosen(given))
+        return found
+
+    def _check_options(self, given: Sequence[str]) -> None:
+        """Before the rest, of which a misspelt option may leave too much or too little."""
+        if any(action.nargs == argparse.REMAINDER for action in self._actions):
+            given = given[:1]  # the others are for a command
+        parsers = [self, *self._commands().values()]
+        known = {name for parser in parsers for name in parser._option_string_actions}
+        for word in itertools.takewhile(lambda word: word != "--", given):
+            if word.startswith("--") and word.partition("=")[0] not in known:
+                self._refuse(word, self._chosen(given))
+
+    def check_command(self, word: str, default: str) -> None:
+        """Of a line that names no command: whether the word may be an argument of the default one.
+
+        A misspelt command is not: that would list or show something else than was asked for.
+        """
+        commands = self._commands()
+        takes_none = not commands[default]._get_positional_actions()
+        if takes_none:
+            self.error(_no_command(word, list(commands)))
+        if word.isalpha() and (hint := did_you_mean(word, commands, _VERY_ALIKE)):
+            self.error(f"there is no command {word!r}{hint} (or a name: put {default} before it)")
+
+    def _refuse(self, word: str, where: "Parser") -> NoReturn:
+        if not word.startswith("-") or word == "-":
+            where.error(f"there is no place for {word!r}")
+        option = word.partition("=")[0]
+        known = [name for name in where._option_string_actions if name.startswith("--")]
+        said = where.elsewhere.get(option)
+        hint = f" ({said})" if said else did_you_mean(option, known)
+        where.error(f"there is no option {option}{hint}")
+
+    def _commands(self) -> Mapping[str, "Parser"]:
+        """Those below this one, by name."""
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                found: Mapping[str, Parser] = action.choices
+                return found
+        return {}
+
+    def _chosen(self, given: Sequence[str]) -> "Parser":
+        commands = self._commands()
+        return next((commands[word] for word in given if word in commands), self)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        names = [str(choice) for choice in action.choices]
+        if action.metavar == "COMMAND":
+            raise argparse.ArgumentError(None, _no_command(str(value), names))
+        hint = did_you_mean(str(value), names)
+        told = f"invalid choice: {value!r}{hint}; choose from {', '.join(names)}"
+        raise argparse.ArgumentError(action, told)
+
+
+_FEW: Final = 12  # names that an error can tell
+_VERY_ALIKE: Final = 0.75
+_NOT_A_NUMBER: Final = re.compile(r"argument (.+): invalid int value: (.+)", re.DOTALL)
+
+
+def _no_command(word: str, names: Sequence[str]) -> str:
+    hint = did_you_mean(word, names)
+    others = f"; there are {', '.join(names)}" if len(names) < _FEW and not hint else ""
+    return f"there is no command {word!r}{hint}{others}"
+
+
+def _in_words(message: str) -> str:
+    """What argparse says, as a sentence."""
+    return _NOT_A_NUMBER.sub(r"\1 must be a whole number, not \2", message)
 
 
 class _Version(argparse.Action):

@@ -14,6 +14,7 @@ from taskyard.cli.failure import USAGE, Failure
 from taskyard.cli.main import Parser
 from taskyard.cli.progress import Progress
 from taskyard.cli.session import Session
+from taskyard.cli.settings import SETTINGS
 from taskyard.cli.units import backoff_of, counted, moment_of, seconds_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ def parser() -> Parser:
         "taskyard push mail --lines --file addresses.txt",
         run=push,
     )
+    result.elsewhere = {
+        setting.flag: f"it is a setting of queues: taskyard queues set QUEUE {setting.flag}"
+        for setting in SETTINGS
+    }
     result.add_argument("queue", metavar="QUEUE")
     result.add_argument(
         "payload", nargs="?", metavar="PAYLOAD", help="the payload; - for what the input has"

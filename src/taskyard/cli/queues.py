@@ -102,7 +102,8 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    return run_command(parser(), default_to("list", argv, ("list", "show", "set", "delete")))
+    made = parser()
+    return run_command(made, default_to(made, "list", argv, ("list", "show", "set", "delete")))
 
 
 def show_all(session: Session) -> None:

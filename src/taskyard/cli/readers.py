@@ -57,7 +57,8 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    return run_command(parser(), default_to("list", argv, _COMMANDS))
+    made = parser()
+    return run_command(made, default_to(made, "list", argv, _COMMANDS))
 
 
 def show_all(session: Session) -> None:

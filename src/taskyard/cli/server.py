@@ -73,7 +73,8 @@ def parser() -> Parser:
 
 
 def main(argv: Sequence[str]) -> int:
-    return run_command(parser(), default_to("show", argv, ("show", "slow", "drain", "undrain")))
+    made = parser()
+    return run_command(made, default_to(made, "show", argv, ("show", "slow", "drain", "undrain")))
 
 
 def drain(session: Session) -> None:

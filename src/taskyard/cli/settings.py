@@ -1,12 +1,13 @@
 """The settings of a queue as flags. The server checks the values; here they get their types."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from taskyard.cli.failure import USAGE, Failure
 from taskyard.cli.main import Parser
 from taskyard.cli.units import bytes_of, exact, seconds_of
+from taskyard.closest import did_you_mean
 from taskyard.size import format_size
 
 
@@ -30,14 +31,23 @@ def number(text: str, flag: str) -> int:
 
 
 def _rate(text: str, flag: str) -> dict[str, Any]:
-    count, slash, per = text.partition("/")
-    if not slash:
-        raise Failure(f"{flag} must be like 10/1s or 100/1m, not {text!r}.", USAGE)
-    return {"count": number(count, flag), "per": seconds_of(per, flag)}
+    count, _, per = text.partition("/")
+    try:
+        return {"count": number(count, flag), "per": seconds_of(per, flag)}
+    except Failure:
+        raise Failure(
+            f"{flag} must be a number and a time, such as 10/1s or 100/1m, not {text!r}.", USAGE
+        ) from None
 
 
-def _word(text: str, flag: str) -> str:
-    return text
+def _one_of(words: Sequence[str]) -> Callable[[str, str], str]:
+    def read(text: str, flag: str) -> str:
+        if text not in words:
+            hint = did_you_mean(text, words)
+            raise Failure(f"{flag} must be one of {', '.join(words)}, not {text!r}{hint}.", USAGE)
+        return text
+
+    return read
 
 
 def _switch(text: str, flag: str) -> bool:
@@ -46,9 +56,16 @@ def _switch(text: str, flag: str) -> bool:
     return text == "on"
 
 
+_BACKOFFS: Final = ("none", "quartic", "exponential")
+_OVERFLOWS: Final = ("refuse", "dead")
 SETTINGS: Final = (
     Setting("--retries", "N", "how often a job may fail and be tried again", number),
-    Setting("--backoff", "KIND", "what a failed job waits for: none, quartic, exponential", _word),
+    Setting(
+        "--backoff",
+        "KIND",
+        f"what a failed job waits for: {', '.join(_BACKOFFS)}",
+        _one_of(_BACKOFFS),
+    ),
     Setting("--backoff-base", "TIME", "of exponential: the first wait", seconds_of, 0),
     Setting("--backoff-cap", "TIME", "of exponential: the longest wait", seconds_of, 0),
     Setting("--result-retention", "TIME", "how long results are kept", seconds_of, 0),
@@ -63,7 +80,11 @@ SETTINGS: Final = (
     Setting("--max-jobs", "N", "how many jobs may wait", number),
     Setting("--max-bytes", "SIZE", "how many bytes they may have", bytes_of),
     Setting(
-        "--overflow", "WHAT", "what becomes of a push beyond that: refuse, dead", _word, "refuse"
+        "--overflow",
+        "WHAT",
+        f"what becomes of a push beyond that: {', '.join(_OVERFLOWS)}",
+        _one_of(_OVERFLOWS),
+        "refuse",
     ),
 )
 _TIMES: Final = frozenset(one.name for one in SETTINGS if one.read is seconds_of)

@@ -95,7 +95,7 @@ def show_payload(out: Output, payload: Item) -> None:
 
 
 def once(error: str) -> str:
-    """An error without what it says twice: a traceback ends with the line that stands before it."""
+    """An error without what it says twice: a traceback ends with the line that is before it."""
     lines = error.rstrip().split("\n")
     if (
         len(lines) > 1

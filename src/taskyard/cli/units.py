@@ -34,7 +34,14 @@ def seconds_of(text: str, flag: str) -> float:
 def backoff_of(text: str) -> tuple[float, float]:
     """Of "2s" or "2s,1m": the first pause, and the longest, 0 if there is no bound."""
     base, comma, cap = text.partition(",")
-    return seconds_of(base, "--backoff"), seconds_of(cap, "--backoff") if comma else 0.0
+    try:
+        return seconds_of(base, "--backoff"), seconds_of(cap, "--backoff") if comma else 0.0
+    except Failure:
+        raise Failure(
+            "--backoff must be the first pause, or that and the longest, "
+            f"such as 2s or 2s,1m, not {text!r}.",
+            USAGE,
+        ) from None
 
 
 def _seconds(text: str) -> float:

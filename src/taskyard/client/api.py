@@ -36,8 +36,10 @@ from taskyard.client.views import (
     Replayed,
     ScheduleInfo,
     ServerInfo,
+    SettingsOptions,
 )
 from taskyard.client.wire import Reply, Word
+from taskyard.closest import check_names
 
 T = TypeVar("T")
 
@@ -242,6 +244,7 @@ class Api:
     def configure(
         self, name: str, settings: Mapping[str, object], replace: bool
     ) -> Call[QueueInfo]:
+        check_names("setting of queues", settings, SettingsOptions.__annotations__)
         method = "PUT" if replace else "PATCH"
         return call(method, self._queue(name), dict(settings), into=QueueInfo, repeat=True)
 

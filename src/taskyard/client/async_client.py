@@ -31,6 +31,7 @@ from taskyard.client.pushing import (
     PushOptions,
     Seconds,
     in_seconds,
+    new_job,
 )
 from taskyard.client.retrying import Patience, Tries, not_now
 from taskyard.client.settings import PATIENCE, TIMEOUT, first, resolve
@@ -117,7 +118,7 @@ class AsyncClient(AsyncAdministration):
 
         Bytes are sent as they are, everything else as JSON. The options are those of NewJob.
         """
-        return await self._run(commands.push(NewJob(queue, payload, **options)))
+        return await self._run(commands.push(new_job(queue, payload, **options)))
 
     async def push_many(
         self,
@@ -131,7 +132,7 @@ class AsyncClient(AsyncAdministration):
         away, Incomplete tells what became of each. `payloads` is read as the jobs are sent; what
         is asynchronous is read in portions.
         """
-        shared = NewJob(queue, **options)
+        shared = new_job(queue, **options)
         if not isinstance(payloads, AsyncIterable):
             return await self._push_some(shared, each(payloads))
         pushed: list[Pushed] = []

@@ -27,6 +27,7 @@ from taskyard.client.pushing import (
     PushOptions,
     Seconds,
     in_seconds,
+    new_job,
 )
 from taskyard.client.retrying import Patience, Tries, not_now
 from taskyard.client.settings import PATIENCE, TIMEOUT, first, resolve
@@ -114,7 +115,7 @@ class Client(Administration):
 
         Bytes are sent as they are, everything else as JSON. The options are those of NewJob.
         """
-        return self._run(commands.push(NewJob(queue, payload, **options)))
+        return self._run(commands.push(new_job(queue, payload, **options)))
 
     def push_many(
         self, queue: str, payloads: Iterable[Any], **options: Unpack[PushOptions]
@@ -126,7 +127,7 @@ class Client(Administration):
         that it may be a generator of millions. An error that it raises is raised here, when what
         was sent before is safe.
         """
-        feed = PushFeed(NewJob(queue, **options), each(payloads))
+        feed = PushFeed(new_job(queue, **options), each(payloads))
         patience = Patience(self._patience, self._backoff)
         while not self._streamed(feed, patience):
             pass

@@ -13,9 +13,24 @@ from uuid import UUID
 import msgspec
 
 from taskyard.client.wire import Word
+from taskyard.closest import check_names
 
 Seconds: TypeAlias = float | timedelta
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+# What other libraries call them.
+_FOREIGN: Final = {
+    "countdown": "it is delay here",
+    "eta": "it is run_at here",
+    "expires": "it is ttl here",
+    "max_retries": "it is retries here",
+    "retry": "it is retries here",
+    "job_id": "it is uid here, a UUID",
+    "task_id": "it is uid here, a UUID",
+    "depends_on": "it is blocked_by here",
+    "rate": "it is a setting of the queue: client.configure(queue, rate=...)",
+}
 
 
 class HasId(Protocol):
@@ -92,6 +107,15 @@ class NewJob:
     """Jobs that must succeed first. In push_all, -1 is the job before, -2 the one before that."""
 
 
+def new_job(queue: str, payload: Any = b"", **options: Any) -> NewJob:
+    """TypeError for an option that there is not, with what may have been meant."""
+    try:
+        return NewJob(queue, payload, **options)
+    except TypeError:
+        check_names("push option", options, OnePushOptions.__annotations__, _FOREIGN)
+        raise
+
+
 def encode(value: object) -> bytes:
     """Bytes as they are, everything else as JSON."""
     if isinstance(value, bytes):
@@ -107,7 +131,11 @@ def encode_text(value: object) -> bytes:
 
 
 def in_seconds(span: Seconds) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else span
+    if isinstance(span, timedelta):
+        return span.total_seconds()
+    if not isinstance(span, int | float):
+        raise TypeError(f"{span!r} is no duration: a number of seconds or a timedelta is wanted")
+    return span
 
 
 def milliseconds(span: Seconds, least: int = 0) -> int:
@@ -164,6 +192,8 @@ def push_words(new: NewJob) -> list[Word]:
 def _policy_words(new: NewJob) -> list[Word]:
     words: list[Word] = []
     if new.retries is not None:
+        if not isinstance(new.retries, int):
+            raise TypeError(f"retries must be a whole number, not {new.retries!r}")
         if new.retries < -1:
             raise ValueError("retries must be -1 (without end), 0 or more")
         words += ("FAILS", new.retries + 1)
@@ -188,6 +218,8 @@ def _unix_ms(time: datetime | float) -> int:
         if time.tzinfo is None:
             raise ValueError("run_at needs a time zone: datetime.now(timezone.utc), for instance")
         time = time.timestamp()
+    if not isinstance(time, int | float):
+        raise TypeError(f"run_at cannot be {time!r}: a datetime or seconds since 1970 are wanted")
     if not math.isfinite(time):
         raise ValueError(f"run_at cannot be {time}: seconds since 1970 are wanted")
     return max(round(time * 1000), 0)

@@ -6,6 +6,7 @@ import base64
 from typing import Any, Literal, TypedDict
 
 from taskyard.client.pushing import Seconds, in_seconds
+from taskyard.closest import check_names
 
 
 class ScheduleOptions(TypedDict, total=False):
@@ -44,6 +45,7 @@ _WITHOUT_END = 2**32 - 1  # the most that the API knows
 
 def schedule_body(prefix: str, queue: str, options: ScheduleOptions) -> dict[str, Any]:
     """`prefix`: what the names of queues begin with."""
+    check_names("schedule option", options, ScheduleOptions.__annotations__)
     body: dict[str, Any] = {"queue": prefix + queue}
     for name, value in options.items():
         if name in _SPANS:

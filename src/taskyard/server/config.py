@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
+from taskyard.closest import did_you_mean
 from taskyard.server import kinds
 from taskyard.server.exposure import is_local, knows_clients
 from taskyard.server.kinds import Kind, QueueTable
@@ -34,6 +35,7 @@ NOT_SETTINGS: Final = frozenset(
 )
 
 _YEAR: Final = "8760h"
+_ALIKE: Final = 0.8  # many settings begin alike, and all variables
 
 
 class ConfigError(Exception):
@@ -400,7 +402,7 @@ def _from_environment(table: Mapping[str, Option], environ: Mapping[str, str]) -
             continue
         option = by_variable.get(variable)
         if option is None:
-            hint = _hint(variable, by_variable)
+            hint = did_you_mean(variable, by_variable, _ALIKE)
             raise ConfigError(f"The environment variable {variable} is not a setting{hint}.")
         values[option.name] = _read(variable, option.kind.from_text, text)
     return values
@@ -416,7 +418,9 @@ def _from_file(table: Mapping[str, Option], path: Path | None) -> dict[str, Any]
             values[key] = _read_queues(path, value)
             continue
         if key not in known:
-            raise ConfigError(f"{path}: {key!r} is not a setting{_hint(key, known)}.")
+            raise ConfigError(
+                f"{path}: {key!r} is not a setting{did_you_mean(key, known, _ALIKE)}."
+            )
         values[key] = _read(f"{path}: {key}", known[key].kind.from_toml, value)
     return values
 
@@ -451,14 +455,6 @@ def _read(name: str, read: Any, value: object) -> Any:
         return read(value)
     except ValueError as error:
         raise ConfigError(f"{name} {error}.") from error
-
-
-def _hint(name: str, known: Mapping[str, object]) -> str:
-    import difflib
-
-    # A higher bar than the usual 0.6: all variables are alike in their prefix.
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
-    return f" (is it {close[0]}?)" if close else ""
 
 
 def _check(settings: Settings) -> None:

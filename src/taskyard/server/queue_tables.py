@@ -6,6 +6,7 @@ A value is refused with a ValueError that reads on after the name of the file.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from taskyard.closest import did_you_mean
 from taskyard.engine.checks import MAX_CONCURRENCY, MAX_RATE_COUNT
 from taskyard.engine.job import MAX_TRIES
 from taskyard.engine.settings import QueueRule, QueueSettings
@@ -61,7 +62,8 @@ def _table(pattern: str, table: object) -> QueueTable:
         elif key in _ALONE:
             found.append((key, _read(f"{where} {key}", _ALONE[key], value)))
         else:
-            raise ValueError(f"{where} {key!r} is not a setting of queues{_hint(key)}")
+            hint = did_you_mean(key, [*_ALONE, *_RATES])
+            raise ValueError(f"{where} {key!r} is not a setting of queues{hint}")
     return QueueTable(pattern, tuple(found))
 
 
@@ -79,13 +81,6 @@ def _read(where: str, read: Read, value: object) -> int:
     except ValueError as error:
         raise ValueError(f"{where} {error}") from error
     return found
-
-
-def _hint(name: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, [*_ALONE, *_RATES], n=1, cutoff=0.7)
-    return f" (is it {close[0]}?)" if close else ""
 
 
 def rules_of(tables: tuple[QueueTable, ...]) -> list[QueueRule]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overl
 
 from taskyard.client.pushing import NewJob
 from taskyard.tasks.codec import Envelope
+from taskyard.tasks.foreign import OF_GROUP_HANDLES, OF_STEPS, KnowsForeignNames
 from taskyard.tasks.handle import Handle
 
 if TYPE_CHECKING:
@@ -27,8 +28,10 @@ STEPS_KEPT: Final = 86_400.0
 """Seconds for which the result of a step is kept for the one after it."""
 
 
-class Signature(Generic[T]):
+class Signature(KnowsForeignNames, Generic[T]):
     """A call of a task that is to be made later."""
+
+    _foreign = OF_STEPS
 
     def __init__(
         self,
@@ -84,8 +87,10 @@ class Chain:
         return await asyncio.to_thread(self.push)
 
 
-class Group:
+class Group(KnowsForeignNames):
     """Tasks side by side. Make it with `group(...)`."""
+
+    _foreign = OF_STEPS
 
     def __init__(self, members: Sequence[Step]) -> None:
         self.members = list(members)
@@ -139,8 +144,10 @@ def _listed(steps: Sequence[Any]) -> list[Step]:
     return list(steps)
 
 
-class GroupHandle:
+class GroupHandle(KnowsForeignNames):
     """Of all members of a group, in their order."""
+
+    _foreign = OF_GROUP_HANDLES
 
     def __init__(self, handles: Sequence[Handle[Any]]) -> None:
         self.handles = list(handles)

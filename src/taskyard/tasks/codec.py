@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from taskyard.tasks.errors import BadArguments, BadResult
+from taskyard.tasks.foreign import OF_PUSHES
 
 _EMPTY: Final = inspect.Parameter.empty
 _PLAIN: Final = (str, int, float, bool)  # JSON has them as they are
@@ -190,7 +191,8 @@ class Codec:
                 kwargs = {**kwargs, self.context_name: None}
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise BadArguments(f"{self._name}: {error}") from None
+            hints = [OF_PUSHES[name] for name in kwargs if name in OF_PUSHES]
+            raise BadArguments(f"{self._name}: {'; '.join([str(error), *hints])}") from None
 
     def decode(
         self, envelope: Envelope, inputs: Sequence[Any] = ()

@@ -13,6 +13,7 @@ from taskyard.client.coroutines import run_beside
 from taskyard.client.errors import JobNotFound
 from taskyard.client.views import JobInfo, Outcome, Pushed
 from taskyard.tasks.errors import NotDone, ResultGone, TaskFailed
+from taskyard.tasks.foreign import OF_HANDLES, KnowsForeignNames
 
 if TYPE_CHECKING:
     from taskyard.client.pushing import NewJob
@@ -46,8 +47,10 @@ class Broker(Protocol):
     def inspect(self, job: str) -> JobInfo: ...
 
 
-class Handle(Generic[T]):
+class Handle(KnowsForeignNames, Generic[T]):
     """Of one job."""
+
+    _foreign = OF_HANDLES
 
     def __init__(
         self,

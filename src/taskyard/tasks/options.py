@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 from taskyard.client.interrupts import NEVER, NO_LIMITS, Limits
+from taskyard.closest import check_names
 from taskyard.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
+from taskyard.tasks.foreign import OF_OPTIONS
 
 KEPT: Final = 3600.0  # seconds that a result is kept unless something else is said
 FOR_EVER: Final = -1
@@ -71,6 +73,8 @@ class Options:
     def __post_init__(self) -> None:
         for name in ("ttr", "timeout", "soft_timeout", "ttl", "result_ttl"):
             value = getattr(self, name)
+            if value is not None and not isinstance(value, int | float):
+                raise TypeError(f"{name} must be a number of seconds, not {value!r}")
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be a number of seconds above 0, not {value!r}")
         if not self.queue:
@@ -95,18 +99,24 @@ class Options:
         return replace(self, **as_fields(changes))
 
 
+_NAMES: Final = (*(field.name for field in fields(Options)), "backoff")
+
+
 def as_fields(said: dict[str, Any]) -> dict[str, Any]:
     """`retry` may be a number, with `backoff` beside it."""
-    fields = dict(said)
-    backoff = fields.pop("backoff", None)
-    retry = fields.get("retry")
+    check_names("task option", said, _NAMES, OF_OPTIONS)
+    found = dict(said)
+    backoff = found.pop("backoff", None)
+    retry = found.get("retry")
     if isinstance(retry, int):
         retry = Retry(retry)
+    elif retry is not None and not isinstance(retry, Retry):
+        raise TypeError(f"retry must be a number of tries or a taskyard.Retry, not {retry!r}")
     if backoff is not None:
         if retry is None:
             raise ValueError("backoff needs retry: how often the task is tried again")
         first, most = backoff if isinstance(backoff, tuple) else (backoff, 0.0)
         retry = replace(retry, backoff=(first, most))
     if retry is not None:
-        fields["retry"] = retry
-    return fields
+        found["retry"] = retry
+    return found

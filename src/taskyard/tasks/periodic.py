@@ -49,6 +49,8 @@ class Schedules:
         """
         if (cron is None) == (every is None):
             raise ValueError("a schedule has either a cron expression or `every`")
+        if every is not None and not isinstance(every, int | float):
+            raise TypeError(f"every must be a number of seconds, not {every!r}")
         task.codec.check(args, kwargs or {})
         full = f"{self._app.name}.{name or task.name}"
         if full in self.declared:

@@ -13,6 +13,7 @@ from taskyard.client.pushing import NewJob
 from taskyard.tasks.canvas import Signature
 from taskyard.tasks.codec import Codec, Envelope, encode_arguments, key_of
 from taskyard.tasks.context import CurrentJob
+from taskyard.tasks.foreign import OF_TASKS, KnowsForeignNames
 from taskyard.tasks.handle import Handle
 from taskyard.tasks.options import Options
 
@@ -23,10 +24,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class Task(Generic[P, T]):
+class Task(KnowsForeignNames, Generic[P, T]):
     """Push it, or call it: that runs the function here and now, as if it were no task."""
 
     is_async = False
+    _foreign = OF_TASKS
 
     def __init__(self, app: App, function: Callable[..., Any], name: str, options: Options) -> None:
         functools.update_wrapper(self, function)  # type: ignore[arg-type]

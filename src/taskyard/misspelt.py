@@ -1,6 +1,6 @@
-"""A word that is not known, told together with those that are."""
+"""Which of the known names somebody may have meant by one that is not known."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 _LONGEST: Final = 64  # characters of a word that is compared with others
@@ -20,8 +20,11 @@ _SAME: Final = (
 )
 
 
-def meant(word: str, known: Iterable[str]) -> str:
-    """The known word that somebody may have meant; "" if none is like it."""
+def meant(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
+    """The known word that somebody may have meant; "" if none is like it.
+
+    `cutoff`: how alike it must be, from 0 to 1. Names that all begin alike want a high one.
+    """
     import difflib  # only who misspells something pays for it
 
     by_lower = {name.lower(): name for name in known}
@@ -31,7 +34,7 @@ def meant(word: str, known: Iterable[str]) -> str:
             found = [name for lower, name in by_lower.items() if lower in same]
             if found:
                 return found[0]
-    close = difflib.get_close_matches(asked, by_lower, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(asked, by_lower, n=1, cutoff=cutoff)
     return by_lower[close[0]] if close else ""
 
 
@@ -39,3 +42,28 @@ def or_rather(word: str, known: Iterable[str]) -> str:
     """What to put behind the word: `: did you mean FAILS?`, or a full stop."""
     found = meant(word, known)
     return f": did you mean {found}?" if found else "."
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """A hint to be put behind the name in a sentence; nothing where no name is like it."""
+    found = meant(word, known, cutoff)
+    return f" (did you mean {found}?)" if found else ""
+
+
+def check_names(
+    what: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    elsewhere: Mapping[str, str] | None = None,
+) -> None:
+    """TypeError for the first name that is none of those known.
+
+    `what` they are, such as "task option". `elsewhere`: what to say instead of a hint, for names
+    that other libraries have.
+    """
+    names = list(known)
+    for word in given:
+        if word not in names:
+            said = (elsewhere or {}).get(word)
+            hint = f" ({said})" if said else did_you_mean(word, names)
+            raise TypeError(f"there is no {what} {word!r}{hint}")

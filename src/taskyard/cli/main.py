@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import taskyard
-from taskyard.closest import did_you_mean
+from taskyard.misspelt import did_you_mean
 
 # name: (module with `main(argv) -> exit code` and `parser()`, description)
 COMMANDS: Final = {

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
-from taskyard.closest import did_you_mean
+from taskyard.misspelt import did_you_mean
 from taskyard.server import kinds
 from taskyard.server.exposure import is_local, knows_clients
 from taskyard.server.kinds import Kind, QueueTable

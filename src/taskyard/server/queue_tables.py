@@ -6,10 +6,10 @@ A value is refused with a ValueError that reads on after the name of the file.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from taskyard.closest import did_you_mean
 from taskyard.engine.checks import MAX_CONCURRENCY, MAX_RATE_COUNT
 from taskyard.engine.job import MAX_TRIES
 from taskyard.engine.settings import QueueRule, QueueSettings
+from taskyard.misspelt import did_you_mean
 from taskyard.server import kinds
 from taskyard.server.kinds import QueueTable
 

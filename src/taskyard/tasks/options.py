@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
 from taskyard.client.interrupts import NEVER, NO_LIMITS, Limits
-from taskyard.closest import check_names
+from taskyard.misspelt import check_names
 from taskyard.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
 from taskyard.tasks.foreign import OF_OPTIONS
 

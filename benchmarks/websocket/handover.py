@@ -32,7 +32,7 @@ class Echo:
     def pong(self, data: bytes) -> None:
         pass
 
-    def hang_up(self, lingers: bool) -> None:
+    def hang_up(self, why: str) -> None:
         self._socket.close()
 
 

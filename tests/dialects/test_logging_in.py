@@ -146,7 +146,7 @@ def test_who_waits_for_a_result_must_be_allowed_to_see_it_when_it_comes(may: boo
     user = Principal("late", [Rule(["mail"], [INSPECT])])
     yard = SimulatedYard(gate=FixedGate({"late": user, "root": USERS["root"]}))
     root = yard.connect("resp", certificate="root")
-    root.send(b"JOB.PUSH mail x DEAD morgue\r\n")
+    root.send(b"JOB.PUSH mail x FAILS 1 DEAD morgue\r\n")
     peer = yard.connect("resp", certificate="late")
     peer.send(b"JOB.RESULT 1 WAIT 20000\r\n")
     if not may:
@@ -281,7 +281,7 @@ def test_the_queue_in_which_a_job_ends_is_the_one_that_counts(
     user = Principal("late", [Rule(["mail", "first"], [INSPECT])])
     yard = SimulatedYard(gate=FixedGate({"late": user, "root": USERS["root"]}))
     root = yard.connect("resp", certificate="root")
-    root.send(f"JOB.PUSH first x UID {MOVED} TTL 600000 DEAD dead\r\n".encode())
+    root.send(f"JOB.PUSH first x UID {MOVED} TTL 600000 FAILS 1 DEAD dead\r\n".encode())
     peer = yard.connect(dialect, certificate="late")
     asks = {
         "resp": f"JOB.RESULT {MOVED} WAIT 20000\r\n",

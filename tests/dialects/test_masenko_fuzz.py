@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.effort import effort
 from support.simulated import SimulatedYard
-from support.wire import Peer, SimulatedWire, exchange, is_not_of_http, queue_counts
+from support.wire import Peer, SimulatedWire, exchange, is_no_stray, queue_counts
 
 WAIT_STEP = 5.0
 STEPS_OF_A_HEARTBEAT = 10
@@ -89,7 +89,7 @@ conversations = (
         max_size=12,
     )
     .map(lambda lines: b"".join(line + b"\n" for line in lines))
-    .filter(is_not_of_http)
+    .filter(is_no_stray)
 )
 
 cuts = st.lists(st.integers(0, 400), max_size=6)
@@ -174,7 +174,7 @@ def test_changed_commands_get_one_reply_each_and_harm_nobody(
 
 @settings(max_examples=effort(300, 60))
 @given(
-    data=st.lists(st.binary(max_size=40).filter(is_not_of_http), max_size=8).map(b"\n".join),
+    data=st.lists(st.binary(max_size=40).filter(is_no_stray), max_size=8).map(b"\n".join),
     positions=cuts,
 )
 def test_random_bytes_get_one_reply_a_line_and_harm_nobody(

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.effort import effort
 from support.simulated import SimulatedPeer, SimulatedYard
-from support.wire import exchange, is_not_of_http
+from support.wire import exchange, is_no_stray
 from support.workq import (
     MAX_PAYLOAD,
     OK,
@@ -314,7 +314,7 @@ def test_changed_commands_get_the_replies_that_are_due_and_harm_nobody(
 
 @settings(max_examples=effort(300, 60))
 @given(
-    data=st.lists(st.binary(max_size=40).filter(is_not_of_http), max_size=8).flatmap(
+    data=st.lists(st.binary(max_size=40).filter(is_no_stray), max_size=8).flatmap(
         lambda parts: st.sampled_from([b"\r\n", b"\n"]).map(lambda end: end.join(parts))
     ),
     positions=cuts,

@@ -5,6 +5,7 @@ with a fake clock. Nothing here knows the broker's code.
 """
 
 import json
+import re
 from typing import Any, Protocol
 
 
@@ -93,7 +94,12 @@ def queue_counts(peer: Peer) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def is_not_of_http(data: bytes) -> bool:
-    """Whether nothing in it can be taken for a request of HTTP, which closes a connection."""
+def is_no_stray(data: bytes) -> bool:
+    """Whether nothing in it can be taken for another protocol, which closes a connection."""
     text = data.upper()
-    return b"POST" not in text and b"HOST:" not in text
+    marks = (b"POST", b"HOST:", b"HTTP/", b"PROXY")
+    return (
+        not data.startswith(b"\x16")
+        and not any(mark in text for mark in marks)
+        and re.search(rb"\*[0-9]", data) is None
+    )

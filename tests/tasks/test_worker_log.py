@@ -92,7 +92,7 @@ def test_handlers_of_logging_get_exception_and_frames(
 ) -> None:
     with taskyard.App(server.url, queue="log-handlers") as app:
 
-        @app.task
+        @app.task(retry=0)
         def fail() -> None:
             raise LookupError("nobody of that name")
 

@@ -49,7 +49,7 @@ def _read(pieces: list[bytes], unknown: bool) -> list[object]:
             assert reader.error
             return [*found, reader.error]
         assert not reader.error
-        assert 0 <= reader.holding() <= fed
+        assert 0 <= reader.holding() <= fed + len(reader.args) * r.ARG_OVERHEAD
         assert not reader.unread()
     found.append(reader.begun() > 0)
     return found

@@ -209,11 +209,11 @@ class Facts:
         """Nobody waits until a lease is on disk; one that is bound to a connection ends with it."""
         kept = []
         for lease in slip.leases:
-            if lease.asked.life == self.life:
-                if lease.heard >= self._durable and slip.max_attempts != 1:
-                    continue
-                if lease.heard_time >= forgets_from:
-                    continue
+            if lease.heard_time >= forgets_from:
+                continue  # of an earlier life too: a start may be cut off before its first sync
+            lives = lease.asked.life == self.life
+            if lives and lease.heard >= self._durable and slip.max_attempts != 1:
+                continue
             if lease.bound:
                 lease.alive = False
             for term in lease.terms:

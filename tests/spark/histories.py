@@ -160,7 +160,7 @@ class Walk:
     def __init__(self, history: History, random: Random) -> None:
         self.history = history
         self.random = random
-        self.uids = 0  # no two alike
+        self.uids = history.now  # no two alike, also where a journal is gone on with
         self.steps = (
             (30, self.push),
             (26, self.lease),

@@ -26,7 +26,8 @@ class LakeProcess:
     def __init__(self, log: Path, lake: Path, *flags: str) -> None:
         self.lake = lake
         self._log = log
-        command = [sys.executable, "-m", "taskyard", "lake", "run", "--lake", str(lake), *flags]
+        command = [sys.executable, "-m", "taskyard", "lake", "run", "--lake", str(lake), "--ui"]
+        command += flags
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         with log.open("ab") as out:
             self._process = subprocess.Popen(

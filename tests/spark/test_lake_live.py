@@ -26,8 +26,17 @@ class LakeProcess:
     """`taskyard lake run` that follows a server."""
 
     def __init__(self, url: str, lake: Path, log: Path) -> None:
-        command = [sys.executable, "-m", "taskyard", "lake", "run", "--url", url]
-        command += ["--lake", str(lake), "--follow", "--trigger", "200ms", "--master", "local[2]"]
+        command = [sys.executable, "-m", "taskyard", "lake", "run", "--url", url, "--ui"]
+        command += [
+            "--lake",
+            str(lake),
+            "--follow",
+            "--trigger",
+            "200ms",
+            "--master",
+            "local[2]",
+            "--ui",
+        ]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         self._log = log
         with log.open("wb") as out:

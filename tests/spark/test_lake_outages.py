@@ -189,7 +189,7 @@ def test_a_signal_in_the_middle_of_a_batch_ends_it_behind_that(
     data.mkdir()
     write_history(data, Random(1), 200)
     tasks = Disturbed(f"batch 2: {READ}", lambda: os.kill(os.getpid(), signal.SIGTERM))
-    monkeypatch.setattr(taskyard.spark, "session", lambda master, name: NoSession())
+    monkeypatch.setattr(taskyard.spark, "session", lambda master, name, ui: NoSession())
     monkeypatch.setattr(taskyard.spark, "announce", lambda spark: None)
     monkeypatch.setattr(spark_tasks, "SparkTasks", lambda spark: tasks)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

@@ -83,4 +83,4 @@ def test_the_pages_run_as_written(
         reader.follow(ROOT / "docs" / page, f"docs/{page}")
     assert "TimeoutError" in (tmp_path / "failures.csv").read_text(encoding="utf-8")
     assert "mail" in (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "0 jobs would be pushed." in capsys.readouterr().out
+    assert "no jobs would be pushed." in capsys.readouterr().out

@@ -106,7 +106,7 @@ def test_a_batch_that_failed_comes_again_with_the_same_jobs(
 
 def test_results_are_written_back(spark: SparkSession, client: Client, tmp_path: Path) -> None:
     payloads = [b"good", b"bad", b"poor", b"back", b"plain"]
-    pushed = client.push_many("work", payloads, retries=1, ttl=3600)
+    pushed = client.push_many("work", payloads, retries=1, backoff=0, ttl=3600)
     jobs = _jobs(spark, client, queues="work", consumer="worker", partitions=2)
     outcomes = jobs.selectExpr(
         "ref",

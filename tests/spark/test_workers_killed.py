@@ -33,7 +33,15 @@ class Driver(Child):
             "TASKYARD_URL": url,
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
-        command = [sys.executable, "-m", "taskyard", "work", "spark.crew_app:app", "--spark"]
+        command = [
+            sys.executable,
+            "-m",
+            "taskyard",
+            "work",
+            "spark.crew_app:app",
+            "--spark",
+            "--ui",
+        ]
         command += ["--master", master, "--consumer", "killed", "--concurrency", "2", "--burst"]
         super().__init__(directory, command, cwd=TESTS, env=environment)
 

@@ -1,10 +1,13 @@
 """HTTP requests and their answers: framing, order, limits, and what holds up whom."""
 
+from collections.abc import Iterator
+
 import pytest
 from http_server.rig import BODY_LIMIT, Rig, ask, read
 
 from taskyard.access.principal import Principal
 from taskyard.engine.job import SYSTEM_ORIGIN, NewJob, Policy
+from taskyard.http import parser
 from taskyard.http.connection import Socket
 from taskyard.http.messages import Exchange, Request, Response
 from taskyard.http.parser import Incoming
@@ -314,6 +317,24 @@ def test_only_two_versions_are_spoken(rig: Rig, line: bytes, cut: int | None) ->
 def test_another_protocol_may_be_named_in_a_header(rig: Rig) -> None:
     request = GET.replace(b"host: a", b"user-agent: a RTSP/1.0\r\nx: / ICE/1.0")
     assert ask(rig.connect(), request).status == 200
+
+
+def test_whether_another_protocol_is_named_is_looked_up_once_for_many_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Names:
+        looked = 0
+
+        def __iter__(self) -> Iterator[bytes]:
+            self.looked += 1
+            return iter([b" RTSP/"])
+
+    names = Names()
+    monkeypatch.setattr(parser, "_OTHER_PROTOCOLS", names)
+    fed = parser.Parser(BODY_LIMIT)
+    fed.feed(GET * 100)
+    assert len(fed.ready) == 100
+    assert names.looked == 1
 
 
 def test_what_came_before_junk_is_answered_first(rig: Rig) -> None:

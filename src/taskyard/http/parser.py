@@ -51,6 +51,7 @@ class Parser:
         self._head_size = 0
         self._heads = b""  # what is fed, behind what has come before of a head that is not whole
         self._lines_end = 0  # of the request lines in there that were looked at
+        self._is_plain: bool | None = None  # nothing in there names another protocol; if known
         self.ready: deque[Incoming] = deque()
         self.unread = 0  # bytes of bodies in `ready`, and of what came behind an upgrade
         self.wants_continue = False  # the client waits before it sends the body
@@ -72,6 +73,7 @@ class Parser:
         heads = self._heads + data
         self._heads = heads
         self._lines_end = 0
+        self._is_plain = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -139,13 +141,16 @@ class Parser:
     def _is_of_other_protocol(self) -> bool:
         """Whether the request line ends in the version of a protocol that only looks like HTTP."""
         heads = self._heads
-        if not any(name in heads for name in _OTHER_PROTOCOLS):
+        if self._is_plain is None:  # asked once a piece, which may have thousands of requests
+            self._is_plain = not any(name in heads for name in _OTHER_PROTOCOLS)
+        if self._is_plain:
             return False
-        line = heads.find(self._url + b" HTTP/", self._lines_end)
-        for name in _OTHER_PROTOCOLS:
-            at = heads.find(self._url + name, self._lines_end)
-            if at >= 0 and (line < 0 or at < line):
-                return True
+        begin = self._lines_end
+        line = heads.find(self._url + b" HTTP/", begin)
+        if line < 0:  # it is of another one, or has blanks that leave that open
+            return True
+        if any(heads.find(self._url + name, begin, line) >= 0 for name in _OTHER_PROTOCOLS):
+            return True
         self._lines_end = line + 1  # the next request of this piece may have the same path
         return False
 

@@ -7,6 +7,7 @@ import pytest
 from support.wire import SimulatedWire, Wire, exchange, queue_counts
 
 MIB = 1 << 20
+LONG = b"1" * 5000  # digits, of which Python makes no number
 CANNOT_UNMARSHAL = b'ERR {"msg":"cannot unmarshal payload"}\n'
 
 
@@ -328,6 +329,7 @@ def test_a_delayed_task_does_not_hold_up_a_ready_one(wire: Wire) -> None:
         (b'{"Payload":1,"payload":2,"Payload":3,"name":"n","queue":"q"}', b'"payload":3'),
         (b'{"name":"n","queue":"q","other":{"Queue":"r"},"payload":1}', b'"payload":1'),
         (b'{"na\\u006de":"n","queue":"q","payload":1.00}', b'"payload":1.00'),
+        (b'{"name":"n","queue":"p","Queue":"q","payload":' + LONG + b"}", b'"payload":' + LONG),
     ],
 )
 def test_the_case_of_keys_does_not_matter(wire: Wire, push: bytes, answer: bytes) -> None:

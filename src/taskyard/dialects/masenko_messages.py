@@ -76,7 +76,7 @@ def respelled(text: bytes, fields: tuple[str, ...]) -> bytes:
         return b"{}"
     keys = [key for key in pairs if _folded(key) in fields]
     if len({_folded(key) for key in keys}) < len(keys):
-        order = json.loads(text, object_pairs_hook=_keys)
+        order = json.loads(text, object_pairs_hook=_keys, parse_int=str)  # it may be long
         last = {key: at for at, key in enumerate(order)}
         keys.sort(key=last.__getitem__)
     found: dict[str, bytes] = {}

@@ -14,7 +14,7 @@ from support.simulated import SimulatedYard
 from support.sockets import HANG_GUARD
 from support.users import user, users_of
 
-from taskyard.access.principal import INSPECT, Principal, Rule
+from taskyard.access.principal import INSPECT, TAKE, Principal, Rule
 from taskyard.access.users import save_users
 from taskyard.dialects.guard import unauthenticated
 from taskyard.http.connection import Http
@@ -153,6 +153,31 @@ def test_who_has_logged_in_stays(rig: Rig, dialect: str) -> None:
     client.send(PINGS[dialect][0])
     assert (client.take(), client.ended) == (PINGS[dialect][1], "")
     assert not rig.yard.scheduler.is_waiting() or dialect == "masenko"  # for its heartbeat
+
+
+def test_who_has_logged_in_and_is_nobody_again_has_the_same_time(rig: Rig) -> None:
+    client = rig.connect()
+    client.log_in("resp")
+    rig.yard.advance(11)
+    client.send(b"RESET\r\n")
+    assert client.take() == b"+RESET\r\n"
+    rig.yard.advance(9.9)
+    assert client.ended == ""
+    rig.yard.advance(0.2)
+    assert (client.take(), client.ended) == (ENDS["resp"], "closed")
+
+
+@pytest.mark.parametrize("dialect", LOGINS)
+def test_strangers_who_may_do_nothing_any_more_have_the_same_time(dialect: str) -> None:
+    rules = [Rule(["*"], [TAKE])]
+    rig = Rig(stranger=Principal(rules=rules))
+    client = rig.connect(dialect)
+    rig.yard.advance(11)
+    rig.gate.stranger.change([], free=False)
+    for receiver in rig.yard.broker.receivers():
+        receiver.rules_changed()
+    rig.yard.advance(10.1)
+    assert (client.take(), client.ended) == (ENDS[dialect], "closed")
 
 
 @pytest.mark.parametrize("dialect", LOGINS)

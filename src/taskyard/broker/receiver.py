@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from mypy_extensions import i64
@@ -35,6 +36,7 @@ class Receiver:
         self.in_line = False  # has commands that wait for its turn
         self.slowed = False  # has used up its share of commands: see pace.py
         self.commands: i64 = 0  # that were carried out, the one that is being so included
+        self.on_stranger: Callable[[], None] | None = None  # nobody knows any more who it is
 
     def feed(self, data: bytes) -> None:
         """Bytes have arrived."""

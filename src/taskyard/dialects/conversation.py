@@ -391,6 +391,8 @@ class Conversation(Receiver):
         if unknown != self.unknown:
             self.unknown = unknown
             self.bound_input(unknown)
+            if unknown and self.on_stranger is not None:
+                self.on_stranger()
 
     def fetch(self, take: Take, timeout: i64) -> None:
         """Answer with a job, at once or when there is one, or empty-handed after the timeout."""

@@ -147,7 +147,7 @@ class Connection(Protocol):
         self._command_since: i64 = 0  # 0: none is half here
 
     def is_coming(self) -> None:
-        """Its client is let in, and may have to shake hands first."""
+        """Its client is let in, and may have to shake hands first; or must log in once more."""
         if self._open.strangers is not None:
             self._open.strangers.add(self)
 
@@ -157,11 +157,12 @@ class Connection(Protocol):
         self.outer = None
         self._file = _plain_socket(transport)
         self._open.add(self)
-        if self._open.strangers is not None:
-            self._open.strangers.add(self)
+        self.is_coming()
         receiver = self._dialect.connect(self, _peer(transport))
         self._receiver = receiver
         receiver.connection = self.number
+        if self._open.strangers is not None:
+            receiver.on_stranger = self.is_coming
         if log.isEnabledFor(logging.DEBUG):
             self._came = time.monotonic()
             log.debug("a connection came", extra={"fields": receiver.told()})
@@ -354,6 +355,8 @@ class Connection(Protocol):
         """The connection goes on in another protocol."""
         receiver.stuffed = self._stuffed or self._held_back
         receiver.connection = self.number
+        if self._open.strangers is not None:
+            receiver.on_stranger = self.is_coming
         if self._receiver is not None:
             receiver.commands += self._receiver.commands
         self._receiver = receiver

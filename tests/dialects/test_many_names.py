@@ -166,6 +166,25 @@ def test_the_arguments_of_an_unfinished_command_count_with_what_they_take() -> N
     assert peer.receiver.holding() == 0
 
 
+@pytest.mark.parametrize(
+    ("dialect", "begin", "step", "least"),
+    [
+        ("resp", b"MULTI\r\n", b"PING a\r\n", 150 * 2 * 48),
+        ("masenko", b"ATOMIC\n", b'PUSH {"name":"a"}\n', 128 * 512),
+    ],
+)
+def test_a_transaction_that_is_not_over_counts_with_what_it_takes(
+    dialect: str, begin: bytes, step: bytes, least: int
+) -> None:
+    yard = SimulatedYard()
+    told: list[int] = []
+    yard.broker.on_memory = told.append
+    peer = yard.connect(dialect)
+    peer.send(begin + step * 190)
+    assert least <= sum(told) <= 2 * least
+    assert len(told) < 10
+
+
 def test_the_arguments_of_a_large_command_are_not_kept_behind_it() -> None:
     yard = SimulatedYard()
     peer = yard.connect("resp")

@@ -41,6 +41,7 @@ from taskyard.engine.pushing import Step
 LINE_ROOM: Final = 65_536  # what a line may be longer than the largest payload
 MAX_STEPS: Final = 10_000
 STEP_OVERHEAD: Final = 512  # bytes that a step takes in memory beside what it says
+STEPS_TOLD: Final = 64  # of them, after which it is looked whether there is memory for more
 REMEMBERED: Final = 4096  # bytes of a FETCH; a longer one is read anew each time
 NEVER: Final = b"\n"  # what no line can have
 MAX_STEP_BYTES: Final = 64 * 1_048_576
@@ -393,6 +394,8 @@ class MasenkoConnection(Conversation):
             else:
                 name = verb.decode(errors="replace")
                 self._step_error = f"{name} is not allowed in transaction."
+            if steps and not len(steps) % STEPS_TOLD:
+                self.broker.takes_memory(STEPS_TOLD * STEP_OVERHEAD)
         except Refused as error:
             self._step_error = f"message {len(steps)}: {verb.decode()}: {error}"
         except Denied as denied:

@@ -51,6 +51,7 @@ class Batch:
     def __init__(self, limit: i64) -> None:
         self.commands: list[tuple[Command, list[bytes]]] = []
         self.size: i64 = 0
+        self.untold: i64 = 0  # bytes of it beside the arguments' own, that nobody was told of
         self.broken = False  # one of them cannot be carried out, so none will be
         self.too_much = ""  # says which bound they are beyond
         self._limit = limit
@@ -60,6 +61,7 @@ class Batch:
         if self.broken:
             return
         self._args += len(args)
+        self.untold += len(args) * ARG_OVERHEAD
         for arg in args:
             self.size += len(arg) + ARG_OVERHEAD
         if len(self.commands) >= self._limit:

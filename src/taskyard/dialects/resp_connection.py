@@ -277,6 +277,9 @@ class RespConnection(Conversation):
 
     def _put_off(self, batch: Batch, command: Command, args: list[bytes]) -> None:
         batch.add(command, args)
+        if batch.untold > KEPT_ARGS:
+            self.broker.takes_memory(batch.untold)
+            batch.untold = 0
         if batch.too_much:
             self.refuse(f"ERR {batch.too_much}")
         else:

@@ -12,6 +12,7 @@ from support.glovebox import Client
 from support.replies_resp import command
 from support.simulated import SimulatedYard
 
+from taskyard.access.principal import TAKE, Principal, Rule
 from taskyard.dialects.glovebox_connection import MAX_WAITING
 from taskyard.dialects.glovebox_http import Terms, status, terms
 from taskyard.engine.errors import NoSpace, ReadOnly
@@ -247,6 +248,65 @@ def test_several_pops_get_a_message_each_while_all_are_read() -> None:
     client.expect_none(4)
     client.expect_none(5)
     client.expect_nothing()
+
+
+def test_pops_of_one_queue_do_not_all_read_the_same_message() -> None:
+    yard = SimulatedYard(payload_memory=0)
+    client = Client(yard)
+    client.create("q")
+    for number in range(30):
+        client.post("q", b"%02d" % number * 20_000)
+    client.close()
+    yard.restart()
+    yard.scheduler.slow = True
+    client = Client(yard)
+    connection = client.peer.connection
+    assert connection is not None
+    for label in range(30):
+        client.pop("q", label=label)
+    assert connection._loads == 1
+    while yard.scheduler.blocking:
+        assert connection._loads <= 1
+        yard.scheduler.finish_blocking()
+        yard.settle()
+    for label in range(30):
+        client.expect_message(label, label + 1, f"{label:02}" * 20_000, finished=True)
+    assert (connection._loads, length(yard)) == (0, 0)
+
+
+def test_only_so_many_pops_stand_behind_one_that_is_read() -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    for label in range(MAX_WAITING + 2):
+        client.pop("q", label=label)
+    text = f"timeout: {MAX_WAITING} requests of this connection wait already"
+    client.expect_error(MAX_WAITING + 1, "BadRequest", text)
+
+
+def test_nothing_is_popped_behind_a_message_that_cannot_be_read() -> None:
+    yard = cold_yard()
+    client = Client(yard)
+    client.pop("q", label=1)
+    client.pop("q", label=2)
+    Client(yard).post("q", b"in memory", priority=9)
+    yard.disk.fail("read")
+    reads_done(yard)
+    client.expect_nothing()
+    assert client.peer.closed
+    assert length(yard) == 5
+
+
+def test_a_pop_behind_one_that_is_read_may_be_forbidden_by_then() -> None:
+    yard = cold_yard()
+    user = Principal("ada", [Rule(["q"], [TAKE])])
+    client = Client(yard, principal=user)
+    client.pop("q", label=1)
+    client.pop("q", label=2)
+    user.change([Rule(["other"], [TAKE])], False)
+    reads_done(yard)
+    client.expect_error(1, "PermissionDenied", "q")
+    client.expect_error(2, "PermissionDenied", "q")
+    assert length(yard) == 4
 
 
 def test_who_waits_for_a_message_gets_it_once_it_is_read() -> None:

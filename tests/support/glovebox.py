@@ -6,6 +6,7 @@ from typing import cast
 
 from support.simulated import GloveboxPeer, SimulatedYard
 
+from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.dialects.glovebox_types import (
     LEVEL_NAMES,
     NOT_SAID,
@@ -29,9 +30,10 @@ class Client:
         sends_binary: bool = False,
         durable: bool = False,
         reconnect_as: int | None = None,
+        principal: Principal = ANONYMOUS,
     ) -> None:
         self._sends_binary = sends_binary
-        self.peer: GloveboxPeer = yard.connect_glovebox(binary, durable, reconnect_as)
+        self.peer: GloveboxPeer = yard.connect_glovebox(binary, durable, reconnect_as, principal)
         hello = self.peer.next()
         assert hello["type"] == "hello"
         self.id = cast("int", hello["id"])

@@ -244,6 +244,7 @@ class Conversation(Receiver):
 
     def read_failed(self, waiter: Waiter) -> None:
         self.waiter = None
+        self.forget_input()  # nothing of it could be answered
         self.outbox.abort()
 
     def gave_up(self, waiter: Waiter) -> None:

@@ -107,6 +107,8 @@ class GloveboxConnection(Conversation):
         self._waiters: dict[int, Waiter] = {}
         self._unread_size: i64 = 0  # bytes sent although the client does not read
         self._loads: i64 = 0  # messages that are being read back from disk
+        # By queue: pops behind one whose message is being read back. All of them would read it.
+        self._behind: dict[bytes, deque[tuple[Asked, Take]]] = {}
         self._left = False  # waits for nothing more, and the session is no longer its
 
     def greet(self, before: i64) -> None:
@@ -244,6 +246,8 @@ class GloveboxConnection(Conversation):
 
     def read_failed(self, waiter: Waiter) -> None:
         self._answered(waiter)
+        self._stop_waiting()  # what they would get is not to be sent any more
+        self.forget_input()
         self.outbox.abort()
 
     def gave_up(self, waiter: Waiter) -> None:
@@ -384,7 +388,7 @@ class GloveboxConnection(Conversation):
 
     def _take_or_wait(self, asked: Asked, take: Take) -> None:
         timeout = asked.timeout
-        if take.pop and self._reads_first(asked, take):
+        if take.pop and (self._stands_behind(asked, take) or self._reads_first(asked, take)):
             return
         job = self.engine.fetch(take, self.now)
         if job is not None:
@@ -392,12 +396,21 @@ class GloveboxConnection(Conversation):
         elif not timeout or self.ending:
             self._no_message(asked)
         elif len(self._waiting) >= MAX_WAITING:
-            what = f"{MAX_WAITING} requests of this connection wait already"
-            raise InvalidOption(asked.option, what)
+            raise _too_many(asked)
         else:
             waiter = self.engine.wait(take, self.now + timeout, len(self._waiting))
             self._waiters[waiter.number] = waiter
             self._waiting[waiter.number] = asked
+
+    def _stands_behind(self, asked: Asked, take: Take) -> bool:
+        """Whether a pop of the same queue before this one waits for the disk: this one follows."""
+        line = self._behind.get(take.queues[0])
+        if line is None:
+            return False
+        if len(line) >= MAX_WAITING:
+            raise _too_many(asked)
+        line.append((asked, take))
+        return True
 
     def _reads_first(self, asked: Asked, take: Take) -> bool:
         """Whether the message that is to be popped has to be read back: it is popped after that,
@@ -407,15 +420,18 @@ class GloveboxConnection(Conversation):
             return False
 
         def read(payload: bytes | None) -> None:
+            behind = self._behind.pop(take.queues[0])
             self._go_on_popping(asked, take, job, payload)
+            self._go_on_behind(take.queues[0], behind)
             self.read_back()
 
         self._loads += 1
+        self._behind[take.queues[0]] = deque()
         self.broker.load(job.payload_at, job.payload_size, read)
         return True
 
     def _go_on_popping(self, asked: Asked, take: Take, job: Job, payload: bytes | None) -> None:
-        if self.closed:
+        if self.closed or self.outbox.aborted:
             return
         if self.broker.failure or (payload is None and job.state != GONE):
             self.outbox.abort()
@@ -438,6 +454,23 @@ class GloveboxConnection(Conversation):
             self._refuse_for(asked.label, queue, refusal)
         else:
             self._hand_out(asked, job, payload)
+
+    def _go_on_behind(self, name: bytes, behind: deque[tuple[Asked, Take]]) -> None:
+        """Go on with these pops, up to one whose message has to be read back as well."""
+        queue = name.decode()
+        while behind and not (self.closed or self.outbox.aborted):
+            line = self._behind.get(name)
+            if line is not None:
+                line.extend(behind)
+                return
+            asked, take = behind.popleft()
+            try:
+                self._glovebox.allow(self.principal, TAKE, queue)
+                self._take_or_wait(asked, take)
+            except Denied:
+                self._refuse(asked.label, PERMISSION_DENIED, queue)
+            except TaskyardError as refusal:
+                self._refuse_for(asked.label, queue, refusal)
 
     def _finish(self, request: Finish, queue: Queue) -> None:
         engine = self.engine
@@ -537,3 +570,8 @@ class GloveboxConnection(Conversation):
                 self.outbox.abort()
                 return
         self._out.send(data, when, mark)
+
+
+def _too_many(asked: Asked) -> InvalidOption:
+    what = f"{MAX_WAITING} requests of this connection wait already"
+    return InvalidOption(asked.option, what)

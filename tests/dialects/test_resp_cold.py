@@ -3,10 +3,13 @@
 from collections.abc import Callable
 
 import pytest
+from support.fixed_gate import FixedGate
 from support.replies_resp import Failure, ask, command, replies
 from support.resp_jobs import as_jobs
 from support.resp_lists import content, fill, length, run
 from support.simulated import SimulatedPeer, SimulatedYard
+
+from taskyard.access.principal import PUSH, TAKE, Principal, Rule
 
 
 @pytest.fixture
@@ -331,3 +334,26 @@ def test_who_is_quicker_gets_the_job_that_is_read_for_another(cold: SimulatedYar
     waits.expect_nothing()
     assert ask(other, "RPUSH", "l", "new") == 1
     assert replies(waits.take()) == [[b"l", b"new"]]
+
+
+@pytest.mark.parametrize(
+    "words", [("LPOP", "l"), ("BLPOP", "l", 0), ("LMOVE", "l", "m", "LEFT", "LEFT")]
+)
+def test_a_pop_may_be_forbidden_while_its_payload_is_read(words: tuple[str | int, ...]) -> None:
+    user = Principal("ada", [Rule(["*"], [TAKE, PUSH])])
+    gate = FixedGate({"ada": user, "root": Principal("root", free=True)})
+    yard = SimulatedYard(payload_memory=0, segment_size=1 << 18, gate=gate)
+    root = yard.connect("resp", certificate="root")
+    for value in large(400):
+        ask(root, "RPUSH", "l", value)
+    yard.restart()
+    yard.scheduler.slow = True
+    peer = yard.connect("resp", certificate="ada")
+    peer.send(command(*words))
+    user.change([Rule(["other"], [TAKE])], False)
+    reads_done(yard)
+    [reply] = replies(peer.take())
+    assert str(reply).startswith("NOPERM ")
+    queue = yard.engine.queue(b"l")
+    assert queue is not None
+    assert queue.ready.size == 400

@@ -211,7 +211,7 @@ class Conversation(Receiver):
         self.look_at_principal()
         try:
             if self.waiter is not None:
-                self._check_take(self.waiter.take)
+                self.check_take(self.waiter.take)
             elif self.watcher is not None:
                 job = self.engine.state.live(self.watcher.job_id)
                 if job is not None:
@@ -224,7 +224,8 @@ class Conversation(Receiver):
             self._run_or_join()
             self.broker.end()
 
-    def _check_take(self, take: Take) -> None:
+    def check_take(self, take: Take) -> None:
+        """Go on only if the client may take on these terms."""
         for queue in take.queues:
             self.require(TAKE, queue.decode())
         if take.move_to:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
+from taskyard.access.principal import Denied
 from taskyard.dialects.resp_errors import error_text
 from taskyard.dialects.resp_values import Refused
 from taskyard.engine.effects import Take
@@ -38,6 +39,9 @@ class ReadBack:
         except Refused as refusal:
             connection.work = None
             connection.refuse(str(refusal))
+        except Denied as denial:
+            connection.work = None
+            connection.denied(str(denial))
         except TaskyardError as error:
             connection.work = None
             connection.refuse(error_text(error))
@@ -58,6 +62,7 @@ class ColdPop:
     def go_on(self, payload: bytes) -> None:
         connection = self._connection
         engine = connection.engine
+        connection.check_take(self._take)  # the rules may have changed meanwhile
         if engine.next_job(self._take, connection.now) is not self._job:  # somebody was quicker
             connection.take(self._take, self._wait, self._answer)
             return

@@ -47,6 +47,7 @@ NO_WARNINGS = ["-w", "-Wno-all", "-Wno-maybe-uninitialized"]
 OPTIONS = [*DIRECT_CALLS, *COLD_ERRORS, *NO_WARNINGS, "-g0"]
 FULL, LITTLE = "-O2", "-Og"
 COST = {FULL: 3, LITTLE: 1}  # processor time for as much C
+COST_OF_MODULE = 60  # of an extension that only points to the code, as the weight of a unit
 REQUIRED = ("1", "quick")  # they never fall back to plain Python
 # Commands that only write metadata or a source archive; they need no extension.
 NO_EXTENSIONS = {"dist_info", "egg_info", "sdist"}
@@ -247,11 +248,14 @@ class BuildExtensions(build_ext):
         """Compile all there is in one go, and only link what setuptools would compile."""
         self.check_extensions_list(self.extensions)
         self.force = True  # nothing is newer than the sources, where there are none left
+        modules = len(self.extensions) - 1
+        tell(f"unit modules {modules * COST_OF_MODULE}")
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
             waiting = []
             for extension in sorted(self.extensions, key=lambda each: each.name != NATIVE):
                 waiting += [(extension, job) for job in self.compilations(extension, pool)]
                 extension.sources = []
+            pool.submit(tell, "end modules")
             for extension, job in waiting:
                 extension.extra_objects += job.result()
             list(pool.map(self.build_extension, self.extensions))
@@ -266,7 +270,9 @@ class BuildExtensions(build_ext):
         found = units(extension.sources, compile_mode())
         for unit in found:
             tell(f"unit {unit.name} {unit.weight}")
-        return [pool.submit(self.compile_unit, extension, unit) for unit in found]
+        jobs = [pool.submit(self.compile_unit, extension, unit) for unit in found]
+        pool.submit(tell, "begin modules")  # the other extensions come behind these
+        return jobs
 
     def compile_unit(self, extension: Extension, unit: Unit) -> list[str]:
         tell(f"begin {unit.name}")

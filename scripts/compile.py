@@ -43,6 +43,7 @@ class Progress:
         self._running: dict[str, float] = {}  # since when
         self._pace = WEIGHT_PER_SECOND
         self._done = 0.0
+        self._shown = 0.0
         self._lock = threading.Lock()
 
     def hear(self, line: str) -> None:
@@ -73,7 +74,9 @@ class Progress:
                 weight = self._weights[name]
                 part = (time.monotonic() - since) * self._pace / weight
                 done += weight * (part if part < 0.8 else 1 - 0.2 * math.exp(4 - 5 * part))
-        return TRANSLATION + (1 - TRANSLATION) * done / total
+            # A unit that took longer than it should makes the others slower in hindsight, too.
+            self._shown = max(self._shown, TRANSLATION + (1 - TRANSLATION) * done / total)
+            return self._shown
 
     def _say(self) -> None:
         if not self._on_terminal:

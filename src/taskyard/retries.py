@@ -1,5 +1,5 @@
-"""What becomes of a failed job whose push said nothing of failures: the one default of all that is
-Taskyard's own. The protocols of others keep what their texts say."""
+"""The retries and pauses of a job whose push and queue set none: one default for RESP's JOB.*,
+HTTP, the command line, clients, tasks and schedules. Other protocols keep what their texts say."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""Connections whose clients have not said who they are, where they have to.
+"""Closes connections whose clients do not log in, on a server with users.
 
-Each has a time to do so, counted from when it came, and makes room for another one when there are
-as many connections as may be. One alarm serves all of them, and nobody has to be told of a login:
-who has logged in is found to be no stranger when its time is over.
+Each client has `--login-timeout` to log in, counted from the start of its connection. When the
+server is full, the oldest connection without a login makes room for a new one. One timer serves all
+of them; a client that has logged in is recognized as known when its time is over.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Strangers:
         patience: int | None,
         needs_login: Callable[[], bool],
     ) -> None:
-        """`patience`: microseconds, None for ever; `needs_login`: whether those can do nothing who
-        are not known."""
+        """`patience`: microseconds, None for ever; `needs_login`: whether a client without a login
+        can do nothing."""
         self._broker = broker
         self._scheduler = scheduler
         self._patience = patience
@@ -45,7 +45,7 @@ class Strangers:
             self._alarm = None
 
     def add(self, one: Connection) -> None:
-        """It has come, or come further: its time begins."""
+        """Start the time of a connection that was accepted, or has finished its TLS handshake."""
         if self._stopped:
             return
         self._since.pop(one, None)
@@ -54,12 +54,12 @@ class Strangers:
             self._plan()
 
     def discard(self, one: Connection) -> None:
-        """It is gone."""
+        """Forget a connection that was closed."""
         self._since.pop(one, None)
         self._going.discard(one)
 
     def make_room(self) -> bool:
-        """Let the oldest one go at once; False if there is none."""
+        """Close the oldest connection without a login at once; False if there is none."""
         if not self._needs_login() or len(self._going) >= _GOING:
             return False
         for _ in range(min(_LOOKS, len(self._since))):

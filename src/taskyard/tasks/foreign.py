@@ -1,4 +1,4 @@
-"""Names that other libraries have for what tasks do: whoever tries one is told ours."""
+"""Names of Celery, RQ and their like: an error for one of them gives Taskyard's own name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 /** Keys that work everywhere, and the dialog that tells of them. */
-import { html, useEffect } from "../lib.js";
+import { html, useLayoutEffect } from "../lib.js";
 import { go } from "../route.js";
 import { Store, useStore } from "../store.js";
 import { Dialog } from "./dialog.js";
@@ -22,9 +22,12 @@ function typing(target) {
   return target.closest?.("input, select, textarea, [contenteditable]") !== null;
 }
 
-/** Listen for the keys; once in the page. */
+/**
+ * Listen for the keys; once in the page. A layout effect, because an ordinary one runs after a
+ * pause: a key that somebody presses as soon as the page is drawn would be lost.
+ */
 export function useKeys() {
-  useEffect(() => {
+  useLayoutEffect(() => {
     let began = 0;
     const press = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;

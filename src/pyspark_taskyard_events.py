@@ -4,6 +4,6 @@ import contextlib
 
 # A failing import would keep Spark from finding any format: this one needs taskyard[spark].
 with contextlib.suppress(ImportError):
-    from taskyard.spark.events_source import EventsDataSource as DefaultSource
+    from taskyard.pipeline.spark.events_source import EventsDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -4,6 +4,6 @@ import contextlib
 
 # A failing import would keep Spark from finding any format: this one needs taskyard[spark].
 with contextlib.suppress(ImportError):
-    from taskyard.spark.queue import QueueDataSource as DefaultSource
+    from taskyard.pipeline.spark.queue import QueueDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -15,7 +15,7 @@ from benchmarks import readings, rig
 from benchmarks.pipeline import __main__ as command
 from benchmarks.pipeline import duck, report
 from benchmarks.pipeline.journals import write_journal
-from taskyard.spark.ranges import open_journal
+from taskyard.pipeline.ranges import open_journal
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import duckdb
 
-from taskyard.lake.snapshot import Lake
+from taskyard.pipeline.lake.snapshot import Lake
 
 SQL: Final = Path(__file__).with_name("rebuild.sql")
 # What is added up in both: together they tell rows that are missing, doubled or wrong.

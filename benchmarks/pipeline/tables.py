@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.pipeline import duck
-from taskyard.lake.rebuild import Rebuild
-from taskyard.lake.run import Options, Run
-from taskyard.lake.snapshot import open_lake
-from taskyard.lake.spark_tasks import SparkTasks
-from taskyard.lake.store import Store
+from taskyard.pipeline.lake.rebuild import Rebuild
+from taskyard.pipeline.lake.run import Options, Run
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.lake.spark_tasks import SparkTasks
+from taskyard.pipeline.lake.store import Store
+from taskyard.pipeline.ranges import open_journal
 from taskyard.spark import session
-from taskyard.spark.ranges import open_journal
 
 
 def run(lakes: Path, cores: int, journals: list[Path]) -> dict[str, Any]:

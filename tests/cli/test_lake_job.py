@@ -10,7 +10,7 @@ from support.small_lake import BEGAN, SmallLake, closed_job
 
 from taskyard.cli.failure import NOTHING, USAGE
 from taskyard.cli.lake import main
-from taskyard.lake import one_job
+from taskyard.pipeline.lake import one_job
 
 UID = "0123456789abcdef0123456789abcdef"
 

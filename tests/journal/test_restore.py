@@ -19,7 +19,7 @@ from taskyard.journal.identity import IDENTITY, JOURNAL, RESTORING, load_identit
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.segment import segment_name
-from taskyard.spark.journal_view import JournalView, TimelineChanged
+from taskyard.pipeline.journal_view import JournalView, TimelineChanged
 
 OPERATIONS: Final = ("create", "write", "sync", "rename", "sync_directory")
 

@@ -16,7 +16,7 @@ from typing import Final, Self
 import pyspark
 from support.sockets import POLL_INTERVAL
 
-from taskyard.spark.java import java_home
+from taskyard.pipeline.spark.java import java_home
 
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"

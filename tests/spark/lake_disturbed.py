@@ -11,10 +11,10 @@ from spark.lake_process import next_seq
 from spark.lake_runs import HereTasks, assert_same
 from spark.oracle import compute, read_records
 
-from taskyard.lake.run import Options, Run
-from taskyard.lake.snapshot import open_lake
-from taskyard.lake.store import Store
-from taskyard.spark.ranges import open_journal
+from taskyard.pipeline.lake.run import Options, Run
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.lake.store import Store
+from taskyard.pipeline.ranges import open_journal
 
 T = TypeVar("T")
 R = TypeVar("R")

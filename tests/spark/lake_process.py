@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from support.waiting import SPARK_GUARD
 
-from taskyard.lake.snapshot import last_watermark
+from taskyard.pipeline.lake.snapshot import last_watermark
 
 _POLL_INTERVAL: Final = 0.1  # seconds: to look at a lake takes some of the processor from it
 _EXECUTOR: Final = "CoarseGrainedExecutorBackend"

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from taskyard.lake.run import Options, Run
-from taskyard.lake.snapshot import open_lake
-from taskyard.lake.store import Store
-from taskyard.spark.ranges import open_journal
+from taskyard.pipeline.lake.run import Options, Run
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.lake.store import Store
+from taskyard.pipeline.ranges import open_journal
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 from spark.oracle import Tables
 from spark.oracle_rows import Row
 
-from taskyard.lake.tables import RANGE_BITS, SCHEMA_VERSION, TABLES, WATERMARK, Table
+from taskyard.pipeline.lake.tables import RANGE_BITS, SCHEMA_VERSION, TABLES, WATERMARK, Table
 
 _DATED = {"jobs": "finished_at", "attempts": "ended_at", "queue_minutes": "minute"}
 

@@ -11,7 +11,7 @@ from taskyard.engine import side_records as s
 from taskyard.engine.job import DIALECT_NAMES, JSON
 from taskyard.engine.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
 from taskyard.journal.describe import told
-from taskyard.spark.columns import ALL_COLUMNS
+from taskyard.pipeline.records.columns import ALL_COLUMNS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)

@@ -13,9 +13,9 @@ from spark.plain_rows import plain_rows
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL, Reach, load_identity, save_identity
 from taskyard.journal.reader import JournalReader
-from taskyard.spark.columns import DEFAULT_COLUMNS, UnknownColumn
-from taskyard.spark.events_source import BadOption, EventOptions, EventsStreamReader
-from taskyard.spark.journal_view import TimelineChanged
+from taskyard.pipeline.journal_view import TimelineChanged
+from taskyard.pipeline.records.columns import DEFAULT_COLUMNS, UnknownColumn
+from taskyard.pipeline.spark.events_source import BadOption, EventOptions, EventsStreamReader
 
 
 @pytest.fixture

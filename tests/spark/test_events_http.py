@@ -22,11 +22,11 @@ from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, LeftBehind
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
-from taskyard.spark import journal_view, web
-from taskyard.spark.journal_view import Mark
-from taskyard.spark.ranges import open_journal, plan, read
-from taskyard.spark.rows import ALL_COLUMNS
-from taskyard.spark.web import ServerRefused, ServerUnreachable, Web, WebJournal
+from taskyard.pipeline import journal_view, web
+from taskyard.pipeline.journal_view import Mark
+from taskyard.pipeline.ranges import open_journal, plan, read
+from taskyard.pipeline.records.rows import ALL_COLUMNS
+from taskyard.pipeline.web import ServerRefused, ServerUnreachable, Web, WebJournal
 
 SMALL = ("--segment-size", "64KiB", "--payload-limit", "16KiB")
 TOKEN = "ty_" + "t" * 43

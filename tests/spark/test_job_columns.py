@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import types as t
 
 from taskyard.client.address import Address
-from taskyard.spark import queue_source
-from taskyard.spark.claim import Claimed, claim
-from taskyard.spark.options import OptionError, Options
-from taskyard.spark.queue import QueueDataSource
+from taskyard.pipeline.spark import queue_source
+from taskyard.pipeline.spark.claim import Claimed, claim
+from taskyard.pipeline.spark.options import OptionError, Options
+from taskyard.pipeline.spark.queue import QueueDataSource
 
 URL = "taskyard://localhost"
 _PAYLOAD = t.StructField("payload", t.StringType())

@@ -11,7 +11,7 @@ from support.process import ServerProcess
 from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.client.client import Client
-from taskyard.lake.snapshot import open_lake
+from taskyard.pipeline.lake.snapshot import open_lake
 
 pytestmark = pytest.mark.usefixtures("java")
 

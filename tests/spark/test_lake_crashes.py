@@ -16,11 +16,11 @@ from spark.lake_runs import assert_same, read_in
 from spark.oracle import compute, read_records
 from support.waiting import wait_for
 
-from taskyard.lake import log
-from taskyard.lake import store as stores
-from taskyard.lake.errors import LakeError
-from taskyard.lake.snapshot import last_watermark, open_lake
-from taskyard.lake.tables import TABLES
+from taskyard.pipeline.lake import log
+from taskyard.pipeline.lake import store as stores
+from taskyard.pipeline.lake.errors import LakeError
+from taskyard.pipeline.lake.snapshot import last_watermark, open_lake
+from taskyard.pipeline.lake.tables import TABLES
 
 PROGRAM = Path(lake_runs.__file__ or "")
 TRIES = 20

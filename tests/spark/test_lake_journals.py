@@ -19,11 +19,11 @@ from spark.oracle import Tables, compute, read_records
 
 from taskyard.cli.main import main
 from taskyard.engine.job import Policy
-from taskyard.lake import run as lake_run
-from taskyard.lake.errors import LakeError
-from taskyard.lake.run import Options, Run
-from taskyard.lake.snapshot import open_lake
-from taskyard.spark.ranges import open_journal
+from taskyard.pipeline.lake import run as lake_run
+from taskyard.pipeline.lake.errors import LakeError
+from taskyard.pipeline.lake.run import Options, Run
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.ranges import open_journal
 
 
 def _damage_the_end(data: Path) -> None:

@@ -24,9 +24,9 @@ from support.users import user, users_of
 
 from taskyard.access.users import save_users
 from taskyard.engine.records import PUSH
-from taskyard.lake.snapshot import open_lake
-from taskyard.lake.status import read_status
-from taskyard.lake.store import is_written
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.lake.status import read_status
+from taskyard.pipeline.lake.store import is_written
 
 PASSWORD: Final = "hush%2Fhush7f3a"  # as it stands in a URL
 _PLAIN: Final = "hush/hush7f3a"

@@ -15,8 +15,8 @@ from support.process import ServerProcess
 from support.sockets import POLL_INTERVAL
 
 from taskyard import Client
-from taskyard.lake.snapshot import last_watermark, open_lake
-from taskyard.lake.status import read_status
+from taskyard.pipeline.lake.snapshot import last_watermark, open_lake
+from taskyard.pipeline.lake.status import read_status
 
 pytestmark = pytest.mark.usefixtures("java")
 HANG_GUARD = 300.0  # Spark takes its time to start where much else runs

@@ -9,9 +9,9 @@ import pytest
 from spark.histories import write_history
 from spark.lake_runs import HereTasks, read_in
 
-from taskyard.lake import erase, log
-from taskyard.lake.maintain import Maintenance
-from taskyard.lake.store import Store
+from taskyard.pipeline.lake import erase, log
+from taskyard.pipeline.lake.maintain import Maintenance
+from taskyard.pipeline.lake.store import Store
 
 
 @pytest.fixture(autouse=True)

@@ -31,18 +31,18 @@ from support.waiting import wait_for
 import taskyard.spark
 from taskyard.cli.main import main
 from taskyard.journal.errors import JournalCorrupt, JournalError, JournalPassed, LeftBehind
-from taskyard.lake import spark_tasks
-from taskyard.lake.errors import LakeError
-from taskyard.lake.look import describe
-from taskyard.lake.reader import drop_shared, reader_name
-from taskyard.lake.run import Options, Run
-from taskyard.lake.snapshot import open_lake
-from taskyard.lake.spark_tasks import RecordsGone, Trouble, attempt
-from taskyard.lake.store import Store
-from taskyard.lake.views import create_views
-from taskyard.spark import web as webs
-from taskyard.spark.ranges import open_journal
-from taskyard.spark.web import RegisteredReader, ServerUnreachable, Web
+from taskyard.pipeline import web as webs
+from taskyard.pipeline.lake import spark_tasks
+from taskyard.pipeline.lake.errors import LakeError
+from taskyard.pipeline.lake.look import describe
+from taskyard.pipeline.lake.reader import drop_shared, reader_name
+from taskyard.pipeline.lake.run import Options, Run
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.lake.spark_tasks import RecordsGone, Trouble, attempt
+from taskyard.pipeline.lake.store import Store
+from taskyard.pipeline.lake.views import create_views
+from taskyard.pipeline.ranges import open_journal
+from taskyard.pipeline.web import RegisteredReader, ServerUnreachable, Web
 
 
 @pytest.fixture

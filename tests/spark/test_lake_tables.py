@@ -18,15 +18,15 @@ from spark.oracle import compute, read_records
 
 from taskyard.cli.main import main
 from taskyard.engine.job import Policy
-from taskyard.lake.batch import Batch, Batches
-from taskyard.lake.files import DataFile
-from taskyard.lake.maintain import Maintenance
-from taskyard.lake.rebuild import Rebuild
-from taskyard.lake.shares import SLICE
-from taskyard.lake.snapshot import open_lake
-from taskyard.lake.spark_tasks import SparkTasks
-from taskyard.lake.store import Store
-from taskyard.lake.views import create_views
+from taskyard.pipeline.lake.batch import Batch, Batches
+from taskyard.pipeline.lake.files import DataFile
+from taskyard.pipeline.lake.maintain import Maintenance
+from taskyard.pipeline.lake.rebuild import Rebuild
+from taskyard.pipeline.lake.shares import SLICE
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.lake.spark_tasks import SparkTasks
+from taskyard.pipeline.lake.store import Store
+from taskyard.pipeline.lake.views import create_views
 
 
 @pytest.fixture(scope="module")

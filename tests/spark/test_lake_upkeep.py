@@ -17,18 +17,18 @@ from spark.lake_runs import HereTasks, read_in
 from spark.oracle import Tables, compute, read_records
 
 from taskyard.cli.main import main
-from taskyard.lake import failures, snapshot
-from taskyard.lake.erase import Erasures, request
-from taskyard.lake.errors import LakeError
-from taskyard.lake.look import describe
-from taskyard.lake.maintain import Maintenance
-from taskyard.lake.rebuild import Rebuild
-from taskyard.lake.run import Options, Run, last_within
-from taskyard.lake.snapshot import open_lake
-from taskyard.lake.store import Store
-from taskyard.lake.tables import FAILURES, TABLES, TIME
-from taskyard.spark.ranges import Journal, JournalView, SegmentView, open_journal
-from taskyard.spark.web import ServerUnreachable
+from taskyard.pipeline.lake import failures, snapshot
+from taskyard.pipeline.lake.erase import Erasures, request
+from taskyard.pipeline.lake.errors import LakeError
+from taskyard.pipeline.lake.look import describe
+from taskyard.pipeline.lake.maintain import Maintenance
+from taskyard.pipeline.lake.rebuild import Rebuild
+from taskyard.pipeline.lake.run import Options, Run, last_within
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.lake.store import Store
+from taskyard.pipeline.lake.tables import FAILURES, TABLES, TIME
+from taskyard.pipeline.ranges import Journal, JournalView, SegmentView, open_journal
+from taskyard.pipeline.web import ServerUnreachable
 
 _ROWS = pa.schema(
     [

@@ -13,9 +13,10 @@ from support.process import ServerProcess
 from support.waiting import wait_for
 
 from taskyard.client.client import Client
-from taskyard.spark import acknowledge, queue_source
-from taskyard.spark.claim import Claimed
-from taskyard.spark.options import Options
+from taskyard.pipeline.spark import queue_source
+from taskyard.pipeline.spark.claim import Claimed
+from taskyard.pipeline.spark.options import Options
+from taskyard.spark import acknowledge
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

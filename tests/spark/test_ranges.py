@@ -14,11 +14,11 @@ from taskyard.journal.errors import JournalCorrupt, LeftBehind
 from taskyard.journal.identity import JOURNAL, DirectoryLock
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.segment import segment_names
-from taskyard.spark import journal_view, ranges
-from taskyard.spark.files import FileJournal, NoJournal
-from taskyard.spark.journal_view import JournalView, TimelineChanged
-from taskyard.spark.ranges import open_journal, plan, read
-from taskyard.spark.rows import ALL_COLUMNS
+from taskyard.pipeline import journal_view, ranges
+from taskyard.pipeline.files import FileJournal, NoJournal
+from taskyard.pipeline.journal_view import JournalView, TimelineChanged
+from taskyard.pipeline.ranges import open_journal, plan, read
+from taskyard.pipeline.records.rows import ALL_COLUMNS
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.cli.main import main
 from taskyard.client.client import Client
-from taskyard.lake.errors import LakeError
-from taskyard.lake.replay import Counts, Replay, Wanted
-from taskyard.lake.snapshot import open_lake
-from taskyard.lake.views import create_views
+from taskyard.pipeline.lake.errors import LakeError
+from taskyard.pipeline.lake.replay import Counts, Replay, Wanted
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.lake.views import create_views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

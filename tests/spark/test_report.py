@@ -21,12 +21,12 @@ from spark.oracle_values import moment
 from support.browser import Page, browser
 
 from taskyard.engine.job import SECOND, Policy
-from taskyard.lake.report_data import STEPS, Findings, gather
-from taskyard.lake.report_page import page, sections
-from taskyard.lake.report_scope import Options, Target, any_of, make_scope
-from taskyard.lake.report_summary import cards, stands_out
-from taskyard.lake.report_text import count, duration, embed, labels, share
-from taskyard.lake.snapshot import open_lake
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.report.data import STEPS, Findings, gather
+from taskyard.pipeline.report.page import page, sections
+from taskyard.pipeline.report.scope import Options, Target, any_of, make_scope
+from taskyard.pipeline.report.summary import cards, stands_out
+from taskyard.pipeline.report.text import count, duration, embed, labels, share
 
 PLOTS = {
     *("throughput", "depth", "wait", "run", "wait-queues", "run-queues", "wait-heat", "run-heat"),

@@ -8,11 +8,11 @@ from spark.histories import MINUTE, PUSHERS, History
 from spark.lake_runs import read_in
 
 from taskyard.engine.job import Policy
-from taskyard.lake.report_data import gather
-from taskyard.lake.report_page import sections
-from taskyard.lake.report_scope import Options
-from taskyard.lake.report_time import depth_of_all, flow_of_all
-from taskyard.lake.snapshot import open_lake
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.report.data import gather
+from taskyard.pipeline.report.page import sections
+from taskyard.pipeline.report.scope import Options
+from taskyard.pipeline.report.time import depth_of_all, flow_of_all
 
 
 def test_the_open_minute_is_plotted_as_far_as_it_goes(spark: SparkSession, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from support.simulated import SimulatedYard
 
 from taskyard.client.errors import Refused, refusal
 from taskyard.engine.job import default_policy
-from taskyard.spark.job_columns import JobColumns
-from taskyard.spark.json_text import json_object
-from taskyard.spark.row_commands import RowCommands, RowError, RowUids
-from taskyard.spark.row_feed import Refusal, RowFeed
+from taskyard.pipeline.records.json_text import json_object
+from taskyard.pipeline.spark.job_columns import JobColumns
+from taskyard.pipeline.spark.row_commands import RowCommands, RowError, RowUids
+from taskyard.pipeline.spark.row_feed import Refusal, RowFeed
 
 UID = "6e6fe2ea-0d1e-4b4b-8e9c-0a7c5c3e2f10"
 

@@ -18,8 +18,14 @@ from taskyard.engine import records as r
 from taskyard.engine import side_records as s
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.job import NewJob, Origin, Policy
-from taskyard.spark.columns import UnknownColumn, parse_columns
-from taskyard.spark.rows import ALL_COLUMNS, DEFAULT_COLUMNS, decode, decode_frames, schema
+from taskyard.pipeline.records.columns import UnknownColumn, parse_columns
+from taskyard.pipeline.records.rows import (
+    ALL_COLUMNS,
+    DEFAULT_COLUMNS,
+    decode,
+    decode_frames,
+    schema,
+)
 
 EVENTS = [record for record in EXAMPLES if record.kind() < r.FIRST_CARRY]
 

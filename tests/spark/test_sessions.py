@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from spark.journals import written
 
 import taskyard.spark
-from taskyard.spark import java
-from taskyard.spark.java import NoJava, find_java, java_home
+from taskyard.pipeline.spark import java
+from taskyard.pipeline.spark.java import NoJava, find_java, java_home
 
 ACTIONS = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 REPORT = """
@@ -27,7 +27,7 @@ print(spark.range(3).count())
 """
 WITHOUT_REGISTERING = """
 import os, sys
-from taskyard.spark.java import java_home
+from taskyard.pipeline.spark.java import java_home
 os.environ["JAVA_HOME"] = java_home()
 from pyspark.sql import SparkSession
 builder = SparkSession.Builder().master("local[1]").config("spark.ui.enabled", "false")
@@ -61,7 +61,7 @@ WITHOUT_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None
 import taskyard.spark
-import taskyard.spark.rows
+import taskyard.pipeline.records.rows
 try:
     taskyard.spark.session
 except ImportError as error:

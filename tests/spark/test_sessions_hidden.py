@@ -10,8 +10,8 @@ from spark.lake_runs import read_in
 
 from taskyard.engine.state import FIRST_SESSION
 from taskyard.journal.describe import stand_in
-from taskyard.lake.snapshot import open_lake
-from taskyard.spark.ranges import open_journal
+from taskyard.pipeline.lake.snapshot import open_lake
+from taskyard.pipeline.ranges import open_journal
 
 SESSION = FIRST_SESSION | 0x1234_5678_9ABC_DEF1
 OTHER = FIRST_SESSION | 0x0FED_CBA9_8765_4321

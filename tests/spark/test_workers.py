@@ -19,9 +19,9 @@ from toq.brokers import Running, TaskyardBroker
 import taskyard.spark
 from taskyard import Handle, TaskFailed, chain, group
 from taskyard.cli.work import main
-from taskyard.spark.claim import Claimed, claim
-from taskyard.spark.java import NoJava
-from taskyard.spark.workers import SparkWorkers
+from taskyard.pipeline.spark.claim import Claimed, claim
+from taskyard.pipeline.spark.java import NoJava
+from taskyard.pipeline.spark.workers import SparkWorkers
 from taskyard.toq import Producer
 from taskyard.toq import Task as ToqTask
 

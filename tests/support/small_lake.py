@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from taskyard.lake.files import TableWriter
-from taskyard.lake.store import Change, Store
-from taskyard.lake.tables import TABLES
+from taskyard.pipeline.lake.files import TableWriter
+from taskyard.pipeline.lake.store import Change, Store
+from taskyard.pipeline.lake.tables import TABLES
 
 BEGAN = datetime(2030, 1, 31, 8, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ import taskyard
 from taskyard.client.bundles import Bundle, BundlingPool
 from taskyard.client.pools import Crash, ThreadPool
 from taskyard.client.source import Again, Done, Failed, Job, Verdict
-from taskyard.spark.tables import make
+from taskyard.pipeline.spark.tables import make
 from taskyard.tasks.bundling import Bundles
 
 COLUMNS = {"a": int, "b": float}

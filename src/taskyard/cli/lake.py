@@ -114,7 +114,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from pyarrow import ArrowException
 
     from taskyard.journal.errors import JournalError
-    from taskyard.lake.errors import LakeError
+    from taskyard.pipeline.lake.errors import LakeError
 
     try:
         return int(arguments.run(arguments) or DONE)

@@ -23,9 +23,9 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from taskyard.lake.erase import Erasures, request
-    from taskyard.lake.snapshot import open_lake
-    from taskyard.lake.store import LakeInUse, Store
+    from taskyard.pipeline.lake.erase import Erasures, request
+    from taskyard.pipeline.lake.snapshot import open_lake
+    from taskyard.pipeline.lake.store import LakeInUse, Store
 
     lake = open_lake(arguments.lake)
     asked = request(lake.path, arguments.job)

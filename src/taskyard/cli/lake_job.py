@@ -28,9 +28,9 @@ def add(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from taskyard.lake.errors import LakeError
-    from taskyard.lake.one_job import find_job
-    from taskyard.lake.snapshot import last_watermark
+    from taskyard.pipeline.lake.errors import LakeError
+    from taskyard.pipeline.lake.one_job import find_job
+    from taskyard.pipeline.lake.snapshot import last_watermark
 
     path = Path(arguments.lake)
     try:

@@ -23,10 +23,10 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from taskyard.lake.rebuild import Rebuild
-    from taskyard.lake.snapshot import open_lake
-    from taskyard.lake.spark_tasks import SparkTasks
-    from taskyard.lake.store import Store
+    from taskyard.pipeline.lake.rebuild import Rebuild
+    from taskyard.pipeline.lake.snapshot import open_lake
+    from taskyard.pipeline.lake.spark_tasks import SparkTasks
+    from taskyard.pipeline.lake.store import Store
     from taskyard.spark import announce, session
 
     open_lake(arguments.lake)

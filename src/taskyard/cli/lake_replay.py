@@ -19,7 +19,7 @@ from taskyard.error_line import error_line
 from taskyard.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
-    from taskyard.lake.replay import Counts, Replay
+    from taskyard.pipeline.lake.replay import Counts, Replay
 
 _SAMPLE: Final = 10
 
@@ -66,8 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
 def replay(session: Session) -> int:
     given = session.arguments
     _check(session)
-    from taskyard.lake.replay import Replay, Wanted
-    from taskyard.lake.snapshot import open_lake
+    from taskyard.pipeline.lake.replay import Replay, Wanted
+    from taskyard.pipeline.lake.snapshot import open_lake
     from taskyard.spark import announce
     from taskyard.spark import session as spark_session
 

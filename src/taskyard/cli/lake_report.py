@@ -60,8 +60,8 @@ def run(arguments: argparse.Namespace) -> None:
     targets = [read_target(each) for each in arguments.target]
     if arguments.out is not None:
         check_out(arguments.out)
-    from taskyard.lake.report import STEPS, Options, Target, write_report
-    from taskyard.lake.snapshot import open_lake
+    from taskyard.pipeline.lake.snapshot import open_lake
+    from taskyard.pipeline.report.report import STEPS, Options, Target, write_report
     from taskyard.spark import session
 
     lake = open_lake(arguments.lake)

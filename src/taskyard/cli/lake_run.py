@@ -19,9 +19,9 @@ from taskyard.cli.title import hide_password
 from taskyard.cli.units import seconds_of
 
 if TYPE_CHECKING:
-    from taskyard.lake.run import Options
-    from taskyard.lake.store import Store
-    from taskyard.spark.ranges import Journal
+    from taskyard.pipeline.lake.run import Options
+    from taskyard.pipeline.lake.store import Store
+    from taskyard.pipeline.ranges import Journal
 
 _LINES: Final = 10.0  # seconds between lines where there is no terminal
 _LEASE: Final = 7 * 86_400.0  # how long the server keeps records for a lake that is not running
@@ -89,9 +89,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise Failure("--retention must be a number of days from 1 on.", USAGE)
     trigger = seconds_of(arguments.trigger, "--trigger")
     patience = seconds_of(arguments.patience, "--patience")
-    from taskyard.lake.run import BATCH, Options
-    from taskyard.spark.ranges import open_journal
-    from taskyard.spark.web import ServerUnreachable
+    from taskyard.pipeline.lake.run import BATCH, Options
+    from taskyard.pipeline.ranges import open_journal
+    from taskyard.pipeline.web import ServerUnreachable
 
     try:
         journal = open_journal(arguments.data or arguments.url)
@@ -119,10 +119,10 @@ def _read_in(arguments: argparse.Namespace, journal: "Journal", options: "Option
     """The exit code."""
     from pathlib import Path
 
-    from taskyard.lake.place import check_same, start_of
-    from taskyard.lake.run import Run
-    from taskyard.lake.spark_tasks import SparkTasks
-    from taskyard.lake.store import Store
+    from taskyard.pipeline.lake.place import check_same, start_of
+    from taskyard.pipeline.lake.run import Run
+    from taskyard.pipeline.lake.spark_tasks import SparkTasks
+    from taskyard.pipeline.lake.store import Store
     from taskyard.spark import announce, session
 
     view = journal.view()
@@ -161,9 +161,9 @@ def _committed(arguments: argparse.Namespace, store: "Store") -> Callable[[int, 
     """Tells the server, if there is one to tell, how far the lake is."""
     if arguments.url is None:
         return lambda next_seq, last: None
-    from taskyard.lake.reader import drop_shared, reader_name
-    from taskyard.spark.readers import Commits
-    from taskyard.spark.web import RegisteredReader, Web
+    from taskyard.pipeline.lake.reader import drop_shared, reader_name
+    from taskyard.pipeline.readers import Commits
+    from taskyard.pipeline.web import RegisteredReader, Web
 
     web = Web(arguments.url)
     commits = Commits(RegisteredReader(web, arguments.reader or reader_name(store), _LEASE))

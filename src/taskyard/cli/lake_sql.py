@@ -38,8 +38,8 @@ def run(arguments: argparse.Namespace) -> None:
         raise Failure("--format parquet needs --out FILE.", USAGE)
     if arguments.out:
         check_out(Path(arguments.out))
-    from taskyard.lake.snapshot import open_lake
-    from taskyard.lake.views import create_views
+    from taskyard.pipeline.lake.snapshot import open_lake
+    from taskyard.pipeline.lake.views import create_views
     from taskyard.spark import session
 
     lake = open_lake(arguments.lake)

@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from taskyard.lake.look import describe
+    from taskyard.pipeline.lake.look import describe
 
     told = describe(Path(arguments.lake))
     if arguments.json:

@@ -13,8 +13,8 @@ from taskyard.cli.style import is_terminal
 from taskyard.cli.work import configure_logs, find
 
 if TYPE_CHECKING:
-    from taskyard.spark.crew import Progress
-    from taskyard.spark.workers import SparkWorkers
+    from taskyard.pipeline.spark.crew import Progress
+    from taskyard.pipeline.spark.workers import SparkWorkers
 
 _QUIET: Final = 10.0  # seconds between two lines that do not overwrite each other
 
@@ -30,8 +30,8 @@ def work_on_spark(options: argparse.Namespace) -> int:
         from taskyard.spark import WorkersFailed, session
     except ImportError as error:
         raise Failure(f"{error}.", USAGE) from error
-    from taskyard.spark.claim import Claimed
-    from taskyard.spark.crew import summary
+    from taskyard.pipeline.spark.claim import Claimed
+    from taskyard.pipeline.spark.crew import summary
 
     configure_logs(options)
     logging.getLogger("py4j").setLevel(logging.ERROR)
@@ -81,8 +81,8 @@ def _target(options: argparse.Namespace) -> Any:
 
 
 def _workers(spark: Any, target: Any, options: argparse.Namespace, line: "Line") -> "SparkWorkers":
+    from taskyard.pipeline.spark.workers import BATCH
     from taskyard.spark import SparkWorkers
-    from taskyard.spark.workers import BATCH
 
     try:
         return SparkWorkers(

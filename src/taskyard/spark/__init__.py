@@ -10,23 +10,23 @@ import importlib
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from taskyard.spark.acknowledging import acknowledge
-    from taskyard.spark.crew import WorkersFailed
-    from taskyard.spark.readers import CommitListener, commit_reader
-    from taskyard.spark.sessions import announce, register, session, ui_address
-    from taskyard.spark.workers import SparkWorkers, run_workers
+    from taskyard.pipeline.readers import CommitListener, commit_reader
+    from taskyard.pipeline.spark.acknowledging import acknowledge
+    from taskyard.pipeline.spark.crew import WorkersFailed
+    from taskyard.pipeline.spark.sessions import announce, register, session, ui_address
+    from taskyard.pipeline.spark.workers import SparkWorkers, run_workers
 
 _PLACES: Final = {
-    "acknowledge": "taskyard.spark.acknowledging",
-    "session": "taskyard.spark.sessions",
-    "register": "taskyard.spark.sessions",
-    "ui_address": "taskyard.spark.sessions",
-    "announce": "taskyard.spark.sessions",
-    "commit_reader": "taskyard.spark.readers",
-    "CommitListener": "taskyard.spark.readers",
-    "run_workers": "taskyard.spark.workers",
-    "SparkWorkers": "taskyard.spark.workers",
-    "WorkersFailed": "taskyard.spark.crew",
+    "acknowledge": "taskyard.pipeline.spark.acknowledging",
+    "session": "taskyard.pipeline.spark.sessions",
+    "register": "taskyard.pipeline.spark.sessions",
+    "ui_address": "taskyard.pipeline.spark.sessions",
+    "announce": "taskyard.pipeline.spark.sessions",
+    "commit_reader": "taskyard.pipeline.readers",
+    "CommitListener": "taskyard.pipeline.readers",
+    "run_workers": "taskyard.pipeline.spark.workers",
+    "SparkWorkers": "taskyard.pipeline.spark.workers",
+    "WorkersFailed": "taskyard.pipeline.spark.crew",
 }
 _NEEDED: Final = ("numpy", "pandas", "pyarrow", "pyspark")
 

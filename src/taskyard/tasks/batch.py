@@ -59,7 +59,7 @@ class BatchTask(PlainTask[..., Any]):
 
     def run(self, rows: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> list[Any]:
         """One result for each row; an exception in place of a result is the failure of that row."""
-        from taskyard.spark import tables
+        from taskyard.pipeline.spark import tables
 
         table = tables.make(self.table, rows, ids, self.columns)
         results = tables.read(self.on_table(table), table)

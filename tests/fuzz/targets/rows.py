@@ -14,7 +14,7 @@ from taskyard.engine.decode import HEAD, Decoder
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.records import FIRST_CARRY, Record
 from taskyard.journal.describe import describe
-from taskyard.spark.rows import ALL_COLUMNS, decode
+from taskyard.pipeline.records.rows import ALL_COLUMNS, decode
 
 EVENTS = [record for record in EXAMPLES if record.kind() < FIRST_CARRY]
 ENCODED = [encode(record)[HEAD:] for record in EVENTS]

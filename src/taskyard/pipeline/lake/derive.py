@@ -1,0 +1,415 @@
+"""What the events of some jobs make of the tables: closed runs, open jobs, attempts, minutes.
+
+Runs in Spark's tasks, each over the jobs of some id ranges, and has no other state than the rows
+that were kept of those jobs. Spark itself is not known here.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from taskyard.pipeline.lake import failures
+from taskyard.pipeline.lake import lives as l
+from taskyard.pipeline.lake.gather import Gather, flags, numbers, only, seconds_between, times
+from taskyard.pipeline.lake.lives import NOTHING, Flags, Ints, Lives, Rows
+from taskyard.pipeline.lake.minutes import MINUTE, Entries, Values
+from taskyard.pipeline.lake.minutes import parts as minute_parts
+from taskyard.pipeline.lake.tables import ATTEMPTS, JOBS, OPEN_JOBS, RANGE_BITS
+from taskyard.pipeline.lake.words import (
+    ENDS,
+    among,
+    dates,
+    event_codes,
+    outcomes,
+    plain_words,
+    states,
+    table,
+    waiting,
+)
+
+# The columns of `events` that are needed; payload and result only if they are kept.
+COLUMNS: Final = (
+    "seq",
+    "time",
+    "event",
+    "job_id",
+    "uid",
+    "queue",
+    "name",
+    "dialect",
+    "user",
+    "holder",
+    "attempt",
+    "priority",
+    "content",
+    "payload_size",
+    "result_size",
+    "error",
+    "reason",
+    "ended",
+    "run_at",
+    "blocked_by",
+    "to_queue",
+    "payload",
+    "result",
+)
+# Those of few different values: they stay dictionaries all the way.
+WORDS: Final = (
+    "event",
+    "queue",
+    "name",
+    "dialect",
+    "user",
+    "holder",
+    "content",
+    "reason",
+    "to_queue",
+)
+_TAKEN: Final = ("pop", "remove")
+_STATES: Final = pa.array(l.STATES, pa.string())
+
+
+@dataclass
+class Derived:
+    jobs: Any
+    attempts: Any
+    open_jobs: Any
+    parts: Any  # of minutes
+    failures: list[dict[str, Any]]
+
+
+def derive(events: Any, kept: Any) -> Derived:
+    """`events` in order of seq and part; `kept`: the open jobs of the same id ranges."""
+    return _Derivation(events, kept).run()
+
+
+class _Derivation:
+    def __init__(self, events: Any, kept: Any) -> None:
+        self._events = events
+        codes = event_codes(events["event"])
+        about = np.flatnonzero((codes >= l.PUSH) & (codes <= l.REPLAY))
+        dead = (codes[about] == l.FAIL) & flags(events["to_queue"].is_valid())[about]
+        # A job that goes to its dead queue leaves one queue and enters another.
+        of_event = np.repeat(about, 1 + dead)
+        code = codes[of_event]
+        code[1:][of_event[1:] == of_event[:-1]] = l.ENTER
+        ids = numbers(events["job_id"], -1)
+        self._others = np.flatnonzero((codes == l.OTHER) & flags(events["queue"].is_valid()))
+        kept_ids = numbers(kept["job_id"], -1)
+        again = np.isin(kept_ids, ids[about])
+        self._untouched = kept.filter(pa.array(~again))
+        kept = kept.filter(pa.array(again))
+        jobs = np.concatenate([kept_ids[again], ids[of_event]])
+        order = np.argsort(jobs, kind="stable")
+        count = kept.num_rows
+        source = np.concatenate([np.arange(count), count + of_event])[order]
+        self._get = Gather(kept, events, source)
+        self._is_kept = source < count
+        code = np.concatenate([np.zeros(count, np.int8), code])[order]
+        self._lives = Lives(self._rows(kept, code, jobs[order]))
+
+    def _rows(self, kept: Any, code: Any, job: Ints) -> Rows:
+        get, source = self._get, self._get._source
+        at_kept = self._is_kept
+
+        def both(kept_name: str, name: str, absent: int) -> Ints:
+            return numbers(get.column(kept_name, name), absent)[source]
+
+        def own(name: str, absent: int) -> Ints:
+            found = np.full(len(source), absent, np.int64)
+            found[at_kept] = numbers(kept[name], absent)[source[at_kept]]
+            return found
+
+        run_time = np.zeros(len(source), np.int64)
+        seconds = kept["run_seconds"].to_numpy()
+        run_time[at_kept] = np.rint(seconds[source[at_kept]] * 1_000_000).astype(np.int64)
+        lengths = pc.fill_null(pc.list_value_length(get.column("blocked_by", "blocked_by")), 0)
+        state = np.zeros(len(source), np.int8)
+        state[at_kept] = states(kept["state"])[source[at_kept]]
+        reason = get.column("way", "reason")
+        attempt = both("attempts", "attempt", -1)
+        ended = self._event_flags("ended")
+        return Rows(
+            code=code,
+            job=job,
+            time=both("last_time", "time", NOTHING),
+            run_at=both("run_at", "run_at", NOTHING),
+            ended=ended,
+            taken=among(reason, _TAKEN)[source],
+            attempt=attempt,
+            blockers=numbers(lengths, 0)[source],
+            priced=flags(get.column("priority", "priority").is_valid())[source],
+            state=state,
+            run=own("run", 1),
+            ready_at=own("ready_at", NOTHING),
+            ready_since=own("ready_since", NOTHING),
+            started_at=own("started_at", NOTHING),
+            last_started_at=own("last_started_at", NOTHING),
+            waited_from=own("waited_from", NOTHING),
+            began_at=own("began_at", NOTHING),
+            run_time=run_time,
+            retries=own("retries", 0),
+            releases=own("releases", 0),
+            unblocked=own("unblocked", 0),
+        )
+
+    def _event_flags(self, name: str) -> Flags:
+        count = int(self._is_kept.sum())
+        column = flags(self._events[name].combine_chunks())
+        both = np.concatenate([np.zeros(count, np.bool_), column])
+        found: Flags = both[self._get._source]
+        return found
+
+    def run(self) -> Derived:
+        return Derived(
+            self._jobs(), self._attempts(), self._open_jobs(), self._parts(), self._failures()
+        )
+
+    # Columns
+
+    def _birth(self, at: Ints) -> Ints:
+        """Where what was pushed is told; -1: nobody saw it."""
+        begin = self._lives.begin[at]
+        return np.where(self._lives.rows.code[begin] <= l.PUSH, begin, -1)
+
+    def _run_columns(self, at: Ints) -> dict[str, Any]:
+        lives, get, birth = self._lives, self._get, self._birth(at)
+        start = lives.last_start[at]
+        return {
+            "job_id": pa.array(lives.rows.job[at]),
+            "run": pa.array(lives.run[at].astype(np.int32)),
+            "uid": get.take("uid", "uid", birth),
+            "first_queue": get.take("first_queue", "queue", birth),
+            "name": get.take("name", "name", birth),
+            "dialect_in": get.take("dialect_in", "dialect", birth),
+            "dialect_out": get.take("dialect_out", "dialect", start),
+            "user": get.take("user", "user", birth),
+            "priority": get.take("priority", "priority", lives.priced_at()[at]),
+            "content": get.take("content", "content", birth),
+            "payload_size": get.take("payload_size", "payload_size", birth),
+            "pushed_at": get.take("pushed_at", "time", birth),
+            "run_at": get.take("run_at", "run_at", birth),
+            "ready_at": times(lives.ready_at[at]),
+            "started_at": times(lives.started_at[at]),
+            "last_started_at": times(np.where(start < 0, NOTHING, lives.start_times[start])),
+            "wait_seconds": seconds_between(lives.ready_at[at], lives.started_at[at]),
+            "run_seconds": pa.array(lives.run_time[at] / 1_000_000),
+            "attempts": pa.array(lives.attempts[at].astype(np.int32)),
+            "retries": pa.array(lives.retries[at].astype(np.int32)),
+            "releases": pa.array(lives.releases[at].astype(np.int32)),
+            "blocked_by": get.take("blocked_by", "blocked_by", birth),
+            "payload": get.take("payload", "payload", birth),
+        }
+
+    def _jobs(self) -> Any:
+        lives, get = self._lives, self._get
+        at = np.flatnonzero(lives.closes)
+        code, time = lives.rows.code[at], lives.rows.time[at]
+        reason = get.take("reason", "reason", at)
+        error = only(get.take("error", "error", at), code == l.FAIL)
+        columns = {
+            **self._run_columns(at),
+            "queue": get.take("queue", "queue", at),
+            "finished_at": times(time),
+            "total_seconds": seconds_between(lives.began_at[at], time),
+            "outcome": outcomes(code, reason),
+            "way": only(reason, code == l.FINISH),
+            "reason": only(reason, code != l.FINISH),
+            "error": error,
+            "error_class": only(failures.classes(error), code == l.FAIL),
+            "result_size": only(get.take("result_size", "result_size", at), code == l.FINISH),
+            "seq": get.take("seq", "seq", at),
+            "result": only(self._results(at), code == l.FINISH),
+            "date": dates(time),
+        }
+        return table(columns, JOBS.schema)
+
+    def _results(self, at: Ints) -> Any:
+        rows = self._get._source[at] - int(self._is_kept.sum())
+        return self._events["result"].combine_chunks().take(pa.array(rows))
+
+    def _open_jobs(self) -> Any:
+        lives, get = self._lives, self._get
+        at = np.flatnonzero(lives.is_open())
+        moved = np.isin(lives.rows.code[at], (l.MOVE, l.ENTER))
+        closing = lives.closing[at]
+        closed = closing >= 0
+        error = get.take("error", "error", closing)
+        state = lives.after[at]
+        leased = state == l.LEASED
+        start = np.where(leased, lives.last_start[at], -1)
+        finished = numbers(get.take("finished_at", "time", closing), NOTHING)
+        total = self._lives.unblocked[at]
+        blockers = lives.rows.blockers[lives.begin[at]]
+        columns = {
+            **self._run_columns(at),
+            "queue": pc.if_else(
+                pa.array(moved),
+                get.take("queue", "to_queue", at).cast(pa.string()),
+                get.take("queue", "queue", at).cast(pa.string()),
+            ),
+            "state": _STATES.take(pa.array(state)),
+            "began_at": times(lives.began_at[at]),
+            "ready_since": times(lives.ready_since[at]),
+            "blockers_left": pa.array(
+                np.where(state == l.BLOCKED, blockers - total, 0).astype(np.int32)
+            ),
+            "unblocked": pa.array(total.astype(np.int32)),
+            "worker": get.take("worker", "holder", start),
+            "worker_user": get.take("worker_user", "user", start),
+            "attempt": only(pa.array(lives.attempts[at].astype(np.int32)), leased),
+            "waited_from": times(np.where(start < 0, NOTHING, lives.start_ready[start])),
+            "finished_at": times(finished),
+            "total_seconds": seconds_between(lives.began_at[at], finished),
+            "outcome": only(pa.repeat(pa.scalar("failed"), len(at)), closed),
+            "way": pa.nulls(len(at), pa.string()),
+            "reason": get.take("reason", "reason", closing),
+            "error": error,
+            "error_class": only(failures.classes(error), closed),
+            "result_size": pa.nulls(len(at), pa.int64()),
+            "seq": get.take("seq", "seq", closing),
+            "last_seq": get.take("last_seq", "seq", at),
+            "last_time": times(lives.rows.time[at]),
+            "ids": pa.array(lives.rows.job[at] >> RANGE_BITS),
+        }
+        fresh = table(columns, OPEN_JOBS.schema)
+        untouched = table(
+            {name: self._untouched[name] for name in fresh.schema.names}, fresh.schema
+        )
+        return pa.concat_tables([untouched, fresh])
+
+    def _attempts(self) -> Any:
+        lives, get = self._lives, self._get
+        at = np.flatnonzero(lives.ends)
+        code, time = lives.rows.code[at], lives.rows.time[at]
+        start = lives.start_of[at]
+        ready, started = lives.start_ready[start], lives.start_times[start]
+        bad = (code == l.RETRY) | (code == l.FAIL)
+        error = only(get.take("error", "error", at), bad)
+        columns = {
+            "job_id": pa.array(lives.rows.job[at]),
+            "run": pa.array(lives.run[at].astype(np.int32)),
+            "attempt": pa.array(lives.attempts[start].astype(np.int32)),
+            "queue": get.take("queue", "queue", start),
+            "name": get.take("name", "name", self._birth(at)),
+            "worker": get.take("worker", "holder", start),
+            "user": get.take("worker_user", "user", start),
+            "dialect": get.take("dialect_out", "dialect", start),
+            "ready_at": times(ready),
+            "started_at": times(started),
+            "ended_at": times(time),
+            "wait_seconds": seconds_between(ready, started),
+            "run_seconds": pa.array(lives.took[at] / 1_000_000),
+            "outcome": ENDS.take(pa.array(code)),
+            "reason": get.take("reason", "reason", at),
+            "error": error,
+            "error_class": only(failures.classes(error), bad),
+            "seq": get.take("seq", "seq", at),
+            "date": dates(time),
+        }
+        return table(columns, ATTEMPTS.schema)
+
+    def _failures(self) -> list[dict[str, Any]]:
+        lives, get = self._lives, self._get
+        code = lives.rows.code
+        at = np.flatnonzero((code == l.RETRY) | (code == l.FAIL))
+        if not len(at):
+            return []
+        columns = {
+            "queue": get.take("queue", "queue", at).cast(pa.string()),
+            "name": get.take("name", "name", self._birth(at)).cast(pa.string()),
+            "error": get.take("error", "error", at).cast(pa.string()),
+            "reason": get.take("reason", "reason", at).cast(pa.string()),
+            "final": pa.array(code[at] == l.FAIL),
+            "time": times(lives.rows.time[at]),
+            "job_id": pa.array(lives.rows.job[at]),
+            "seq": get.take("seq", "seq", at),
+        }
+        return failures.group(pa.table(columns))
+
+    # Minutes
+
+    def _parts(self) -> Any:
+        words, queue, to_queue, holder = self._words()
+        lives = self._lives
+        code, before, after = lives.rows.code, lives.before, lives.after
+        minute = lives.rows.time // MINUTE
+        entered = np.where(code == l.ENTER, to_queue, queue)
+        left = np.flatnonzero(~self._is_kept)
+        moves = np.flatnonzero(code == l.MOVE)
+        stays = code != l.MOVE
+        waits_after, waited = waiting(after) & stays, waiting(before)
+        flies_after, flew = (after == l.LEASED) & stays, before == l.LEASED
+        here = {
+            "arrivals": (code == l.PUSH) | (code == l.REPLAY) | (code == l.ENTER),
+            "starts": lives.starts,
+            "finishes": code == l.FINISH,
+            "failures": code == l.FAIL,
+            "retries": code == l.RETRY,
+            "releases": code == l.RELEASE,
+            "removals": (code == l.REMOVE) & ~lives.rows.ended,
+            "depth": waits_after.astype(np.int64) - waited,
+            "in_flight": flies_after.astype(np.int64) - flew,
+        }
+        other_queue, other_minute = self._other_entries(words)
+        nothing = np.zeros(len(other_queue), np.int64)
+        there = {name: np.ones(len(moves), np.int64) for name in ("arrivals", "depth")}
+        entries = Entries(
+            np.concatenate([entered[left], to_queue[moves], other_queue]),
+            np.concatenate([minute[left], minute[moves], other_minute]),
+            {
+                name: np.concatenate(
+                    [
+                        amounts[left].astype(np.int64),
+                        there.get(name, np.zeros(len(moves), np.int64)),
+                        nothing,
+                    ]
+                )
+                for name, amounts in here.items()
+            },
+        )
+        started = np.flatnonzero(lives.starts & (lives.start_ready != NOTHING))
+        ended = np.flatnonzero(lives.ends)
+        return minute_parts(
+            words,
+            entries,
+            Values(
+                queue[started],
+                minute[started],
+                (lives.rows.time - lives.start_ready)[started] / 1_000_000,
+            ),
+            Values(queue[ended], minute[ended], lives.took[ended] / 1_000_000),
+            self._workers(queue, minute, holder, ended),
+        )
+
+    def _workers(self, queue: Ints, minute: Ints, holder: Ints, ended: Ints) -> Values:
+        """Whoever started or ended something."""
+        begun = np.flatnonzero(self._lives.starts)
+        at = np.concatenate([begun, ended])
+        who = np.concatenate([holder[begun], holder[self._lives.start_of[ended]]])
+        named = who >= 0
+        return Values(queue[at][named], minute[at][named], who[named])
+
+    def _words(self) -> tuple[Any, Ints, Ints, Ints]:
+        """Names of queues and workers in one list, and which each row has; -1: none."""
+        get, source = self._get, self._get._source
+        columns = [
+            get.column("queue", "queue"),
+            get.column("queue", "to_queue"),
+            get.column("worker", "holder"),
+        ]
+        encoded = pa.chunked_array([plain_words(each) for each in columns]).unify_dictionaries()
+        words = encoded.chunk(0).dictionary
+        codes = [numbers(chunk.indices, -1)[source] for chunk in encoded.chunks]
+        return words, codes[0], codes[1], codes[2]
+
+    def _other_entries(self, words: Any) -> tuple[Ints, Ints]:
+        rows = pa.array(self._others)
+        queue = plain_words(self._events["queue"].combine_chunks().take(rows))
+        known = pc.index_in(queue.dictionary, value_set=words)
+        where = numbers(known, -1)
+        codes = where[numbers(queue.indices, 0)] if len(self._others) else np.zeros(0, np.int64)
+        return codes, numbers(self._events["time"].take(rows), 0) // MINUTE

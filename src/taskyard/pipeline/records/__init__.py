@@ -1,0 +1,1 @@
+"""Records of the journal as columns of Arrow."""

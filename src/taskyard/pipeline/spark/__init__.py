@@ -1,0 +1,1 @@
+"""Sources, sink, workers and session of Spark."""

@@ -15,6 +15,7 @@ from taskyard.journal.identity import JOURNAL, Reach, load_identity, save_identi
 from taskyard.journal.reader import JournalReader
 from taskyard.pipeline.journal_view import TimelineChanged
 from taskyard.pipeline.records.columns import DEFAULT_COLUMNS, UnknownColumn
+from taskyard.pipeline.records.packed import RANGE_BITS, packed_schema, unpack
 from taskyard.pipeline.spark.events_source import BadOption, EventOptions, EventsStreamReader
 
 
@@ -183,3 +184,45 @@ def test_a_query_of_what_there_is_cannot_begin_behind_it(spark: SparkSession, da
     written(data, 5).journal.close()
     with pytest.raises(Exception, match="startingOffsets=latest is for streams"):
         numbers(events(spark, data, startingOffsets="latest"))
+
+
+@pytest.mark.parametrize("columns", ["+payload,result", "seq,queue,event", "job_id,time"])
+def test_packed_blocks_have_the_events_of_a_range_of_jobs(
+    spark: SparkSession, data: Path, columns: str
+) -> None:
+    run = written(data, 40)
+    run.engine.state.next_id = 3 << RANGE_BITS
+    add_jobs(run, 5)
+    run.journal.close()
+    frame = events(spark, data, columns=columns, packed="true", partitions=3)
+    assert frame.dtypes == [("ids", "bigint"), ("rows", "binary")]
+    blocks = frame.collect()
+    assert {row.ids for row in blocks} == {-1, 0, 3}
+    plain = events(spark, data, columns=columns).toArrow()
+    for block in blocks:
+        rows = unpack([block.rows])
+        assert rows.schema == packed_schema(plain.column_names)
+        if "job_id" in rows.column_names:
+            jobs = rows["job_id"].to_pylist()
+            assert {-1 if job is None else job >> RANGE_BITS for job in jobs} == {block.ids}
+    rows = unpack(row.rows for row in reversed(blocks)).cast(plain.schema)
+    if "seq" not in rows.column_names:
+        rows, plain = rows.sort_by("time"), plain.sort_by("time")
+    assert rows.equals(plain)
+
+
+def test_a_stream_of_packed_blocks_has_all_events(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    written(data, 20).journal.close()
+    seqs: list[int] = []
+
+    def take(frame: DataFrame, number: int) -> None:
+        seqs.extend(unpack(row.rows for row in frame.collect())["seq"].to_pylist())
+
+    options = {"path": str(data), "packed": "true", "maxRecordsPerTrigger": "25"}
+    stream = spark.readStream.format("taskyard.events").options(**options).load()
+    writer = stream.writeStream.foreachBatch(take).trigger(availableNow=True)
+    writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+    assert seqs == list(range(1, 62))
+    assert unpack([]).num_rows == 0

@@ -41,6 +41,7 @@ from taskyard.pipeline.journal_view import Journal, JournalView, Range
 from taskyard.pipeline.ranges import open_journal, plan, read
 from taskyard.pipeline.readers import LEASE, Commits
 from taskyard.pipeline.records.columns import TYPES, parse_columns
+from taskyard.pipeline.records.packed import pack, read_columns
 from taskyard.pipeline.web import RegisteredReader, Web
 
 _OPTIONS: Final = (
@@ -55,6 +56,7 @@ _OPTIONS: Final = (
     "endingSeq",
     "maxRecordsPerTrigger",
     "partitions",
+    "packed",
 )
 # The names that the sources of Spark itself have for the same.
 _ALIASES: Final = {"maxoffsetspertrigger": "maxrecordspertrigger", "minpartitions": "partitions"}
@@ -67,6 +69,8 @@ _SPARK_TYPES: Final[list[tuple[Any, DataType]]] = [
     (pa.types.is_binary, BinaryType()),
     (pa.types.is_list, ArrayType(LongType())),
 ]
+# What a packed source gives: see taskyard.pipeline.records.packed.
+_PACKED: Final = StructType([StructField("ids", LongType()), StructField("rows", BinaryType())])
 
 
 class BadOption(ValueError):
@@ -81,7 +85,8 @@ class EventsDataSource(DataSource):
         return "taskyard.events"
 
     def schema(self) -> StructType:
-        return spark_schema(EventOptions(self.options).columns)
+        options = EventOptions(self.options)
+        return _PACKED if options.packed else spark_schema(options.columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return EventsReader(EventOptions(self.options))
@@ -115,6 +120,7 @@ class EventOptions:
         self.limit = self._number("maxRecordsPerTrigger", 1)
         self.partitions = self._number("partitions", 1) or 2 * (os.cpu_count() or 1)
         self.lease = self._number("lease", 1) or LEASE
+        self.packed = self._flag("packed")
         self.reader = self._given.get("reader")
         if self.reader and not self._server():
             raise BadOption("the option reader needs url: the server keeps records for it")
@@ -126,6 +132,12 @@ class EventOptions:
         if not text.isascii() or not text.isdecimal() or int(text) < least:
             raise BadOption(f"the option {name} must be a number from {least} on, not {text!r}")
         return int(text)
+
+    def _flag(self, name: str) -> bool:
+        text = self._given.get(name.lower(), "false").lower()
+        if text not in ("true", "false"):
+            raise BadOption(f"the option {name} must be true or false, not {text!r}")
+        return text == "true"
 
     def _starts_latest(self) -> bool:
         """Whether a stream begins behind what there is already."""
@@ -144,6 +156,12 @@ class EventOptions:
     def journal(self) -> Journal:
         """By path if there is one: that is cheaper for the server."""
         return open_journal(self.path or self.url or "", self.token)
+
+    def rows(self, wanted: Range) -> Iterator[Any]:
+        """What an executor makes of a range."""
+        if self.packed:
+            return pack(read(wanted, read_columns(self.columns)), self.columns)
+        return read(wanted, self.columns)
 
     def commits(self) -> Commits | None:
         server = self._server()
@@ -188,7 +206,7 @@ class EventsReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        return read(partition.wanted, self._options.columns)
+        return self._options.rows(partition.wanted)
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -289,7 +307,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        return read(partition.wanted, self._options.columns)
+        return self._options.rows(partition.wanted)
 
 
 def _offset(view: JournalView, seq: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ A block passes through Spark's shuffle as one value, which costs far less than a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ WORDS: Final = (
     "reason",
     "to_queue",
 )
+_RANGE: Final = b"taskyard.range"  # in the schema of a block
 _WORD: Final = pa.dictionary(pa.int32(), pa.string())
 
 
@@ -43,24 +45,40 @@ def read_columns(columns: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*columns, "job_id")))
 
 
-def pack(batches: Iterable[Any], columns: Sequence[str] = DEFAULT_COLUMNS) -> Iterator[Any]:
+def pack(
+    batches: Iterable[Any],
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    read: tuple[str, int, int] | None = None,
+) -> Iterator[Any]:
     """Batches with the columns `ids` and `rows`, a row for each range of job ids.
 
-    `batches` have the columns that `read_columns` names, in the order of seq and part.
+    `batches` have the columns that `read_columns` names, in the order of seq and part. `read` is
+    what they were read from: a timeline, its first and its last record. Each block says that, so
+    there is a block even if none of these records is an event.
     """
     inside = packed_schema(columns)
+    if read is not None:
+        inside = inside.with_metadata({_RANGE: json.dumps(read)})
+    is_empty = True
     for batch in batches:
         if not batch.num_rows:
             continue
+        is_empty = False
         ids = pc.fill_null(batch.column("job_id"), -1).to_numpy() >> RANGE_BITS
         events = batch.select(columns)
         ranges, blocks = [], []
         for each, rows in _by_range(ids, events):
             ranges.append(each)
-            blocks.append(_block(rows, inside))
-        yield pa.record_batch(
-            [pa.array(ranges, pa.int64()), pa.array(blocks, pa.binary())], names=["ids", "rows"]
-        )
+            blocks.append(_block([_encoded(rows, inside)], inside))
+        yield _batch(ranges, blocks)
+    if is_empty and read is not None:
+        yield _batch([NO_JOB], [_block([], inside)])
+
+
+def read_range(block: Any) -> tuple[str, int, int] | None:
+    """The timeline, the first and the last record of what an unpacked block was read from."""
+    found = (block.schema.metadata or {}).get(_RANGE)
+    return None if found is None else tuple(json.loads(found))
 
 
 def unpack(blocks: Iterable[Any], columns: Sequence[str] = DEFAULT_COLUMNS) -> Any:
@@ -73,8 +91,9 @@ def unpack(blocks: Iterable[Any], columns: Sequence[str] = DEFAULT_COLUMNS) -> A
     if not tables:
         return packed_schema(columns).empty_table()
     if "seq" in tables[0].column_names:
-        tables.sort(key=lambda table: table["seq"][0].as_py())
-    events = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        tables.sort(key=lambda table: table["seq"][0].as_py() if len(table) else 0)
+    plain = [table.replace_schema_metadata() for table in tables]
+    events = pa.concat_tables(plain).unify_dictionaries().combine_chunks()
     return _in_order(events)
 
 
@@ -90,14 +109,24 @@ def _by_range(ids: Any, events: Any) -> Iterator[tuple[int, Any]]:
         yield int(ids[rows[0]]), events.take(pa.array(rows))
 
 
-def _block(rows: Any, inside: Any) -> bytes:
+def _batch(ranges: list[int], blocks: list[bytes]) -> Any:
+    columns = [pa.array(ranges, pa.int64()), pa.array(blocks, pa.binary())]
+    return pa.record_batch(columns, names=["ids", "rows"])
+
+
+def _encoded(rows: Any, inside: Any) -> Any:
     columns = [
         column.dictionary_encode() if pa.types.is_dictionary(field.type) else column
         for field, column in zip(inside, rows.columns, strict=True)
     ]
+    return pa.record_batch(columns, schema=inside)
+
+
+def _block(batches: list[Any], inside: Any) -> bytes:
     out = pa.BufferOutputStream()
     with pa.ipc.new_stream(out, inside) as stream:
-        stream.write_batch(pa.record_batch(columns, schema=inside))
+        for batch in batches:
+            stream.write_batch(batch)
     return bytes(out.getvalue())
 
 

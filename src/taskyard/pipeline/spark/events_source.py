@@ -157,11 +157,13 @@ class EventOptions:
         """By path if there is one: that is cheaper for the server."""
         return open_journal(self.path or self.url or "", self.token)
 
-    def rows(self, wanted: Range) -> Iterator[Any]:
+    def rows(self, partition: RangePartition) -> Iterator[Any]:
         """What an executor makes of a range."""
-        if self.packed:
-            return pack(read(wanted, read_columns(self.columns)), self.columns)
-        return read(wanted, self.columns)
+        wanted = partition.wanted
+        if not self.packed:
+            return read(wanted, self.columns)
+        told = (partition.timeline, wanted.first_seq, wanted.last_seq)
+        return pack(read(wanted, read_columns(self.columns)), self.columns, told)
 
     def commits(self) -> Commits | None:
         server = self._server()
@@ -179,8 +181,9 @@ def _spark_type(kind: Any) -> DataType:
 
 
 class RangePartition(InputPartition):
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, wanted: Range, timeline: str) -> None:
         self.wanted = wanted
+        self.timeline = timeline
 
     def __repr__(self) -> str:
         return f"RangePartition({self.wanted.first_seq} to {self.wanted.last_seq})"
@@ -202,11 +205,12 @@ class EventsReader(DataSourceReader):
         view = options.journal().view(options.starting or 0)
         first = options.starting or view.first_seq
         last = min(view.durable_seq, options.ending or view.durable_seq)
-        return [RangePartition(each) for each in plan(view, first, last, options.partitions)]
+        ranges = plan(view, first, last, options.partitions)
+        return [RangePartition(each, view.timeline) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        return self._options.rows(partition.wanted)
+        return self._options.rows(partition)
 
 
 class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -272,7 +276,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # the files may not say so again until the next write.
             view = view.with_durable(last)
         ranges = plan(view, first, last, self._options.partitions)
-        return [RangePartition(each) for each in ranges]
+        return [RangePartition(each, view.timeline) for each in ranges]
 
     def commit(self, end: dict[str, Any]) -> None:
         self._done(int(end["seq"]))
@@ -307,7 +311,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, RangePartition)
-        return self._options.rows(partition.wanted)
+        return self._options.rows(partition)
 
 
 def _offset(view: JournalView, seq: int) -> dict[str, Any]:

@@ -16,9 +16,10 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.tables import SCHEMA_VERSION, TABLES, WATERMARK
+from taskyard.pipeline.lake.tables import PUBLIC, SCHEMA_VERSION, TABLES, WATERMARK
 
 if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -80,21 +81,34 @@ class Lake:
         Not by way of `to_pyarrow_dataset`, which finds nothing when it is filtered by a column that
         the table's commits have no bounds of.
         """
+        data = self.dataset(name, files)
+        return data.to_table(columns=columns, filter=filter)
+
+    def dataset(self, name: str, files: list[str] | None = None) -> Any:
+        """A table, or some of its files, as a pyarrow.dataset.Dataset."""
         table = TABLES[name]
         wanted = self.files(name) if files is None else files
         if not wanted:
-            empty = table.schema.empty_table()
-            return empty if columns is None else empty.select(columns)
+            return ds.dataset(table.schema.empty_table())
         divided_by = [table.divided_by] if table.divided_by else []
         divisions = pa.schema([table.schema.field(each) for each in divided_by])
-        dataset = ds.dataset(
+        return ds.dataset(
             wanted,
             schema=table.schema,
             format="parquet",
             partitioning=ds.partitioning(divisions, flavor="hive") if divided_by else None,
             partition_base_dir=str(self.path / name),
         )
-        return dataset.to_table(columns=columns, filter=filter)
+
+    def connect(self) -> "DuckDBPyConnection":
+        """Open a DuckDB connection that has the public tables as views."""
+        import duckdb
+
+        connection = duckdb.connect()
+        connection.execute("set timezone = 'UTC'")
+        for name in PUBLIC:
+            connection.register(name, self.dataset(name))
+        return connection
 
     def files_of_job(self, name: str, job: int) -> list[str]:
         """Those of a table that can have rows of this job, as their bounds say."""

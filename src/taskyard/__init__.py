@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from taskyard.client.async_client import AsyncClient as AsyncClient
     from taskyard.client.client import Client as Client
+    from taskyard.client.errors import Claimed as Claimed
     from taskyard.client.errors import ClientError as ClientError
     from taskyard.client.errors import Closed as Closed
     from taskyard.client.errors import Denied as Denied
@@ -65,6 +66,7 @@ _NAMES: Final = {
     "client.async_client": ("AsyncClient",),
     "client.client": ("Client",),
     "client.errors": (
+        "Claimed",
         "ClientError",
         "Closed",
         "Denied",

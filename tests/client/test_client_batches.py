@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.process import WarmServer
+from support.waiting import wait_for
 
 import taskyard
 from taskyard import Client
@@ -40,6 +42,45 @@ def test_there_may_be_no_jobs(client: Client, queue: str) -> None:
     client.ack_batch(queue, 0)
     with pytest.raises(taskyard.StaleBatch):
         client.ack_batch(queue, 1)
+
+
+def test_a_client_that_claims_a_consumer_has_it_alone(url: str, queue: str) -> None:
+    with taskyard.Client(url) as plain, taskyard.Client(url, claims=["else", queue]) as holder:
+        holder.push_many(queue, [b"x"] * 5)
+        assert holder.lease_batch(queue, 1, 2, [queue]) == (1, 2)
+        with pytest.raises(taskyard.Claimed, match=holder.holder):
+            plain.lease_batch(queue, 1, 2, [queue])
+        with (
+            taskyard.Client(url, claims=[queue]) as second,
+            pytest.raises(taskyard.Claimed, match="stop that one"),
+        ):
+            second.ping()
+        with pytest.raises(taskyard.Claimed):
+            plain.ack_batch(queue, 1)
+        plain.ack_batch(queue, 1, holder.holder)
+        holder.close()
+        with taskyard.Client(url, claims=[queue]) as third:
+            wait_for(lambda: can_call(third))
+            assert third.lease_batch(queue, 2, 2, [queue]) == (2, 2)
+
+
+def can_call(client: Client) -> bool:
+    try:
+        client.ping()
+    except taskyard.Claimed:
+        return False
+    return True
+
+
+def test_all_connections_of_a_client_share_its_claims(url: str, queue: str) -> None:
+    """Of which some wait for jobs, and others do the rest."""
+    with taskyard.Client(url, claims=[queue]) as holder, ThreadPoolExecutor() as pool:
+        holder.push(queue)
+        holder.ack_many(holder.fetch(queue))
+        waiting = [pool.submit(holder.fetch, queue, wait=60) for _ in range(3)]
+        wait_for(lambda: holder.queue(queue).waiting == 3)
+        holder.push_many(queue, [b"x"] * 3)
+        assert all(one.result() for one in waiting)
 
 
 def test_what_makes_no_sense_is_not_sent(client: Client, queue: str) -> None:

@@ -139,6 +139,7 @@ RESP = {
     "JOB.EXTEND {ref} 1000": TAKING,
     "JOB.RETURN {ref}": TAKING,
     "JOB.PROGRESS {ref} 500 half": TAKING,
+    "BATCH.CLAIM {batch} me": TAKING,
     "BATCH.LEASE new 1 5 QUEUES mail": TAKING,
     "BATCH.LEASE new 1 5 QUEUES mail other": needs((TAKE, "mail"), (TAKE, "other")),
     "BATCH.LEASE {batch} 2 5 QUEUES mail": TAKING,

@@ -1,4 +1,4 @@
-"""Numbered batches at the wire: BATCH.LEASE, BATCH.READ, BATCH.ACK, BATCH.DROP."""
+"""Numbered batches at the wire: BATCH.CLAIM, BATCH.LEASE, BATCH.READ, BATCH.ACK, BATCH.DROP."""
 
 from typing import Any
 
@@ -10,6 +10,7 @@ from support.simulated import SimulatedPeer, SimulatedYard
 
 from taskyard.access.principal import ADMIN, PUSH, TAKE, Principal, Rule
 from taskyard.dialects.resp_connection import RespConnection
+from taskyard.dialects.resp_consumers import MAX_CLAIMS
 from taskyard.engine.job import SYSTEM_ORIGIN
 
 MIB = 1 << 20
@@ -160,6 +161,7 @@ BAD = {
     "BATCH.ACK spark 2": "STALEBATCH spark has no batch 2",
     "BATCH.ACK unknown 1": "STALEBATCH unknown has no batch 1",
     "BATCH.DROP unknown": "STALEBATCH there is no consumer unknown",
+    "BATCH.CLAIM spark": "ERR wrong number of arguments for 'batch.claim' command",
 }
 
 
@@ -175,10 +177,17 @@ def test_what_cannot_be_is_refused(peer: SimulatedPeer, line: str) -> None:
 
 @pytest.mark.parametrize("name", [b"two words", b"\xff", b"", b"x" * 256])
 def test_a_consumer_has_a_name_like_a_queue(peer: SimulatedPeer, name: bytes) -> None:
-    for words in (("BATCH.LEASE", name, 1, 1, "QUEUES", "q"), ("BATCH.DROP", name)):
+    for words in (
+        ("BATCH.LEASE", name, 1, 1, "QUEUES", "q"),
+        ("BATCH.DROP", name),
+        ("BATCH.CLAIM", name, "holder"),
+    ):
         reply = ask(peer, *words)
         assert isinstance(reply, Failure)
         assert str(reply).startswith("ERR consumer: ")
+    reply = ask(peer, "BATCH.CLAIM", "spark", name)
+    assert isinstance(reply, Failure)
+    assert str(reply).startswith("ERR holder: ")
 
 
 def test_others_are_answered_between_the_portions(yard: SimulatedYard, peer: SimulatedPeer) -> None:
@@ -393,6 +402,102 @@ def test_jobs_of_a_consumer_that_begins_anew_are_left_alone(
     assert [job[1] for job in read(peer, 1)] == [job.id for job in jobs]
 
 
+# Claims
+
+
+def claim(peer: SimulatedPeer, holder: str) -> Any:
+    return ask(peer, "BATCH.CLAIM", "spark", holder)
+
+
+def has_it(reply: object, holder: str) -> bool:
+    return isinstance(reply, Failure) and str(reply).startswith(f"CLAIMED {holder} at ")
+
+
+def test_who_claims_a_consumer_has_it_alone(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+    push(peer, 4)
+    other = yard.connect("resp")
+    assert claim(peer, "one") == "OK"
+    assert claim(peer, "one") == "OK"
+    assert str(claim(other, "two")).endswith(
+        " has the consumer spark, and two would get the same jobs: stop that one, or give this one "
+        "another name"
+    )
+    assert lease(peer, 1, 2) == [1, 2]
+    mark = yard.journal.log.mark()
+    assert has_it(lease(other, 1, 2), "one")
+    assert has_it(lease(other, 2, 2), "one")
+    assert has_it(ask(other, "BATCH.ACK", "spark", 1), "one")
+    assert has_it(ask(other, "BATCH.ACK", "spark", 1, "two"), "one")
+    assert yard.journal.log.mark() == mark
+    assert payloads(read(other, 1)) == [b"0", b"1"]
+    assert ask(other, "BATCH.LEASE", "etl", 1, 1, "QUEUES", "q") == [1, 1]
+    assert ask(other, "BATCH.ACK", "spark", 1, "one") == "OK"
+    assert lease(peer, 2) == [2, 1]
+    assert ask(other, "BATCH.DROP", "spark") == "OK"
+    assert has_it(lease(other, 1), "one")
+    assert lease(peer, 3) == [3, 1]
+
+
+def test_a_claim_ends_with_the_last_connection_of_its_holder(yard: SimulatedYard) -> None:
+    first, second, other = (yard.connect("resp") for _ in range(3))
+    assert claim(first, "one") == claim(second, "one") == "OK"
+    first.close()
+    assert has_it(claim(other, "two"), "one")
+    second.close()
+    assert claim(other, "two") == "OK"
+    assert has_it(lease(yard.connect("resp"), 1), "two")
+
+
+def test_reset_gives_up_a_claim(yard: SimulatedYard) -> None:
+    first, second = yard.connect("resp"), yard.connect("resp")
+    assert claim(first, "one") == "OK"
+    assert ask(first, "RESET") == "RESET"
+    assert claim(second, "two") == "OK"
+    assert has_it(lease(first, 1), "two")
+
+
+@pytest.mark.parametrize("change", ["restart", "crash"])
+def test_after_a_restart_the_first_to_come_has_it(change: str) -> None:
+    yard = SimulatedYard()
+    peer = yard.connect("resp")
+    push(peer, 1)
+    assert claim(peer, "one") == "OK"
+    assert lease(peer, 1) == [1, 1]
+    getattr(yard, change)()
+    peer, other = yard.connect("resp"), yard.connect("resp")
+    assert claim(other, "two") == "OK"
+    assert has_it(claim(peer, "one"), "two")
+    assert lease(other, 1) == [1, 1]
+
+
+def test_work_that_is_under_way_ends_when_somebody_claims_the_consumer(
+    yard: SimulatedYard, peer: SimulatedPeer
+) -> None:
+    yard.engine.portion = 2
+    push(peer, 9)
+    other = yard.connect("resp")
+    peer.arrive(command("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q"))
+    other.arrive(command("BATCH.CLAIM", "spark", "two"))
+    yard.settle()
+    assert replies(other.take()) == ["OK"]
+    [reply] = replies(peer.take())
+    assert has_it(reply, "two")
+    number, count = lease(other, 1)
+    assert number == 1
+    assert 0 < count < 9
+    assert lease(other, 2) == [2, 9 - count]
+
+
+def test_a_connection_can_claim_so_many(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+    for number in range(MAX_CLAIMS):
+        assert ask(peer, "BATCH.CLAIM", f"spark-{number}", "one") == "OK"
+    reply = claim(peer, "one")
+    assert reply == Failure("ERR a connection can claim 256 consumers at most")
+    assert claim(yard.connect("resp"), "two") == "OK"
+    peer.close()
+    assert ask(yard.connect("resp"), "BATCH.CLAIM", "spark-0", "two") == "OK"
+
+
 # Whose a consumer is
 
 
@@ -403,6 +508,7 @@ USERS = {
     "root": Principal("root", free=True),
 }
 USES = (
+    ("BATCH.CLAIM", "spark", "holder"),
     ("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q"),
     ("BATCH.READ", "spark", 1, 0, 9),
     ("BATCH.LEASE", "spark", 2, 9, "QUEUES", "q"),
@@ -446,6 +552,26 @@ def test_an_administrator_may_use_it_and_it_stays_whose_it_was(name: str) -> Non
     assert ask(ruler, "BATCH.DROP", "spark") == "OK"
     assert lease(as_user(yard, "eve"), 1, 1) == [1, 1]
     assert isinstance(lease(as_user(yard, "ada"), 1), Failure)
+
+
+def test_a_claim_is_not_told_to_another_user() -> None:
+    yard = yard_with_users()
+    ada, eve, root = (as_user(yard, name) for name in ("ada", "eve", "root"))
+    assert claim(ada, "one") == "OK"
+    for words in (
+        ("BATCH.CLAIM", "spark", "one"),
+        ("BATCH.CLAIM", "spark", "two"),
+        ("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q"),
+        ("BATCH.ACK", "spark", 0, "one"),
+    ):
+        assert ask(eve, *words) == Failure("NOPERM consumer spark belongs to another user")
+    assert has_it(claim(root, "two"), "one")
+
+
+def test_who_may_take_nothing_claims_nothing() -> None:
+    yard = SimulatedYard(gate=FixedGate({"none": Principal("none", [Rule(["q"], [PUSH])])}))
+    assert str(claim(as_user(yard, "none"), "one")).startswith("NOPERM ")
+    assert str(claim(yard.connect("resp"), "one")).startswith("NOAUTH ")
 
 
 def test_one_that_is_nobodys_belongs_to_the_first_user_who_leases_a_batch() -> None:

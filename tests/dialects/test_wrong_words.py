@@ -69,7 +69,7 @@ def test_a_long_word_is_cut(yard: SimulatedYard) -> None:
     [
         ("JOB.PSH", "JOB.PUSH, JOB.DONE", "JOB.PUSH"),
         ("job.donne", "JOB.PUSH, JOB.DONE", "JOB.DONE"),
-        ("BATCH.READS", "BATCH.LEASE, BATCH.READ", "BATCH.READ"),
+        ("BATCH.READS", "BATCH.CLAIM, BATCH.LEASE", "BATCH.READ"),
         ("JOB.", "JOB.PUSH, JOB.DONE", ""),
     ],
 )

@@ -7,6 +7,7 @@ seconds and, of TLS, the files `ca`, `cert` and `key`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -19,7 +20,7 @@ SECURE: Final = "taskyards"
 DEFAULT_PORT: Final = 8002
 _DATABASES: Final = 16
 _NO_URL: Final = "not a URL like taskyard://localhost:8002"
-_FILES: Final = ("ca", "cert", "key")
+TLS_FILES: Final = ("ca", "cert", "key")
 _SECONDS: Final = ("timeout", "patience")
 
 
@@ -54,7 +55,9 @@ class Address:
         except ValueError:
             raise ValueError(f"{_shown(url)}: the port must be a number up to 65535") from None
         tls = parts.scheme == SECURE
-        files, seconds = _options(parts.query, tls, url)
+        needed = None if tls else SECURE
+        options = read_options(_shown(url), parts.query, needed, (*_SECONDS, *TLS_FILES))
+        seconds = {name: _number(name, options[name], url) for name in _SECONDS if name in options}
         return cls(
             host=host,
             port=DEFAULT_PORT if port is None else port,
@@ -62,9 +65,9 @@ class Address:
             password=unquote(parts.password or ""),
             database=_database(parts.path, url),
             tls=tls,
-            ca=files.get("ca", ""),
-            cert=files.get("cert", ""),
-            key=files.get("key", ""),
+            ca=options.get("ca", ""),
+            cert=options.get("cert", ""),
+            key=options.get("key", ""),
             timeout=seconds.get("timeout"),
             patience=seconds.get("patience"),
         )
@@ -88,7 +91,7 @@ class Address:
         """All of it, the password too: for other processes, not for messages."""
         who = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@"
         scheme, mark, place = str(self).partition("://")
-        options = {name: getattr(self, name) for name in (*_SECONDS, *_FILES)}
+        options = {name: getattr(self, name) for name in (*_SECONDS, *TLS_FILES)}
         said = urlencode(
             {name: value for name, value in options.items() if value not in (None, "")}
         )
@@ -120,24 +123,23 @@ def context_of(ca: str, cert: str, key: str) -> ssl.SSLContext:
     return context
 
 
-def _options(query: str, tls: bool, url: str) -> tuple[dict[str, str], dict[str, float]]:
-    files: dict[str, str] = {}
-    seconds: dict[str, float] = {}
-    for name, value in parse_qsl(query, keep_blank_values=True):
-        if name in _SECONDS:
-            seconds[name] = _number(name, value, url)
-        elif name not in _FILES:
-            known = ", ".join((*_SECONDS, *_FILES))
-            raise ValueError(f"{_shown(url)}: there is no option {name}, only {known}")
-        elif not tls:
-            raise ValueError(f"{_shown(url)}: the option {name} is for {SECURE}:// only")
-        elif not value:
-            raise ValueError(f"{_shown(url)}: the option {name} must name a file")
-        else:
-            files[name] = value
-    if "key" in files and "cert" not in files:
-        raise ValueError(f"{_shown(url)}: the option key needs the option cert")
-    return files, seconds
+def read_options(
+    shown: str, query: str, secure: str | None, known: Sequence[str]
+) -> dict[str, str]:
+    """Those of a URL; ValueError if one is wrong. `shown` is the URL as an error may show it, and
+    `secure` the scheme that the files of TLS need, None if it has that.
+    """
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    for name, value in options.items():
+        if name not in known:
+            raise ValueError(f"{shown}: there is no option {name}, only {', '.join(known)}")
+        if name in TLS_FILES and secure is not None:
+            raise ValueError(f"{shown}: the option {name} is for {secure}:// only")
+        if name in TLS_FILES and not value:
+            raise ValueError(f"{shown}: the option {name} must name a file")
+    if "key" in options and "cert" not in options:
+        raise ValueError(f"{shown}: the option key needs the option cert")
+    return options
 
 
 def _number(name: str, value: str, url: str) -> float:

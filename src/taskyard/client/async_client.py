@@ -257,9 +257,11 @@ class AsyncClient(AsyncAdministration):
             await self._run(call)
         return reading.jobs
 
-    async def ack_batch(self, consumer: str, upto: int) -> None:
-        """The jobs of the batch have succeeded, and those of the batches before it."""
-        await self._run(batching.ack(consumer, upto))
+    async def ack_batch(self, consumer: str, upto: int, holder: str | None = None) -> None:
+        """The jobs of the batch have succeeded, and those of the batches before it. `holder`: on
+        behalf of a client that has claimed the consumer and is called so.
+        """
+        await self._run(batching.ack(consumer, upto, holder))
 
     async def drop_consumer(self, consumer: str) -> None:
         """Forget a consumer; what it holds goes back to the queues, uncounted."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Sequence
 from typing import Final
@@ -10,10 +12,19 @@ from taskyard.client.commands import Call, checked, read_job, unexpected
 from taskyard.client.errors import StaleBatch
 from taskyard.client.pushing import Seconds, milliseconds
 from taskyard.client.source import Job
-from taskyard.client.wire import Reply, Word
+from taskyard.client.wire import Command, Reply, Word
 
 MOST_LEASED: Final = 1_000_000
 _MOST_READ: Final = 10_000  # places that one command may ask for
+
+
+def new_holder() -> str:
+    """A name for a client that claims consumers: where it runs, and what no other one has."""
+    return f"{socket.gethostname()}:{os.getpid()}:{os.urandom(8).hex()}"
+
+
+def claim(consumer: str, holder: str) -> Command:
+    return ("BATCH.CLAIM", consumer, holder)
 
 
 def lease(
@@ -69,11 +80,14 @@ class Reading:
         return len(found)
 
 
-def ack(consumer: str, upto: int) -> Call[None]:
+def ack(consumer: str, upto: int, holder: str | None = None) -> Call[None]:
     def read(reply: Reply, again: bool) -> None:
         checked(reply)
 
-    return Call(["BATCH.ACK", consumer, upto], read, repeat=True, alone=True)
+    words: list[Word] = ["BATCH.ACK", consumer, upto]
+    if holder is not None:
+        words.append(holder)
+    return Call(words, read, repeat=True, alone=True)
 
 
 def drop(consumer: str) -> Call[None]:

@@ -56,6 +56,7 @@ class Client(Administration):
         heartbeats: bool = True,
         on_lost: Callable[[Job], object] | None = None,
         backoff: Backoff | None = None,
+        claims: Sequence[str] = (),
     ) -> None:
         """Connects to nothing yet; ValueError if the URL cannot be used.
 
@@ -65,13 +66,16 @@ class Client(Administration):
         many there may be, beside those that wait for a job or a result. `heartbeats`: whether the
         leases of fetched jobs are extended until the jobs are ended. `on_lost`: called, in a thread
         of the client, with a job whose lease turned out to be over. `backoff`: the pauses
-        between tries.
+        between tries. `claims`: consumers of batches that are to be this client's alone while it
+        is connected. Calls raise Claimed as long as they are another one's.
         """
         self._address = resolve(url)
         self._timeout = first(timeout, self._address.timeout, TIMEOUT)
         self._patience = first(patience, self._address.patience, PATIENCE)
         self._backoff = backoff or Backoff()
-        self._pool = Pool(self._address, self._timeout, connections)
+        self.holder = batching.new_holder()  # of what it claims
+        hello = [batching.claim(consumer, self.holder) for consumer in claims]
+        self._pool = Pool(self._address, self._timeout, connections, hello)
         self._closed = threading.Event()
         self._heartbeats = heartbeats
         self._keeper = Keeper(self._extend_all, on_lost)
@@ -244,9 +248,11 @@ class Client(Administration):
             self._run(call)
         return reading.jobs
 
-    def ack_batch(self, consumer: str, upto: int) -> None:
-        """The jobs of the batch have succeeded, and those of the batches before it."""
-        self._run(batching.ack(consumer, upto))
+    def ack_batch(self, consumer: str, upto: int, holder: str | None = None) -> None:
+        """The jobs of the batch have succeeded, and those of the batches before it. `holder`: on
+        behalf of another client, which has claimed the consumer and is called so.
+        """
+        self._run(batching.ack(consumer, upto, holder))
 
     def drop_consumer(self, consumer: str) -> None:
         """Forget a consumer; what it holds goes back to the queues, uncounted."""

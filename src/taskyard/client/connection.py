@@ -59,10 +59,12 @@ class Connection:
         patience: float = 0.0,
         backoff: Backoff | None = None,
         tls: ssl.SSLContext | None = None,
+        hello: Sequence[Command] = (),
     ) -> None:
         """`timeout`: how long connecting, or one answer, may take. `patience`: for how long a call
         tries to reach a server that is away. Both in seconds. `tls`: how to encrypt, if the
-        address says so and this was made already: it takes its time.
+        address says so and this was made already: it takes its time. `hello`: what is sent ahead
+        of all else, each time that it connects.
         """
         self.address = address
         self._timeout = timeout
@@ -72,6 +74,7 @@ class Connection:
         self._closed = threading.Event()
         self._socket: socket.socket | None = None
         self._tls = tls or address.context()
+        self._hello = [*greeting(address), *hello]
         self._reader = reader()
         self._process = os.getpid()
         _connections.add(self)
@@ -195,8 +198,7 @@ class Connection:
         self._greet()
 
     def _greet(self) -> None:
-        commands = greeting(self.address)
-        for reply in self._exchange(commands, 0.0) if commands else []:
+        for reply in self._exchange(self._hello, 0.0) if self._hello else []:
             if isinstance(reply, Refused):
                 raise reply
 

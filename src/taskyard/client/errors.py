@@ -84,6 +84,10 @@ class StaleBatch(Refused):
     """The consumer has no such batch: it is done, or was out for too long, or not the next."""
 
 
+class Claimed(Refused):
+    """Another client has this consumer, and keeps it as long as it is connected."""
+
+
 class Denied(Refused):
     """Name, password or token are wrong, or this user may not do that."""
 
@@ -126,6 +130,7 @@ _CLASSES: Final[dict[str, type[Refused]]] = {
     "UIDTAKEN": UidTaken,
     "STALE": StaleLease,
     "STALEBATCH": StaleBatch,
+    "CLAIMED": Claimed,
     "NOJOB": JobNotFound,
     "DRAINING": Draining,
     "NOAUTH": Denied,

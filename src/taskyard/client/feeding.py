@@ -177,18 +177,15 @@ def _frame(new: NewJob) -> tuple[bytes, bytes, bytes]:
     """What stands before the payload's length, behind the payload, behind the uid."""
     words = push_words(new)
     count = 5 + len(words)
-    head = b"*%d\r\n" % count + _bulks(["JOB.PUSH", new.queue]) + b"$"
-    middle = b"\r\n" + _bulks(["UID"]) + b"$36\r\n"
-    return head, middle, b"\r\n" + _bulks(words)
+    head = b"*%d\r\n" % count + bulks(["JOB.PUSH", new.queue]) + b"$"
+    middle = b"\r\n" + bulks(["UID"]) + b"$36\r\n"
+    return head, middle, b"\r\n" + bulks(words)
 
 
-def _bulks(words: Sequence[Word]) -> bytes:
-    return b"".join(_bulk(word) for word in words)
-
-
-def _bulk(word: Word) -> bytes:
-    data = word if isinstance(word, bytes) else str(word).encode()
-    return b"$%d\r\n%b\r\n" % (len(data), data)
+def bulks(words: Sequence[Word]) -> bytes:
+    """As a command has them behind their number."""
+    data = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"".join([b"$%d\r\n%b\r\n" % (len(one), one) for one in data])
 
 
 def each(payloads: Iterable[object]) -> Iterator[object]:

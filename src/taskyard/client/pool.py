@@ -6,26 +6,30 @@ import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from taskyard.client.address import Address
 from taskyard.client.connection import Connection
 from taskyard.client.errors import Closed
+from taskyard.client.wire import Command
 
 
 class Pool:
     """Connections are opened when they are needed, and kept for those who come later."""
 
-    def __init__(self, address: Address, timeout: float, most: int) -> None:
+    def __init__(
+        self, address: Address, timeout: float, most: int, hello: Sequence[Command] = ()
+    ) -> None:
         """`most`: at once. Commands that wait for something have further ones, so that nobody
-        waits for them.
+        waits for them. `hello`: what each begins with.
         """
         if most < 1:
             raise ValueError("a client needs at least one connection")
         self._address = address
         self._timeout = timeout
         self._tls = address.context()
+        self._hello = hello
         self._most = most
         self._changed = threading.Condition()
         self._idle: list[Connection] = []
@@ -67,7 +71,9 @@ class Pool:
                 raise Closed(f"{self._address}: the client was closed")
             found = self._idle.pop() if self._idle else None
             if found is None:
-                found = Connection(self._address, timeout=self._timeout, tls=self._tls)
+                found = Connection(
+                    self._address, timeout=self._timeout, tls=self._tls, hello=self._hello
+                )
             self._busy.add(found)
             self._counted += not extra
             return found

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from taskyard.client.backoff import Backoff
 from taskyard.client.commands import Call
-from taskyard.client.errors import NotNow, Unavailable
+from taskyard.client.errors import NotNow, Refused, Unavailable
 from taskyard.client.wire import Reply
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class Patience:
         self._until = None
 
 
-def not_now(reply: NotNow) -> Unavailable:
+def not_now(reply: Refused) -> Unavailable:
     error = Unavailable(f"the server cannot do it now: {reply}")
     error.__cause__ = reply
     return error

@@ -50,6 +50,16 @@ QUEUED: Final = b"+QUEUED\r\n"
 NO_AUTH: Final = "NOAUTH Authentication required."
 
 
+class Claim:
+    """Who has a consumer alone, until the last of these connections is lost."""
+
+    def __init__(self, holder: str, user: str, peer: str) -> None:
+        self.holder = holder
+        self.user = user
+        self.peer = peer
+        self.connections: i64 = 0
+
+
 class Resp:
     """What all connections of this dialect share."""
 
@@ -77,6 +87,7 @@ class Resp:
         self.traffic = Traffic("resp")
         broker.metrics.add_dialect(self.traffic)
         self.commands: dict[bytes, Command] = {}
+        self.claims: dict[str, Claim] = {}  # by the consumer's name
         self.updates: i64 = 0
         self.ops: i64 = 0
         self.names = QueueNames()
@@ -133,6 +144,7 @@ class RespConnection(Conversation):
         self._todo_size: i64 = 0  # bytes of all of them
         self._in_batch = False
         self.last_pop: list[bytes] = []  # which consumers send again and again
+        self.claimed: list[str] = []  # names of consumers
         self.last_take = Take([], self.owner, origin)
         self.last_wait: i64 = 0
         self._login: Login | None = None  # the command that says who it is
@@ -158,7 +170,16 @@ class RespConnection(Conversation):
 
     def lost(self) -> None:
         self.resp.traffic.clients -= 1
+        self.release_claims()
         super().lost()
+
+    def release_claims(self) -> None:
+        claims = self.resp.claims
+        for name in self.claimed:
+            claims[name].connections -= 1
+            if not claims[name].connections:
+                del claims[name]
+        self.claimed = []
 
     # Commands
 

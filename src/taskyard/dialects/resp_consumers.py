@@ -1,7 +1,8 @@
 """Numbered batches on the RESP listener: the same jobs for the same number, read by many at once.
 
-A batch is leased, read and ended from any connection; who has asked for it by its number may ask
-again after a crash. What is long is done in portions, see engine/batches.py.
+A batch is leased, read and ended from any connection, unless somebody has claimed the consumer; who
+has asked for it by its number may ask again after a crash. What is long is done in portions, see
+engine/batches.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from taskyard.access.principal import ADMIN, TAKE, Denied, Principal
 from taskyard.broker.aside import Aside, Milestone
 from taskyard.broker.broker import SYNC
 from taskyard.dialects.resp_answers import Work
-from taskyard.dialects.resp_connection import Resp, RespConnection
+from taskyard.dialects.resp_connection import Claim, Resp, RespConnection
 from taskyard.dialects.resp_jobs import MAX_TTR_MS
 from taskyard.dialects.resp_values import (
     MAX_INT,
@@ -37,25 +38,31 @@ from taskyard.engine.state import Consumer
 from taskyard.names import NAME_RULE, valid_name
 
 _WORDS: Final = Spoken("BATCH.LEASE", ("TTR", "QUEUES"))
+MAX_CLAIMS: Final = 256  # of one connection
 MAX_READ: Final = 10_000  # places that one BATCH.READ may ask for
 _AT_ONCE: Final = 256  # of them, in one turn: they are many bytes
 MAX_BYTES: Final = 8 * 1_048_576  # of a reply: several read at once
 
 
 def add_commands(resp: Resp) -> None:
+    resp.add(b"BATCH.CLAIM", _claim, 3, 3, always=True)
     resp.add(b"BATCH.LEASE", _lease, 6, 0)
     resp.add(b"BATCH.READ", _read, 5, 5)
-    resp.add(b"BATCH.ACK", _ack, 3, 3)
+    resp.add(b"BATCH.ACK", _ack, 3, 4)
     resp.add(b"BATCH.DROP", _drop, 2, 2)
 
 
 def _consumer_name(text: bytes) -> str:
+    return _name(text, "consumer")
+
+
+def _name(text: bytes, what: str) -> str:
     try:
         name = text.decode()
     except UnicodeDecodeError:
         name = ""
     if not valid_name(name):
-        raise Refused(f"ERR consumer: {NAME_RULE}")
+        raise Refused(f"ERR {what}: {NAME_RULE}")
     return name
 
 
@@ -103,6 +110,47 @@ def _same_owner(connection: RespConnection, name: str, known: i64) -> i64:
     return owner
 
 
+# Claiming
+
+
+def _claim(connection: RespConnection, args: list[bytes]) -> None:
+    """Connections that name the same holder share its claim: a client may have lost one of them
+    before the server notices. The journal knows of no claims.
+    """
+    name = _consumer_name(args[1])
+    holder = _name(args[2], "holder")
+    _check_batch(connection, name)
+    _check_claim(connection, name, holder)
+    if name not in connection.claimed:
+        if len(connection.claimed) == MAX_CLAIMS:
+            raise Refused(f"ERR a connection can claim {MAX_CLAIMS} consumers at most")
+        claims = connection.resp.claims
+        claim = claims.get(name)
+        if claim is None:
+            claim = Claim(holder, connection.principal.name, connection.peer)
+            claims[name] = claim
+        claim.connections += 1
+        connection.claimed.append(name)
+    connection.send(OK, 0)
+
+
+def _check_claim(connection: RespConnection, name: str, holder: str = "") -> None:
+    """Whoever leases or ends batches must be the consumer's holder, if it has one; dropping it is
+    for operators. To be asked before each portion, as above.
+    """
+    claim = connection.resp.claims.get(name)
+    if claim is None or name in connection.claimed:
+        return
+    principal = connection.principal
+    if principal.name != claim.user and not principal.may(ADMIN, ""):
+        raise Denied(f"consumer {name} belongs to another user")
+    if holder != claim.holder:
+        raise Refused(
+            f"CLAIMED {claim.holder} at {claim.peer} has the consumer {name}, and two would get "
+            "the same jobs: stop that one, or give this one another name"
+        )
+
+
 # Leasing
 
 
@@ -139,6 +187,7 @@ class _Lease(Work):
     def step(self, connection: RespConnection) -> bool:
         request = self._request
         _check_batch(connection, request.consumer)
+        _check_claim(connection, request.consumer)
         self._owner = _same_owner(connection, request.consumer, self._owner)
         if not connection.engine.lease_batch(request, connection.now):
             _rest(connection)
@@ -301,18 +350,21 @@ def _show(connection: RespConnection, job: Job, payload: bytes, until: i64) -> b
 def _ack(connection: RespConnection, args: list[bytes]) -> None:
     name = _consumer_name(args[1])
     upto = _within(args[2], "the batch", 0, MAX_INT)
-    connection.begin_work(_Ack(name, upto))
+    holder = _name(args[3], "holder") if len(args) > 3 else ""
+    connection.begin_work(_Ack(name, upto, holder))
 
 
 class _Ack(Work):
-    def __init__(self, name: str, upto: i64) -> None:
+    def __init__(self, name: str, upto: i64, holder: str) -> None:
         self._name = name
         self._upto = upto
+        self._holder = holder
         self._owner: i64 = 0
 
     def step(self, connection: RespConnection) -> bool:
         engine = connection.engine
         _check_batch(connection, self._name)
+        _check_claim(connection, self._name, self._holder)
         self._owner = _same_owner(connection, self._name, self._owner)
         if not engine.ack_batch(self._name, self._upto, connection.job_origin, connection.now):
             _rest(connection)

@@ -64,6 +64,7 @@ def _reset(connection: RespConnection, args: list[bytes]) -> None:
     connection.batch = None
     connection.protocol = 2
     connection.name = b""
+    connection.release_claims()
     connection.become_nobody()
     connection.send(b"+RESET\r\n", 0)
 

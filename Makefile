@@ -46,7 +46,7 @@ FAULTS := tests/faults
 WIRE := tests/dialects tests/interop
 SPARK := tests/spark
 # Those that start programs on Spark of their own, and kill them; the rest has one session for all.
-SPARK_PROGRAMS := $(wildcard $(SPARK)/test_*kill*.py) $(SPARK)/test_cluster.py \
+SPARK_PROGRAMS := $(SPARK)/test_workers_killed.py $(SPARK)/test_cluster.py \
 	$(SPARK)/test_lake_beside.py $(SPARK)/test_lake_live.py $(SPARK)/test_tour.py
 BROWSER := tests/browser
 SIMULATION := tests/simulation

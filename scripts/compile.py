@@ -110,7 +110,9 @@ class Progress:
 
 
 def inputs() -> list[Path]:
-    sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in {".py", ".typed", ".c"}]
+    kinds = {".py", ".typed", ".c", ".sql"}
+    tree = (ROOT / "src").rglob("*")
+    sources = [path for path in tree if path.suffix in kinds or path.parent.name == "page"]
     return [ROOT / "pyproject.toml", *(ROOT / name for name in OPTIONS), *sorted(sources)]
 
 

@@ -30,6 +30,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"
 
 # Pages whose blocks another test runs, and which one.
 RUN_BY = {
+    "docs/analytics.md": "tests/spark/test_pages.py",
     "docs/lake.md": "tests/spark/test_pages.py",
     "docs/pipeline.md": "tests/spark/test_tour.py",
     "docs/replay.md": "tests/spark/test_pages.py",
@@ -57,6 +58,7 @@ FLAGS_OF_OTHERS = {
     *("--build", "--from-file", "--from-literal", "--no-cache-dir", "--target"),  # of images, pods
     *("--form", "--scale"),
     *("--seeds", "--trace", "--processes"),
+    *("--archives", "--conf", "--py-files"),  # of spark-submit
 }
 
 # What the page of each dialect has sessions in.
@@ -201,6 +203,7 @@ def test_the_flags_that_are_named_exist(page: Path) -> None:
     for source in (*sources, *ROOT.glob("benchmarks/*/*.py"), *ROOT.glob("scripts/*/*.py")):
         text = source.read_text(encoding="utf-8")
         known.update(re.findall(r'"(--[a-z-]+)"', text))
+        known.update(re.findall(r"(--[a-z-]+)(?: [A-Z{][^:\n]*)?: ", text))  # in a table of help
         known.update(f"--{name}" for name in re.findall(r'^\s*\{"([a-z-]+)",', text, re.MULTILINE))
     assert not set(FLAG.findall(code_of(page))) - known
 

@@ -168,19 +168,30 @@ def static_files() -> list[str]:
     return [*(name for name in own if not name.startswith("vendor")), *libraries]
 
 
+def pipeline_files() -> list[str]:
+    """What its modules read: SQL, and the parts of pages."""
+    return [
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src" / "taskyard" / "pipeline").rglob("*")
+        if path.suffix in (".sql", ".html", ".css", ".js")
+    ]
+
+
 def test_a_wheel_has_the_dashboard_and_no_other_package(checkout: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(build_in(checkout, "wheel", tmp_path)) as wheel:
         names = set(wheel.namelist())
         [top] = [name for name in names if name.endswith("top_level.txt")]
-        modules = [b"pyspark_taskyard_events", b"pyspark_taskyard_queue"]
+        modules = [f"pyspark_taskyard_{name}".encode() for name in ("events", "lake", "queue")]
         assert wheel.read(top).split() == [*modules, b"taskyard"]
     assert {f"taskyard/web/static/{name}" for name in static_files()} <= names
+    assert {"taskyard/pipeline/report/page/report.html", *pipeline_files()} <= names
 
 
 def test_a_source_archive_has_what_a_wheel_is_built_from(checkout: Path, tmp_path: Path) -> None:
     with tarfile.open(build_in(checkout, "sdist", tmp_path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {f"src/taskyard/web/static/{name}" for name in static_files()}
+    wanted |= {f"src/{name}" for name in pipeline_files()}
     wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*.c")}
     needed = {"scripts/cold.h", "scripts/mypyc.ini", "scripts/vendor", "setup.py"}
     assert wanted | needed | {"src/taskyard/web/page.py"} <= names

@@ -25,8 +25,7 @@ from taskyard.backup.errors import PlaceTaken
 from taskyard.backup.places import new_directory
 from taskyard.engine.job import GONE, SUCCEEDED
 from taskyard.journal.disk import RealDisk
-from taskyard.pipeline.files import FileJournal
-from taskyard.pipeline.journal_view import TimelineChanged
+from taskyard.pipeline.journal import FileJournal, TimelineChanged
 
 SMALL = ("--segment-size", "256KiB", "--payload-limit", "64KiB", "--retain-bytes", "1MiB")
 LISTENERS = {"redis": "resp", "pqueue": "resp", "api": "http", "glovebox": "http"}

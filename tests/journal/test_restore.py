@@ -19,7 +19,8 @@ from taskyard.journal.identity import IDENTITY, JOURNAL, RESTORING, load_identit
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.segment import segment_name
-from taskyard.pipeline.journal_view import JournalView, TimelineChanged
+from taskyard.pipeline.journal import JournalView, TimelineChanged
+from taskyard.pipeline.journal_http import WebJournal
 
 OPERATIONS: Final = ("create", "write", "sync", "rename", "sync_directory")
 
@@ -81,7 +82,10 @@ def test_a_backup_of_what_was_restored_knows_all_timelines() -> None:
 def view_of(yard: RetainingYard) -> JournalView:
     identity = yard.journal.identity
     earlier = tuple((past.timeline.hex(), int(past.last_seq)) for past in identity.earlier)
-    return JournalView(identity.timeline.hex(), 1, int(yard.journal.durable_seq), (), earlier)
+    durable = int(yard.journal.durable_seq)
+    return JournalView(
+        WebJournal("http://unused"), identity.timeline.hex(), 1, durable, (), earlier
+    )
 
 
 def test_readers_are_told_if_they_had_read_more_than_the_backup_has() -> None:

@@ -98,11 +98,15 @@ def test_to_other_machines_it_listens_with_users_or_if_told_to(bind: str) -> Non
         load_settings({"bind": bind, **certificates, "tls_client": "optional"}, {})
 
 
+def test_a_lake_can_be_in_an_object_store() -> None:
+    assert load_settings({"lake": "s3://bucket/lake"}, {}).lake == "s3://bucket/lake"
+
+
 def test_settings_of_the_lake_are_for_use_with_one() -> None:
     flags = {"lake": "tables", "lake_master": "local[2]", "lake_payloads": "on", "lake_ui": "on"}
     flags |= {"lake_trigger": "2s", "lake_retention": "30"}
     settings = load_settings(flags, {})
-    assert (settings.lake, settings.lake_master) == (Path("tables"), "local[2]")
+    assert (settings.lake, settings.lake_master) == ("tables", "local[2]")
     assert settings.lake_payloads
     assert (settings.lake_trigger, settings.lake_retention) == (2 * SECOND, 30)
     for name in ("lake_master", "lake_payloads", "lake_ui", "lake_trigger", "lake_retention"):

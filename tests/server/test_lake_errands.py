@@ -348,12 +348,12 @@ def test_an_errand_ends_with_its_server(tmp_path: Path) -> None:
     """Also when that is killed: what it watches is closed then."""
     code = (
         "import os, sys, time\n"
-        "from taskyard.cli import lake_aside, main\n"
+        "from taskyard.cli import lake_child, main\n"
         "def act(argv):\n"
         f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
         "    time.sleep(99)\n"
         "main.main = act\n"
-        "lake_aside.main([])\n"
+        "lake_child.main([])\n"
     )
     server = (
         "import sys, time\n"

@@ -223,7 +223,8 @@ def test_without_spark_the_server_does_not_start(tmp_path: Path) -> None:
     assert server.wait() == 2
     (line,) = server.log_text().splitlines()
     assert line.endswith(
-        " ERROR cannot start: the data pipeline needs `pip install taskyard[spark]`"
+        " ERROR cannot start: the data pipeline needs `pip install taskyard[spark]` "
+        "(pyspark is not installed)"
     )
 
 
@@ -233,31 +234,32 @@ def test_without_a_lake_there_is_none(tmp_path: Path) -> None:
 
 
 class Heard:
-    """What the thread tells."""
+    """What the process has done."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []
         self.ends: list[str] = []
         self.is_over = False
 
-    def started(self, pid: int) -> None: ...
+    def on_start(self, pid: int) -> None: ...
 
-    def reported(self, line: bytes) -> None:
+    def on_report(self, line: bytes) -> None:
         self.lines.append(line)
 
-    def said(self, line: str) -> None: ...
+    def on_words(self, line: str) -> None: ...
 
-    def ended(self, why: str, pause: float) -> None:
+    def on_death(self, why: str, pause: float) -> None:
         self.ends.append(why)
 
-    def over(self) -> None:
+    def on_end(self) -> None:
         self.is_over = True
 
 
 def supervise(command: list[str]) -> Heard:
     """Until it has ended, and been started again."""
     heard = Heard()
-    process = LakeProcess(command, heard, Patience(first_pause=0.01, farewell=0.1))
+    patience = Patience(first_pause=0.01, farewell=0.1)
+    process = LakeProcess(command, heard, lambda call, *given: call(*given), patience)
     process.start()
     wait_for(lambda: len(heard.ends) >= 2)
     process.stop()

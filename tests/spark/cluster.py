@@ -8,31 +8,52 @@ import re
 import signal
 import subprocess
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 import pyspark
-from support.sockets import POLL_INTERVAL
+from support.child import Child
+from support.waiting import SPARK_GUARD, wait_for
 
-from taskyard.pipeline.spark.java import java_home
+from taskyard.pipeline.spark.session import java_home
 
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _DIE_WITH_PARENT: Final = 1  # PR_SET_PDEATHSIG
-_PATIENCE: Final = 240.0  # seconds; a guard against a hang, on however busy a machine
+_EXECUTOR: Final = "CoarseGrainedExecutorBackend"
+_DRIVER: Final = """
+import sys
+import taskyard.spark
+memory = {"spark.executor.memory": "512m", "spark.driver.memory": "512m"}
+spark = taskyard.spark.session(sys.argv[1], conf=memory, ui=False)
+arguments = sys.argv[2:]
+"""
+
+
+class Driver(Child):
+    """A program that runs on Spark until it is done. Its JVM ends with it."""
+
+    def wait_until(self, condition: Callable[[], object]) -> None:
+        def is_so() -> object:
+            assert self.is_running(), f"it has ended:\n{self.log()}"
+            return condition()
+
+        wait_for(is_so, SPARK_GUARD)
+
+    def wait(self) -> int:
+        return self._process.wait(SPARK_GUARD)
 
 
 class Cluster:
-    """Entering the context starts it and waits until the worker is known to the master."""
+    """It is there when the worker is known to the master, and until it is closed."""
 
     def __init__(self, directory: Path, cores: int = 2) -> None:
-        self._directory = directory
-        self._cores = cores
+        self.directory = directory
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._environment = {
             **os.environ,
+            "PYTHONPATH": os.pathsep.join(sys.path),
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "JAVA_HOME": java_home(),
@@ -40,90 +61,71 @@ class Cluster:
             "SPARK_LOCAL_DIRS": str(directory / "local"),
             "SPARK_DAEMON_MEMORY": "256m",
         }
-        self.master = ""
-
-    def __enter__(self) -> Self:
         try:
-            log = self._start("master", _MASTER, "--port", "0")
-            self.master = self._said(log, r"Starting Spark master at (spark://\S+)")
-            cores, memory = str(self._cores), "2g"
-            log = self._start("worker", _WORKER, "-c", cores, "-m", memory, self.master)
-            self._said(log, r"(Successfully registered) with master")
+            said = r"Starting Spark master at (spark://\S+)"
+            self.master = self._start("master", said, _MASTER, "--port", "0")
+            flags = ("-c", str(cores), "-m", "2g", self.master)
+            self._start("worker", r"(Successfully registered) with master", _WORKER, *flags)
         except BaseException:
-            self.kill()
+            self.close()
             raise
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        """The daemons, and the executors that they have started."""
+    def close(self) -> None:
+        """Kill the daemons, and the executors that they have started."""
         for daemon in self._daemons:
             os.killpg(daemon.pid, signal.SIGKILL)
             daemon.wait()
         self._daemons.clear()
 
-    def run(self, program: str, *arguments: str) -> str:
-        """What a driver of its own prints: Python code that finds `spark` and `arguments`."""
-        source = _DRIVER + program
-        ran = subprocess.run(
-            [sys.executable, "-c", source, self.master, *arguments],
-            env={**self._environment, "SPARK_LOCAL_DIRS": str(self._directory / "local")},
-            capture_output=True,
-            text=True,
-            timeout=_PATIENCE,
-            check=False,
-        )
-        assert ran.returncode == 0, ran.stdout + ran.stderr
-        return ran.stdout
+    def driver(self, directory: Path, program: str, *arguments: str) -> Driver:
+        """Python code that finds `spark` and `arguments`."""
+        command = [sys.executable, "-c", _DRIVER + program, self.master, *arguments]
+        return Driver(directory, command, env=self._environment)
 
-    def _start(self, name: str, *command: str) -> Path:
-        log = self._directory / f"{name}.log"
+    def kill_executors(self) -> None:
+        running = executors(self.directory)
+        assert running
+        for pid in running:
+            os.kill(pid, signal.SIGKILL)
+
+    def _start(self, name: str, said: str, kind: str, *flags: str) -> str:
+        """Wait until the daemon has said something; gives the part in parentheses."""
+        log = self.directory / f"{name}.log"
         spark_class = os.path.join(self._environment["SPARK_HOME"], "bin", "spark-class")
-        kind, *rest = command
-        flags = ["--host", "127.0.0.1", "--webui-port", "0", *rest]
         with log.open("wb") as file:
-            self._daemons.append(
-                subprocess.Popen(
-                    [spark_class, kind, *flags],
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.STDOUT,
-                    env=self._environment,
-                    start_new_session=True,
-                    preexec_fn=_die_with_parent,  # noqa: PLW1509 (no thread has a lock then)
-                )
+            daemon = subprocess.Popen(
+                [spark_class, kind, "--host", "127.0.0.1", "--webui-port", "0", *flags],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
+                preexec_fn=_die_with_parent,  # noqa: PLW1509 (no thread has a lock then)
             )
-        return log
+        self._daemons.append(daemon)
 
-    def _said(self, log: Path, pattern: str) -> str:
-        """Wait until a daemon has said something; gives the part in parentheses."""
-        deadline = time.monotonic() + _PATIENCE
-        while True:
+        def found() -> re.Match[str] | None:
             text = log.read_text(errors="replace")
-            if found := re.search(pattern, text):
-                return found[1]
-            assert self._daemons[-1].poll() is None, text
-            assert time.monotonic() < deadline, text
-            time.sleep(POLL_INTERVAL)
+            assert daemon.poll() is None, text
+            return re.search(said, text)
+
+        wait_for(found, SPARK_GUARD)
+        match = found()
+        assert match is not None
+        return match[1]
 
 
-_DRIVER: Final = """
-import sys
-import taskyard.spark
-spark = taskyard.spark.session(
-    sys.argv[1],
-    conf={"spark.executor.memory": "512m", "spark.driver.memory": "512m"},
-    ui=False,
-)
-arguments = sys.argv[2:]
-"""
+def executors(directory: Path, kind: str = _EXECUTOR) -> list[int]:
+    """Those of clusters that have their files there; of any kind: their Python workers, too."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_text() if entry.name.isdigit() else ""
+            if command and kind in command and (entry / "cwd").readlink().is_relative_to(directory):
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it has ended meanwhile, or is not ours
+    return found
 
 
 def _die_with_parent() -> None:

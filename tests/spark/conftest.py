@@ -1,12 +1,15 @@
 """One Spark session for all tests of this folder."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 from spark.cluster import Cluster
+from spark.connect import ConnectServer
 from spark.quick_java import quick_java
+from spark.seaweed import S3, seaweed
 
 import taskyard.spark
 
@@ -44,7 +47,29 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 
 @pytest.fixture(scope="session")
+def connect(spark: SparkSession) -> Iterator[ConnectServer]:
+    """A server of Spark Connect in the Java of these tests."""
+    with contextlib.closing(ConnectServer(spark)) as server:
+        yield server
+
+
+@pytest.fixture(params=["classic", "connect"])
+def any_spark(request: pytest.FixtureRequest, spark: SparkSession) -> SparkSession:
+    """A session of this process, and one of Spark Connect."""
+    if request.param == "classic":
+        return spark
+    server: ConnectServer = request.getfixturevalue("connect")
+    return server.session
+
+
+@pytest.fixture(scope="session")
 def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Tests on it run their drivers as programs: a process can have one Spark only."""
-    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+    with contextlib.closing(Cluster(tmp_path_factory.mktemp("cluster"))) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
+    with seaweed(tmp_path_factory.mktemp("s3")) as server:
+        yield server

@@ -366,9 +366,12 @@ class Walk:
         self.history.restart(self.random.choice((0, 5 * SECOND, HOUR)))
 
 
-def write_history(data: Path, random: Random, steps: int, now: int = START) -> int:
+def write_history(
+    data: Path, random: Random, steps: int, now: int = START, first_id: int = 0
+) -> int:
     """A journal of about this many operations; gives the time at which it ends."""
     history = History(data, random, now)
+    history.engine.state.next_id = max(history.engine.state.next_id, first_id)
     walk = Walk(history, random)
     for _ in range(steps):
         walk.step()

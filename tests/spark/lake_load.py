@@ -57,6 +57,11 @@ class Load:
         with self._lock:
             self._limit = self.asked + pushes
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has pushed all that it may for now."""
+        return self.asked >= self._limit
+
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:

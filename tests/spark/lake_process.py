@@ -1,4 +1,4 @@
-"""`taskyard lake run` as a process that is watched, told and killed, and its executors."""
+"""`taskyard lake run` as a process that is watched, told and killed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Final, Self
 from support.waiting import SPARK_GUARD
 
 from taskyard.pipeline.lake.snapshot import last_watermark
+from taskyard.pipeline.lake.storage import Storage
 
 _POLL_INTERVAL: Final = 0.1  # seconds: to look at a lake takes some of the processor from it
-_EXECUTOR: Final = "CoarseGrainedExecutorBackend"
 
 
 class LakeProcess:
@@ -80,25 +80,5 @@ class LakeProcess:
 
 
 def next_seq(lake: Path) -> int:
-    mark = last_watermark(lake)
+    mark = last_watermark(Storage(lake))
     return 0 if mark is None else mark.next_seq
-
-
-def executors(directory: Path) -> list[int]:
-    """Those of clusters that have their files below this directory."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            command = (entry / "cmdline").read_text() if entry.name.isdigit() else ""
-            if _EXECUTOR in command and (entry / "cwd").readlink().is_relative_to(directory):
-                found.append(int(entry.name))
-        except OSError:
-            continue  # it has ended meanwhile, or is not ours
-    return found
-
-
-def kill_executors(directory: Path) -> None:
-    running = executors(directory)
-    assert running
-    for pid in running:
-        os.kill(pid, signal.SIGKILL)

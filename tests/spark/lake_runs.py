@@ -1,24 +1,33 @@
-"""Lakes that are made in this process, without a Spark session, and what the oracle says to them.
+"""Lakes that are filled from a journal by real queries, and what the oracle says to them."""
 
-As a program: `lake_runs.py DATA LAKE BATCH` reads a journal into a lake, to be killed meanwhile.
-"""
+from __future__ import annotations
 
 import math
 import pickle
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any, Final
 
-from taskyard.pipeline.lake.run import Options, Run
-from taskyard.pipeline.lake.snapshot import open_lake
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from spark.oracle import Tables, compute, read_records
+
+from taskyard.pipeline.journal import open_journal, plan, read
+from taskyard.pipeline.lake.build import Builder, build_tables
+from taskyard.pipeline.lake.kernel import Kernel
+from taskyard.pipeline.lake.maintain import maintain
+from taskyard.pipeline.lake.snapshot import Lake, open_lake
+from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import Store
-from taskyard.pipeline.ranges import open_journal
+from taskyard.pipeline.lake.stream import LakeFiller
+from taskyard.pipeline.records.fields import DEFAULT_COLUMNS
+from taskyard.pipeline.records.packed import pack, read_columns
 
-T = TypeVar("T")
-R = TypeVar("R")
+Options = Mapping[str, str] | None
 
-KEYS = {
+KEYS: Final = {
     "jobs": ("job_id", "run", "seq"),
     "open_jobs": ("job_id",),
     "attempts": ("job_id", "seq"),
@@ -27,39 +36,113 @@ KEYS = {
 }
 
 
-class HereTasks:
-    """Does all by itself, one task after the other; they are pickled as they would be for Spark."""
+def read_in(
+    spark: SparkSession,
+    data: Path | str | None,
+    lake: Path | str,
+    storage_options: Options = None,
+    **options: Any,
+) -> LakeFiller:
+    """All of a journal into a lake, as `taskyard lake run` does it."""
+    path = None if data is None else str(data)
+    filler = LakeFiller(Storage(lake, storage_options), data=path, **options)
+    run(spark, filler)
+    return filler
 
-    parallelism = 3
-    ui = None
 
-    def run(self, doc: str, work: Callable[[T], R], tasks: Sequence[T]) -> list[R]:
-        return [self._run(work, task) for task in tasks]
-
-    def _run(self, work: Callable[[T], R], task: T) -> R:
-        result: R = pickle.loads(pickle.dumps(work(pickle.loads(pickle.dumps(task)))))
-        return result
-
-
-def read_in(data: Path, lake: Path, tasks: Any = None, **options: Any) -> None:
-    """All of a journal into a lake."""
-    store = Store(lake)
+def run(spark: SparkSession, filler: LakeFiller) -> None:
+    """All that there is now; raises what a batch has raised."""
     try:
-        Run(
-            tasks or HereTasks(),
-            store,
-            open_journal(str(data)),
-            Options(**options),
-            stopped=lambda seconds: False,
-        ).run()
-    finally:
-        store.close()
+        filler.start(spark, None).awaitTermination()
+    except StreamingQueryException:
+        if filler.error is None:
+            raise
+        raise filler.error from None
 
 
-def assert_same(lake: Path, want: Any) -> None:
+def fill(
+    data: Path,
+    lake: Path | str,
+    records: int = 1 << 20,
+    storage_options: Options = None,
+    columns: tuple[str, ...] = DEFAULT_COLUMNS,
+) -> None:
+    """The same in this process and without Spark, for tests of what becomes of a lake then."""
+    journal = open_journal(str(data))
+    view = journal.view()
+    builder = Builder(Store(Storage(lake, storage_options)))
+    first = builder.store.next_seq or view.first_seq
+    for seq in range(first, view.durable_seq + 1, records):
+        last = min(seq + records - 1, view.durable_seq)
+        rows: list[Any] = []
+        for some in plan(view, seq, last, 1):
+            read_from = (view.timeline, some.first_seq, some.last_seq)
+            rows += pack(read(some, read_columns(columns)), columns, read_from)
+        builder.add(HereEvents(rows))  # type: ignore[arg-type]
+        maintain(builder.store)
+
+
+class HereEvents:
+    """What a batch needs of a data frame of packed events."""
+
+    columns: Final = ["ids", "rows"]
+
+    def __init__(self, batches: list[Any]) -> None:
+        self._batches = batches
+
+    def repartition(self, by: str) -> HereEvents:
+        return self
+
+    def mapInArrow(self, kernel: Kernel, schema: str) -> HereEvents:  # noqa: N802
+        return HereEvents(list(pickle.loads(pickle.dumps(kernel))(iter(self._batches))))
+
+    def collect(self) -> list[Any]:
+        return [SimpleNamespace(result=each["result"][0].as_py()) for each in self._batches]
+
+
+def read_one(spark: SparkSession, data: Path, lake: Path, records: int) -> None:
+    """A batch of so many records, and no more."""
+    events = spark.read.format("taskyard.events").option("endingSeq", records)
+    packed = events.option("packed", True).load(str(data))
+    build_tables(packed, 0, lake=lake)
+
+
+def read_in_plain(
+    spark: SparkSession,
+    data: Path,
+    lake: Path | str,
+    checkpoint: Path,
+    records: int,
+    storage_options: Options = None,
+) -> None:
+    """The same by rows, as those do it who change them on the way."""
+    events = spark.readStream.format("taskyard.events").option("maxRecordsPerTrigger", records)
+    build = partial(build_tables, lake=lake, storage_options=storage_options)
+    (
+        events.load(str(data))
+        .writeStream.foreachBatch(build)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+
+
+def assert_right(lake: Path | str | Lake, data: Path, storage_options: Options = None) -> None:
+    """The lake has every record of the journal before its watermark, and each once."""
+    found = lake if isinstance(lake, Lake) else open_lake(lake, storage_options)
+    end = found.watermark.next_seq
+    records = [record for record in read_records(data) if record.seq < end]
+    rows = found.arrow("events", ["seq", "part"]).to_pylist()
+    assert len({(row["seq"], row["part"]) for row in rows}) == len(rows)
+    assert sorted({row["seq"] for row in rows}) == [record.seq for record in records]
+    assert_same(found, compute(records))
+
+
+def assert_same(found: Lake, want: Tables, names: Iterable[str] = KEYS) -> None:
     """The tables are those that the oracle has made, row for row."""
-    found = open_lake(lake)
-    for name, key in KEYS.items():
+    for name in names:
+        key = KEYS[name]
         rows = _by_key(found.arrow(name).to_pylist(), key)
         expected = _by_key(getattr(want, name), key)
         assert rows.keys() == expected.keys(), name
@@ -78,7 +161,3 @@ def _is_like(got: Any, want: Any) -> bool:
     if isinstance(got, float) and isinstance(want, float):
         return math.isclose(got, want, rel_tol=1e-9, abs_tol=1e-9)
     return bool(got == want)
-
-
-if __name__ == "__main__":
-    read_in(Path(sys.argv[1]), Path(sys.argv[2]), batch=int(sys.argv[3]))

@@ -4,35 +4,101 @@ Written from the rules of the tables alone, to be compared with what Spark makes
 journal. Times are UTC datetimes, as Arrow gives them back. Slow and simple on purpose.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from spark.oracle_rows import Group, Life, Minute, Row, Start, known, minute_row, open_row
-from spark.oracle_values import (
-    between,
-    class_of,
-    error_of,
-    message_of,
-    moment,
-    seconds,
-    text_of,
-)
+import numpy as np
 
 from taskyard.engine import job_records as j
 from taskyard.engine import records as r
-from taskyard.engine.job import DIALECT_NAMES
+from taskyard.engine.job import DIALECT_NAMES, JSON, Origin
 from taskyard.engine.job_records import Move, Remove, Replay, Rescore, Unblock, Wake
 from taskyard.engine.side_records import Batch
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
 
+Row = dict[str, Any]
+
 WAITING = ("blocked", "delayed", "ready")
 REMOVED = {"ttl": "expired"}  # the outcome of a removal, where it is not its cause
 ABOUT_A_JOB = (*range(r.PUSH, r.REPLAY + 1), r.PROGRESS)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+_NOISE = (
+    (re.compile(r"\b[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b"), "<uuid>"),
+    (re.compile(r"\b0x[0-9a-fA-F]+"), "<hex>"),
+    (re.compile(r"\b[0-9a-fA-F]{8,}\b"), "<hex>"),
+    (re.compile(r"[0-9]+"), "<n>"),
+)
+_MESSAGE = 200
+
+
+@dataclass
+class Start:
+    """An attempt that has begun."""
+
+    number: int
+    queue: str
+    at: int
+    ready_at: int | None
+    origin: Origin
+
+
+@dataclass
+class Life:
+    """A job, as far as its records have told; None is what they have not."""
+
+    id: int
+    run: int = 1
+    state: str | None = None
+    queue: str = ""
+    push: r.Push | None = None
+    began_at: int | None = None  # this run
+    ready_since: int | None = None  # while it is ready
+    ready_at: int | None = None  # for the first time in this run
+    starts: list[Start] = field(default_factory=list)  # of this run
+    attempts: int = 0
+    held: Start | None = None
+    run_time: int = 0  # over the ended attempts of this run
+    retries: int = 0
+    releases: int = 0
+    unblocked: int = 0
+    priority: int | None = None
+    last_seq: int = 0
+    last_time: int = 0
+
+    def blockers_left(self) -> int:
+        if self.state != "blocked" or self.push is None:
+            return 0
+        return len(self.push.blockers or ()) - self.unblocked
+
+
+@dataclass
+class Minute:
+    counts: Counter[str] = field(default_factory=Counter)
+    depth: int = 0
+    in_flight: int = 0
+    waits: list[float] = field(default_factory=list)
+    runs: list[float] = field(default_factory=list)
+    workers: set[str] = field(default_factory=set)
+
+
+@dataclass
+class Group:
+    """Failures that look alike."""
+
+    first_seen: int
+    sample_error: str | None
+    last_seen: int = 0
+    count: int = 0
+    final: int = 0
+    jobs: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -67,12 +133,10 @@ class Oracle:
         self.groups: dict[tuple[str, str | None, str, str], Group] = {}
         self.depth: Counter[str] = Counter()
         self.in_flight: Counter[str] = Counter()
-        self.last_time = 0
 
     # Reading
 
     def see(self, record: r.Record) -> None:
-        self.last_time = record.time
         if isinstance(record, Batch):
             queues = [
                 queue
@@ -344,7 +408,6 @@ class Oracle:
     # The tables
 
     def tables(self) -> Tables:
-        last = self.last_time // 60_000_000
         return Tables(
             jobs=self.jobs,
             open_jobs=[open_row(life) for life in self.lives.values()],
@@ -352,7 +415,6 @@ class Oracle:
             queue_minutes=[
                 minute_row(queue, number, minute)
                 for (queue, number), minute in self.minutes.items()
-                if number < last
             ],
             failures=[
                 {
@@ -370,3 +432,112 @@ class Oracle:
                 for (queue, name, error_class, message), group in self.groups.items()
             ],
         )
+
+
+# Rows
+
+
+def known(life: Life) -> Row:
+    """What a closed and an open job have in common."""
+    push = life.push
+    new = push.job if push else None
+    first = life.starts[0].at if life.starts else None
+    last = life.starts[-1] if life.starts else None
+    return {
+        "job_id": life.id,
+        "run": life.run,
+        "uid": new.uid.hex() if new and new.uid else None,
+        "queue": life.queue,
+        "first_queue": text_of(push.queue) if push else None,
+        "name": new.name if new else None,
+        "dialect_in": DIALECT_NAMES[push.origin.dialect] if push else None,
+        "dialect_out": DIALECT_NAMES[last.origin.dialect] if last else None,
+        "user": (push.origin.user or None) if push else None,
+        "priority": life.priority,
+        "content": None if new is None else "json" if new.content == JSON else "opaque",
+        "payload_size": push.blob_size if push else None,
+        "pushed_at": moment(push.time) if push else None,
+        "run_at": moment(new.run_at or None) if new else None,
+        "ready_at": moment(life.ready_at),
+        "started_at": moment(first),
+        "last_started_at": moment(last.at) if last else None,
+        "wait_seconds": between(life.ready_at, first),
+        "run_seconds": seconds(life.run_time),
+        "attempts": life.attempts,
+        "retries": life.retries,
+        "releases": life.releases,
+        "blocked_by": list(push.blockers) if push and push.blockers else None,
+    }
+
+
+def open_row(life: Life) -> Row:
+    return {
+        **known(life),
+        "state": life.state,
+        "began_at": moment(life.began_at),
+        "ready_since": moment(life.ready_since),
+        "blockers_left": life.blockers_left(),
+        "worker": (life.held.origin.holder or None) if life.held else None,
+        "worker_user": (life.held.origin.user or None) if life.held else None,
+        "attempt": life.held.number if life.held else None,
+        "last_seq": life.last_seq,
+        "last_time": moment(life.last_time),
+    }
+
+
+def minute_row(queue: str, number: int, minute: Minute) -> Row:
+    row: Row = {"queue": queue, "minute": moment(number * 60_000_000)}
+    for name in ("arrivals", "starts", "finishes", "failures", "retries", "releases", "removals"):
+        row[name] = minute.counts[name]
+    row["depth"] = minute.depth
+    row["in_flight"] = minute.in_flight
+    for name, times in (("wait", minute.waits), ("run", minute.runs)):
+        for percent in (50, 95, 99):
+            row[f"{name}_p{percent}"] = float(np.percentile(times, percent)) if times else None
+    row["workers"] = len(minute.workers)
+    return row
+
+
+# Single values
+
+
+def error_of(record: r.Record) -> str | None:
+    return record.blob.decode(errors="replace") or None
+
+
+def class_of(error: str | None) -> str:
+    line = line_of(error or "")
+    head = line.partition(":")[0]
+    for word in (head, *line.split()):
+        if _IDENTIFIER.fullmatch(word):
+            return word
+    return "unknown"
+
+
+def message_of(text: str) -> str:
+    line = line_of(text)
+    for pattern, instead in _NOISE:
+        line = pattern.sub(instead, line)
+    return line[:_MESSAGE]
+
+
+def line_of(text: str) -> str:
+    """Of a traceback, whose other lines are indented or begin others, the last one."""
+    lines = text.strip().split("\n")
+    return (lines[-1] if lines[0].startswith("Traceback (") else lines[0]).strip()
+
+
+def text_of(name: bytes) -> str:
+    return name.decode(errors="backslashreplace")
+
+
+def moment(time: int | None) -> datetime | None:
+    return None if time is None else _EPOCH + timedelta(microseconds=time)
+
+
+def seconds(duration: int) -> float:
+    return duration / 1_000_000
+
+
+def between(start: int | None, end: int | None) -> float | None:
+    return None if start is None or end is None else seconds(end - start)

@@ -11,7 +11,7 @@ from taskyard.engine import side_records as s
 from taskyard.engine.job import DIALECT_NAMES, JSON
 from taskyard.engine.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
 from taskyard.journal.describe import told
-from taskyard.pipeline.records.columns import ALL_COLUMNS
+from taskyard.pipeline.records.fields import ALL_COLUMNS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST = datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
@@ -42,66 +42,46 @@ def rows_of(record: r.Record) -> list[Row]:
         "user": record.origin.user or None,
         "holder": record.origin.holder or None,
     }
-    if isinstance(record, j.JobRecord | r.Push | r.Lease | r.Finish):
-        row |= {"job_id": record.id, "queue": text(record.queue)}
-        row |= job_columns(record)
-        return [row]
     if isinstance(record, s.Batch):
         return batch_rows(record, row)
-    row |= other_columns(record)
-    return [row]
+    if isinstance(record, j.JobRecord | r.Push | r.Lease | r.Finish):
+        row |= {"job_id": record.id, "queue": text(record.queue)}
+        return [row | job_columns(record)]
+    return [row | other_columns(record)]
 
 
-def job_columns(record: r.Record) -> Row:
-    if isinstance(record, r.Push):
-        return push_columns(record)
-    if isinstance(record, r.Lease | j.Extend):
-        return {"attempt": attempt(record.attempt), "deadline": moment(record.deadline)}
-    if isinstance(record, r.Finish):
-        return {
-            "attempt": attempt(record.attempt),
-            "reason": word(r.FINISH_WAYS, record.way),
-            "uid": hexadecimal(record.uid),
-            "result_size": record.blob_size,
-            "result": record.blob or None,
-        }
-    if isinstance(record, j.Retry):
-        return {
-            "attempt": attempt(record.attempt),
-            "run_at": moment(record.run_at),
-            **error_columns(record),
-        }
-    if isinstance(record, j.Release):
-        reason = word(r.RELEASE_REASONS, record.reason)
-        return {"attempt": attempt(record.attempt), "reason": reason}
-    if isinstance(record, j.Fail):
-        return {
-            "attempt": attempt(record.attempt),
-            "explicit": record.explicit,
-            "reason": record.reason or None,
-            "to_queue": record.dead_queue or None,
-            **error_columns(record),
-        }
-    return small_columns(record)
-
-
-def small_columns(record: r.Record) -> Row:
-    if isinstance(record, j.Unblock):
-        return {"blocker": record.blocker}
-    if isinstance(record, j.Remove):
-        reason = word(r.REMOVE_CAUSES, record.cause)
-        return {"reason": reason, "ended": record.ended, "uid": hexadecimal(record.uid)}
-    if isinstance(record, j.Move):
-        return {"to_queue": text(record.to)}
-    if isinstance(record, j.Rescore):
-        return {"priority": record.priority}
-    if isinstance(record, j.Progress):
-        return {
-            "attempt": attempt(record.attempt),
-            "permille": record.permille,
-            "message": record.message or None,
-        }
-    return {}
+def job_columns(record: Any) -> Row:
+    number = {"attempt": min(record.attempt, INT_MAX)} if hasattr(record, "attempt") else {}
+    match record:
+        case r.Push():
+            return push_columns(record)
+        case r.Lease() | j.Extend():
+            return {**number, "deadline": moment(record.deadline)}
+        case r.Finish():
+            reason, result = word(r.FINISH_WAYS, record.way), record.blob or None
+            told = {"reason": reason, "result_size": record.blob_size, "result": result}
+            return {**number, **told, "uid": hexadecimal(record.uid)}
+        case j.Retry():
+            return {**number, "run_at": moment(record.run_at), **error_columns(record)}
+        case j.Release():
+            return {**number, "reason": word(r.RELEASE_REASONS, record.reason)}
+        case j.Fail():
+            told = {"explicit": record.explicit, "reason": record.reason or None}
+            told["to_queue"] = record.dead_queue or None
+            return {**number, **told, **error_columns(record)}
+        case j.Unblock():
+            return {"blocker": record.blocker}
+        case j.Remove():
+            reason = word(r.REMOVE_CAUSES, record.cause)
+            return {"reason": reason, "ended": record.ended, "uid": hexadecimal(record.uid)}
+        case j.Move():
+            return {"to_queue": text(record.to)}
+        case j.Rescore():
+            return {"priority": record.priority}
+        case j.Progress():
+            return {**number, "permille": record.permille, "message": record.message or None}
+        case _:
+            return {}
 
 
 def push_columns(record: r.Push) -> Row:
@@ -167,10 +147,6 @@ def moment(time: int) -> datetime | None:
         return EPOCH + timedelta(microseconds=time)
     except OverflowError:
         return LAST
-
-
-def attempt(number: int) -> int:
-    return min(number, INT_MAX)
 
 
 def text(value: bytes | None) -> str | None:

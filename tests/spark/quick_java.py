@@ -20,7 +20,7 @@ from typing import Final
 import pyspark
 from support.doc_sessions import ROOT
 
-from taskyard.pipeline.spark.java import find_java
+from taskyard.pipeline.spark.session import find_java
 
 _KEPT: Final = ROOT / "build" / "spark-classes"
 _SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

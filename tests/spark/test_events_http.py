@@ -4,6 +4,7 @@ import pickle
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, LeftBehind
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
-from taskyard.pipeline import journal_view, web
-from taskyard.pipeline.journal_view import Mark
-from taskyard.pipeline.ranges import open_journal, plan, read
-from taskyard.pipeline.records.rows import ALL_COLUMNS
-from taskyard.pipeline.web import ServerRefused, ServerUnreachable, Web, WebJournal
+from taskyard.pipeline import journal
+from taskyard.pipeline.journal import Mark, open_journal, plan, read
+from taskyard.pipeline.journal_http import ServerRefused, ServerUnreachable, Web, WebJournal
+from taskyard.pipeline.records.fields import ALL_COLUMNS
+from taskyard.pipeline.spark.events_source import EventOptions, EventsReader
 
 SMALL = ("--segment-size", "64KiB", "--payload-limit", "16KiB")
 TOKEN = "ty_" + "t" * 43
@@ -57,7 +58,7 @@ def plain(server: ServerProcess) -> list[dict[str, Any]]:
 def test_all_records_come_over_http(
     server: ServerProcess, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal_view, "_LEAST_BYTES", 20_000)
+    monkeypatch.setattr(journal, "_LEAST_BYTES", 20_000)
     taskyard.spark.commit_reader(url_of(server), "lake", 1)  # or compaction drops what is done
     work(server, 100)
     found = rows(url_of(server), parts)
@@ -70,7 +71,7 @@ def test_a_mark_that_is_none_is_noticed(
     server: ServerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a payload could bring about that holds a copy of a part of the journal."""
-    monkeypatch.setattr(journal_view, "_LEAST_BYTES", 8000)
+    monkeypatch.setattr(journal, "_LEAST_BYTES", 8000)
     work(server, 20)
     view = open_journal(url_of(server)).view()
     segment = view.segments[0]
@@ -110,10 +111,52 @@ def test_a_server_that_comes_back_is_asked_again(server: ServerProcess) -> None:
     starting.join()
 
 
-def test_nobody_there_is_told_after_some_tries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "_PAUSES", (0.0,))
+class Answers(BaseHTTPRequestHandler):
+    """What is not a server of Taskyard."""
+
+    status = 503
+    asked = 0
+
+    def do_GET(self) -> None:
+        type(self).asked += 1
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_request(self, code: object = "-", size: object = "-") -> None:
+        pass
+
+
+@pytest.fixture
+def stranger() -> Iterator[str]:
+    Answers.status, Answers.asked = 503, 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_server_that_is_busy_is_asked_again_for_as_long_as_is_said(stranger: str) -> None:
+    with pytest.raises(ServerRefused, match="503"):
+        EventsReader(EventOptions({"url": stranger, "patience": "0"})).partitions()
+    assert Answers.asked == 1
+    patient: Any = pickle.loads(pickle.dumps(open_journal(stranger, patience=0.3)))
+    with pytest.raises(ServerRefused, match="503"):
+        patient.view()
+    assert Answers.asked > 2
+
+
+def test_a_server_of_another_kind_is_told(stranger: str) -> None:
+    Answers.status = 200
+    with pytest.raises(ServerUnreachable, match="does not answer like a server of Taskyard"):
+        open_journal(stranger, patience=0).view()
+
+
+def test_nobody_there_is_told() -> None:
     with pytest.raises(ServerUnreachable, match=r"no answer from http://127\.0\.0\.1:9"):
-        Web("http://ann:secret@127.0.0.1:9").call("GET", "/api/v1/journal")
+        Web("http://ann:secret@127.0.0.1:9", patience=0).call("GET", "/api/v1/journal")
     with pytest.raises(ValueError, match="'host' is not an address") as raised:
         Web("ftp://ann:secret@host")
     assert "secret" not in str(raised.value)
@@ -121,6 +164,13 @@ def test_nobody_there_is_told_after_some_tries(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(ValueError, match="is not an address like http://host:8080") as raised:
             Web(wrong)
         assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("end", ["\n", "\u20ac"])
+def test_a_token_that_no_header_can_have_is_not_shown(end: str) -> None:
+    with pytest.raises(ValueError, match="the token has a character") as raised:
+        open_journal("http://127.0.0.1:9", f"secret{end}", 0).view()
+    assert "secret" not in str(raised.value)
 
 
 def test_credentials_are_needed_and_sent(tmp_path: Path) -> None:
@@ -173,6 +223,8 @@ def test_a_stream_beside_a_server_that_is_written(
     assert registered["behind"] >= 150
 
     listener = taskyard.spark.CommitListener(url, "lake")
+    elsewhere = taskyard.spark.CommitListener(url, "other", query="of another name")
+    spark.streams.addListener(elsewhere)
     spark.streams.addListener(listener)
     try:
         second = drain(spark, checkpoint, options)
@@ -180,6 +232,8 @@ def test_a_stream_beside_a_server_that_is_written(
         wait_for(lambda: readers(server)["lake"]["next_seq"] == end)
     finally:
         spark.streams.removeListener(listener)
+        spark.streams.removeListener(elsewhere)
+    assert readers(server).keys() == {"lake"}
     seqs = [seq for _, batch in (*first, *second) for seq in batch]
     assert seqs == list(range(1, len(seqs) + 1))
     assert len(seqs) > 3 * 60

@@ -7,8 +7,8 @@ import pytest
 from support.process import ServerProcess
 from support.tls import HERE, Certificates
 
-from taskyard.pipeline.ranges import open_journal
-from taskyard.pipeline.web import ServerUnreachable
+from taskyard.pipeline.journal import open_journal
+from taskyard.pipeline.journal_http import ServerUnreachable
 
 
 @pytest.fixture(scope="module")

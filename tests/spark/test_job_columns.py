@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 import pytest
 from pyspark.sql import types as t
 
-from taskyard.client.address import Address
-from taskyard.pipeline.spark import queue_source
-from taskyard.pipeline.spark.claim import Claimed, claim
 from taskyard.pipeline.spark.options import OptionError, Options
 from taskyard.pipeline.spark.queue import QueueDataSource
 
@@ -28,6 +22,8 @@ _PAYLOAD = t.StructField("payload", t.StringType())
         ([_PAYLOAD], {"queue": "q", "ttl": "soon"}, "ttl must be a duration like"),
         ([_PAYLOAD], {"queue": "q", "retries": "-2"}, "retries must be a number from -1"),
         ([_PAYLOAD], {"queue": "q", "prioritty": "1"}, "there is no option prioritty, only"),
+        ([_PAYLOAD], {"queue": "q", "txnVersion": "1"}, "a df.write of a queryId (or txnAppId)"),
+        ([_PAYLOAD], {"queue": "q", "topic": "q"}, "the option queue is given twice"),
         ([_PAYLOAD], {"queue": "q", "uidColumn": "u"}, "uidColumn: there is no column u"),
         ([_PAYLOAD], {"queue": "q", "url": "redis://x"}, "not a URL like taskyard://"),
         ([_PAYLOAD], {"queue": "q", "url": ""}, "the option url is needed"),
@@ -74,6 +70,13 @@ def test_rows_that_cannot_be_written(
     assert reason in str(raised.value)
 
 
+def test_a_stream_numbers_its_batches_itself() -> None:
+    source = QueueDataSource({"url": URL, "queue": "q", "queryId": "one", "txnVersion": "1"})
+    source.writer(t.StructType([_PAYLOAD]), False)
+    with pytest.raises(OptionError, match="a stream numbers its batches itself"):
+        source.streamWriter(t.StructType([_PAYLOAD]), False)
+
+
 def test_a_column_that_means_something_else_can_be_left_alone() -> None:
     fields = [_PAYLOAD, t.StructField("priority", t.StringType())]
     source = QueueDataSource({"url": URL, "queue": "q", "prioritycolumn": ""})
@@ -81,9 +84,6 @@ def test_a_column_that_means_something_else_can_be_left_alone() -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    given = {"url": "taskyard://ann:secret@host", "queues": "a", "consumer": "c"}
-    options = queue_source.queue_options(Options(given, queue_source.KNOWN))
-    assert "secret" not in repr(options)
     for wrong in ("taskyard://ann:sec/ret@host", "http://ann:secret@host"):
         with pytest.raises(OptionError) as raised:
             Options({"url": wrong}, ("url",)).address()
@@ -112,30 +112,6 @@ def test_a_stream_that_cannot_be_read(options: dict[str, str], reason: str) -> N
     assert reason in str(raised.value)
 
 
-def test_the_usual_names_of_options_mean_the_same() -> None:
-    given = {"url": URL, "queues": "a", "consumer": "c"}
-    usual = {**given, "maxJobsPerTrigger": "5", "minPartitions": "3"}
-    found = queue_source.queue_options(Options(usual, queue_source.KNOWN, queue_source.ALIASES))
-    assert (found.most, found.partitions) == (5, 3)
-
-
 def test_jobs_are_not_read_without_being_leased() -> None:
     with pytest.raises(OptionError, match="read as a stream"):
         QueueDataSource({}).reader(t.StructType([]))
-
-
-def test_a_lock_does_no_harm_to_what_stands_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    address = Address.parse(URL)
-    with claim(address, "one"), pytest.raises(Claimed), claim(address, "one"):
-        pass
-    [place] = tmp_path.glob("*.lock")
-    target = tmp_path / "precious"
-    target.write_text("precious")
-    place.unlink()
-    place.symlink_to(target)
-    with pytest.raises(OSError, match="symbolic links"), claim(address, "one"):
-        pass
-    assert target.read_text() == "precious"

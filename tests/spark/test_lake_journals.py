@@ -1,29 +1,36 @@
-"""A lake whose journal is not the same any more, has lost records, or says nothing for an hour."""
+"""A lake whose journal is not the same any more, has lost records, or is away for a while."""
 
 from __future__ import annotations
 
 import shutil
-import time
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 from journal.building import Running
+from pyspark.sql import SparkSession
+from spark.gate import Gate
 from spark.histories import HOUR, History, write_history
 from spark.journals import dropped, written
-from spark.lake_disturbed import READ, Disturbed, assert_up_to_its_mark, opened, read_one_batch
-from spark.lake_process import next_seq
-from spark.lake_runs import HereTasks, assert_same, read_in
-from spark.oracle import Tables, compute, read_records
+from spark.lake_load import Load
+from spark.lake_runs import assert_right, read_in, read_one, run
+from spark.servers import url_of
+from support.process import ServerProcess
+from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.cli.main import main
 from taskyard.engine.job import Policy
-from taskyard.pipeline.lake import run as lake_run
+from taskyard.pipeline.lake import stream
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.run import Options, Run
 from taskyard.pipeline.lake.snapshot import open_lake
-from taskyard.pipeline.ranges import open_journal
+from taskyard.pipeline.lake.storage import Storage
+from taskyard.pipeline.lake.stream import LakeFiller
+
+
+def next_seq(lake: Path) -> int:
+    return open_lake(lake).watermark.next_seq
 
 
 def _damage_the_end(data: Path) -> None:
@@ -35,36 +42,37 @@ def _damage_the_end(data: Path) -> None:
 
 
 def test_after_a_repair_a_lake_goes_on_if_all_it_has_is_still_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     data, behind, ahead = tmp_path / "data", tmp_path / "behind", tmp_path / "ahead"
     data.mkdir()
     now = write_history(data, Random(3), 400)
-    read_one_batch(data, behind, 300)
-    read_in(data, ahead)
+    read_one(spark, data, behind, 300)
+    read_in(spark, data, ahead)
+    last = next_seq(ahead) - 1
     _damage_the_end(data)
     assert main(["journal", "repair", "--data", str(data), "--yes"]) == 0
     write_history(data, Random(4), 100, now)
-    read_in(data, behind)
-    assert_up_to_its_mark(behind, data)
-    capsys.readouterr()
-    assert main(["lake", "run", "--data", str(data), "--lake", str(ahead)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    last = next_seq(ahead) - 1
-    assert "the journal was repaired or restored, and records " in line
-    assert f"to {last} of the lake are not in it any more; read it into another lake" in line
+    read_in(spark, data, behind)
+    assert_right(behind, data)
+    with pytest.raises(LakeError, match="the journal was repaired or restored, and") as raised:
+        read_in(spark, data, ahead)
+    assert f"to {last} of the lake are not in it any more; read it into another lake" in str(
+        raised.value
+    )
+    assert next_seq(ahead) == last + 1
 
 
-def test_another_journal_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_journal_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     for number, name in enumerate(("one", "other")):
         (tmp_path / name).mkdir()
         write_history(tmp_path / name, Random(number), 50 * (number + 1), now=(number + 1) * HOUR)
     lake = tmp_path / "lake"
-    read_in(tmp_path / "one", lake)
+    read_in(spark, tmp_path / "one", lake)
     end = next_seq(lake)
-    assert main(["lake", "run", "--data", str(tmp_path / "other"), "--lake", str(lake)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"the lake has records up to {end - 1} of another journal than this one" in line
+    said = f"the lake has records up to {end - 1} of another journal than this one"
+    with pytest.raises(LakeError, match=said):
+        read_in(spark, tmp_path / "other", lake)
     assert next_seq(lake) == end
 
 
@@ -76,21 +84,26 @@ def _push(data: Path, count: int, now: int) -> None:
     history.close()
 
 
-def test_a_backup_that_was_put_back_is_refused_if_the_lake_has_more(tmp_path: Path) -> None:
+def test_a_backup_that_was_put_back_is_refused_if_the_lake_has_more(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also by a query that was running before."""
     data, backup = tmp_path / "data", tmp_path / "backup"
     data.mkdir()
     _push(data, 20, HOUR)
-    read_in(data, tmp_path / "before")
+    read_in(spark, data, tmp_path / "before")
     shutil.copytree(data, backup)
     _push(data, 20, 2 * HOUR)
-    read_in(data, tmp_path / "after")
+    running = read_in(spark, data, tmp_path / "after")
     shutil.rmtree(data)
     backup.rename(data)
     _push(data, 40, 3 * HOUR)
-    read_in(data, tmp_path / "before")
-    assert_up_to_its_mark(tmp_path / "before", data)
+    read_in(spark, data, tmp_path / "before")
+    assert_right(tmp_path / "before", data)
     with pytest.raises(LakeError, match="it was restored from a backup, or is another one"):
-        read_in(data, tmp_path / "after")
+        read_in(spark, data, tmp_path / "after")
+    with pytest.raises(LakeError, match="it was restored from a backup, or is another one"):
+        run(spark, running)
 
 
 def _drop_beyond(running: Running, seq: int) -> int:
@@ -101,99 +114,123 @@ def _drop_beyond(running: Running, seq: int) -> int:
 
 
 def test_a_lake_that_was_left_behind_says_how_much_is_missing_and_what_to_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     data, lake, other = tmp_path / "data", tmp_path / "lake", tmp_path / "other"
     running = written(data, 60, segment_size=2000)
-    read_one_batch(data, lake, 30)
+    read_one(spark, data, lake, 30)
     first = _drop_beyond(running, 60)
     running.journal.close()
-    assert main(["lake", "run", "--data", str(data), "--lake", str(lake)]) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert f"the journal begins at record {first} by now, the lake has all before 31" in line
-    assert f"{first - 31} records are missing; what is there can be read into another" in line
+    with pytest.raises(LakeError) as raised:
+        read_in(spark, data, lake)
+    said = f"the journal begins at record {first} by now, the lake has all before 31: "
+    said += f"{first - 31} records are missing; what is there can be read into another lake"
+    assert str(raised.value).startswith(said)
     assert next_seq(lake) == 31
-    read_in(data, other)
-    assert next_seq(other) > first
+    read_in(spark, data, other)
+    assert_right(other, data)
 
 
-def test_what_is_dropped_in_the_middle_of_a_batch_is_told_of_in_the_same_way(
-    tmp_path: Path,
+# The server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path) as running:
+        running.flags += ["--http-port", str(running.address("http")[1])]  # also when it is back
+        yield running
+
+
+def _busy(server: ServerProcess, pushes: int) -> None:
+    with Load(server, pause=0) as load:
+        wait_for(lambda: load.promised >= pushes)
+
+
+class Waiting:
+    """A query over HTTP that is in the middle of a batch."""
+
+    def __init__(self, spark: SparkSession, gate: Gate, lake: Path, patience: float) -> None:
+        url = f"http://127.0.0.1:{gate.port}"
+        self.error: Exception | None = None
+        self.filler = LakeFiller(Storage(lake), url=url, patience=patience, max_records=400)
+        self._spark = spark
+        gate.close_after(2000)
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        wait_for(lambda: gate.is_holding, SPARK_GUARD)
+
+    def _run(self) -> None:
+        try:
+            run(self._spark, self.filler)
+        except Exception as error:
+            self.error = error
+
+    def join(self) -> None:
+        self._thread.join(SPARK_GUARD)
+        assert not self._thread.is_alive()
+
+
+def test_a_server_that_is_killed_is_waited_for(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
 ) -> None:
-    data, lake = tmp_path / "data", tmp_path / "lake"
-    running = written(data, 60, segment_size=2000)
-
-    tasks = Disturbed(f"batch 2: {READ}", lambda: _drop_beyond(running, 60))
-    with pytest.raises(LakeError, match=r"the lake has all before 31: \d+ records are missing"):
-        read_in(data, lake, tasks, batch=30)
-    running.journal.close()
-    assert next_seq(lake) == 31
-
-
-class Clock:
-    """Time that passes only while the lake waits."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def time(self) -> float:
-        return time.time()  # long after the history, whose minutes are all over
+    """In the middle of what a task reads; what else it is asked finds nobody there."""
+    _busy(server, 300)
+    lake = tmp_path / "lake"
+    with Gate(lambda: server.address("http")) as gate:
+        query = Waiting(spark, gate, lake, 600)
+        server.kill()
+        gate.hang_up()
+        server.restart()
+        query.join()
+        assert query.error is None
+        assert next_seq(lake) > 400
+    server.kill()
+    assert_right(lake, server.data)
 
 
-def test_after_a_quiet_hour_the_last_minute_is_there_and_right(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_server_that_stays_away_ends_the_query_and_the_lake_goes_on_another_time(
+    spark: SparkSession, server: ServerProcess, tmp_path: Path
+) -> None:
+    _busy(server, 300)
+    lake = tmp_path / "lake"
+    with Gate(lambda: server.address("http")) as gate:
+        query = Waiting(spark, gate, lake, 0.1)
+        server.kill()
+        gate.hang_up()
+        query.join()
+        assert "no answer from" in str(query.error)
+    server.restart()
+    filler = LakeFiller(Storage(lake), url=url_of(server))
+    run(spark, filler)
+    assert filler.reader == query.filler.reader
+    server.kill()
+    assert_right(lake, server.data)
+
+
+# Stopping
+
+
+def test_a_query_is_stopped_behind_its_batch(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, lake = tmp_path / "data", tmp_path / "lake"
     data.mkdir()
-    history = History(data, Random(6))
-    for number in range(40):
-        history.push("mail", "send", Policy())
-        history.pass_time((number % 3) * 20_000_000)
-    history.close()
-    clock = Clock()
-    monkeypatch.setattr(lake_run, "time", clock)
-    counts: list[int] = []
+    write_history(data, Random(1), 300)
+    reached, go = threading.Event(), threading.Event()
 
-    def stopped(seconds: float) -> bool:
-        clock.now += seconds
-        if seconds:
-            counts.append(_minutes(lake))
-        return clock.now > 3600
+    def slow(store: object, days: object) -> None:
+        reached.set()
+        assert go.wait(SPARK_GUARD)
 
-    with opened(lake) as store:
-        options = Options(follow=True, trigger=60)
-        Run(HereTasks(), store, open_journal(str(data)), options, stopped=stopped).run()
-        assert store.next_step == 3  # a batch, and the last minute: not one after the other
-    assert counts[0] + 1 == counts[-1]
-    assert len(set(counts)) == 2
-    want = _with_a_later_event(data, tmp_path / "later")
-    assert _minute_rows(lake) == [
-        {name: row[name] for name in ("queue", "minute", "arrivals", "depth", "in_flight")}
-        for row in want.queue_minutes
-    ]
-    history = History(data, Random(7), history.now + HOUR)  # and so they stay when more comes
-    history.push("mail", "send", Policy())
-    history.close()
-    read_in(data, lake)
-    assert_same(lake, compute(read_records(data)))
-
-
-def _minutes(lake: Path) -> int:
-    return int(open_lake(lake).arrow("queue_minutes", ["minute"]).num_rows)
-
-
-def _minute_rows(lake: Path) -> list[dict[str, Any]]:
-    names = ["queue", "minute", "arrivals", "depth", "in_flight"]
-    rows: list[dict[str, Any]] = open_lake(lake).arrow("queue_minutes", names).to_pylist()
-    return sorted(rows, key=lambda row: row["minute"])
-
-
-def _with_a_later_event(data: Path, copy: Path) -> Tables:
-    shutil.copytree(data, copy)
-    History(copy, Random(1), 2_000_000_000_000_000).close()
-    tables = compute(read_records(copy))
-    tables.queue_minutes.sort(key=lambda row: row["minute"])
-    return tables
+    monkeypatch.setattr(stream, "maintain", slow)
+    filler = LakeFiller(Storage(lake), data=str(data), max_records=100)
+    query = filler.start(spark, "1 second")
+    assert reached.wait(SPARK_GUARD)
+    stopping = threading.Thread(target=filler.stop, args=(query,))
+    stopping.start()
+    go.set()
+    stopping.join(SPARK_GUARD)
+    assert not query.isActive
+    assert filler.error is None
+    assert next_seq(lake) in (101, 201)  # the next one may have begun before it was asked
+    assert_right(lake, data)

@@ -1,108 +1,153 @@
 """`taskyard lake run` as people run it: real processes, a live server, real signals, real Spark."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from spark.lake_process import LakeProcess, next_seq
 from spark.lake_runs import assert_same
 from spark.oracle import compute, read_records
 from support.process import ServerProcess
-from support.sockets import POLL_INTERVAL
 
 from taskyard import Client
-from taskyard.pipeline.lake.snapshot import last_watermark, open_lake
-from taskyard.pipeline.lake.status import read_status
+from taskyard.cli.main import main
+from taskyard.pipeline.lake.snapshot import open_lake
 
 pytestmark = pytest.mark.usefixtures("java")
-HANG_GUARD = 300.0  # Spark takes its time to start where much else runs
-
-
-class LakeProcess:
-    """`taskyard lake run` that follows a server."""
-
-    def __init__(self, url: str, lake: Path, log: Path) -> None:
-        command = [sys.executable, "-m", "taskyard", "lake", "run", "--url", url, "--ui"]
-        command += [
-            "--lake",
-            str(lake),
-            "--follow",
-            "--trigger",
-            "200ms",
-            "--master",
-            "local[2]",
-            "--ui",
-        ]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        self._log = log
-        with log.open("wb") as out:
-            self.process = subprocess.Popen(
-                command, env=environment, stdout=out, stderr=subprocess.STDOUT
-            )
-
-    def text(self) -> str:
-        return self._log.read_text()
-
-    def wait_for(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + HANG_GUARD
-        while not condition():
-            assert self.process.poll() is None, self.text()
-            assert time.monotonic() < deadline, self.text()
-            time.sleep(POLL_INTERVAL)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     with ServerProcess(tmp_path) as running:
+        running.flags += ["--http-port", str(running.address("http")[1])]  # also when it is back
         yield running
 
 
-def _url(server: ServerProcess, dialect: str) -> str:
+def url_of(server: ServerProcess, dialect: str = "http") -> str:
     host, port = server.address(dialect)
     return f"{'http' if dialect == 'http' else 'taskyard'}://{host}:{port}"
 
 
-def _work(client: Client, count: int) -> None:
-    client.push_many("mail", [{"n": number} for number in range(count)])
-    for _ in range(count // 2):
-        for job in client.fetch("mail"):
-            client.ack(job)
+def work(server: ServerProcess, count: int) -> None:
+    with Client(url_of(server, "resp")) as client:
+        client.push_many("mail", [{"n": number} for number in range(count)])
+        for _ in range(count // 2):
+            for job in client.fetch("mail"):
+                client.ack(job)
 
 
-def _next_seq(lake: Path) -> int:
-    mark = last_watermark(lake)
-    return mark.next_seq if mark is not None else 0
+def reports(process: LakeProcess) -> list[dict[str, Any]]:
+    lines = process.text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
 
-def test_it_follows_a_live_server_through_a_kill_and_a_stop(
+def states(process: LakeProcess) -> list[str]:
+    return [told["state"] for told in reports(process)]
+
+
+def test_it_follows_a_live_server_through_kills_and_a_stop(
     server: ServerProcess, tmp_path: Path
 ) -> None:
     lake = tmp_path / "lake"
-    url = _url(server, "http")
-    with Client(_url(server, "resp")) as client:
-        _work(client, 200)
-        first = LakeProcess(url, lake, tmp_path / "first.log")
-        first.wait_for(lambda: _next_seq(lake) > 300)
-        _work(client, 200)
-        first.process.send_signal(signal.SIGKILL)
-        first.process.wait()
-        second = LakeProcess(url, lake, tmp_path / "second.log")
-        second.wait_for(lambda: _next_seq(lake) > 600)
-        [reader] = client.readers()  # the lake's own
-        assert reader.next_seq > 300
-    second.process.send_signal(signal.SIGTERM)
-    assert second.process.wait() == 0, second.text()
-    assert "Spark's UI is at http" in second.text()
-    status = read_status(lake)
-    assert status is not None
-    assert (status["state"], status["error"]) == ("stopped", None)
-    next_seq = _next_seq(lake)
+    flags = ["--url", url_of(server), "--follow", "--json", "--trigger", "200ms"]
+    flags += ["--master", "local[2]"]
+    work(server, 200)
+    with LakeProcess(tmp_path / "first.log", lake, *flags) as first:
+        first.wait_for_record(300)
+        assert "Spark's UI is at http" in first.text()
+        work(server, 200)
+        first.kill()
+    with LakeProcess(tmp_path / "second.log", lake, *flags) as second:
+        second.wait_for_record(600)
+        with Client(url_of(server, "resp")) as client:
+            (reader,) = client.readers()  # the lake's own
+            assert reader.next_seq > 300
+        second.wait_for(lambda: "idle" in states(second))
+        server.kill()
+        second.wait_for(lambda: "waiting" in states(second))
+        server.restart()
+        work(server, 100)
+        second.wait_for_record(900)
+        second.terminate()
+        assert second.wait() == 0, second.text()
+    said = [line for line in second.text().splitlines() if not line.startswith("{")]
+    assert said[1].startswith(f"no answer from {url_of(server)}: ")
+    assert said[1].endswith("; waiting for it, for up to 600 s")
+    assert said[2].startswith("the server answers again, after ")
+    told = reports(second)
+    assert (told[0]["state"], told[-1]["state"], told[-1]["error"]) == ("starting", "stopped", None)
+    assert told[0]["next_seq"] > 300  # where the first one was
     server.kill()
-    records = [record for record in read_records(server.data) if record.seq < next_seq]
-    assert_same(lake, compute(records))
+    records = [record for record in read_records(server.data) if record.seq < next_seq(lake)]
+    assert told[-1]["next_seq"] == next_seq(lake)
+    assert_same(open_lake(lake), compute(records))
     seen = [row["seq"] for row in open_lake(lake).arrow("events", ["seq", "part"]).to_pylist()]
     assert sorted(seen) == [record.seq for record in records]
+
+
+def test_it_gives_up_on_a_server_that_stays_away_and_ends_with_what_there_is(
+    server: ServerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With a password and options of storage, which nobody gets to see."""
+    work(server, 50)
+    lake = tmp_path / "lake"
+    flags = ["--follow", "--patience", "1s", "--trigger", "200ms", "--master", "local[2]"]
+    url = url_of(server).replace("//", "//ann:hunter2@")
+    flags += ["--url", url, "--storage-option", "aws_secret_access_key=hunter3"]
+    with LakeProcess(tmp_path / "log", lake, *flags) as process:
+        process.wait_for_record(80)
+        line = Path(f"/proc/{process.pid}/cmdline").read_bytes()
+        assert b"//ann:*******@" in line
+        assert b"aws_secret_access_key=*******\0" in line
+        server.kill()
+        assert process.wait() == 3
+        said = process.text().splitlines()
+    assert said[-1].startswith("taskyard lake run: no answer from http://127.0.0.1:")
+    assert "the lake has waited for 1 s, and goes on where it is when it is run again" in said[-1]
+    assert "hunter" not in process.text()
+    assert not [path for path in lake.rglob("*") if path.is_file() and holds_secret(path)]
+    # The rest of what is there, by its path.
+    assert main(["lake", "run", "--data", str(server.data), "--lake", str(lake)]) == 0
+    assert "records" in capfd.readouterr().err
+    assert_same(open_lake(lake), compute(read_records(server.data)))
+
+
+def holds_secret(path: Path) -> bool:
+    return b"hunter" in path.read_bytes()
+
+
+def test_a_run_that_is_told_to_stop_says_so(server: ServerProcess, tmp_path: Path) -> None:
+    work(server, 200)
+    flags = ("--data", str(server.data), "--batch", "100", "--master", "local[2]")
+    with LakeProcess(tmp_path / "log", tmp_path / "lake", *flags) as process:
+        process.wait_for_record(100)
+        os.kill(process.pid, signal.SIGINT)
+        code = process.wait()
+    if code:  # else it was faster
+        assert code == 130
+        assert process.text().splitlines()[-1].startswith("stopped before the end; it goes on from")
+    again = [sys.executable, "-m", "taskyard", "lake", "run", "--lake", str(tmp_path / "lake")]
+    subprocess.run([*again, "--data", str(server.data)], check=True, capture_output=True)
+    server.kill()
+    assert next_seq(tmp_path / "lake") > 400
+
+
+def test_what_goes_wrong_in_spark_is_one_sentence(server: ServerProcess, tmp_path: Path) -> None:
+    """Without the traces of Java and Python."""
+    work(server, 20)
+    lake = tmp_path / "lake"
+    flags = ("--data", str(server.data), "--follow", "--trigger", "200ms", "--master", "local[2]")
+    with LakeProcess(tmp_path / "log", lake, *flags) as process:
+        process.wait_for_record(30)
+        server.kill()
+        (server.data / "identity.json").unlink()
+        assert process.wait() == 1
+        said = process.text().splitlines()
+    assert said[-1].startswith("taskyard lake run: identity.json is missing; ")
+    assert len(said) <= 3

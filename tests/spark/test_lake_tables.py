@@ -1,169 +1,215 @@
-"""The tables of the lake are those of the plain recomputation, however the journal comes in."""
+"""The tables of a lake are those of the plain recomputation, however the journal comes in."""
 
-import json
-from collections import Counter
+import tarfile
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from spark.histories import MINUTE, History, write_history
-from spark.kept import give_kept
-from spark.lake_runs import HereTasks, assert_same, read_in
+from spark.journals import dropped, written
+from spark.lake_runs import assert_right, assert_same, fill, read_in, read_in_plain, run
 from spark.oracle import compute, read_records
+from spark.seaweed import S3
+from support.effort import LONG, effort
 
-from taskyard.cli.main import main
+from taskyard.engine.carrying import carry_queue
 from taskyard.engine.job import Policy
-from taskyard.pipeline.lake.batch import Batch, Batches
-from taskyard.pipeline.lake.files import DataFile
-from taskyard.pipeline.lake.maintain import Maintenance
-from taskyard.pipeline.lake.rebuild import Rebuild
-from taskyard.pipeline.lake.shares import SLICE
+from taskyard.pipeline.lake import kernel
+from taskyard.pipeline.lake.build import build_tables
+from taskyard.pipeline.lake.errors import LakeError
+from taskyard.pipeline.lake.maintain import compact, erase, rebuild
 from taskyard.pipeline.lake.snapshot import open_lake
-from taskyard.pipeline.lake.spark_tasks import SparkTasks
+from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import Store
-from taskyard.pipeline.lake.views import create_views
+from taskyard.pipeline.lake.tables import RANGE_BITS
+
+SEED = 5
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Blocks, moves, replays, dead queues: see `Walk`. The jobs are of two ranges of ids."""
     path = tmp_path_factory.mktemp("history")
-    write_history(path, Random(5), 1000)
+    random = Random() if LONG else Random(SEED)
+    write_history(path, random, effort(4000, 500), first_id=(1 << RANGE_BITS) - 100)
     return path
 
 
-@settings(
-    max_examples=4,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(st.integers(0, 1 << 32), st.sampled_from((150, 400, 100_000)))
-def test_random_histories_give_the_tables_of_the_plain_recomputation(seed: int, batch: int) -> None:
-    with TemporaryDirectory() as place:
-        data, lake = Path(place) / "data", Path(place) / "lake"
-        data.mkdir()
-        write_history(data, Random(seed), 400)
-        read_in(data, lake, batch=batch)
-        assert_same(lake, compute(read_records(data)))
+def rows_of(spark: SparkSession, data: Path, **options: object) -> DataFrame:
+    events = spark.read.format("taskyard.events").option("partitions", 3)
+    return events.options(**options).load(str(data))  # type: ignore[arg-type]
 
 
-def test_on_spark_the_tables_are_the_same(data: Path, tmp_path: Path, spark: SparkSession) -> None:
-    read_in(data, tmp_path / "lake", SparkTasks(spark), batch=1500)
-    want = compute(read_records(data))
-    assert_same(tmp_path / "lake", want)
-    lake = open_lake(tmp_path / "lake")
-    create_views(spark, lake)
-    (row,) = spark.sql("select count(*) as n, sum(run_seconds) as s from jobs").collect()
-    assert row.n == len(want.jobs)
-    assert row.s == pytest.approx(sum(each["run_seconds"] for each in want.jobs))
-    assert not spark.sql("select * from replays").collect()
-    (row,) = spark.sql("select count(distinct date) as n from events").collect()
-    assert row.n == len({file.split("date=")[1][:10] for file in lake.files("events")})
-
-
-def test_questions_are_answered_on_the_command_line(
-    data: Path,
-    tmp_path: Path,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("records", [100_000, 300])
+@pytest.mark.parametrize("place", ["disk", "s3"])
+def test_packed_events(
+    spark: SparkSession, s3: S3, data: Path, tmp_path: Path, place: str, records: int
 ) -> None:
-    read_in(data, tmp_path)
-    give_kept(monkeypatch, spark)
-    query = "select outcome, count(*) as n from jobs group by outcome order by n desc, outcome"
-    assert main(["lake", "sql", query, "--lake", str(tmp_path), "--format", "json"]) == 0
-    want = Counter(row["outcome"] for row in compute(read_records(data)).jobs)
-    told = capsys.readouterr()
-    assert [json.loads(line) for line in told.out.splitlines()] == [
-        {"outcome": outcome, "n": n}
-        for outcome, n in sorted(want.items(), key=lambda each: (-each[1], each[0]))
-    ]
-    assert told.err == ""
+    if place == "s3":
+        lake, options = s3.uri(f"packed-{records}"), s3.options
+        read_in(spark, data, lake, options, checkpoint=str(tmp_path), max_records=records)
+        assert_right(lake, data, options)
+    else:
+        read_in(spark, data, tmp_path, max_records=records)
+        assert_right(tmp_path, data)
 
 
-def test_a_rebuild_and_a_compaction_change_nothing(data: Path, tmp_path: Path) -> None:
-    read_in(data, tmp_path, batch=600)
+@pytest.mark.parametrize("place", ["disk", "s3"])
+def test_plain_rows(spark: SparkSession, s3: S3, data: Path, tmp_path: Path, place: str) -> None:
+    lake, options = (tmp_path / "lake", None) if place == "disk" else (s3.uri("plain"), s3.options)
+    read_in_plain(spark, data, lake, tmp_path / "checkpoint", 600, options)
+    assert_right(lake, data, options)
+
+
+def test_rows_may_be_changed_on_the_way_and_come_again(
+    spark: SparkSession, data: Path, tmp_path: Path
+) -> None:
+    lake, last = tmp_path / "lake", 700
+    some = rows_of(spark, data, endingSeq=last)
+    with pytest.raises(ValueError, match="have no column queue: build_tables needs all"):
+        build_tables(some.drop("queue"), 0, lake=lake)
+    for _ in range(2):
+        build_tables(some.selectExpr("upper(queue) as loud", "*"), 0, lake=lake)
+        assert open_lake(lake).watermark.batch == 1
+    build_tables(some.where("seq > 100000"), 1, lake=lake)
+    build_tables(rows_of(spark, data, startingSeq=last - 90), 2, lake=lake)
+    assert open_lake(lake).watermark.batch == 2
+    assert_right(lake, data)
+
+
+def test_rows_may_be_those_of_some_jobs(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    build_tables(rows_of(spark, data).where("job_id % 3 = 1"), 0, lake=tmp_path)
     want = compute(read_records(data))
-    store = Store(tmp_path)
-    try:
-        before = sum(len(store.files(name)) for name in ("events", "jobs", "attempts"))
-        assert Maintenance(HereTasks(), store).compact(many=2) > 0
-        assert sum(len(store.files(name)) for name in ("events", "jobs", "attempts")) < before
-        assert_same(tmp_path, want)
-        total = Rebuild(HereTasks(), store, portion=700).run()
-        assert total == sum(file.rows for file in store.files("events"))
-        assert_same(tmp_path, want)
-    finally:
-        store.close()
+    names = ("jobs", "open_jobs", "attempts")
+    for name in names:
+        setattr(want, name, [row for row in getattr(want, name) if row["job_id"] % 3 == 1])
+    assert_same(open_lake(tmp_path), want, names)
 
 
-def test_a_journal_that_goes_on_is_gone_on_with(tmp_path: Path) -> None:
+def test_a_share_is_worked_on_in_slices(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, where a slice can be made small."""
+    monkeypatch.setattr(kernel, "SLICE", 1)
+    fill(data, tmp_path, 400)
+    assert_right(tmp_path, data)
+
+
+def test_a_lake_of_rows_is_gone_on_with(spark: SparkSession, data: Path, tmp_path: Path) -> None:
+    build_tables(rows_of(spark, data, endingSeq=500), 0, lake=tmp_path)
+    read_in(spark, data, tmp_path)
+    assert_right(tmp_path, data)
+
+
+def test_a_journal_that_begins_late(spark: SparkSession, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    running = written(data, 60, segment_size=2000)
+    first = dropped(running, 3)
+    running.journal.close()
+    read_in(spark, data, tmp_path / "packed", max_records=50)
+    build_tables(rows_of(spark, data), 0, lake=tmp_path / "plain")
+    for name in ("packed", "plain"):
+        assert_right(tmp_path / name, data)
+        assert min(open_lake(tmp_path / name).arrow("events", ["seq"])["seq"].to_pylist()) == first
+
+
+def test_a_journal_that_goes_on_is_gone_on_with(spark: SparkSession, tmp_path: Path) -> None:
     data, lake = tmp_path / "data", tmp_path / "lake"
     data.mkdir()
-    now = write_history(data, Random(1), 200)
-    read_in(data, lake)
-    write_history(data, Random(2), 200, now)
-    read_in(data, lake)
-    assert_same(lake, compute(read_records(data)))
-    batch = open_lake(lake).watermark.batch
-    read_in(data, lake)
-    assert open_lake(lake).watermark.batch == batch
+    now = write_history(data, Random(1), 100)
+    filler = read_in(spark, data, lake)
+    step = open_lake(lake).watermark.step
+    run(spark, filler)  # nothing is new
+    assert open_lake(lake).watermark.step == step
+    now = write_history(data, Random(2), 100, now)
+    run(spark, filler)
+    write_history(data, Random(3), 100, now)
+    read_in(spark, data, lake)
+    assert_right(lake, data)
 
 
-def _show_last_minute(lake: Path) -> int:
-    """Gives the number of rows of all minutes."""
-    store = Store(lake)
-    try:
-        Batches(HereTasks(), store).show_last_minute()
-    finally:
-        store.close()
-    return int(open_lake(lake).arrow("queue_minutes", ["minute"]).num_rows)
-
-
-def test_a_minute_that_was_shown_before_its_end_is_there_once(tmp_path: Path) -> None:
+def test_a_minute_is_shown_before_its_end_and_is_there_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also after records that are no events."""
     data, lake = tmp_path / "data", tmp_path / "lake"
     data.mkdir()
     history = History(data, Random(1))
-    for number in range(3):
+    for number in (1, 2):
         history.push("mail", "send", Policy())
         history.restart()
-        read_in(data, lake)
-        assert _show_last_minute(lake) == 1
-        assert _show_last_minute(lake) == 1
-        assert open_lake(lake).arrow("queue_minutes", ["arrivals"]).to_pylist() == [
-            {"arrivals": number + 1}
-        ]
+        read_in(spark, data, lake)
+        before = open_lake(lake)
+        queue = history.engine.queue(b"mail")
+        assert queue is not None
+        carry_queue(history.engine, queue, history.now)
+        history.write()
+        history.journal.sync_point().run()
+        read_in(spark, data, lake)
+        assert open_lake(lake).watermark.next_seq == before.watermark.next_seq + 1
+        for found in (before, open_lake(lake)):
+            minutes = found.arrow("queue_minutes", ["arrivals", "depth"]).to_pylist()
+            assert minutes == [{"arrivals": number, "depth": number}]
     history.pass_time(MINUTE)
     history.push("mail", "send", Policy())
     history.close()
-    read_in(data, lake)
-    assert_same(lake, compute(read_records(data)))
+    read_in(spark, data, lake)
+    assert_right(lake, data)
 
 
-def test_a_task_holds_a_part_of_a_backlog_at_a_time(
-    tmp_path: Path,
+def test_a_journal_with_nothing_about_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    data.mkdir()
+    History(data, Random(1)).close()
+    read_in(spark, data, lake)
+    assert_right(lake, data)
+    assert open_lake(lake).watermark.next_seq == 2
+    assert rebuild(spark, Store(Storage(lake))) == 1
+    write_history(data, Random(1), 50)
+    read_in(spark, data, lake)
+    assert_right(lake, data)
+
+
+@pytest.mark.parametrize("name", ["a lake #1", "s\xf8 \u2603", "[x]{y}*?"])
+def test_the_name_of_a_lake_may_be_strange(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    data = tmp_path / "data"
+    written(data, 5).journal.close()
+    read_in(spark, data, tmp_path / name, max_records=10)
+    assert_right(tmp_path / name, data)
+    frame = open_lake(tmp_path / name).frame(spark, "events")
+    assert frame.count() == len(list(read_records(data)))
+
+
+def test_a_percent_sign_is_refused_where_readers_would_decode_it(tmp_path: Path) -> None:
+    with pytest.raises(LakeError, match="has a % in its name"):
+        Store(Storage(tmp_path / "a%20lake"))
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_lake_of_a_former_version_is_gone_on_with(
+    spark: SparkSession, tmp_path: Path, is_cut_off: bool
 ) -> None:
-    """Few events in each of many id ranges that are full of open jobs."""
-    seen: list[list[list[int]]] = []
-    files = {each: [DataFile("", 0, str(each), 60_000)] for each in range(100)}
-
-    class Noted(HereTasks):
-        def run(self, doc: str, work: Any, tasks: Any) -> Any:
-            seen.append([[len(slice.kept) for slice in task.slices] for task in tasks])
-            return []
-
-    store = Store(tmp_path)
-    try:
-        batch = Batch(1, 1, 100, [], dict.fromkeys(range(100), 1), 0)
-        Batches(Noted(), store)._make(batch, files, "")
-    finally:
-        store.close()
-    (shares,) = seen
-    assert len(shares) == Noted.parallelism
-    assert sum(sum(each) for each in shares) == 100
-    assert max(max(each) for each in shares) * 60_000 <= SLICE
+    """It has open jobs, a dead letter, a replay, the open minute. `is_cut_off`: its last step is
+    in all tables but the watermark."""
+    with tarfile.open(Path(__file__).parent / "data" / "former_lake.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    if is_cut_off:
+        max((lake / "watermark" / "_delta_log").glob("*.json")).unlink()
+        assert open_lake(lake).watermark.step == 3
+    else:
+        assert_right(lake, data)
+    read_in(spark, data, lake)
+    assert_right(lake, data)
+    found = open_lake(lake)
+    assert found.watermark.next_seq == 175
+    (replay,) = found.arrow("replays").to_pylist()
+    assert (replay["to_queue"], replay["new"]) == ("mail", True)
+    assert "failed" in found.arrow("open_jobs", ["state"])["state"].to_pylist()
+    some = Store(Storage(lake))
+    assert compact(some, many=2) > 0
+    payloads = found.arrow("jobs", ["job_id", "payload"]).to_pylist()
+    assert erase(some, next(row["job_id"] for row in payloads if row["payload"])) > 0
+    rebuild(spark, some)
+    assert_right(lake, data)

@@ -5,14 +5,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from spark.histories import HOUR, MINUTE, START, WORKERS, History, Walk
-from spark.oracle import Tables, compute, read_records
-from spark.oracle_values import class_of, message_of, percentile
+from spark.oracle import Tables, class_of, compute, message_of, read_records
 
 from taskyard.engine.job import GONE, SECOND, STATE_NAMES, SUCCEEDED, NewJob, Policy
+from taskyard.pipeline.lake.failures import classes, messages
 
 DEAD = Policy(max_fails=1, dead_queue="dead")
 ONCE = Policy(max_fails=1)
@@ -200,36 +201,22 @@ def test_it_ends_where_the_engine_does(
 
 
 @pytest.mark.parametrize(
-    ("error", "name"),
+    ("error", "name", "message"),
     [
-        ("ValueError: 1", "ValueError"),
-        ("a.b.C: 1: 2", "a.b.C"),
-        ("Traceback (most recent call last):\n  File\nx.Y: 1", "x.Y"),
-        ("17 no such file", "no"),
-        ("?!", "unknown"),
-        ("", "unknown"),
-        (None, "unknown"),
+        ("ValueError: 1", "ValueError", "ValueError: <n>"),
+        ("a.b.C: 1: 2", "a.b.C", "a.b.C: <n>: <n>"),
+        ("Traceback (most recent call last):\n  File\nx.Y: 1", "x.Y", "x.Y: <n>"),
+        ("17 no such file", "no", "<n> no such file"),
+        ("no job 17\nmore", "no", "no job <n>"),
+        ("at 0xDEADbeef, deadbeef01, face", "at", "at <hex>, <hex>, face"),
+        ("id 6f1c2d3e-0a1b-4c5d-8e9f-001122334455.", "id", "id <uuid>."),
+        ("x" * 300, "x" * 300, "x" * 200),
+        ("?!", "unknown", "?!"),
+        ("", "unknown", ""),
     ],
 )
-def test_the_class_of_an_error(error: str | None, name: str) -> None:
-    assert class_of(error) == name
-
-
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        ("no job 17\nmore", "no job <n>"),
-        ("at 0xDEADbeef, deadbeef01, face", "at <hex>, <hex>, face"),
-        ("id 6f1c2d3e-0a1b-4c5d-8e9f-001122334455.", "id <uuid>."),
-        ("x" * 300, "x" * 200),
-    ],
-)
-def test_what_differs_between_alike_errors_is_left_out(error: str, message: str) -> None:
-    assert message_of(error) == message
-
-
-def test_percentiles_lie_between_the_nearest_values() -> None:
-    assert percentile([], 50) is None
-    assert percentile([3.0], 99) == 3.0
-    assert percentile([4.0, 1.0, 2.0, 3.0], 50) == 2.5
-    assert percentile([0.0, 10.0], 95) == 9.5
+def test_the_class_and_the_message_of_an_error(error: str, name: str, message: str) -> None:
+    """Also as the lake itself has them."""
+    assert (class_of(error), message_of(error)) == (name, message)
+    assert classes(pa.array([error, error])).to_pylist() == [name] * 2
+    assert messages(pa.array([error])).to_pylist() == [message]

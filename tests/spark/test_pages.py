@@ -20,6 +20,7 @@ from taskyard.cli.main import main
 PAGES = (
     "spark-events.md",
     "lake.md",
+    "analytics.md",
     "report.md",
     "replay.md",
     "spark-queues.md",
@@ -52,7 +53,7 @@ def no_browser() -> NoReturn:
 def skips(command: str) -> bool:
     """Spark is here; what goes on for ever, or is on another machine, still is not."""
     if command.startswith("taskyard lake"):
-        return "@host" in command
+        return "@host" in command or "//host" in command
     return not_run(command)
 
 

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadMaxRows
+from spark.servers import client_of
 from support.process import ServerProcess
-from support.waiting import wait_for
+from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.client.client import Client
+from taskyard.client.errors import Claimed
 from taskyard.pipeline.spark import queue_source
-from taskyard.pipeline.spark.claim import Claimed
 from taskyard.pipeline.spark.options import Options
 from taskyard.spark import acknowledge
 
@@ -23,12 +31,39 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
+# A driver whose query takes a batch of jobs and comes to no end with it.
+_STUCK: Final = """
+import sys, threading
+from taskyard.spark import session
+url, checkpoint = sys.argv[1:]
+spark = session("local[1]", ui=False, conf={"spark.driver.memory": "512m"})
+reading = spark.readStream.format("taskyard").option("url", url)
+jobs = reading.option("queues", "stuck").option("consumer", "stuck").load()
+writing = jobs.writeStream.foreachBatch(lambda frame, batch: threading.Event().wait())
+writing.option("checkpointLocation", checkpoint).start().awaitTermination()
+"""
+
+
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     with ServerProcess(tmp_path_factory.mktemp("server")) as server:
         host, port = server.address("resp")
         with Client(f"taskyard://{host}:{port}") as connected:
             yield connected
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[ServerProcess]:
+    """A server that can be killed, and is back under its address."""
+    with ServerProcess(tmp_path) as server:
+        server.flags += ["--resp-port", str(server.address("resp")[1])]
+        yield server
+
+
+@pytest.fixture
+def own_client(own: ServerProcess) -> Iterator[Client]:
+    with client_of(own) as connected:
+        yield connected
 
 
 def test_available_jobs_are_read_once_and_none_stays_leased(
@@ -154,12 +189,91 @@ def test_two_queries_do_not_get_the_same_jobs(
     client.push_many("shared", [b"x"] * 5)
     one, other = [_reader(client, queues="shared", consumer="shared") for _ in range(2)]
     start = one.initialOffset()
-    assert one.latestOffset(start, one.getDefaultReadLimit())["count"] == 5
-    with pytest.raises(Claimed, match="has the consumer shared, and would get the same jobs"):
+    end = one.latestOffset(start, one.getDefaultReadLimit())
+    assert end["count"] == 5
+    with pytest.raises(Claimed, match="has the consumer shared, and two would get the same jobs"):
         other.initialOffset()
+    with pytest.raises(Claimed):  # as one that goes on with a batch of its checkpoint
+        other.partitions(start, end)
     one.stop()  # or the end of its process
     assert other.initialOffset() == start
     other.stop()
+
+
+def test_a_driver_that_is_killed_leaves_its_consumer_and_its_batch_to_the_next(
+    spark: SparkSession, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_source, "_AFTERMATH", 0.1)
+    client.push_many("stuck", [b"x"] * 5)
+    command = [sys.executable, "-c", _STUCK, str(client.address), str(tmp_path / "one")]
+    with subprocess.Popen(command, start_new_session=True) as driver:
+        try:
+            wait_for(
+                lambda: driver.poll() is not None or _counts(client, "stuck") == (0, 5), SPARK_GUARD
+            )
+            with pytest.raises(Claimed, match=f"CLAIMED {socket.gethostname()}:"):
+                _reader(client, queues="stuck", consumer="stuck").initialOffset()
+            assert driver.poll() is None
+            driver.kill()  # the JVM and its Python find out by themselves
+            jobs = _jobs(spark, client, queues="stuck", consumer="stuck")
+            seen: list[int] = []
+            _run(jobs, lambda frame, batch: seen.append(frame.count()), tmp_path / "two")
+        finally:
+            with contextlib.suppress(ProcessLookupError):  # all of it has ended
+                os.killpg(driver.pid, signal.SIGKILL)
+    assert seen == [5]
+    assert _counts(client, "stuck") == (0, 0)
+
+
+def test_a_query_that_has_lost_its_consumer_cannot_end_what_another_one_does(
+    own: ServerProcess, own_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one's connection is lost with the server, and the second one is quicker."""
+    monkeypatch.setattr(queue_source, "_AFTERMATH", 0.1)
+    client = own_client
+    client.push_many("q", [b"x"] * 5)
+    first, second = [_reader(client, queues="q", consumer="c") for _ in range(2)]
+    limit = ReadMaxRows(3)
+    end = first.latestOffset(first.initialOffset(), limit)
+    latest = first.reportLatestOffset()
+    assert latest is not None
+    own.kill()
+    own.restart()
+    start = second.initialOffset()
+    assert second.latestOffset(start, limit) == end
+    with pytest.raises(Claimed):  # it would say that the batch is done
+        first.latestOffset(end, limit)
+    with pytest.raises(Claimed):
+        client.ack_batch("c", end["batch"], latest["holder"])
+    places = second.partitions(start, end)
+    assert sum(jobs.num_rows for place in places for jobs in second.read(place)) == 3
+    assert _counts(client, "q") == (2, 3)
+    assert second.latestOffset(end, limit)["count"] == 2
+    second.stop()
+
+
+def test_a_query_waits_for_its_server_and_has_its_consumer_again(
+    own: ServerProcess, own_client: Client
+) -> None:
+    client = own_client
+    client.push_many("q", [b"x"] * 5)
+    reader = _reader(client, queues="q", consumer="c")
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(3))
+    own.kill()
+    own.restart()
+    assert reader.latestOffset(end, ReadMaxRows(3))["count"] == 2
+    with pytest.raises(Claimed):
+        client.lease_batch("c", 3, 1, ["q"])
+    reader.stop()
+
+
+def test_the_usual_names_of_options_mean_the_same(client: Client) -> None:
+    usual = {"maxOffsetsPerTrigger": "5", "minPartitions": "3"}
+    reader = _reader(client, queues="usual", consumer="usual", **usual)
+    assert reader.getDefaultReadLimit() == ReadMaxRows(5)
+    start = reader.initialOffset()
+    assert len(reader.partitions(start, {**start, "batch": 1, "count": 1000})) == 3
+    reader.stop()
 
 
 def test_a_password_is_in_no_plan(spark: SparkSession) -> None:
@@ -189,8 +303,8 @@ def test_a_query_that_comes_too_late_gets_an_error_and_no_jobs(
 
 
 def _reader(client: Client, **options: str) -> queue_source.QueueStreamReader:
-    given = Options({"url": str(client.address), **options}, queue_source.KNOWN)
-    return queue_source.QueueStreamReader(queue_source.queue_options(given))
+    given = {"url": str(client.address), **options}
+    return queue_source.QueueStreamReader(Options(given, queue_source.KNOWN, queue_source.ALIASES))
 
 
 def _jobs(spark: SparkSession, client: Client, **options: Any) -> DataFrame:

@@ -5,15 +5,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from pyspark.sql import SparkSession
 from spark.histories import WORKERS, History
-from spark.kept import give_kept
-from spark.lakes import write_lake
-from spark.oracle import Tables, compute, read_records
+from spark.lake_runs import fill
 
 from taskyard.cli.failure import REFUSED, USAGE, Failure
 from taskyard.cli.lake import main
-from taskyard.cli.lake_report import read_target, read_time
+from taskyard.cli.lake_read import read_target, read_time
 from taskyard.engine.job import SECOND, Policy
 
 END = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -56,28 +53,9 @@ def test_what_is_no_target(value: str) -> None:
         read_target(value)
 
 
-def test_what_is_refused_before_spark_is_started(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lake, out = str(tmp_path / "lake"), str(tmp_path / "report.html")
-    assert main(["report", "--lake", lake, "--out", out]) == REFUSED
-    assert "there is no lake in" in capsys.readouterr().err
-    assert main(["report", "--lake", lake, "--out", str(tmp_path)]) == USAGE
-    assert "is a directory" in capsys.readouterr().err
-    assert main(["report", "--lake", lake, "--out", str(tmp_path / "no" / "r.html")]) == USAGE
-    assert "there is no directory" in capsys.readouterr().err
-    write_lake(tmp_path / "lake", Tables([], [], [], [], []), END)
-    since = ["--since", "2026-03-09"]
-    assert main(["report", "--lake", lake, "--out", out, *since]) == USAGE
-    assert "--since must be before" in capsys.readouterr().err
-
-
-def test_the_page_is_written(
-    tmp_path: Path,
-    spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With a lake of one job, without Java."""
     history = History(tmp_path / "data", Random(1))
     history.push("only", "one", Policy())
     job = history.lease("only", WORKERS[0], 1)
@@ -85,12 +63,31 @@ def test_the_page_is_written(
     history.pass_time(2 * SECOND)
     history.ack(job, WORKERS[0])
     history.close()
-    write_lake(tmp_path / "lake", compute(read_records(history.data)), None)
+    fill(tmp_path / "data", tmp_path / "lake")
     monkeypatch.chdir(tmp_path)
-    give_kept(monkeypatch, spark)
-    out = tmp_path / "report.html"
-    assert main(["report", "--lake", "lake", "--out", out.name, "--target", "only=1s"]) == 0
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
+    return tmp_path
+
+
+def test_what_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for given, code, reason in (
+        (("--lake", "nothing"), REFUSED, "there is no lake in"),
+        (("--out", "lake"), USAGE, "is a directory"),
+        (("--out", "no/r.html"), USAGE, "there is no directory"),
+        (("--since", "2100-01-01"), USAGE, "--since must be before"),
+        (("--target", "only"), USAGE, "write QUEUE=TIME"),
+        (("--lake", "s3://bucket/lake"), USAGE, "--out FILE must be given"),
+    ):
+        assert main(["report", *given]) == code
+        assert reason in capsys.readouterr().err
+    assert not (folder / "lake" / "report.html").exists()
+
+
+def test_the_page_is_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", "--out", "report.html", "--target", "only=1s"]) == 0
     assert tuple(capsys.readouterr()) == ("", "wrote report.html\n")
-    html = out.read_text(encoding="utf-8")
+    html = (folder / "report.html").read_text(encoding="utf-8")
     assert "1 succeeded" in html
-    assert list(tmp_path.glob(".report*")) == []
+    assert "only" in html
+    assert main(["report", "--queues", "nothing"]) == 0
+    assert "0 queues of" in (folder / "lake" / "report.html").read_text(encoding="utf-8")

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import hiredis
 import pyarrow as pa
 import pytest
 from support.simulated import SimulatedYard
 
-from taskyard.client.errors import Refused, refusal
+from taskyard.client.errors import Duplicate, Refused, refusal
 from taskyard.engine.job import default_policy
-from taskyard.pipeline.records.json_text import json_object
 from taskyard.pipeline.spark.job_columns import JobColumns
-from taskyard.pipeline.spark.row_commands import RowCommands, RowError, RowUids
-from taskyard.pipeline.spark.row_feed import Refusal, RowFeed
+from taskyard.pipeline.spark.row_commands import JobCommands, OutcomeCommands, RowError
+from taskyard.pipeline.spark.sink import RowFeed
 
 UID = "6e6fe2ea-0d1e-4b4b-8e9c-0a7c5c3e2f10"
 
@@ -29,46 +29,78 @@ def test_a_row_is_a_json_object_with_all_of_its_columns() -> None:
         "whole": 3,
         "real": 2.0,
         "none": float("nan"),
+        "endless": float("-inf"),
         "yes": True,
         "text": 'a "b" \\ \n\t\x01 é',
         "bytes": b"\x00\xff",
         "day": date(2026, 1, 2),
-        "time": datetime(2026, 1, 2, 3, 4, 5, 6, UTC),
+        "hour": time(3, 4, 5, 6),
+        "time": datetime(2026, 1, 2, 3, 4, 5, 6, ZoneInfo("Europe/Berlin")),
+        "local": datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001 (it has no zone)
         "span": timedelta(seconds=1, milliseconds=500),
         "money": Decimal("1.50"),
         "list": [[1, None], []],
-        "inner": {"a": "x", "b": [{"c": 1}]},
+        "inner": {"a": "x", "b": [{"c": date(1, 1, 1)}]},
         "missing": None,
     }
-    kinds: list[tuple[str, Any]] = [("map", pa.map_(pa.string(), pa.float64()))]
-    table = pa.Table.from_pylist([row]).append_column(
-        pa.field(*kinds[0]), pa.array([[('k"', 1.5)]], kinds[0][1])
-    )
-    [text] = json_object(table.schema.names, table.to_batches()[0].columns, 1).to_pylist()
+    columns: dict[str, Any] = {name: pa.array([value]) for name, value in row.items()} | {
+        "single": pa.array([0.1], pa.float32()),
+        "far": pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC")),
+        "map": pa.array([[('k"', 1.5)]], pa.map_(pa.string(), pa.float64())),
+        "days": pa.array([[(date(2026, 1, 2), 1)]], pa.map_(pa.date32(), pa.int8())),
+    }
+    [text] = _json(columns)
     assert json.loads(text) == {
         "whole": 3,
         "real": 2.0,
         "none": None,
+        "endless": None,
         "yes": True,
         "text": 'a "b" \\ \n\t\x01 é',
         "bytes": "AP8=",
         "day": "2026-01-02",
-        "time": "2026-01-02T03:04:05.000006Z",
+        "hour": "03:04:05.000006",
+        "time": "2026-01-02T02:04:05.000006Z",
+        "local": "2026-01-02T03:04:05.000000",
         "span": 1.5,
         "money": 1.5,
         "list": [[1, None], []],
-        "inner": {"a": "x", "b": [{"c": 1}]},
+        "inner": {"a": "x", "b": [{"c": "0001-01-01"}]},
         "missing": None,
+        "single": 0.1,
+        "far": "10000-01-01T00:00:00.000000Z",
         "map": {'k"': 1.5},
+        "days": {"2026-01-02": 1},
     }
-    assert '"real":2.0' in text
+    assert b'"real":2.0' in text
+    assert b'"money":1.50' in text
 
 
 def test_nested_values_of_a_slice_are_those_of_its_own_rows() -> None:
-    rows = [{"l": [1, 2], "s": {"x": 1}}, {"l": None, "s": None}, {"l": [3], "s": {"x": None}}]
-    batch = pa.Table.from_pylist(rows).to_batches()[0].slice(1)
-    texts = json_object(["l", "s"], batch.columns, 2).to_pylist()
-    assert [json.loads(text) for text in texts] == rows[1:]
+    rows: list[dict[str, Any]] = [
+        {"l": [1, 2], "s": {"x": 1}, "m": [("a", 1)]},
+        {"l": None, "s": None, "m": None},
+        {"l": [3], "s": {"x": None}, "m": [("b", 2), ("c", None)]},
+    ]
+    kinds = {"l": pa.list_(pa.int8()), "s": pa.struct({"x": pa.int8()})}
+    kinds["m"] = pa.map_(pa.string(), pa.int8())
+    columns = {
+        name: pa.array([row[name] for row in rows], kind)[1:] for name, kind in kinds.items()
+    }
+    assert [json.loads(text) for text in _json(columns)] == [
+        {"l": None, "s": None, "m": None},
+        {"l": [3], "s": {"x": None}, "m": {"b": 2, "c": None}},
+    ]
+
+
+def test_a_payload_that_is_no_text_is_json() -> None:
+    for column, payloads in (
+        (pa.array([[1, 2], None]), [b"[1,2]", b""]),
+        (pa.array([float("nan"), 1.0]), [b"null", b"1.0"]),
+        (pa.array(["a", None], pa.large_string()), [b"a", b""]),
+    ):
+        columns = {"payload": column, "uid": pa.array([UID] * 2)}
+        assert [_words(one)[2] for one in _commands(columns, queue="q")] == payloads
 
 
 def test_what_is_null_is_not_said() -> None:
@@ -123,13 +155,16 @@ def test_an_error_names_column_and_row(column: str, values: Any, reason: str) ->
 
 def test_uids_are_those_of_place_and_content() -> None:
     def uids(payloads: list[bytes], query: str = "q", batch: int = 0) -> list[bytes]:
-        columns = JobColumns(["payload"], 0, {}, "mail")
-        made = RowCommands(columns, RowUids(query, batch, 5), 5)
+        made = JobCommands(JobColumns(["payload"], 0, {}, "mail"), 5, query, batch)
         rows = pa.record_batch({"payload": pa.array(payloads)})
         return [_words(one)[4] for one in made.make(rows.slice(0, 1)) + made.make(rows.slice(1))]
 
     first = uids([b"a", b"a"])
-    assert first == uids([b"a", b"a"])
+    # A query that goes on with another version of this program finds its jobs again.
+    assert first == [
+        b"cd16fc60-91fc-8be9-a959-5e6230714181",
+        b"d7d4ec29-c9d8-889a-ad7a-05bda98a7a63",
+    ]
     assert (
         len({*first, *uids([b"b", b"b"]), *uids([b"a"] * 2, "r"), *uids([b"a"] * 2, "q", 1)}) == 8
     )
@@ -137,29 +172,68 @@ def test_uids_are_those_of_place_and_content() -> None:
 
 
 def test_without_a_query_every_row_needs_a_uid() -> None:
-    made = RowCommands(JobColumns(["payload", "uid"], 0, {"uid": 1}, "mail"), None, 5)
+    made = JobCommands(JobColumns(["payload", "uid"], 0, {"uid": 1}, "mail"), 5, None, 0)
     batch = pa.record_batch({"payload": ["a", "b"], "uid": [UID, None]})
     assert len(made.make(batch.slice(0, 1))) == 1
     with pytest.raises(RowError, match=r"row 1 of partition 5 has no uid.*queryId"):
         made.make(batch.slice(1))
 
 
+def test_outcomes_end_jobs() -> None:
+    made = OutcomeCommands(["ref", "error", "outcome", "result"], 5)
+    rows = [
+        ("1-1", None, None, None),
+        ("1-2", None, None, ""),
+        ("1-3", "bad", None, "x"),
+        ("1-4", None, "retried", None),
+        ("1-5", "bad", "failed", None),
+        ("1-6", None, "released", None),
+        ("1-7", "bad", "succeeded", None),
+    ]
+    columns = dict(zip(("ref", "error", "outcome", "result"), zip(*rows, strict=True), strict=True))
+    commands = made.make(pa.record_batch({name: pa.array(one) for name, one in columns.items()}))
+    assert [_words(one) for one in commands] == [
+        [b"JOB.DONE", b"1-1"],
+        [b"JOB.DONE", b"1-2", b""],
+        [b"JOB.FAIL", b"1-3", b"bad"],
+        [b"JOB.FAIL", b"1-4", b""],
+        [b"JOB.FAIL", b"1-5", b"bad", b"FINAL"],
+        [b"JOB.RETURN", b"1-6"],
+        [b"JOB.DONE", b"1-7"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ref", "outcome", "reason"),
+    [
+        ("1-2", "lost", "column outcome, row 2 of partition 5: 'lost' is none of succeeded, retr"),
+        (None, "failed", "column ref, row 2 of partition 5: there is none"),
+    ],
+)
+def test_an_outcome_that_cannot_be_is_named(ref: str | None, outcome: str, reason: str) -> None:
+    made = OutcomeCommands(["ref", "outcome"], 5)
+    made.make(pa.record_batch({"ref": ["1-0"], "outcome": ["failed"]}))
+    refs, outcomes = pa.array(["1-1", ref]), pa.array(["failed", outcome])
+    with pytest.raises(RowError) as raised:
+        made.make(pa.record_batch({"ref": refs, "outcome": outcomes}))
+    assert reason in str(raised.value)
+
+
 class TestFeed:
     def test_only_what_has_no_answer_is_sent_again(self) -> None:
-        feed = RowFeed(iter([[b"1", b"2", b"3"], [b"4"]]), lambda _: None)
+        feed = RowFeed(iter([[b"1", b"2", b"3"], [b"4"]]), _refused)
         assert feed.next() == b"123"
         feed.take([11])
         assert feed.next() == b"4"
         feed.rewind()
-        assert feed.next() == b"23"
-        assert feed.next() == b"4"
+        assert feed.next() == b"234"
         assert feed.next() == b""
         feed.take([12, 13, 14])
         assert feed.done
         assert feed.answered == 4
 
     def test_what_the_server_cannot_do_now_is_sent_again(self) -> None:
-        feed = RowFeed(iter([[b"1", b"2", b"3"]]), lambda _: None)
+        feed = RowFeed(iter([[b"1", b"2", b"3"]]), _refused)
         feed.next()
         feed.take([11, refusal("OOM queue is full"), 13])
         assert feed.done
@@ -172,37 +246,59 @@ class TestFeed:
         assert feed.done
         assert feed.answered == 3
 
+    def test_what_was_done_before_is_answered_too(self) -> None:
+        feed = RowFeed(iter([[b"1", b"2"]]), _refused)
+        feed.next()
+        feed.take([refusal("DUPLICATE 7 it has this uid"), b"delayed"])
+        assert feed.next() == b""
+        assert feed.done
+        assert (feed.answered, feed.error) == (2, None)
+
+    def test_only_so_much_is_on_its_way(self) -> None:
+        batch = [b"x"] * 10_000
+        feed = RowFeed(iter([batch, batch, batch]), _refused)
+        sent = sum(len(chunk) for chunk in iter(feed.next, b""))
+        assert 10_000 < sent < 20_000
+        assert feed.next() == b""
+        feed.take([1] * 5_000)
+        assert feed.next() != b""
+        large = RowFeed(iter([[b"x" * 3_000_000] * 10]), _refused)
+        assert len(b"".join(iter(large.next, b""))) == 9_000_000
+
     def test_a_refusal_ends_it_and_names_its_row(self) -> None:
-        feed = RowFeed(iter([[b"1", b"2"], [b"3"]]), lambda _: None)
+        feed = RowFeed(iter([[b"1", b"2"], [b"3"]]), _refused)
         feed.next()
         feed.take([11, Refused("ERR no")])
         assert feed.next() == b""
         assert feed.done
-        with pytest.raises(Refusal) as raised:
-            feed.finish()
-        assert raised.value.row == 1
+        assert str(feed.error) == "row 1: ERR no"
 
     def test_what_was_sent_is_read_to_its_end_when_rows_break(self) -> None:
         def rows() -> Iterator[list[bytes]]:
             yield [b"1"]
             raise RowError("row 1")
 
-        feed = RowFeed(rows(), lambda _: None)
+        feed = RowFeed(rows(), _refused)
         assert feed.next() == b"1"
         assert feed.next() == b""
         waits = not feed.done
         feed.take([11])
         assert waits
         assert feed.done
-        with pytest.raises(RowError):
-            feed.finish()
+        assert isinstance(feed.error, RowError)
 
 
 def _commands(columns: dict[str, Any], queue: str) -> list[bytes]:
     names = list(columns)
     places = {name: at for at, name in enumerate(names) if name != "payload"}
     job_columns = JobColumns(names, names.index("payload"), places, queue)
-    return RowCommands(job_columns, RowUids("q", 0, 5), 5).make(pa.record_batch(columns))
+    return JobCommands(job_columns, 5, "q", 0).make(pa.record_batch(columns))
+
+
+def _json(columns: dict[str, Any]) -> list[bytes]:
+    """The payloads of rows that are pushed whole."""
+    made = JobCommands(JobColumns(list(columns), None, {}, "q"), 5, "q", 0)
+    return [_words(one)[2] for one in made.make(pa.record_batch(columns))]
 
 
 def _words(command: bytes) -> list[bytes]:
@@ -213,3 +309,7 @@ def _words(command: bytes) -> list[bytes]:
     left: object = reader.gets()
     assert left is False  # that was all of it
     return words
+
+
+def _refused(row: int, reason: Refused) -> Exception | None:
+    return None if isinstance(reason, Duplicate) else ValueError(f"row {row}: {reason}")

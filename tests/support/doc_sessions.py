@@ -66,7 +66,8 @@ TASKYARD = f'#!/bin/sh\nexec "{sys.executable}" -m taskyard "$@"\n'
 STAND_INS = {"nc": NC, "curl": CURL, "taskyard": TASKYARD}
 
 RUN = ("sh", "python", "js", "console")
-SHOWN = ("text", "json", "toml", "yaml", "ini")
+# What needs a cluster or an account elsewhere is `bash` and `py`.
+SHOWN = ("text", "json", "toml", "yaml", "ini", "bash", "py")
 
 Session = tuple[int, str, str, str | None]  # line, language, code, what it prints
 

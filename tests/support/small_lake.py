@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from taskyard.pipeline.lake.files import TableWriter
-from taskyard.pipeline.lake.store import Change, Store
+from taskyard.pipeline.lake.files import Change, write_files
+from taskyard.pipeline.lake.storage import Storage
+from taskyard.pipeline.lake.store import Store
 from taskyard.pipeline.lake.tables import TABLES
 
 BEGAN = datetime(2030, 1, 31, 8, tzinfo=UTC)
@@ -21,16 +22,12 @@ class SmallLake:
 
     def fill(self, **rows: list[dict[str, Any]]) -> None:
         """Add rows to tables, as a batch does it; what a row does not say is null."""
-        store = Store(self.path)
-        try:
-            changes = {}
-            for name, added in rows.items():
-                writer = TableWriter(store.path, TABLES[name], store.next_step)
-                writer.write(pa.Table.from_pylist(added, schema=TABLES[name].schema))
-                changes[name] = Change(writer.close())
-            store.apply(changes, batch=store.next_step, timeline="00" * 16, last_time=BEGAN)
-        finally:
-            store.close()
+        store = Store(Storage(self.path))
+        changes = {}
+        for name, added in rows.items():
+            table = pa.Table.from_pylist(added, schema=TABLES[name].schema)
+            changes[name] = Change(write_files(store.storage, TABLES[name], store.next_step, table))
+        store.apply(changes, batch=store.next_step, timeline="00" * 16, last_time=BEGAN)
 
 
 def closed_job(id: int, **more: Any) -> dict[str, Any]:

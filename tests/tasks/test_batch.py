@@ -16,7 +16,7 @@ import taskyard
 from taskyard.client.bundles import Bundle, BundlingPool
 from taskyard.client.pools import Crash, ThreadPool
 from taskyard.client.source import Again, Done, Failed, Job, Verdict
-from taskyard.pipeline.spark.tables import make
+from taskyard.tasks.batch import make_table
 from taskyard.tasks.bundling import Bundles
 
 COLUMNS = {"a": int, "b": float}
@@ -159,7 +159,7 @@ def test_tables_have_the_types_and_ids_that_were_declared() -> None:
         {"n": 1, "x": None, "words": ["a"], "day": day},
         {"n": 2, "words": [], "day": day},
     ]
-    arrow = make("arrow", some, [7, 8], columns)
+    arrow = make_table("arrow", some, [7, 8], columns)
     assert arrow.schema == pa.schema(
         [
             ("job_id", pa.int64()),
@@ -169,7 +169,7 @@ def test_tables_have_the_types_and_ids_that_were_declared() -> None:
             ("day", pa.date32()),
         ]
     )
-    frame = make("pandas", [{"x": 1}, {"y": "b"}], [7, 8], None)
+    frame = make_table("pandas", [{"x": 1}, {"y": "b"}], [7, 8], None)
     assert list(frame.columns) == ["x", "y"]
     assert list(frame.index) == [7, 8]
     assert frame.index.name == "job_id"

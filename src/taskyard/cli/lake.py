@@ -1,33 +1,289 @@
 """`taskyard lake`: the journal as tables, and what can be done with them.
 
-Each command below it is a module of its own, `taskyard.cli.lake_NAME` with `add(commands)`. None
-imports Spark, Arrow or Delta before it runs: help and completion must not wait for them.
+What a command does is `run_NAME(arguments)` of its module, imported when it is called: help and
+completion must not wait for Spark, Arrow and Delta.
 """
+
+from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
+import json
+import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.cli.command import complain
+from taskyard.cli.ask import add_yes
+from taskyard.cli.command import add_flags, complain
 from taskyard.cli.failure import DONE, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, Failure
 from taskyard.cli.main import ExamplesFormatter, Parser, examples
+from taskyard.cli.title import hide_value
+from taskyard.spark import PipelineMissing, check_installed
 
-SUBCOMMANDS: Final = (
-    "run",
-    "status",
-    "job",
-    "sql",
-    "report",
-    "replay",
-    "compact",
-    "rebuild",
-    "erase",
+if TYPE_CHECKING:
+    from taskyard.pipeline.lake.storage import Storage
+
+STORAGE_OPTIONS: Final = "TASKYARD_STORAGE_OPTIONS"  # in the environment: a JSON object
+
+_ENGINES: Final = {"Spark": ("pyspark.errors", "PySparkException"), "DuckDB": ("duckdb", "Error")}
+
+
+class Flag:
+    """A flag or an argument of a command; `how` is what argparse is told besides."""
+
+    def __init__(self, name: str, metavar: str, help: str, **how: Any) -> None:  # noqa: A002
+        self.name = name
+        self.how = {"metavar": metavar, "help": help, **how}
+
+
+class Switch(Flag):
+    def __init__(self, name: str, help: str) -> None:  # noqa: A002
+        self.name = name
+        self.how = {"action": "store_true", "help": help}
+
+
+@dataclass(frozen=True)
+class Command:
+    module: str
+    doc: str
+    examples: tuple[str, ...]
+    flags: tuple[Flag, ...]
+
+
+_STORAGE: Final = (
+    Flag(
+        "--lake",
+        "DIR",
+        "the lake's directory, or its URI in an object store (default ./lake)",
+        default="lake",
+    ),
+    Flag(
+        "--storage-option",
+        "NAME=VALUE",
+        "how the object store is reached, such as AWS_ENDPOINT_URL=http://host:9000; may be "
+        "repeated (default: what the environment says of that store, and the JSON object in "
+        f"{STORAGE_OPTIONS})",
+        action="append",
+        default=[],
+    ),
 )
-_PACKAGES: Final = ("deltalake", "numpy", "pandas", "plotly", "pyarrow", "pyspark")
+_URL: Final = Flag("--url", "URL", "the server's HTTP listener")
+_MASTER: Final = Flag("--master", "M", "where Spark runs (default local[*]: in this process)")
+_UI: Final = Switch(
+    "--ui", "let Spark show what it does on a page of its own, to all who reach its port"
+)
+# These needed Spark once, and scripts may still say where that was to run.
+_NO_SPARK: Final = (Flag("--master", "M", argparse.SUPPRESS), Switch("--ui", argparse.SUPPRESS))
+_JSON: Final = Switch("--json", "as one JSON object")
+_ANSWER: Final = (
+    Flag(
+        "--format",
+        "FORMAT",
+        "how to print it: table (default), csv, json or parquet",
+        choices=("table", "csv", "json", "parquet"),
+        default="table",
+    ),
+    Flag("--out", "FILE", "write it there, not to standard output"),
+)
+
+COMMANDS: Final = {
+    "run": Command(
+        "lake_run",
+        "Read the journal into the lake. It goes on where it was left off, whenever and however "
+        "that was.",
+        (
+            "taskyard lake run --data /var/lib/taskyard --lake /srv/lake",
+            "taskyard lake run --url http://ann:secret@host:8080 --lake /srv/lake --follow",
+            "taskyard lake run --data /var/lib/taskyard --lake s3://bucket/lake",
+        ),
+        (
+            Flag("--data", "DIR", "the server's data directory"),
+            _URL,
+            _MASTER,
+            _UI,
+            Switch("--follow", "go on with what comes, until it is stopped"),
+            Switch("--payloads", "keep payloads and results (default: left out)"),
+            Flag("--batch", "N", "at most so many records at a time (default 3000000)", type=int),
+            Flag(
+                "--trigger",
+                "TIME",
+                "with --follow: how long to wait for more when it has all there is (default 10s)",
+                default="10s",
+            ),
+            Flag(
+                "--retention",
+                "DAYS",
+                "drop events, jobs and attempts that are older (default: kept)",
+                type=int,
+            ),
+            Flag(
+                "--reader",
+                "NAME",
+                "with --url: the name under which the server keeps records for it (default: lake- "
+                "and the first digits of the lake's own id)",
+            ),
+            Flag(
+                "--patience",
+                "TIME",
+                "with --url: how long to wait for a server that has gone (default 10m)",
+                default="10m",
+            ),
+            Flag(
+                "--checkpoint",
+                "DIR",
+                "where Spark keeps its checkpoint, which may be lost (default: in the lake; of one "
+                "in an object store below ~/.local/state/taskyard)",
+            ),
+            Switch("--json", "tell how far it is in lines of JSON on standard output"),
+        ),
+    ),
+    "status": Command(
+        "lake_read",
+        "Show how far the lake is, and its tables. With --url also how far that is behind the "
+        "server.",
+        (
+            "taskyard lake status --lake /srv/lake",
+            "taskyard lake status --lake /srv/lake --url http://localhost:8080",
+        ),
+        (_URL, _JSON),
+    ),
+    "job": Command(
+        "lake_read",
+        "Show what the lake has of one job: its runs, attempts and events. Also long after the "
+        "server has forgotten it.",
+        ("taskyard lake job 42 --lake /srv/lake", "taskyard lake job 42 --json | jq .events"),
+        (Flag("job", "JOB", "its id, or the uid that it was pushed with"), _JSON),
+    ),
+    "show": Command(
+        "lake_read",
+        "Show one of the views on the tables: how long jobs wait, what fails, what is unusual. "
+        "Without a name, list them with their parameters.",
+        (
+            "taskyard lake show",
+            "taskyard lake show latency --lake /srv/lake",
+            "taskyard lake show latency --set since=2030-01-31 --format csv",
+        ),
+        (
+            Flag("view", "NAME", "which one", nargs="?"),
+            Flag(
+                "--set",
+                "NAME=VALUE",
+                "a parameter of the view; may be repeated",
+                action="append",
+                default=[],
+            ),
+            *_ANSWER,
+        ),
+    ),
+    "sql": Command(
+        "lake_read",
+        "Ask the tables a question in SQL. They are events, jobs, open_jobs, attempts, "
+        "queue_minutes, failures and watermark, all as they were when the last batch was finished, "
+        "and replays.",
+        (
+            'taskyard lake sql "select outcome, count(*) from jobs group by outcome"',
+            "taskyard lake sql \"select * from jobs where queue = 'mail'\" --format csv",
+            'taskyard lake sql --engine duckdb "summarize attempts"',
+        ),
+        (
+            Flag("query", "QUERY", "the question"),
+            Flag(
+                "--engine",
+                "ENGINE",
+                "who answers, each in words of its own: spark (default), or duckdb, which needs no "
+                "Java and is there at once",
+                choices=("spark", "duckdb"),
+                default="spark",
+            ),
+            _MASTER,
+            *_ANSWER,
+        ),
+    ),
+    "report": Command(
+        "lake_read",
+        "Write one page with plots about what the queues did. It needs no other file and no "
+        "network: mail it, print it, keep it.",
+        (
+            "taskyard lake report --lake /srv/lake --out report.html",
+            "taskyard lake report --since 7d --queues 'mail.*' --target mail.receipts=30s",
+        ),
+        (
+            Flag(
+                "--out",
+                "FILE",
+                "the page (default report.html in the lake, which a server shows at /lake/report)",
+            ),
+            Flag(
+                "--queues",
+                "QUEUE",
+                "only these; * and ? stand for any characters",
+                nargs="+",
+                action="extend",
+                default=[],
+            ),
+            Flag(
+                "--since",
+                "TIME",
+                "from then on: 2026-03-01, 2026-03-01T12:00, or how long before the end (24h, 7d)",
+            ),
+            Flag("--until", "TIME", "up to then, in the same form"),
+            Flag(
+                "--target",
+                "QUEUE=TIME",
+                "jobs of this queue (or pattern) should wait no longer: mail=30s; may be repeated",
+                action="append",
+                default=[],
+            ),
+            *_NO_SPARK,
+        ),
+    ),
+    "replay": Command(
+        "lake_write",
+        "Push jobs of the lake once more, those that a condition in SQL on its table `jobs` picks. "
+        "Each is pushed once, however often this is run. If some have to be left out, the exit "
+        "code is 1.",
+        (
+            "taskyard lake replay --where \"queue = 'mail' and date >= '2030-01-31'\" --dry-run",
+            "taskyard lake replay --where \"error_class = 'TimeoutError'\" --to mail.slow --yes",
+        ),
+        (
+            Flag("--where", "SQL", "a condition on the columns of jobs", required=True),
+            Flag("--to", "QUEUE", "where they go (default: each to the queue where it was)"),
+            Flag(
+                "--again",
+                "TAG",
+                "push also those that were replayed before, unless with the same tag",
+                default="",
+            ),
+            Flag("--limit", "N", "so many at most, the oldest first", type=int),
+            Switch("--dry-run", "only show how many and which"),
+            *_NO_SPARK,
+        ),
+    ),
+    "compact": Command(
+        "lake_write",
+        "Put small files together and remove those that were replaced. `run` does so by itself "
+        "when there are many.",
+        ("taskyard lake compact --lake /srv/lake",),
+        _NO_SPARK,
+    ),
+    "rebuild": Command(
+        "lake_write",
+        "Make jobs, open_jobs, attempts, queue_minutes and failures once more from events. Readers "
+        "see the old ones until all is done.",
+        ("taskyard lake rebuild --lake /srv/lake",),
+        (_MASTER, _UI),
+    ),
+    "erase": Command(
+        "lake_write",
+        "Erase the payload and the result of a job from the lake for good, also from earlier "
+        "versions of the tables. The lake can be filled meanwhile.",
+        ("taskyard lake erase --lake /srv/lake --job 4711",),
+        (Flag("--job", "ID", "the number of the job", type=int, required=True),),
+    ),
+}
 
 
 def parser() -> Parser:
@@ -44,50 +300,22 @@ def parser() -> Parser:
         allow_abbrev=False,
     )
     commands = result.add_subparsers(metavar="COMMAND", required=True, dest="command")
-    for name in SUBCOMMANDS:
-        module = f"taskyard.cli.lake_{name}"
-        if importlib.util.find_spec(module) is not None:
-            importlib.import_module(module).add(commands)
+    for name, command in COMMANDS.items():
+        doc = command.doc
+        made = commands.add_parser(
+            name,
+            help=doc[0].lower() + doc.partition(".")[0][1:],
+            description=doc,
+            epilog=examples(*command.examples),
+            formatter_class=ExamplesFormatter,
+            allow_abbrev=False,
+        )
+        for flag in (*_STORAGE, *command.flags):
+            made.add_argument(flag.name, **flag.how)
+        if name == "replay":
+            add_yes(made)
+            add_flags(made, connects=True)
     return result
-
-
-def add_command(commands: Any, name: str, doc: str, *lines: str, run: Any) -> Parser:
-    """For the modules of the commands: one that knows `--lake` and calls `run(arguments)`."""
-    made: Parser = commands.add_parser(
-        name,
-        help=doc[0].lower() + doc.partition(".")[0][1:],
-        description=doc,
-        epilog=examples(*lines),
-        formatter_class=ExamplesFormatter,
-        allow_abbrev=False,
-    )
-    made.add_argument(
-        "--lake", metavar="DIR", default="lake", help="the lake's directory (default ./lake)"
-    )
-    made.set_defaults(run=run)
-    return made
-
-
-def add_master(parser: Parser) -> None:
-    parser.add_argument(
-        "--master", metavar="M", help="where Spark runs (default local[*]: in this process)"
-    )
-
-
-def add_ui(parser: Parser) -> None:
-    parser.add_argument(
-        "--ui",
-        action="store_true",
-        help="let Spark show what it does on a page of its own, to all who reach its port",
-    )
-
-
-def check_out(out: Path) -> None:
-    """Before the work, not after it."""
-    if out.is_dir():
-        raise Failure(f"{out} is a directory: name a file with --out.", USAGE)
-    if not out.parent.is_dir():
-        raise Failure(f"there is no directory {out.parent} to write {out.name} into.", USAGE)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -108,47 +336,51 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
+def storage_of(arguments: argparse.Namespace) -> Storage:
+    """Where the lake is. No message shows the options, which can be credentials."""
+    from taskyard.pipeline.lake.storage import Storage
+
+    options = {}
+    if given := os.environ.get(STORAGE_OPTIONS):
+        try:
+            options = {str(key): str(value) for key, value in dict(json.loads(given)).items()}
+        except (ValueError, TypeError):
+            raise Failure(f"{STORAGE_OPTIONS} must be a JSON object.", USAGE) from None
+    for each in arguments.storage_option:
+        name, mark, value = each.partition("=")
+        if not (name and mark):
+            raise Failure("--storage-option must be NAME=VALUE.", USAGE)
+        hide_value(each)
+        options[name] = value
+    return Storage(arguments.lake, options)
+
+
 def _run(arguments: argparse.Namespace) -> int:
-    _require_packages()
+    try:
+        check_installed()
+    except PipelineMissing as error:
+        raise Failure(f"{error}.") from None
     from deltalake.exceptions import DeltaError
     from pyarrow import ArrowException
 
     from taskyard.journal.errors import JournalError
-    from taskyard.pipeline.lake.errors import LakeError
+    from taskyard.pipeline.lake.errors import LakeError, sentence_of, store_sentence
 
+    module = importlib.import_module(f"taskyard.cli.{COMMANDS[arguments.command].module}")
     try:
-        return int(arguments.run(arguments) or DONE)
+        return int(getattr(module, f"run_{arguments.command}")(arguments) or DONE)
     except (LakeError, JournalError) as error:
-        raise Failure(_sentence(str(error))) from error
-    except (DeltaError, ArrowException) as error:
-        raise Failure(f"the lake cannot be read or written: {_last_line(str(error))}.") from error
+        text = str(error)
+        raise Failure(text if text.endswith(("?", ".")) else f"{text}.") from error
+    except (DeltaError, ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of this machine, not of an object store
+        text = store_sentence(str(error))
+        raise Failure(f"the lake cannot be read or written: {text}.") from error
     except Exception as error:
-        if not _is_of_spark(error):
-            raise
-        raise Failure(f"Spark says: {_last_line(str(error))}.") from error
-
-
-def _is_of_spark(error: Exception) -> bool:
-    """Without an import of what some commands never need, and others wait a second for."""
-    errors = sys.modules.get("pyspark.errors")
-    return errors is not None and isinstance(error, errors.PySparkException)
-
-
-def _require_packages() -> None:
-    for name in _PACKAGES:
-        if importlib.util.find_spec(name) is None:
-            raise Failure(
-                f"the data pipeline needs `pip install taskyard[spark]` ({name} is not installed)."
-            )
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith(("?", ".")) else f"{text}."
-
-
-def _last_line(text: str) -> str:
-    """Of a traceback, what it comes to; of an error of SQL, what it begins with."""
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    if not lines:
-        return "nothing"
-    return (lines[-1] if "Traceback" in text else lines[0]).rstrip(".")
+        for name, (errors, kind) in _ENGINES.items():
+            # Not imported here: some commands need none of them, and others wait a second for it.
+            known = getattr(sys.modules.get(errors), kind, None)
+            if known is not None and isinstance(error, known):
+                raise Failure(f"{name} says: {sentence_of(str(error))}.") from error
+        raise

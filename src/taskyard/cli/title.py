@@ -1,4 +1,4 @@
-"""The command line of this process as others see it, which should not show them a password."""
+"""The command line of this process as others see it, which should not show them a secret."""
 
 import ctypes
 from pathlib import Path
@@ -12,8 +12,21 @@ _START, _END = 45, 46  # of the arguments in memory: fields 48 and 49, of which 
 def hide_password(url: str) -> None:
     """Have stars in place of the one in this argument. Where there is no /proc, nothing is done."""
     password = urlsplit(url).password
-    if not password:
-        return
+    if password:
+        _show(url, url.replace(f":{password}@", f":{_stars(password)}@", 1))
+
+
+def hide_value(option: str) -> None:
+    """The same for a whole NAME=VALUE."""
+    name, _, value = option.partition("=")
+    _show(option, f"{name}={_stars(value)}")
+
+
+def _stars(secret: str) -> str:
+    return "*" * len(secret.encode())
+
+
+def _show(argument: str, hidden: str) -> None:
     try:
         fields = _STAT.read_text().rpartition(")")[2].split()
         start, end = int(fields[_START]), int(fields[_END])
@@ -22,5 +35,4 @@ def hide_password(url: str) -> None:
     if not 0 < start < end:
         return
     line = ctypes.string_at(start, end - start)
-    hidden = url.replace(f":{password}@", f":{'*' * len(password.encode())}@", 1)
-    ctypes.memmove(start, line.replace(url.encode(), hidden.encode()), len(line))
+    ctypes.memmove(start, line.replace(argument.encode(), hidden.encode()), len(line))

@@ -139,7 +139,11 @@ def _add_spark_options(result: Parser) -> None:
         action="store_true",
         help="run the tasks on Spark executors; also a Consumer of toq in place of the app",
     )
-    group.add_argument("--master", metavar="M", help="the Spark master (default local[*])")
+    group.add_argument(
+        "--master",
+        metavar="M",
+        help="the Spark master, or sc://HOST:PORT for Spark Connect (default local[*])",
+    )
     group.add_argument(
         "--ui",
         action="store_true",

@@ -4,7 +4,6 @@ import argparse
 import logging
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.explain import explain
@@ -13,14 +12,13 @@ from taskyard.cli.style import is_terminal
 from taskyard.cli.work import configure_logs, find
 
 if TYPE_CHECKING:
-    from taskyard.pipeline.spark.crew import Progress
-    from taskyard.pipeline.spark.workers import SparkWorkers
+    from taskyard.pipeline.spark.workers import Progress, SparkWorkers
 
 _QUIET: Final = 10.0  # seconds between two lines that do not overwrite each other
 
 
 def work_on_spark(options: argparse.Namespace) -> int:
-    from taskyard.client.errors import ClientError
+    from taskyard.client.errors import Claimed, ClientError
 
     for name in ("prefetch", "lease"):
         if getattr(options, name) is not None:
@@ -30,8 +28,7 @@ def work_on_spark(options: argparse.Namespace) -> int:
         from taskyard.spark import WorkersFailed, session
     except ImportError as error:
         raise Failure(f"{error}.", USAGE) from error
-    from taskyard.pipeline.spark.claim import Claimed
-    from taskyard.pipeline.spark.crew import summary
+    from taskyard.pipeline.spark.workers import Progress, summary
 
     configure_logs(options)
     logging.getLogger("py4j").setLevel(logging.ERROR)
@@ -41,7 +38,7 @@ def work_on_spark(options: argparse.Namespace) -> int:
     except Exception as error:  # of whatever kind: Java, the gateway to it, or Spark
         raise Failure(f"Spark cannot be started: {summary(error)}.", REFUSED) from error
     try:
-        line = Line()
+        line = Line(Progress())
         workers = _workers(spark, target, options, line)
         print(_described(workers, spark, options), file=sys.stderr)
         try:
@@ -102,10 +99,13 @@ def _workers(spark: Any, target: Any, options: argparse.Namespace, line: "Line")
 
 
 def _described(workers: "SparkWorkers", spark: Any, options: argparse.Namespace) -> str:
-    context = spark.sparkContext
-    shown = f"Spark's own page: {context.uiWebUrl}" if context.uiWebUrl else "no page of Spark"
+    from taskyard.spark import ui_address
+
+    address = ui_address(spark)
+    shown = f"Spark's own page: {address}" if address else "no page of Spark"
+    master = spark.conf.get("spark.master", options.master)
     return (
-        f"{options.app} runs {', '.join(workers.queues.names)} on {context.master} "
+        f"{options.app} runs {', '.join(workers.queues.names)} on {master} "
         f"as consumer {workers.consumer} (pid {os.getpid()}); {shown}"
     )
 
@@ -113,34 +113,28 @@ def _described(workers: "SparkWorkers", spark: Any, options: argparse.Namespace)
 class Line:
     """How far it is, on stderr: one line that changes on a terminal, else one every few seconds."""
 
-    def __init__(self) -> None:
-        self._live = is_terminal(sys.stderr)
-        self._last = 0
-        self._shown = 0
-        self._at = time.monotonic()
-        self._told = 0.0
+    def __init__(self, nothing: "Progress") -> None:
+        self._is_live = is_terminal(sys.stderr)
+        self._nothing = self._shown = nothing
 
     def __call__(self, progress: "Progress") -> None:
-        settled = progress.done + progress.failed + progress.retried
-        now = time.monotonic()
-        rate = (settled - self._last) / max(now - self._at, 0.001)
-        self._last, self._at = settled, now
-        if self._live:
-            print(f"\r\x1b[K{said(progress, rate)}", end="", file=sys.stderr, flush=True)
-        elif settled != self._shown and now >= self._told + _QUIET:
-            self._shown, self._told = settled, now
-            print(said(progress, rate), file=sys.stderr, flush=True)
+        is_news = progress.settled != self._shown.settled
+        if self._is_live or (is_news and progress.seconds >= self._shown.seconds + _QUIET):
+            self._print(progress, self._shown, "" if self._is_live else "\n")
+            self._shown = progress
 
     def end(self, progress: "Progress") -> None:
-        settled = progress.done + progress.failed + progress.retried
-        rate = settled / max(progress.seconds, 0.001)
-        before = "\r\x1b[K" if self._live else ""
-        print(f"{before}{said(progress, rate)}", file=sys.stderr, flush=True)
+        self._print(progress, self._nothing, "\n")
 
-
-def said(progress: "Progress", rate: float) -> str:
-    more = f", {progress.retried:,} to be tried again" if progress.retried else ""
-    return (
-        f"{progress.done:,} done, {progress.failed:,} failed{more}; {rate:,.0f}/s; "
-        f"batch {progress.batches:,}, {progress.out:,} jobs out"
-    )
+    def _print(self, progress: "Progress", since: "Progress", end: str) -> None:
+        rate = (progress.settled - since.settled) / max(progress.seconds - since.seconds, 0.001)
+        more = f", {progress.retried:,} to be tried again" if progress.retried else ""
+        print(
+            "\r\x1b[K" if self._is_live else "",
+            f"{progress.done:,} done, {progress.failed:,} failed{more}; {rate:,.0f}/s; "
+            f"batch {progress.batches:,}, {progress.out:,} jobs out",
+            sep="",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )

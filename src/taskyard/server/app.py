@@ -135,7 +135,7 @@ class Server:
         self._set_limits()
         self._hire_postman(loop)
         if self._settings.lake is not None:
-            self._errands = _lake_errands(self._settings.lake, self._settings.lake_master, loop)
+            self._errands = _lake_errands(self._settings.lake, self._settings.data, loop)
         for name, port, dialect in self._dialects():
             if port is not None:
                 await self._listen(loop, name, port, dialect)
@@ -508,15 +508,20 @@ def _load_users(path: Path) -> Users:
 
 
 def _check_lake() -> None:
-    from taskyard.server.lake import check_installed
+    from taskyard.spark import PipelineMissing, check_installed
 
-    check_installed()
+    try:
+        check_installed()
+    except PipelineMissing as error:
+        raise ConfigError(str(error)) from None
 
 
-def _lake_errands(path: Path, master: str, loop: asyncio.AbstractEventLoop) -> LakeErrands:
-    from taskyard.server.lake_errands import LakeErrands
+def _lake_errands(lake: str, data: Path, loop: asyncio.AbstractEventLoop) -> LakeErrands:
+    from taskyard.server.lake_errands import REPORT, LakeErrands
 
-    return LakeErrands(path, master, loop.call_soon_threadsafe)
+    # The report is a file of this machine, also that of a lake in an object store.
+    report = data / f"lake-{REPORT}" if "://" in lake else Path(lake) / REPORT
+    return LakeErrands(lake, report, loop.call_soon_threadsafe)
 
 
 def _left_behind(name: str, missed: int) -> None:

@@ -285,11 +285,11 @@ class Settings:
     retain_age: int = setting(
         "72h", kinds.duration("0s", "87600h"), "how long they are kept at most"
     )
-    lake: Path | None = setting(
+    lake: str | None = setting(
         "",
-        kinds.optional_path(),
-        "directory of the lake's tables, which a process beside the server then keeps up to date; "
-        "needs taskyard[spark]",
+        kinds.optional_place(),
+        "directory of the lake's tables, or their URI in an object store, which a process beside "
+        "the server then keeps up to date; needs taskyard[spark]",
     )
     lake_master: str = setting(
         "local[*]",
@@ -481,7 +481,7 @@ def _check_lake(settings: Settings) -> None:
         for name in ("lake_master", "lake_payloads", "lake_ui", "lake_trigger", "lake_retention"):
             if getattr(settings, name) != getattr(Settings, name):
                 raise ConfigError(f"{name} is only for use with lake.")
-    elif settings.lake.absolute() == settings.data.absolute():
+    elif Path(settings.lake).absolute() == settings.data.absolute():
         raise ConfigError("lake must be another directory than data.")
 
 

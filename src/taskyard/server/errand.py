@@ -2,7 +2,7 @@
 
 A thread of its own waits for it, since to start a process and to wait for one hold up whoever does
 it. The process has a session of its own, so that its descendants can be ended with it, and a
-standard input that ends with the server: see cli/lake_aside.py.
+standard input that ends with the server: see cli/lake_child.py.
 """
 
 from __future__ import annotations

@@ -245,6 +245,16 @@ def optional_path() -> Kind[Path | None]:
     )
 
 
+def optional_place() -> Kind[str | None]:
+    """A path or a URI, or None for the empty text."""
+    return Kind(
+        metavar="PATH|URI",
+        expected="a path or a URI",
+        parse=lambda text: _parse_place(text) if text else None,
+        show=lambda value: value or "",
+    )
+
+
 def choice(*names: str) -> Kind[str]:
     def parse(text: str) -> str:
         if text not in names:
@@ -298,6 +308,10 @@ def _parse_queue(text: str) -> str:
     if not valid_name(text):
         raise ValueError(text)
     return text
+
+
+def _parse_place(text: str) -> str:
+    return text if "://" in text else str(_parse_path(text))
 
 
 def _parse_path(text: str) -> Path:

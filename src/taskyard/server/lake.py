@@ -1,12 +1,11 @@
 """The lake beside the server: its process, how far that has come, and what is wrong with it.
 
-All here is on the event loop, but for what the process's own thread hands over to it.
+All here is on the event loop, also what the process's own threads have called.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -17,14 +16,13 @@ from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.dialects.api_messages import LakeView
 from taskyard.duration import format_duration
-from taskyard.server.config import ConfigError, Settings
+from taskyard.server.config import Settings
 from taskyard.server.follower import Follower
 from taskyard.server.lake_process import LakeProcess, Patience
 from taskyard.server.logs import fields, log
 
 READER: Final = "lake"
 PATIENCE = Patience()
-_NEEDED: Final = ("pyspark", "pyarrow", "numpy", "pandas", "deltalake")
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -38,16 +36,10 @@ class Report(msgspec.Struct, frozen=True):
     ui: str | None = None
 
 
-def check_installed(find: Callable[[str], object] = importlib.util.find_spec) -> None:
-    """Without importing any of it: the server itself needs none."""
-    if any(find(name) is None for name in _NEEDED):
-        raise ConfigError("the data pipeline needs `pip install taskyard[spark]`")
-
-
 def command(settings: Settings) -> list[str]:
     """What runs beside the server."""
-    result = [sys.executable, "-m", "taskyard.cli.lake_beside", "--follow"]
-    result += ["--data", str(settings.data), "--lake", str(settings.lake)]
+    result = [sys.executable, "-m", "taskyard.cli.lake_child", "run", "--follow", "--json"]
+    result += ["--data", str(settings.data), "--lake", settings.lake or ""]
     result += ["--master", settings.lake_master]
     result += ["--trigger", format_duration(settings.lake_trigger)]
     if settings.lake_retention is not None:
@@ -70,9 +62,8 @@ class Lake:
         command: Sequence[str],
     ) -> None:
         """`post` has something called on the loop, from any thread."""
-        self._post = post
         self._follower = Follower(READER, broker, scheduler)
-        self._process = LakeProcess(command, self, PATIENCE)
+        self._process = LakeProcess(command, self, post, PATIENCE)
         self._over = asyncio.Event()
         self._pid = 0  # 0: it does not run
         self._starts = 0
@@ -108,47 +99,38 @@ class Lake:
             ui=report.ui if self._pid else None,
         )
 
-    # In the process's thread
+    # What the process does
 
-    def started(self, pid: int) -> None:
-        self._post(self._has_started, pid)
-
-    def reported(self, line: bytes) -> None:
-        try:
-            report = msgspec.json.decode(line, type=Report)
-        except msgspec.MsgspecError:
-            self.said(line.decode(errors="replace"))
-            return
-        self._post(self._has_reported, report)
-
-    def said(self, line: str) -> None:
-        log.info("lake: %s", line)
-
-    def ended(self, why: str, pause: float) -> None:
-        told = fields(pause=f"{pause:g}s")
-        log.warning("the lake's process is started again after a pause: %s", why, extra=told)
-        self._post(self._has_ended, why, "waiting")
-
-    def over(self) -> None:
-        self._post(self._has_ended, "", "stopped")
-        self._post(self._over.set)
-
-    # On the loop
-
-    def _has_started(self, pid: int) -> None:
+    def on_start(self, pid: int) -> None:
         self._pid = pid
         self._starts += 1
         self._state = "starting"
         log.info("the lake's process was started", extra=fields(pid=pid))
 
-    def _has_reported(self, report: Report) -> None:
+    def on_report(self, line: bytes) -> None:
+        try:
+            report = msgspec.json.decode(line, type=Report)
+        except msgspec.MsgspecError:
+            self.on_words(line.decode(errors="replace"))
+            return
         self._report = report
         self._state = report.state
         self._error = report.error or ""
         if report.next_seq > 0:
             self._follower.reached(report.next_seq)
 
-    def _has_ended(self, why: str, state: str) -> None:
+    def on_words(self, line: str) -> None:
+        log.info("lake: %s", line)
+
+    def on_death(self, why: str, pause: float) -> None:
+        told = fields(pause=f"{pause:g}s")
+        log.warning("the lake's process is started again after a pause: %s", why, extra=told)
         self._pid = 0
-        self._state = state
+        self._state = "waiting"
         self._error = why
+
+    def on_end(self) -> None:
+        self._pid = 0
+        self._state = "stopped"
+        self._error = ""
+        self._over.set()

@@ -1,6 +1,6 @@
 """What the server has done with the lake on request: a job looked up, a report written.
 
-Each is done by a process of its own, so that the server itself needs neither Arrow nor Spark. All
+Each is done by a process of its own, so that the server itself needs no Arrow. All
 here is on the event loop.
 """
 
@@ -28,11 +28,12 @@ Done = Callable[[Looked], None]
 
 
 class LakeErrands:
-    def __init__(self, lake: Path, master: str, post: Callable[..., Any]) -> None:
+    def __init__(self, lake: str, report: Path, post: Callable[..., Any]) -> None:
         """`post` has something called on the loop, from any thread."""
-        self.report_path: Final = lake / REPORT  # where the command writes it by itself
+        self.report_path: Final = report
         self._lake = lake
-        self._master = master
+        # The command writes it into a lake on this machine by itself.
+        self._out = ("--out", str(report)) if "://" in lake else ()
         self._post = post
         self._line: deque[tuple[str, Done]] = deque()
         self._looking: Errand | None = None
@@ -41,8 +42,7 @@ class LakeErrands:
         self._stopping = False
 
     def command(self, *words: str) -> list[str]:
-        lake = ["--lake", str(self._lake)]
-        return [sys.executable, "-m", "taskyard.cli.lake_aside", *words, *lake]
+        return [sys.executable, "-m", "taskyard.cli.lake_child", *words, "--lake", self._lake]
 
     def look_up(self, which: str, done: Done) -> bool:
         """One at a time; False: too many wait already."""
@@ -57,7 +57,7 @@ class LakeErrands:
         if self._making is not None or self._stopping:
             return
         self._error = ""
-        command = self.command("report", "--master", self._master)
+        command = self.command("report", *self._out)
         self._making = Errand(command, MAKE, self._post, self._has_made)
         self._making.start()
         log.info("a report is being written", extra=fields(file=str(self.report_path)))

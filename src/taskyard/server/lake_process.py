@@ -1,47 +1,34 @@
 """The process that fills the lake: started, listened to, started again when it dies, and ended.
 
 A thread of its own does all of that, since to start a process and to wait for one hold up whoever
-does it. The thread knows nothing of the broker: what it hears, it tells a Listener.
-
-The process has a session of its own, so that its descendants can be ended with it. Its standard
-input never has anything to read, and ends with the server, however that ends: see
-cli/lake_beside.py. Its standard output has lines of JSON, its standard error is for the log.
+does it. The process has a session of its own, so that its descendants can be ended with it. Its
+standard input never has anything to read, and ends with the server, however that ends: see
+cli/lake_child.py. Its standard output has lines of JSON, its standard error is for the log.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import IO, Final, Protocol
+from typing import IO, Any, Final, Protocol
 
-_LOOK: Final = 1.0  # seconds between two looks whether it still runs, if it says nothing
-_END_LOOK: Final = 0.05  # and once it was told to end
-_CHUNK: Final = 65_536
+_LOOK: Final = 0.05  # seconds between two looks whether descendants are gone
 _LONGEST_LINE: Final = 65_536
 
 
 class Listener(Protocol):
-    """Called in the thread."""
+    """What the process has done: called where `post` of the process has it called."""
 
-    def started(self, pid: int) -> None: ...
-
-    def reported(self, line: bytes) -> None: ...
-
-    def said(self, line: str) -> None: ...
-
-    def ended(self, why: str, pause: float) -> None:
-        """It has died, and will be started again after the pause."""
-        ...
-
-    def over(self) -> None:
-        """It has ended since it was told to."""
-        ...
+    def on_start(self, pid: int) -> None: ...
+    def on_report(self, line: bytes) -> None: ...
+    def on_words(self, line: str) -> None: ...
+    def on_death(self, why: str, pause: float) -> None: ...
+    def on_end(self) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,33 +45,45 @@ class Patience:
 class LakeProcess:
     """Start, stop, join: in this order, once."""
 
-    def __init__(self, command: Sequence[str], listener: Listener, patience: Patience) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        listener: Listener,
+        post: Callable[..., Any],
+        patience: Patience,
+    ) -> None:
+        """`post` has something called elsewhere, from any thread."""
         self._command = list(command)
         self._listener = listener
+        self._post = post
         self._patience = patience
         self._stopping = threading.Event()
-        self._hears, self._wakes = os.pipe()
+        self._lock = threading.Lock()  # so that what is about to be started is ended as well
+        self._process: subprocess.Popen[bytes] | None = None
+        self._last_words = ""
         self._thread = threading.Thread(target=self._supervise, name="lake", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell it to end; `over` says when it has."""
-        if not self._stopping.is_set():
+        """Tell it to end, and not to be started again; the listener hears of its end."""
+        with self._lock:
+            if self._process is not None and not self._stopping.is_set():
+                self._process.terminate()
+                timer = threading.Timer(self._patience.stop, _kill, [self._process])
+                timer.daemon = True
+                timer.start()
             self._stopping.set()
-            os.write(self._wakes, b"x")
 
     def join(self) -> None:
         self._thread.join()
-        os.close(self._hears)
-        os.close(self._wakes)
 
     def _supervise(self) -> None:
         try:
             self._run_until_stopped()
         finally:  # else a server that stops would wait for it in vain
-            self._listener.over()
+            self._post(self._listener.on_end)
 
     def _run_until_stopped(self) -> None:
         pause = self._patience.first_pause
@@ -95,137 +94,83 @@ class LakeProcess:
                 break
             if time.monotonic() - began >= self._patience.healthy:
                 pause = self._patience.first_pause
-            self._listener.ended(why, pause)
-            _readable([self._hears], pause)
+            self._post(self._listener.on_death, why, pause)
+            self._stopping.wait(pause)
             pause = min(2 * pause, self._patience.longest_pause)
 
     def _run_once(self) -> str:
-        """Gives why it has ended."""
+        """Give the reason why it has ended."""
+        self._last_words = ""
         try:
-            process = subprocess.Popen(
+            process = self._begin()
+        except OSError as error:
+            return f"it cannot be started: {error}"
+        if process is None:
+            return "the server stops"
+        ears = [_listen(process.stdout, self._hear_report), _listen(process.stderr, self._hear)]
+        process.wait()
+        _end_all(process.pid, self._patience.farewell)
+        for ear in ears:  # one that has left the group may keep a pipe open
+            ear.join(self._patience.farewell)
+        assert process.stdin is not None
+        process.stdin.close()
+        return _how(process.returncode) + (f": {self._last_words}" if self._last_words else "")
+
+    def _begin(self) -> subprocess.Popen[bytes] | None:
+        with self._lock:
+            if self._stopping.is_set():
+                return None
+            process = self._process = subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
-                bufsize=0,
             )
-        except OSError as error:
-            return f"it cannot be started: {error}"
-        with process:
-            self._listener.started(process.pid)
-            last = _LastWords(self._listener.said)
-            assert process.stdout is not None
-            assert process.stderr is not None
-            pipes = [
-                _Pipe(process.stdout, self._listener.reported),
-                _Pipe(process.stderr, last.hear),
-            ]
-            if not self._listen(process, pipes):
-                _kill_all(process.pid)
-            process.wait()
-            _end_all(process.pid, self._patience.farewell)
-            for pipe in pipes:
-                pipe.drain()
-        return _how(process.returncode) + (f": {last.words}" if last.words else "")
+        self._post(self._listener.on_start, process.pid)
+        return process
 
-    def _listen(self, process: subprocess.Popen[bytes], pipes: list[_Pipe]) -> bool:
-        """Until it has ended, by itself or since it was told to; False: it does not end."""
-        deadline = 0.0
-        while not _has_ended(process.pid):
-            if self._stopping.is_set() and not deadline:
-                process.terminate()
-                deadline = time.monotonic() + self._patience.stop
-            if deadline and time.monotonic() >= deadline:
-                return False
-            wanted = [pipe.number for pipe in pipes if pipe.is_open]
-            if not self._stopping.is_set():
-                wanted.append(self._hears)
-            ready = _readable(wanted, _END_LOOK if deadline else _LOOK)
-            for pipe in pipes:
-                if pipe.number in ready:
-                    pipe.read()
-        return True
+    def _hear_report(self, line: bytes) -> None:
+        self._post(self._listener.on_report, line)
 
-
-class _Pipe:
-    """What the process writes, in lines. It may be that a descendant never closes it."""
-
-    def __init__(self, file: IO[bytes], each: Callable[[bytes], None]) -> None:
-        self.number = file.fileno()
-        self.is_open = True
-        self._each = each
-        self._rest = b""
-        os.set_blocking(self.number, False)
-
-    def read(self) -> bool:
-        """What is there now; False: nothing."""
-        try:
-            data = os.read(self.number, _CHUNK)
-        except BlockingIOError:
-            return False
-        if not data:
-            self.is_open = False
-            return False
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > _LONGEST_LINE:
-            lines.append(self._rest)
-            self._rest = b""
-        for line in lines:
-            self._each(line)
-        return True
-
-    def drain(self) -> None:
-        """It has ended: take what is left."""
-        while self.is_open and self.read():
-            pass
-        if self._rest:
-            self._each(self._rest)
-
-
-class _LastWords:
-    """Lines for people, and the last of them that says why: not one of a trace."""
-
-    def __init__(self, said: Callable[[str], None]) -> None:
-        self.words = ""
-        self._said = said
-
-    def hear(self, line: bytes) -> None:
+    def _hear(self, line: bytes) -> None:
+        """What is for people; the last line that is none of a trace says why it has ended."""
         text = line.decode(errors="replace").rstrip()
         if text:
-            self._said(text)
+            self._post(self._listener.on_words, text)
         if text and not text[0].isspace():
-            self.words = text
+            self._last_words = text
 
 
-def _readable(numbers: list[int], seconds: float) -> set[int]:
-    """Not with select(), which knows no descriptors beyond 1023."""
-    poll = select.poll()
-    for number in numbers:
-        poll.register(number, select.POLLIN)
-    return {number for number, _ in poll.poll(seconds * 1000)}
+def _listen(pipe: IO[bytes] | None, each: Callable[[bytes], None]) -> threading.Thread:
+    """Hear all lines of a pipe in a thread, up to its end."""
+    assert pipe is not None
 
+    def hear() -> None:
+        with pipe:
+            while line := pipe.readline(_LONGEST_LINE):
+                each(line.rstrip(b"\n"))
 
-def _has_ended(pid: int) -> bool:
-    """Whether it has; it stays there to be waited for."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    thread = threading.Thread(target=hear, name="lake pipe", daemon=True)
+    thread.start()
+    return thread
 
 
 def _end_all(pid: int, farewell: float) -> None:
     """Its descendants end when they see that it has; else they are made to."""
     deadline = time.monotonic() + farewell
-    while _signal_all(pid, 0) and time.monotonic() < deadline:
-        time.sleep(_END_LOOK)
-    _kill_all(pid)
+    while _signal_group(pid, 0) and time.monotonic() < deadline:
+        time.sleep(_LOOK)
+    _signal_group(pid, signal.SIGKILL)
 
 
-def _kill_all(pid: int) -> None:
-    """The process and those of its descendants that have stayed in its group."""
-    _signal_all(pid, signal.SIGKILL)
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        _signal_group(process.pid, signal.SIGKILL)
 
 
-def _signal_all(pid: int, number: int) -> bool:
-    """False: there is nobody any more."""
+def _signal_group(pid: int, number: int) -> bool:
+    """Signal the process and those of its descendants that are in its group; False: nobody is."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):

@@ -1,4 +1,4 @@
-"""Taskyard on Spark: the journal and the queues as data sources, sinks and workers.
+"""Taskyard on Spark: the journal and the queues as sources, sinks, workers and tables.
 
 Names are imported when they are first used, so that `import taskyard.spark` is cheap and works
 in the broker's environment too.
@@ -7,28 +7,35 @@ in the broker's environment too.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from taskyard.pipeline.readers import CommitListener, commit_reader
-    from taskyard.pipeline.spark.acknowledging import acknowledge
-    from taskyard.pipeline.spark.crew import WorkersFailed
-    from taskyard.pipeline.spark.sessions import announce, register, session, ui_address
-    from taskyard.pipeline.spark.workers import SparkWorkers, run_workers
+    from taskyard.pipeline.journal_http import commit_reader
+    from taskyard.pipeline.lake.build import build_tables
+    from taskyard.pipeline.lake.snapshot import open_lake
+    from taskyard.pipeline.lake.stream import start_lake
+    from taskyard.pipeline.spark.events_source import CommitListener
+    from taskyard.pipeline.spark.queue_source import acknowledge
+    from taskyard.pipeline.spark.session import announce, register, session, ui_address
+    from taskyard.pipeline.spark.workers import SparkWorkers, WorkersFailed, run_workers
 
 _PLACES: Final = {
-    "acknowledge": "taskyard.pipeline.spark.acknowledging",
-    "session": "taskyard.pipeline.spark.sessions",
-    "register": "taskyard.pipeline.spark.sessions",
-    "ui_address": "taskyard.pipeline.spark.sessions",
-    "announce": "taskyard.pipeline.spark.sessions",
-    "commit_reader": "taskyard.pipeline.readers",
-    "CommitListener": "taskyard.pipeline.readers",
+    "acknowledge": "taskyard.pipeline.spark.queue_source",
+    "session": "taskyard.pipeline.spark.session",
+    "register": "taskyard.pipeline.spark.session",
+    "ui_address": "taskyard.pipeline.spark.session",
+    "announce": "taskyard.pipeline.spark.session",
+    "commit_reader": "taskyard.pipeline.journal_http",
+    "CommitListener": "taskyard.pipeline.spark.events_source",
     "run_workers": "taskyard.pipeline.spark.workers",
     "SparkWorkers": "taskyard.pipeline.spark.workers",
-    "WorkersFailed": "taskyard.pipeline.spark.crew",
+    "WorkersFailed": "taskyard.pipeline.spark.workers",
+    "build_tables": "taskyard.pipeline.lake.build",
+    "start_lake": "taskyard.pipeline.lake.stream",
+    "open_lake": "taskyard.pipeline.lake.snapshot",
 }
-_NEEDED: Final = ("numpy", "pandas", "pyarrow", "pyspark")
+_NEEDED: Final = ("deltalake", "duckdb", "numpy", "pandas", "plotly", "pyarrow", "pyspark")
 
 __all__ = [
     "CommitListener",
@@ -36,10 +43,13 @@ __all__ = [
     "WorkersFailed",
     "acknowledge",
     "announce",
+    "build_tables",
     "commit_reader",
+    "open_lake",
     "register",
     "run_workers",
     "session",
+    "start_lake",
     "ui_address",
 ]
 
@@ -52,6 +62,13 @@ class PipelineMissing(ImportError):
             f"the data pipeline needs `pip install taskyard[spark]` ({name} is not installed)",
             name=name,
         )
+
+
+def check_installed() -> None:
+    """Raise PipelineMissing if there is reason to, without importing any of the packages."""
+    for name in _NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise PipelineMissing(name)
 
 
 def __getattr__(name: str) -> Any:

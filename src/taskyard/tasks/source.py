@@ -89,10 +89,10 @@ class TaskSource:
             for job in jobs:
                 job.span = self._spans.get(job.name, 0.0)
         with contextlib.suppress(Unavailable):  # those that wanted something are given back
-            self._fetch_inputs(jobs)
+            self.fetch_inputs(jobs)
         return jobs
 
-    def _fetch_inputs(self, taken: list[Job]) -> None:
+    def fetch_inputs(self, taken: list[Job]) -> None:
         """The results that steps of a chain get from those before them."""
         jobs = [job for job in taken if asks_for_results(job.payload)]
         if not jobs:

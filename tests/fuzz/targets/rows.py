@@ -14,7 +14,8 @@ from taskyard.engine.decode import HEAD, Decoder
 from taskyard.engine.errors import CorruptRecord
 from taskyard.engine.records import FIRST_CARRY, Record
 from taskyard.journal.describe import describe
-from taskyard.pipeline.records.rows import ALL_COLUMNS, decode
+from taskyard.pipeline.records.decode import decode_frames
+from taskyard.pipeline.records.fields import ALL_COLUMNS
 
 EVENTS = [record for record in EXAMPLES if record.kind() < FIRST_CARRY]
 ENCODED = [encode(record)[HEAD:] for record in EVENTS]
@@ -27,7 +28,7 @@ def fuzz(data: bytes) -> None:
     encoded = b"".join(len(body).to_bytes(HEAD, "little") + body for body in bodies)
     records = _records(encoded)
     try:
-        rows = decode(encoded, 0, len(encoded), 1, ALL_COLUMNS)
+        rows = decode_frames(encoded, [(0, len(encoded), 1)], ALL_COLUMNS)
     except CorruptRecord:
         assert records is None
         return

@@ -13,61 +13,28 @@ import pyarrow.compute as pc
 
 from taskyard.pipeline.lake import failures
 from taskyard.pipeline.lake import lives as l
-from taskyard.pipeline.lake.gather import Gather, flags, numbers, only, seconds_between, times
+from taskyard.pipeline.lake.columns import (
+    ENDS,
+    Gather,
+    among,
+    dates,
+    event_codes,
+    flags,
+    numbers,
+    only,
+    outcomes,
+    plain_words,
+    seconds_between,
+    states,
+    table,
+    times,
+    waiting,
+)
 from taskyard.pipeline.lake.lives import NOTHING, Flags, Ints, Lives, Rows
 from taskyard.pipeline.lake.minutes import MINUTE, Entries, Values
 from taskyard.pipeline.lake.minutes import parts as minute_parts
 from taskyard.pipeline.lake.tables import ATTEMPTS, JOBS, OPEN_JOBS, RANGE_BITS
-from taskyard.pipeline.lake.words import (
-    ENDS,
-    among,
-    dates,
-    event_codes,
-    outcomes,
-    plain_words,
-    states,
-    table,
-    waiting,
-)
 
-# The columns of `events` that are needed; payload and result only if they are kept.
-COLUMNS: Final = (
-    "seq",
-    "time",
-    "event",
-    "job_id",
-    "uid",
-    "queue",
-    "name",
-    "dialect",
-    "user",
-    "holder",
-    "attempt",
-    "priority",
-    "content",
-    "payload_size",
-    "result_size",
-    "error",
-    "reason",
-    "ended",
-    "run_at",
-    "blocked_by",
-    "to_queue",
-    "payload",
-    "result",
-)
-# Those of few different values: they stay dictionaries all the way.
-WORDS: Final = (
-    "event",
-    "queue",
-    "name",
-    "dialect",
-    "user",
-    "holder",
-    "content",
-    "reason",
-    "to_queue",
-)
 _TAKEN: Final = ("pop", "remove")
 _STATES: Final = pa.array(l.STATES, pa.string())
 
@@ -82,7 +49,9 @@ class Derived:
 
 
 def derive(events: Any, kept: Any) -> Derived:
-    """`events` in order of seq and part; `kept`: the open jobs of the same id ranges."""
+    """`events` in order of seq and part, with payloads and results; `kept`: the open jobs of the
+    same id ranges.
+    """
     return _Derivation(events, kept).run()
 
 

@@ -1,22 +1,30 @@
-"""Parquet files of the tables: how tasks write them, and what a Delta commit says of them."""
+"""Parquet files of the tables: how they are written and read, and what a commit says of them."""
+
+from __future__ import annotations
 
 import json
-import os
+import re
+import time
 import uuid
+from collections.abc import Container
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
+from deltalake.transaction import AddAction, RemoveAction
 
-from taskyard.pipeline.lake.disk import DIRECTORY, make_file, sync_file
+from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.tables import Table
 
-PROVISIONAL: Final = "provisional-"  # a kind of file whose rows are replaced when more is known
+PROVISIONAL: Final = "provisional-"  # in the name of a file that the next batch replaces
+_STEP: Final = re.compile(r"(\d{10})-.*\.parquet$", re.ASCII)
 ROW_GROUP: Final = 1 << 17
-# Numbers by which files and row groups are told apart: they have lowest and highest values.
+# Columns of which the log says the lowest and highest value of each file.
 BOUNDED: Final = ("seq", "job_id", "last_seq", "step")
 _PLAIN: Final = ("error", "uid", "details", "payload", "result", "sample_error", "waits", "runs")
 
@@ -25,123 +33,216 @@ _PLAIN: Final = ("error", "uid", "details", "payload", "result", "sample_error",
 class DataFile:
     path: str  # within its table
     size: int
-    division: str | None  # the value of the column that the table is divided by
+    partition: str | None  # the value of the column that the table is partitioned by
     rows: int
     low: dict[str, int] = field(default_factory=dict)
     high: dict[str, int] = field(default_factory=dict)
 
     @property
-    def step(self) -> int:
-        """Which made it."""
-        return int(self.path.rpartition("/")[2].partition("-")[0])
-
-    @property
     def is_provisional(self) -> bool:
         return f"-{PROVISIONAL}" in self.path
 
-    def stats(self) -> str:
-        return json.dumps({"numRecords": self.rows, "minValues": self.low, "maxValues": self.high})
+    def can_have_job(self, job: int) -> bool:
+        return "job_id" not in self.low or self.low["job_id"] <= job <= self.high["job_id"]
+
+
+@dataclass
+class Change:
+    """What a step does to one table."""
+
+    add: list[DataFile] = field(default_factory=list)
+    remove: list[DataFile] = field(default_factory=list)
+    same_rows: bool = False  # the rows are only put into other files
+
+    def actions(self, table: Table) -> list[AddAction | RemoveAction]:
+        now = time.time_ns() // 1_000_000
+        column = table.partitioned_by
+
+        def values(file: DataFile) -> dict[str, str | None]:
+            return {column: file.partition} if column else {}
+
+        added: list[AddAction | RemoveAction] = [
+            AddAction(file.path, file.size, values(file), now, not self.same_rows, _stats(file))
+            for file in self.add
+        ]
+        return added + [
+            RemoveAction(
+                file.path, not self.same_rows, now, size=file.size, partition_values=values(file)
+            )
+            for file in self.remove
+        ]
+
+
+def _stats(file: DataFile) -> str:
+    return json.dumps({"numRecords": file.rows, "minValues": file.low, "maxValues": file.high})
+
+
+def data_files(delta: DeltaTable, table: Table) -> dict[str, DataFile]:
+    """What a version of a table consists of, by path."""
+    rows = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+    partition = f"partition.{table.partitioned_by}"
+    return {
+        row["path"]: DataFile(
+            row["path"],
+            row["size_bytes"],
+            None if table.partitioned_by is None else str(row[partition]),
+            row["num_records"],
+            _bounds(row, "min."),
+            _bounds(row, "max."),
+        )
+        for row in rows
+    }
+
+
+def _bounds(row: dict[str, Any], prefix: str) -> dict[str, int]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in row.items()
+        if name.startswith(prefix) and isinstance(value, int)
+    }
 
 
 class TableWriter:
-    """Writes rows of a table into new files, one for each value that it is divided by.
+    """Writes rows of a table into new files, one for each partition.
 
-    The names begin with the number of the step, so that what a step that never came to its end
-    has left behind can be told from the rest.
+    A file that no commit refers to, because its step was cut off, is removed by a later vacuum.
     """
 
-    def __init__(self, lake: Path, table: Table, step: int, kind: str = "") -> None:
-        """`kind` is a part of the names too."""
-        self._root = lake / table.name
+    def __init__(self, storage: Storage, table: Table, step: int, kind: str = "") -> None:
+        """`kind` becomes a part of the files' names."""
+        self._storage = storage
         self._table = table
         self._begin = f"{step:010d}-{kind}"
         self._open: dict[str | None, _OpenFile] = {}
 
     def write(self, rows: Any) -> None:
-        divided_by = self._table.divided_by
-        if divided_by is None:
+        column = self._table.partitioned_by
+        if column is None:
             self._write(None, rows)
             return
-        column = rows[divided_by]
-        values = pc.unique(column)
-        rest = rows.drop_columns([divided_by])
+        keys = rows[column]
+        values = pc.unique(keys)
+        rest = rows.drop_columns([column])
         for value in values:
-            only = rest if len(values) == 1 else rest.filter(pc.equal(column, value))
+            only = rest if len(values) == 1 else rest.filter(pc.equal(keys, value))
             self._write(str(value.as_py()), only)
 
-    def _write(self, division: str | None, rows: Any) -> None:
+    def _write(self, partition: str | None, rows: Any) -> None:
         if not rows.num_rows:
             return
-        file = self._open.get(division)
+        file = self._open.get(partition)
         if file is None:
-            file = self._open[division] = _OpenFile(self._root, self._table, self._begin, division)
+            name = f"{self._begin}{uuid.uuid4().hex}.parquet"
+            path = f"{self._table.partitioned_by}={partition}/{name}" if partition else name
+            made = DataFile(path, 0, partition, 0)
+            file = self._open[partition] = _OpenFile(self._storage, self._table, made)
         file.write(rows)
 
     def close(self) -> list[DataFile]:
-        """All is on disk after this."""
+        """Finish the files; on a local disk they are safe after this."""
         return [file.close() for file in self._open.values()]
 
 
+def remove_files(storage: Storage, table: Table, step: int, kept: Container[str]) -> None:
+    """Remove the files of a table that were written up to a step, but for those to be kept."""
+    files = storage.files(table.name)
+    for entry in files.get_file_info(pafs.FileSelector("", recursive=True)):
+        path = entry.path.lstrip("/")
+        written = _STEP.match(path.rpartition("/")[2])
+        if written is not None and int(written[1]) <= step and path not in kept:
+            files.delete_file(entry.path)
+
+
+def write_files(storage: Storage, table: Table, step: int, rows: Any, kind: str = "") -> Any:
+    writer = TableWriter(storage, table, step, kind)
+    writer.write(rows)
+    return writer.close()
+
+
 class _OpenFile:
-    def __init__(self, root: Path, table: Table, begin: str, division: str | None) -> None:
-        self._root = root
-        name = f"{begin}{uuid.uuid4().hex}.parquet"
-        self._path = f"{table.divided_by}={division}/{name}" if division is not None else name
-        (root / self._path).parent.mkdir(DIRECTORY, exist_ok=True)
-        make_file(root / self._path)
-        self._schema = table.file_schema
-        names = self._schema.names
-        self._writer = pq.ParquetWriter(
-            root / self._path,
-            self._schema,
-            compression="zstd",
-            compression_level=1,
-            use_dictionary=[
-                each.name
-                for each in self._schema
-                if pa.types.is_string(each.type) and each.name not in _PLAIN
-            ],
-            write_statistics=[name for name in names if name in (*BOUNDED, "time")],
-            store_schema=False,
-        )
-        self._made = DataFile(self._path, 0, division, 0)
+    def __init__(self, storage: Storage, table: Table, made: DataFile) -> None:
+        self._storage = storage
+        self._table = table
+        self._made = made
+        self._names = table.file_schema.names
+        self._files = storage.files(table.name)
+        self._writer: pq.ParquetWriter | None = None
 
     def write(self, rows: Any) -> None:
         made = self._made
         made.rows += rows.num_rows
         for name in BOUNDED:
-            if name not in self._schema.names:
+            if name not in self._names:
                 continue
             bounds = pc.min_max(rows[name])
             low, high = bounds["min"].as_py(), bounds["max"].as_py()
             if low is not None:
                 made.low[name] = min(made.low.get(name, low), low)
                 made.high[name] = max(made.high.get(name, high), high)
-        self._writer.write_table(rows.select(self._schema.names).cast(self._schema), ROW_GROUP)
+        if self._writer is None:
+            self._writer = self._create(_file_schema(self._table, rows.schema))
+        data = rows.select(self._names)
+        if data.schema != self._writer.schema:
+            data = data.cast(self._writer.schema)
+        self._writer.write_table(data, ROW_GROUP)
+
+    def _create(self, schema: Any) -> pq.ParquetWriter:
+        storage = self._storage
+        with storage.private():
+            storage.make_parent(self._table.name, self._made.path)
+            return pq.ParquetWriter(
+                self._made.path,
+                schema,
+                filesystem=self._files,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=[
+                    each.name
+                    for each in self._table.file_schema
+                    if pa.types.is_string(each.type) and each.name not in _PLAIN
+                ],
+                write_statistics=[name for name in self._names if name in (*BOUNDED, "time")],
+                store_schema=False,
+            )
 
     def close(self) -> DataFile:
+        assert self._writer is not None
         self._writer.close()
-        path = self._root / self._path
-        sync_file(path)
-        sync_file(path.parent)
-        if path.parent != self._root:
-            sync_file(self._root)  # which may have got that directory just now
-        self._made.size = os.path.getsize(path)
+        self._storage.sync_file(self._table.name, self._made.path)
+        self._made.size = self._files.get_file_info(self._made.path).size
         return self._made
 
 
-def read_file(path: Path, table: Table, division: str | None) -> Any:
-    """The rows of a file, with the column that is only in its path."""
-    rows = pq.ParquetFile(path).read()
-    if table.divided_by is None:
-        return rows.select(table.schema.names)
-    kind = table.schema.field(table.divided_by).type
-    value = pa.scalar(division, pa.string()).cast(kind)
-    rows = rows.append_column(table.divided_by, pa.repeat(value, rows.num_rows))
-    return rows.select(table.schema.names)
+def _file_schema(table: Table, given: Any) -> Any:
+    """Columns that come as dictionaries are written as they are, which saves making them anew."""
+    return pa.schema(
+        [
+            pa.field(each.name, given.field(each.name).type)
+            if pa.types.is_dictionary(given.field(each.name).type)
+            else each
+            for each in table.file_schema
+        ]
+    )
 
 
-def read_files(lake: Path, table: Table, files: list[DataFile]) -> Any:
-    found = [read_file(lake / table.name / file.path, table, file.division) for file in files]
-    empty = table.schema.empty_table()
-    return pa.concat_tables([empty, *[rows.cast(table.schema) for rows in found]])
+def dataset(storage: Storage, table: Table, files: list[DataFile]) -> Any:
+    """Some files of a table as a pyarrow.dataset.Dataset.
+
+    Not by way of `DeltaTable.to_pyarrow_dataset`, which finds nothing when it is filtered by a
+    column that the log has no bounds of.
+    """
+    if not files:
+        return ds.dataset(table.schema.empty_table())
+    column = table.partitioned_by
+    keys = pa.schema([table.schema.field(column)]) if column else None
+    return ds.dataset(
+        [file.path for file in files],
+        schema=table.schema,
+        format="parquet",
+        filesystem=storage.files(table.name),
+        partitioning=ds.partitioning(keys, flavor="hive") if keys else None,
+    )
+
+
+def read_files(storage: Storage, table: Table, files: list[DataFile]) -> Any:
+    return dataset(storage, table, files).to_table()

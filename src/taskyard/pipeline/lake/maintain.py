@@ -1,96 +1,76 @@
-"""What keeps a lake in order: small files put together, old days dropped, erasures carried out."""
+"""What keeps a lake in order: merging small files, dropping old days, erasing, rebuilding."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Callable
 from datetime import date, timedelta
-from pathlib import Path
-from typing import Final
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
 
-from taskyard.pipeline.lake.erase import Erasures
-from taskyard.pipeline.lake.files import DataFile, TableWriter, read_file
-from taskyard.pipeline.lake.spark_tasks import Tasks
-from taskyard.pipeline.lake.store import Change, Store
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from taskyard.pipeline.lake.errors import LakeError
+from taskyard.pipeline.lake.files import Change, DataFile, read_files, write_files
+from taskyard.pipeline.lake.store import Store
 from taskyard.pipeline.lake.tables import TABLES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SMALL: Final = 8 << 20  # bytes: a larger file is left as it is
 MANY: Final = 16  # small files of one day that are too many
-_COMPACTED: Final = ("events", "jobs", "attempts", "queue_minutes")
+_MERGED: Final = ("events", "jobs", "attempts", "queue_minutes")
 _DATED: Final = ("events", "jobs", "attempts")
+_BLOBS: Final = {
+    "events": ("payload", "result"),
+    "jobs": ("payload", "result"),
+    "open_jobs": ("payload",),
+}
+_VACUUM_INTERVAL: Final = 50  # steps
+_PORTION: Final = 3_000_000  # events that are rebuilt at a time
 
 
-@dataclass
-class Compaction:
-    lake: Path
-    step: int
-    table: str
-    files: list[DataFile]
+def maintain(store: Store, retention_days: int | None = None) -> None:
+    """Do what there is to do between two batches."""
+    store.change(lambda: drop_old(store, retention_days))
+    store.change(lambda: compact(store))
+    if store.next_step % _VACUUM_INTERVAL == 0:
+        store.change(store.vacuum)
 
 
-def compact(task: Compaction) -> list[DataFile]:
-    """One file of several, its rows in the order of their records."""
-    table = TABLES[task.table]
-    writer = TableWriter(task.lake, table, task.step)
-    for file in task.files:
-        rows = read_file(task.lake / table.name / file.path, table, file.division)
-        writer.write(rows)
-    return writer.close()
-
-
-class Maintenance:
-    def __init__(self, tasks: Tasks, store: Store, retention_days: int | None = None) -> None:
-        self._tasks = tasks
-        self._store = store
-        self._retention_days = retention_days
-        self._erasures = Erasures(store)
-        self._looked_at = -1
-
-    def look(self) -> None:
-        """Whatever there is to do, between two batches."""
-        self._erasures.carry_out()
-        step = self._store.next_step
-        if step == self._looked_at:
-            return
-        self.drop_old()
-        self.compact()
-        self._looked_at = self._store.next_step
-
-    def drop_old(self) -> int:
-        """Remove the days before the retention; gives the number of files."""
-        mark = self._store.watermark
-        if self._retention_days is None or mark is None or mark.last_time is None:
-            return 0
-        first = mark.last_time.date() - timedelta(days=self._retention_days)
-        changes = {
-            name: Change(
-                remove=[file for file in self._store.files(name) if _is_before(file, first)]
-            )
-            for name in _DATED
-        }
-        dropped = sum(len(change.remove) for change in changes.values())
-        if dropped:
-            self._store.apply(changes)
-        return dropped
-
-    def compact(self, many: int = MANY) -> int:
-        """Put small files of the same day together; gives the number of those that went."""
-        tasks = [
-            Compaction(self._store.path, self._store.next_step, name, files)
-            for name in _COMPACTED
-            for files in _groups(self._store.files(name), many)
-        ]
-        if not tasks:
-            return 0
-        made = self._tasks.run("compact small files", compact, tasks)
-        changes: dict[str, Change] = {}
-        for task, files in zip(tasks, made, strict=True):
-            change = changes.setdefault(task.table, Change(same_rows=True))
-            change.add += files
-            change.remove += task.files
-        self._store.apply(changes)
-        return sum(len(task.files) for task in tasks)
+def drop_old(store: Store, retention_days: int | None) -> int:
+    """Remove the days before the retention; gives the number of files."""
+    mark = store.watermark
+    if retention_days is None or mark is None or mark.last_time is None:
+        return 0
+    first = mark.last_time.date() - timedelta(days=retention_days)
+    changes = {
+        name: Change(remove=[file for file in store.files(name) if _is_before(file, first)])
+        for name in _DATED
+    }
+    dropped = sum(len(change.remove) for change in changes.values())
+    if dropped:
+        store.apply(changes)
+    return dropped
 
 
 def _is_before(file: DataFile, first: date) -> bool:
-    return file.division is not None and date.fromisoformat(file.division) < first
+    return file.partition is not None and date.fromisoformat(file.partition) < first
+
+
+def compact(store: Store, many: int = MANY) -> int:
+    """Merge small files of the same day; gives the number of those that were merged."""
+    changes: dict[str, Change] = {}
+    for name in _MERGED:
+        for files in _groups(store.files(name), many):
+            change = changes.setdefault(name, Change(same_rows=True))
+            rows = read_files(store.storage, TABLES[name], files)
+            change.add += write_files(store.storage, TABLES[name], store.next_step, rows)
+            change.remove += files
+    if changes:
+        store.apply(changes)
+    return sum(len(change.remove) for change in changes.values())
 
 
 def _groups(files: list[DataFile], many: int) -> list[list[DataFile]]:
@@ -98,7 +78,7 @@ def _groups(files: list[DataFile], many: int) -> list[list[DataFile]]:
     days: dict[str | None, list[DataFile]] = {}
     for file in files:
         if file.size < SMALL and not file.is_provisional:
-            days.setdefault(file.division, []).append(file)
+            days.setdefault(file.partition, []).append(file)
     found = []
     for small in days.values():
         if len(small) < many:
@@ -113,3 +93,97 @@ def _groups(files: list[DataFile], many: int) -> list[list[DataFile]]:
         if len(group) > 1:
             found.append(group)
     return found
+
+
+def erase(store: Store, job: int) -> int:
+    """Erase the payload and the result of a job, from earlier versions too.
+
+    Gives the number of files that had any of it.
+    """
+    count = store.change(lambda: _erase(store, job))
+    store.change(store.purge)
+    return count
+
+
+def _erase(store: Store, job: int) -> int:
+    changes = {name: _without_blobs(store, name, columns, job) for name, columns in _BLOBS.items()}
+    count = sum(len(change.remove) for change in changes.values())
+    if count:
+        store.apply(changes)
+    return count
+
+
+def _without_blobs(store: Store, name: str, columns: tuple[str, ...], job: int) -> Change:
+    change = Change()
+    for file in store.files(name):
+        if not file.can_have_job(job):
+            continue
+        rows = read_files(store.storage, TABLES[name], [file])
+        found = pc.equal(rows["job_id"], job)
+        its = rows.filter(found)
+        if all(its[column].null_count == its.num_rows for column in columns):
+            continue
+        for column in columns:
+            kind = rows.schema.field(column).type
+            blank = pc.if_else(pc.fill_null(found, False), pa.scalar(None, kind), rows[column])
+            rows = rows.set_column(rows.schema.get_field_index(column), column, blank)
+        change.add += write_files(store.storage, TABLES[name], store.next_step, rows)
+        change.remove.append(file)
+    return change
+
+
+def rebuild(
+    spark: SparkSession, store: Store, on_progress: Callable[[int], None] = lambda done: None
+) -> int:
+    """Make all other tables once more, from `events` alone; gives the number of events.
+
+    It is one step: nobody sees any of it before all of it is there.
+    """
+    if store.watermark is None:
+        raise LakeError(
+            f"there is no lake in {store.storage.uri} yet; make one with `taskyard lake run`"
+        )
+    return store.change(lambda: _rebuild(spark, store, on_progress), tries=1)
+
+
+def _rebuild(spark: SparkSession, store: Store, on_progress: Callable[[int], None]) -> int:
+    from taskyard.pipeline.lake.build import Batch, run_kernel
+    from taskyard.pipeline.lake.snapshot import Lake
+
+    assert store.watermark is not None
+    events = Lake(store.storage, store.watermark).frame(spark, "events")
+    files = sorted(store.files("events"), key=lambda file: file.low["seq"])
+    _check_all_there(files, store.files("queue_minutes"))
+    batch = Batch(store, from_nothing=True)
+    done = 0
+    for first, last in _portions(files, _PORTION):
+        some = events.where(events["seq"].between(first, last)).drop("date")
+        results = run_kernel(some, batch.kernel(first, keeps_events=False))
+        batch.add(results)
+        done += sum(result.rows for result in results)
+        on_progress(done)
+    store.apply(batch.finish())
+    return done
+
+
+def _portions(files: list[DataFile], rows: int) -> list[tuple[int, int]]:
+    """Stretches of records with about so many rows; the files are in order of their first one."""
+    bounds: list[int] = []
+    held = rows
+    for file in files:
+        if held >= rows and file.low["seq"] not in bounds:
+            bounds.append(file.low["seq"])
+            held = 0
+        held += file.rows
+    bounds.append(max((file.high["seq"] for file in files), default=0) + 1)
+    return [(first, end - 1) for first, end in pairwise(bounds)]
+
+
+def _check_all_there(events: list[DataFile], minutes: list[DataFile]) -> None:
+    """Minutes outlast the events that the retention drops."""
+    first = min((file.partition or "" for file in events), default="9999")
+    if any((file.partition or "") < first for file in minutes):
+        raise LakeError(
+            f"events before {first} were dropped, and the jobs that were open then cannot be made "
+            "of the rest; the tables are left as they are"
+        )

@@ -13,21 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from taskyard.pipeline.lake.lives import Flags, Ints
-from taskyard.pipeline.lake.tables import MINUTE_STATE, QUEUE_MINUTES, TIME
+from taskyard.pipeline.lake.tables import COUNTS, MINUTE_STATE, PERCENTS, QUEUE_MINUTES, TIME
 
 MINUTE: Final = 60_000_000
-COUNTS: Final = (
-    "arrivals",
-    "starts",
-    "finishes",
-    "failures",
-    "retries",
-    "releases",
-    "removals",
-    "depth",  # how much more there is at the end
-    "in_flight",
-)
-_PERCENTS: Final = (50, 95, 99)
 _LEVELS: Final = COUNTS.index("depth")
 
 
@@ -227,7 +215,7 @@ def _percentiles(name: str, group: Ints, blobs: Any, count: int) -> dict[str, An
     begins = np.cumsum(amounts) - amounts
     there: Flags = amounts > 0
     found: dict[str, Any] = {}
-    for percent in _PERCENTS:
+    for percent in PERCENTS:
         place = np.where(there, amounts - 1, 0) * percent / 100
         low = place.astype(np.int64)
         high = np.minimum(low + 1, np.maximum(amounts - 1, 0))

@@ -7,13 +7,12 @@ id in a moment. A uid that a producer has chosen is looked for in all of them.
 import base64
 import re
 from datetime import date, datetime
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.compute as pc
 
 from taskyard.error_line import error_line
-from taskyard.pipeline.lake.snapshot import Lake, open_lake
+from taskyard.pipeline.lake.snapshot import Lake
 from taskyard.pipeline.lake.tables import TABLES
 
 MOST: Final = 1000  # rows of one kind
@@ -24,9 +23,8 @@ _ID: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
 _UID: Final = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
-def find_job(path: Path, which: str) -> dict[str, Any] | None:
+def find_job(lake: Lake, which: str) -> dict[str, Any] | None:
     """By its id or uid; None: the lake does not have it. Raises ValueError for what is neither."""
-    lake = open_lake(path)
     id = _id_of(lake, which)
     if id is None:
         return None

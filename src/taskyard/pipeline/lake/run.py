@@ -1,176 +1,173 @@
-"""`taskyard lake run`: batch after batch, until all is in the lake, or for ever."""
+"""`taskyard lake run`: one query after the other, until all is in the lake, or for ever."""
 
-import contextlib
+from __future__ import annotations
+
+import os
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.journal.errors import JournalPassed, LeftBehind
-from taskyard.pipeline.lake.batch import Batches, minute_of
-from taskyard.pipeline.lake.maintain import Maintenance
-from taskyard.pipeline.lake.outage import PATIENCE, Outage
-from taskyard.pipeline.lake.place import LOOKED_AT, check_same, start_of
-from taskyard.pipeline.lake.spark_tasks import RecordsGone, Tasks
-from taskyard.pipeline.lake.status import Report, Status
-from taskyard.pipeline.lake.store import Store
-from taskyard.pipeline.ranges import Journal, JournalView, plan
-from taskyard.pipeline.web import ServerUnreachable
+from taskyard.pipeline.journal_http import ServerUnreachable
+from taskyard.pipeline.lake.errors import RecordsGone, cause_of
+from taskyard.pipeline.lake.stream import PATIENCE, BatchProgress, LakeFiller
 
-BATCH: Final = 3_000_000
-BYTES: Final = 256 << 20  # of the journal in a batch, where payloads are kept: tasks hold them
-TRIGGER: Final = 10.0
-_IDLE: Final = 60.0  # seconds without a record, after which the last minute is shown
-_GONE: Final = 3  # times in a row that a batch may find a segment gone that it should still have
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK: Final = 0.2  # seconds between two looks at the query, and whether to stop
+_PAUSE: Final = 2.0  # seconds between two calls of a server that is away
+_TRIES: Final = 3  # in a row that a batch may find records gone which it should still have
+_IDLE: Final = 5.0  # seconds between two reports of a lake that has all there is
 
 
 @dataclass
-class Options:
-    follow: bool = False
-    payloads: bool = False
-    batch: int = BATCH
-    trigger: float = TRIGGER
-    retention_days: int | None = None
+class Progress:
+    """How far a lake is, for programs that watch it."""
+
+    state: str = "starting"  # running, idle, waiting (for the server), failed, stopped
+    batch: int = 0
+    next_seq: int = 0
+    last_time: str | None = None
+    durable_seq: int = 0
+    lag_records: int = 0
+    events_per_second: float | None = None
+    error: str | None = None
+    ui: str | None = None
+    pid: int = field(default_factory=os.getpid)
+    updated_at: str = ""
+
+
+@dataclass
+class LakeRun:
+    """Have a filler's queries go on until their end, also when its server is away for a while."""
+
+    filler: LakeFiller
+    spark: SparkSession
+    trigger: str | None = None  # of a query that follows; None: end with what there is now
     patience: float = PATIENCE  # seconds for which a server may be away
+    is_stopped: Callable[[], bool] = lambda: False
+    report: Callable[[dict[str, Any]], None] = lambda progress: None
+    say: Callable[[str], None] = lambda sentence: None  # for people
 
-
-class Run:
-    """Reads a journal into a lake. `stopped` waits so many seconds or until it is told to stop."""
-
-    def __init__(
-        self,
-        tasks: Tasks,
-        store: Store,
-        journal: Journal,
-        options: Options,
-        *,
-        committed: Callable[[int, bool], None] = lambda next_seq, last: None,
-        stopped: Callable[[float], bool],
-        tell: Callable[[int, int], None] = lambda done, total: None,
-        report: Report = lambda told: None,
-        say: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        self._tasks = tasks
-        self._store = store
-        self._journal = journal
-        self._options = options
-        self._committed = committed
-        self._stopped = stopped
-        self._tell = tell
-        self._batches = Batches(tasks, store, options.payloads)
-        self._maintenance = Maintenance(tasks, store, options.retention_days)
-        self._status = Status(store.path, tasks.ui, report)
-        self._outage = Outage(options.patience, say)
-        self._is_checked = False  # whether this is the journal that the lake was made of
-        self._gone = 0
-        self._target: int | None = None  # the last record that is wanted
-        self._idle_since = 0.0
-        self._idle_seq = -1
+    def __post_init__(self) -> None:
+        self._progress = Progress(ui=self.spark.sparkContext.uiWebUrl)
+        self._reporting = threading.Lock()  # batches are made in a thread of their own
+        self._reported = 0.0
+        self._away_since: float | None = None
+        self.filler.on_batch = self._on_batch
 
     def run(self) -> bool:
-        """Until all there was is in the lake; with `follow`, until it is stopped.
-
-        `committed` is told of each record that is the next one by now, and whether it is known
-        to be the last for the moment: a server may drop all before it. False: it was stopped
-        before its end.
-        """
+        """True: all is in the lake, or what follows was stopped. False: stopped before the end."""
         try:
-            is_all = self._go()
+            is_all = self._run()
         except BaseException as error:
-            with contextlib.suppress(OSError):  # a full disk is not what went wrong first
-                self._status.failed(str(error) or type(error).__name__)
+            self._report("failed", error=str(error) or type(error).__name__)
             raise
-        self._status.stopped()
+        self._report("stopped")
         return is_all
 
-    def _go(self) -> bool:
-        while not self._stopped(0):
+    def _run(self) -> bool:
+        tries = 0
+        self._report("starting")
+        while not self.is_stopped():
+            before = self.filler.next_seq
             try:
-                if not self._look():
+                self.filler.check()
+                if self._fill():
                     return True
-                self._gone = 0
             except ServerUnreachable as error:
-                pause = self._outage.met(error)
-                self._is_checked = False  # who knows what it has when it is back
-                self._status.waiting(str(error))
-                self._store.drop_strays()
-                self._stopped(pause)
+                self._wait(error)
             except (RecordsGone, LeftBehind, JournalPassed):
-                # The next look says how many records are missing, if any are.
-                self._gone += 1
-                if self._gone > _GONE:
+                # The next check says how many records are missing, if any are.
+                tries = 1 if self.filler.next_seq > before else tries + 1
+                if tries > _TRIES:
                     raise
-        return self._options.follow
+        return self.trigger is not None
 
-    def _look(self) -> bool:
-        """A batch, if there are new records; False: that was all."""
-        options = self._options
-        before = 0 if self._is_checked else LOOKED_AT
-        view = self._journal.view(max(self._next_seq() - before, 0))
-        start = start_of(view, self._store.watermark)
-        self._check(view)
-        if self._target is None and not options.follow:
-            self._target = view.durable_seq
-        last = view.durable_seq if self._target is None else min(view.durable_seq, self._target)
-        self._maintenance.look()
-        if start > last:
-            self._outage.over()
-            self._idle(view.durable_seq)
-            if options.follow:
-                self._stopped(options.trigger)
-            return options.follow
-        began = time.monotonic()
-        self._batch(view, start, last)
-        self._outage.over()  # not before: tasks elsewhere may not reach it
-        if options.follow and self._next_seq() > last:
-            # A trickle of records would be made into one small batch after another.
-            self._stopped(max(options.trigger - (time.monotonic() - began), 0))
+    def _fill(self) -> bool:
+        """Catch up, then follow; True: that came to its end."""
+        if self.trigger is None or self.filler.durable_seq >= self.filler.next_seq:
+            is_all = self._query(None)
+            if is_all:
+                self._report("idle")
+            if self.trigger is None or not is_all:
+                return is_all
+        return self._query(self.trigger)
+
+    def _query(self, trigger: str | None) -> bool:
+        from pyspark.errors import StreamingQueryException
+
+        query = self.filler.start(self.spark, trigger)
+        try:
+            while not query.awaitTermination(_LOOK):  # type: ignore[arg-type] # also not whole ones
+                if self.is_stopped():
+                    self.filler.stop(query)
+                    return False
+                self._look(query)
+        except StreamingQueryException as error:
+            raise self._cause(error) from error
+        finally:
+            query.stop()
+        self._is_back()
         return True
 
-    def _check(self, view: JournalView) -> None:
-        if not self._is_checked:
-            check_same(view, self._store.watermark)
-            self._is_checked = True
+    def _cause(self, error: Exception) -> Exception:
+        """What has ended the query: the batch's own error, or one of the source."""
+        own = self.filler.error
+        return own if own and not hasattr(own, "getCondition") else cause_of(str(own or error))
 
-    def _next_seq(self) -> int:
-        return self._store.watermark.next_seq if self._store.watermark else 0
-
-    def _batch(self, view: Any, start: int, last: int) -> None:
-        began = time.monotonic()
-        end = min(last, start + self._options.batch - 1)
-        if self._options.payloads:
-            end = last_within(view, start, end, BYTES)
-        ranges = plan(view, start, end, self._tasks.parallelism)
-        events = self._batches.run(ranges, view.timeline)
-        self._store.sweep()
-        self._status.batch(
-            self._store.watermark, view.durable_seq, events, time.monotonic() - began
-        )
-        self._tell(end + 1 - start, max(last - end, 0))
-        self._committed(end + 1, end >= last)  # last: the server may have gone meanwhile
-
-    def _idle(self, durable_seq: int) -> None:
-        """A minute that is over by the clock is shown, though the journal does not say so yet."""
-        self._status.idle(self._store.watermark, durable_seq)
-        if not self._options.follow:
+    def _look(self, query: StreamingQuery) -> None:
+        if not str(query.status["message"]).startswith("Waiting for"):
             return
+        self._is_back()
+        if self._progress.state != "idle" or time.monotonic() - self._reported > _IDLE:
+            self._report("idle")
+
+    def _on_batch(self, done: BatchProgress) -> None:
+        self._is_back()
+        self._progress.events_per_second = round(done.events / max(done.seconds, 0.001), 1)
+        self._report("running")
+
+    def _wait(self, error: ServerUnreachable) -> None:
+        """Before the next try; raises the error when it was away for too long."""
         now = time.monotonic()
-        if durable_seq != self._idle_seq:
-            self._idle_seq, self._idle_since = durable_seq, now
-        over = (minute_of(self._store.watermark) + 1) * 60
-        if now - self._idle_since >= _IDLE and time.time() >= over:
-            self._batches.show_last_minute()
+        if self._away_since is None:
+            self._away_since = now
+            self.say(f"{error}; waiting for it, for up to {self.patience:.0f} s")
+        left = self._away_since + self.patience - now
+        if left <= 0:
+            raise ServerUnreachable(
+                f"{error}; the lake has waited for {self.patience:.0f} s, and goes on where it is "
+                "when it is run again"
+            ) from error
+        self._report("waiting", error=str(error))
+        until = now + min(_PAUSE, left)
+        while time.monotonic() < until and not self.is_stopped():
+            time.sleep(_LOOK)
 
+    def _is_back(self) -> None:
+        """Not known before a query has come so far: tasks elsewhere may still not reach it."""
+        since, self._away_since = self._away_since, None
+        if since is not None:
+            self.say(f"the server answers again, after {time.monotonic() - since:.0f} s")
 
-def last_within(view: JournalView, start: int, last: int, size: int) -> int:
-    """Up to where records from `start` on take about so many bytes; one at least."""
-    left = float(size)
-    for segment in view.segments:
-        first = max(segment.first_seq, start)
-        if first > min(segment.last_seq, last):
-            continue
-        each = segment.bytes / (segment.last_seq - segment.first_seq + 1)
-        if (segment.last_seq - first + 1) * each > left:
-            return min(last, max(start, first + int(left / each) - 1))
-        left -= (segment.last_seq - first + 1) * each
-    return last
+    def _report(self, state: str, error: str | None = None) -> None:
+        mark = self.filler.store.watermark
+        with self._reporting:
+            told = self._progress
+            told.state, told.error = state, error
+            told.durable_seq = self.filler.durable_seq
+            if mark is not None and mark.next_seq:
+                told.batch, told.next_seq = mark.batch, mark.next_seq
+                told.last_time = mark.last_time.isoformat() if mark.last_time else None
+                if state == "idle":  # it has looked since, and found nothing
+                    told.durable_seq = mark.next_seq - 1
+                told.lag_records = max(0, told.durable_seq + 1 - mark.next_seq)
+            told.updated_at = datetime.now(UTC).isoformat()
+            self._reported = time.monotonic()
+            self.report(asdict(told))

@@ -1,95 +1,98 @@
-"""The lake on disk: its Delta tables, and steps that change all of them or none.
+"""The tables of a lake as one process writes them: steps that change all of them or none.
 
-A step is a batch, a compaction, an erasure...: it writes new files, then says in `_work/redo.json`
-what every table's commit is, then commits one table after the other, the watermark last. Whatever
-was cut off before that file is there leaves only files that nobody refers to, which are removed at
-the next start; what was cut off behind it is gone on with. Each commit carries the number of the
-step, so that none is made twice.
+A step writes new files, then commits one table after the other through delta-rs, the watermark
+last; its row names the versions of all others, and readers keep to these. What a step that was cut
+off has committed is ahead of the watermark, and is undone when the lake is opened again.
+
+Every commit carries this application's id. delta-rs refuses a commit from a table that was opened
+before another commit with the same id, so two processes cannot both change a table from the same
+state: the later one gets a Conflict, opens the tables anew, and makes its step again.
 """
 
+from __future__ import annotations
+
 import contextlib
-import fcntl
 import json
-import os
-import re
-import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
-from taskyard.pipeline.lake.disk import (
-    DIRECTORY,
-    FILE,
-    load_json,
-    narrow,
-    private,
-    save_json,
-    sync_file,
-)
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.files import BOUNDED, DataFile, TableWriter, read_files
-from taskyard.pipeline.lake.log import NO_HOOKS, checkpoint_now_and_then, drop_torn, sync_commit
-from taskyard.pipeline.lake.snapshot import Watermark, check_version, last_watermark
-from taskyard.pipeline.lake.tables import SCHEMA_VERSION, TABLES, WATERMARK, Table
+from taskyard.pipeline.lake.files import (
+    BOUNDED,
+    Change,
+    DataFile,
+    data_files,
+    read_files,
+    remove_files,
+    write_files,
+)
+from taskyard.pipeline.lake.snapshot import (
+    Watermark,
+    check_version,
+    last_watermark,
+    read_watermarks,
+)
+from taskyard.pipeline.lake.storage import Storage, sync
+from taskyard.pipeline.lake.tables import REPLAYS, SCHEMA_VERSION, TABLES, WATERMARK, Table
 
-WORK: Final = "_work"
-APPLICATION: Final = "taskyard.lake"
-RUNNING: Final = "running"  # it reads the journal, and says in status.json how that is going
-KEPT_FILES: Final = 15 * 60.0  # seconds for which readers may still be at files that were replaced
-_PAUSES: Final = (0.01, 0.05, 0.1)  # seconds: who only looks has the lock for a moment
-_WATERMARKS: Final = 500  # rows in a file
+T = TypeVar("T")
+
+CHECKPOINT: Final = "_checkpoint"  # Spark's, of the query that fills the lake
+REPORT: Final = "report.html"
+_APPLICATION: Final = "taskyard.lake"
+_ALL: Final = (*TABLES.values(), WATERMARK)
+# What stands in a lake's directory, also in that of a former version.
+_FORMER: Final = ("_work", "lock", "status.json")
+_OWN: Final = frozenset(
+    (*(table.name for table in _ALL), REPLAYS.name, CHECKPOINT, REPORT, *_FORMER)
+)
+_WATERMARKS: Final = 500  # rows that are kept: a batch replaces the file that has them
+_CHECKPOINT_INTERVAL: Final = 50  # commits from one checkpoint of a Delta log to the next
+# Readers may still be at files that were replaced so long ago.
 _SETTINGS: Final = {
-    "delta.checkpointInterval": "50",
+    "delta.checkpointInterval": str(_CHECKPOINT_INTERVAL),
     "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 15 minutes",
     "delta.enableExpiredLogCleanup": "true",
 }
+# Checkpoints are made here: delta-rs would remove what they stand for before they are on disk,
+# and before the watermark names their version.
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_TRIES: Final = 20  # of a step, while another process changes the lake
+_ORPHANED_HOURS: Final = 24  # after which a file that no commit refers to is nobody's any more
 
 
-@dataclass
-class Change:
-    """What a step does to one table."""
+class Conflict(Exception):
+    """Another process has changed the lake since its tables were opened."""
 
-    add: list[DataFile] = field(default_factory=list)
-    remove: list[DataFile] = field(default_factory=list)
-    same_rows: bool = False  # only in other files
+
+class LakeInUse(LakeError):
+    """Another process writes the lake."""
+
+    def __init__(self, storage: Storage, next_seq: int) -> None:
+        super().__init__(
+            f"another process fills the lake in {storage.uri}: it has committed the records before "
+            f"{next_seq} meanwhile; one process at a time can do that"
+        )
 
 
 class Store:
-    """The lake of one process: it holds the lock."""
+    """All tables of a lake, opened to be written."""
 
-    def __init__(self, path: Path, doing: str = RUNNING) -> None:
-        """`doing`: what it is opened for, for whoever asks meanwhile."""
-        self.path = _directory(path)
-        self._lock = _lock(self.path, doing)
-        try:
-            self._open()
-        except BaseException:
-            self.close()
-            raise
-
-    def _open(self) -> None:
-        _check_ours(self.path)
-        (self.path / WORK).mkdir(DIRECTORY, exist_ok=True)
-        _narrow(self.path)
-        for table in _ALL:
-            drop_torn(self.path / table.name)
-        known = last_watermark(self.path)
-        if known is not None:
-            check_version(self.path, known.schema_version)
-        self._tables = {table.name: _delta(self.path, table) for table in _ALL}
-        self._files = {name: _files(self._tables[name], TABLES[name]) for name in TABLES}
-        self._go_on()
-        self.drop_strays()
-        self.watermark = last_watermark(self.path)
-
-    def close(self) -> None:
-        os.close(self._lock)
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.watermark: Watermark | None = None
+        self._tables: dict[str, DeltaTable] = {}
+        self._files: dict[str, dict[str, DataFile]] = {}
+        self._mark_rows: list[dict[str, Any]] = []
+        self._reopen()
 
     # Looking
 
@@ -102,287 +105,249 @@ class Store:
     def next_step(self) -> int:
         return self.watermark.step + 1 if self.watermark is not None else 1
 
+    @property
+    def next_seq(self) -> int:
+        """The first record that is not in the lake; 0: it has none."""
+        return self.watermark.next_seq if self.watermark is not None else 0
+
     def files(self, name: str) -> list[DataFile]:
-        """All of a table now."""
         return list(self._files[name].values())
 
     def read(self, name: str) -> Any:
-        return read_files(self.path, TABLES[name], self.files(name))
+        return read_files(self.storage, TABLES[name], self.files(name))
 
     # Changing
 
-    def apply(self, changes: dict[str, Change], **mark: Any) -> None:
-        """One step. `mark` is what the watermark says otherwise than before."""
-        row = self._next_mark(mark)
-        redo = {
-            "step": row["step"],
-            "at": time.time(),
-            "tables": {
-                name: asdict(change)
-                for name, change in changes.items()
-                if change.add or change.remove
-            },
-            "mark": row,
-        }
-        save_json(self.path / WORK / "redo.json", redo)
-        self._commit(redo)
+    def change(self, work: Callable[[], T], tries: int = _TRIES) -> T:
+        """Do work that makes a step, and do it again if another process was faster."""
+        for _ in range(tries):
+            try:
+                return work()
+            except Conflict:
+                pass
+            except Exception:
+                if not self._is_behind():
+                    raise
+                # Else files that it was to read may have been removed: see purge.
+            self._reopen()
+        raise LakeInUse(self.storage, self.next_seq)
 
-    def _next_mark(self, mark: dict[str, Any]) -> dict[str, Any]:
+    def _is_behind(self) -> bool:
+        """Whether another process has changed the lake since it was opened."""
+        mark = last_watermark(self.storage)
+        return mark is not None and mark.step >= self.next_step
+
+    def apply(self, changes: dict[str, Change], **mark: Any) -> None:
+        """Commit one step; raises Conflict. `mark` is what the watermark says otherwise."""
+        step = self.next_step
+        for name in TABLES:
+            change = changes.get(name)
+            if change is not None and (change.add or change.remove):
+                self._commit(TABLES[name], step, change)
+        self._commit_mark(mark)
+
+    def _commit(self, table: Table, step: int, change: Change) -> None:
+        transaction = Transaction(_APPLICATION, step)
+        try:
+            _commit(self.storage, table, self._tables[table.name], change, transaction)
+        except CommitFailedError as error:
+            raise Conflict from error
+        files = self._files[table.name]
+        for file in change.remove:
+            files.pop(file.path, None)
+        files.update({file.path: file for file in change.add})
+
+    def _commit_mark(self, mark: dict[str, Any]) -> None:
         old = self.watermark
         row = {
-            "step": self.next_step,
             "batch": old.batch if old else 0,
             "timeline": old.timeline if old else "",
             "next_seq": old.next_seq if old else 0,
             "last_time": old.last_time if old else None,
+            "versions": {name: self._tables[name].version() for name in TABLES},
             **mark,
-        }
-        if row["last_time"] is not None:
-            row["last_time"] = row["last_time"].isoformat()
-        return row
-
-    def _go_on(self) -> None:
-        """Finish the step that was cut off, if there is one."""
-        redo = load_json(self.path / WORK / "redo.json")
-        self.watermark = last_watermark(self.path)
-        if redo is not None:
-            redo["at"] = time.time()  # until now, what it replaces was what readers saw
-            save_json(self.path / WORK / "redo.json", redo)
-            self._commit(redo)
-
-    def _commit(self, redo: dict[str, Any]) -> None:
-        for name in TABLES:
-            told = redo["tables"].get(name)
-            if told is not None:
-                add = [DataFile(**each) for each in told["add"]]
-                remove = [DataFile(**each) for each in told["remove"]]
-                self._commit_table(name, redo["step"], Change(add, remove, told["same_rows"]))
-        if self.watermark is None or self.watermark.step < redo["step"]:
-            self._commit_mark(redo)
-        work = self.path / WORK
-        (work / "redo.json").replace(work / f"done-{redo['step']:010d}.json")
-        sync_file(work)
-
-    def _commit_table(self, name: str, step: int, change: Change) -> None:
-        table = self._tables[name]
-        if (table.transaction_version(APPLICATION) or 0) >= step:
-            return
-        now = time.time_ns() // 1_000_000
-        divided_by = TABLES.get(name, WATERMARK).divided_by
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(
-                file.path,
-                file.size,
-                {divided_by: file.division} if divided_by else {},
-                now,
-                not change.same_rows,
-                file.stats(),
-            )
-            for file in change.add
-        ]
-        actions += [
-            RemoveAction(
-                file.path,
-                not change.same_rows,
-                now,
-                size=file.size,
-                partition_values={divided_by: file.division} if divided_by else {},
-            )
-            for file in change.remove
-        ]
-        made_by = CommitProperties(app_transactions=[Transaction(APPLICATION, step)])
-        with private():
-            table.create_write_transaction(
-                actions,
-                "append",
-                table.schema(),
-                partition_by=[divided_by] if divided_by else None,
-                commit_properties=made_by,
-                post_commithook_properties=NO_HOOKS,
-            )
-        table.update_incremental()
-        sync_commit(self.path / name, table.version())
-        checkpoint_now_and_then(self.path / name, table)
-        if name in self._files:
-            known = self._files[name]
-            for file in change.remove:
-                known.pop(file.path, None)
-            known.update({file.path: file for file in change.add})
-
-    def _commit_mark(self, redo: dict[str, Any]) -> None:
-        mark = redo["mark"]
-        last = mark["last_time"]
-        row = {
-            **mark,
-            "last_time": datetime.fromisoformat(last) if last else None,
-            "versions": json.dumps({name: self._tables[name].version() for name in TABLES}),
+            "step": self.next_step,
             "schema_version": SCHEMA_VERSION,
             "written_at": datetime.now(UTC),
         }
-        newest = _newest_mark(self._tables[WATERMARK.name])
-        replaced = []
-        rows = [row]
-        if newest is not None and newest.rows < _WATERMARKS:
-            replaced = [newest]
-            rows = [*read_files(self.path, WATERMARK, replaced).to_pylist(), row]
-        writer = TableWriter(self.path, WATERMARK, mark["step"])
-        writer.write(pa.Table.from_pylist(rows, schema=WATERMARK.schema))
-        self._commit_table(WATERMARK.name, mark["step"], Change(writer.close(), replaced))
-        for file in replaced:  # whoever reads the watermark begins with the newest version
-            redo["tables"].setdefault(WATERMARK.name, {"remove": []})["remove"].append(asdict(file))
-        save_json(self.path / WORK / "redo.json", redo)
+        row["versions"] = json.dumps(row["versions"])
+        rows = [*self._mark_rows[1 - _WATERMARKS :], row]
+        data = pa.Table.from_pylist(rows, schema=WATERMARK.schema)
+        added = write_files(self.storage, WATERMARK, row["step"], data)
+        self._commit(WATERMARK, row["step"], Change(added, self.files(WATERMARK.name)))
+        if self._tables[WATERMARK.name].transaction_version(_APPLICATION) != row["step"]:
+            raise Conflict  # another process was here between this commit and the look at it
+        self._mark_rows = rows
         self.watermark = Watermark.of_row(row)
 
-    # Tidying
+    # Opening
 
-    def sweep(self, older_than: float = KEPT_FILES) -> None:
-        """Remove files that were replaced long enough ago for nobody to be reading them."""
-        limit = time.time() - older_than
-        for done in sorted((self.path / WORK).glob("done-*.json")):
-            told = load_json(done)
-            if told["at"] > limit:
-                break
-            for name, change in told["tables"].items():
-                for file in change["remove"]:
-                    (self.path / name / file["path"]).unlink(missing_ok=True)
-            done.unlink()
+    def _reopen(self) -> None:
+        for _ in range(_TRIES):
+            with contextlib.suppress(Conflict):
+                return self._open()
+        raise LakeError(f"other processes change the lake in {self.storage.uri} all the time")
 
-    def drop_strays(self) -> None:
-        """Files of a step that never was, or of a try of a task that was not the last one.
+    def _open(self) -> None:
+        self._check_ours()
+        self.storage.make_directory(_OWN)
+        if self.storage.path is not None:
+            for table in (*_ALL, REPLAYS):
+                _drop_torn(self.storage.path / table.name / "_delta_log")
+        known = last_watermark(self.storage)
+        if known is not None:
+            check_version(self.storage, known.schema_version)
+        self._tables = {table.name: _open_table(self.storage, table) for table in _ALL}
+        self._files = {table.name: data_files(self._tables[table.name], table) for table in _ALL}
+        marks = read_watermarks(self.storage, self._tables[WATERMARK.name]).to_pylist()
+        self._mark_rows = sorted(marks, key=lambda row: int(row["step"]))
+        self.watermark = Watermark.of_row(self._mark_rows[-1]) if marks else None
+        self._undo_unfinished()
 
-        Not while tasks are writing.
-        """
-        waiting = {
-            (name, file["path"])
-            for done in (self.path / WORK).glob("done-*.json")
-            for name, change in load_json(done)["tables"].items()
-            for file in change["remove"]
-        }
+    def _check_ours(self) -> None:
+        root = self.storage.path
+        if root is None or (root / WATERMARK.name).is_dir():
+            return
         for table in _ALL:
-            root = self.path / table.name
-            if table.name in self._files:
-                known = set(self._files[table.name])
-            else:
-                known = set(_files(self._tables[table.name], table))
-            for found in root.rglob("*.parquet"):
-                path = str(found.relative_to(root))
-                if path.startswith("_delta_log"):
-                    continue
-                if path not in known and (table.name, path) not in waiting:
-                    found.unlink()
+            if (root / table.name).exists() and not (root / table.name / "_delta_log").is_dir():
+                raise LakeError(
+                    f"{root} is no lake, but has something named {table.name} in it; name an "
+                    "empty directory"
+                )
 
+    def _undo_unfinished(self) -> None:
+        """Put back the tables that are ahead of the watermark.
 
-_ALL: Final = (*TABLES.values(), WATERMARK)
-# What stands in a lake's directory, and what is being written there to take its name.
-_NAMES: Final = {*(table.name for table in _ALL), WORK, "replays", "lock", "status.json"}
-_OF_OURS: Final = re.compile(r"report\.html|\.(?:report\.html|status\.json)\.\d+")
+        Whoever has committed them may still be alive. So a step of the watermark comes first: the
+        other process can then not finish what is undone here. Readers stay where they are.
+        """
+        changes = {name: self._difference(name) for name in TABLES}
+        if not any(change.add or change.remove for change in changes.values()):
+            return
+        self._commit_mark({"versions": {name: self._finished(name) for name in TABLES}})
+        self.apply(changes)
 
+    def _finished(self, name: str) -> int:
+        """The version of a table that readers are at."""
+        return self.watermark.versions.get(name, 0) if self.watermark is not None else 0
 
-def _directory(path: Path) -> Path:
-    """Where the lake is, made if it is not there."""
-    if path.exists() and not path.is_dir():
-        raise LakeError(f"{path} is a file; a lake is a directory")
-    found = path.resolve()
-    if re.search("%[0-9A-Fa-f]{2}", str(found)):
-        raise LakeError(f"{found} has a % in its name, which readers of Delta tables take wrongly")
-    found.parent.mkdir(parents=True, exist_ok=True)
-    found.mkdir(DIRECTORY, exist_ok=True)
-    return found
-
-
-def _narrow(path: Path) -> None:
-    """The lake's own files, and its directory unless that has files of others too."""
-    found = {entry.name for entry in os.scandir(path)}
-    own = {name for name in found if name in _NAMES or _OF_OURS.fullmatch(name)}
-    for name in own:
-        narrow(path / name)
-    if own == found:
-        narrow(path)
-
-
-def _check_ours(path: Path) -> None:
-    """What is found in the tables' directories and belongs to no table is removed."""
-    if (path / WORK).is_dir() or (path / WATERMARK.name).is_dir():
-        return
-    for table in _ALL:
-        if (path / table.name).exists():
-            raise LakeError(
-                f"{path} is no lake, but has something named {table.name} in it; name an empty "
-                "directory"
-            )
-
-
-def _lock(path: Path, doing: str) -> int:
-    fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE)
-    for pause in (*_PAUSES, None):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except OSError as error:
-            if pause is None:
-                writer = _writer(fd)
-                os.close(fd)
-                raise LakeInUse(path, writer) from error
-        time.sleep(pause)
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"{os.getpid()} {doing}\n".encode(), 0)
-    return fd
-
-
-@dataclass(frozen=True)
-class Writer:
-    """The process that has a lake."""
-
-    pid: int | None = None  # None: it has not said so yet
-    doing: str = RUNNING
-
-
-def _writer(fd: int) -> Writer:
-    pid, _, doing = os.pread(fd, 64, 0).decode(errors="replace").strip().partition(" ")
-    return Writer(int(pid) if pid.isdigit() else None, doing or RUNNING)
-
-
-def writer_of(path: Path) -> Writer | None:
-    """Who has the lake now; None: nobody."""
-    try:
-        fd = os.open(path / "lock", os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return _writer(fd)
-    finally:
-        os.close(fd)
-    return None
-
-
-def is_written(path: Path) -> bool:
-    """Whether a process has the lake now."""
-    return writer_of(path) is not None
-
-
-class LakeInUse(LakeError):
-    def __init__(self, path: Path, writer: Writer) -> None:
-        who = f"process {writer.pid}" if writer.pid else "another process"
-        super().__init__(f"{who} is writing to the lake in {path} ({writer.doing})")
-
-
-def _delta(path: Path, table: Table) -> DeltaTable:
-    with contextlib.suppress(TableNotFoundError):
-        return DeltaTable(path / table.name)
-    with private():
-        made = DeltaTable.create(
-            path / table.name,
-            table.schema,
-            partition_by=[table.divided_by] if table.divided_by else None,
-            configuration={**_SETTINGS, **_with_bounds(table)},
+    def _difference(self, name: str) -> Change:
+        """What leads from the newest version of a table back to that of the watermark."""
+        version = self._finished(name)
+        if self._tables[name].version() == version:
+            return Change()
+        wanted = data_files(self.storage.table(name, version), TABLES[name])
+        found = self._files[name]
+        return Change(
+            [file for path, file in wanted.items() if path not in found],
+            [file for path, file in found.items() if path not in wanted],
         )
-    sync_commit(path / table.name, 0)
+
+    # Keeping in order
+
+    def vacuum(self) -> None:
+        """Remove files that were replaced a quarter of an hour ago, and files of steps that never
+        came to their end after a day."""
+        for table in _ALL:
+            self._vacuum(table, None)
+            self._vacuum(table, _ORPHANED_HOURS, full=True)
+        self._commit_mark({})  # or the versions it names would be forgotten after a day
+
+    def purge(self) -> None:
+        """Remove all files that are no part of the tables, at once.
+
+        Other processes may be writing files of a step that they have not committed. The claim makes
+        that step fail, and files of later steps are left alone.
+        """
+        self._commit_mark({})
+        claimed = self.next_step - 1
+        for table in _ALL:
+            self._vacuum(table, 0)
+            remove_files(self.storage, table, claimed, self._files[table.name])
+        self._commit_mark({})
+
+    def _vacuum(self, table: Table, hours: int | None, full: bool = False) -> None:
+        delta = self._tables[table.name]
+        known = delta.version()
+        with self.storage.private():
+            try:
+                delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full)
+            except CommitFailedError as error:
+                raise Conflict from error
+            delta.update_incremental()
+        _sync_log(self.storage, table.name, delta, known)
+        if data_files(delta, table).keys() != self._files[table.name].keys():
+            raise Conflict  # another process has begun a step: no watermark may name that version
+
+
+def append_once(storage: Storage, table: Table, rows: Any, application: str) -> None:
+    """Add rows to a table that is no part of the lake's steps, unless this was done before."""
+    delta = _open_table(storage, table)
+    if delta.transaction_version(application) is None:
+        change = Change(write_files(storage, table, 0, rows))
+        _commit(storage, table, delta, change, Transaction(application, 1))
+
+
+def _open_table(storage: Storage, table: Table) -> DeltaTable:
+    with contextlib.suppress(TableNotFoundError):
+        return storage.table(table.name)
+    with storage.private():
+        made = DeltaTable.create(
+            storage.table_uri(table.name),
+            table.schema,
+            mode="ignore",
+            partition_by=[table.partitioned_by] if table.partitioned_by else None,
+            configuration={**_SETTINGS, **_bounded_columns(table)},
+            storage_options=storage.options or None,
+        )
+    _sync_log(storage, table.name, made, -1)
     return made
 
 
-def _with_bounds(table: Table) -> dict[str, str]:
+def _commit(
+    storage: Storage, table: Table, delta: DeltaTable, change: Change, transaction: Transaction
+) -> None:
+    known = delta.version()
+    with storage.private():
+        delta.create_write_transaction(
+            change.actions(table),
+            "append",
+            delta.schema(),
+            partition_by=[table.partitioned_by] if table.partitioned_by else None,
+            commit_properties=CommitProperties(app_transactions=[transaction]),
+            post_commithook_properties=_NO_HOOKS,
+        )
+        delta.update_incremental()
+    _sync_log(storage, table.name, delta, known)
+
+
+def _sync_log(storage: Storage, name: str, delta: DeltaTable, known: int) -> None:
+    """Bring the commits after version `known` to a local disk.
+
+    Now and then make a checkpoint of the log.
+    """
+    version = delta.version()
+    is_due = max(known, 0) // _CHECKPOINT_INTERVAL < version // _CHECKPOINT_INTERVAL
+    if is_due:
+        with storage.private():
+            delta.create_checkpoint()
+    if storage.path is not None and version > known:
+        log = storage.path / name / "_delta_log"
+        for each in range(known + 1, version + 1):
+            sync(log / f"{each:020d}.json")
+        for path in log.glob(f"{version:020d}.checkpoint*.parquet") if is_due else ():
+            sync(path)
+        sync(log)
+        if known < 0:  # the table is new, and so are its directories
+            sync(log.parent)
+            sync(log.parent.parent)
+    if is_due:
+        # What the last checkpoint but this one stands for: readers may need the rest, and so
+        # does whoever undoes this commit.
+        storage.table(name, version - _CHECKPOINT_INTERVAL).cleanup_metadata()
+
+
+def _bounded_columns(table: Table) -> dict[str, str]:
     """Which columns have lowest and highest values for each file.
 
     A reader that does not know takes those of other columns for null, and finds nothing there.
@@ -393,27 +358,25 @@ def _with_bounds(table: Table) -> dict[str, str]:
     return {"delta.dataSkippingStatsColumns": ",".join(names)}
 
 
-def _files(delta: DeltaTable, table: Table) -> dict[str, DataFile]:
-    """What a table consists of, by path."""
-    rows = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
-    division = f"partition.{table.divided_by}"
-    return {
-        row["path"]: DataFile(
-            row["path"],
-            row["size_bytes"],
-            None if table.divided_by is None else str(row[division]),
-            row["num_records"],
-            {name[4:]: row[name] for name in row if name.startswith("min.") and _is_int(row[name])},
-            {name[4:]: row[name] for name in row if name.startswith("max.") and _is_int(row[name])},
-        )
-        for row in rows
-    }
+def _drop_torn(log: Path) -> None:
+    """Remove what was being written to a log when the power went: it may lack its content."""
+    for entry in sorted(log.glob("*.json"))[-1:]:
+        if not _is_json(entry):
+            entry.unlink()
+    for entry in sorted(log.glob("*.checkpoint*.parquet"))[-1:]:
+        try:
+            pq.read_metadata(entry)
+        except pa.ArrowInvalid:
+            entry.unlink()
+            (log / "_last_checkpoint").unlink(missing_ok=True)
+    pointer = log / "_last_checkpoint"
+    if pointer.exists() and not _is_json(pointer):
+        pointer.unlink()
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int)
-
-
-def _newest_mark(delta: DeltaTable) -> DataFile | None:
-    files = _files(delta, WATERMARK).values()
-    return max(files, key=lambda file: file.high.get("step", 0)) if files else None
+def _is_json(path: Path) -> bool:
+    try:
+        lines = path.read_text().splitlines()
+        return bool(lines) and all(isinstance(json.loads(line), dict) for line in lines)
+    except ValueError:
+        return False

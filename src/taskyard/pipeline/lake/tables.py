@@ -1,7 +1,7 @@
-"""The tables of a lake: their columns, how they are divided, and the version of all that.
+"""The tables of a lake: their columns, their partitions, and the version of all that.
 
-Knows nothing of Spark. A table's files hold all columns but the one it is divided by, which is in
-the file's path, as Delta wants it.
+Knows nothing of Spark. A table's files hold all columns but the one that it is partitioned by,
+which is in the file's path, as Delta wants it.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from taskyard.pipeline.records.columns import TYPES
+from taskyard.pipeline.records.fields import TYPES
 
 # Raised with every change of a table's meaning or columns; a lake of a newer one is refused.
 SCHEMA_VERSION: Final = 1
@@ -21,8 +21,6 @@ _NAMES: Final = pa.list_(pa.field("element", pa.string()))
 # Open jobs are kept in files of so many neighbouring ids (a power of two), so that a batch
 # rewrites only those that its events touch.
 RANGE_BITS: Final = 16
-
-_EVENTS: Final = TYPES  # payload and result are null unless they were asked for
 
 # What is known of a run from the push of its job to its last start.
 _RUN: Final = {
@@ -111,24 +109,18 @@ _ATTEMPTS: Final = {
     "date": pa.date32(),
 }
 
+# Of a queue in a minute; the last two are levels at its end.
+COUNTS: Final = (
+    *("arrivals", "starts", "finishes", "failures", "retries", "releases", "removals"),
+    *("depth", "in_flight"),
+)
+PERCENTS: Final = (50, 95, 99)  # of waits and runs
+
 _QUEUE_MINUTES: Final = {
     "queue": pa.string(),
     "minute": TIME,
-    "arrivals": pa.int64(),
-    "starts": pa.int64(),
-    "finishes": pa.int64(),
-    "failures": pa.int64(),
-    "retries": pa.int64(),
-    "releases": pa.int64(),
-    "removals": pa.int64(),
-    "depth": pa.int64(),
-    "in_flight": pa.int64(),
-    "wait_p50": pa.float64(),
-    "wait_p95": pa.float64(),
-    "wait_p99": pa.float64(),
-    "run_p50": pa.float64(),
-    "run_p95": pa.float64(),
-    "run_p99": pa.float64(),
+    **dict.fromkeys(COUNTS, pa.int64()),
+    **{f"{name}_p{percent}": pa.float64() for name in ("wait", "run") for percent in PERCENTS},
     "workers": pa.int64(),
     "date": pa.date32(),
 }
@@ -157,6 +149,18 @@ _MINUTE_STATE: Final = {
     "workers": _NAMES,
 }
 
+_REPLAYS: Final = {
+    "job_id": pa.int64(),
+    "run": pa.int32(),
+    "uid": pa.string(),  # of the job that was pushed
+    "from_queue": pa.string(),
+    "to_queue": pa.string(),
+    "again": pa.string(),
+    "condition": pa.string(),
+    "new": pa.bool_(),  # false: the lake had seen it come back, so it was not pushed
+    "replayed_at": TIME,
+}
+
 _WATERMARK: Final = {
     "step": pa.int64(),  # of all changes of the lake: batches, and what keeps it in order
     "batch": pa.int64(),
@@ -173,19 +177,20 @@ _WATERMARK: Final = {
 class Table:
     name: str
     schema: Any  # pyarrow.Schema
-    divided_by: str | None = None
+    partitioned_by: str | None = None
 
     @property
     def file_schema(self) -> Any:
         """What stands in its files."""
-        return pa.schema([field for field in self.schema if field.name != self.divided_by])
+        return pa.schema([field for field in self.schema if field.name != self.partitioned_by])
 
 
-def _table(name: str, columns: dict[str, Any], divided_by: str | None = None) -> Table:
-    return Table(name, pa.schema(list(columns.items())), divided_by)
+def _table(name: str, columns: dict[str, Any], partitioned_by: str | None = None) -> Table:
+    return Table(name, pa.schema(list(columns.items())), partitioned_by)
 
 
-EVENTS: Final = _table("events", {**_EVENTS, "date": pa.date32()}, "date")
+# Payload and result are null unless they were asked for.
+EVENTS: Final = _table("events", {**TYPES, "date": pa.date32()}, "date")
 JOBS: Final = _table("jobs", _JOBS, "date")
 OPEN_JOBS: Final = _table("open_jobs", _OPEN_JOBS, "ids")
 ATTEMPTS: Final = _table("attempts", _ATTEMPTS, "date")
@@ -199,5 +204,13 @@ TABLES: Final = {
     table.name: table
     for table in (EVENTS, JOBS, OPEN_JOBS, ATTEMPTS, QUEUE_MINUTES, FAILURES, MINUTE_STATE)
 }
+# The jobs that `taskyard lake replay` has pushed: no step of the lake changes it.
+REPLAYS: Final = _table("replays", _REPLAYS)
+
 # What people ask questions of.
 PUBLIC: Final = ("events", "jobs", "open_jobs", "attempts", "queue_minutes", "failures")
+READABLE: Final = {
+    **{name: TABLES[name] for name in PUBLIC},
+    REPLAYS.name: REPLAYS,
+    WATERMARK.name: WATERMARK,
+}

@@ -1,414 +1,256 @@
-"""What a report shows, asked of the lake's tables with Spark SQL: only small results come here."""
+"""What a report shows: only small results of questions that DuckDB answers come here."""
 
+from __future__ import annotations
+
+import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from importlib.resources import files
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as f
 
-from taskyard.pipeline.lake import minutes
-from taskyard.pipeline.lake.snapshot import Lake
-from taskyard.pipeline.report import queries as q
-from taskyard.pipeline.report.scope import SHOWN_QUEUES, Options, Scope, Target, any_of, make_scope
+from taskyard.pipeline.lake.snapshot import Lake, Watermark
+from taskyard.pipeline.report.scope import Options, Scope, any_of, make_scope
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 Row = dict[str, Any]
-Key = tuple[str | None, int]  # a queue (None: all others) and a bin
+Grid = dict[str | None, list[Any]]  # by label: a value for each bin
 
-STEPS: Final = 14  # how often `step` is called
-TOP_NAMES: Final = 12
-TOP_WORKERS: Final = 15
-_STOPPED: Final = 600  # seconds; what is shorter may be chance
-_MIN_STARTS: Final = 20  # of a queue that can be called the worst
-
-
-@dataclass
-class Flow:
-    """What happened in one queue, or in all others, within one bin."""
-
-    arrivals: int = 0
-    starts: int = 0
-    finishes: int = 0
-    failures: int = 0
-    retries: int = 0
-
-
-@dataclass
-class Latency:
-    attempts: int = 0
-    failed: int = 0  # attempts that were retried or failed for good
-    wait: tuple[float, float, float] | None = None  # p50, p95, p99
-    run: tuple[float, float, float] | None = None
-
-
-@dataclass
-class Storm:
-    queue: str
-    first: int  # bins
-    last: int
-    retries: int
-    starts: int
-    error_class: str | None = None
-
-
-@dataclass
-class Stop:
-    """Jobs of a queue waited and none ended."""
-
-    queue: str
-    since: datetime
-    until: datetime
-    depth: int
-
-
-@dataclass
-class Attainment:
-    target: Target
-    starts: int = 0
-    within: int = 0
-    p95: float | None = None
-    by_bin: dict[int, tuple[int, int]] = field(default_factory=dict)  # starts, within
+SHOWN_QUEUES: Final = 12
+PERCENTILES: Final = ("p50", "p95", "p99")
+_FLOW: Final = ("arrivals", "starts", "finishes", "failures", "retries")
+_NO_TIMES: Final = {f"{what}_{name}": None for what in ("wait", "run") for name in PERCENTILES}
 
 
 @dataclass
 class Findings:
-    scope: Scope
+    """`None` as a label is all queues without a line of their own."""
+
+    rows: dict[str, list[Row]]  # by the question that they are the answer to
     options: Options
-    last_time: datetime | None  # how far the lake goes
-    is_open: bool = False  # the last bin is plotted as far as the lake goes: more of it may come
-    queues: list[Row] = field(default_factory=list)  # totals of the shown ones
-    all_queues: Row = field(default_factory=dict)
-    flows: dict[Key, Flow] = field(default_factory=dict)
-    depth: dict[str | None, list[int]] = field(default_factory=dict)
-    overall: Latency = field(default_factory=Latency)
-    by_queue: dict[str | None, Latency] = field(default_factory=dict)
-    by_bin: dict[int, Latency] = field(default_factory=dict)
-    by_both: dict[Key, Latency] = field(default_factory=dict)
-    worst: Row | None = None
-    outcomes: dict[str, int] = field(default_factory=dict)
-    reasons: list[Row] = field(default_factory=list)
-    open_states: dict[str, int] = field(default_factory=dict)
-    slowest: list[Row] = field(default_factory=list)
-    failing: list[Row] = field(default_factory=list)
-    storms: list[Storm] = field(default_factory=list)
-    stops: list[Stop] = field(default_factory=list)
-    groups: list[Row] = field(default_factory=list)
-    workers: list[Row] = field(default_factory=list)
-    worker_count: int = 0
-    busy: dict[Key, float] = field(default_factory=dict)  # by worker: seconds in the bin
-    attainments: list[Attainment] = field(default_factory=list)
-    week: dict[tuple[int, int], int] = field(default_factory=dict)  # Monday is day 0
+    scope: Scope
+    watermark: Watermark
+    is_open: bool  # the last bin is plotted as far as the lake goes: more of it may come
+    queues: list[Row]  # each with its times, and with `name`: what to call it
+    total: Row
+    flows: list[Row]  # of each bin, over all queues
+    depth: Grid
+    retries: Grid
+    overall: Row  # times of all attempts
+    by_bin: list[Row]
+    by_both: dict[tuple[str | None, int], Row]
+    outcomes: dict[str, int]
+    open_states: dict[str, int]
+    stops: list[Row]
+    busy: Grid  # by worker: jobs at a time
+    targets: list[Row]
+    week: list[list[float | None]]  # by day (the first is Monday) and hour: arrivals in an hour
+
+    @property
+    def labels(self) -> list[str | None]:
+        return [row["label"] for row in self.queues]
+
+    @property
+    def queue_count(self) -> int:
+        return sum(row["queues"] for row in self.queues)
+
+    @property
+    def depth_of_all(self) -> list[int]:
+        return _sums(self.depth.values(), self.scope.bins)
+
+    @property
+    def busy_of_all(self) -> list[float]:
+        return _sums(self.busy.values(), self.scope.bins)
+
+    @property
+    def busiest_hour(self) -> Row | None:
+        """Of the week."""
+        hours = [
+            {"arrivals": value, "day": day, "hour": hour}
+            for day, values in enumerate(self.week)
+            for hour, value in enumerate(values)
+            if value
+        ]
+        return max(hours, key=lambda hour: hour["arrivals"], default=None)
+
+    def longest(self, what: str) -> list[Row]:
+        """Of each queue: when the wait, or the run, was longest."""
+        column = f"{what}_p95"
+        nothing: Row = {column: None, "bin": None}
+        found: dict[str | None, Row] = dict.fromkeys(self.labels, nothing)
+        for (label, _), row in sorted(self.by_both.items(), key=lambda item: item[0][1]):
+            if row[column] is not None and row[column] >= (found[label][column] or 0):
+                found[label] = row
+        return [{**found[row["label"]], "name": row["name"]} for row in self.queues]
+
+    @property
+    def is_growing(self) -> bool:
+        """A backlog that is at its highest at the end is not going away by itself."""
+        depths = self.depth_of_all
+        last = depths[-1]
+        return last >= max(100, 0.9 * max(depths), 2 * depths[len(depths) // 2])
 
 
-def gather(
-    spark: SparkSession, lake: Lake, options: Options, step: Callable[[], object]
-) -> Findings:
-    """`step` is called after each of STEPS questions."""
-    return _Gathering(spark, lake, options, step).run()
+def _sums(columns: Any, length: int) -> list[Any]:
+    return [sum(values) for values in zip(*columns, strict=True)] or [0] * length
+
+
+def _read_questions() -> dict[str, str]:
+    """The parts of questions.sql by name."""
+    written = files(__package__).joinpath("questions.sql").read_text("utf-8")
+    _, *parts = re.split(r"^-- :(\w+)\n", written, flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+QUESTIONS: Final = _read_questions()
+_SETUP: Final = [QUESTIONS.pop(name) for name in ("macros", "extent", "views")]
+
+
+def gather(lake: Lake, options: Options, step: Callable[[], object]) -> Findings:
+    """Ask the lake; `step` is called after each of the QUESTIONS."""
+    with lake.connect() as connection:
+        return _Gathering(lake, options, connection).run(step)
 
 
 class _Gathering:
-    def __init__(
-        self, spark: SparkSession, lake: Lake, options: Options, step: Callable[[], object]
-    ) -> None:
-        self.spark = spark
-        self.lake = lake
-        self.options = options
-        self.step = step
-        self.open_minute = _open_minute(lake)
+    def __init__(self, lake: Lake, options: Options, connection: DuckDBPyConnection) -> None:
+        self._watermark = lake.watermark
+        self._options = options
+        self._connection = connection
 
-    def run(self) -> Findings:
-        self.scope = self._scope()
-        self.step()
-        last = self.lake.watermark.last_time
-        self.found = Findings(self.scope, self.options, last)
-        if last is not None:
-            self.found.is_open = (
-                self.scope.start_of(self.scope.bins - 1)
-                <= last
-                < (self.scope.start_of(self.scope.bins))
-            )
-        self.found.attainments = [Attainment(target) for target in self.options.targets]
-        self._queues()
-        self.step()
-        self._views()
-        there = bool(self.scope.queues)
-        for ask in (
-            self._flows,
-            self._depth,
-            self._latency,
-            self._worst,
-            self._ends,
-            self._names,
-            self._storms,
-            self._stops,
-            self._groups,
-            self._workers,
-            self._targets,
-            self._week,
-        ):
-            if there:
-                ask()
-            self.step()
-        return self.found
+    def run(self, step: Callable[[], object]) -> Findings:
+        self._scope = self._prepare()
+        found = {}
+        for name, question in QUESTIONS.items():
+            found[name] = self._ask(question)
+            step()
+        return self._put_together(found)
 
-    # The scope
+    def _prepare(self) -> Scope:
+        macros, extent, views = _SETUP
+        targets = self._options.targets
+        self._connection.execute(macros)
+        self._set(pattern=any_of(self._options.queues) if self._options.queues else None)
+        scope = self._make_scope(self._ask(extent)[0])
+        self._set(since=scope.since, until=scope.until, bins=scope.bins, shown=[])
+        self._set(first=scope.first * 1_000_000, size=scope.bin * 1_000_000)
+        columns = {
+            "number": pa.array(range(len(targets)), pa.int64()),
+            "pattern": pa.array([any_of([each.queue]) for each in targets], pa.string()),
+            "seconds": pa.array([each.seconds for each in targets], pa.float64()),
+        }
+        self._connection.register("r_targets", pa.table(columns))
+        self._connection.execute(views)
+        busiest = self._ask(f"SELECT queue FROM r_queues WHERE place <= {SHOWN_QUEUES}")
+        self._set(shown=[row["queue"] for row in busiest])
+        return scope
 
-    def _scope(self) -> Scope:
-        """What was asked for; where nothing was, from the first to the last thing that is there."""
-        since, until = self.options.since, self.options.until
-        if since is None or until is None:
-            first, last = self._extent()
-            since = since or first
-            until = until or last + timedelta(microseconds=1)
-        return make_scope(since, until)
+    def _make_scope(self, extent: Row) -> Scope:
+        """What was asked for; where nothing was, from the first to the last thing there is."""
+        end = extent["last"] or self._watermark.last_time or datetime.now(UTC)
+        since = self._options.since or extent["first"] or end - timedelta(minutes=1)
+        return make_scope(since, self._options.until or end + timedelta(microseconds=1))
 
-    def _extent(self) -> tuple[datetime, datetime]:
-        minutes = self._of("queue_minutes")
-        times = [
-            minutes.select(f.col("minute").alias("a"), f.col("minute").alias("b")),
-            self._of("attempts").select(f.coalesce("started_at", "ended_at"), "ended_at"),
-            self._of("jobs").select(f.coalesce("started_at", "finished_at"), "finished_at"),
-            self._of("open_jobs").select(f.coalesce("began_at", "last_time"), "last_time"),
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            self._connection.execute(f"SET VARIABLE {name} = $value", {"value": value})
+
+    def _ask(self, question: str) -> list[Row]:
+        rows = self._connection.sql(question).to_arrow_table().to_pylist()
+        return [_with_times(row) for row in rows]
+
+    def _put_together(self, found: dict[str, list[Row]]) -> Findings:
+        scope, last = self._scope, self._watermark.last_time
+        queues = found["queues"]
+        labels = [row["label"] for row in queues]
+        change = _grid(found["depth"], labels, range(-1, scope.bins), "change")
+        above = _grid(found["depth"], labels, range(-1, scope.bins), "above")
+        flows = {row["bin"]: row for row in found["flows"]}
+        by_label = {row["label"]: row for row in found["times_by_queue"]}
+        by_bin = {row["bin"]: row for row in found["times_by_bin"]}
+        by_both = {(row["label"], row["bin"]): row for row in found["times_by_both"]}
+        for row in queues:
+            name = row["label"] or others_text(row["queues"])
+            row.update({"name": name, **_NO_TIMES, **by_label.get(row["label"], {})})
+        return Findings(
+            rows=found,
+            options=self._options,
+            scope=scope,
+            watermark=self._watermark,
+            is_open=last is not None
+            and scope.start_of(scope.bins - 1) <= last < scope.start_of(scope.bins),
+            queues=queues,
+            total={name: sum(row[name] for row in queues) for name in _FLOW},
+            flows=[flows.get(number, dict.fromkeys(_FLOW, 0)) for number in range(scope.bins)],
+            depth={
+                label: list(map(sum, zip(accumulate(change[label]), above[label], strict=True)))[1:]
+                for label in labels
+            },
+            retries=_grid(found["retries"], labels, range(scope.bins)),
+            overall=found["times"][0],
+            by_bin=[by_bin.get(number, _NO_TIMES) for number in range(scope.bins)],
+            by_both=by_both,
+            outcomes={row["outcome"]: row["jobs"] for row in found["outcomes"]},
+            open_states={row["state"]: row["jobs"] for row in found["open_states"]},
+            stops=[stop for stop in found["stops"] if _was_waited_for(stop, by_both)],
+            busy=_grid(found["busy"], {row["label"] for row in found["busy"]}, range(scope.bins)),
+            targets=self._attainments(found["targets"]),
+            week=self._per_hour(found["week"]),
+        )
+
+    def _attainments(self, rows: list[Row]) -> list[Row]:
+        cells = {(row["number"], row["bin"]): row for row in rows}
+        nothing = {"starts": 0, "within": 0, "p95": None}
+        return [
+            {
+                **total,
+                "target": target,
+                "share": total["within"] / total["starts"] if total["starts"] else None,
+                "by_bin": [cells.get((number, each)) for each in range(self._scope.bins)],
+            }
+            for number, target in enumerate(self._options.targets)
+            for total in [cells.get((number, None), nothing)]
         ]
-        union = times[0]
-        for each in times[1:]:
-            union = union.union(each)
-        row = union.select(
-            f.unix_micros(f.min("a")).alias("first"), f.unix_micros(f.max("b")).alias("last")
-        ).collect()[0]
-        if row["first"] is None:
-            end = self.lake.watermark.last_time or datetime.now(UTC)
-            return end - timedelta(minutes=1), end
-        return moment(row["first"]), moment(row["last"])
 
-    def _of(self, table: str) -> DataFrame:
-        frame = self.lake.frame(self.spark, table)
-        if table == "queue_minutes" and self.open_minute is not None:
-            # What was shown of it before its end may be less than what is known by now.
-            first = self.open_minute["minute"][0].as_py()
-            last = self.spark.createDataFrame(self.open_minute, frame.schema)
-            frame = frame.where(f.col("minute") < f.lit(first)).unionByName(last)
-        if self.options.queues:
-            frame = frame.where(f.col("queue").rlike(any_of(self.options.queues)))
-        return frame
-
-    def _within(self, time: str) -> Column:
-        """Of a table by date; the date alone tells Spark which files to leave out."""
-        since, until = self.scope.since, self.scope.until
-        return (
-            (f.col("date") >= f.lit(since.date()))
-            & (f.col("date") <= f.lit(until.date()))
-            & (f.col(time) >= f.lit(since))
-            & (f.col(time) < f.lit(until))
-        )
-
-    def _bin(self, time: str) -> Column:
-        size = self.scope.bin * 1_000_000
-        first = self.scope.first * 1_000_000
-        return f.floor((f.unix_micros(f.col(time)) - f.lit(first)) / f.lit(size)).cast("long")
-
-    def _label(self) -> Column:
-        return f.when(f.col("queue").isin(list(self.scope.queues)), f.col("queue"))
-
-    def _queues(self) -> None:
-        """The busiest queues get a line each; jobs may wait where nothing happened."""
-        self._of("queue_minutes").where(self._minute_within()).createOrReplaceTempView("r_minutes")
-        self._of("jobs").where(self._within("finished_at")).createOrReplaceTempView("r_jobs")
-        self._of("open_jobs").createOrReplaceTempView("r_open")
-        busiest = self._ask(q.QUEUES, limit=SHOWN_QUEUES)
-        total = self._ask(q.QUEUE_COUNT)[0]["queues"]
-        names = tuple(row["queue"] for row in busiest)
-        self.scope = replace(self.scope, queues=names, others=total - len(names))
-        self.found.scope = self.scope
-        self.found.queues = busiest
-        self.found.all_queues = self._ask(q.TOTALS)[0]
-
-    def _minute_within(self) -> Column:
-        """Minutes that overlap the span."""
-        since = self.scope.since.replace(second=0, microsecond=0)
-        return (
-            (f.col("date") >= f.lit(since.date()))
-            & (f.col("minute") >= f.lit(since))
-            & (f.col("minute") < f.lit(self.scope.until))
-        )
-
-    def _views(self) -> None:
-        """What the questions of report_queries.py are asked of."""
-        label = self._label()
-        self._of("queue_minutes").where(self._minute_within()).select(
-            "*", label.alias("label"), self._bin("minute").alias("bin")
-        ).createOrReplaceTempView("r_minutes")
-        self._of("queue_minutes").where(f.col("minute") < f.lit(self.scope.until)).select(
-            "queue",
-            label.alias("label"),
-            "minute",
-            "depth",
-            f.greatest(self._bin("minute"), f.lit(-1).cast("long")).alias("bin"),
-        ).createOrReplaceTempView("r_levels")
-        self._of("attempts").where(self._within("ended_at")).select(
-            "*",
-            label.alias("label"),
-            self._bin("ended_at").alias("bin"),
-            f.greatest(self._bin("started_at"), f.lit(0).cast("long")).alias("first_bin"),
-        ).createOrReplaceTempView("r_attempts")
-        self._of("failures").where(
-            (f.col("last_seen") >= f.lit(self.scope.since))
-            & (f.col("first_seen") < f.lit(self.scope.until))
-        ).createOrReplaceTempView("r_failures")
-
-    def _ask(self, query: str, **values: object) -> list[Row]:
-        return [row.asDict() for row in self.spark.sql(query, args=values or None).collect()]
-
-    # The questions
-
-    def _flows(self) -> None:
-        for row in self._ask(q.FLOWS):
-            key = row.pop("label"), row.pop("bin")
-            self.found.flows[key] = Flow(**row)
-
-    def _depth(self) -> None:
-        levels = {name: [0] * (self.scope.bins + 1) for name in self.scope.labels()}
-        extra = {name: [0] * (self.scope.bins + 1) for name in self.scope.labels()}
-        for row in self._ask(q.DEPTH):
-            if row["label"] in levels:
-                levels[row["label"]][row["bin"] + 1] += row["change"]
-                extra[row["label"]][row["bin"] + 1] += row["above"]
-        for name, changes in levels.items():
-            level = changes[0]
-            found = self.found.depth[name] = []
-            for change, above in zip(changes[1:], extra[name][1:], strict=True):
-                level += change
-                found.append(level + above)
-
-    def _latency(self) -> None:
-        found = self.found
-        for row in self._ask(q.LATENCY):
-            latency = Latency(
-                row["attempts"], row["failed"], _three(row["wait"]), _three(row["run"])
-            )
-            match row["over"]:
-                case 0:
-                    found.by_both[row["label"], row["bin"]] = latency
-                case 1:
-                    found.by_queue[row["label"]] = latency
-                case 2:
-                    found.by_bin[row["bin"]] = latency
-                case _:
-                    found.overall = latency
-
-    def _worst(self) -> None:
-        rows = self._ask(q.WORST, enough=_MIN_STARTS)
-        self.found.worst = rows[0] if rows else None
-
-    def _ends(self) -> None:
-        self.found.outcomes = {row["outcome"]: row["jobs"] for row in self._ask(q.OUTCOMES)}
-        self.found.reasons = self._ask(q.REASONS)
-        self.found.open_states = {row["state"]: row["jobs"] for row in self._ask(q.OPEN)}
-
-    def _names(self) -> None:
-        self.found.slowest = self._ask(q.SLOWEST, limit=TOP_NAMES)
-        self.found.failing = self._ask(q.FAILING, limit=TOP_NAMES)
-
-    def _storms(self) -> None:
-        storms = merge_storms(self._ask(q.STORMS, bins=self.scope.bins))[:TOP_NAMES]
-        if storms:
-            names = sorted({storm.queue for storm in storms})
-            errors = self.spark.sql(q.STORM_ERRORS).where(f.col("queue").isin(names)).collect()
-            for storm in storms:
-                counts: dict[str, int] = {}
-                for row in errors:
-                    if row["queue"] == storm.queue and storm.first <= row["bin"] <= storm.last:
-                        name = row["error_class"]
-                        counts[name] = counts.get(name, 0) + row["retries"]
-                storm.error_class = max(counts, key=lambda name: counts[name], default=None)
-        self.found.storms = storms
-
-    def _stops(self) -> None:
-        """Jobs that are not yet due wait too; after a stop some had waited long to be started."""
-        for row in self._ask(q.STOPS, least=_STOPPED):
-            since, until = moment(row["since"] * 1_000_000), moment(row["until"] * 1_000_000)
-            label = row["queue"] if row["queue"] in self.scope.queues else None
-            number = (row["until"] - self.scope.first) // self.scope.bin
-            after = [self.found.by_both.get((label, number + more)) for more in (0, 1)]
-            longest = max((each.wait[2] for each in after if each and each.wait), default=0.0)
-            if longest >= (until - since).total_seconds() / 2:
-                self.found.stops.append(Stop(row["queue"], since, until, row["depth"]))
-
-    def _groups(self) -> None:
-        self.found.groups = self._ask(q.GROUPS, limit=20)
-
-    def _workers(self) -> None:
-        found = self.found
-        found.workers = self._ask(q.WORKERS, limit=TOP_WORKERS)
-        found.worker_count = self._ask(q.WORKER_COUNT)[0]["workers"]
-        shown = [row["worker"] for row in found.workers]
-        size = self.scope.bin * 1_000_000
-        first = self.scope.first * 1_000_000
-        self.spark.table("r_attempts").select(
-            f.when(f.col("worker").isin(shown), f.col("worker")).alias("worker"),
-            "started_at",
-            "ended_at",
-            f.explode(f.sequence("first_bin", "bin")).alias("bin"),
-        ).createOrReplaceTempView("r_busy")
-        for row in self._ask(q.BUSY, first=first, size=size):
-            found.busy[row["worker"], row["bin"]] = row["busy"]
-
-    def _targets(self) -> None:
-        targets = self.options.targets
-        if not targets:
-            return
-        number, limit = f.lit(None).cast("int"), f.lit(None).cast("double")
-        for index in reversed(range(len(targets))):  # the first that fits counts
-            fit = f.col("queue").rlike(any_of([targets[index].queue]))
-            number = f.when(fit, f.lit(index)).otherwise(number)
-            limit = f.when(fit, f.lit(targets[index].seconds)).otherwise(limit)
-        self.spark.table("r_attempts").select(
-            "wait_seconds", "bin", number.alias("target"), limit.alias("limit")
-        ).createOrReplaceTempView("r_targets")
-        for row in self._ask(q.TARGETS):
-            found = self.found.attainments[row["target"]]
-            if row["over"]:
-                found.starts, found.within, found.p95 = row["starts"], row["within"], row["p95"]
-            else:
-                found.by_bin[row["bin"]] = (row["starts"], row["within"])
-
-    def _week(self) -> None:
-        for row in self._ask(q.WEEK):
-            self.found.week[row["day"], row["hour"]] = row["arrivals"]
+    def _per_hour(self, rows: list[Row]) -> list[list[float | None]]:
+        """Divided by how often each hour of the week was, so that half weeks do not mislead."""
+        often = self._scope.hours_of_week()
+        arrivals = {(row["day"], row["hour"]): row["arrivals"] for row in rows}
+        return [
+            [
+                arrivals.get((day, hour), 0) / often[day, hour] if often[day, hour] else None
+                for hour in range(24)
+            ]
+            for day in range(7)
+        ]
 
 
-def _open_minute(lake: Lake) -> pa.Table | None:
-    """The minute that was not over when the lake's last record came, as far as it goes."""
-    state = lake.arrow("minute_state")
-    numbers = [each for each in state["minute"].to_pylist() if each is not None]
-    if not numbers:
-        return None
-    closed, _ = minutes.close(state, int(max(numbers).timestamp()) // 60 + 1)
-    return closed
+def _with_times(row: Row) -> Row:
+    """Percentiles as columns of their own."""
+    for what in ("wait", "run"):
+        if what in row:
+            values = row.pop(what) or [None] * 3
+            names = [f"{what}_{name}" for name in PERCENTILES]
+            row |= dict(zip(names, values, strict=True))
+    return row
 
 
-def merge_storms(rows: list[Row]) -> list[Storm]:
-    """Neighbouring bins of one queue are one storm; the worst comes first."""
-    storms: list[Storm] = []
-    for row in sorted(rows, key=lambda row: (row["queue"], row["bin"])):
-        last = storms[-1] if storms else None
-        if last is not None and last.queue == row["queue"] and row["bin"] <= last.last + 1:
-            last.last = row["bin"]
-            last.retries += row["retries"]
-            last.starts += row["starts"]
-        else:
-            storms.append(
-                Storm(row["queue"], row["bin"], row["bin"], row["retries"], row["starts"])
-            )
-    return sorted(storms, key=lambda storm: -storm.retries)
+def _grid(rows: list[Row], labels: Any, bins: range, value: str = "value") -> Grid:
+    cells = {(row["label"], row["bin"]): row[value] for row in rows}
+    return {label: [cells.get((label, number), 0) for number in bins] for label in labels}
 
 
-def moment(micros: int) -> datetime:
-    return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=micros)
+def _was_waited_for(stop: Row, by_both: dict[tuple[str | None, int], Row]) -> bool:
+    """Jobs that are not yet due wait too; after a stop some had waited long to be started."""
+    after = [by_both.get((stop["label"], stop["bin"] + more), _NO_TIMES) for more in (0, 1)]
+    longest = max(each["wait_p99"] or 0.0 for each in after)
+    return bool(longest >= stop["seconds"] / 2)
 
 
-def _three(values: list[float] | None) -> tuple[float, float, float] | None:
-    return (values[0], values[1], values[2]) if values else None
+def others_text(count: int) -> str:
+    return f"({count:,} other queue{'s' if count > 1 else ''})".replace(",", "\u202f")

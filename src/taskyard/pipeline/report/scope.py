@@ -1,10 +1,10 @@
-"""What a report looks at: a span of time cut into bins, and the queues that get a line each."""
+"""What a report looks at: queues, and a span of time that is cut into bins."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 MINUTE: Final = 60
 HOUR: Final = 3600
@@ -12,27 +12,16 @@ DAY: Final = 86_400
 WEEK: Final = 7 * DAY
 # From fine to coarse; a span gets the first that cuts it into few enough.
 BINS: Final = (
-    MINUTE,
-    5 * MINUTE,
-    10 * MINUTE,
-    15 * MINUTE,
-    30 * MINUTE,
-    HOUR,
-    2 * HOUR,
-    6 * HOUR,
-    12 * HOUR,
-    DAY,
-    WEEK,
-    4 * WEEK,
-    13 * WEEK,
+    *(MINUTE, 5 * MINUTE, 10 * MINUTE, 15 * MINUTE, 30 * MINUTE),
+    *(HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR),
+    *(DAY, WEEK, 4 * WEEK, 13 * WEEK),
 )
 MAX_BINS: Final = 120
-SHOWN_QUEUES: Final = 12
+_UNITS: Final = ((WEEK, "week"), (DAY, "day"), (HOUR, "hour"), (MINUTE, "minute"))
 _MONDAY: Final = 4 * DAY  # the first one of the epoch
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """Jobs of the queues that fit should not wait longer than this."""
 
     queue: str  # a name or a pattern
@@ -56,22 +45,38 @@ class Scope:
     bin: int  # seconds
     first: int  # the beginning of bin 0, in seconds of the epoch
     bins: int
-    queues: tuple[str, ...] = ()  # those with a line of their own, the busiest first
-    others: int = 0  # how many more there are
 
     def start_of(self, number: int) -> datetime:
         return datetime.fromtimestamp(self.first + number * self.bin, UTC)
 
+    @property
     def starts(self) -> list[str]:
         """The bins' beginnings as plots take them: UTC, without saying so."""
         return [f"{self.start_of(number):%Y-%m-%d %H:%M}" for number in range(self.bins)]
 
-    def labels(self) -> list[str | None]:
-        """The shown queues, and None for all others if there are any."""
-        return [*self.queues, *([None] if self.others else [])]
-
+    @property
     def seconds(self) -> float:
         return (self.until - self.since).total_seconds()
+
+    @property
+    def bin_text(self) -> str:
+        size, unit = next(each for each in _UNITS if self.bin % each[0] == 0)
+        number = self.bin // size
+        return unit if number == 1 else f"{number} {unit}s"
+
+    @property
+    def a_bin(self) -> str:
+        """As in: within a minute, within 15 minutes."""
+        article = "" if self.bin_text[0].isdigit() else "an " if self.bin == HOUR else "a "
+        return article + self.bin_text
+
+    def hours_of_week(self) -> dict[tuple[int, int], int]:
+        """How often each hour of the week is within the span; Monday is day 0."""
+        first = int(self.since.timestamp()) // HOUR
+        last = -(-int(self.until.timestamp()) // HOUR)
+        whole, rest = divmod(last - first, 168)
+        hours = [datetime.fromtimestamp((first + number) * HOUR, UTC) for number in range(168)]
+        return {(at.weekday(), at.hour): whole + (number < rest) for number, at in enumerate(hours)}
 
 
 def make_scope(since: datetime, until: datetime) -> Scope:
@@ -84,14 +89,11 @@ def make_scope(since: datetime, until: datetime) -> Scope:
     return Scope(since, until, size, first, max(1, int(last)))
 
 
-def fits(pattern: str) -> str:
-    """A pattern with * and ? as a regular expression that Java and Python understand."""
-    parts = (
-        ".*" if part == "*" else "." if part == "?" else re.escape(part)
-        for part in re.split(r"([*?])", pattern)
-    )
-    return "(?s)^(?:" + "".join(parts) + ")$"
-
-
 def any_of(patterns: Iterable[str]) -> str:
-    return "|".join(fits(pattern).removeprefix("(?s)") for pattern in patterns)
+    """Patterns with * and ? as one regular expression."""
+    return "(?s)" + "|".join(f"^(?:{_expression(pattern)})$" for pattern in patterns)
+
+
+def _expression(pattern: str) -> str:
+    instead = {"*": ".*", "?": "."}
+    return "".join(instead.get(part) or re.escape(part) for part in re.split(r"([*?])", pattern))

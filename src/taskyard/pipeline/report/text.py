@@ -1,21 +1,21 @@
-"""Numbers, times and names as a report writes them, safe wherever they stand."""
+"""Numbers, times and names as a report writes them: the filters of its page."""
 
-import html
-import json
 import unicodedata
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-DASH: Final = "\N{EN DASH}"
-NONE: Final = DASH
+from markupsafe import Markup, escape
+
+NONE: Final = "\N{EN DASH}"
 _LONG: Final = 40
 _LABEL: Final = 28
+_NARROW: Final = 16
 _HIDDEN: Final = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def count(number: float) -> str:
-    return f"{number:,.0f}".replace(",", "\u202f")
+def count(number: float | None) -> str:
+    return NONE if number is None else f"{number:,.0f}".replace(",", "\u202f")
 
 
 def share(part: float, whole: float) -> str:
@@ -54,52 +54,49 @@ def time(moment: datetime) -> str:
 
 def span(start: datetime, end: datetime) -> str:
     if start.date() == end.date():
-        return f"{start:%Y-%m-%d %H:%M}{DASH}{end:%H:%M}"
-    return f"{time(start)} {DASH} {time(end)}"
+        return f"{time(start)}{NONE}{end:%H:%M}"
+    return f"{time(start)} {NONE} {time(end)}"
 
 
-def plain(text: str) -> str:
+def plain(text: object) -> str:
     """One line with nothing invisible in it, and nothing that turns its direction."""
-    if text.isascii() and text.isprintable():
-        return text
     return "".join(
-        f"\\u{ord(each):04x}" if unicodedata.category(each) in _HIDDEN else each for each in text
+        f"\\u{ord(each):04x}" if unicodedata.category(each) in _HIDDEN else each
+        for each in str(text)
     )
 
 
+def cut(text: str, size: int) -> str:
+    return text if len(text) <= size else text[: size - 1] + "…"
+
+
 def short(name: str | None) -> str:
-    if name is None:
-        return "(no name)"
-    return cut(plain(name), _LONG)
+    return "(no name)" if name is None else cut(plain(name), _LONG)
 
 
-def cut(name: str, size: int) -> str:
-    return name if len(name) <= size else name[: size - 1] + "…"
+def name(text: str | None) -> Markup:
+    """A name on the page, whose direction must not turn what stands beside it."""
+    return Markup("<bdi>{}</bdi>").format(short(text))
 
 
-def escape(text: str) -> str:
-    return html.escape(text, quote=True)
-
-
-def label(name: str | None) -> str:
+def label(name: str | None, size: int = _LABEL) -> str:
     """A name inside a plot, whose texts are a kind of HTML."""
-    return escape(cut(short(name), _LABEL))
+    return str(escape(cut(short(name), size)))
 
 
 def labels(names: Iterable[str | None]) -> list[str]:
     """Labels that differ where the names do, since a plot knows its rows by them."""
-    made: list[str] = []
+    made: dict[str, None] = {}
     for name in names:
         text = label(name)
         number = 2
         while text in made:
             text = f"{label(name)} ({number})"
             number += 1
-        made.append(text)
-    return made
+        made[text] = None
+    return list(made)
 
 
-def embed(value: object) -> str:
-    """JSON inside a script element: nothing in it can end the element or begin another."""
-    text = json.dumps(value, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def narrow(names: Iterable[str | None]) -> list[str]:
+    """The same rows where there is little room."""
+    return [label(name, _NARROW) for name in names]

@@ -6,48 +6,56 @@ executors read their ranges by themselves, from the path or over HTTP.
 
 from __future__ import annotations
 
+import json
+import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
 )
+from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-from taskyard.journal.errors import LeftBehind
-from taskyard.pipeline.journal_view import Journal, JournalView, Range
-from taskyard.pipeline.ranges import open_journal, plan, read
-from taskyard.pipeline.readers import LEASE, Commits
-from taskyard.pipeline.records.columns import TYPES, parse_columns
+from taskyard.journal.errors import JournalError, LeftBehind
+from taskyard.pipeline.journal import (
+    PATIENCE,
+    Journal,
+    JournalView,
+    Range,
+    last_within,
+    open_journal,
+    plan,
+    read,
+)
+from taskyard.pipeline.journal_http import LEASE, RegisteredReader, Web
+from taskyard.pipeline.records.fields import parse_columns, schema
 from taskyard.pipeline.records.packed import pack, read_columns
-from taskyard.pipeline.web import RegisteredReader, Web
+from taskyard.pipeline.spark.options import OptionError, Options
 
 _OPTIONS: Final = (
     "path",
     "url",
     "token",
+    "patience",
     "columns",
     "reader",
     "lease",
@@ -55,26 +63,15 @@ _OPTIONS: Final = (
     "startingOffsets",
     "endingSeq",
     "maxRecordsPerTrigger",
+    "maxBytesPerTrigger",
     "partitions",
     "packed",
 )
 # The names that the sources of Spark itself have for the same.
 _ALIASES: Final = {"maxoffsetspertrigger": "maxrecordspertrigger", "minpartitions": "partitions"}
-_SPARK_TYPES: Final[list[tuple[Any, DataType]]] = [
-    (pa.types.is_int64, LongType()),
-    (pa.types.is_int32, IntegerType()),
-    (pa.types.is_timestamp, TimestampType()),
-    (pa.types.is_string, StringType()),
-    (pa.types.is_boolean, BooleanType()),
-    (pa.types.is_binary, BinaryType()),
-    (pa.types.is_list, ArrayType(LongType())),
-]
 # What a packed source gives: see taskyard.pipeline.records.packed.
 _PACKED: Final = StructType([StructField("ids", LongType()), StructField("rows", BinaryType())])
-
-
-class BadOption(ValueError):
-    """An option of the source cannot be what it is."""
+_log: Final = logging.getLogger("taskyard.spark")
 
 
 class EventsDataSource(DataSource):
@@ -86,7 +83,7 @@ class EventsDataSource(DataSource):
 
     def schema(self) -> StructType:
         options = EventOptions(self.options)
-        return _PACKED if options.packed else spark_schema(options.columns)
+        return _PACKED if options.packed else from_arrow_schema(schema(options.columns))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return EventsReader(EventOptions(self.options))
@@ -99,94 +96,58 @@ class EventOptions:
     """What the options say, checked."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        known = {name.lower(): name for name in _OPTIONS}
-        self._given: dict[str, str] = {}
-        for key, value in given.items():
-            name = _ALIASES.get(key.lower(), key.lower())
-            if name not in known:
-                raise BadOption(f"there is no option {key!r}: there are {', '.join(_OPTIONS)}")
-            if name in self._given:
-                raise BadOption(f"the option {known[name]} is given twice, once as {key}")
-            self._given[name] = value
-        self.path = self._given.get("path")
-        self.url = self._given.get("url")
-        self.token = self._given.get("token")
-        if not self.path and not self.url:
-            raise BadOption("one of the options path (a data directory) and url must be given")
-        self.columns = parse_columns(self._given.get("columns", ""))
-        self.starting = self._number("startingSeq", 1)
-        self.starts_latest = self._starts_latest()
-        self.ending = self._number("endingSeq", 1)
-        self.limit = self._number("maxRecordsPerTrigger", 1)
-        self.partitions = self._number("partitions", 1) or 2 * (os.cpu_count() or 1)
-        self.lease = self._number("lease", 1) or LEASE
-        self.packed = self._flag("packed")
-        self.reader = self._given.get("reader")
-        if self.reader and not self._server():
-            raise BadOption("the option reader needs url: the server keeps records for it")
-
-    def _number(self, name: str, least: int) -> int | None:
-        text = self._given.get(name.lower())
-        if text is None:
-            return None
-        if not text.isascii() or not text.isdecimal() or int(text) < least:
-            raise BadOption(f"the option {name} must be a number from {least} on, not {text!r}")
-        return int(text)
-
-    def _flag(self, name: str) -> bool:
-        text = self._given.get(name.lower(), "false").lower()
-        if text not in ("true", "false"):
-            raise BadOption(f"the option {name} must be true or false, not {text!r}")
-        return text == "true"
-
-    def _starts_latest(self) -> bool:
-        """Whether a stream begins behind what there is already."""
-        where = self._given.get("startingoffsets", "earliest")
-        if where not in ("earliest", "latest"):
-            raise BadOption(f"startingOffsets must be earliest or latest, not {where!r}")
-        if "startingoffsets" in self._given and self.starting is not None:
-            raise BadOption("startingOffsets and startingSeq cannot be given together")
-        return where == "latest"
-
-    def _server(self) -> str | None:
-        if self.url:
-            return self.url
-        return self.path if self.path and "://" in self.path else None
+        options = Options(given, _OPTIONS, _ALIASES)
+        self._token = options.text("token")
+        path, url = options.text("path") or "", options.text("url")
+        self._place = path or url or ""
+        if not self._place:
+            raise OptionError("one of the options path (a data directory) and url must be given")
+        is_url = path.startswith(("http://", "https://"))
+        if is_url and "@" in path:
+            raise OptionError(
+                "a URL with a user belongs in the option url: Spark shows a path in its plans"
+            )
+        self._server = url or (path if is_url else None)
+        patience = options.seconds("patience")
+        self._patience = PATIENCE if patience is None else patience
+        self.columns = parse_columns(options.text("columns") or "")
+        self.starting = options.number("startingSeq", 1)
+        where = options.text("startingOffsets")
+        if where not in (None, "earliest", "latest"):
+            raise OptionError(f"startingOffsets must be earliest or latest, not {where!r}")
+        if where is not None and self.starting is not None:
+            raise OptionError("startingOffsets and startingSeq cannot be given together")
+        self.starts_latest = where == "latest"  # behind what there is already
+        self.ending = options.number("endingSeq", 1)
+        self.most_records = options.number("maxRecordsPerTrigger", 1)
+        self.most_bytes = options.number("maxBytesPerTrigger", 1)
+        self.partitions = options.number("partitions", 1) or 2 * (os.cpu_count() or 1)
+        self.packed = options.flag("packed")
+        self._lease = options.number("lease", 1) or LEASE
+        self._reader = options.text("reader")
+        if self._reader and not self._server:
+            raise OptionError("the option reader needs url: the server keeps records for it")
 
     def journal(self) -> Journal:
         """By path if there is one: that is cheaper for the server."""
-        return open_journal(self.path or self.url or "", self.token)
+        return open_journal(self._place, self._token, self._patience)
 
-    def rows(self, partition: RangePartition) -> Iterator[Any]:
+    def plan(self, view: JournalView, first: int, last: int) -> list[InputPartition]:
+        return [InputPartition(each) for each in plan(view, first, last, self.partitions)]
+
+    def rows(self, partition: InputPartition) -> Iterator[Any]:
         """What an executor makes of a range."""
-        wanted = partition.wanted
+        wanted: Range = partition.value
         if not self.packed:
             return read(wanted, self.columns)
-        told = (partition.timeline, wanted.first_seq, wanted.last_seq)
+        told = (wanted.timeline, wanted.first_seq, wanted.last_seq)
         return pack(read(wanted, read_columns(self.columns)), self.columns, told)
 
-    def commits(self) -> Commits | None:
-        server = self._server()
-        if not self.reader or server is None:
+    def registered_reader(self) -> RegisteredReader | None:
+        if not self._reader or self._server is None:
             return None
-        return Commits(RegisteredReader(Web(server, self.token), self.reader, self.lease))
-
-
-def spark_schema(columns: Iterable[str]) -> StructType:
-    return StructType([StructField(name, _spark_type(TYPES[name])) for name in columns])
-
-
-def _spark_type(kind: Any) -> DataType:
-    return next(found for test, found in _SPARK_TYPES if test(kind))
-
-
-class RangePartition(InputPartition):
-    def __init__(self, wanted: Range, timeline: str) -> None:
-        self.wanted = wanted
-        self.timeline = timeline
-
-    def __repr__(self) -> str:
-        return f"RangePartition({self.wanted.first_seq} to {self.wanted.last_seq})"
+        web = Web(self._server, self._token, self._patience)
+        return RegisteredReader(web, self._reader, self._lease)
 
 
 class EventsReader(DataSourceReader):
@@ -194,7 +155,7 @@ class EventsReader(DataSourceReader):
 
     def __init__(self, options: EventOptions) -> None:
         if options.starts_latest:
-            raise BadOption("startingOffsets=latest is for streams: a batch query reads the past")
+            raise OptionError("startingOffsets=latest is for streams: a batch query reads the past")
         self._options = options
 
     # There is no pushFilters: Spark 4.3 keeps what the filters of one query have left for the next
@@ -203,13 +164,10 @@ class EventsReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         view = options.journal().view(options.starting or 0)
-        first = options.starting or view.first_seq
         last = min(view.durable_seq, options.ending or view.durable_seq)
-        ranges = plan(view, first, last, options.partitions)
-        return [RangePartition(each, view.timeline) for each in ranges]
+        return options.plan(view, options.starting or view.first_seq, last)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, RangePartition)
         return self._options.rows(partition)
 
 
@@ -219,7 +177,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: EventOptions) -> None:
         self._options = options
         self._journal = options.journal()
-        self._commits = options.commits()
+        self._reader = options.registered_reader()
         self._begun = False  # the reader is registered
         self._target: int | None = None  # where a query that ends will end
         self._latest: dict[str, Any] | None = None
@@ -234,15 +192,19 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if starting is not None and starting < view.first_seq:
             raise LeftBehind(starting, view.first_seq)
         first = starting or view.first_seq
-        self._begin(first)
+        self._done(first)
         return _offset(view, first)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._end(self._journal.view())
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        limit = self._options.limit
-        return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
+        options = self._options
+        if options.most_records is not None:
+            return ReadMaxRows(options.most_records)
+        if options.most_bytes is not None:
+            return ReadMaxBytes(options.most_bytes)
+        return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         seq = int(start["seq"])
@@ -253,11 +215,20 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             end = min(end, self._target)
         self._latest = _offset(view, max(end, seq))
-        if isinstance(limit, ReadMaxRows):
-            end = min(end, seq + limit.max_rows)
         if end <= seq:
             return start
-        return _offset(view, end)
+        return _offset(
+            view, end if isinstance(limit, ReadAllAvailable) else self._cut(view, seq, end)
+        )
+
+    def _cut(self, view: JournalView, seq: int, end: int) -> int:
+        """The end of one batch; Spark can tell of one limit only, and there may be both."""
+        options = self._options
+        if options.most_records is not None:
+            end = min(end, seq + options.most_records)
+        if options.most_bytes is not None:
+            end = last_within(view, seq, end - 1, options.most_bytes) + 1
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return self._latest
@@ -266,7 +237,8 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = int(start["seq"]), int(end["seq"]) - 1
         if first > last:
             return []
-        self._begin(first)
+        if not self._begun:
+            self._done(first)
         view = self._checked_view(start)
         # A batch that was begun before the journal was restored had other records then, and a
         # sink may have them by its number.
@@ -275,8 +247,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A batch that was begun before: its records were durable then, but beside a server
             # the files may not say so again until the next write.
             view = view.with_durable(last)
-        ranges = plan(view, first, last, self._options.partitions)
-        return [RangePartition(each, view.timeline) for each in ranges]
+        return self._options.plan(view, first, last)
 
     def commit(self, end: dict[str, Any]) -> None:
         self._done(int(end["seq"]))
@@ -294,25 +265,72 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ending = self._options.ending
         return min(view.durable_seq, ending or view.durable_seq) + 1
 
-    def _begin(self, seq: int) -> None:
-        if self._commits is not None and not self._begun:
-            self._commits.begin(seq)
-            self._begun = True
-
     def _done(self, seq: int) -> None:
-        if self._commits is None:
+        """All before this record is done."""
+        if self._reader is None:
             return
         if self._begun:
-            self._commits.note(seq)
+            self._reader.note(seq)
         else:
-            self._begin(seq)
+            self._reader.begin(seq)
+            self._begun = True
 
     # The executors' side
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, RangePartition)
         return self._options.rows(partition)
 
 
 def _offset(view: JournalView, seq: int) -> dict[str, Any]:
     return {"timeline": view.timeline, "seq": seq}
+
+
+class CommitListener(StreamingQueryListener):
+    """Commits what a query has finished, its last batch too.
+
+    Spark tells a source of a batch only when the next one begins. For queries that end
+    (`availableNow`) add this to `spark.streams`, so that the server need not keep the last batch.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        reader: str,
+        lease: float = LEASE,
+        token: str | None = None,
+        query: str | None = None,
+    ) -> None:
+        """`query`: the name of the query; without it, every query on events is meant."""
+        self._reader = RegisteredReader(Web(url, token), reader, lease)
+        self._query = query
+        self._next_seqs: dict[str, int] = {}  # how far each query is
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        if self._query not in (None, event.progress.name):
+            return
+        for source in event.progress.sources:
+            try:
+                offset = json.loads(source.endOffset or "null")
+            except ValueError:
+                continue
+            if isinstance(offset, dict) and offset.keys() == {"timeline", "seq"}:  # one of ours
+                self._next_seqs[str(event.progress.id)] = int(offset["seq"])
+                self._note(int(offset["seq"]))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        if next_seq := self._next_seqs.get(str(event.id)):
+            self._note(next_seq, last=True)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        if next_seq := self._next_seqs.pop(str(event.id), None):
+            self._note(next_seq, last=True)
+
+    def _note(self, next_seq: int, last: bool = False) -> None:
+        """What cannot be committed now is with the next commit: no reason to disturb the query."""
+        try:
+            self._reader.note(next_seq, last)
+        except JournalError as error:
+            _log.warning("record %s could not be committed: %s", next_seq - 1, error)

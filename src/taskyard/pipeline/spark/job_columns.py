@@ -1,4 +1,4 @@
-"""Which columns of a data frame say what about the jobs that its rows are to be.
+"""Which columns of a data frame say what about the jobs that its rows are to be, or to end.
 
 This is settled before anything is pushed, on the driver: a column of a type that cannot be is an
 error of the write, not of a task.
@@ -40,11 +40,13 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
 _FIXED: Final = ("queue", "name", "priority", "ttl", "ttr", "delay", "limit_key")
 _POLICY: Final = ("retries", "backoff", "attempts", "deadQueue")
 KNOWN: Final = (
-    *("url", "mode", "payload", "queryId"),
+    *("url", "mode", "payload", "queryId", "txnVersion"),
     *_FIXED,
     *_POLICY,
     *(f"{name.replace('_', '')}Column" for name in COLUMNS),
 )
+# The names that Spark's users know from other sinks, for the same.
+ALIASES: Final = {"topic": "queue", "path": "queue", "txnappid": "queryid"}
 _NO_JSON: Final = ("variant", "interval", "geometry", "geography")
 
 
@@ -178,3 +180,23 @@ def _words(options: Options) -> Sequence[Word]:
             limit_key=limit_key,
         )
     )
+
+
+OUTCOMES: Final = ("succeeded", "retried", "failed", "released")
+_OF_OUTCOMES: Final = ("ref", "error", "outcome")
+
+
+def outcome_columns(schema: StructType) -> Sequence[str]:
+    """Their names; OptionError if rows of this kind are no outcomes."""
+    names: Sequence[str] = schema.names
+    if "ref" not in names:
+        raise OptionError("mode results needs the column ref, as the stream of jobs gave it")
+    for one in schema.fields:
+        if one.name not in (*_OF_OUTCOMES, "result"):
+            raise OptionError(
+                f"mode results has no use for column {one.name}, only for ref, result, error and "
+                "outcome"
+            )
+        if one.name in _OF_OUTCOMES and one.dataType.simpleString() != "string":
+            raise OptionError(f"column {one.name} is a {one.dataType.simpleString()}, not a string")
+    return names

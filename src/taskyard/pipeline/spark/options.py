@@ -51,7 +51,7 @@ class Options:
             raise OptionError(f'the option {name} is needed: .option("{name}", "{example}")')
         return value
 
-    def number(self, name: str, least: int, most: int) -> int | None:
+    def number(self, name: str, least: int, most: int | None = None) -> int | None:
         value = self.text(name)
         if value is None:
             return None
@@ -59,9 +59,16 @@ class Options:
             found = int(value)
         except ValueError:
             found = least - 1
-        if not least <= found <= most:
-            raise OptionError(f"{name} must be a number from {least} to {most}, not {value!r}")
+        if found < least or (most is not None and found > most):
+            upto = "on" if most is None else f"to {most}"
+            raise OptionError(f"{name} must be a number from {least} {upto}, not {value!r}")
         return found
+
+    def flag(self, name: str) -> bool:
+        value = (self.text(name) or "false").lower()
+        if value not in ("true", "false"):
+            raise OptionError(f"{name} must be true or false, not {value!r}")
+        return value == "true"
 
     def seconds(self, name: str) -> float | None:
         """A duration such as 1m30s, or a number of seconds."""

@@ -6,13 +6,14 @@ need, Arrow above all, is imported where it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+from uuid import uuid4
 
 from pyspark.sql.datasource import DataSource
 
 from taskyard.pipeline.spark import job_columns
 from taskyard.pipeline.spark.options import OptionError, Options
-from taskyard.pipeline.spark.sink import JobStreamWriter, JobWriter
+from taskyard.pipeline.spark.sink import RowSink, RowStreamWriter, RowWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
+T = TypeVar("T", bound=RowSink)
 _JOBS: Final = "jobs"
 _RESULTS: Final = "results"
 _OF_RESULTS: Final = ("url", "mode")
@@ -33,10 +35,12 @@ class QueueDataSource(DataSource):
     def name(cls) -> str:
         return "taskyard"
 
-    def schema(self) -> str:
-        from taskyard.pipeline.spark.queue_source import SCHEMA
+    def schema(self) -> StructType:
+        from pyspark.sql.pandas.types import from_arrow_schema
 
-        return SCHEMA
+        from taskyard.pipeline.spark.queue_source import COLUMNS
+
+        return from_arrow_schema(COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         raise OptionError(
@@ -49,30 +53,30 @@ class QueueDataSource(DataSource):
         from taskyard.pipeline.spark import queue_source
 
         options = Options(self.options, queue_source.KNOWN, queue_source.ALIASES)
-        return queue_source.QueueStreamReader(queue_source.queue_options(options))
+        return queue_source.QueueStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        options = self._to_write(overwrite)
-        if options.text("mode") == _RESULTS:
-            from taskyard.pipeline.spark.results import ResultWriter, check
-
-            return ResultWriter(options.address(), check(schema))
-        columns = job_columns.job_columns(schema, options)
-        return JobWriter(options.address(), columns, options.text("queryId"))
+        return self._sink(RowWriter, schema, overwrite, str(uuid4()))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        options = self._to_write(overwrite)
-        if options.text("mode") == _RESULTS:
-            from taskyard.pipeline.spark.results import ResultStreamWriter, check
+        return self._sink(RowStreamWriter, schema, overwrite, None)
 
-            return ResultStreamWriter(options.address(), check(schema))
-        columns = job_columns.job_columns(schema, options)
-        return JobStreamWriter(options.address(), columns, options.text("queryId"))
-
-    def _to_write(self, overwrite: bool) -> Options:
+    def _sink(self, kind: type[T], schema: StructType, overwrite: bool, query: str | None) -> T:
+        """`query`: that of a write which is given none; None for a stream."""
         if overwrite:
             raise OptionError("a queue cannot be overwritten: jobs are added to it, mode append")
         mode = self.options.get("mode", _JOBS)
-        if mode not in (_JOBS, _RESULTS):
+        if mode == _RESULTS:
+            options = Options(self.options, _OF_RESULTS)
+            return kind(options.address(), job_columns.outcome_columns(schema))
+        if mode != _JOBS:
             raise OptionError(f"mode must be {_JOBS} or {_RESULTS}, not {mode!r}")
-        return Options(self.options, _OF_RESULTS if mode == _RESULTS else job_columns.KNOWN)
+        options = Options(self.options, job_columns.KNOWN, job_columns.ALIASES)
+        columns = job_columns.job_columns(schema, options)
+        name, batch = options.text("queryId"), options.number("txnVersion", 0, 2**63 - 1)
+        if batch is not None and (query is None or not name):
+            raise OptionError(
+                "txnVersion is the number of a df.write of a queryId (or txnAppId), which is to be "
+                "given too; a stream numbers its batches itself"
+            )
+        return kind(options.address(), columns, name or query, batch)

@@ -8,34 +8,34 @@ restarts, for as long as it is not done; see docs/spark-queues.md.
 from __future__ import annotations
 
 import itertools
-import os
+import json
+import logging
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
-from urllib.parse import quote
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
 )
 
-from taskyard.client.address import Address
 from taskyard.client.client import Client
 from taskyard.client.commands import unexpected
 from taskyard.client.connection import Connection
-from taskyard.client.errors import Problem, QueueNotFound, StaleBatch
+from taskyard.client.errors import Claimed, ClientError, QueueNotFound, StaleBatch
 from taskyard.client.settings import PATIENCE, TIMEOUT, first
 from taskyard.names import NAME_RULE, valid_name
-from taskyard.pipeline.spark.claim import hold
 from taskyard.pipeline.spark.options import OptionError, Options
 
-SCHEMA: Final = (
-    "id bigint, uid string, queue string, name string, payload binary, attempt int, fails int, "
-    "ref string, priority bigint, pushed_at timestamp"
-)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 KNOWN: Final = ("url", "queues", "consumer", "maxJobsPerBatch", "partitions", "ttr")
 # The names that Spark's users know from other sources, for the same.
 ALIASES: Final = {
@@ -43,7 +43,7 @@ ALIASES: Final = {
     "maxoffsetspertrigger": "maxjobsperbatch",
     "minpartitions": "partitions",
 }
-_ARROW: Final = pa.schema(
+COLUMNS: Final = pa.schema(
     [
         ("id", pa.int64()),
         ("uid", pa.string()),
@@ -62,42 +62,15 @@ _JOBS: Final = 100_000  # unless maxJobsPerBatch says so
 _PARTITIONS: Final = 8  # unless `partitions` says so, and fewer if the batch is small
 _SMALL: Final = 500
 _READ: Final = 10_000  # jobs that are asked for at once
-_AFTERMATH: Final = 15.0  # seconds
+# Seconds. Spark ends the process of a query that was stopped a little later.
+_AFTERMATH: Final = 10.0
+_PAUSE: Final = 0.05
 
-
-@dataclass(frozen=True)
-class QueueOptions:
-    """Crosses to the executors."""
-
-    url: str = field(repr=False)  # with the password
-    address: Address
-    queues: Sequence[str]
-    consumer: str
-    most: int
-    partitions: int | None
-    ttr: float | None
-
-
-def queue_options(options: Options) -> QueueOptions:
-    """OptionError with what is wrong."""
-    queues = [one.strip() for one in options.needed("queues", "mail,thumbs").split(",")]
-    consumer = options.needed("consumer", "nightly-report")
-    for what, name in [("consumer", consumer), *(("queues", one) for one in queues)]:
-        if not valid_name(name):
-            raise OptionError(f"{what}: {name!r} {NAME_RULE}")
-    return QueueOptions(
-        options.needed("url", "taskyard://localhost:8002"),
-        options.address(),
-        queues,
-        consumer,
-        options.number("maxJobsPerBatch", 1, _MOST_JOBS) or _JOBS,
-        options.number("partitions", 1, 10_000),
-        options.seconds("ttr"),
-    )
+_log = logging.getLogger("taskyard.spark")
 
 
 @dataclass
-class Places(InputPartition):
+class BatchSlice(InputPartition):
     """A part of a batch, for one task."""
 
     batch: int
@@ -110,18 +83,28 @@ class LostBatch(Exception):
 
 
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Its offsets also name consumer and broker, for Acknowledger, and to find mix-ups."""
+    """Its offsets also name consumer and broker, for BatchAcknowledger, and to find mix-ups."""
 
-    def __init__(self, options: QueueOptions) -> None:
-        self._options = options
-        self._client: Client | None = None
-        self._lock: int | None = None  # no other query has the consumer meanwhile
+    def __init__(self, options: Options) -> None:
+        """OptionError with what is wrong."""
+        self._queues = [one.strip() for one in options.needed("queues", "mail,thumbs").split(",")]
+        self._consumer = options.needed("consumer", "nightly-report")
+        names = [("consumer", self._consumer), *(("queues", one) for one in self._queues)]
+        for what, name in names:
+            if not valid_name(name):
+                raise OptionError(f"{what}: {name!r} {NAME_RULE}")
+        self._address = options.address()
+        self._url = options.needed("url", "taskyard://localhost:8002")
+        self._most = options.number("maxJobsPerBatch", 1, _MOST_JOBS) or _JOBS
+        self._partitions = options.number("partitions", 1, 10_000)
+        self._ttr = options.seconds("ttr")
+        self._client: Client | None = None  # of the driver; no other one has the consumer
         self._left: int | None = None  # jobs that availableNow may still take
         self._held = 0  # a batch that was out when it began
         self._latest: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_client": None, "_lock": None}  # an executor has its own
+        return {**self.__dict__, "_client": None}  # an executor has its own
 
     # On the driver
 
@@ -131,33 +114,33 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(last - 1 if is_open else last, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._options.most)
+        return ReadMaxRows(self._most)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Spark asks when the batch before is written and logged as done."""
-        options, client = self._options, self._connected()
-        done = self._batch_of(start)
-        most = limit.max_rows if isinstance(limit, ReadMaxRows) else _MOST_JOBS
+        client, done = self._connected(), self._batch_of(start)
+        most = min(limit.max_rows if isinstance(limit, ReadMaxRows) else _MOST_JOBS, _MOST_JOBS)
         counts = self._left is not None and done + 1 != self._held
         if counts:
             most = min(most, self._left or 0)
         try:
             if not most:
-                client.ack_batch(options.consumer, done)
+                client.ack_batch(self._consumer, done)
                 return start
             number, count = client.lease_batch(
-                options.consumer, done + 1, min(most, _MOST_JOBS), options.queues, options.ttr
+                self._consumer, done + 1, most, self._queues, self._ttr
             )
         except StaleBatch as error:
             raise self._lost(error) from None
         if not count:
-            self._latest = start
+            self._latest = {**start, "holder": client.holder}
             return start
         if counts:
             self._left = max((self._left or 0) - count, 0)
+        end = self._offset(number, count)
         # The jobs that wait behind this batch, in queues as Spark's progress shows them.
-        self._latest = {**self._offset(number, count), "ready": self._ready()}
-        return self._offset(number, count)
+        self._latest = {**end, "ready": self._ready(), "holder": client.holder}
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """What Spark shows in its progress beside the offset that a batch has reached."""
@@ -172,13 +155,15 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._left = self._ready()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The first that Spark asks of a query that goes on with a batch of its checkpoint."""
+        self._connected()
         batch, count = self._batch_of(end), int(end["count"])
         if batch == self._batch_of(start):
             return []
-        wanted = self._options.partitions or min(_PARTITIONS, -(-count // _SMALL))
+        wanted = self._partitions or min(_PARTITIONS, -(-count // _SMALL))
         parts = max(min(wanted, count), 1)
         bounds = [count * at // parts for at in range(parts + 1)]
-        return [Places(batch, here, there - here) for here, there in itertools.pairwise(bounds)]
+        return [BatchSlice(batch, here, there - here) for here, there in itertools.pairwise(bounds)]
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the request for the next batch has said it, and before this is called."""
@@ -187,30 +172,19 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._client is not None:
             self._client.close()
             self._client = None
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
     # On an executor
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Places)
-        options = self._options
-        address = options.address
-        timeout = first(address.timeout, TIMEOUT)
-        patience = first(address.patience, PATIENCE)
+        assert isinstance(partition, BatchSlice)
+        timeout = first(self._address.timeout, TIMEOUT)
+        patience = first(self._address.patience, PATIENCE)
         at, end = partition.start, partition.start + partition.count
-        with Connection(address, timeout=timeout, patience=patience) as connection:
+        with Connection(self._address, timeout=timeout, patience=patience) as connection:
             while at < end:
+                words = ("BATCH.READ", self._consumer, partition.batch, at, min(end - at, _READ))
                 try:
-                    places = connection.call(
-                        "BATCH.READ",
-                        options.consumer,
-                        partition.batch,
-                        at,
-                        min(end - at, _READ),
-                        repeat=True,
-                    )
+                    places = connection.call(*words, repeat=True)
                 except StaleBatch as error:
                     raise self._lost(error) from None
                 if not isinstance(places, list) or not places:
@@ -221,43 +195,40 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # How it is done
 
     def _connected(self) -> Client:
+        """With the consumer to itself: if another query has it that ends, in a moment."""
         if self._client is None:
-            options = self._options
-            # Spark ends the process of a query that was stopped a little later.
-            self._lock = hold(options.address, options.consumer, _AFTERMATH)
-            self._client = Client(options.url, heartbeats=False)
+            client = Client(self._url, heartbeats=False, claims=[self._consumer])
+            until = time.monotonic() + _AFTERMATH
+            while self._client is None:
+                try:
+                    client.ping()
+                except Claimed:
+                    if time.monotonic() >= until:
+                        raise
+                    time.sleep(_PAUSE)
+                else:
+                    self._client = client
         return self._client
 
     def _offset(self, batch: int, count: int) -> dict[str, Any]:
-        options = self._options
-        return {
-            "batch": batch,
-            "count": count,
-            "consumer": options.consumer,
-            "broker": str(options.address),
-        }
+        broker = str(self._address)
+        return {"batch": batch, "count": count, "consumer": self._consumer, "broker": broker}
 
     def _batch_of(self, offset: dict[str, Any]) -> int:
-        if offset["consumer"] != self._options.consumer:
+        if offset["consumer"] != self._consumer:
             raise OptionError(
                 f"the checkpoint is that of consumer {offset['consumer']}, and this query's is "
-                f"{self._options.consumer}: give it a checkpoint of its own"
+                f"{self._consumer}: give it a checkpoint of its own"
             )
         return int(offset["batch"])
 
     def _last(self) -> tuple[int, bool]:
         """The number of the consumer's last batch, and whether that is out."""
-        name = quote(self._options.consumer, safe="")
-        try:
-            view = self._connected().call_api("GET", f"/api/v1/consumers/{name}")
-        except Problem as problem:
-            if problem.status != 404:
-                raise
-            return 0, False
-        return view["batch"], view["open"]
+        known = (one for one in self._connected().consumers() if one.name == self._consumer)
+        return next(((one.batch, one.open) for one in known), (0, False))
 
     def _ready(self) -> int:
-        return sum(self._waiting(queue) for queue in self._options.queues)
+        return sum(self._waiting(queue) for queue in self._queues)
 
     def _waiting(self, queue: str) -> int:
         try:
@@ -266,11 +237,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return 0
 
     def _lost(self, error: StaleBatch) -> LostBatch:
-        consumer = self._options.consumer
         return LostBatch(
             f"{error}. The jobs of that batch went back to their queues, where others may have "
             f"had them: this query cannot go on from its checkpoint. Look at `taskyard consumers "
-            f"show {consumer}`, drop the consumer, and start with a new checkpoint"
+            f"show {self._consumer}`, drop the consumer, and start with a new checkpoint"
         )
 
 
@@ -278,10 +248,57 @@ def _table(places: list[Any]) -> Any:
     """Jobs as BATCH.READ gives them; nothing stands where one was ended by itself meanwhile."""
     jobs = [one for one in places if one is not None]
     if not jobs:
-        return pa.RecordBatch.from_pylist([], schema=_ARROW)
+        return pa.RecordBatch.from_pylist([], schema=COLUMNS)
     # A later server may say more of a job behind these.
     refs, ids, uids, queues, names, attempts, fails, _, payloads, *more = zip(*jobs, strict=True)
     priorities, pushed = more[:2]
     columns = (ids, uids, queues, names, payloads, attempts, fails, refs, priorities, pushed)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _ARROW, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, COLUMNS, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=COLUMNS)
+
+
+class BatchAcknowledger(StreamingQueryListener):
+    """Tells a server as soon as a query is done with a batch: Spark tells of it when it is in its
+    log of those that are done.
+
+    The request for the next batch says so too, but it comes late when a query is triggered
+    seldom, and not at all when it is stopped.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._client = Client(url, heartbeats=False)
+        self._broker = str(self._client.address)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        pass
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        for source in event.progress.sources:
+            end, latest = _offset_of(source.endOffset), _offset_of(source.latestOffset)
+            if end.get("broker") != self._broker or not end["batch"] or "holder" not in latest:
+                continue  # of a batch that was in the checkpoint, Spark tells no holder
+            try:
+                self._client.ack_batch(end["consumer"], end["batch"], latest["holder"])
+            except ClientError as error:  # the request for the next batch says it again
+                _log.warning("batch %d is not acknowledged: %s", end["batch"], error)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        pass
+
+
+def _offset_of(text: str) -> dict[str, Any]:
+    """Nothing, if it is another source's."""
+    try:
+        offset = json.loads(text)
+    except (TypeError, ValueError):
+        return {}
+    return offset if isinstance(offset, dict) else {}
+
+
+def acknowledge(spark: SparkSession, url: str) -> BatchAcknowledger:
+    """Have every batch of this server's jobs acknowledged when a query of the session is done
+    with it. What is given back can be handed to `spark.streams.removeListener`.
+    """
+    listener = BatchAcknowledger(url)
+    spark.streams.addListener(listener)
+    return listener

@@ -1,6 +1,7 @@
-"""Rows of Arrow to the commands that push them as jobs.
+"""Rows of Arrow to commands: a JOB.PUSH for a row that is a job, a JOB.DONE, JOB.FAIL or JOB.RETURN
+for one that is an outcome.
 
-A batch of rows is looked at as a whole before any command of it is made: one value that cannot be
+A batch of rows is looked at as a whole before any command of it is sent: one value that cannot be
 is an error that names column and row, and nothing of its batch is sent. What is done once a row
 here is what the rate of the sink hangs on: about two microseconds.
 """
@@ -9,261 +10,297 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from datetime import timedelta
+from functools import lru_cache
+from itertools import pairwise, repeat
+from typing import Any, Final, TypeVar
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskyard.client.wire import Word
+from taskyard.client.feeding import bulks
+from taskyard.client.wire import Word, pack
 from taskyard.names import NAME_RULE, valid_name
-from taskyard.pipeline.records.json_text import json_object, json_text
-from taskyard.pipeline.spark.job_columns import JobColumns
+from taskyard.pipeline.spark.job_columns import OUTCOMES, JobColumns
 
-_UUID: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
-_MOST_KEPT: Final = 10_000  # values whose words are remembered
+_UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_KEY: Final = 65_535
 _MOST_LIMIT_KEY: Final = 255
 _DAY_MS: Final = 86_400_000
 _CENTURY_MS: Final = 3_153_600_000_000
+_json: Final = msgspec.json.encode
+T = TypeVar("T")
 
 
 class RowError(ValueError):
-    """A row cannot be a job."""
+    """A row cannot be a job, or an outcome."""
 
 
-class RowUids:
-    """Uids for rows that bring none: the same for the same row in the same place.
+class JobCommands:
+    """For the rows of one partition.
 
-    What is in the row counts as well as its place. So a plan that gives its rows in another order
-    when it is run again may push a row twice, but never takes a row for another one and drops it.
+    A row that brings no uid gets one that is the same for the same row in the same place. What is
+    in the row counts as well as its place. So a plan that gives its rows in another order when it
+    is run again may push a row twice, but never takes a row for another one and drops it.
     """
 
-    def __init__(self, query: str, batch: int, partition: int) -> None:
-        beginning = f"{query}\0{batch}\0{partition}\0".encode()
-        self._begun = hashlib.blake2b(beginning, digest_size=16, person=b"taskyard row")
-
-    def uid(self, row: int, *said: bytes) -> bytes:
-        """In the form of a UUID of version 8, which is for everyone's own ways to make them."""
-        digest = self._begun.copy()
-        digest.update(b"%d\0%b" % (row, b"\0".join(said)))
-        text = digest.hexdigest()
-        return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-a{text[17:20]}-{text[20:]}".encode()
-
-
-class RowCommands:
-    """For one partition."""
-
-    def __init__(self, columns: JobColumns, uids: RowUids | None, partition: int) -> None:
-        """`uids`: None if every row has to bring its own."""
+    def __init__(self, columns: JobColumns, partition: int, query: str | None, batch: int) -> None:
+        """`query`: None if every row has to bring its own uid."""
         self._columns = columns
-        self._uids = uids
         self._partition = partition
         self._rows = 0
         self._fixed = bulks(columns.words)
-        self._fixed_count = len(columns.words)
-        self._words: list[tuple[str, _Memo]] = [
-            (what, _Memo(make)) for what, make in _WORDS.items() if what in columns.places
-        ]
-        self._queues = _Memo(_queue)
+        self._place: Any = None
+        if query is not None:
+            place = f"{query}\0{batch}\0{partition}\0".encode()
+            self._place = hashlib.blake2b(place, digest_size=16, person=b"taskyard row")
 
     def make(self, batch: Any) -> list[bytes]:
         """A command for each row; RowError if there is one that cannot be."""
-        rows = batch.num_rows
-        queues = self._queue_words(batch)
-        payloads = self._payloads(batch)
-        said = [self._said(what, memo, batch) for what, memo in self._words]
-        tails, counts = self._tails(said, rows)
-        uids = self._uid_texts(batch, queues, payloads, tails)
-        self._rows += rows
-        return [
-            b"*%d\r\n$8\r\nJOB.PUSH\r\n%b$%d\r\n%b\r\n$3\r\nUID\r\n$36\r\n%b\r\n%b"
-            % (count, queue, len(payload), payload, uid, tail)
-            for count, queue, payload, uid, tail in zip(
-                counts, queues, payloads, uids, tails, strict=True
-            )
+        places = self._columns.places
+        queues, payloads = self._queues(batch), self._payloads(batch)
+        uids = self._words("uid", _uid, batch) if "uid" in places else repeat(b"", batch.num_rows)
+        options = [
+            self._words(what, make, batch) for what, make in _WORDS.items() if what in places
         ]
+        said = zip(*options, strict=True) if options else repeat((), batch.num_rows)
+        least = 5 + len(self._columns.words)
+        commands: list[bytes] = []
+        rows = enumerate(zip(queues, payloads, uids, said, strict=True), self._rows)
+        for row, (queue, payload, given, words) in rows:
+            tail = self._fixed + b"".join(words) if words else self._fixed
+            count = least + 2 * (len(words) - words.count(b""))
+            uid = given or self._derived_uid(row, queue, payload, tail)
+            commands.append(
+                b"*%d\r\n$8\r\nJOB.PUSH\r\n%b$%d\r\n%b\r\n$3\r\nUID\r\n$36\r\n%b\r\n%b"
+                % (count, queue, len(payload), payload, uid, tail)
+            )
+        self._rows += batch.num_rows
+        return commands
 
-    def place(self, row: int) -> str:
-        """How a row of this partition is called in an error."""
-        return f"row {row} of partition {self._partition}"
-
-    def _queue_words(self, batch: Any) -> list[bytes]:
-        default = self._columns.queue
-        at = self._columns.places.get("queue")
+    def _queues(self, batch: Any) -> list[bytes]:
+        default, at = self._columns.queue, self._columns.places.get("queue")
         if at is None:
-            return [self._queues.get(default)] * batch.num_rows
-        column = batch.column(at)
-        if column.null_count and not default:
-            row = column.is_null().to_pylist().index(True)
-            raise self._error("queue", row, "null", "no queue, and the option queue is not given")
-        return self._each("queue", self._queues, [one or default for one in column.to_pylist()])
+            return [_queue(default)] * batch.num_rows
+        names = batch.column(at).to_pylist()
+        if not default and None in names:
+            reason = "no queue, and the option queue is not given"
+            raise self._error("queue", names.index(None), "null", reason)
+        return self._each("queue", _queue, [one or default for one in names])
 
     def _payloads(self, batch: Any) -> list[bytes]:
         at = self._columns.payload
         if at is None:
-            text = json_object(list(self._columns.names), batch.columns, batch.num_rows)
-            return _bytes(text)
-        column = batch.column(at)
-        if is_text(column.type) or is_bytes(column.type):
-            return _bytes(column)
-        return _bytes(pc.if_else(column.is_valid(), json_text(column), ""))
+            return json_objects(self._columns.names, batch.columns, batch.num_rows)
+        return [one or b"" for one in as_bytes(batch.column(at))]
 
-    def _said(self, what: str, memo: _Memo, batch: Any) -> list[bytes]:
+    def _words(self, what: str, make: Callable[[Any], bytes], batch: Any) -> list[bytes]:
+        """What is null is not said, and has none."""
         column = batch.column(self._columns.places[what])
         if pa.types.is_timestamp(column.type):
-            # Down to milliseconds, but never to a time before the one that was meant.
-            micros = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
-            values = [None if one is None else -(-one // 1000) for one in micros.to_pylist()]
-        elif pa.types.is_duration(column.type):
-            values = [None if one is None else one.total_seconds() for one in column.to_pylist()]
-        else:
-            values = column.to_pylist()
-        return self._each(what, memo, values)
+            column = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
+        return self._each(what, make, column.to_pylist())
 
-    def _each(self, what: str, memo: _Memo, values: list[Any]) -> list[bytes]:
-        get = memo.get
+    def _each(self, what: str, make: Callable[[Any], bytes], values: list[Any]) -> list[bytes]:
+        words: list[bytes] = []
         try:
-            return [b"" if one is None else get(one) for one in values]
+            for value in values:
+                words.append(b"" if value is None else make(value))  # noqa: PERF401 (they tell the row)
         except ValueError as error:
-            row = next(at for at, one in enumerate(values) if one is not None and memo.fails(one))
+            row = len(words)
             raise self._error(what, row, repr(values[row]), str(error)) from None
+        return words
 
-    def _tails(self, said: list[list[bytes]], rows: int) -> tuple[list[bytes], list[int]]:
-        """What stands behind the uid, and how many words the whole command has."""
-        count = 5 + self._fixed_count
-        if not said:
-            return [self._fixed] * rows, [count] * rows
-        fixed = self._fixed
-        tails = [fixed + b"".join(parts) for parts in zip(*said, strict=True)]
-        counts = [count + 2 * sum(map(bool, parts)) for parts in zip(*said, strict=True)]
-        return tails, counts
-
-    def _uid_texts(
-        self, batch: Any, queues: list[bytes], payloads: list[bytes], tails: list[bytes]
-    ) -> list[bytes]:
-        given = self._given_uids(batch)
-        if given is None:
-            given = [None] * batch.num_rows
-        elif None not in given:
-            return [one for one in given if one is not None]
-        uids = self._uids
-        if uids is None:
+    def _derived_uid(self, row: int, queue: bytes, payload: bytes, tail: bytes) -> bytes:
+        """In the form of a UUID of version 8, which is for everyone's own ways to make them."""
+        if self._place is None:
             raise RowError(
-                f"{self.place(self._rows + given.index(None))} has no uid, and Spark does not say "
-                "of which query it is, so that none can be derived: give every row a uid, or the "
-                'query a name, .option("queryId", ...)'
+                f"row {row} of partition {self._partition} has no uid, and Spark does not "
+                "say of which query it is, so that none can be derived: give every row a uid, or "
+                'the query a name, .option("queryId", ...)'
             )
-        first = self._rows
-        return [
-            uids.uid(first + at, queues[at], payloads[at], tails[at]) if one is None else one
-            for at, one in enumerate(given)
-        ]
-
-    def _given_uids(self, batch: Any) -> list[bytes | None] | None:
-        at = self._columns.places.get("uid")
-        if at is None:
-            return None
-        column = batch.column(at)
-        if not is_text(column.type):
-            return self._binary_uids(column.to_pylist())
-        good = pc.match_substring_regex(column, _UUID)
-        if pc.any(pc.invert(good)).as_py():
-            row = good.to_pylist().index(False)
-            raise self._error("uid", row, repr(column[row].as_py()), "not a UUID")
-        return [None if one is None else one.encode() for one in pc.utf8_lower(column).to_pylist()]
-
-    def _binary_uids(self, values: list[bytes | None]) -> list[bytes | None]:
-        found: list[bytes | None] = []
-        for at, value in enumerate(values):
-            if value is None:
-                found.append(None)
-                continue
-            if len(value) != 16:
-                raise self._error("uid", at, repr(value[:32]), "a UUID has 16 bytes")
-            text = value.hex()
-            found.append(
-                f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}".encode()
-            )
-        return found
+        digest = self._place.copy()
+        digest.update(b"%d\0%b\0%b\0%b" % (row, queue, payload, tail))
+        text = digest.hexdigest()
+        return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-a{text[17:20]}-{text[20:]}".encode()
 
     def _error(self, what: str, row: int, value: str, reason: str) -> RowError:
         column = self._columns.names[self._columns.places[what]]
         return RowError(
-            f"column {column}, {self.place(self._rows + row)}: {value:.100} cannot be the {what} "
-            f"of a job: {reason}"
+            f"column {column}, row {self._rows + row} of partition {self._partition}: {value:.100} "
+            f"cannot be the {what} of a job: {reason}"
         )
 
 
-class _Memo:
-    """Values that come again and again have their words made once."""
+class OutcomeCommands:
+    """For the rows of one partition: they end jobs that a stream has read."""
 
-    def __init__(self, make: Callable[[Any], bytes]) -> None:
-        self._make = make
-        self._made: dict[Any, bytes] = {}
+    def __init__(self, names: Sequence[str], partition: int) -> None:
+        self._names = names
+        self._partition = partition
+        self._rows = 0
 
-    def get(self, value: Any) -> bytes:
-        found = self._made.get(value)
-        if found is None:
-            found = self._make(value)
-            if len(self._made) < _MOST_KEPT:
-                self._made[value] = found
-        return found
+    def make(self, batch: Any) -> list[bytes]:
+        columns = [self._column(batch, name) for name in ("ref", "error", "outcome", "result")]
+        rows = enumerate(zip(*columns, strict=True), self._rows)
+        self._rows += batch.num_rows
+        return [pack([self._words(row, *values)]) for row, values in rows]
 
-    def fails(self, value: Any) -> bool:
-        try:
-            self._make(value)
-        except ValueError:
-            return True
-        return False
+    def _column(self, batch: Any, name: str) -> list[bytes | None]:
+        if name not in self._names:
+            return [None] * int(batch.num_rows)
+        return as_bytes(batch.column(self._names.index(name)))
+
+    def _words(
+        self,
+        row: int,
+        ref: bytes | None,
+        error: bytes | None,
+        outcome: bytes | None,
+        result: bytes | None,
+    ) -> Sequence[Word]:
+        """Without an outcome, a row with an error has failed, and another one has not."""
+        place = f"row {row} of partition {self._partition}"
+        if ref is None:
+            raise RowError(f"column ref, {place}: there is none")
+        if outcome is None:
+            outcome = b"succeeded" if error is None else b"retried"
+        match outcome:
+            case b"succeeded":
+                return ("JOB.DONE", ref) if result is None else ("JOB.DONE", ref, result)
+            case b"retried":
+                return ("JOB.FAIL", ref, error or b"")
+            case b"failed":
+                return ("JOB.FAIL", ref, error or b"", "FINAL")
+            case b"released":
+                return ("JOB.RETURN", ref)
+        raise RowError(
+            f"column outcome, {place}: {outcome.decode()!r:.100} is none of {', '.join(OUTCOMES)}"
+        )
 
 
-def bulk(word: Word) -> bytes:
-    data = word if isinstance(word, bytes) else str(word).encode()
-    return b"$%d\r\n%b\r\n" % (len(data), data)
-
-
-def bulks(words: Sequence[Word]) -> bytes:
-    return b"".join(map(bulk, words))
-
-
-def is_text(kind: Any) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
-def is_bytes(kind: Any) -> bool:
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
-
-
-def _bytes(column: Any) -> list[bytes]:
-    """What is null is empty."""
-    found: list[bytes] = column.cast(pa.binary()).fill_null(b"").to_pylist()
+def as_bytes(column: Any) -> list[bytes | None]:
+    """Text and bytes as they are, every other type as JSON; None for null."""
+    kind, types = column.type, pa.types
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind):
+        column = column.cast(pa.binary())
+    elif not types.is_large_binary(kind):
+        return _or_null(json_texts(column), column, None)
+    found: list[bytes | None] = column.to_pylist()
     return found
 
 
+def json_texts(array: Any) -> list[bytes]:
+    """A text for each value. It is made of those of its parts, for dicts and lists would keep the
+    garbage collector busy: they cost three times as much.
+    """
+    kind, types = array.type, pa.types
+    if types.is_struct(kind):
+        texts = json_objects(kind.names, array.flatten(), len(array))
+    elif types.is_map(kind):
+        names = map(_json_name, json_texts(array.keys))
+        entries = [b"%b:%b" % pair for pair in zip(names, json_texts(array.items), strict=True)]
+        texts = [b"{%b}" % part for part in _parts(array, entries)]
+    elif types.is_list(kind) or types.is_large_list(kind):
+        texts = [b"[%b]" % part for part in _parts(array, json_texts(array.values))]
+    elif types.is_decimal(kind):
+        texts = array.cast(pa.string()).cast(pa.binary()).to_pylist()
+    else:
+        return list(map(_json, _plain(array).to_pylist()))
+    return _or_null(texts, array, b"null")
+
+
+def json_objects(names: Sequence[str], columns: Sequence[Any], rows: int) -> list[bytes]:
+    """One for each row, with all of the names in it."""
+    fields = [_json(name).replace(b"%", b"%%") + b":%b" for name in names]
+    template = b"{" + b",".join(fields) + b"}"
+    values = zip(*map(json_texts, columns), strict=True) if columns else repeat((), rows)
+    return [template % row for row in values]
+
+
+def _parts(array: Any, texts: list[bytes]) -> list[bytes]:
+    """Those of each list or map, with commas between them."""
+    ends = array.offsets.to_pylist()
+    return [b",".join(texts[start:end]) for start, end in pairwise(ends)]
+
+
+def _or_null(texts: list[bytes], array: Any, null: T) -> list[bytes | T]:
+    """With `null` where the array has none."""
+    valid = array.is_valid().to_pylist() if array.null_count else repeat(True, len(texts))
+    return [one if is_valid else null for one, is_valid in zip(texts, valid, strict=True)]
+
+
+def _plain(array: Any) -> Any:
+    kind, types = array.type, pa.types
+    if types.is_timestamp(kind):
+        in_utc = array.cast(pa.timestamp("us", "UTC")) if kind.tz else array
+        # Without the zone, which would make the texts take four times as long.
+        text = pc.replace_substring(in_utc.cast(pa.timestamp("us")).cast(pa.string()), " ", "T")
+        return pc.binary_join_element_wise(text, "Z", "") if kind.tz else text
+    if types.is_duration(kind):
+        seconds = array.cast(pa.duration("us")).cast(pa.int64()).cast(pa.float64())
+        return pc.divide(seconds, 1e6)
+    if types.is_date(kind) or types.is_time(kind):
+        return array.cast(pa.string())
+    if types.is_float32(kind):  # 0.1 is to stay 0.1, not 0.10000000149011612
+        return array.cast(pa.string()).cast(pa.float64())
+    return array
+
+
+def _json_name(key: bytes) -> bytes:
+    """The names of a JSON object are texts, whatever the keys of a map are."""
+    return key if key.startswith(b'"') else _json(key.decode())
+
+
+# Values of most columns come again and again.
+_cached: Final = lru_cache(10_000)
+
+
+@_cached
 def _queue(value: str) -> bytes:
-    if not valid_name(value):
-        raise ValueError(f"it {NAME_RULE}")
-    return bulk(value)
+    return bulks([_checked(value)])
 
 
+@_cached
 def _name(value: str) -> bytes:
-    if not valid_name(value):
+    return bulks(["NAME", _checked(value)])
+
+
+def _checked(name: str) -> str:
+    if not valid_name(name):
         raise ValueError(f"it {NAME_RULE}")
-    return bulks(["NAME", value])
+    return name
 
 
+def _uid(value: str | bytes) -> bytes:
+    if isinstance(value, str):
+        if _UUID.fullmatch(value) is None:
+            raise ValueError("not a UUID")
+        return value.lower().encode()
+    if len(value) != 16:
+        raise ValueError("a UUID has 16 bytes")
+    text = value.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}".encode()
+
+
+@_cached
 def _priority(value: int) -> bytes:
     return bulks(["PRIORITY", value])
 
 
-def _run_at(value: int) -> bytes:
-    return bulks(["AT", max(value, 0)])
+@_cached
+def _run_at(micros: int) -> bytes:
+    # Down to milliseconds, but never to a time before the one that was meant.
+    return bulks(["AT", max(-(-micros // 1000), 0)])
 
 
 def _span(word: str, most: int) -> Callable[[Any], bytes]:
+    @_cached
     def make(value: Any) -> bytes:
-        seconds = float(value)
+        seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
         if not 0 <= seconds < math.inf:
             raise ValueError("a number of seconds, 0 or more, is wanted")
         wanted = round(seconds * 1000) or (1 if seconds else 0)
@@ -281,6 +318,7 @@ def _key(value: str | bytes) -> bytes:
     return bulks(["KEY", data])
 
 
+@_cached
 def _limit_key(value: str) -> bytes:
     if not 1 <= len(value.encode()) <= _MOST_LIMIT_KEY:
         raise ValueError(f"it must be 1 to {_MOST_LIMIT_KEY} bytes")

@@ -1,15 +1,18 @@
-"""Rows of a data frame pushed as jobs, by the executors, each partition over its own connection.
+"""The sink: rows of a data frame become commands, each partition over its own connection.
 
-Each job has a uid, so that a task that is tried again, a speculative one, or a batch that is
-written again after a restart pushes nothing twice: the server knows the uids it has seen.
+Spark hands batches of Arrow to `RowSink.write`, row_commands.py makes a command of each row,
+`RowFeed` keeps a window of them on their way, and a task ends when the server has answered all,
+which it does when they are on its disk. Commands may be sent twice without harm: a job has a uid
+that the server knows again, and an outcome counts only as long as the lease holds.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -19,18 +22,35 @@ from pyspark.sql.datasource import (
 )
 
 from taskyard.client.address import Address
-from taskyard.client.commands import is_key_duplicate
-from taskyard.client.errors import Duplicate, Refused
+from taskyard.client.backoff import Backoff
+from taskyard.client.commands import unexpected
+from taskyard.client.connection import Connection
+from taskyard.client.errors import (
+    Draining,
+    Duplicate,
+    NotNow,
+    QueueFull,
+    Refused,
+    StaleLease,
+    Unavailable,
+)
+from taskyard.client.retrying import Patience, not_now
+from taskyard.client.settings import PATIENCE, TIMEOUT, first
+from taskyard.client.wire import Reply
 from taskyard.pipeline.spark.job_columns import JobColumns
-from taskyard.pipeline.spark.row_feed import Refusal, RowFeed, send
 
 if TYPE_CHECKING:
-    from taskyard.pipeline.spark.row_commands import RowUids
+    from taskyard.pipeline.spark.row_commands import JobCommands, OutcomeCommands
 
 # What Spark tells the tasks of a stream. The id is kept in the checkpoint, so that it is that of
 # the query through all of its restarts.
-_QUERY_ID = "sql.streaming.queryId"
-_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+
+_MOST_ROWS: Final = 16_384  # on their way
+_MOST_BYTES: Final = 8 << 20
+_CHUNK_ROWS: Final = 1024  # that are handed to the connection at once
+_CHUNK_BYTES: Final = 1 << 18
 
 
 class PushError(Exception):
@@ -39,82 +59,169 @@ class PushError(Exception):
     """
 
 
-@dataclass
-class PushedRows(WriterCommitMessage):
-    """What became of a partition."""
-
-    pushed: int
-    known: int
-    """Their uid was known already: they were pushed by a try before this one."""
-    kept_out: int
-    """Another job with their key waited in the queue."""
-
-
 @dataclass(frozen=True)
-class Push:
-    """What the tasks need to know."""
+class RowSink:
+    """What the tasks need to know: it crosses to the executors."""
 
     address: Address
-    columns: JobColumns
-    query: str | None
-    """None: Spark is asked."""
+    columns: JobColumns | Sequence[str]
+    """Of jobs; or, where the rows are outcomes, the names of all columns."""
+    query: str | None = None
+    """Of which the uids are made; None: that of the stream."""
+    batch: int | None = None
 
-    def write(self, iterator: Iterator[Any]) -> PushedRows:
-        from taskyard.pipeline.spark.row_commands import RowCommands
-
+    def write(self, batches: Iterator[Any]) -> WriterCommitMessage:
         context = TaskContext.get()
         assert context is not None
         partition = context.partitionId()
-        commands = RowCommands(self.columns, self._uids(context), partition)
-        feed = RowFeed((commands.make(batch) for batch in iterator if batch.num_rows), _settle)
-        try:
-            send(self.address, feed)
-        except Refusal as refusal:
-            place = commands.place(refusal.row)
-            raise PushError(f"{place} was refused by {self.address}: {refusal}") from None
-        known, kept_out = feed.counts.get("known", 0), feed.counts.get("kept out", 0)
-        return PushedRows(feed.answered - known - kept_out, known, kept_out)
+        commands = self._commands(context, partition)
+        done_before = Duplicate if isinstance(self.columns, JobColumns) else StaleLease
 
-    def _uids(self, context: TaskContext) -> RowUids | None:
-        from taskyard.pipeline.spark.row_commands import RowUids
+        def refused(row: int, reason: Refused) -> PushError | None:
+            if isinstance(reason, done_before):
+                return None
+            place = f"row {row} of partition {partition}"
+            return PushError(f"{place} was refused by {self.address}: {reason}")
 
-        query, batch = self.query, 0
+        made = (commands.make(batch) for batch in batches if batch.num_rows)
+        send(self.address, RowFeed(made, refused))
+        return WriterCommitMessage()
+
+    def _commands(self, context: TaskContext, partition: int) -> JobCommands | OutcomeCommands:
+        # Arrow is imported by the tasks only, not by the driver's process of each batch.
+        from taskyard.pipeline.spark.row_commands import JobCommands, OutcomeCommands
+
+        if not isinstance(self.columns, JobColumns):
+            return OutcomeCommands(self.columns, partition)
+        query, batch = self.query, self.batch
         if query is None:
             query = context.getLocalProperty(_QUERY_ID)
-        number = context.getLocalProperty(_BATCH_ID)
-        if number is not None:
-            batch = int(number)
-        return None if query is None else RowUids(query, batch, context.partitionId())
+        if batch is None:
+            batch = int(context.getLocalProperty(_BATCH_ID) or 0)
+        return JobCommands(self.columns, partition, query, batch)
 
 
-def _settle(refused: Refused) -> str | None:
-    if not isinstance(refused, Duplicate):
-        return None
-    return "kept out" if is_key_duplicate(refused) else "known"
-
-
-class JobWriter(DataSourceArrowWriter):
+class RowWriter(RowSink, DataSourceArrowWriter):
     """Of one df.write."""
 
-    def __init__(self, address: Address, columns: JobColumns, query: str | None) -> None:
-        """`query`: without one, the uids are those of this write alone."""
-        self._push = Push(address, columns, query or str(uuid.uuid4()))
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self._push.write(iterator)
+class RowStreamWriter(RowSink, DataSourceStreamArrowWriter):
+    """Of a query. Commits have nothing left to do; after an abort the batch comes again, and what
+    was written of it is known.
+    """
 
 
-class JobStreamWriter(DataSourceStreamArrowWriter):
-    """Of a query."""
+class RowFeed:
+    """A Feed, see taskyard.client.streaming. After a loss, `rewind` and stream it again."""
 
-    def __init__(self, address: Address, columns: JobColumns, query: str | None) -> None:
-        self._push = Push(address, columns, query)
+    def __init__(
+        self,
+        batches: Iterator[list[bytes]],
+        refused: Callable[[int, Refused], Exception | None],
+    ) -> None:
+        """`refused`: what the refusal of a row is to raise; None if it is no error."""
+        self._batches = batches
+        self._refused = refused
+        self._rows = 0  # that were taken out of batches
+        self._waiting: deque[tuple[int, bytes]] = deque()  # rows and their commands
+        self._sent: deque[tuple[int, bytes]] = deque()
+        self._bytes = 0  # of those
+        self._put_off: list[tuple[int, bytes]] = []
+        self._passing: Refused | None = None
+        self._ended = False
+        self.answered = 0
+        self.error: Exception | None = None
+        """What has ended it early."""
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return self._push.write(iterator)
+    @property
+    def done(self) -> bool:
+        nothing_left = self._ended and not self._waiting
+        return not self._sent and (nothing_left or self._passing is not None)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Every job was safe when its task ended."""
+    def next(self) -> bytes:
+        sent, waiting = self._sent, self._waiting
+        if self._passing is not None or len(sent) >= _MOST_ROWS or self._bytes >= _MOST_BYTES:
+            return b""
+        while not waiting and not self._ended:
+            self._take_batch()
+        commands: list[bytes] = []
+        size = 0
+        while waiting and len(commands) < _CHUNK_ROWS and size < _CHUNK_BYTES:
+            one = waiting.popleft()
+            sent.append(one)
+            commands.append(one[1])
+            size += len(one[1])
+        self._bytes += size
+        return b"".join(commands)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was pushed stays: the batch comes again, and finds it known."""
+    def _take_batch(self) -> None:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._ended = True
+        except Exception as error:
+            # What is on its way is read to its end first, so that it is known to be safe.
+            self._ended, self.error = True, error
+        else:
+            self._waiting.extend(enumerate(batch, self._rows))
+            self._rows += len(batch)
+
+    def take(self, replies: Sequence[Reply]) -> None:
+        sent = self._sent
+        for reply in replies:
+            if not sent:
+                raise unexpected(reply)  # to what was never asked
+            one = sent.popleft()
+            self._bytes -= len(one[1])
+            if type(reply) is not int:
+                self._take_other(one, reply)
+        self.answered += len(replies)
+
+    def _take_other(self, one: tuple[int, bytes], reply: Reply) -> None:
+        if isinstance(reply, NotNow | QueueFull | Draining):
+            self._passing = reply
+            self._put_off.append(one)
+            self.answered -= 1
+        elif isinstance(reply, Refused):
+            error = self._refused(one[0], reply)
+            if error is not None:
+                self._ended = True
+                self._waiting.clear()
+                self.error = self.error or error
+        elif reply not in (b"OK", b"delayed", b"ready", b"failed"):
+            raise unexpected(reply)
+
+    def rewind(self) -> None:
+        """The connection was lost, or the server could not do it: go on with what has no answer."""
+        self._waiting.extendleft(sorted([*self._put_off, *self._sent], reverse=True))
+        self._put_off.clear()
+        self._sent.clear()
+        self._bytes = 0
+        self._passing = None
+
+    def held_up(self) -> Unavailable | None:
+        """Why what was sent last is to be sent again, if it is."""
+        if self._passing is None or self.error is not None:
+            return None
+        return not_now(self._passing)
+
+
+def send(address: Address, feed: RowFeed) -> None:
+    """Send all of it, however often the connection is lost, as long as the server comes back."""
+    patience = Patience(first(address.patience, PATIENCE), Backoff())
+    with Connection(address, timeout=first(address.timeout, TIMEOUT)) as connection:
+        while True:
+            before = feed.answered
+            try:
+                connection.stream(feed)
+                held_up = feed.held_up()
+            except Unavailable as lost:
+                held_up = lost
+            if held_up is None:
+                break
+            if feed.answered > before:
+                patience.renew()
+            time.sleep(patience.pause(held_up))
+            feed.rewind()
+    if feed.error is not None:
+        raise feed.error

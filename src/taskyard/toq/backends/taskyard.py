@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from taskyard.client.address import Address
@@ -67,8 +67,17 @@ def _push_command(queue: str, task: Task, countdown: Countdown) -> Command:
 class TaskyardSource:
     """What a consumer does. Leases are taken on one connection, and all else said on another."""
 
-    def __init__(self, url: str, queues: Sequence[str], lease: float, result_ttl: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        queues: Sequence[str],
+        lease: float,
+        result_ttl: float,
+        on_failure: Callable[[bool], None] | None = None,
+    ) -> None:
+        """`on_failure` is told of each failure that the server knows of: whether it is final."""
         address = Address.parse(url)
+        self._on_failure = on_failure
         self._queues = list(queues)
         self._lease = _milliseconds(lease)
         self._result_ttl = max(1, round(result_ttl))
@@ -105,7 +114,10 @@ class TaskyardSource:
             start = end + 1
             if isinstance(reply, Refused) and reply.code == "STALE":
                 stale.append(job)
-            elif isinstance(verdict, Again) and reply == b"failed":
+                continue
+            if self._on_failure is not None and isinstance(verdict, Again | Failed):
+                self._on_failure(reply == b"failed" or isinstance(verdict, Failed))
+            if isinstance(verdict, Again) and reply == b"failed":
                 # Whoever pushed the job has allowed fewer retries than its task says.
                 second += self._store(verdict)
             else:

@@ -1,0 +1,558 @@
+"""A journal by path or by URL: what there is, shared out into ranges, and their rows.
+
+    journal = open_journal("/var/lib/taskyard")
+    view = journal.view()
+    for range in plan(view, view.first_seq, view.durable_seq, 4):
+        for batch in read(range, columns): ...
+
+Journals and ranges can be pickled: tasks elsewhere read theirs by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+from struct import Struct
+from typing import Any, Final, Protocol
+
+from taskyard.engine.errors import CorruptRecord
+from taskyard.journal.disk import RealDisk, RealFile
+from taskyard.journal.errors import JournalCorrupt, JournalError, JournalPassed, LeftBehind
+from taskyard.journal.evidence import durable_behind
+from taskyard.journal.frames import FRAME_HEADER, Content, frame_at, written_end
+from taskyard.journal.identity import JOURNAL, BadIdentity, is_locked, load_identity
+from taskyard.journal.reader import JournalReader
+from taskyard.journal.segment import (
+    SEGMENT_HEADER,
+    BadHeader,
+    SegmentHeader,
+    base_of,
+    parse_header,
+    segment_name,
+    segment_names,
+)
+from taskyard.pipeline.records.decode import Frame, decode_frames
+from taskyard.pipeline.records.fields import DEFAULT_COLUMNS
+
+BATCH_ROWS: Final = 50_000
+PATIENCE: Final = 15.0  # seconds: a server that is started again takes less
+_PORTION: Final = 8 << 20  # bytes in memory at a time, unless one frame is larger
+_LEAST_BYTES: Final = 4 << 20  # a range that is smaller is not worth a task of its own
+_KEPT_MARKS: Final = 500
+_PIECE: Final = 1 << 20
+_HEADERS: Final = 64 << 10  # bytes that are read to look for headers of frames
+_HEAD: Final = Struct("<IIqIIqq")  # length, checksum, first number, count, reserved, salt, durable
+
+
+class NoJournal(JournalError):
+    """There is nothing to read at a path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"there is no journal in {path}: is it a server's data directory?")
+
+
+class TimelineChanged(JournalError):
+    """The journal was repaired or restored, and what a reader has read is not in it any more."""
+
+    def __init__(self, old: str, next_seq: int, new: str, last_common: int) -> None:
+        super().__init__(
+            f"the journal has another timeline now ({new}, not {old}): it was repaired or "
+            f"restored from a backup, and has records up to {last_common} in common with what was "
+            f"read up to {next_seq - 1}; begin anew, with another checkpoint"
+        )
+        self.last_common = last_common
+
+
+@dataclass(frozen=True)
+class SegmentView:
+    base: int
+    first_seq: int
+    last_seq: int
+    bytes: int  # that can be read, header and all
+
+
+@dataclass(frozen=True, order=True)
+class Mark:
+    """A record that begins a frame, and where that is."""
+
+    seq: int
+    base: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of one segment, which begins with a frame."""
+
+    base: int
+    start: int
+    end: int
+    seq: int  # of its first record
+
+    @property
+    def bytes(self) -> int:
+        return self.end - self.start
+
+
+class Journal(Protocol):
+    """Where the bytes come from. It can be pickled: tasks elsewhere read by themselves."""
+
+    def view(self, from_seq: int = 0) -> JournalView:
+        """What there is now; of segments, those from the one with record `from_seq` on."""
+
+    def fetch(self, base: int, start: int, end: int) -> bytes:
+        """Bytes of a segment, fewer only where it ends; JournalPassed if it is gone."""
+
+    def salt(self) -> bytes:
+        """That of derived uids, and of the numbers that stand for sessions."""
+
+    def marks(self, piece: Piece, every: int) -> list[Mark]:
+        """Frames of a piece, one about every so many bytes; none if that is not cheap to tell."""
+
+
+@dataclass(frozen=True)
+class JournalView:
+    """What a journal has at one moment."""
+
+    journal: Journal = field(repr=False, compare=False)  # it is a view of
+    timeline: str
+    first_seq: int
+    durable_seq: int
+    segments: tuple[SegmentView, ...]  # from the one that has the first wanted record on
+    earlier: tuple[tuple[str, int], ...] = ()  # timelines before, and the last record of each
+    marks: tuple[Mark, ...] = ()  # some that are known, in order
+
+    def with_durable(self, seq: int) -> JournalView:
+        """The same, where somebody knows that more is durable than it says."""
+        *before, newest = self.segments
+        newest = replace(newest, last_seq=max(newest.last_seq, seq))
+        return replace(self, durable_seq=seq, segments=(*before, newest))
+
+    def check_timeline(self, timeline: str, next_seq: int) -> None:
+        """Whether who has read all before `next_seq` on a timeline can go on here."""
+        if timeline in ("", self.timeline):
+            return
+        names = [name for name, _ in self.earlier]
+        common = 0
+        if timeline in names:
+            # Each later branch may have cut off more than the one before it.
+            common = min(last for _, last in self.earlier[names.index(timeline) :])
+        if next_seq - 1 > common:
+            raise TimelineChanged(timeline, next_seq, self.timeline, common)
+
+
+@dataclass(frozen=True)
+class Range:
+    """Records one task reads: those from `first_seq` to `last_seq`, out of these pieces."""
+
+    first_seq: int
+    last_seq: int
+    pieces: tuple[Piece, ...] = field(repr=False)
+    timeline: str = field(repr=False)
+    journal: Journal = field(repr=False, compare=False)  # it is a part of
+
+    @property
+    def bytes(self) -> int:
+        return sum(piece.bytes for piece in self.pieces)
+
+
+def open_journal(path_or_url: str, token: str | None = None, patience: float = PATIENCE) -> Journal:
+    """The journal of a data directory, or of the server at http(s)://[user:password@]host:port.
+
+    `patience`: seconds for which a server that cannot be reached is asked again.
+    """
+    if path_or_url.startswith(("http://", "https://")):
+        from taskyard.pipeline.journal_http import WebJournal
+
+        return WebJournal(path_or_url, token, patience)
+    return FileJournal(path_or_url.removeprefix("file://"))
+
+
+def newest_marks(marks: list[Mark]) -> list[Mark]:
+    """In order, each once, and no more than are of use."""
+    return sorted(set(marks))[-_KEPT_MARKS:]
+
+
+def salt_of(journal: Journal, base: int) -> int:
+    """The salt of the frames of a segment; JournalPassed if it is not at its base any more."""
+    name = segment_name(base)
+    head = journal.fetch(base, 0, SEGMENT_HEADER)
+    try:
+        header = parse_header(Content(head, len(head)))
+    except BadHeader as error:
+        raise JournalCorrupt(name, 0, 0, str(error)) from error
+    if header.base != base:
+        raise JournalPassed(name)
+    return int(header.salt)
+
+
+def _left_behind(journal: Journal, wanted: int) -> JournalError:
+    """What to say of a segment that is gone."""
+    first = journal.view(wanted).first_seq
+    if wanted < first:
+        return LeftBehind(wanted, first)
+    return JournalPassed(f"the segment with record {wanted}")
+
+
+# Ranges
+
+
+def plan(view: JournalView, start_seq: int, end_seq: int, parts: int) -> list[Range]:
+    """Records `start_seq` to `end_seq`, both of them too, as up to `parts` ranges of like size."""
+    end_seq = min(end_seq, view.durable_seq)
+    if start_seq > end_seq:
+        return []
+    if start_seq < view.first_seq:
+        raise LeftBehind(start_seq, view.first_seq)
+    known = sum(piece.bytes for piece in _known_pieces(view, start_seq, end_seq))
+    every = max(known // parts, _LEAST_BYTES) // 4
+    pieces = list(_pieces(view, start_seq, end_seq, every))
+    groups = _groups(pieces, parts)
+    firsts = [max(group[0].seq, start_seq) for group in groups]
+    lasts = [*[seq - 1 for seq in firsts[1:]], end_seq]
+    return [
+        Range(first, last, tuple(group), view.timeline, view.journal)
+        for first, last, group in zip(firsts, lasts, groups, strict=True)
+        if first <= last
+    ]
+
+
+def last_within(view: JournalView, start_seq: int, end_seq: int, most_bytes: int) -> int:
+    """The last record, up to `end_seq`, of those from `start_seq` on that are of so many bytes.
+
+    It is one before a mark, so that there may be some more bytes, or much fewer.
+    """
+    found = 0
+    for piece in _pieces(view, start_seq, end_seq, max(most_bytes, _LEAST_BYTES) // 4):
+        found += piece.bytes
+        if found > most_bytes and piece.seq > start_seq:
+            return piece.seq - 1
+    return end_seq
+
+
+def _pieces(view: JournalView, start_seq: int, end_seq: int, every: int) -> Iterator[Piece]:
+    """The pieces that have any of the records, of about so many bytes."""
+    before: Piece | None = None
+    try:
+        for known in _known_pieces(view, start_seq, end_seq):
+            for piece in _split(known, every, view.journal):
+                if before is not None and piece.seq > start_seq:
+                    yield before
+                if piece.seq > end_seq:
+                    return
+                before = piece
+    except JournalPassed:
+        raise _left_behind(view.journal, start_seq) from None
+    if before is not None:
+        yield before
+
+
+def _known_pieces(view: JournalView, start_seq: int, end_seq: int) -> Iterator[Piece]:
+    """The segments, cut where a mark says that nothing before or behind it is wanted."""
+    for segment in view.segments:
+        if segment.last_seq < start_seq or segment.first_seq > end_seq:
+            continue
+        begin = Mark(segment.first_seq, segment.base, SEGMENT_HEADER)
+        end = segment.bytes
+        cuts: list[Mark] = []
+        for mark in view.marks:
+            if mark.base != segment.base:
+                continue
+            if mark.seq <= start_seq:
+                begin = mark
+            elif mark.seq > end_seq:
+                end = min(end, mark.offset)
+            elif mark.offset < end:
+                cuts.append(mark)
+        yield from _between(begin, cuts, end)
+
+
+def _split(piece: Piece, every: int, journal: Journal) -> Iterator[Piece]:
+    if piece.bytes <= every:
+        yield piece
+        return
+    begin = Mark(piece.seq, piece.base, piece.start)
+    yield from _between(begin, journal.marks(piece, every), piece.end)
+
+
+def _between(begin: Mark, cuts: list[Mark], end: int) -> Iterator[Piece]:
+    places = [begin, *[mark for mark in cuts if mark.offset < end], Mark(0, begin.base, end)]
+    for mark, after in pairwise(places):
+        if after.offset > mark.offset:
+            yield Piece(mark.base, mark.offset, after.offset, mark.seq)
+
+
+def _groups(pieces: list[Piece], parts: int) -> list[list[Piece]]:
+    """Neighbours together, so that each group has about the same number of bytes."""
+    total = sum(piece.bytes for piece in pieces)
+    parts = max(1, min(parts, total // _LEAST_BYTES))
+    groups: list[list[Piece]] = [[] for _ in range(parts)]
+    done = 0
+    for piece in pieces:
+        place = (2 * done + piece.bytes) * parts // (2 * total)  # of its middle
+        group = groups[min(place, parts - 1)]
+        if group and (group[-1].base, group[-1].end) == (piece.base, piece.start):
+            group[-1] = replace(group[-1], end=piece.end)
+        else:
+            group.append(piece)
+        done += piece.bytes
+    return [group for group in groups if group]
+
+
+# Rows
+
+
+def read(
+    wanted: Range,
+    columns: Sequence[str] = DEFAULT_COLUMNS,
+    batch_rows: int = BATCH_ROWS,
+) -> Iterator[Any]:
+    """The rows of a range, in Arrow batches of about so many.
+
+    LeftBehind if they are not there any more, JournalCorrupt if they are damaged.
+    """
+    journal = wanted.journal
+    salt = cache(journal.salt)  # asked for where it is needed, which is seldom
+    next_seq = wanted.first_seq  # all before it has been given
+    try:
+        for piece in wanted.pieces:
+            for data, at, frames, after in _portions(journal, wanted, piece):
+                for some in _with_rows(frames, batch_rows):
+                    try:
+                        batch = decode_frames(
+                            data, some, columns, wanted.first_seq, wanted.last_seq, salt
+                        )
+                    except CorruptRecord as error:
+                        name, (begin, _, seq) = segment_name(piece.base), some[0]
+                        raise JournalCorrupt(name, at + begin, seq, str(error)) from error
+                    yield batch
+                next_seq = max(next_seq, min(after, wanted.last_seq + 1))
+    except JournalPassed:
+        raise _left_behind(journal, next_seq) from None
+    if next_seq <= wanted.last_seq:
+        last = wanted.pieces[-1]
+        reason = f"it ends before record {wanted.last_seq}"
+        raise JournalCorrupt(segment_name(last.base), last.end, next_seq, reason)
+
+
+def _portions(
+    journal: Journal, wanted: Range, piece: Piece
+) -> Iterator[tuple[bytes, int, list[Frame], int]]:
+    """Some megabytes of a piece, where they begin, their frames, and the record that follows."""
+    salt = salt_of(journal, piece.base)
+    at, seq, size = piece.start, piece.seq, _PORTION
+    while at < piece.end and seq <= wanted.last_seq:
+        data = journal.fetch(piece.base, at, min(at + size, piece.end))
+        frames, taken, after = _frames(data, salt, seq, wanted)
+        if taken:
+            yield data, at, frames, after
+            at, seq, size = at + taken, after, _PORTION
+            continue
+        length = FRAME_HEADER + _HEAD.unpack_from(data)[0] if len(data) >= FRAME_HEADER else 0
+        if not size < length <= piece.end - at:
+            # It may have been recycled while it was read; then there is another name to its bytes.
+            journal.fetch(piece.base, 0, SEGMENT_HEADER)
+            reason = "no intact frame stands there"
+            raise JournalCorrupt(segment_name(piece.base), at, seq, reason)
+        size = length
+
+
+def _frames(data: bytes, salt: int, seq: int, wanted: Range) -> tuple[list[Frame], int, int]:
+    """The wanted frames at the start of the data, how many bytes were looked through, and the
+    record that follows."""
+    content = Content(data, len(data))
+    frames: list[Frame] = []
+    at = 0
+    while at + FRAME_HEADER <= len(data) and seq <= wanted.last_seq:
+        length, _, first, count, _, its_salt, _ = _HEAD.unpack_from(data, at)
+        end = at + FRAME_HEADER + length
+        if not length or its_salt != salt or first != seq or end > len(data):
+            break
+        if seq + count > wanted.first_seq:  # else it is left out, and not looked at
+            if frame_at(content, at, salt) is None:
+                break
+            frames.append((at + FRAME_HEADER, end, seq))
+        at = end
+        seq += count
+    return frames, at, seq
+
+
+def _with_rows(frames: list[Frame], batch_rows: int) -> Iterator[list[Frame]]:
+    """Frames together until they have enough records for a batch."""
+    group: list[Frame] = []
+    for frame in frames:
+        if group and frame[2] - group[0][2] >= batch_rows:
+            yield group
+            group = []
+        group.append(frame)
+    if group:
+        yield group
+
+
+# Files
+
+
+class FileJournal:
+    """A journal in a data directory, read beside the server that writes it or without one.
+
+    Keeps what it has seen of the newest segment, so that looking again is cheap.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.abspath(path)
+        self._tail: _Tail | None = None
+        self._marks: list[Mark] = []
+        if not os.path.isdir(os.path.join(self.path, JOURNAL)):
+            raise NoJournal(self.path)
+        self._disk = RealDisk(os.path.join(self.path, JOURNAL))
+
+    def __reduce__(self) -> tuple[type[FileJournal], tuple[str]]:
+        return FileJournal, (self.path,)
+
+    def view(self, from_seq: int = 0) -> JournalView:
+        identity = load_identity(RealDisk(self.path))
+        if identity is None:
+            raise BadIdentity("is missing")
+        timeline = identity.timeline.hex()
+        earlier = tuple((past.timeline.hex(), int(past.last_seq)) for past in identity.earlier)
+        live = is_locked(self.path)
+        headers = JournalReader(self._disk, live=live).segments(from_seq)
+        if not headers:
+            return JournalView(self, timeline, 1, 0, (), earlier)
+        tail = self._read_tail(headers[-1], live)
+        durable = max(0, tail.durable)
+        lasts = [*[int(after.first_seq) - 1 for after in headers[1:]], durable]
+        sizes = [*[int(after.base - one.base) for one, after in pairwise(headers)], tail.offset]
+        segments = tuple(
+            SegmentView(int(header.base), int(header.first_seq), last, size)
+            for header, last, size in zip(headers, lasts, sizes, strict=True)
+        )
+        first = self._first_seq(headers[0])
+        return JournalView(self, timeline, first, durable, segments, earlier, tuple(self._marks))
+
+    def fetch(self, base: int, start: int, end: int) -> bytes:
+        with closing(self._open(base)) as file:
+            return file.read_at(start, end - start)
+
+    def _open(self, base: int) -> RealFile:
+        try:
+            return self._disk.view(segment_name(base))
+        except FileNotFoundError as error:
+            raise JournalPassed(segment_name(base)) from error
+
+    def salt(self) -> bytes:
+        identity = load_identity(RealDisk(self.path))
+        if identity is None:
+            raise BadIdentity("is missing")
+        return bytes(identity.salt)
+
+    def marks(self, piece: Piece, every: int) -> list[Mark]:
+        """Hop from one frame's header to the next: what is in them is checked when it is read."""
+        with closing(self._open(piece.base)) as file:
+            found = _hop(file, piece, every)
+        self._marks = newest_marks([*self._marks, *found])
+        return found
+
+    def _first_seq(self, known: SegmentHeader) -> int:
+        """The first record that is left; segments may go from the head meanwhile."""
+        for name in segment_names(self._disk):
+            with suppress(JournalPassed, BadHeader):
+                head = self.fetch(int(base_of(name)), 0, SEGMENT_HEADER)
+                return int(parse_header(Content(head, SEGMENT_HEADER)).first_seq)
+        return int(known.first_seq)
+
+    def _read_tail(self, header: SegmentHeader, live: bool) -> _Tail:
+        tail = self._tail
+        if tail is None or tail.base != header.base or tail.salt != header.salt:
+            tail = self._tail = _Tail(header)
+        with closing(self._open(tail.base)) as file:
+            tail.walk(file)
+            if not live:
+                tail.settle(file, header)
+        mark = tail.durable_end()
+        if mark is not None:
+            self._marks = newest_marks([*self._marks, mark])
+        return tail
+
+
+class _Tail:
+    """How far the newest segment has been read and checked."""
+
+    def __init__(self, header: SegmentHeader) -> None:
+        self.base = int(header.base)
+        self.salt = int(header.salt)
+        self.durable = int(header.durable)
+        self.offset: int = SEGMENT_HEADER  # behind the last intact frame
+        self._next_seq = int(header.first_seq)
+        # Behind frames with records that may not be durable.
+        self._ends: deque[Mark] = deque()
+
+    def walk(self, file: RealFile) -> None:
+        """Read the frames that have come since."""
+        size = file.data_size()
+        while self.offset + FRAME_HEADER <= size:
+            data = file.read_at(self.offset, min(_PIECE, size - self.offset))
+            length = _HEAD.unpack_from(data)[0] if len(data) >= FRAME_HEADER else 0
+            if length and FRAME_HEADER + length > len(data):
+                data = file.read_at(self.offset, FRAME_HEADER + length)
+            if not self._take_frames(Content(data, len(data))):
+                return
+
+    def _take_frames(self, content: Content) -> bool:
+        """Take in the frames at the start of the content; whether there were any."""
+        at = 0
+        while (frame := frame_at(content, at, self.salt)) is not None:
+            if frame.first_seq != self._next_seq:
+                break
+            at = int(frame.end)
+            self._next_seq += int(frame.count)
+            self.durable = max(self.durable, int(frame.durable))
+            self._ends.append(Mark(self._next_seq, self.base, self.offset + at))
+        self.offset += at
+        return at > 0
+
+    def settle(self, file: RealFile, header: SegmentHeader) -> None:
+        """Nobody writes it: all that is intact counts, and is brought to the disk to be sure."""
+        data = file.read_at(self.offset, max(file.data_size() - self.offset, 0))
+        content = Content(data, len(data))
+        if durable_behind(content, 0, written_end(content, 0), header, self._next_seq):
+            name = segment_name(self.base)
+            reason = "no intact frame stands there"
+            raise JournalCorrupt(name, self.offset, self._next_seq, reason)
+        with suppress(OSError):  # on a disk that cannot be written nothing is on its way
+            file.sync()
+        self.durable = max(self.durable, self._next_seq - 1)
+
+    def durable_end(self) -> Mark | None:
+        """Behind the last frame all of which is durable, if there is another such now."""
+        found = None
+        while self._ends and self._ends[0].seq <= self.durable + 1:
+            found = self._ends.popleft()
+        return found
+
+
+def _hop(file: RealFile, piece: Piece, every: int) -> list[Mark]:
+    found: list[Mark] = []
+    at, seq = piece.start, piece.seq
+    wanted = at + every
+    data, begin = b"", at
+    while at + FRAME_HEADER <= piece.end:
+        if at + FRAME_HEADER > begin + len(data):
+            begin = at
+            data = file.read_at(at, min(_HEADERS, piece.end - at))
+            if len(data) < FRAME_HEADER:
+                return found
+        length, _, first, count, _, _, _ = _HEAD.unpack_from(data, at - begin)
+        if not length or first != seq:
+            return found  # who reads it will say what is wrong
+        if at >= wanted:
+            found.append(Mark(first, piece.base, at))
+            wanted = at + every
+        at += FRAME_HEADER + length
+        seq += count
+    return found

@@ -17,6 +17,16 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def session_cpu(session: int) -> float:
+    """Of all processes of a session: a program, its JVM and its workers."""
+    total = 0.0
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):  # it has ended, or is none
+            if os.getsid(int(entry.name)) == session:
+                total += cpu_seconds(int(entry.name))
+    return total
+
+
 def loop_seconds(pid: int) -> float:
     """Time of the main thread alone, in nanoseconds where `cpu_seconds` counts ticks."""
     return int(Path(f"/proc/{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9

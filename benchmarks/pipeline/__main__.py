@@ -22,9 +22,10 @@ from benchmarks.pipeline import beside, report
 from benchmarks.pipeline.journals import write_journal
 
 PUBLISHED: Final = rig.ROOT / "docs" / "performance"
-PARTS: Final = ("queues", "tables", "rebuild", "broker")
+PARTS: Final = ("queues", "tables", "small", "rebuild", "broker")
 MILLION: Final = 1_000_000
 BAR_EVENTS: Final = 10 * MILLION
+SMALL_EVENTS: Final = 50_000
 
 PACKAGES: Final = ("pyspark", "pyarrow", "deltalake", "duckdb", "numpy", "pandas")
 
@@ -88,6 +89,17 @@ def measure_tables(arguments: argparse.Namespace, form: rig.Form) -> dict[str, A
     return {"rounds": rounds}
 
 
+def measure_small(arguments: argparse.Namespace, form: rig.Form) -> dict[str, Any]:
+    """Batches of 1,000 records."""
+    journal = journal_of(arguments.dir, SMALL_EVENTS)
+    found: dict[str, Any] = child(
+        form, "tables", "small", arguments.dir, arguments.cores, journal, arguments.rounds
+    )
+    for turn in found["rounds"]:
+        say(f"a small batch in {turn['seconds'] / len(turn['batches']):.2f} s")
+    return found
+
+
 def measure_rebuild(arguments: argparse.Namespace, form: rig.Form) -> dict[str, Any]:
     lake = lake_of(arguments.dir, BAR_EVENTS)
     if not lake.exists():
@@ -115,6 +127,7 @@ def measure_broker(arguments: argparse.Namespace, form: rig.Form) -> dict[str, A
 MEASURES: Final[dict[str, Callable[[argparse.Namespace, rig.Form], dict[str, Any]]]] = {
     "queues": measure_queues,
     "tables": measure_tables,
+    "small": measure_small,
     "rebuild": measure_rebuild,
     "broker": measure_broker,
 }
@@ -125,7 +138,11 @@ def child(form: rig.Form, module: str, *words: object) -> Any:
     command = [sys.executable, "-m", f"benchmarks.pipeline.{module}", *map(str, words)]
     path = os.pathsep.join([str(rig.code_path(form)), str(rig.ROOT)])
     run = subprocess.run(
-        command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path}, check=False
+        command,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+        start_new_session=True,  # its processor time is that of its session
     )
     if run.returncode != 0:
         raise rig.BenchmarkError(f"{' '.join(command)} ended with status {run.returncode}")

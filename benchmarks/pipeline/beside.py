@@ -6,8 +6,6 @@ would not have the same work. Only the server's own process is counted; what the
 beside it, and how often the server gave up the processor, which shows how much it does at a time.
 """
 
-import contextlib
-import json
 import os
 import random
 import time
@@ -16,7 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import rig
-from benchmarks.readings import cpu_seconds
+from benchmarks.readings import cpu_seconds, session_cpu
+from taskyard.pipeline.lake.snapshot import last_watermark
+from taskyard.pipeline.lake.storage import Storage
 
 FULL: Final = 0.0  # in place of a rate: as many jobs as can be done
 RATES: Final = (2000.0, 6000.0, FULL)
@@ -63,15 +63,17 @@ def _one(plan: Plan, kind: str) -> dict[str, Any]:
 def _load(
     plan: Plan, generator: rig.Generator, server: rig.RunningServer, lake: Path | None
 ) -> dict[str, Any]:
-    before = status(lake)
+    before = last_watermark(Storage(lake)) if lake else None
+    session = lake_session(server.pid) if lake else None
     cpu, began = cpu_seconds(server.pid), time.monotonic()
-    lake_cpu, waits = session_cpu(before.get("pid")), voluntary_switches(server.pid)
+    lake_cpu = session_cpu(session) if session else 0.0
+    waits = voluntary_switches(server.pid)
     measured = generator.cycle(server, plan.load, seconds=plan.seconds, warmup=1.0)
     cpu = cpu_seconds(server.pid) - cpu
-    lake_cpu = session_cpu(before.get("pid")) - lake_cpu
+    lake_cpu = (session_cpu(session) if session else 0.0) - lake_cpu
     waits = voluntary_switches(server.pid) - waits
     elapsed = time.monotonic() - began
-    after = status(lake)
+    after = last_watermark(Storage(lake)) if lake else None
     return {
         "cpu_us": cpu / measured.pushed * 1e6,
         "jobs_per_second": measured.cycles_per_s,
@@ -79,8 +81,8 @@ def _load(
         "cycle_p99_us": measured.latency_us["cycle"].p99,
         "waits_per_job": waits / measured.pushed,
         "lake_cores": lake_cpu / elapsed,
-        "records_read": after.get("next_seq", 0) - before.get("next_seq", 0),
-        "batches": after.get("batch", 0) - before.get("batch", 0),
+        "records_read": after.next_seq - before.next_seq if after and before else 0,
+        "batches": after.batch - before.batch if after and before else 0,
     }
 
 
@@ -94,27 +96,16 @@ def voluntary_switches(pid: int) -> int:
     return total
 
 
-def session_cpu(session: int | None) -> float:
-    """Of all processes of a session: the lake's, its JVM and its workers."""
-    total = 0.0
-    for entry in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):  # it has ended, or is none
-            if session and os.getsid(int(entry.name)) == session:
-                total += cpu_seconds(int(entry.name))
-    return total
-
-
-def status(lake: Path | None) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if lake is not None and (lake / "status.json").exists():
-        found = json.loads((lake / "status.json").read_text())
-    return found
+def lake_session(server: int) -> int:
+    """The session of the process that a server has its lake made by: it has no other child."""
+    [child] = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    return os.getsid(int(child))
 
 
 def wait_for_lake(lake: Path) -> None:
     """Until it follows: what Spark's start costs is not what is measured."""
     limit = time.monotonic() + _SPARK_START
-    while not status(lake).get("batch"):
+    while last_watermark(Storage(lake)) is None:
         if time.monotonic() > limit:
             raise rig.BenchmarkError("the lake does not come to its first batch")
         time.sleep(0.2)

@@ -103,6 +103,5 @@ copy (
            runs[1] as run_p50, runs[2] as run_p95, runs[3] as run_p99, workers,
            minute::date as date
     from minutes
-    where minute < (select date_trunc('minute', max(time)) from steps)  -- it is not over yet
     window levels as (partition by queue order by minute)
 ) to 'OUT/queue_minutes' (format parquet, compression zstd, compression_level 1, partition_by (date));

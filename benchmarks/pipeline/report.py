@@ -39,6 +39,13 @@ of columns came out the same: {counts}.
 
 """
 
+SMALL: Final = """\
+## Small batches
+
+Batches of {records:,} records: what a batch costs, however few records it has.
+
+"""
+
 QUEUES: Final = """\
 ## Sink and queue source
 
@@ -100,6 +107,11 @@ def all_bars(parts: Parts) -> list[Bar]:
     if "rebuild" in parts:
         ratios = [turn["ratio"] for turn in parts["rebuild"]["rounds"]]
         found.append(Bar("warm rebuild to DuckDB's", "times its time", 4, True, ratios, 2))
+        if "tables" in parts:
+            cost = _duckdb_cpu(parts["rebuild"])
+            shares = [each / cost for each in cpu_costs(parts["tables"])]
+            name = "processor time of an event into tables, to DuckDB's from `events`"
+            found.append(Bar(name, "times", 1.2, True, shares, 2))
     if "queues" in parts:
         rounds = parts["queues"]["rounds"]
         sink = [turn["sink_per_second"] for turn in rounds]
@@ -142,6 +154,17 @@ def costs_by_size(part: dict[str, Any]) -> dict[int, list[float]]:
         for run in turn["runs"]:
             found.setdefault(_size(run), []).append(run["seconds"] / run["events"] * 1e6)
     return found
+
+
+def cpu_costs(part: dict[str, Any]) -> list[float]:
+    """Microseconds of processor time an event, in the largest journals."""
+    runs = [turn["runs"][0] for turn in part["rounds"]]
+    return [run["cpu_seconds"] / run["events"] * 1e6 for run in runs]
+
+
+def _duckdb_cpu(part: dict[str, Any]) -> float:
+    seconds = statistics.median(turn["duckdb_cpu"] for turn in part["rounds"])
+    return float(seconds / part["events"] * 1e6)
 
 
 def _size(run: dict[str, Any]) -> int:
@@ -232,6 +255,16 @@ def tables_section(part: dict[str, Any]) -> str:
     return TABLES.format(start=start) + rig.markdown_table(header, rows)
 
 
+def small_section(part: dict[str, Any]) -> str:
+    rows = []
+    for number, turn in enumerate(part["rounds"], 1):
+        batches = len(turn["batches"])
+        each = (turn["seconds"] / batches, turn["cpu_seconds"] / batches)
+        rows.append([str(number), str(batches), *(f"{value:.2f}" for value in each)])
+    header = ["round", "batches", "s a batch", "processor s a batch"]
+    return SMALL.format_map(part) + rig.markdown_table(header, rows)
+
+
 def rebuild_section(part: dict[str, Any]) -> str:
     rows = [
         [str(number), f"{turn['ours']:.1f}", f"{turn['duckdb']:.1f}", f"{turn['ratio']:.2f}"]
@@ -283,6 +316,7 @@ def _broker_cells(turns: list[dict[str, Any]]) -> list[str]:
 
 _SECTIONS: Final[dict[str, Callable[[dict[str, Any]], str]]] = {
     "tables": tables_section,
+    "small": small_section,
     "rebuild": rebuild_section,
     "queues": queues_section,
     "broker": broker_section,

@@ -1,11 +1,12 @@
 """Journals into finished tables, and the tables once more from `events`: in a process of its own.
 
     python -m benchmarks.pipeline.tables run LAKES CORES JOURNAL...
+    python -m benchmarks.pipeline.tables small LAKES CORES JOURNAL ROUNDS
     python -m benchmarks.pipeline.tables rebuild LAKE CORES ROUNDS
 
 Prints JSON. `run` reads one journal after the other, each into a lake of its own in LAKES, under
-the journal's name. The first has Spark's first tasks in it, the others find it warm. `rebuild` and
-DuckDB take turns, after a rebuild that is not counted.
+the journal's name. The first has Spark's first tasks in it, the others find it warm. `small` does
+that in batches of few records. `rebuild` and DuckDB take turns, after one that is not counted.
 """
 
 import json
@@ -14,71 +15,93 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from benchmarks.pipeline import duck
-from taskyard.pipeline.lake.rebuild import Rebuild
-from taskyard.pipeline.lake.run import Options, Run
+from benchmarks.readings import session_cpu
+from taskyard.pipeline.lake.maintain import rebuild as rebuild_tables
 from taskyard.pipeline.lake.snapshot import open_lake
-from taskyard.pipeline.lake.spark_tasks import SparkTasks
+from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import Store
-from taskyard.pipeline.ranges import open_journal
+from taskyard.pipeline.lake.stream import MAX_RECORDS, BatchProgress, LakeFiller
 from taskyard.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SMALL: Final = 1000  # records
 
 
 def run(lakes: Path, cores: int, journals: list[Path]) -> dict[str, Any]:
     began = time.monotonic()
     spark = session(f"local[{cores}]", name="benchmark", ui=False)
     start = time.monotonic() - began
-    tasks = SparkTasks(spark)
-    runs = [_fill(tasks, journal, lakes / f"lake-{journal.name}") for journal in journals]
+    runs = [_fill(spark, journal, lakes / f"lake-{journal.name}") for journal in journals]
     spark.stop()
     return {"start_seconds": start, "runs": runs}
 
 
-def _fill(tasks: SparkTasks, journal: Path, lake: Path) -> dict[str, Any]:
+def small(lakes: Path, cores: int, journal: Path, rounds: int) -> dict[str, Any]:
+    """Batches of few records; the first round warms Spark up."""
+    spark = session(f"local[{cores}]", name="benchmark", ui=False)
+    runs = [_fill(spark, journal, lakes / f"lake-{journal.name}", SMALL) for _ in range(rounds + 1)]
+    spark.stop()
+    return {"records": SMALL, "rounds": runs[1:]}
+
+
+def _fill(
+    spark: "SparkSession", journal: Path, lake: Path, max_records: int = MAX_RECORDS
+) -> dict[str, Any]:
     shutil.rmtree(lake, ignore_errors=True)
     os.sync()  # else it would pay for what was there before
     batches: list[tuple[int, float]] = []
+    last = 0
+
+    def on_batch(progress: BatchProgress) -> None:
+        nonlocal last
+        next_seq = progress.watermark.next_seq
+        batches.append((next_seq - last, time.monotonic() - began))
+        last = next_seq
+
+    cpu = session_cpu(os.getsid(0))
     began = time.monotonic()
-    store = Store(lake)
-
-    def tell(done: int, left: int) -> None:
-        batches.append((done, time.monotonic() - began))
-
-    reading = open_journal(str(journal))
-    Run(tasks, store, reading, Options(), stopped=lambda seconds: False, tell=tell).run()
+    filler = LakeFiller(Storage(lake), data=str(journal), max_records=max_records)
+    filler.on_batch = on_batch
+    filler.start(spark, None).awaitTermination()
     took = time.monotonic() - began
-    found = {
-        "events": sum(file.rows for file in store.files("events")),
+    return {
+        "events": sum(file.rows for file in filler.store.files("events")),
         "seconds": took,
+        "cpu_seconds": session_cpu(os.getsid(0)) - cpu,
         "batches": batches,  # records, and seconds since the begin
-        "files": {name: len(store.files(name)) for name in ("events", "jobs", "open_jobs")},
+        "files": {name: len(filler.store.files(name)) for name in ("events", "jobs", "open_jobs")},
     }
-    store.close()
-    return found
 
 
 def rebuild(lake: Path, cores: int, rounds: int) -> dict[str, Any]:
     spark = session(f"local[{cores}]", name="benchmark", ui=False)
-    tasks = SparkTasks(spark)
-    store = Store(lake)
-    out = lake / "_work" / "duckdb"
+    store = Store(Storage(lake))
+    out = lake.parent / f"{lake.name}-duckdb"
     turns = []
     events = 0
     for turn in range(rounds + 1):
         began = time.monotonic()
-        events = Rebuild(tasks, store).run()
+        events = rebuild_tables(spark, store)
         ours = time.monotonic() - began
-        store.sweep(0)
+        store.change(store.purge)
         if turn:  # the first one warms Spark up
             os.sync()
-            theirs = duck.rebuild(open_lake(lake).files("events"), out, cores)
-            turns.append({"ours": ours, "duckdb": theirs, "ratio": ours / theirs})
+            files = duck.paths_of(open_lake(lake), "events")
+            cpu = time.process_time()
+            theirs = duck.rebuild(files, out, cores)
+            cpu = time.process_time() - cpu
+            turns.append(
+                {"ours": ours, "duckdb": theirs, "ratio": ours / theirs, "duckdb_cpu": cpu}
+            )
             os.sync()
-    store.close()
     spark.stop()
-    compared = duck.compare(open_lake(lake), out)
+    made = open_lake(lake)
+    compared = duck.compare({name: duck.paths_of(made, name) for name in duck.SUMS}, out)
     shutil.rmtree(out, ignore_errors=True)
     return {"events": events, "rounds": turns, "compared": compared}
 
@@ -87,6 +110,8 @@ def main() -> None:
     word, place, cores, *rest = sys.argv[1:]
     if word == "run":
         found = run(Path(place), int(cores), [Path(each) for each in rest])
+    elif word == "small":
+        found = small(Path(place), int(cores), Path(rest[0]), int(rest[1]))
     else:
         found = rebuild(Path(place), int(cores), int(rest[0]))
     sys.stdout.write(json.dumps(found) + "\n")

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from spark.histories import write_history
 from spark.lake_driver import GOOD, REFUSED, STOP, Drivers
@@ -131,6 +132,24 @@ def test_of_two_drivers_at_once_one_fills_the_lake(
         assert drivers.wait() in (GOOD, REFUSED), drivers.log()
     assert_right(tmp_path, data)
     assert open_lake(tmp_path).watermark.next_seq > RECORDS * 8
+
+
+def test_a_step_is_not_refused_if_another_process_comes_right_behind_it(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others: list[Store] = []
+    original = DeltaTable.update_incremental
+
+    def look(delta: DeltaTable) -> None:
+        if not others and "watermark" in delta.table_uri:
+            others.append(Store(Storage(tmp_path)))
+            others[0].change(others[0].vacuum)
+        original(delta)
+
+    monkeypatch.setattr(DeltaTable, "update_incremental", look)
+    fill(data, tmp_path, RECORDS * 5)
+    assert others
+    assert_right(tmp_path, data)
 
 
 def test_only_old_checkpoints_of_lakes_are_removed(tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ class Store:
         self._tables: dict[str, DeltaTable] = {}
         self._files: dict[str, dict[str, DataFile]] = {}
         self._mark_rows: list[dict[str, Any]] = []
+        self._is_passed = False  # another process was here behind the last commit of this one
         self._reopen()
 
     # Looking
@@ -147,6 +148,8 @@ class Store:
         self._commit_mark(mark)
 
     def _commit(self, table: Table, step: int, change: Change) -> None:
+        if self._is_passed:
+            raise Conflict
         transaction = Transaction(_APPLICATION, step)
         try:
             _commit(self.storage, table, self._tables[table.name], change, transaction)
@@ -175,10 +178,12 @@ class Store:
         data = pa.Table.from_pylist(rows, schema=WATERMARK.schema)
         added = write_files(self.storage, WATERMARK, row["step"], data)
         self._commit(WATERMARK, row["step"], Change(added, self.files(WATERMARK.name)))
-        if self._tables[WATERMARK.name].transaction_version(_APPLICATION) != row["step"]:
-            raise Conflict  # another process was here between this commit and the look at it
         self._mark_rows = rows
         self.watermark = Watermark.of_row(row)
+        # This step is committed. But another one may be, too, since: then nothing that was opened
+        # may be used for the next.
+        newest = self._tables[WATERMARK.name].transaction_version(_APPLICATION)
+        self._is_passed = newest != row["step"]
 
     # Opening
 
@@ -202,6 +207,7 @@ class Store:
         marks = read_watermarks(self.storage, self._tables[WATERMARK.name]).to_pylist()
         self._mark_rows = sorted(marks, key=lambda row: int(row["step"]))
         self.watermark = Watermark.of_row(self._mark_rows[-1]) if marks else None
+        self._is_passed = False
         self._undo_unfinished()
 
     def _check_ours(self) -> None:

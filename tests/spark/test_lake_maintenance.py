@@ -22,6 +22,7 @@ from support.small_lake import SmallLake, closed_job
 from taskyard.engine.job import JSON, NewJob, Policy
 from taskyard.pipeline.lake import failures, store
 from taskyard.pipeline.lake.errors import LakeError
+from taskyard.pipeline.lake.files import read_files
 from taskyard.pipeline.lake.maintain import compact, drop_old, erase, maintain, rebuild
 from taskyard.pipeline.lake.snapshot import open_lake
 from taskyard.pipeline.lake.storage import Storage
@@ -244,6 +245,29 @@ def test_an_erasure_beside_a_batch_loses_nothing(
     monkeypatch.setattr(Store, "_commit", commit)
     fill(more, lake)
     assert erased
+    assert_right(lake, more)
+
+
+def test_a_batch_beside_an_erasure_leaves_nothing_of_what_is_erased(
+    with_secrets: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read an open job before that is erased, and writes it after that."""
+    lake, more = tmp_path / "lake", tmp_path / "more"
+    write_more(with_secrets, more)
+    fill(with_secrets, lake, columns=ALL_COLUMNS)
+    rows = open_lake(lake).arrow("events").to_pylist()
+    jobs = [row["job_id"] for row in rows if SECRET in (row["payload"] or b"")]
+
+    def read(*given: Any) -> Any:
+        found = read_files(*given)
+        while jobs:
+            erase(Store(Storage(lake)), jobs.pop())
+        return found
+
+    monkeypatch.setattr("taskyard.pipeline.lake.kernel.read_files", read)
+    fill(more, lake, columns=ALL_COLUMNS)
+    assert not jobs
+    assert not any(SECRET in each for each in contents(lake, None))
     assert_right(lake, more)
 
 

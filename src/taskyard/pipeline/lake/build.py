@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from taskyard.pipeline.lake import failures, minutes
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.files import PROVISIONAL, Change, DataFile, write_files
+from taskyard.pipeline.lake.files import PROVISIONAL, Change, DataFile
 from taskyard.pipeline.lake.kernel import RESULT, Kernel, Result, needed_columns
 from taskyard.pipeline.lake.maintain import maintain
 from taskyard.pipeline.lake.storage import Storage
@@ -148,7 +148,9 @@ class Batch:
 
     def kernel(self, next_seq: int, keeps_events: bool = True) -> Kernel:
         store = self._store
-        return Kernel(store.storage, store.next_step, next_seq, self._open_jobs, keeps_events)
+        return Kernel(
+            store.storage, store.next_step, next_seq, self._open_jobs, keeps_events, store.attempt
+        )
 
     def add(self, results: list[Result]) -> None:
         """Take in what a kernel of this batch has made; its events come after all before."""
@@ -177,22 +179,17 @@ class Batch:
         """Write the minutes that are over."""
         state = pa.concat_tables([self._minutes, *parts])
         closed, self._minutes = minutes.close(state, self.last_time // minutes.MINUTE)
-        self.changes["queue_minutes"].add += self._write("queue_minutes", closed)
+        self.changes["queue_minutes"].add += self._store.write("queue_minutes", closed)
 
     def finish(self) -> dict[str, Change]:
         """Write what replaces a file in every batch: the minute of the last event, as far as it
         goes, among it."""
         current, _ = minutes.close(self._minutes, self.last_time // minutes.MINUTE + 1)
-        self.changes["queue_minutes"].add += self._write("queue_minutes", current, PROVISIONAL)
-        self.changes["minute_state"].add = self._write("minute_state", self._minutes)
+        self.changes["queue_minutes"].add += self._store.write(
+            "queue_minutes", current, PROVISIONAL
+        )
+        self.changes["minute_state"].add = self._store.write("minute_state", self._minutes)
         if self._failures.num_rows:
-            self.changes["failures"].add = self._write("failures", self._failures)
+            self.changes["failures"].add = self._store.write("failures", self._failures)
             self.changes["failures"].remove = self._store.files("failures")
         return self.changes
-
-    def _write(self, name: str, rows: Any, kind: str = "") -> list[DataFile]:
-        store = self._store
-        files: list[DataFile] = write_files(
-            store.storage, TABLES[name], store.next_step, rows, kind
-        )
-        return files

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -143,13 +144,21 @@ class TableWriter:
         return [file.close() for file in self._open.values()]
 
 
-def remove_files(storage: Storage, table: Table, step: int, kept: Container[str]) -> None:
-    """Remove the files of a table that were written up to a step, but for those to be kept."""
+def remove_files(
+    storage: Storage, table: Table, step: int, kept: Container[str], attempt: str = ""
+) -> None:
+    """Remove the files of a table that were written up to a step, but for those to be kept.
+
+    `attempt`: only those that have it in their names.
+    """
     files = storage.files(table.name)
     for entry in files.get_file_info(pafs.FileSelector("", recursive=True)):
         path = entry.path.lstrip("/")
-        written = _STEP.match(path.rpartition("/")[2])
-        if written is not None and int(written[1]) <= step and path not in kept:
+        name = path.rpartition("/")[2]
+        written = _STEP.match(name)
+        if written is None or int(written[1]) > step or attempt not in name or path in kept:
+            continue
+        with contextlib.suppress(FileNotFoundError):  # another process removes it, too
             files.delete_file(entry.path)
 
 

@@ -65,6 +65,7 @@ class Kernel:
     next_seq: int  # rows of earlier records are in the lake already
     open_jobs: dict[int, list[DataFile]]  # by range of job ids
     keeps_events: bool = True  # false: they are in the lake already
+    attempt: str = ""  # a part of the names of files
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         result = Result()
@@ -76,7 +77,7 @@ class Kernel:
         if not blocks:
             return
         writers = {
-            table.name: TableWriter(self.storage, table, self.step)
+            table.name: TableWriter(self.storage, table, self.step, self.attempt)
             for table in (EVENTS, JOBS, ATTEMPTS, OPEN_JOBS)
         }
         parts = [MINUTE_STATE.schema.empty_table()]

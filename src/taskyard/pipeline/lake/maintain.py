@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.files import Change, DataFile, read_files, write_files
+from taskyard.pipeline.lake.files import Change, DataFile, read_files
 from taskyard.pipeline.lake.store import Store
 from taskyard.pipeline.lake.tables import TABLES
 
@@ -66,7 +66,7 @@ def compact(store: Store, many: int = MANY) -> int:
         for files in _groups(store.files(name), many):
             change = changes.setdefault(name, Change(same_rows=True))
             rows = read_files(store.storage, TABLES[name], files)
-            change.add += write_files(store.storage, TABLES[name], store.next_step, rows)
+            change.add += store.write(name, rows)
             change.remove += files
     if changes:
         store.apply(changes)
@@ -127,7 +127,7 @@ def _without_blobs(store: Store, name: str, columns: tuple[str, ...], job: int) 
             kind = rows.schema.field(column).type
             blank = pc.if_else(pc.fill_null(found, False), pa.scalar(None, kind), rows[column])
             rows = rows.set_column(rows.schema.get_field_index(column), column, blank)
-        change.add += write_files(store.storage, TABLES[name], store.next_step, rows)
+        change.add += store.write(name, rows)
         change.remove.append(file)
     return change
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,6 +94,7 @@ class Store:
         self._files: dict[str, dict[str, DataFile]] = {}
         self._mark_rows: list[dict[str, Any]] = []
         self._is_passed = False  # another process was here behind the last commit of this one
+        self.attempt = ""  # a part of the names of the files that it writes
         self._reopen()
 
     # Looking
@@ -119,9 +121,18 @@ class Store:
 
     # Changing
 
+    def write(self, name: str, rows: Any, kind: str = "") -> list[DataFile]:
+        """Write rows into files of the next step; `kind` becomes a part of their names."""
+        files: list[DataFile] = write_files(
+            self.storage, TABLES[name], self.next_step, rows, f"{kind}{self.attempt}"
+        )
+        return files
+
     def change(self, work: Callable[[], T], tries: int = _TRIES) -> T:
         """Do work that makes a step, and do it again if another process was faster."""
         for _ in range(tries):
+            self.attempt = f"{uuid.uuid4().hex[:8]}-"
+            step = self.next_step
             try:
                 return work()
             except Conflict:
@@ -131,7 +142,16 @@ class Store:
                     raise
                 # Else files that it was to read may have been removed: see purge.
             self._reopen()
+            self._remove_attempt(step)
         raise LakeInUse(self.storage, self.next_seq)
+
+    def _remove_attempt(self, step: int) -> None:
+        """Remove what has been written for a step that was refused, on executors too.
+
+        Another process may have erased meanwhile what it was made of.
+        """
+        for table in TABLES.values():
+            remove_files(self.storage, table, step, self._files[table.name], self.attempt)
 
     def _is_behind(self) -> bool:
         """Whether another process has changed the lake since it was opened."""

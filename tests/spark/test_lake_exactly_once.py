@@ -225,15 +225,31 @@ def test_what_had_not_come_to_the_disk_is_made_again(
     assert_right(tmp_path, data)
 
 
+@pytest.mark.parametrize("torn", [slice(-2, None), slice(-2, -1)])
+def test_a_vacuum_has_two_commits_that_may_be_torn(data: Path, tmp_path: Path, torn: slice) -> None:
+    fill(data, tmp_path, RECORDS * 5)
+    table = Store(Storage(tmp_path))._tables["open_jobs"]
+    version = table.version()
+    table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert DeltaTable(table.table_uri).version() == version + 2
+    for entry in sorted((tmp_path / "open_jobs" / "_delta_log").glob("*.json"))[torn]:
+        entry.write_bytes(bytes(entry.stat().st_size))
+    fill(data, tmp_path)
+    assert_right(tmp_path, data)
+
+
+@pytest.mark.parametrize("half", [False, True])
 def test_checkpoints_of_logs_may_be_torn(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bool
 ) -> None:
     monkeypatch.setattr(store, "_CHECKPOINT_INTERVAL", 3)
     fill(data, tmp_path, RECORDS * 3)
     logs = [path.parent for path in tmp_path.glob("*/_delta_log/_last_checkpoint")]
     assert {log.parent.name for log in logs} >= {"events", "watermark"}
     for log in logs:
-        max(log.glob("*.checkpoint.parquet")).write_bytes(b"")
+        newest = max(log.glob("*.checkpoint.parquet"))
+        content = newest.read_bytes()
+        newest.write_bytes(bytes(len(content) // 2) + content[len(content) // 2 :] if half else b"")
     fill(data, tmp_path)
     assert_right(tmp_path, data)
 

@@ -373,20 +373,27 @@ def test_what_is_not_of_the_lake_stays_as_it_is(tmp_path: Path, open_to_all: Non
     assert [path for path in (tmp_path / "other").rglob("*") if path.is_file()] == [other]
 
 
-def test_files_and_logs_are_on_the_disk_before_the_watermark(
-    lake: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever a step writes is synced, and its directory after it, before its watermark is."""
-    synced: list[Path] = []
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What is brought to the disk from now on, in order."""
+    found: list[Path] = []
     fsync = os.fsync
 
     def noted(fd: int) -> None:
         fsync(fd)
-        synced.append(Path(f"/proc/self/fd/{fd}").readlink())
+        found.append(Path(f"/proc/self/fd/{fd}").readlink())
 
+    monkeypatch.setattr(os, "fsync", noted)
+    return found
+
+
+def test_files_and_logs_are_on_the_disk_before_the_watermark(
+    lake: Path, synced: list[Path]
+) -> None:
+    """Whatever a step writes is synced, and its directory after it, before its watermark is."""
     there = set(lake.rglob("*"))
     some = Store(Storage(lake))
-    monkeypatch.setattr(os, "fsync", noted)
+    synced.clear()
     compact(some, many=2)
     mark = next(n for n, path in enumerate(synced) if path.is_relative_to(lake / "watermark"))
     last = [path for path in synced if path.parent == lake / "watermark" / "_delta_log"]
@@ -398,6 +405,17 @@ def test_files_and_logs_are_on_the_disk_before_the_watermark(
         if not path.is_relative_to(lake / "watermark"):
             assert synced.index(path.parent, place) < mark
     assert synced.index(last[-1]) > mark
+
+
+def test_so_is_what_a_killed_process_had_committed_and_the_lake_itself(
+    tmp_path: Path, synced: list[Path]
+) -> None:
+    lake = tmp_path / "lakes" / "lake"
+    Store(Storage(lake))
+    assert {tmp_path, tmp_path / "lakes"} <= set(synced)
+    synced.clear()
+    Store(Storage(lake))
+    assert {*lake.rglob("*.json"), *lake.rglob("_delta_log")} <= set(synced)
 
 
 # Failures

@@ -71,8 +71,11 @@ class Storage:
             raise LakeError(
                 f"{self.path} has a % in its name, which readers of Delta tables decode wrongly"
             )
+        made = [each for each in (self.path, *self.path.parents) if not each.exists()]
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.mkdir(_DIRECTORY, exist_ok=True)
+        for each in made:
+            sync(each.parent)
         found = {entry.name for entry in os.scandir(self.path)}
         for name in found & known:
             _restrict(self.path / name)

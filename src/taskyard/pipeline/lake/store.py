@@ -66,6 +66,7 @@ _SETTINGS: Final = {
 # Checkpoints are made here: delta-rs would remove what they stand for before they are on disk,
 # and before the watermark names their version.
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+_UNSYNCED: Final = 2  # commits of a table that may not be on the disk: a vacuum makes so many
 _TRIES: Final = 20  # of a step, while another process changes the lake
 _ORPHANED_HOURS: Final = 24  # after which a file that no commit refers to is nobody's any more
 
@@ -385,14 +386,22 @@ def _bounded_columns(table: Table) -> dict[str, str]:
 
 
 def _drop_torn(log: Path) -> None:
-    """Remove what was being written to a log when the power went: it may lack its content."""
-    for entry in sorted(log.glob("*.json"))[-1:]:
-        if not _is_json(entry):
-            entry.unlink()
+    """Remove what was being written to a log when the power went: it may lack its content.
+
+    What is left may be of a process that was killed before it had brought it to the disk.
+    """
+    newest = sorted(log.glob("*.json"))[-_UNSYNCED:]
+    torn = next((n for n, entry in enumerate(newest) if not _is_json(entry)), len(newest))
+    for entry in reversed(newest[torn:]):
+        entry.unlink()
+    for entry in newest[:torn]:
+        sync(entry)
+    if newest:
+        sync(log)
     for entry in sorted(log.glob("*.checkpoint*.parquet"))[-1:]:
         try:
-            pq.read_metadata(entry)
-        except pa.ArrowInvalid:
+            pq.read_table(entry)
+        except (pa.ArrowInvalid, OSError):
             entry.unlink()
             (log / "_last_checkpoint").unlink(missing_ok=True)
     pointer = log / "_last_checkpoint"

@@ -97,6 +97,8 @@ def test_a_backup_that_was_put_back_is_refused_if_the_lake_has_more(
     running = read_in(spark, data, tmp_path / "after")
     shutil.rmtree(data)
     backup.rename(data)
+    with pytest.raises(LakeError, match="the journal ends with record 21, and the lake has"):
+        read_in(spark, data, tmp_path / "after")
     _push(data, 40, 3 * HOUR)
     read_in(spark, data, tmp_path / "before")
     assert_right(tmp_path / "before", data)

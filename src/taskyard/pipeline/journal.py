@@ -126,6 +126,7 @@ class JournalView:
     segments: tuple[SegmentView, ...]  # from the one that has the first wanted record on
     earlier: tuple[tuple[str, int], ...] = ()  # timelines before, and the last record of each
     marks: tuple[Mark, ...] = ()  # some that are known, in order
+    is_behind: bool = False  # the server may have made more durable than its files say
 
     def with_durable(self, seq: int) -> JournalView:
         """The same, where somebody knows that more is durable than it says."""
@@ -423,7 +424,7 @@ class FileJournal:
         live = is_locked(self.path)
         headers = JournalReader(self._disk, live=live).segments(from_seq)
         if not headers:
-            return JournalView(self, timeline, 1, 0, (), earlier)
+            return JournalView(self, timeline, 1, 0, (), earlier, is_behind=live)
         tail = self._read_tail(headers[-1], live)
         durable = max(0, tail.durable)
         lasts = [*[int(after.first_seq) - 1 for after in headers[1:]], durable]
@@ -433,7 +434,8 @@ class FileJournal:
             for header, last, size in zip(headers, lasts, sizes, strict=True)
         )
         first = self._first_seq(headers[0])
-        return JournalView(self, timeline, first, durable, segments, earlier, tuple(self._marks))
+        marks = tuple(self._marks)
+        return JournalView(self, timeline, first, durable, segments, earlier, marks, live)
 
     def fetch(self, base: int, start: int, end: int) -> bytes:
         with closing(self._open(base)) as file:

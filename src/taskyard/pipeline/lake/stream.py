@@ -237,8 +237,18 @@ def check_same(view: JournalView, mark: Watermark | None) -> None:
 
     The view must have the last records before the next one.
     """
-    if mark is None or mark.last_time is None or view.durable_seq < mark.next_seq - 1:
-        return  # files of a running server may say less than it has said itself
+    if mark is None:
+        return
+    if view.durable_seq < mark.next_seq - 1:
+        if view.is_behind:
+            return
+        raise LakeError(
+            f"the journal ends with record {view.durable_seq}, and the lake has records up to "
+            f"{mark.next_seq - 1}: it was restored from a backup, or is another one; read it into "
+            "another lake, with --lake DIR"
+        )
+    if mark.last_time is None:
+        return
     first = max(view.first_seq, mark.next_seq - _COMPARED)
     found = _last_time(view, first, mark.next_seq - 1)
     if found is not None and found != mark.last_time:

@@ -114,6 +114,19 @@ def test_a_lake_that_is_damaged_is_one_sentence(
     assert "the lake cannot be read or written: " in line
 
 
+def test_secrets_are_hidden_before_anything_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden: list[str] = []
+
+    def check() -> None:
+        hidden.append("check")
+
+    monkeypatch.setattr("taskyard.cli.lake.hide_value", hidden.append)
+    monkeypatch.setattr("taskyard.cli.lake.hide_password", hidden.append)
+    monkeypatch.setattr("taskyard.cli.lake.check_installed", check)
+    main(["status", "--lake", "none", "--storage-option", "a=b", "--url", "http://u:p@h"])
+    assert hidden == ["a=b", "http://u:p@h", "check"]
+
+
 def test_no_message_shows_an_option_of_storage(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

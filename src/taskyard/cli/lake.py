@@ -7,6 +7,7 @@ completion must not wait for Spark, Arrow and Delta.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
@@ -19,7 +20,7 @@ from taskyard.cli.ask import add_yes
 from taskyard.cli.command import add_flags, complain
 from taskyard.cli.failure import DONE, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, Failure
 from taskyard.cli.main import ExamplesFormatter, Parser, examples
-from taskyard.cli.title import hide_value
+from taskyard.cli.title import hide_password, hide_value
 from taskyard.spark import PipelineMissing, check_installed
 
 if TYPE_CHECKING:
@@ -350,12 +351,22 @@ def storage_of(arguments: argparse.Namespace) -> Storage:
         name, mark, value = each.partition("=")
         if not (name and mark):
             raise Failure("--storage-option must be NAME=VALUE.", USAGE)
-        hide_value(each)
         options[name] = value
     return Storage(arguments.lake, options)
 
 
+def _hide_secrets(arguments: argparse.Namespace) -> None:
+    """Before anything is imported, which takes seconds on a busy machine."""
+    for option in arguments.storage_option:
+        if "=" in option:
+            hide_value(option)
+    if url := getattr(arguments, "url", None):
+        with contextlib.suppress(ValueError):
+            hide_password(url)
+
+
 def _run(arguments: argparse.Namespace) -> int:
+    _hide_secrets(arguments)
     try:
         check_installed()
     except PipelineMissing as error:

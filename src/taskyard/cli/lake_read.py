@@ -17,7 +17,6 @@ from taskyard.cli.lake import storage_of
 from taskyard.cli.progress import Progress
 from taskyard.cli.table import Column, print_table
 from taskyard.cli.text import safe
-from taskyard.cli.title import hide_password
 from taskyard.cli.units import size
 from taskyard.duration import parse_duration
 from taskyard.error_line import error_line
@@ -107,7 +106,6 @@ def _ask_server(url: str, next_seq: int) -> dict[str, Any]:
     from taskyard.pipeline.journal_http import ServerRefused, ServerUnreachable, Web
 
     try:
-        hide_password(url)
         web = Web(url)
     except ValueError as error:
         raise Failure(f"--url: {error}.", USAGE) from None

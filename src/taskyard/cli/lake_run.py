@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
 import signal
@@ -15,7 +14,6 @@ from taskyard.cli.failure import DONE, UNREACHABLE, USAGE, Failure
 from taskyard.cli.lake import storage_of
 from taskyard.cli.progress import Progress
 from taskyard.cli.style import is_terminal
-from taskyard.cli.title import hide_password
 from taskyard.cli.units import seconds_of
 
 if TYPE_CHECKING:
@@ -36,9 +34,6 @@ def run_run(arguments: argparse.Namespace) -> int:
     patience = seconds_of(arguments.patience, "--patience")
     from taskyard.pipeline.journal_http import ServerUnreachable
 
-    if arguments.url is not None:
-        with contextlib.suppress(ValueError):
-            hide_password(arguments.url)
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_SIGNALLED + number))
     try:

@@ -66,7 +66,7 @@ def test_a_driver_is_killed_while_it_makes_the_tables(
     spark: SparkSession, drivers: Drivers, data: Path, tmp_path: Path
 ) -> None:
     for table in (COMMITTED[0], COMMITTED[-1]):
-        assert drivers.run(data, tmp_path, method="_open_table", table=table) == "SIGKILL"
+        assert drivers.run(data, tmp_path, method="_make_table", table=table) == "SIGKILL"
     read_in(spark, data, tmp_path)
     assert_right(tmp_path, data)
 

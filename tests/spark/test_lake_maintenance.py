@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 from spark.histories import PUSHERS, WORKERS, History, write_history
 from spark.journals import written
@@ -371,6 +372,20 @@ def test_what_is_not_of_the_lake_stays_as_it_is(tmp_path: Path, open_to_all: Non
     with pytest.raises(LakeError, match="is a file"):
         Store(Storage(other))
     assert [path for path in (tmp_path / "other").rglob("*") if path.is_file()] == [other]
+
+
+def test_tables_without_a_watermark_are_left_as_they_are(lake: Path) -> None:
+    """Those of somebody else, or of a lake that has lost it."""
+    shutil.rmtree(lake / "watermark")
+    theirs = lake.parent / "theirs"
+    for number in range(2):
+        rows = pa.table({"number": [number], "date": ["2030-01-31"]})
+        write_deltalake(theirs / "events", rows, mode="append", partition_by=["date"])
+    for path in (lake, theirs):
+        there = sorted(path.rglob("*"))
+        with pytest.raises(LakeError, match="is no lake, but has a table named events"):
+            Store(Storage(path))
+        assert sorted(path.rglob("*")) == there
 
 
 @pytest.fixture

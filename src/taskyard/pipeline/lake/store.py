@@ -220,10 +220,15 @@ class Store:
         if self.storage.path is not None:
             for table in (*_ALL, REPLAYS):
                 _drop_torn(self.storage.path / table.name / "_delta_log")
+        found = {table.name: _find_table(self.storage, table) for table in _ALL}
         known = last_watermark(self.storage)
-        if known is not None:
+        if known is None:
+            self._check_begun(found)
+        else:
             check_version(self.storage, known.schema_version)
-        self._tables = {table.name: _open_table(self.storage, table) for table in _ALL}
+        self._tables = {
+            table.name: found[table.name] or _make_table(self.storage, table) for table in _ALL
+        }
         self._files = {table.name: data_files(self._tables[table.name], table) for table in _ALL}
         marks = read_watermarks(self.storage, self._tables[WATERMARK.name]).to_pylist()
         self._mark_rows = sorted(marks, key=lambda row: int(row["step"]))
@@ -239,6 +244,23 @@ class Store:
             if (root / table.name).exists() and not (root / table.name / "_delta_log").is_dir():
                 raise LakeError(
                     f"{root} is no lake, but has something named {table.name} in it; name an "
+                    "empty directory"
+                )
+
+    def _check_begun(self, found: dict[str, DeltaTable | None]) -> None:
+        """Whether tables that are there without a watermark are of a first step that was cut off.
+
+        All that other tables have got would be undone like such a step.
+        """
+        for table in _ALL:
+            delta = found[table.name]
+            if delta is None:
+                continue
+            names = [each.name for each in delta.schema().fields]
+            begun = 1 if delta.transaction_version(_APPLICATION) == 1 else 0
+            if names != table.schema.names or delta.version() > begun:
+                raise LakeError(
+                    f"{self.storage.uri} is no lake, but has a table named {table.name}; name an "
                     "empty directory"
                 )
 
@@ -309,15 +331,19 @@ class Store:
 
 def append_once(storage: Storage, table: Table, rows: Any, application: str) -> None:
     """Add rows to a table that is no part of the lake's steps, unless this was done before."""
-    delta = _open_table(storage, table)
+    delta = _find_table(storage, table) or _make_table(storage, table)
     if delta.transaction_version(application) is None:
         change = Change(write_files(storage, table, 0, rows))
         _commit(storage, table, delta, change, Transaction(application, 1))
 
 
-def _open_table(storage: Storage, table: Table) -> DeltaTable:
+def _find_table(storage: Storage, table: Table) -> DeltaTable | None:
     with contextlib.suppress(TableNotFoundError):
         return storage.table(table.name)
+    return None
+
+
+def _make_table(storage: Storage, table: Table) -> DeltaTable:
     with storage.private():
         made = DeltaTable.create(
             storage.table_uri(table.name),

@@ -10,8 +10,10 @@ from spark.cluster import Cluster
 from spark.connect import ConnectServer
 from spark.quick_java import quick_java
 from spark.seaweed import S3, seaweed
+from spark.servers import Server
 
 import taskyard.spark
+from taskyard import Client
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -73,3 +75,22 @@ def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     with seaweed(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """For a test that kills it, or looks at all of its journal."""
+    with Server(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("server")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(shared_server: Server) -> Iterator[Client]:
+    with Client(shared_server.url) as connected:
+        yield connected

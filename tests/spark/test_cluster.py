@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from spark.cluster import Cluster
-from spark.servers import client_of, url_of, work
-from support.process import ServerProcess
+from spark.servers import Server
 
 from taskyard.client.client import Client
 from taskyard.client.errors import QueueNotFound
@@ -33,16 +32,14 @@ JOBS: Final = 3000
 
 
 def test_executors_read_and_write_and_nothing_is_lost_or_doubled_when_they_are_killed(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, server: Server, tmp_path: Path
 ) -> None:
     """The uids are derived: nobody else would notice."""
     marks = sorted(random.sample(range(1, JOBS * 2 // 3), 3))
-    with ServerProcess(tmp_path) as server, client_of(server) as client:
-        for name in ("resp", "http"):  # also when it is back
-            server.flags += [f"--{name}-port", str(server.address(name)[1])]
-        work(server, 60)
+    with server.client() as client:
+        server.work(60)
         client.push_many("in", [b"%d" % number for number in range(JOBS)])
-        places = (url_of(server), str(server.data), str(client.address))
+        places = (server.http_url(), str(server.data), str(client.address))
         pump = (PUMP, *places, str(tmp_path / "checkpoint"))
         with cluster.driver(tmp_path, *pump) as first:
             first.wait_until(lambda: ready_in(client, "out") >= marks[0])

@@ -12,8 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from spark.journals import drain
 from spark.plain_rows import plain_rows
-from spark.servers import url_of, work
-from support.process import ServerProcess
+from spark.servers import Server
 from support.users import CHEAP
 from support.waiting import wait_for
 
@@ -34,9 +33,10 @@ TOKEN = "ty_" + "t" * 43
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path, *SMALL) as process:
-        yield process
+def small_server(tmp_path: Path) -> Iterator[Server]:
+    """With segments so small that they are compacted."""
+    with Server(tmp_path, *SMALL) as running:
+        yield running
 
 
 def rows(url: str, parts: int) -> list[dict[str, Any]]:
@@ -48,32 +48,31 @@ def rows(url: str, parts: int) -> list[dict[str, Any]]:
     ]
 
 
-def plain(server: ServerProcess) -> list[dict[str, Any]]:
+def plain(server: Server) -> list[dict[str, Any]]:
     """After the end of the server."""
     reader = JournalReader(RealDisk(str(server.data / JOURNAL)), blobs=True)
     return plain_rows(entry.record for entry in reader.read())
 
 
-@pytest.mark.parametrize("parts", [1, 5])
-def test_all_records_come_over_http(
-    server: ServerProcess, parts: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_records_come_over_http(small_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = small_server
     monkeypatch.setattr(journal, "_LEAST_BYTES", 20_000)
-    taskyard.spark.commit_reader(url_of(server), "lake", 1)  # or compaction drops what is done
-    work(server, 100)
-    found = rows(url_of(server), parts)
+    taskyard.spark.commit_reader(server.http_url(), "lake", 1)  # or compaction drops what is done
+    server.work(100)
+    every = [rows(server.http_url(), parts) for parts in (1, 5)]
     server.kill()
-    assert found == plain(server)[: len(found)]
-    assert sum(row["event"] == "finish" for row in found) == 100
+    for found in every:
+        assert found == plain(server)[: len(found)]
+        assert sum(row["event"] == "finish" for row in found) == 100
 
 
 def test_a_mark_that_is_none_is_noticed(
-    server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+    small_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a payload could bring about that holds a copy of a part of the journal."""
     monkeypatch.setattr(journal, "_LEAST_BYTES", 8000)
-    work(server, 20)
-    view = open_journal(url_of(server)).view()
+    small_server.work(20)
+    view = open_journal(small_server.http_url()).view()
     segment = view.segments[0]
     wrong = (Mark(segment.first_seq + 9, segment.base, segment.bytes // 2),)
     planned = plan(replace(view, marks=wrong), 1, view.durable_seq, 2)
@@ -85,12 +84,12 @@ def test_a_mark_that_is_none_is_noticed(
 
 
 def test_who_wants_what_is_gone_is_told_how_much(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path, *SMALL, "--retain-bytes", "0") as server:
-        work(server, 10)
-        journal = open_journal(url_of(server))
+    with Server(tmp_path, *SMALL, "--retain-bytes", "0") as server:
+        server.work(10)
+        journal = open_journal(server.http_url())
         before = journal.view()
         (planned,) = plan(before, 1, before.durable_seq, 1)
-        work(server, 100, 4000)
+        server.work(100, 4000)
         wait_for(lambda: journal.view().first_seq > 5)
         with pytest.raises(LeftBehind, match="the first one left is"):
             list(read(planned))
@@ -98,13 +97,11 @@ def test_who_wants_what_is_gone_is_told_how_much(tmp_path: Path) -> None:
             plan(journal.view(), 1, 100, 1)
 
 
-def test_a_server_that_comes_back_is_asked_again(server: ServerProcess) -> None:
-    work(server, 3)
-    journal = WebJournal(url_of(server))
+def test_a_server_that_comes_back_is_asked_again(server: Server) -> None:
+    server.work(3)
+    journal = WebJournal(server.http_url())
     before = journal.view()
-    port = server.address("http")[1]
     server.kill()
-    server.flags += ["--http-port", str(port)]
     starting = threading.Thread(target=server.restart)
     starting.start()
     assert journal.view().durable_seq > before.durable_seq
@@ -180,40 +177,33 @@ def test_credentials_are_needed_and_sent(tmp_path: Path) -> None:
         f'tokens = ["{token_text(token_digest(TOKEN))}"]\n'
         'rules = [{ queues = ["*"], allow = ["journal"] }]\n'
     )
-    with ServerProcess(tmp_path, "--users", str(file)) as server:
+    with Server(tmp_path, "--users", str(file)) as server:
         with pytest.raises(ServerRefused, match="401"):
-            open_journal(url_of(server)).view()
-        named = open_journal(url_of(server, "lake:s%3Ae%40cret@")).view()
+            open_journal(server.http_url()).view()
+        named = open_journal(server.http_url("lake:s%3Ae%40cret@")).view()
         assert named.durable_seq > 0
-        assert open_journal(url_of(server), TOKEN).view().timeline == named.timeline
+        assert open_journal(server.http_url(), TOKEN).view().timeline == named.timeline
 
 
-def readers(server: ServerProcess) -> dict[str, Any]:
-    answer = Web(url_of(server)).call("GET", "/api/v1/readers")
+def readers(server: Server) -> dict[str, Any]:
+    answer = Web(server.http_url()).call("GET", "/api/v1/readers")
     return {reader["name"]: reader for reader in answer["readers"]}
 
 
-@pytest.fixture
-def uncompacted(tmp_path: Path) -> Iterator[ServerProcess]:
-    """With segments so large that there are no carries, which are no events."""
-    with ServerProcess(tmp_path) as process:
-        yield process
-
-
 def test_a_stream_beside_a_server_that_is_written(
-    spark: SparkSession, uncompacted: ServerProcess, tmp_path: Path
+    spark: SparkSession, server: Server, tmp_path: Path
 ) -> None:
-    """Nothing is missed or given twice, and the server knows how far the reader is."""
-    server = uncompacted
-    work(server, 10)
+    """Nothing is missed or given twice, and the server knows how far the reader is. Its segments
+    are so large that there are no carries, which are no events."""
+    server.work(10)
     checkpoint = tmp_path / "checkpoint"
-    url = url_of(server)
+    url = server.http_url()
     options = {"url": url, "reader": "lake", "columns": "seq,event,payload"}
     options["maxRecordsPerTrigger"] = "200"
     writers: list[threading.Thread] = []
 
     def write(frame: DataFrame, number: int) -> None:
-        writers.append(threading.Thread(target=work, args=(server, 50)))
+        writers.append(threading.Thread(target=server.work, args=(50,)))
         writers[-1].start()
 
     first = drain(spark, checkpoint, options, write)

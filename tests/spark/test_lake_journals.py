@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -16,8 +15,7 @@ from spark.histories import HOUR, History, write_history
 from spark.journals import dropped, written
 from spark.lake_load import Load
 from spark.lake_runs import assert_right, read_in, read_one, run
-from spark.servers import url_of
-from support.process import ServerProcess
+from spark.servers import Server
 from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.cli.main import main
@@ -136,14 +134,7 @@ def test_a_lake_that_was_left_behind_says_how_much_is_missing_and_what_to_do(
 # The server
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path) as running:
-        running.flags += ["--http-port", str(running.address("http")[1])]  # also when it is back
-        yield running
-
-
-def _busy(server: ServerProcess, pushes: int) -> None:
+def _busy(server: Server, pushes: int) -> None:
     with Load(server, pause=0) as load:
         wait_for(lambda: load.promised >= pushes)
 
@@ -173,7 +164,7 @@ class Waiting:
 
 
 def test_a_server_that_is_killed_is_waited_for(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path
+    spark: SparkSession, server: Server, tmp_path: Path
 ) -> None:
     """In the middle of what a task reads; what else it is asked finds nobody there."""
     _busy(server, 300)
@@ -191,7 +182,7 @@ def test_a_server_that_is_killed_is_waited_for(
 
 
 def test_a_server_that_stays_away_ends_the_query_and_the_lake_goes_on_another_time(
-    spark: SparkSession, server: ServerProcess, tmp_path: Path
+    spark: SparkSession, server: Server, tmp_path: Path
 ) -> None:
     _busy(server, 300)
     lake = tmp_path / "lake"
@@ -202,7 +193,7 @@ def test_a_server_that_stays_away_ends_the_query_and_the_lake_goes_on_another_ti
         query.join()
         assert "no answer from" in str(query.error)
     server.restart()
-    filler = LakeFiller(Storage(lake), url=url_of(server))
+    filler = LakeFiller(Storage(lake), url=server.http_url())
     run(spark, filler)
     assert filler.reader == query.filler.reader
     server.kill()

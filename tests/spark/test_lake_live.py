@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,33 +12,12 @@ import pytest
 from spark.lake_process import LakeProcess, next_seq
 from spark.lake_runs import assert_same
 from spark.oracle import compute, read_records
-from support.process import ServerProcess
+from spark.servers import Server
 
-from taskyard import Client
 from taskyard.cli.main import main
 from taskyard.pipeline.lake.snapshot import open_lake
 
 pytestmark = pytest.mark.usefixtures("java")
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path) as running:
-        running.flags += ["--http-port", str(running.address("http")[1])]  # also when it is back
-        yield running
-
-
-def url_of(server: ServerProcess, dialect: str = "http") -> str:
-    host, port = server.address(dialect)
-    return f"{'http' if dialect == 'http' else 'taskyard'}://{host}:{port}"
-
-
-def work(server: ServerProcess, count: int) -> None:
-    with Client(url_of(server, "resp")) as client:
-        client.push_many("mail", [{"n": number} for number in range(count)])
-        for _ in range(count // 2):
-            for job in client.fetch("mail"):
-                client.ack(job)
 
 
 def reports(process: LakeProcess) -> list[dict[str, Any]]:
@@ -51,33 +29,31 @@ def states(process: LakeProcess) -> list[str]:
     return [told["state"] for told in reports(process)]
 
 
-def test_it_follows_a_live_server_through_kills_and_a_stop(
-    server: ServerProcess, tmp_path: Path
-) -> None:
+def test_it_follows_a_live_server_through_kills_and_a_stop(server: Server, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    flags = ["--url", url_of(server), "--follow", "--json", "--trigger", "200ms"]
+    flags = ["--url", server.http_url(), "--follow", "--json", "--trigger", "200ms"]
     flags += ["--master", "local[2]"]
-    work(server, 200)
+    server.work(100, left=100)
     with LakeProcess(tmp_path / "first.log", lake, *flags) as first:
         first.wait_for_record(300)
         assert "Spark's UI is at http" in first.text()
-        work(server, 200)
+        server.work(100, left=100)
         first.kill()
     with LakeProcess(tmp_path / "second.log", lake, *flags) as second:
         second.wait_for_record(600)
-        with Client(url_of(server, "resp")) as client:
+        with server.client() as client:
             (reader,) = client.readers()  # the lake's own
             assert reader.next_seq > 300
         second.wait_for(lambda: "idle" in states(second))
         server.kill()
         second.wait_for(lambda: "waiting" in states(second))
         server.restart()
-        work(server, 100)
+        server.work(50, left=50)
         second.wait_for_record(900)
         second.terminate()
         assert second.wait() == 0, second.text()
     said = [line for line in second.text().splitlines() if not line.startswith("{")]
-    assert said[1].startswith(f"no answer from {url_of(server)}: ")
+    assert said[1].startswith(f"no answer from {server.http_url()}: ")
     assert said[1].endswith("; waiting for it, for up to 600 s")
     assert said[2].startswith("the server answers again, after ")
     told = reports(second)
@@ -92,13 +68,13 @@ def test_it_follows_a_live_server_through_kills_and_a_stop(
 
 
 def test_it_gives_up_on_a_server_that_stays_away_and_ends_with_what_there_is(
-    server: ServerProcess, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """With a password and options of storage, which nobody gets to see."""
-    work(server, 50)
+    server.work(25, left=25)
     lake = tmp_path / "lake"
     flags = ["--follow", "--patience", "1s", "--trigger", "200ms", "--master", "local[2]"]
-    url = url_of(server).replace("//", "//ann:hunter2@")
+    url = server.http_url().replace("//", "//ann:hunter2@")
     flags += ["--url", url, "--storage-option", "aws_secret_access_key=hunter3"]
     with LakeProcess(tmp_path / "log", lake, *flags) as process:
         process.wait_for_record(80)
@@ -122,8 +98,8 @@ def holds_secret(path: Path) -> bool:
     return b"hunter" in path.read_bytes()
 
 
-def test_a_run_that_is_told_to_stop_says_so(server: ServerProcess, tmp_path: Path) -> None:
-    work(server, 200)
+def test_a_run_that_is_told_to_stop_says_so(server: Server, tmp_path: Path) -> None:
+    server.work(100, left=100)
     flags = ("--data", str(server.data), "--batch", "100", "--master", "local[2]")
     with LakeProcess(tmp_path / "log", tmp_path / "lake", *flags) as process:
         process.wait_for_record(100)
@@ -138,9 +114,9 @@ def test_a_run_that_is_told_to_stop_says_so(server: ServerProcess, tmp_path: Pat
     assert next_seq(tmp_path / "lake") > 400
 
 
-def test_what_goes_wrong_in_spark_is_one_sentence(server: ServerProcess, tmp_path: Path) -> None:
+def test_what_goes_wrong_in_spark_is_one_sentence(server: Server, tmp_path: Path) -> None:
     """Without the traces of Java and Python."""
-    work(server, 20)
+    server.work(10, left=10)
     lake = tmp_path / "lake"
     flags = ("--data", str(server.data), "--follow", "--trigger", "200ms", "--master", "local[2]")
     with LakeProcess(tmp_path / "log", lake, *flags) as process:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
-from spark.servers import client_of
-from support.process import ServerProcess
+from spark.servers import Server
 from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.client.client import Client
@@ -44,25 +43,10 @@ writing.option("checkpointLocation", checkpoint).start().awaitTermination()
 """
 
 
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
-        host, port = server.address("resp")
-        with Client(f"taskyard://{host}:{port}") as connected:
-            yield connected
-
-
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[ServerProcess]:
-    """A server that can be killed, and is back under its address."""
-    with ServerProcess(tmp_path) as server:
-        server.flags += ["--resp-port", str(server.address("resp")[1])]
-        yield server
-
-
-@pytest.fixture
-def own_client(own: ServerProcess) -> Iterator[Client]:
-    with client_of(own) as connected:
+def own_client(server: Server) -> Iterator[Client]:
+    """Of a server that can be killed."""
+    with server.client() as connected:
         yield connected
 
 
@@ -226,7 +210,7 @@ def test_a_driver_that_is_killed_leaves_its_consumer_and_its_batch_to_the_next(
 
 
 def test_a_query_that_has_lost_its_consumer_cannot_end_what_another_one_does(
-    own: ServerProcess, own_client: Client, monkeypatch: pytest.MonkeyPatch
+    server: Server, own_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one's connection is lost with the server, and the second one is quicker."""
     monkeypatch.setattr(queue_source, "_AFTERMATH", 0.1)
@@ -237,8 +221,8 @@ def test_a_query_that_has_lost_its_consumer_cannot_end_what_another_one_does(
     end = first.latestOffset(first.initialOffset(), limit)
     latest = first.reportLatestOffset()
     assert latest is not None
-    own.kill()
-    own.restart()
+    server.kill()
+    server.restart()
     start = second.initialOffset()
     assert second.latestOffset(start, limit) == end
     with pytest.raises(Claimed):  # it would say that the batch is done
@@ -253,14 +237,14 @@ def test_a_query_that_has_lost_its_consumer_cannot_end_what_another_one_does(
 
 
 def test_a_query_waits_for_its_server_and_has_its_consumer_again(
-    own: ServerProcess, own_client: Client
+    server: Server, own_client: Client
 ) -> None:
     client = own_client
     client.push_many("q", [b"x"] * 5)
     reader = _reader(client, queues="q", consumer="c")
     end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(3))
-    own.kill()
-    own.restart()
+    server.kill()
+    server.restart()
     assert reader.latestOffset(end, ReadMaxRows(3))["count"] == 2
     with pytest.raises(Claimed):
         client.lease_batch("c", 3, 1, ["q"])

@@ -8,13 +8,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from support.process import ServerProcess
+from spark.servers import Server
 from support.small_lake import BEGAN, SmallLake, closed_job
 from support.waiting import SPARK_GUARD, wait_for
 
@@ -33,32 +32,15 @@ NO_PAYLOAD = (
 FAILED = "outcome = 'failed'"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server")) as server:
-        yield server
-
-
-@pytest.fixture
-def client(server: ServerProcess) -> Iterator[Client]:
-    with Client(url_of(server)) as client:
-        yield client
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> SmallLake:
     return SmallLake(tmp_path / "lake")
 
 
-def url_of(server: ServerProcess) -> str:
-    host, port = server.address("resp")
-    return f"taskyard://{host}:{port}"
-
-
-def replay(lake: SmallLake, server: ServerProcess, where: str, **more: Any) -> Counts:
+def replay(lake: SmallLake, client: Client, where: str, **more: Any) -> Counts:
     with Replay(open_lake(lake.path), Wanted(where, **more)) as chosen:
         counts = chosen.counts()
-        chosen.push(url_of(server))
+        chosen.push(str(client.address))
         return counts
 
 
@@ -78,10 +60,9 @@ def replays(lake: SmallLake) -> list[dict[str, Any]]:
     return found
 
 
-def uids_of_pushes(server: ServerProcess, queue: str) -> set[str]:
+def uids_of_pushes(server: Server, queue: str) -> set[str]:
     """As events have them, and so a lake that reads them."""
-    host, port = server.address("http")
-    view = open_journal(f"http://{host}:{port}").view()
+    view = open_journal(server.http_url()).view()
     ranges = plan(view, view.first_seq, view.durable_seq, 1)
     batches = [batch for each in ranges for batch in read(each, ("event", "queue", "uid"))]
     rows = [row for batch in batches for row in batch.to_pylist()]
@@ -89,13 +70,13 @@ def uids_of_pushes(server: ServerProcess, queue: str) -> set[str]:
 
 
 def test_what_a_condition_picks_is_pushed_as_it_was(
-    server: ServerProcess, client: Client, lake: SmallLake
+    shared_server: Server, client: Client, lake: SmallLake
 ) -> None:
     done = closed_job(4, outcome="succeeded")
     other = closed_job(5, queue="other")
     lake.fill(jobs=[closed_job(1), closed_job(2, payload=b"\xff\0"), closed_job(3), done, other])
     where = f"{FAILED} and queue = 'mail' and date >= '2030-01-31' and job_id < 3"
-    assert replay(lake, server, where, to="as-it-was") == Counts(new=2)
+    assert replay(lake, client, where, to="as-it-was") == Counts(new=2)
     first, second = client.fetch("as-it-was", count=2)
     assert (first.payload, first.name) == (b"\xff\0", "send")
     assert (second.payload, second.name) == (b'{"n":1}', "send")
@@ -103,7 +84,7 @@ def test_what_a_condition_picks_is_pushed_as_it_was(
     told = {row["job_id"]: row for row in replays(lake)}
     assert set(told) == {1, 2}
     assert told[1]["uid"] == second.uid.replace("-", "")
-    assert {row["uid"] for row in told.values()} == uids_of_pushes(server, "as-it-was")
+    assert {row["uid"] for row in told.values()} == uids_of_pushes(shared_server, "as-it-was")
     assert (told[1]["run"], told[1]["from_queue"], told[1]["to_queue"]) == (1, "mail", "as-it-was")
     assert (told[1]["condition"], told[1]["new"]) == (where, True)
     with open_lake(lake.path).connect() as connection:
@@ -112,20 +93,20 @@ def test_what_a_condition_picks_is_pushed_as_it_was(
 
 
 def test_a_repeated_replay_pushes_nothing_unless_it_is_meant(
-    server: ServerProcess, client: Client, lake: SmallLake
+    client: Client, lake: SmallLake
 ) -> None:
     lake.fill(jobs=[closed_job(1), closed_job(2), closed_job(2, run=2)])
-    assert replay(lake, server, FAILED, to="once", limit=1) == Counts(new=1)
-    assert replay(lake, server, FAILED, to="once") == Counts(new=2, replayed=1)
-    assert replay(lake, server, FAILED, to="once") == Counts(replayed=3)
+    assert replay(lake, client, FAILED, to="once", limit=1) == Counts(new=1)
+    assert replay(lake, client, FAILED, to="once") == Counts(new=2, replayed=1)
+    assert replay(lake, client, FAILED, to="once") == Counts(replayed=3)
     assert len(list(client.jobs("once"))) == 3
-    assert replay(lake, server, FAILED, to="once", again="b") == Counts(new=3)
+    assert replay(lake, client, FAILED, to="once", again="b") == Counts(new=3)
     assert len(list(client.jobs("once"))) == 6
     assert len(replays(lake)) == 6
 
 
 def test_what_was_counted_is_pushed_also_when_the_condition_holds_no_more(
-    server: ServerProcess, client: Client, lake: SmallLake
+    client: Client, lake: SmallLake
 ) -> None:
     """As with a condition that asks what time it is."""
     lake.fill(jobs=[closed_job(1), closed_job(2), closed_job(3, outcome="succeeded")])
@@ -134,13 +115,12 @@ def test_what_was_counted_is_pushed_also_when_the_condition_holds_no_more(
     with Replay(open_lake(lake.path), Wanted(f"{FAILED} and {is_early}", to="counted")) as chosen:
         assert chosen.counts() == Counts(new=2)
         over.touch()
-        chosen.push(url_of(server))
+        chosen.push(str(client.address))
     assert jobs_in(client, "counted") == [1, 2]
     assert len(replays(lake)) == 2
 
 
 def test_what_was_pushed_by_one_that_was_cut_off_is_not_pushed_again(
-    server: ServerProcess,
     client: Client,
     lake: SmallLake,
     monkeypatch: pytest.MonkeyPatch,
@@ -152,49 +132,45 @@ def test_what_was_pushed_by_one_that_was_cut_off_is_not_pushed_again(
 
     monkeypatch.setattr(Replay, "_record", die)
     with pytest.raises(KeyboardInterrupt):
-        replay(lake, server, FAILED, to="cut-off", limit=2)
+        replay(lake, client, FAILED, to="cut-off", limit=2)
     monkeypatch.undo()
     assert jobs_in(client, "cut-off") == [1, 2]
-    assert replay(lake, server, FAILED, to="cut-off") == Counts(new=3)  # for all it knows
+    assert replay(lake, client, FAILED, to="cut-off") == Counts(new=3)  # for all it knows
     assert jobs_in(client, "cut-off") == [1, 2, 3]
     assert len(replays(lake)) == 3
 
 
 def test_one_that_the_lake_has_seen_come_back_is_not_pushed_again(
-    server: ServerProcess, client: Client, lake: SmallLake
+    client: Client, lake: SmallLake
 ) -> None:
     """Also when the server has forgotten its uid, and nobody could write that it was replayed."""
     lake.fill(jobs=[closed_job(1), closed_job(2)])
     with Replay(open_lake(lake.path), Wanted(FAILED, to="seen")) as chosen:
         uid = chosen.uids()[1]
     lake.fill(jobs=[closed_job(77, uid=uid, outcome="succeeded")])
-    assert replay(lake, server, FAILED, to="seen") == Counts(new=1, returned=1)
+    assert replay(lake, client, FAILED, to="seen") == Counts(new=1, returned=1)
     assert jobs_in(client, "seen") == [2]
     assert {row["job_id"]: row["new"] for row in replays(lake)} == {1: False, 2: True}
-    assert replay(lake, server, FAILED, to="seen") == Counts(replayed=2)
+    assert replay(lake, client, FAILED, to="seen") == Counts(replayed=2)
 
 
-def test_jobs_whose_payload_is_not_there_are_left_out(
-    server: ServerProcess, client: Client, lake: SmallLake
-) -> None:
+def test_jobs_whose_payload_is_not_there_are_left_out(client: Client, lake: SmallLake) -> None:
     erased = closed_job(1, payload=None)
     empty = closed_job(2, payload=None, payload_size=0)
     unseen = closed_job(3, payload=None, payload_size=None, name=None)
     lake.fill(jobs=[erased, empty, unseen])
-    counts = replay(lake, server, FAILED, to="left-out")
+    counts = replay(lake, client, FAILED, to="left-out")
     assert counts == Counts(new=1, no_payload=1, no_push=1)
     assert (counts.left_out, counts.there) == (2, 0)
     (job,) = client.jobs("left-out")
     assert client.inspect(job.id).payload_size == 0
 
 
-def test_one_that_is_killed_in_the_middle_goes_on(
-    server: ServerProcess, client: Client, lake: SmallLake
-) -> None:
+def test_one_that_is_killed_in_the_middle_goes_on(client: Client, lake: SmallLake) -> None:
     """It is in the middle when the queue is full: then it waits for room."""
     lake.fill(jobs=[closed_job(id) for id in range(1, 13)])
     client.configure("killed", replace=True, max_jobs=5)
-    command = [sys.executable, "-m", "taskyard", *flags(lake, server, "--to", "killed", "--yes")]
+    command = [sys.executable, "-m", "taskyard", *flags(lake, client, "--to", "killed", "--yes")]
     process = subprocess.Popen(command, start_new_session=True)
     try:
         wait_for(
@@ -207,7 +183,7 @@ def test_one_that_is_killed_in_the_middle_goes_on(
         process.wait()
     assert not (lake.path / "replays").exists()
     client.configure("killed", max_jobs=None)
-    replay(lake, server, FAILED, to="killed")
+    replay(lake, client, FAILED, to="killed")
     assert jobs_in(client, "killed") == list(range(1, 13))
     assert sorted(row["job_id"] for row in replays(lake)) == list(range(1, 13))
 
@@ -215,30 +191,29 @@ def test_one_that_is_killed_in_the_middle_goes_on(
 # The command
 
 
-def flags(lake: SmallLake, server: ServerProcess, *more: str) -> list[str]:
-    found = ["lake", "replay", "--lake", str(lake.path), "--url", url_of(server), "--where", FAILED]
-    return [*found, *more]
+def flags(lake: SmallLake, client: Client, *more: str) -> list[str]:
+    found = ["lake", "replay", "--lake", str(lake.path), "--url", str(client.address)]
+    return [*found, "--where", FAILED, *more]
 
 
 def test_the_command_shows_what_it_would_do(
-    server: ServerProcess,
     client: Client,
     lake: SmallLake,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lake.fill(jobs=[closed_job(7), closed_job(8, payload=None)])
     to = ("--to", "command")
-    assert main(flags(lake, server, *to, "--dry-run")) == 1
+    assert main(flags(lake, client, *to, "--dry-run")) == 1
     assert capsys.readouterr().out.splitlines() == [
         "JOB  RUN  QUEUE  TO       NAME  OUTCOME  FINISHED             ERROR",
         "  7    1  mail   command  send  failed   2030-01-31 08:07:00  TimeoutError: no answer",
         NO_PAYLOAD,
         "1 job would be pushed.",
     ]
-    assert main(flags(lake, server, *to)) == 2  # there is nobody to ask
+    assert main(flags(lake, client, *to)) == 2  # there is nobody to ask
     assert "give --yes" in capsys.readouterr().err
     assert "command" not in [queue.name for queue in client.queues()]
-    assert main(flags(lake, server, *to, "--yes", "--json")) == 1
+    assert main(flags(lake, client, *to, "--yes", "--json")) == 1
     assert json.loads(capsys.readouterr().out) == {
         "chosen": 2,
         "new": 1,
@@ -248,7 +223,7 @@ def test_the_command_shows_what_it_would_do(
         "pushed": 1,
     }
     assert jobs_in(client, "command") == [7]
-    assert main(flags(lake, server, *to, "--yes")) == 1
+    assert main(flags(lake, client, *to, "--yes")) == 1
     assert "1 job left out: replayed before (see --again)." in capsys.readouterr().out
     assert jobs_in(client, "command") == [7]
 
@@ -264,7 +239,7 @@ def test_the_command_shows_what_it_would_do(
     ],
 )
 def test_what_cannot_be_is_one_sentence(
-    server: ServerProcess,
+    client: Client,
     lake: SmallLake,
     capsys: pytest.CaptureFixture[str],
     more: list[str],
@@ -272,7 +247,7 @@ def test_what_cannot_be_is_one_sentence(
     said: str,
 ) -> None:
     lake.fill(jobs=[closed_job(1)])
-    assert main(flags(lake, server, "--yes", *more)) == code
+    assert main(flags(lake, client, "--yes", *more)) == code
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("taskyard lake replay: ")
     assert said in line
@@ -306,10 +281,10 @@ def test_a_condition_that_cannot_be_is_one_sentence(lake: SmallLake, where: str,
 
 
 def test_a_server_that_refuses_says_why(
-    server: ServerProcess, lake: SmallLake, capsys: pytest.CaptureFixture[str]
+    client: Client, lake: SmallLake, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lake.fill(jobs=[closed_job(1, payload=b"x" * 1_100_000)])
-    assert main(flags(lake, server, "--to", "too-large", "--yes")) == 1
+    assert main(flags(lake, client, "--to", "too-large", "--yes")) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "larger than the limit of 1048576 bytes" in line
     assert not (lake.path / "replays").exists()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
 import pytest
 from pyspark.errors import PySparkException
-from support.process import ServerProcess
 
 from taskyard.client.client import Client
 
@@ -17,15 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 UID = "6e6fe2ea-0d1e-4b4b-8e9c-0a7c5c3e2f10"
-
-
-@pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    directory = tmp_path_factory.mktemp("server")
-    with ServerProcess(directory, "--payload-limit", "1000") as server:
-        host, port = server.address("resp")
-        with Client(f"taskyard://{host}:{port}") as connected:
-            yield connected
 
 
 def test_columns_say_what_a_job_is(spark: SparkSession, client: Client) -> None:
@@ -112,7 +101,9 @@ def test_errors_name_column_and_row(spark: SparkSession, client: Client) -> None
         _write(frame, client, queue="wrong")
     assert "column ttl, row 3 of partition 0: -1 cannot be the ttl of a job" in str(raised.value)
     assert "wrong" not in [queue.name for queue in client.queues()]
-    frame = spark.sql("select repeat('x', if(id = 7, 2000, 1)) as payload from range(0, 10, 1, 1)")
+    frame = spark.sql(
+        "select repeat('x', if(id = 7, 2000000, 1)) as payload from range(0, 10, 1, 1)"
+    )
     with pytest.raises(PySparkException) as raised:
         _write(frame, client, queue="long")
     assert f"row 7 of partition 0 was refused by {client.address}" in str(raised.value)

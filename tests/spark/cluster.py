@@ -14,6 +14,7 @@ from typing import Final
 
 import pyspark
 from support.child import Child
+from support.sockets import POLL_INTERVAL
 from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.pipeline.spark.session import java_home
@@ -34,12 +35,12 @@ arguments = sys.argv[2:]
 class Driver(Child):
     """A program that runs on Spark until it is done. Its JVM ends with it."""
 
-    def wait_until(self, condition: Callable[[], object]) -> None:
+    def wait_until(self, condition: Callable[[], object], pause: float = POLL_INTERVAL) -> None:
         def is_so() -> object:
             assert self.is_running(), f"it has ended:\n{self.log()}"
             return condition()
 
-        wait_for(is_so, SPARK_GUARD)
+        wait_for(is_so, SPARK_GUARD, pause)
 
     def wait(self) -> int:
         return self._process.wait(SPARK_GUARD)

@@ -7,31 +7,24 @@ import socket
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
+from support.proxy import Proxy
 from support.sockets import HANG_GUARD
 
 _OF_A_TASK: Final = b" /api/v1/journal/segments/"
 _OF_THE_DRIVER: Final = b" /api/v1/journal?"
 
 
-class Gate:
+class Gate(Proxy):
     """A task's connection is one that asks for segments, and never for what there is."""
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
-        self._target = target
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
+        super().__init__(target)
         self.is_holding = False
         self._left: int | None = None  # bytes that tasks may still get; None: all
         self._go = threading.Event()
         self._lock = threading.Lock()
-        self._sockets: set[socket.socket] = set()
-        self._accepting = threading.Thread(target=self._accept, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._accepting.start()
-        return self
 
     def __exit__(
         self,
@@ -40,11 +33,7 @@ class Gate:
         trace: TracebackType | None,
     ) -> None:
         self.open()
-        with contextlib.suppress(OSError):  # a close alone does not wake the thread that accepts
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._accepting.join(HANG_GUARD)
-        self.hang_up()
+        super().__exit__(kind, error, trace)
 
     def close_after(self, size: int) -> None:
         """Tasks get so many bytes more, and then wait."""
@@ -61,25 +50,13 @@ class Gate:
 
     def hang_up(self) -> None:
         """End the connections there are; who waits never gets the rest."""
-        for one in list(self._sockets):
-            _end(one)
+        super().hang_up()
         self.open()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                server = socket.create_connection(self._target())
-            except (OSError, AssertionError):  # it is away
-                client.close()
-                continue
-            self._sockets |= {client, server}
-            pair = _Pair(client, server)
-            for pump in (self._ask, self._answer):
-                threading.Thread(target=pump, args=(pair,), daemon=True).start()
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        pair = _Pair(client, server)
+        for pump in (self._ask, self._answer):
+            threading.Thread(target=pump, args=(pair,), daemon=True).start()
 
     def _ask(self, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
@@ -87,7 +64,7 @@ class Gate:
                 pair.is_task |= _OF_A_TASK in data
                 pair.is_driver |= _OF_THE_DRIVER in data
                 pair.server.sendall(data)
-        self._end_both(pair)
+        self._end_both(pair.client, pair.server)
 
     def _answer(self, pair: _Pair) -> None:
         with contextlib.suppress(OSError):
@@ -95,7 +72,7 @@ class Gate:
                 if pair.is_task and not pair.is_driver:
                     data = self._held_back(pair, data)
                 pair.client.sendall(data)
-        self._end_both(pair)
+        self._end_both(pair.client, pair.server)
 
     def _held_back(self, pair: _Pair, data: bytes) -> bytes:
         """What of it may be passed on now; the beginning has been, if it had to wait."""
@@ -111,20 +88,9 @@ class Gate:
         assert self._go.wait(HANG_GUARD), "nobody has opened the gate"
         return rest
 
-    def _end_both(self, pair: _Pair) -> None:
-        for one in (pair.client, pair.server):
-            self._sockets.discard(one)
-            _end(one)
-
 
 class _Pair:
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
         self.client = client
         self.server = server
         self.is_task = self.is_driver = False
-
-
-def _end(one: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()

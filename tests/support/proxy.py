@@ -38,7 +38,8 @@ class Proxy:
         self.connections = 0
         self.cuts = 0
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.url = f"taskyard://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.port = int(self._listener.getsockname()[1])
+        self.url = f"taskyard://127.0.0.1:{self.port}"
         self._sockets: set[socket.socket] = set()
         self._accepting = threading.Thread(target=self._accept, daemon=True)
 
@@ -77,11 +78,15 @@ class Proxy:
                 client.close()
                 continue
             self._sockets |= {client, server}
-            for one, other, cut in (
-                (client, server, self.to_server()),
-                (server, client, self.to_client()),
-            ):
-                threading.Thread(target=self._pump, args=(one, other, cut), daemon=True).start()
+            self._join(client, server)
+
+    def _join(self, client: socket.socket, server: socket.socket) -> None:
+        """Pass on what comes, in either direction."""
+        for one, other, cut in (
+            (client, server, self.to_server()),
+            (server, client, self.to_client()),
+        ):
+            threading.Thread(target=self._pump, args=(one, other, cut), daemon=True).start()
 
     def _pump(self, source: socket.socket, target: socket.socket, left: int | None) -> None:
         with contextlib.suppress(OSError):
@@ -93,10 +98,13 @@ class Proxy:
                 if left == 0:
                     self.cuts += 1
                     break
-        # The other direction shares both sockets, and ends with this one.
-        for one in (source, target):
-            self._sockets.discard(one)
-            _end(one)
+        self._end_both(source, target)
+
+    def _end_both(self, one: socket.socket, other: socket.socket) -> None:
+        """The other direction shares both sockets, and ends with this one."""
+        for each in (one, other):
+            self._sockets.discard(each)
+            _end(each)
 
 
 def _end(one: socket.socket) -> None:

@@ -8,8 +8,10 @@ from support.sockets import HANG_GUARD, POLL_INTERVAL
 SPARK_GUARD = 240.0  # seconds; a JVM takes its time on a machine that does much else
 
 
-def wait_for(condition: Callable[[], object], guard: float = HANG_GUARD) -> None:
+def wait_for(
+    condition: Callable[[], object], guard: float = HANG_GUARD, pause: float = POLL_INTERVAL
+) -> None:
     deadline = time.monotonic() + guard
     while not condition():
         assert time.monotonic() < deadline, "in vain"
-        time.sleep(POLL_INTERVAL)
+        time.sleep(pause)

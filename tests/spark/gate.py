@@ -6,7 +6,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
-from types import TracebackType
 from typing import Final
 
 from support.proxy import Proxy
@@ -25,15 +24,6 @@ class Gate(Proxy):
         self._left: int | None = None  # bytes that tasks may still get; None: all
         self._go = threading.Event()
         self._lock = threading.Lock()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.open()
-        super().__exit__(kind, error, trace)
 
     def close_after(self, size: int) -> None:
         """Tasks get so many bytes more, and then wait."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from spark.oracle import Tables, compute, read_records
 
 from taskyard.pipeline.journal import open_journal, plan, read
@@ -51,9 +52,14 @@ def read_in(
 
 
 def run(spark: SparkSession, filler: LakeFiller) -> None:
-    """All that there is now; raises what a batch has raised."""
+    """All that there is now."""
+    finish(filler, filler.start(spark, None))
+
+
+def finish(filler: LakeFiller, query: StreamingQuery) -> None:
+    """Raise what a batch has raised."""
     try:
-        filler.start(spark, None).awaitTermination()
+        query.awaitTermination()
     except StreamingQueryException:
         if filler.error is None:
             raise

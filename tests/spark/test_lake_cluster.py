@@ -1,4 +1,4 @@
-"""A lake on a real cluster, over HTTP, beside a busy server: executors, the server and the driver
+"""A lake on a real cluster, over HTTP, beside a server: executors, the server and the driver
 are killed in the middle of batches, and the tables are those that the oracle makes.
 """
 
@@ -17,11 +17,10 @@ import pytest
 from spark.cluster import Cluster
 from spark.gate import Gate
 from spark.lake_driver import GOOD, Drivers
-from spark.lake_load import Load
 from spark.lake_runs import assert_right
 from spark.oracle import read_records
+from spark.servers import Server
 from support.effort import LONG, effort
-from support.process import ServerProcess
 from support.users import user, users_of
 from support.waiting import SPARK_GUARD, wait_for
 
@@ -32,11 +31,11 @@ from taskyard.pipeline.lake.snapshot import open_lake
 PASSWORD: Final = "hush%2Fhush7f3a"  # as it stands in a URL
 _PLAIN: Final = "hush/hush7f3a"
 _RECORDS: Final = 1000  # in a batch: several in what a test reads
-_PUSHES: Final = 600  # at a time: about three records each
+_ROUNDS: Final = 67  # at a time: of nine pushes, with about three records each
 
 
 class Yard:
-    """A server that is busy, drivers that read it over HTTP, and the gate between the two."""
+    """A server that is used now and then, drivers that read it over HTTP, and a gate between."""
 
     def __init__(self, cluster: Cluster, base: Path, tmp_path: Path) -> None:
         self.base = base
@@ -46,15 +45,14 @@ class Yard:
         anonymous = (("*", "push,take,inspect"),)
         users = users_of(user("ann", _PLAIN, admin=True), anonymous=anonymous)
         save_users(tmp_path / "users.toml", users)
-        self.server = ServerProcess(tmp_path, "--users", str(tmp_path / "users.toml"))
-        self.load = Load(self.server, limit=_PUSHES)
+        self.server = Server(tmp_path, "--users", str(tmp_path / "users.toml"))
+        self.pushed = 0
         self.gate = Gate(lambda: self.server.address("http"))
         self.drivers = Drivers(tmp_path, cluster.master)
 
     def start_and_hold(self) -> int:
         """A task is in the middle of its bytes; gives the driver's pid."""
-        self.load.more(_PUSHES)
-        wait_for(lambda: self.load.is_idle)
+        self.pushed += self.server.speak_all_dialects(_ROUNDS)
         self.gate.close_after(self.random.randrange(500, 5000))
         url = f"http://ann:{PASSWORD}@127.0.0.1:{self.gate.port}"
         pid = self.drivers.start(None, self.lake, url=url, max_records=_RECORDS)
@@ -76,7 +74,7 @@ def yard(
     cluster: Cluster, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Yard]:
     made = Yard(cluster, tmp_path_factory.getbasetemp(), tmp_path)
-    with made.server, made.gate, made.load, made.drivers:
+    with made.server, made.gate, made.drivers:
         yield made
 
 
@@ -96,18 +94,17 @@ def test_every_record_is_there_once_whoever_is_killed(yard: Yard, rounds: int) -
     _assert_hidden(yard)
     yard.gate.open()
     assert yard.drivers.wait() == GOOD, yard.drivers.log()
-    yard.load.stop()
     yard.server.kill()
     assert_right(yard.lake, yard.server.data)
-    _assert_all_promised(yard)
+    _assert_all_pushes(yard)
 
 
-def _assert_all_promised(yard: Yard) -> None:
+def _assert_all_pushes(yard: Yard) -> None:
     events = open_lake(yard.lake).arrow("events", ["event", "dialect"]).to_pylist()
     pushes = [row["dialect"] for row in events if row["event"] == "push"]
     assert set(pushes) == {"masenko", "workq", "redis", "client"}
     every = sum(record.kind() == PUSH for record in read_records(yard.server.data))
-    assert yard.load.promised <= every <= yard.load.asked
+    assert every == len(pushes) == yard.pushed
 
 
 def _assert_hidden(yard: Yard) -> None:

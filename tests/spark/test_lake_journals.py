@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 from journal.building import Running
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark.gate import Gate
 from spark.histories import HOUR, History, write_history
 from spark.journals import dropped, written
-from spark.lake_load import Load
-from spark.lake_runs import assert_right, read_in, read_one, run
+from spark.lake_runs import assert_right, finish, read_in, read_one, run
 from spark.servers import Server
 from support.waiting import SPARK_GUARD, wait_for
 
@@ -134,68 +134,26 @@ def test_a_lake_that_was_left_behind_says_how_much_is_missing_and_what_to_do(
 # The server
 
 
-def _busy(server: Server, pushes: int) -> None:
-    with Load(server, pause=0) as load:
-        wait_for(lambda: load.promised >= pushes)
-
-
-class Waiting:
-    """A query over HTTP that is in the middle of a batch."""
-
-    def __init__(self, spark: SparkSession, gate: Gate, lake: Path, patience: float) -> None:
-        url = f"http://127.0.0.1:{gate.port}"
-        self.error: Exception | None = None
-        self.filler = LakeFiller(Storage(lake), url=url, patience=patience, max_records=400)
-        self._spark = spark
-        gate.close_after(2000)
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-        wait_for(lambda: gate.is_holding, SPARK_GUARD)
-
-    def _run(self) -> None:
-        try:
-            run(self._spark, self.filler)
-        except Exception as error:
-            self.error = error
-
-    def join(self) -> None:
-        self._thread.join(SPARK_GUARD)
-        assert not self._thread.is_alive()
-
-
-def test_a_server_that_is_killed_is_waited_for(
-    spark: SparkSession, server: Server, tmp_path: Path
-) -> None:
-    """In the middle of what a task reads; what else it is asked finds nobody there."""
-    _busy(server, 300)
-    lake = tmp_path / "lake"
-    with Gate(lambda: server.address("http")) as gate:
-        query = Waiting(spark, gate, lake, 600)
-        server.kill()
-        gate.hang_up()
-        server.restart()
-        query.join()
-        assert query.error is None
-        assert next_seq(lake) > 400
-    server.kill()
-    assert_right(lake, server.data)
-
-
 def test_a_server_that_stays_away_ends_the_query_and_the_lake_goes_on_another_time(
     spark: SparkSession, server: Server, tmp_path: Path
 ) -> None:
-    _busy(server, 300)
+    """It goes in the middle of what a task reads. See test_lake_cluster for one that comes back."""
+    server.speak_all_dialects(34)
     lake = tmp_path / "lake"
     with Gate(lambda: server.address("http")) as gate:
-        query = Waiting(spark, gate, lake, 0.1)
+        url = f"http://127.0.0.1:{gate.port}"
+        first = LakeFiller(Storage(lake), url=url, patience=0.1, max_records=400)
+        gate.close_after(2000)
+        query = first.start(spark, None)
+        wait_for(lambda: gate.is_holding, SPARK_GUARD)
         server.kill()
         gate.hang_up()
-        query.join()
-        assert "no answer from" in str(query.error)
+        with pytest.raises(PySparkException, match="no answer from"):
+            finish(first, query)
     server.restart()
-    filler = LakeFiller(Storage(lake), url=server.http_url())
-    run(spark, filler)
-    assert filler.reader == query.filler.reader
+    second = LakeFiller(Storage(lake), url=server.http_url())
+    run(spark, second)
+    assert second.reader == first.reader
     server.kill()
     assert_right(lake, server.data)
 

@@ -123,6 +123,7 @@ def test_a_run_that_is_told_to_stop_says_so(
     if code:  # else it was faster
         assert code == 130
         assert process.log().splitlines()[-1].startswith("stopped before the end; it goes on from")
+    server.kill()
     read_in(spark, server.data, process.lake)
     assert process.next_seq() > 400
 

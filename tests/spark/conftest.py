@@ -3,17 +3,20 @@
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
 from spark.cluster import Cluster
 from spark.connect import ConnectServer
+from spark.histories import write_history
 from spark.quick_java import quick_java
 from spark.seaweed import S3, seaweed
 from spark.servers import Server
 
 import taskyard.spark
 from taskyard import Client
+from taskyard.pipeline.lake.storage import Storage
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,6 +78,23 @@ def cluster(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cl
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     with seaweed(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(params=["disk", "s3"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    """For a lake."""
+    if request.param == "disk":
+        return Storage(tmp_path / "a lake")
+    s3: S3 = request.getfixturevalue("s3")
+    return Storage(s3.uri(tmp_path.name), s3.options)
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal that nobody changes: several days of random history."""
+    path = tmp_path_factory.mktemp("history")
+    write_history(path, Random(11), 500)
+    return path
 
 
 @pytest.fixture

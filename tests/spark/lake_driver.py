@@ -16,7 +16,6 @@ import sys
 import threading
 import traceback
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 KILL, STOP = "SIGKILL", "SIGSTOP"
@@ -45,17 +44,10 @@ class Drivers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         os.killpg(self._program.pid, signal.SIGKILL)
-        self._program.wait()
-        for pipe in (self._program.stdin, self._program.stdout):
-            assert pipe is not None
-            pipe.close()
+        with self._program:  # which waits for it, and closes the pipes
+            pass
 
     def run(self, data: Path | None, lake: Path | str, **what: Any) -> int | str:
         """Give the exit status, or the name of the signal that has killed it."""
@@ -138,12 +130,15 @@ def _drive(spark: Any, asked: dict[str, Any]) -> None:
 
     from taskyard.pipeline.lake import store
     from taskyard.pipeline.lake.errors import LakeError
+    from taskyard.pipeline.lake.storage import Storage
 
     if asked["method"]:
         owner = store.Store if hasattr(store.Store, asked["method"]) else store
         _watch(owner, asked["method"], asked["table"], signal.Signals[asked["send"]])
+    options = asked["options"]
+    lake = Storage(asked["lake"], options.pop("storage_options", None))
     try:
-        read_in(spark, asked["data"], asked["lake"], **asked["options"])
+        read_in(spark, asked["data"], lake, **options)
     except LakeError as error:
         sys.stderr.write(f"refused: {error}\n")
         sys.stderr.flush()

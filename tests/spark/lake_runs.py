@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Iterable, Mapping
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -26,7 +25,7 @@ from taskyard.pipeline.lake.stream import LakeFiller
 from taskyard.pipeline.records.fields import DEFAULT_COLUMNS
 from taskyard.pipeline.records.packed import pack, read_columns
 
-Options = Mapping[str, str] | None
+Where = Path | str | Storage
 
 KEYS: Final = {
     "jobs": ("job_id", "run", "seq"),
@@ -37,16 +36,19 @@ KEYS: Final = {
 }
 
 
+def storage_of(lake: Where) -> Storage:
+    return lake if isinstance(lake, Storage) else Storage(lake)
+
+
 def read_in(
     spark: SparkSession,
     data: Path | str | None,
-    lake: Path | str,
-    storage_options: Options = None,
+    lake: Where,
     **options: Any,
 ) -> LakeFiller:
     """All of a journal into a lake, as `taskyard lake run` does it."""
     path = None if data is None else str(data)
-    filler = LakeFiller(Storage(lake, storage_options), data=path, **options)
+    filler = LakeFiller(storage_of(lake), data=path, **options)
     run(spark, filler)
     return filler
 
@@ -68,15 +70,14 @@ def finish(filler: LakeFiller, query: StreamingQuery) -> None:
 
 def fill(
     data: Path,
-    lake: Path | str,
+    lake: Where,
     records: int = 1 << 20,
-    storage_options: Options = None,
     columns: tuple[str, ...] = DEFAULT_COLUMNS,
 ) -> None:
     """The same in this process and without Spark, for tests of what becomes of a lake then."""
     journal = open_journal(str(data))
     view = journal.view()
-    builder = Builder(Store(Storage(lake, storage_options)))
+    builder = Builder(Store(storage_of(lake)))
     first = builder.store.next_seq or view.first_seq
     for seq in range(first, view.durable_seq + 1, records):
         last = min(seq + records - 1, view.durable_seq)
@@ -113,30 +114,9 @@ def read_one(spark: SparkSession, data: Path, lake: Path, records: int) -> None:
     build_tables(packed, 0, lake=lake)
 
 
-def read_in_plain(
-    spark: SparkSession,
-    data: Path,
-    lake: Path | str,
-    checkpoint: Path,
-    records: int,
-    storage_options: Options = None,
-) -> None:
-    """The same by rows, as those do it who change them on the way."""
-    events = spark.readStream.format("taskyard.events").option("maxRecordsPerTrigger", records)
-    build = partial(build_tables, lake=lake, storage_options=storage_options)
-    (
-        events.load(str(data))
-        .writeStream.foreachBatch(build)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-        .awaitTermination()
-    )
-
-
-def assert_right(lake: Path | str | Lake, data: Path, storage_options: Options = None) -> None:
+def assert_right(lake: Where | Lake, data: Path) -> None:
     """The lake has every record of the journal before its watermark, and each once."""
-    found = lake if isinstance(lake, Lake) else open_lake(lake, storage_options)
+    found = lake if isinstance(lake, Lake) else open_lake(lake)
     end = found.watermark.next_seq
     records = [record for record in read_records(data) if record.seq < end]
     rows = found.arrow("events", ["seq", "part"]).to_pylist()

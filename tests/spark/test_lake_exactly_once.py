@@ -8,12 +8,10 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from random import Random
 
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from spark.histories import write_history
 from spark.lake_driver import GOOD, REFUSED, STOP, Drivers
 from spark.lake_runs import assert_right, fill, read_in, run
 from spark.seaweed import S3
@@ -29,14 +27,9 @@ from taskyard.pipeline.lake.stream import LakeFiller, make_checkpoint
 from taskyard.pipeline.lake.tables import JOBS, TABLES, WATERMARK
 
 COMMITTED = (*TABLES, WATERMARK.name)
+KILLS = [("_make_table", COMMITTED[0]), ("_make_table", COMMITTED[-1])]
+KILLS += [("_commit", name) for name in COMMITTED]
 RECORDS = 100  # in a batch; there are more than ten
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("history")
-    write_history(path, Random(7), 500)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +39,12 @@ def drivers(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dr
 
 
 @pytest.mark.parametrize("losing", [0, 1] if LONG else [0])
-def test_a_driver_is_killed_after_each_commit(
+def test_a_driver_is_killed_while_it_makes_the_tables_and_after_each_commit(
     spark: SparkSession, drivers: Drivers, data: Path, tmp_path: Path, losing: int
 ) -> None:
     """Spark's checkpoint is lost every other time. The first ones are in the first batch ever."""
-    for number, table in enumerate(COMMITTED):
-        killed = drivers.run(data, tmp_path, max_records=RECORDS, method="_commit", table=table)
+    for number, (method, table) in enumerate(KILLS):
+        killed = drivers.run(data, tmp_path, max_records=RECORDS, method=method, table=table)
         assert killed == "SIGKILL", drivers.log()
         if number % 2 == losing:
             shutil.rmtree(tmp_path / CHECKPOINT, ignore_errors=True)  # it may have none yet
@@ -60,15 +53,6 @@ def test_a_driver_is_killed_after_each_commit(
     read_in(spark, data, tmp_path)
     assert_right(tmp_path, data)
     assert open_lake(tmp_path).watermark.next_seq > RECORDS * 8
-
-
-def test_a_driver_is_killed_while_it_makes_the_tables(
-    spark: SparkSession, drivers: Drivers, data: Path, tmp_path: Path
-) -> None:
-    for table in (COMMITTED[0], COMMITTED[-1]):
-        assert drivers.run(data, tmp_path, method="_make_table", table=table) == "SIGKILL"
-    read_in(spark, data, tmp_path)
-    assert_right(tmp_path, data)
 
 
 @pytest.mark.parametrize("table", ["events", "watermark"])
@@ -94,29 +78,27 @@ def _is_halted(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-@pytest.mark.parametrize("place", ["disk", "s3"])
 def test_of_two_that_have_opened_the_lake_the_second_is_refused(
-    spark: SparkSession, s3: S3, data: Path, tmp_path: Path, place: str
+    spark: SparkSession, storage: Storage, data: Path, tmp_path: Path
 ) -> None:
-    storage = Storage(tmp_path / "lake") if place == "disk" else Storage(s3.uri("two"), s3.options)
     checkpoints = [str(tmp_path / name) for name in ("one", "other")]
     both = [LakeFiller(storage, data=str(data), checkpoint=each) for each in checkpoints]
     run(spark, both[0])
     with pytest.raises(LakeInUse, match="one process at a time can do that"):
         run(spark, both[1])
-    assert_right(open_lake(storage), data)
+    assert_right(storage, data)
 
 
 def test_on_s3_a_driver_is_killed_between_commits(
     spark: SparkSession, drivers: Drivers, s3: S3, data: Path, tmp_path: Path
 ) -> None:
-    lake, options = s3.uri("killed"), s3.options
+    storage = Storage(s3.uri("killed"), s3.options)
     for number, table in enumerate(("events", "watermark", "attempts")):
         what = {"max_records": RECORDS, "checkpoint": str(tmp_path / str(number))}
-        at = {"method": "_commit", "table": table, "storage_options": options}
-        assert drivers.run(data, lake, **what, **at) == "SIGKILL", drivers.log()
-    read_in(spark, data, lake, options, checkpoint=str(tmp_path))
-    assert_right(lake, data, options)
+        at = {"method": "_commit", "table": table, "storage_options": s3.options}
+        assert drivers.run(data, storage.uri, **what, **at) == "SIGKILL", drivers.log()
+    read_in(spark, data, storage, checkpoint=str(tmp_path))
+    assert_right(storage, data)
 
 
 def test_of_two_drivers_at_once_one_fills_the_lake(

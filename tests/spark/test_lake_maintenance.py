@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from spark.histories import PUSHERS, WORKERS, History, write_history
 from spark.journals import written
 from spark.lake_runs import assert_right, fill, read_in
-from spark.seaweed import S3
 from support.small_lake import SmallLake, closed_job
 
 from taskyard.engine.job import JSON, NewJob, Policy
@@ -32,13 +31,6 @@ from taskyard.pipeline.lake.tables import FAILURES, PUBLIC, TIME
 from taskyard.pipeline.records.fields import ALL_COLUMNS
 
 MERGED = ("events", "jobs", "attempts", "queue_minutes")
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("history")
-    write_history(path, Random(11), 450)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -180,9 +172,8 @@ def with_secrets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def contents(lake: Path | str, options: dict[str, str] | None) -> Iterator[bytes]:
+def contents(storage: Storage) -> Iterator[bytes]:
     """All that is in files of a lake, as it is stored and, of Parquet, as it is read."""
-    storage = Storage(lake, options)
     for name in (*PUBLIC, "minute_state", "watermark"):
         files = storage.files(name)
         for info in files.get_file_info(pafs.FileSelector("", recursive=True)):
@@ -195,24 +186,20 @@ def contents(lake: Path | str, options: dict[str, str] | None) -> Iterator[bytes
                     yield repr(table.to_pylist()).encode()
 
 
-@pytest.mark.parametrize("place", ["disk", "s3"])
-def test_what_is_erased_is_in_no_file_any_more(
-    s3: S3, with_secrets: Path, tmp_path: Path, place: str
-) -> None:
-    lake, options = (tmp_path / "a lake", None) if place == "disk" else (s3.uri("e"), s3.options)
-    fill(with_secrets, lake, 4, options, ALL_COLUMNS)
-    rows = open_lake(lake, options).arrow("events").to_pylist()
+def test_what_is_erased_is_in_no_file_any_more(storage: Storage, with_secrets: Path) -> None:
+    fill(with_secrets, storage, 4, ALL_COLUMNS)
+    rows = open_lake(storage).arrow("events").to_pylist()
     jobs = {row["job_id"] for row in rows if SECRET in (row["payload"] or b"")}
     assert len(jobs) == 3
-    _leave_a_stray(Storage(lake, options))
-    some = Store(Storage(lake, options))
+    _leave_a_stray(storage)
+    some = Store(storage)
     for job in jobs:
-        assert any(SECRET in each for each in contents(lake, options))
+        assert any(SECRET in each for each in contents(storage))
         assert erase(some, job) > 0
         assert erase(some, job) == 0
-    assert not any(SECRET in each for each in contents(lake, options))
-    assert_right(lake, with_secrets, options)
-    kept = open_lake(lake, options).arrow("events", ["payload"])["payload"].drop_null()
+    assert not any(SECRET in each for each in contents(storage))
+    assert_right(storage, with_secrets)
+    kept = open_lake(storage).arrow("events", ["payload"])["payload"].drop_null()
     assert kept.to_pylist() == [b"{}"] * 3
 
 
@@ -268,7 +255,7 @@ def test_a_batch_beside_an_erasure_leaves_nothing_of_what_is_erased(
     monkeypatch.setattr("taskyard.pipeline.lake.kernel.read_files", read)
     fill(more, lake, columns=ALL_COLUMNS)
     assert not jobs
-    assert not any(SECRET in each for each in contents(lake, None))
+    assert not any(SECRET in each for each in contents(Storage(lake)))
     assert_right(lake, more)
 
 
@@ -295,7 +282,7 @@ def test_a_step_that_finds_files_erased_is_made_again(tmp_path: Path) -> None:
 
 def test_payloads_are_left_out_unless_they_are_wanted(with_secrets: Path, tmp_path: Path) -> None:
     fill(with_secrets, tmp_path)
-    assert not any(SECRET in each for each in contents(tmp_path, None))
+    assert not any(SECRET in each for each in contents(Storage(tmp_path)))
 
 
 # On the disk

@@ -3,7 +3,6 @@
 import json
 import threading
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import duckdb
@@ -14,7 +13,6 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
-from spark.histories import write_history
 from spark.lake_runs import KEYS, assert_same, fill
 from spark.oracle import Tables, compute, read_records
 from spark.seaweed import S3
@@ -32,13 +30,6 @@ Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("history")
-    write_history(path, Random(11), 400)
-    return path
-
-
-@pytest.fixture(scope="module")
 def want(data: Path) -> Tables:
     return compute(read_records(data))
 
@@ -50,10 +41,11 @@ def lake(
     data: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Lake:
-    path = tmp_path_factory.mktemp("lake")
-    place, options = (path, None) if request.param == "disk" else (s3.uri("read"), s3.options)
-    fill(data, place, 300, options)
-    return open_lake(place, options)
+    storage = Storage(s3.uri("read"), s3.options)
+    if request.param == "disk":
+        storage = Storage(tmp_path_factory.mktemp("lake"))
+    fill(data, storage, 300)
+    return open_lake(storage)
 
 
 # Each gives the rows of a table.

@@ -1,20 +1,24 @@
 """The tables of a lake are those of the plain recomputation, however the journal comes in."""
 
+import json
 import tarfile
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from spark.histories import MINUTE, History, write_history
+from spark.histories import MINUTE, PUSHERS, History, write_history
 from spark.journals import dropped, written
-from spark.lake_runs import assert_right, assert_same, fill, read_in, read_in_plain, run
+from spark.lake_runs import assert_right, assert_same, fill, read_in, run
 from spark.oracle import compute, read_records
-from spark.seaweed import S3
 from support.effort import LONG, effort
 
 from taskyard.engine.carrying import carry_queue
 from taskyard.engine.job import Policy
+from taskyard.engine.state import FIRST_SESSION
+from taskyard.journal.describe import stand_in
+from taskyard.pipeline.journal import open_journal
 from taskyard.pipeline.lake import kernel
 from taskyard.pipeline.lake.build import build_tables
 from taskyard.pipeline.lake.errors import LakeError
@@ -42,24 +46,26 @@ def rows_of(spark: SparkSession, data: Path, **options: object) -> DataFrame:
 
 
 @pytest.mark.parametrize("records", [100_000, 300])
-@pytest.mark.parametrize("place", ["disk", "s3"])
 def test_packed_events(
-    spark: SparkSession, s3: S3, data: Path, tmp_path: Path, place: str, records: int
+    spark: SparkSession, storage: Storage, data: Path, tmp_path: Path, records: int
 ) -> None:
-    if place == "s3":
-        lake, options = s3.uri(f"packed-{records}"), s3.options
-        read_in(spark, data, lake, options, checkpoint=str(tmp_path), max_records=records)
-        assert_right(lake, data, options)
-    else:
-        read_in(spark, data, tmp_path, max_records=records)
-        assert_right(tmp_path, data)
+    read_in(spark, data, storage, checkpoint=str(tmp_path / "checkpoint"), max_records=records)
+    assert_right(storage, data)
 
 
-@pytest.mark.parametrize("place", ["disk", "s3"])
-def test_plain_rows(spark: SparkSession, s3: S3, data: Path, tmp_path: Path, place: str) -> None:
-    lake, options = (tmp_path / "lake", None) if place == "disk" else (s3.uri("plain"), s3.options)
-    read_in_plain(spark, data, lake, tmp_path / "checkpoint", 600, options)
-    assert_right(lake, data, options)
+def test_plain_rows(spark: SparkSession, storage: Storage, data: Path, tmp_path: Path) -> None:
+    """As those read them who change them on the way."""
+    events = spark.readStream.format("taskyard.events").option("maxRecordsPerTrigger", 600)
+    build = partial(build_tables, lake=storage.uri, storage_options=storage.options)
+    (
+        events.load(str(data))
+        .writeStream.foreachBatch(build)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
+    assert_right(storage, data)
 
 
 def test_rows_may_be_changed_on_the_way_and_come_again(
@@ -171,19 +177,35 @@ def test_a_journal_with_nothing_about_jobs(spark: SparkSession, tmp_path: Path) 
     assert_right(lake, data)
 
 
-@pytest.mark.parametrize("name", ["a lake #1", "s\xf8 \u2603", "[x]{y}*?"])
-def test_the_name_of_a_lake_may_be_strange(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    data = tmp_path / "data"
+def test_the_name_of_a_lake_may_be_strange(spark: SparkSession, tmp_path: Path) -> None:
+    data, lake = tmp_path / "data", tmp_path / "a lake #1 s\xf8 \u2603 [x]{y}*?"
     written(data, 5).journal.close()
-    read_in(spark, data, tmp_path / name, max_records=10)
-    assert_right(tmp_path / name, data)
-    frame = open_lake(tmp_path / name).frame(spark, "events")
+    read_in(spark, data, lake, max_records=10)
+    assert_right(lake, data)
+    frame = open_lake(lake).frame(spark, "events")
     assert frame.count() == len(list(read_records(data)))
 
 
 def test_a_percent_sign_is_refused_where_readers_would_decode_it(tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="has a % in its name"):
         Store(Storage(tmp_path / "a%20lake"))
+
+
+def test_a_lake_has_other_numbers_for_sessions(tmp_path: Path) -> None:
+    """The ids of Glovebox sessions are secrets."""
+    sessions = (FIRST_SESSION | 0x1234_5678_9ABC_DEF1, FIRST_SESSION | 0x0FED_CBA9_8765_4321)
+    data, lake = tmp_path / "data", tmp_path / "lake"
+    history = History(data, Random(1))
+    for session in sessions:
+        history.engine.open_session(session, PUSHERS[0], history.now)
+    history.engine.detach_session(sessions[0], PUSHERS[0], history.now)
+    history.close()
+    fill(data, lake)
+    rows = open_lake(lake).arrow("events").to_pylist()
+    found = {json.loads(row["details"])["id"] for row in rows if row["event"] == "session"}
+    salt = open_journal(str(data)).salt()
+    assert found == {stand_in(salt, session) for session in sessions}
+    assert not [session for session in sessions if str(session) in str(rows)]
 
 
 @pytest.mark.parametrize("is_cut_off", [False, True])

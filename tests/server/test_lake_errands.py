@@ -7,15 +7,17 @@ real, and so are the processes that are sent for.
 import gzip
 import http.client
 import json
-import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.child import state_of
+from support.lake_server import LakeServer
 from support.process import ServerProcess
 from support.small_lake import BEGAN, SmallLake, closed_job
 from support.sockets import SocketPeer
@@ -25,7 +27,6 @@ from support.waiting import wait_for
 from taskyard.access.users import save_users
 from taskyard.server.errand import Ended, Errand
 
-TESTS = Path(__file__).resolve().parents[1]
 ADMIN, MAILER, BOTH, SEES = "ty_admin", "ty_mailer", "ty_both", "ty_sees"
 POLICY = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; script-src 'unsafe-inline'; "
@@ -58,33 +59,6 @@ def fill(path: Path) -> None:
     )
 
 
-class LakeServer(ServerProcess):
-    def __init__(self, directory: Path, *flags: str) -> None:
-        self.lake = directory / "lake"
-        paths = [str(TESTS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        super().__init__(
-            directory,
-            *("--lake", str(self.lake), *flags),
-            environment={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-            wrapper=[sys.executable, "-m", "support.lake_server", "follow"],
-        )
-
-    def ask(
-        self, method: str, path: str, token: str = ADMIN, **headers: str
-    ) -> tuple[int, http.client.HTTPMessage, bytes]:
-        connection = http.client.HTTPConnection(*self.address("http"))
-        sent = {"Authorization": f"Bearer {token}"} if token else {}
-        connection.request(method, path, headers={**sent, **headers})
-        answer = connection.getresponse()
-        body = answer.read()
-        connection.close()
-        return answer.status, answer.headers, body
-
-    def get(self, path: str, token: str = ADMIN) -> tuple[int, Any]:
-        status, _, body = self.ask("GET", path, token)
-        return status, json.loads(body)
-
-
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeServer]:
     place = tmp_path_factory.mktemp("lake")
@@ -97,7 +71,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LakeServer]:
     )
     save_users(place / "users.toml", everybody)
     fill(place / "lake")
-    with LakeServer(place, "--users", str(place / "users.toml")) as running:
+    flags = ("--users", str(place / "users.toml"))
+    with LakeServer(place, "follow", *flags, token=ADMIN) as running:
         running.wait_for(lambda: running.get("/api/v1/lake")[0] == 200)
         yield running
         assert running.stop() == 0
@@ -249,19 +224,19 @@ def test_only_an_admin_has_a_report_written(server: LakeServer) -> None:
 
 def test_a_report_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
     """There is no lake yet, which is found out before Spark is started."""
-    with LakeServer(tmp_path, "--lake-master", "local[1]") as server:
-        server.wait_for(lambda: server.get("/api/v1/lake", "")[0] == 200)
+    with LakeServer(tmp_path, "follow", "--lake-master", "local[1]") as server:
+        server.wait_for(lambda: server.get("/api/v1/lake")[0] == 200)
         # Both at once, so that the second is asked for before the first can have failed.
         peer = server.connect("http")
         peer.send(b"POST /api/v1/lake/report HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2)
         for _ in range(2):
             status, body = read_answer(peer)
             assert (status, json.loads(body)["making"]) == (202, True)
-        server.wait_for(lambda: not server.get("/api/v1/lake", "")[1]["making"])
-        told = server.get("/api/v1/lake", "")[1]["report_error"]
+        server.wait_for(lambda: not server.get("/api/v1/lake")[1]["making"])
+        told = server.get("/api/v1/lake")[1]["report_error"]
         assert "there is no lake in" in told
         assert server.log_text().count("a report is being written") == 1
-        assert kind_of(server.get("/api/v1/lake/jobs/1", "")) == (404, "job-not-found")
+        assert kind_of(server.get("/api/v1/lake/jobs/1")) == (404, "job-not-found")
         assert server.stop() == 0
 
 
@@ -269,25 +244,28 @@ def test_a_lake_that_cannot_be_read_is_told_of(tmp_path: Path) -> None:
     fill(tmp_path / "lake")
     for file in (tmp_path / "lake" / "jobs" / "_delta_log").iterdir():
         file.write_bytes(b"nonsense")
-    with LakeServer(tmp_path) as server:
-        server.wait_for(lambda: server.get("/api/v1/lake", "")[0] == 200)
+    with LakeServer(tmp_path, "follow") as server:
+        server.wait_for(lambda: server.get("/api/v1/lake")[0] == 200)
         assert kind_of(server.get("/api/v1/lake/jobs/7", "")) == (503, "lake-failed")
         assert server.stop() == 0
 
 
 def test_without_a_lake_there_is_none(tmp_path: Path) -> None:
+    told = []
     with ServerProcess(tmp_path) as server:
         for method, path in [
+            ("GET", "/api/v1/lake"),
             ("GET", "/api/v1/lake/jobs/7"),
             ("POST", "/api/v1/lake/report"),
             ("GET", "/lake/report"),
         ]:
-            connection = http.client.HTTPConnection(*server.address("http"))
-            connection.request(method, path)
-            answer = connection.getresponse()
-            assert answer.status == 404
-            assert "--lake" in json.loads(answer.read())["detail"]
-            connection.close()
+            with closing(http.client.HTTPConnection(*server.address("http"))) as connection:
+                connection.request(method, path)
+                answer = connection.getresponse()
+                assert answer.status == 404
+                told.append(json.loads(answer.read()))
+    assert told[0]["type"] == "urn:taskyard:problem:no-lake"
+    assert not [each for each in told if "--lake" not in each["detail"]]
 
 
 # Errands
@@ -300,14 +278,6 @@ def run(code: str, seconds: float = 60.0) -> Ended:
     errand.start()
     wait_for(lambda: bool(found))
     return found[0]
-
-
-def is_there(pid: int) -> bool:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_an_errand_tells_how_it_ended() -> None:
@@ -332,7 +302,7 @@ def test_an_errand_that_takes_too_long_is_ended_with_all_it_has_started(tmp_path
         seconds *= 2
         ended = run(code, seconds)
         assert (ended.code, ended.words) == (-1, f"it took longer than {seconds} seconds")
-    wait_for(lambda: not is_there(int(file.read_text())))
+    wait_for(lambda: not state_of(int(file.read_text())))
 
 
 def test_an_errand_that_cannot_be_started_says_so() -> None:
@@ -365,8 +335,8 @@ def test_an_errand_ends_with_its_server(tmp_path: Path) -> None:
     try:
         wait_for(lambda: (tmp_path / "pid").exists() and bool((tmp_path / "pid").read_text()))
         pid = int((tmp_path / "pid").read_text())
-        assert is_there(pid)
+        assert state_of(pid)
     finally:
         process.kill()
         process.wait()
-    wait_for(lambda: not is_there(pid))
+    wait_for(lambda: not state_of(pid))

@@ -3,17 +3,16 @@
 The process only acts as the lake: see support/fake_lake.py.
 """
 
-import http.client
-import json
 import os
 import resource
 import signal
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.child import state_of
+from support.lake_server import LakeServer
 from support.process import ServerProcess
 from support.sockets import HANG_GUARD
 from support.waiting import wait_for
@@ -21,44 +20,10 @@ from support.wire import exchange
 
 from taskyard.server.lake_process import LakeProcess, Patience
 
-TESTS = Path(__file__).resolve().parents[1]
 PUSH = b'PUSH {"name":"a"}\n'
-IMPATIENT = ["-m", "support.lake_server"]
-# The same, where only the test ends a process that does not end when it is told to.
-WITH_PATIENCE = f"""
-from dataclasses import replace
-from taskyard.server import lake_process
-made = lake_process.Patience
-lake_process.Patience = lambda **given: replace(made(**given), stop={2 * HANG_GUARD})
-import support.lake_server
-"""
-PATIENT = ["-c", WITH_PATIENCE]
 
 
-def get(server: ServerProcess, path: str) -> Any:
-    connection = http.client.HTTPConnection(*server.address("http"))
-    connection.request("GET", path)
-    body = connection.getresponse().read()
-    connection.close()
-    return json.loads(body) if path.startswith("/api") else body.decode()
-
-
-class LakeServer(ServerProcess):
-    """`patient`: it waits for the process to end for as long as any test may take."""
-
-    def __init__(self, directory: Path, how: str, *flags: str, patient: bool = False) -> None:
-        self.lake = directory / "lake"
-        paths = [str(TESTS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        super().__init__(
-            directory,
-            *("--lake", str(self.lake), *flags),
-            environment={"PYTHONPATH": os.pathsep.join(filter(None, paths))},
-            wrapper=[sys.executable, *(PATIENT if patient else IMPATIENT), how],
-        )
-
-    def view(self) -> Any:
-        return get(self, "/api/v1/lake")
-
+class Yard(LakeServer):
     def wait_for_state(self, state: str) -> Any:
         """The view that has it: the next one may have another."""
         found: list[Any] = []
@@ -85,6 +50,10 @@ class LakeServer(ServerProcess):
         return [*self.starts(), *map(int, said.split())]
 
 
+def metrics_of(server: LakeServer) -> str:
+    return server.ask("GET", "/metrics")[2].decode()
+
+
 def messages_of(server: ServerProcess) -> list[str]:
     return [entry["message"] for entry in server.log_entries()]
 
@@ -93,17 +62,8 @@ def has_said(server: ServerProcess, message: str) -> bool:
     return message in messages_of(server)
 
 
-def is_there(pid: int) -> bool:
-    """Whether the process runs; one that has ended and that nobody has waited for does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except FileNotFoundError:
-        return False
-    return stat.rpartition(")")[2].split()[0] != "Z"
-
-
 def test_the_lake_follows_and_the_server_knows_how_far_it_is(tmp_path: Path) -> None:
-    with LakeServer(tmp_path, "follow", "--log-format", "json") as server:
+    with Yard(tmp_path, "follow", "--log-format", "json") as server:
         exchange(server.connect(), PUSH * 3, b"".join(b'OK {"id":%d}\n' % n for n in (1, 2, 3)))
         server.wait_for(lambda: server.view()["lag_records"] == 0 and server.view()["running"])
         view = server.view()
@@ -113,8 +73,8 @@ def test_the_lake_follows_and_the_server_knows_how_far_it_is(tmp_path: Path) -> 
         assert view["events_per_second"] == 12.5
         assert view["next_seq"] > 4
         assert (view["lag_seconds"], view["error"]) == (0, None)
-        assert get(server, "/api/v1/server")["lake"]["pid"] == view["pid"]
-        metrics = get(server, "/metrics")
+        assert server.get("/api/v1/server")[1]["lake"]["pid"] == view["pid"]
+        metrics = metrics_of(server)
         assert "\ntaskyard_lake_up 1\n" in metrics
         assert "\ntaskyard_lake_lag_records 0\n" in metrics
         assert "\ntaskyard_lake_restarts_total 0\n" in metrics
@@ -125,11 +85,11 @@ def test_the_lake_follows_and_the_server_knows_how_far_it_is(tmp_path: Path) -> 
         messages = messages_of(server)
         assert messages.index("ready") < messages.index("the lake's process was started")
         assert server.stop() == 0
-        assert not is_there(view["pid"])
+        assert not state_of(view["pid"])
 
 
 def test_it_gives_way_to_the_broker_with_all_it_has_started(tmp_path: Path) -> None:
-    with LakeServer(tmp_path, "family") as server:
+    with Yard(tmp_path, "family") as server:
         lake = server.wait_for_state("running")["pid"]
         for pid in (lake, server.child()):
             mine = os.getpriority(os.PRIO_PROCESS, server.pid)
@@ -141,7 +101,7 @@ def test_it_gives_way_to_the_broker_with_all_it_has_started(tmp_path: Path) -> N
 
 
 def test_a_process_that_is_killed_is_started_again_and_goes_on(tmp_path: Path) -> None:
-    with LakeServer(tmp_path, "follow") as server:
+    with Yard(tmp_path, "follow") as server:
         first = server.wait_for_state("following")["pid"]
         os.kill(first, signal.SIGKILL)
         server.wait_for(lambda: len(server.starts()) == 2)
@@ -149,64 +109,64 @@ def test_a_process_that_is_killed_is_started_again_and_goes_on(tmp_path: Path) -
         assert view["pid"] == server.starts()[1] != first
         assert (view["restarts"], view["error"]) == (1, None)
         assert "it was ended by SIGKILL" in server.log_text()
-        assert "\ntaskyard_lake_restarts_total 1\n" in get(server, "/metrics")
+        assert "\ntaskyard_lake_restarts_total 1\n" in metrics_of(server)
         assert server.stop() == 0
 
 
 def test_one_that_fails_at_once_is_tried_again_after_growing_pauses(tmp_path: Path) -> None:
-    with LakeServer(tmp_path, "broken", "--log-format", "json") as server:
+    with Yard(tmp_path, "broken", "--log-format", "json") as server:
         server.wait_for(lambda: server.view()["restarts"] >= 4)
         exchange(server.connect(), PUSH, b'OK {"id":1}\n')
         view = server.wait_for_state("waiting")
         why = "it ended with code 1: RuntimeError: the tables are of another journal"
         assert (view["running"], view["pid"], view["error"]) == (False, None, why)
         # It is up for a moment each time that it is tried.
-        server.wait_for(lambda: "\ntaskyard_lake_up 0\n" in get(server, "/metrics"))
+        server.wait_for(lambda: "\ntaskyard_lake_up 0\n" in metrics_of(server))
         pauses = [entry["pause"] for entry in server.log_entries() if "pause" in entry]
         assert pauses[:4] == ["0.02s", "0.04s", "0.08s", "0.1s"]
         assert server.stop() == 0
-        assert not any(is_there(pid) for pid in server.starts())
+        assert not any(state_of(pid) for pid in server.starts())
 
 
 def test_one_that_does_not_end_is_ended_with_all_it_has_started(tmp_path: Path) -> None:
-    with LakeServer(tmp_path, "family") as server:
+    with Yard(tmp_path, "family") as server:
         server.wait_for_state("running")
         pids = server.family()
         assert len(pids) == 2
-        assert all(is_there(pid) for pid in pids)
+        assert all(state_of(pid) for pid in pids)
         assert server.stop() == 0
-        wait_for(lambda: not any(is_there(pid) for pid in pids))  # who is killed may take a while
+        wait_for(lambda: not any(state_of(pid) for pid in pids))  # who is killed may take a while
 
 
 def test_a_descendant_of_one_that_has_died_is_ended(tmp_path: Path) -> None:
-    with LakeServer(tmp_path, "family") as server:
+    with Yard(tmp_path, "family") as server:
         server.wait_for_state("running")
         child = server.child()
         os.kill(server.starts()[0], signal.SIGKILL)
-        wait_for(lambda: not is_there(child))
+        wait_for(lambda: not state_of(child))
         server.wait_for(lambda: server.view()["restarts"] == 1)
         server.kill()  # while the next one is on its way
-        wait_for(lambda: not any(is_there(pid) for pid in server.family()))
+        wait_for(lambda: not any(state_of(pid) for pid in server.family()))
 
 
 @pytest.mark.parametrize("how", ["follow", "family"])
 def test_nothing_is_left_of_it_when_the_server_is_killed(tmp_path: Path, how: str) -> None:
-    with LakeServer(tmp_path, how) as server:
+    with Yard(tmp_path, how) as server:
         server.wait_for(lambda: server.view()["state"] in ("following", "running"))
         pids = server.family() if how == "family" else server.starts()
         server.kill()
-        wait_for(lambda: not any(is_there(pid) for pid in pids))
+        wait_for(lambda: not any(state_of(pid) for pid in pids))
 
 
 def test_clients_are_answered_while_it_is_being_waited_for(tmp_path: Path) -> None:
-    with LakeServer(tmp_path, "deaf", patient=True) as server:
+    with Yard(tmp_path, "deaf", stop=2 * HANG_GUARD) as server:
         lake = server.wait_for_state("running")["pid"]
         peer = server.connect()
         peer.send(b"FETCH\n" + PUSH)
         peer.expect_nothing()
         server.tell(signal.SIGTERM)
         peer.expect(b'EMPTY {}\nOK {"id":1}\n')
-        assert is_there(lake)
+        assert state_of(lake)
         assert server.is_running()
         os.kill(lake, signal.SIGKILL)
         assert server.wait() == 0
@@ -226,11 +186,6 @@ def test_without_spark_the_server_does_not_start(tmp_path: Path) -> None:
         " ERROR cannot start: the data pipeline needs `pip install taskyard[spark]` "
         "(pyspark is not installed)"
     )
-
-
-def test_without_a_lake_there_is_none(tmp_path: Path) -> None:
-    with ServerProcess(tmp_path) as server:
-        assert get(server, "/api/v1/lake")["type"] == "urn:taskyard:problem:no-lake"
 
 
 class Heard:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from spark.lake_driver import GOOD, REFUSED, STOP, Drivers
 from spark.lake_runs import assert_right, fill, read_in, run
 from spark.seaweed import S3
+from support.child import state_of
 from support.effort import LONG
 from support.waiting import SPARK_GUARD, wait_for
 
@@ -61,7 +62,7 @@ def test_a_driver_that_comes_back_after_another_has_begun_is_refused(
 ) -> None:
     at = {"method": "_commit", "table": table, "send": STOP}
     pid = drivers.start(data, tmp_path, max_records=RECORDS, **at)
-    wait_for(lambda: _is_halted(pid), SPARK_GUARD)
+    wait_for(lambda: state_of(pid) == "T", SPARK_GUARD)
     read_in(spark, data, tmp_path, checkpoint=str(tmp_path / "another"))
     end = open_lake(tmp_path).watermark
     os.kill(pid, signal.SIGCONT)
@@ -72,10 +73,6 @@ def test_a_driver_that_comes_back_after_another_has_begun_is_refused(
     )
     assert open_lake(tmp_path).watermark.versions == end.versions
     assert_right(tmp_path, data)
-
-
-def _is_halted(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 def test_of_two_that_have_opened_the_lake_the_second_is_refused(

@@ -13,6 +13,16 @@ from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 
 
+def state_of(process: int) -> str:
+    """The letter that Linux has for it: T for one that is halted, and so on. Z, of one that has
+    ended and that nobody has waited for, is "" here, as if it were gone."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return ""
+    return stat.rpartition(")")[2].split()[0].replace("Z", "")
+
+
 class Child:
     """A context, whose end kills it. What it does shows as files in its directory."""
 

@@ -1,8 +1,6 @@
 """`taskyard lake job`: what a lake has of one job, for people and for programs."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -94,12 +92,3 @@ def test_files_that_cannot_have_the_job_are_not_opened(
         if file.name.startswith("0000000003-"):
             file.write_bytes(b"not a file of Parquet")
     assert len(json.loads(told(lake, capsys, "--json", "1"))["events"]) == 3
-
-
-def test_spark_is_not_even_imported(lake: Path) -> None:
-    code = (
-        "import sys; from taskyard.cli.main import main; code = main(sys.argv[1:]); "
-        "sys.exit(code or ('pyspark' in sys.modules))"
-    )
-    command = [sys.executable, "-c", code, "lake", "job", "1", "--lake", str(lake)]
-    subprocess.run(command, check=True, capture_output=True)

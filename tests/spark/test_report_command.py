@@ -55,7 +55,7 @@ def test_what_is_no_target(value: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """With a lake of one job, without Java."""
+    """With a lake of one job."""
     history = History(tmp_path / "data", Random(1))
     history.push("only", "one", Policy())
     job = history.lease("only", WORKERS[0], 1)
@@ -65,7 +65,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     history.close()
     fill(tmp_path / "data", tmp_path / "lake")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
     return tmp_path
 
 

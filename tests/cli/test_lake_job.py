@@ -15,7 +15,7 @@ UID = "0123456789abcdef0123456789abcdef"
 
 def event(seq: int, job: int, kind: str, **more: object) -> dict[str, object]:
     row = {"seq": seq, "part": 0, "time": BEGAN, "event": kind, "job_id": job, "queue": "mail"}
-    return {**row, "date": BEGAN.date(), **more}
+    return {**row, **more}
 
 
 @pytest.fixture
@@ -23,9 +23,7 @@ def lake(tmp_path: Path) -> Path:
     found = SmallLake(tmp_path / "lake")
     found.fill(
         jobs=[closed_job(1, uid=UID, error="\x1b[31mred"), closed_job(2)],
-        attempts=[
-            {"job_id": 1, "run": 1, "attempt": 1, "worker": "w-1", "seq": 2, "date": BEGAN.date()}
-        ],
+        attempts=[{"job_id": 1, "run": 1, "attempt": 1, "worker": "w-1", "seq": 2}],
         events=[event(1, 1, "push"), event(2, 1, "fail", error="\x1b[31mred"), event(3, 2, "push")],
     )
     found.fill(events=[event(4, 1, "replay"), event(5, 3, "push")])  # in another file

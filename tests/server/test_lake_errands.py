@@ -38,17 +38,14 @@ UID = "0123456789abcdef0123456789abcdef"
 
 def fill(path: Path) -> None:
     lake = SmallLake(path)
-    event = {"queue": "mail", "name": "send", "time": BEGAN, "date": BEGAN.date()}
+    event = {"queue": "mail", "name": "send", "time": BEGAN}
     lake.fill(
         jobs=[
             closed_job(7, payload=b'{"n":12345678901234567890}', uid=UID),
             closed_job(7, run=2, outcome="succeeded", payload=None, uid=UID),
             closed_job(8, payload=b"\xff\x00", first_queue="secret"),
         ],
-        attempts=[
-            {"job_id": 7, "run": 1, "attempt": n, "queue": "mail", "seq": n, "date": BEGAN.date()}
-            for n in (2, 1)
-        ],
+        attempts=[{"job_id": 7, "run": 1, "attempt": n, "queue": "mail", "seq": n} for n in (2, 1)],
         events=[
             {**event, "seq": seq, "part": 0, "event": name, "job_id": id}
             for seq, name, id in ((3, "lease", 7), (2, "push", 7), (4, "push", 8))

@@ -13,20 +13,25 @@ from taskyard.journal.disk import RealDisk
 Batches = list[tuple[int, list[int]]]  # the number of each batch, and its records in order
 
 
-def written(data: Path, jobs: int, segment_size: int = 4000) -> Running:
+def written(
+    data: Path, jobs: int, segment_size: int = 4000, payload: bytes = b"payload"
+) -> Running:
     """A journal to which so many jobs were added, each pushed, leased and finished."""
     run = Running(RealDisk(str(data)), segment_size=segment_size)
-    add_jobs(run, jobs)
+    add_jobs(run, jobs, payload)
     return run
 
 
-def add_jobs(run: Running, jobs: int) -> None:
+def add_jobs(run: Running, jobs: int, payload: bytes = b"payload") -> None:
+    """One or two of them in a frame, with payloads of several sizes."""
     for number in range(jobs):
-        run.push(b"payload %d" % number)
+        run.push(payload * (number % 7))
         job = run.take()
         assert job is not None
         run.ack(job)
-        run.commit()
+        if number % 3:
+            run.commit()
+    run.commit()
 
 
 def dropped(run: Running, count: int) -> int:

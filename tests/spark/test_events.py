@@ -10,11 +10,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from spark.journals import add_jobs, drain, dropped, offset_of, written
+from spark.oracle import read_records
 from spark.plain_rows import plain_rows
 
 from taskyard.journal.disk import RealDisk
-from taskyard.journal.identity import JOURNAL, Reach, load_identity, save_identity
-from taskyard.journal.reader import JournalReader
+from taskyard.journal.identity import Reach, load_identity, save_identity
 from taskyard.pipeline import journal
 from taskyard.pipeline.journal import TimelineChanged, open_journal
 from taskyard.pipeline.records.fields import DEFAULT_COLUMNS, UnknownColumn
@@ -39,8 +39,7 @@ def numbers(frame: DataFrame) -> list[int]:
 def test_all_records_are_rows(spark: SparkSession, data: Path) -> None:
     written(data, 40).journal.close()
     frame = events(spark, data, columns="+payload,result", partitions=3)
-    reader = JournalReader(RealDisk(str(data / JOURNAL)), blobs=True)
-    plain = plain_rows(entry.record for entry in reader.read())
+    plain = plain_rows(read_records(data))
     assert frame.orderBy("seq").toArrow().to_pylist() == plain
     assert len(plain) == 121
 

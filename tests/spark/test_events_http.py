@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from spark.journals import drain
+from spark.oracle import read_records
 from spark.plain_rows import plain_rows
 from spark.servers import Server
 from support.users import CHEAP
@@ -18,10 +19,7 @@ from support.waiting import wait_for
 
 import taskyard.spark
 from taskyard.access.secrets import hash_password, token_digest, token_text
-from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, LeftBehind
-from taskyard.journal.identity import JOURNAL
-from taskyard.journal.reader import JournalReader
 from taskyard.pipeline import journal
 from taskyard.pipeline.journal import Mark, open_journal, plan, read
 from taskyard.pipeline.journal_http import ServerRefused, ServerUnreachable, Web, WebJournal
@@ -48,12 +46,6 @@ def rows(url: str, parts: int) -> list[dict[str, Any]]:
     ]
 
 
-def plain(server: Server) -> list[dict[str, Any]]:
-    """After the end of the server."""
-    reader = JournalReader(RealDisk(str(server.data / JOURNAL)), blobs=True)
-    return plain_rows(entry.record for entry in reader.read())
-
-
 def test_all_records_come_over_http(small_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server = small_server
     monkeypatch.setattr(journal, "_LEAST_BYTES", 20_000)
@@ -62,7 +54,7 @@ def test_all_records_come_over_http(small_server: Server, monkeypatch: pytest.Mo
     every = [rows(server.http_url(), parts) for parts in (1, 5)]
     server.kill()
     for found in every:
-        assert found == plain(server)[: len(found)]
+        assert found == plain_rows(read_records(server.data))[: len(found)]
         assert sum(row["event"] == "finish" for row in found) == 100
 
 

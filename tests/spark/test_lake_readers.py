@@ -17,14 +17,14 @@ from spark.lake_runs import KEYS, assert_same, fill
 from spark.oracle import Tables, compute, read_records
 from spark.seaweed import S3
 from support.small_lake import closed_job
+from support.small_lake import fill as fill_small
 
 from taskyard.pipeline.lake import snapshot
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.files import Change, write_files
 from taskyard.pipeline.lake.snapshot import Lake, open_lake
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import Store
-from taskyard.pipeline.lake.tables import JOBS, PUBLIC, TABLES
+from taskyard.pipeline.lake.tables import PUBLIC, TABLES
 
 Rows = list[dict[str, Any]]
 
@@ -182,12 +182,9 @@ def _assert_whole(lake: Lake, data: Path) -> None:
 
 def test_frames_of_an_object_store_are_of_one_moment(spark: SparkSession, s3: S3) -> None:
     storage = Storage(s3.uri("moments"), s3.options)
-    store = Store(storage)
     lakes = []
     for number in (1, 2):
-        rows = pa.Table.from_pylist([closed_job(number)], schema=JOBS.schema)
-        files = write_files(storage, JOBS, store.next_step, rows)
-        store.apply({"jobs": Change(files)}, batch=number)
+        fill_small(storage, jobs=[closed_job(number)])
         lakes.append(open_lake(storage))
     assert [lake.frame(spark, "jobs").count() for lake in lakes] == [1, 2]
 

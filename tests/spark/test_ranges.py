@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from journal.building import Running, flipped
-from spark.journals import dropped
+from spark.journals import dropped, written
+from spark.oracle import read_records
 from spark.plain_rows import plain_rows
 
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, LeftBehind
 from taskyard.journal.identity import JOURNAL, DirectoryLock
-from taskyard.journal.reader import JournalReader
 from taskyard.journal.segment import segment_names
 from taskyard.pipeline import journal
 from taskyard.pipeline.journal import (
@@ -41,22 +41,8 @@ def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_PORTION", 600)
 
 
-def filled(data: Path, jobs: int = 30, segment_size: int = 2000, payload: bytes = b"x") -> Running:
-    run = Running(RealDisk(str(data)), segment_size=segment_size)
-    for number in range(jobs):
-        run.push(payload * (number % 7))
-        job = run.take()
-        assert job is not None
-        run.ack(job)
-        if number % 3:
-            run.commit()
-    run.commit()
-    return run
-
-
 def expected(data: Path, first: int, last: int) -> list[dict[str, Any]]:
-    reader = JournalReader(RealDisk(str(data / JOURNAL)), blobs=True)
-    return plain_rows(entry.record for entry in reader.read(first) if entry.seq <= last)
+    return plain_rows(each for each in read_records(data, first) if each.seq <= last)
 
 
 def rows(data: Path, first: int, last: int, parts: int) -> list[dict[str, Any]]:
@@ -73,14 +59,14 @@ def durable(data: Path) -> int:
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 8, 50])
 def test_any_stretch_is_read_once_and_in_order(data: Path, parts: int) -> None:
-    filled(data).journal.close()
+    written(data, 30, 2000, b"x").journal.close()
     assert durable(data) == 91
     for first, last in ((1, 91), (1, 1), (2, 40), (17, 18), (33, 91), (91, 91)):
         assert rows(data, first, last, parts) == expected(data, first, last)
 
 
 def test_ranges_are_about_as_large_as_each_other(data: Path) -> None:
-    filled(data, jobs=300, segment_size=1 << 20).journal.close()
+    written(data, 300, 1 << 20, b"x").journal.close()
     view = open_journal(str(data)).view()
     assert len(view.segments) == 1
     planned = plan(view, 1, view.durable_seq, 4)
@@ -91,18 +77,18 @@ def test_ranges_are_about_as_large_as_each_other(data: Path) -> None:
 
 def test_small_stretches_are_not_split(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "_LEAST_BYTES", 1 << 20)
-    filled(data).journal.close()
+    written(data, 30, 2000, b"x").journal.close()
     view = open_journal(str(data)).view()
     assert len(plan(view, 1, view.durable_seq, 8)) == 1
 
 
 def test_a_frame_may_be_larger_than_a_portion(data: Path) -> None:
-    filled(data, jobs=8, segment_size=100_000, payload=b"y" * 1000).journal.close()
+    written(data, 8, 100_000, b"y" * 1000).journal.close()
     assert rows(data, 1, 25, 3) == expected(data, 1, 25)
 
 
 def test_nothing_is_planned_where_nothing_is(data: Path) -> None:
-    filled(data).journal.close()
+    written(data, 30, 2000, b"x").journal.close()
     view = open_journal(str(data)).view(92)
     assert plan(view, 92, 200, 4) == []
 
@@ -130,7 +116,7 @@ def test_beside_a_writer_only_durable_records_are_seen(data: Path) -> None:
 def test_looking_again_reads_on_from_where_it_was(data: Path) -> None:
     data.mkdir()
     lock = DirectoryLock(str(data))
-    run = filled(data, jobs=100, segment_size=1 << 20)
+    run = written(data, 100, 1 << 20, b"x")
     journal = open_journal(str(data))
     before = journal.view()
     run.push()
@@ -143,16 +129,8 @@ def test_looking_again_reads_on_from_where_it_was(data: Path) -> None:
     lock.release()
 
 
-def test_who_wants_what_is_gone_is_told_how_much(data: Path) -> None:
-    first = dropped(filled(data), 2)
-    view = open_journal(str(data)).view()
-    assert view.first_seq == first
-    with pytest.raises(LeftBehind, match=f"{first - 2} records were missed"):
-        plan(view, 2, view.durable_seq, 2)
-
-
 def test_a_range_that_goes_before_it_is_read(data: Path) -> None:
-    run = filled(data)
+    run = written(data, 30, 2000, b"x")
     view = open_journal(str(data)).view()
     (planned,) = plan(view, 2, view.durable_seq, 1)
     first = dropped(run, 2)
@@ -162,7 +140,7 @@ def test_a_range_that_goes_before_it_is_read(data: Path) -> None:
 
 
 def test_a_damage_is_named(data: Path) -> None:
-    filled(data).journal.close()
+    written(data, 30, 2000, b"x").journal.close()
     name = segment_names(RealDisk(str(data / JOURNAL)))[1]
     path = data / JOURNAL / name
     path.write_bytes(flipped(path.read_bytes(), 8 * 300))
@@ -173,7 +151,7 @@ def test_a_damage_is_named(data: Path) -> None:
 
 
 def test_a_damage_in_the_newest_segment_is_not_taken_for_its_end(data: Path) -> None:
-    filled(data, segment_size=1 << 20).journal.close()
+    written(data, 30, 1 << 20, b"x").journal.close()
     (name,) = segment_names(RealDisk(str(data / JOURNAL)))
     path = data / JOURNAL / name
     path.write_bytes(flipped(path.read_bytes(), 8 * 400))
@@ -183,7 +161,7 @@ def test_a_damage_in_the_newest_segment_is_not_taken_for_its_end(data: Path) -> 
 
 
 def test_a_torn_tail_is_just_the_end(data: Path) -> None:
-    filled(data, segment_size=1 << 20).journal.close()
+    written(data, 30, 1 << 20, b"x").journal.close()
     (name,) = segment_names(RealDisk(str(data / JOURNAL)))
     path = data / JOURNAL / name
     path.write_bytes(path.read_bytes().rstrip(b"\0")[:-1])
@@ -198,7 +176,7 @@ def test_a_directory_without_a_journal_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_journal_that_was_copied_is_read_where_it_is(data: Path, tmp_path: Path) -> None:
-    filled(data).journal.close()
+    written(data, 30, 2000, b"x").journal.close()
     shutil.copytree(data, tmp_path / "copy")
     shutil.rmtree(data)
     assert len(rows(tmp_path / "copy", 1, 91, 2)) == 91

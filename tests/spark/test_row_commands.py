@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -25,26 +24,19 @@ UID = "6e6fe2ea-0d1e-4b4b-8e9c-0a7c5c3e2f10"
 
 
 def test_a_row_is_a_json_object_with_all_of_its_columns() -> None:
+    """Also with those of the types of Spark: see test_sink."""
     row = {
         "whole": 3,
         "real": 2.0,
-        "none": float("nan"),
         "endless": float("-inf"),
         "yes": True,
         "text": 'a "b" \\ \n\t\x01 é',
-        "bytes": b"\x00\xff",
-        "day": date(2026, 1, 2),
         "hour": time(3, 4, 5, 6),
         "time": datetime(2026, 1, 2, 3, 4, 5, 6, ZoneInfo("Europe/Berlin")),
-        "local": datetime(2026, 1, 2, 3, 4, 5),  # noqa: DTZ001 (it has no zone)
-        "span": timedelta(seconds=1, milliseconds=500),
-        "money": Decimal("1.50"),
         "list": [[1, None], []],
         "inner": {"a": "x", "b": [{"c": date(1, 1, 1)}]},
-        "missing": None,
     }
     columns: dict[str, Any] = {name: pa.array([value]) for name, value in row.items()} | {
-        "single": pa.array([0.1], pa.float32()),
         "far": pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC")),
         "map": pa.array([[('k"', 1.5)]], pa.map_(pa.string(), pa.float64())),
         "days": pa.array([[(date(2026, 1, 2), 1)]], pa.map_(pa.date32(), pa.int8())),
@@ -53,27 +45,18 @@ def test_a_row_is_a_json_object_with_all_of_its_columns() -> None:
     assert json.loads(text) == {
         "whole": 3,
         "real": 2.0,
-        "none": None,
         "endless": None,
         "yes": True,
         "text": 'a "b" \\ \n\t\x01 é',
-        "bytes": "AP8=",
-        "day": "2026-01-02",
         "hour": "03:04:05.000006",
         "time": "2026-01-02T02:04:05.000006Z",
-        "local": "2026-01-02T03:04:05.000000",
-        "span": 1.5,
-        "money": 1.5,
         "list": [[1, None], []],
         "inner": {"a": "x", "b": [{"c": "0001-01-01"}]},
-        "missing": None,
-        "single": 0.1,
         "far": "10000-01-01T00:00:00.000000Z",
         "map": {'k"': 1.5},
         "days": {"2026-01-02": 1},
     }
     assert b'"real":2.0' in text
-    assert b'"money":1.50' in text
 
 
 def test_nested_values_of_a_slice_are_those_of_its_own_rows() -> None:

@@ -16,13 +16,10 @@ import pytest
 from pyspark.sql import SparkSession
 from spark.histories import write_history
 from spark.lake_runs import fill
+from support.small_lake import SmallLake
 
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.files import Change, write_files
 from taskyard.pipeline.lake.snapshot import Lake, open_lake
-from taskyard.pipeline.lake.storage import Storage
-from taskyard.pipeline.lake.store import Store
-from taskyard.pipeline.lake.tables import RANGE_BITS, TABLES
 from taskyard.pipeline.views import FUNCTIONS, VIEWS, Value, ask_duckdb, ask_spark, create_views
 
 Row = dict[str, Any]
@@ -30,7 +27,6 @@ Forecasts = dict[str, float]  # by method
 MONDAY = datetime(2026, 7, 6, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\n    g()\n'
-DATED = {"jobs": "finished_at", "attempts": "ended_at", "queue_minutes": "minute", "events": "time"}
 
 
 def at(seconds: float) -> datetime:
@@ -39,17 +35,7 @@ def at(seconds: float) -> datetime:
 
 def make_lake(path: Path, seconds: float, **tables: list[Row]) -> Lake:
     """One with these rows, whose last record is of so many seconds after midnight."""
-    store = Store(Storage(path))
-    changes = {}
-    for name, rows in tables.items():
-        for row in rows:
-            if name == "open_jobs":
-                row["ids"] = row["job_id"] >> RANGE_BITS
-            else:
-                row["date"] = row[DATED[name]].date()
-        data = pa.Table.from_pylist(rows, schema=TABLES[name].schema)
-        changes[name] = Change(write_files(store.storage, TABLES[name], 1, data))
-    store.apply(changes, next_seq=1, last_time=at(seconds))
+    SmallLake(path).fill(at(seconds), **tables)
     return open_lake(path)
 
 

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 from support.child import state_of
 from support.lake_server import LakeServer
 from support.process import ServerProcess
@@ -149,11 +148,10 @@ def test_a_descendant_of_one_that_has_died_is_ended(tmp_path: Path) -> None:
         wait_for(lambda: not any(state_of(pid) for pid in server.family()))
 
 
-@pytest.mark.parametrize("how", ["follow", "family"])
-def test_nothing_is_left_of_it_when_the_server_is_killed(tmp_path: Path, how: str) -> None:
-    with Yard(tmp_path, how) as server:
-        server.wait_for(lambda: server.view()["state"] in ("following", "running"))
-        pids = server.family() if how == "family" else server.starts()
+def test_nothing_is_left_of_it_when_the_server_is_killed(tmp_path: Path) -> None:
+    with Yard(tmp_path, "family") as server:
+        server.wait_for_state("running")
+        pids = server.family()
         server.kill()
         wait_for(lambda: not any(state_of(pid) for pid in pids))
 

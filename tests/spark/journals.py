@@ -43,6 +43,13 @@ def dropped(run: Running, count: int) -> int:
     return int(run.journal.first_seq_of(run.journal.first))
 
 
+def dropped_beyond(run: Running, seq: int) -> int:
+    """Drop segments until the first record that is left is behind this one; gives it."""
+    while (first := dropped(run, 1)) <= seq:
+        pass
+    return first
+
+
 def drain(
     spark: SparkSession,
     checkpoint: Path,

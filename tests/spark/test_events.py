@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
-from spark.journals import add_jobs, drain, dropped, offset_of, written
+from spark.journals import add_jobs, drain, dropped, dropped_beyond, offset_of, written
 from spark.oracle import read_records
 from spark.plain_rows import plain_rows
 
@@ -60,7 +60,7 @@ def test_records_that_are_gone_are_missed(spark: SparkSession, data: Path) -> No
         numbers(events(spark, data, startingSeq=2))
 
 
-def test_a_stream_is_limited_and_goes_on_where_it_was(
+def test_a_stream_is_limited_and_goes_on_where_it_was_or_says_how_much_is_missing(
     spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
     run = written(data, 33)
@@ -75,6 +75,10 @@ def test_a_stream_is_limited_and_goes_on_where_it_was(
     add_jobs(run, 5)
     assert drain(spark, checkpoint, options) == [(3, list(range(101, 116)))]
     assert drain(spark, checkpoint, options) == []
+    add_jobs(run, 60)
+    first = dropped_beyond(run, 117)
+    with pytest.raises(StreamingQueryException, match=f"{first - 116} records were missed"):
+        drain(spark, checkpoint, options)
 
 
 def test_a_batch_that_failed_is_the_same_when_it_comes_again(
@@ -92,19 +96,6 @@ def test_a_batch_that_failed_is_the_same_when_it_comes_again(
     add_jobs(run, 5)
     again = drain(spark, checkpoint, {**options, "maxRecordsPerTrigger": 1000})
     assert again == [(0, list(range(11, 41))), (1, list(range(41, 77)))]
-
-
-def test_a_stream_that_fell_behind_says_how_much_is_missing(
-    spark: SparkSession, data: Path, tmp_path: Path
-) -> None:
-    run = written(data, 5)
-    checkpoint = tmp_path / "checkpoint"
-    assert drain(spark, checkpoint, {"path": str(data)}) == [(0, list(range(1, 17)))]
-    add_jobs(run, 60)
-    missed = dropped(run, 3) - 17
-    assert missed > 1
-    with pytest.raises(StreamingQueryException, match=f"{missed} records were missed"):
-        drain(spark, checkpoint, {"path": str(data)})
 
 
 def test_a_batch_of_another_history_is_not_read_again(data: Path) -> None:

@@ -8,12 +8,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from journal.building import Running
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from spark.gate import Gate
 from spark.histories import HOUR, History, write_history
-from spark.journals import dropped, written
+from spark.journals import dropped_beyond, written
 from spark.lake_runs import assert_right, finish, read_in, read_one, run
 from spark.servers import Server
 from support.waiting import SPARK_GUARD, wait_for
@@ -106,20 +105,13 @@ def test_a_backup_that_was_put_back_is_refused_if_the_lake_has_more(
         run(spark, running)
 
 
-def _drop_beyond(running: Running, seq: int) -> int:
-    """Segments, until the first record that is left is behind this one; gives it."""
-    while (first := dropped(running, 1)) <= seq:
-        pass
-    return first
-
-
 def test_a_lake_that_was_left_behind_says_how_much_is_missing_and_what_to_do(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     data, lake, other = tmp_path / "data", tmp_path / "lake", tmp_path / "other"
     running = written(data, 60, segment_size=2000)
     read_one(spark, data, lake, 30)
-    first = _drop_beyond(running, 60)
+    first = dropped_beyond(running, 60)
     running.journal.close()
     with pytest.raises(LakeError) as raised:
         read_in(spark, data, lake)

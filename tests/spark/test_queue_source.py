@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
+from spark.cluster import Driver
 from spark.servers import Server
-from support.waiting import SPARK_GUARD, wait_for
+from support.waiting import wait_for
 
 from taskyard.client.client import Client
 from taskyard.client.errors import Claimed
@@ -190,21 +187,15 @@ def test_a_driver_that_is_killed_leaves_its_consumer_and_its_batch_to_the_next(
     monkeypatch.setattr(queue_source, "_AFTERMATH", 0.1)
     client.push_many("stuck", [b"x"] * 5)
     command = [sys.executable, "-c", _STUCK, str(client.address), str(tmp_path / "one")]
-    with subprocess.Popen(command, start_new_session=True) as driver:
-        try:
-            wait_for(
-                lambda: driver.poll() is not None or _counts(client, "stuck") == (0, 5), SPARK_GUARD
-            )
-            with pytest.raises(Claimed, match=f"CLAIMED {socket.gethostname()}:"):
-                _reader(client, queues="stuck", consumer="stuck").initialOffset()
-            assert driver.poll() is None
-            driver.kill()  # the JVM and its Python find out by themselves
-            jobs = _jobs(spark, client, queues="stuck", consumer="stuck")
-            seen: list[int] = []
-            _run(jobs, lambda frame, batch: seen.append(frame.count()), tmp_path / "two")
-        finally:
-            with contextlib.suppress(ProcessLookupError):  # all of it has ended
-                os.killpg(driver.pid, signal.SIGKILL)
+    with Driver(tmp_path, command) as driver:
+        driver.wait_until(lambda: _counts(client, "stuck") == (0, 5))
+        with pytest.raises(Claimed, match=f"CLAIMED {socket.gethostname()}:"):
+            _reader(client, queues="stuck", consumer="stuck").initialOffset()
+        assert driver.is_running()
+    # The JVM and its Python find out by themselves.
+    jobs = _jobs(spark, client, queues="stuck", consumer="stuck")
+    seen: list[int] = []
+    _run(jobs, lambda frame, batch: seen.append(frame.count()), tmp_path / "two")
     assert seen == [5]
     assert _counts(client, "stuck") == (0, 0)
 

@@ -21,7 +21,7 @@ from taskyard.pipeline.lake.kernel import RESULT, Kernel, Result, needed_columns
 from taskyard.pipeline.lake.maintain import maintain
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import LakeInUse, Store
-from taskyard.pipeline.lake.tables import FAILURES, MINUTE_STATE, RANGE_BITS, TABLES
+from taskyard.pipeline.lake.tables import FAILURES, RANGE_BITS, TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -129,7 +129,7 @@ class Batch:
         self.last_time = 0  # microseconds: of the last event, also of earlier batches
         self._open_jobs: dict[int, list[DataFile]] = {}  # by range of job ids
         if from_nothing:
-            self._minutes = MINUTE_STATE.schema.empty_table()
+            self._minutes = minutes.STATE.empty_table()
             self._failures = FAILURES.schema.empty_table()
             for name in TABLES:
                 if name != "events":
@@ -137,7 +137,7 @@ class Batch:
             return
         if store.watermark is not None and store.watermark.last_time is not None:
             self.last_time = (store.watermark.last_time - _EPOCH) // timedelta(microseconds=1)
-        self._minutes = store.read("minute_state")
+        self._minutes = minutes.unpacked(store.read("minute_state"))
         self._failures = store.read("failures")
         for file in store.files("open_jobs"):
             self._open_jobs.setdefault(int(file.partition or 0), []).append(file)
@@ -188,7 +188,8 @@ class Batch:
         self.changes["queue_minutes"].add += self._store.write(
             "queue_minutes", current, PROVISIONAL
         )
-        self.changes["minute_state"].add = self._store.write("minute_state", self._minutes)
+        kept = minutes.packed(self._minutes)
+        self.changes["minute_state"].add = self._store.write("minute_state", kept)
         if self._failures.num_rows:
             self.changes["failures"].add = self._store.write("failures", self._failures)
             self.changes["failures"].remove = self._store.files("failures")

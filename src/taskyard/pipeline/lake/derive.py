@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskyard.pipeline.lake import failures
+from taskyard.pipeline.lake import failures, minutes
 from taskyard.pipeline.lake import lives as l
 from taskyard.pipeline.lake.columns import (
     ENDS,
@@ -23,7 +23,6 @@ from taskyard.pipeline.lake.columns import (
     numbers,
     only,
     outcomes,
-    plain_words,
     seconds_between,
     states,
     table,
@@ -31,9 +30,7 @@ from taskyard.pipeline.lake.columns import (
     waiting,
 )
 from taskyard.pipeline.lake.lives import NOTHING, Flags, Ints, Lives, Rows
-from taskyard.pipeline.lake.minutes import MINUTE, Entries, Values
-from taskyard.pipeline.lake.minutes import parts as minute_parts
-from taskyard.pipeline.lake.tables import ATTEMPTS, JOBS, OPEN_JOBS, RANGE_BITS
+from taskyard.pipeline.lake.tables import ATTEMPTS, JOBS, OPEN_JOBS, RANGE_BITS, TIME
 
 _TAKEN: Final = ("pop", "remove")
 _STATES: Final = pa.array(l.STATES, pa.string())
@@ -302,83 +299,49 @@ class _Derivation:
     # Minutes
 
     def _parts(self) -> Any:
-        words, queue, to_queue, holder = self._words()
-        lives = self._lives
-        code, before, after = lives.rows.code, lives.before, lives.after
-        minute = lives.rows.time // MINUTE
-        entered = np.where(code == l.ENTER, to_queue, queue)
-        left = np.flatnonzero(~self._is_kept)
-        moves = np.flatnonzero(code == l.MOVE)
-        stays = code != l.MOVE
-        waits_after, waited = waiting(after) & stays, waiting(before)
-        flies_after, flew = (after == l.LEASED) & stays, before == l.LEASED
-        here = {
-            "arrivals": (code == l.PUSH) | (code == l.REPLAY) | (code == l.ENTER),
+        lives, code, time = self._lives, self._lives.rows.code, self._lives.rows.time
+        entered, moved = code == l.ENTER, code == l.MOVE
+        amounts = {
+            "arrivals": (code == l.PUSH) | (code == l.REPLAY) | entered,
             "starts": lives.starts,
             "finishes": code == l.FINISH,
             "failures": code == l.FAIL,
             "retries": code == l.RETRY,
             "releases": code == l.RELEASE,
             "removals": (code == l.REMOVE) & ~lives.rows.ended,
-            "depth": waits_after.astype(np.int64) - waited,
-            "in_flight": flies_after.astype(np.int64) - flew,
+            "depth": _change(waiting(lives.before), waiting(lives.after) & ~moved),
+            "in_flight": _change(lives.before == l.LEASED, (lives.after == l.LEASED) & ~moved),
         }
-        other_queue, other_minute = self._other_entries(words)
-        nothing = np.zeros(len(other_queue), np.int64)
-        there = {name: np.ones(len(moves), np.int64) for name in ("arrivals", "depth")}
-        entries = Entries(
-            np.concatenate([entered[left], to_queue[moves], other_queue]),
-            np.concatenate([minute[left], minute[moves], other_minute]),
-            {
-                name: np.concatenate(
-                    [
-                        amounts[left].astype(np.int64),
-                        there.get(name, np.zeros(len(moves), np.int64)),
-                        nothing,
-                    ]
-                )
-                for name, amounts in here.items()
-            },
-        )
-        started = np.flatnonzero(lives.starts & (lives.start_ready != NOTHING))
-        ended = np.flatnonzero(lives.ends)
-        return minute_parts(
-            words,
-            entries,
-            Values(
-                queue[started],
-                minute[started],
-                (lives.rows.time - lives.start_ready)[started] / 1_000_000,
-            ),
-            Values(queue[ended], minute[ended], lives.took[ended] / 1_000_000),
-            self._workers(queue, minute, holder, ended),
-        )
-
-    def _workers(self, queue: Ints, minute: Ints, holder: Ints, ended: Ints) -> Values:
-        """Whoever started or ended something."""
-        begun = np.flatnonzero(self._lives.starts)
-        at = np.concatenate([begun, ended])
-        who = np.concatenate([holder[begun], holder[self._lives.start_of[ended]]])
-        named = who >= 0
-        return Values(queue[at][named], minute[at][named], who[named])
-
-    def _words(self) -> tuple[Any, Ints, Ints, Ints]:
-        """Names of queues and workers in one list, and which each row has; -1: none."""
-        get, source = self._get, self._get._source
-        columns = [
-            get.column("queue", "queue"),
-            get.column("queue", "to_queue"),
-            get.column("worker", "holder"),
+        here = np.flatnonzero(~self._is_kept & ~entered)
+        ready = np.where(lives.starts, lives.start_ready, NOTHING)
+        ended = np.where(lives.ends, lives.start_of, -1)
+        worked = np.where(lives.starts, np.arange(len(code)), ended)
+        tables = [
+            self._entries("queue", here, amounts)
+            .append_column("wait", seconds_between(ready[here], time[here]))
+            .append_column("run", pa.array(lives.took[here] / 1_000_000, mask=ended[here] < 0))
+            .append_column("worker", self._get.take("worker", "holder", worked[here])),
+            self._entries("to_queue", np.flatnonzero(entered), amounts),
+            self._entries("to_queue", np.flatnonzero(moved), {"arrivals": moved, "depth": moved}),
         ]
-        encoded = pa.chunked_array([plain_words(each) for each in columns]).unify_dictionaries()
-        words = encoded.chunk(0).dictionary
-        codes = [numbers(chunk.indices, -1)[source] for chunk in encoded.chunks]
-        return words, codes[0], codes[1], codes[2]
+        others = self._events.select(["queue", "time"]).take(pa.array(self._others))
+        minute = _minutes(numbers(others["time"], 0))
+        tables.append(pa.table({"queue": others["queue"], "minute": minute}))
+        return minutes.parts(tables)
 
-    def _other_entries(self, words: Any) -> tuple[Ints, Ints]:
-        rows = pa.array(self._others)
-        queue = plain_words(self._events["queue"].combine_chunks().take(rows))
-        known = pc.index_in(queue.dictionary, value_set=words)
-        where = numbers(known, -1)
-        codes = where[numbers(queue.indices, 0)] if len(self._others) else np.zeros(0, np.int64)
-        return codes, numbers(self._events["time"].take(rows), 0) // MINUTE
+    def _entries(self, queue: str, at: Ints, amounts: dict[str, Any]) -> Any:
+        """What these rows add to the counts of the queue in that column."""
+        columns = {
+            "queue": self._get.take("queue", queue, at),
+            "minute": _minutes(self._lives.rows.time[at]),
+        }
+        counts = {name: pa.array(many[at].astype(np.int64)) for name, many in amounts.items()}
+        return pa.table({**columns, **counts})
+
+
+def _change(before: Flags, after: Flags) -> Ints:
+    return after.astype(np.int64) - before
+
+
+def _minutes(time: Ints) -> Any:
+    return pa.array(time // minutes.MINUTE * minutes.MINUTE).view(TIME)

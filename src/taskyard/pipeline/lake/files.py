@@ -27,7 +27,7 @@ _STEP: Final = re.compile(r"(\d{10})-.*\.parquet$", re.ASCII)
 ROW_GROUP: Final = 1 << 17
 # Columns of which the log says the lowest and highest value of each file.
 BOUNDED: Final = ("seq", "job_id", "last_seq", "step")
-_PLAIN: Final = ("error", "uid", "details", "payload", "result", "sample_error", "waits", "runs")
+_PLAIN: Final = ("error", "uid", "details", "sample_error")  # texts that seldom come again
 
 
 @dataclass

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from taskyard.pipeline.lake.columns import numbers
 from taskyard.pipeline.lake.derive import derive
 from taskyard.pipeline.lake.files import DataFile, TableWriter, read_files
+from taskyard.pipeline.lake.minutes import STATE
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.tables import (
     ATTEMPTS,
     EVENTS,
     JOBS,
-    MINUTE_STATE,
     OPEN_JOBS,
     RANGE_BITS,
 )
@@ -42,7 +42,7 @@ class Result:
     """What one share has made."""
 
     files: dict[str, list[DataFile]] = field(default_factory=dict)
-    parts: Any = None  # of minutes: rows of minute_state
+    parts: Any = None  # of minutes: rows of their state
     failures: list[dict[str, Any]] = field(default_factory=list)
     touched: set[int] = field(default_factory=set)  # ranges whose open jobs are written anew
     read: list[tuple[str, int, int]] = field(default_factory=list)  # timeline, first, last record
@@ -80,7 +80,7 @@ class Kernel:
             table.name: TableWriter(self.storage, table, self.step, self.attempt)
             for table in (EVENTS, JOBS, ATTEMPTS, OPEN_JOBS)
         }
-        parts = [MINUTE_STATE.schema.empty_table()]
+        parts = [STATE.empty_table()]
         for ranges, found in _slices(blocks, is_packed, result):
             events = self._new(found)
             if events.num_rows:

@@ -4,233 +4,123 @@ A part of a minute can be added to others of the same minute: counts, the waits 
 themselves, and who worked. So a minute may come in any number of batches and tasks.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-from numpy.typing import NDArray
+import pyarrow.compute as pc
 
-from taskyard.pipeline.lake.lives import Flags, Ints
 from taskyard.pipeline.lake.tables import COUNTS, MINUTE_STATE, PERCENTS, QUEUE_MINUTES, TIME
 
 MINUTE: Final = 60_000_000
-_LEVELS: Final = COUNTS.index("depth")
+_KEYS: Final = ["queue", "minute"]
+_LEVELS: Final = COUNTS[-2:]
+_QUANTILES: Final = tuple(percent / 100 for percent in PERCENTS)
+_SECONDS: Final = ("waits", "runs")
+# MINUTE_STATE with a column for each number: `minute` is null in a queue's level.
+STATE: Final = pa.schema(
+    [
+        *[MINUTE_STATE.schema.field(name) for name in _KEYS],
+        *[pa.field(name, pa.int64()) for name in COUNTS],
+        *[pa.field(name, pa.list_(pa.float64())) for name in _SECONDS],
+        MINUTE_STATE.schema.field("workers"),
+    ]
+)
+_LEVEL: Final = pa.schema([STATE.field(name) for name in ("queue", *_LEVELS)])
+# What parts have besides counts, and what it is made of.
+_LISTS: Final = {
+    "waits": ("wait", "list"),
+    "runs": ("run", "list"),
+    "workers": ("worker", "distinct"),
+}
 
 
-@dataclass
-class Entries:
-    """Things that happened in queues: one entry each."""
+def parts(tables: list[Any]) -> Any:
+    """The parts of minutes that the entries in these tables are.
 
-    queue: Ints  # index of its name
-    minute: Ints
-    counts: dict[str, Ints]
-
-
-@dataclass
-class Values:
-    """Numbers or names that belong to an entry's queue and minute."""
-
-    queue: Ints
-    minute: Ints
-    values: NDArray[Any]
-
-
-def parts(names: Any, entries: Entries, waits: Values, runs: Values, workers: Values) -> Any:
-    """The parts of minutes that these entries are; `workers` are indexes of `names` too."""
-    if not len(entries.queue):
-        return MINUTE_STATE.schema.empty_table()
-    keys = _Keys(entries)
-    group, uniques = pd.factorize(keys.of(entries.queue, entries.minute))
-    index = pd.Index(uniques)
-    counts = np.zeros((len(uniques), len(COUNTS)), np.int64)
-    for number, name in enumerate(COUNTS):
-        if name in entries.counts:
-            counts[:, number] = _sums(group, entries.counts[name], len(uniques))
-    return pa.table(
-        {
-            "queue": names.take(pa.array(keys.queue(uniques))),
-            "minute": pa.array(keys.minute(uniques) * MINUTE).view(TIME),
-            "counts": _lists(counts),
-            "waits": _blobs(
-                index.get_indexer(keys.of(waits.queue, waits.minute)), waits, len(index)
-            ),
-            "runs": _blobs(index.get_indexer(keys.of(runs.queue, runs.minute)), runs, len(index)),
-            "workers": _distinct(
-                index.get_indexer(keys.of(workers.queue, workers.minute)),
-                workers,
-                names,
-                len(index),
-            ),
-        },
-        schema=MINUTE_STATE.schema,
-    )
+    An entry is something that happened in a queue: `queue`, `minute`, what it adds to some of the
+    COUNTS, and a `wait`, a `run` and a `worker` if there is one.
+    """
+    made = [STATE.empty_table()]
+    for entries in tables:
+        there = entries.schema.names
+        made.append(_grouped(entries, {name: (name, "sum") for name in COUNTS if name in there}))
+        for name, (column, how) in _LISTS.items():
+            if column in there:
+                known = entries.select([*_KEYS, column]).drop_null()
+                made.append(_grouped(known, {name: (column, how)}))
+    return pa.concat_tables(made, promote_options="default")
 
 
-class _Keys:
-    """A queue and a minute as one number."""
-
-    def __init__(self, entries: Entries) -> None:
-        self._first = int(entries.minute.min())
-        self._span = int(entries.minute.max()) - self._first + 1
-
-    def of(self, queue: Ints, minute: Ints) -> Ints:
-        return queue * self._span + (minute - self._first)
-
-    def queue(self, keys: Ints) -> Ints:
-        return keys // self._span
-
-    def minute(self, keys: Ints) -> Ints:
-        return keys % self._span + self._first
+def _grouped(entries: Any, wanted: dict[str, tuple[str, str]]) -> Any:
+    """Rows of the state with these columns, and what of the entries each is made of."""
+    if not len(entries):  # grouping no rows by a dictionary, pyarrow ends the process
+        return STATE.empty_table()
+    found = entries.group_by(_KEYS, use_threads=False).aggregate(list(wanted.values()))
+    names = [f"{column}_{how}" for column, how in wanted.values()]
+    made = found.select([*_KEYS, *names]).rename_columns([*_KEYS, *wanted])
+    return made.cast(pa.schema([STATE.field(name) for name in made.schema.names]))
 
 
-def _sums(group: Ints, amounts: Ints, count: int) -> Ints:
-    there = amounts != 0
-    sums = np.bincount(group[there], amounts[there].astype(np.float64), count)
-    return np.rint(sums).astype(np.int64)
+def unpacked(stored: Any) -> Any:
+    """The state as it can be computed with."""
+    rows = []
+    for row in stored.to_pylist():
+        names = COUNTS if row["minute"] else _LEVELS
+        seconds = {name: np.frombuffer(row[name] or b"", np.float64) for name in _SECONDS}
+        rows.append({**row, **dict(zip(names, row["counts"], strict=True)), **seconds})
+    return pa.Table.from_pylist(rows, schema=STATE)
 
 
-def _lists(counts: Ints) -> Any:
-    rows, columns = counts.shape
-    bounds = pa.array(np.arange(0, rows * columns + 1, columns, dtype=np.int32))
-    kind = MINUTE_STATE.schema.field("counts").type
-    return pa.ListArray.from_arrays(bounds, pa.array(counts.ravel()), type=kind)
-
-
-def _blobs(group: Ints, values: Values, count: int) -> Any:
-    order = np.argsort(group, kind="stable")
-    bounds = np.zeros(count + 1, np.int64)
-    np.cumsum(np.bincount(group, minlength=count), out=bounds[1:])
-    data = values.values[order].astype(np.float64).tobytes()
-    buffers = [None, pa.py_buffer(bounds * 8), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.large_binary(), count, buffers).cast(pa.binary())
-
-
-def _distinct(group: Ints, workers: Values, names: Any, count: int) -> Any:
-    pairs = np.unique(group * max(len(names), 1) + workers.values)
-    bounds = np.zeros(count + 1, np.int32)
-    np.cumsum(np.bincount(pairs // max(len(names), 1), minlength=count), out=bounds[1:])
-    who = names.take(pa.array(pairs % max(len(names), 1)))
-    kind = MINUTE_STATE.schema.field("workers").type
-    return pa.ListArray.from_arrays(pa.array(bounds), who, type=kind)
+def packed(state: Any) -> Any:
+    """The state as MINUTE_STATE has it."""
+    columns = {name: state[name] for name in (*_KEYS, "workers")}
+    columns["counts"] = [
+        [row[name] or 0 for name in (COUNTS if row["minute"] else _LEVELS)]
+        for row in state.select(["minute", *COUNTS]).to_pylist()
+    ]
+    for name in _SECONDS:
+        columns[name] = [None if one is None else one.tobytes() for one in state[name].to_pandas()]
+    return pa.table(columns, schema=MINUTE_STATE.schema)
 
 
 def close(state: Any, limit: int) -> tuple[Any, Any]:
     """The minutes before minute number `limit`, and the state that is left of them."""
-    minute = state["minute"].combine_chunks()
-    numbers = minute.view(pa.int64()).fill_null(-1).to_numpy() // MINUTE
-    level = minute.is_null().to_numpy(zero_copy_only=False)
-    final = ~level & (numbers < limit)
-    if not final.any():
+    over = pc.less(state["minute"], pa.scalar(limit * MINUTE).cast(TIME))
+    final = state.filter(over)
+    if not len(final):
         return QUEUE_MINUTES.schema.empty_table(), state
-    closed, levels = _Closing(state.filter(pa.array(final)), state.filter(pa.array(level))).run()
-    return closed, pa.concat_tables([levels, state.filter(pa.array(~level & ~final))])
+    rows = final.select([*_KEYS, *COUNTS]).to_pandas()
+    groups = rows.groupby(_KEYS)
+    closed = groups[[*COUNTS]].sum().astype("int64").reset_index()
+    before = state.filter(state["minute"].is_null()).select(["queue", *_LEVELS]).to_pandas()
+    before = before.set_index("queue").astype("int64")
+    for name in _LEVELS:  # changes become levels
+        known = closed["queue"].map(before[name]).fillna(0).astype("int64")
+        closed[name] = closed.groupby("queue")[name].cumsum() + known
+    number = groups.ngroup().to_numpy()
+    for what in ("wait", "run"):
+        seconds = _values(final[f"{what}s"], number)
+        found = seconds.quantile(list(_QUANTILES)).unstack().reindex(columns=_QUANTILES)
+        for quantile, percent in zip(_QUANTILES, PERCENTS, strict=True):
+            closed[f"{what}_p{percent}"] = found[quantile]
+    closed["workers"] = _values(final["workers"], number).nunique()
+    closed["workers"] = closed["workers"].fillna(0).astype("int64")
+    closed["date"] = closed["minute"].dt.date
+    after = closed.groupby("queue")[[*_LEVELS]].last().combine_first(before)
+    left = after[after.any(axis=1)].astype("int64").reset_index()
+    kept = [
+        state.filter(pc.invert(over)),
+        pa.Table.from_pandas(left, _LEVEL, preserve_index=False),
+    ]
+    return (
+        pa.Table.from_pandas(closed, QUEUE_MINUTES.schema, preserve_index=False),
+        pa.concat_tables(kept, promote_options="default"),
+    )
 
 
-class _Closing:
-    def __init__(self, parts_table: Any, levels: Any) -> None:
-        self._parts = parts_table
-        both = pa.concat_arrays(
-            [*_chunks(levels["queue"]), *_chunks(parts_table["queue"])]
-        ).dictionary_encode()
-        self._names = both.dictionary
-        codes = both.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-        self._levels = np.zeros((len(self._names), 2), np.int64)
-        if levels.num_rows:
-            known = _matrix(levels["counts"], 2)
-            self._levels[codes[: levels.num_rows]] = known
-        self._queue = codes[levels.num_rows :]
-        minute = parts_table["minute"].combine_chunks().view(pa.int64())
-        self._minute = minute.to_numpy(zero_copy_only=False) // MINUTE
-
-    def run(self) -> tuple[Any, Any]:
-        span = int(self._minute.max()) + 1
-        keys, group = np.unique(self._queue * span + self._minute, return_inverse=True)
-        counts = np.zeros((len(keys), len(COUNTS)), np.int64)
-        np.add.at(counts, group, _matrix(self._parts["counts"], len(COUNTS)))
-        queue = keys // span
-        self._add_up(queue, counts)
-        minute = keys % span * MINUTE
-        columns: dict[str, Any] = {
-            "queue": self._names.take(pa.array(queue)),
-            "minute": pa.array(minute).view(TIME),
-            **{name: pa.array(counts[:, number]) for number, name in enumerate(COUNTS)},
-            **_percentiles("wait", group, self._parts["waits"], len(keys)),
-            **_percentiles("run", group, self._parts["runs"], len(keys)),
-            "workers": pa.array(_distinct_counts(group, self._parts["workers"], len(keys))),
-            "date": pa.array((minute // (1440 * MINUTE)).astype(np.int32)).view(pa.date32()),
-        }
-        schema = QUEUE_MINUTES.schema
-        return pa.table([columns[name] for name in schema.names], schema=schema), self._left()
-
-    def _add_up(self, queue: Ints, counts: Ints) -> None:
-        """Changes become levels: rows are in order of queue and minute."""
-        starts = np.flatnonzero(np.r_[True, queue[1:] != queue[:-1]])
-        for offset in range(2):
-            changes = counts[:, _LEVELS + offset]
-            total = np.cumsum(changes)
-            before = (total - changes)[starts]
-            lengths = np.diff(np.r_[starts, len(queue)])
-            counts[:, _LEVELS + offset] = (
-                total - np.repeat(before, lengths) + self._levels[queue, offset]
-            )
-        ends = np.r_[starts[1:] - 1, len(queue) - 1]
-        self._levels[queue[ends]] = counts[ends, _LEVELS : _LEVELS + 2]
-
-    def _left(self) -> Any:
-        """Levels of the queues that are not empty."""
-        full = np.flatnonzero(self._levels.any(axis=1))
-        count = len(full)
-        return pa.table(
-            {
-                "queue": self._names.take(pa.array(full)),
-                "minute": pa.nulls(count, TIME),
-                "counts": _lists(self._levels[full]),
-                "waits": pa.nulls(count, pa.binary()),
-                "runs": pa.nulls(count, pa.binary()),
-                "workers": pa.nulls(count, MINUTE_STATE.schema.field("workers").type),
-            },
-            schema=MINUTE_STATE.schema,
-        )
-
-
-def _chunks(column: Any) -> list[Any]:
-    return column.chunks or [pa.array([], column.type)]
-
-
-def _matrix(column: Any, width: int) -> Ints:
-    flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    found: Ints = flat.reshape(-1, width)
-    return found
-
-
-def _percentiles(name: str, group: Ints, blobs: Any, count: int) -> dict[str, Any]:
-    """Exact ones, between the two nearest values."""
-    pieces = [np.frombuffer(blob, np.float64) for blob in blobs.to_pylist()]
-    values = np.concatenate(pieces) if pieces else np.zeros(0)
-    owner = np.repeat(group, [len(piece) for piece in pieces])
-    values = values[np.lexsort((values, owner))]
-    amounts = np.bincount(owner, minlength=count)
-    begins = np.cumsum(amounts) - amounts
-    there: Flags = amounts > 0
-    found: dict[str, Any] = {}
-    for percent in PERCENTS:
-        place = np.where(there, amounts - 1, 0) * percent / 100
-        low = place.astype(np.int64)
-        high = np.minimum(low + 1, np.maximum(amounts - 1, 0))
-        result = np.zeros(count)
-        below, above = values[(begins + low)[there]], values[(begins + high)[there]]
-        result[there] = below + (above - below) * (place - low)[there]
-        found[f"{name}_p{percent}"] = pa.array(result, mask=~there)
-    return found
-
-
-def _distinct_counts(group: Ints, lists: Any, count: int) -> Ints:
-    array = lists.combine_chunks()
-    owner = np.repeat(group, array.value_lengths().to_numpy(zero_copy_only=False))
-    names = array.flatten().dictionary_encode()
-    codes = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    width = max(len(names.dictionary), 1)
-    pairs = np.unique(owner * width + codes)
-    return np.bincount(pairs // width, minlength=count).astype(np.int64)
+def _values(lists: Any, number: Any) -> Any:
+    """What is in all lists, grouped by the numbers that the lists have."""
+    lists = lists.combine_chunks()
+    owner = number[pc.list_parent_indices(lists).to_numpy()]
+    return lists.flatten().to_pandas().groupby(owner)

@@ -1,5 +1,6 @@
 """Columns of events and of open jobs as NumPy arrays and back."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -86,28 +87,12 @@ def waiting(state: Any) -> Flags:
     return found
 
 
-def plain_words(column: Any) -> Any:
-    """As a dictionary of plain strings, whatever it was."""
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-
-
-def event_codes(column: Any) -> Any:
-    array = plain_words(column.combine_chunks())
-    known = [l.CODES.get(word, l.STRANGE) for word in array.dictionary.to_pylist()]
-    return np.array([*known, l.STRANGE], np.int8)[numbers(array.indices, len(known))]
-
-
-def among(column: Any, words: tuple[str, ...]) -> Flags:
-    array = plain_words(column)
-    found = [word in words for word in array.dictionary.to_pylist()]
-    return np.array([*found, False], np.bool_)[numbers(array.indices, len(found))]
-
-
-def states(column: Any) -> Any:
-    known = {word: number for number, word in enumerate(l.STATES) if word}
-    array = plain_words(column.combine_chunks())
-    codes = [known.get(word, l.UNKNOWN) for word in array.dictionary.to_pylist()]
-    return np.array([*codes, l.UNKNOWN], np.int8)[numbers(array.indices, len(codes))]
+def coded(column: Any, codes: Mapping[str, int], other: int) -> Any:
+    """The number of each word; `other` for one that has none, and where there is none."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    words = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+    known = [codes.get(word, other) for word in words.dictionary.to_pylist()]
+    return np.array([*known, other], np.int8)[numbers(words.indices, len(known))]
 
 
 ENDS: Final = pa.array(
@@ -127,10 +112,9 @@ ENDS: Final = pa.array(
 
 
 def outcomes(code: Any, reason: Any) -> Any:
-    array = plain_words(reason)
-    words = [_OUTCOME_OF.get(word, word) for word in array.dictionary.to_pylist()]
+    words = [_OUTCOME_OF.get(word, word) for word in reason.dictionary.to_pylist()]
     names = pa.array([*words, "succeeded", "failed", None], pa.string())
-    places = numbers(array.indices, len(words) + 2)
+    places = numbers(reason.indices, len(words) + 2)
     places = np.where(code == l.FINISH, len(words), places)
     places = np.where(code == l.FAIL, len(words) + 1, places)
     return names.take(pa.array(places))

@@ -16,15 +16,13 @@ from taskyard.pipeline.lake import lives as l
 from taskyard.pipeline.lake.columns import (
     ENDS,
     Gather,
-    among,
+    coded,
     dates,
-    event_codes,
     flags,
     numbers,
     only,
     outcomes,
     seconds_between,
-    states,
     table,
     times,
     waiting,
@@ -32,8 +30,24 @@ from taskyard.pipeline.lake.columns import (
 from taskyard.pipeline.lake.lives import NOTHING, Flags, Ints, Lives, Rows
 from taskyard.pipeline.lake.tables import ATTEMPTS, JOBS, OPEN_JOBS, RANGE_BITS, TIME
 
-_TAKEN: Final = ("pop", "remove")
+_TAKEN: Final = {"pop": 1, "remove": 1}
 _STATES: Final = pa.array(l.STATES, pa.string())
+_STATE_CODES: Final = {word: number for number, word in enumerate(l.STATES) if word}
+# Columns that an open job keeps as its push said them, and those that it was kept with.
+_OF_PUSH: Final = (
+    "uid",
+    "name",
+    "user",
+    "content",
+    "payload_size",
+    "run_at",
+    "blocked_by",
+    "payload",
+)
+_KEPT_TIMES: Final = (
+    *("ready_at", "ready_since", "started_at", "last_started_at", "waited_from", "began_at"),
+)
+_KEPT_COUNTS: Final = ("retries", "releases", "unblocked")
 
 
 @dataclass
@@ -55,7 +69,7 @@ def derive(events: Any, kept: Any) -> Derived:
 class _Derivation:
     def __init__(self, events: Any, kept: Any) -> None:
         self._events = events
-        codes = event_codes(events["event"])
+        codes = coded(events["event"], l.CODES, l.STRANGE)
         about = np.flatnonzero((codes >= l.PUSH) & (codes <= l.REPLAY))
         dead = (codes[about] == l.FAIL) & flags(events["to_queue"].is_valid())[about]
         # A job that goes to its dead queue leaves one queue and enters another.
@@ -94,32 +108,25 @@ class _Derivation:
         run_time[at_kept] = np.rint(seconds[source[at_kept]] * 1_000_000).astype(np.int64)
         lengths = pc.fill_null(pc.list_value_length(get.column("blocked_by", "blocked_by")), 0)
         state = np.zeros(len(source), np.int8)
-        state[at_kept] = states(kept["state"])[source[at_kept]]
-        reason = get.column("way", "reason")
-        attempt = both("attempts", "attempt", -1)
-        ended = self._event_flags("ended")
+        state[at_kept] = coded(kept["state"], _STATE_CODES, l.UNKNOWN)[source[at_kept]]
+        own_columns: dict[str, Any] = {
+            **{name: own(name, NOTHING) for name in _KEPT_TIMES},
+            **{name: own(name, 0) for name in _KEPT_COUNTS},
+        }
         return Rows(
             code=code,
             job=job,
             time=both("last_time", "time", NOTHING),
             run_at=both("run_at", "run_at", NOTHING),
-            ended=ended,
-            taken=among(reason, _TAKEN)[source],
-            attempt=attempt,
+            ended=self._event_flags("ended"),
+            taken=coded(get.column("way", "reason"), _TAKEN, 0).astype(np.bool_)[source],
+            attempt=both("attempts", "attempt", -1),
             blockers=numbers(lengths, 0)[source],
             priced=flags(get.column("priority", "priority").is_valid())[source],
             state=state,
             run=own("run", 1),
-            ready_at=own("ready_at", NOTHING),
-            ready_since=own("ready_since", NOTHING),
-            started_at=own("started_at", NOTHING),
-            last_started_at=own("last_started_at", NOTHING),
-            waited_from=own("waited_from", NOTHING),
-            began_at=own("began_at", NOTHING),
             run_time=run_time,
-            retries=own("retries", 0),
-            releases=own("releases", 0),
-            unblocked=own("unblocked", 0),
+            **own_columns,
         )
 
     def _event_flags(self, name: str) -> Flags:
@@ -145,19 +152,14 @@ class _Derivation:
         lives, get, birth = self._lives, self._get, self._birth(at)
         start = lives.last_start[at]
         return {
+            **{name: get.take(name, name, birth) for name in _OF_PUSH},
             "job_id": pa.array(lives.rows.job[at]),
             "run": pa.array(lives.run[at].astype(np.int32)),
-            "uid": get.take("uid", "uid", birth),
             "first_queue": get.take("first_queue", "queue", birth),
-            "name": get.take("name", "name", birth),
             "dialect_in": get.take("dialect_in", "dialect", birth),
             "dialect_out": get.take("dialect_out", "dialect", start),
-            "user": get.take("user", "user", birth),
             "priority": get.take("priority", "priority", lives.priced_at()[at]),
-            "content": get.take("content", "content", birth),
-            "payload_size": get.take("payload_size", "payload_size", birth),
             "pushed_at": get.take("pushed_at", "time", birth),
-            "run_at": get.take("run_at", "run_at", birth),
             "ready_at": times(lives.ready_at[at]),
             "started_at": times(lives.started_at[at]),
             "last_started_at": times(np.where(start < 0, NOTHING, lives.start_times[start])),
@@ -166,8 +168,6 @@ class _Derivation:
             "attempts": pa.array(lives.attempts[at].astype(np.int32)),
             "retries": pa.array(lives.retries[at].astype(np.int32)),
             "releases": pa.array(lives.releases[at].astype(np.int32)),
-            "blocked_by": get.take("blocked_by", "blocked_by", birth),
-            "payload": get.take("payload", "payload", birth),
         }
 
     def _jobs(self) -> Any:
@@ -242,9 +242,7 @@ class _Derivation:
             "ids": pa.array(lives.rows.job[at] >> RANGE_BITS),
         }
         fresh = table(columns, OPEN_JOBS.schema)
-        untouched = table(
-            {name: self._untouched[name] for name in fresh.schema.names}, fresh.schema
-        )
+        untouched = self._untouched.select(fresh.schema.names).cast(fresh.schema)
         return pa.concat_tables([untouched, fresh])
 
     def _attempts(self) -> Any:

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskyard.pipeline.lake.columns import numbers
-from taskyard.pipeline.lake.derive import derive
+from taskyard.pipeline.lake.derive import derive, numbers
 from taskyard.pipeline.lake.files import DataFile, TableWriter, read_files
 from taskyard.pipeline.lake.minutes import STATE
 from taskyard.pipeline.lake.storage import Storage

@@ -55,7 +55,7 @@ class Errand:
         with self._lock:
             self._is_over = True
             if self._process is not None:
-                _kill_all(self._process.pid)
+                signal_group(self._process.pid, signal.SIGKILL)
 
     def join(self) -> None:
         self._thread.join(GOODBYE)
@@ -103,12 +103,12 @@ class Errand:
             out, said = process.communicate(timeout=self._seconds)
             in_time = True
         except subprocess.TimeoutExpired:
-            _kill_all(process.pid)
+            signal_group(process.pid, signal.SIGKILL)
             out, said = process.communicate()
             in_time = False
         with self._lock:
             self._process = None
-        _kill_all(process.pid)  # what it has left behind
+        signal_group(process.pid, signal.SIGKILL)  # what it has left behind
         return out, said, in_time
 
 
@@ -119,6 +119,10 @@ def _last_line(said: bytes) -> str:
     return words[:TOLD]
 
 
-def _kill_all(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+def signal_group(pid: int, number: int) -> bool:
+    """Signal a process and those of its descendants that are in its group; False: nobody is."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

@@ -8,7 +8,6 @@ cli/lake_child.py. Its standard output has lines of JSON, its standard error is 
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import threading
@@ -16,6 +15,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Final, Protocol
+
+from taskyard.server.errand import signal_group
 
 _LOOK: Final = 0.05  # seconds between two looks whether descendants are gone
 _LONGEST_LINE: Final = 65_536
@@ -159,23 +160,14 @@ def _listen(pipe: IO[bytes] | None, each: Callable[[bytes], None]) -> threading.
 def _end_all(pid: int, farewell: float) -> None:
     """Its descendants end when they see that it has; else they are made to."""
     deadline = time.monotonic() + farewell
-    while _signal_group(pid, 0) and time.monotonic() < deadline:
+    while signal_group(pid, 0) and time.monotonic() < deadline:
         time.sleep(_LOOK)
-    _signal_group(pid, signal.SIGKILL)
+    signal_group(pid, signal.SIGKILL)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        _signal_group(process.pid, signal.SIGKILL)
-
-
-def _signal_group(pid: int, number: int) -> bool:
-    """Signal the process and those of its descendants that are in its group; False: nobody is."""
-    try:
-        os.killpg(pid, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
+        signal_group(process.pid, signal.SIGKILL)
 
 
 def _how(code: int) -> str:

@@ -11,47 +11,36 @@ import importlib.util
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from taskyard.pipeline.journal_http import commit_reader
-    from taskyard.pipeline.lake.build import build_tables
-    from taskyard.pipeline.lake.snapshot import open_lake
-    from taskyard.pipeline.lake.stream import start_lake
-    from taskyard.pipeline.spark.events_source import CommitListener
-    from taskyard.pipeline.spark.queue_source import acknowledge
-    from taskyard.pipeline.spark.session import announce, register, session, ui_address
-    from taskyard.pipeline.spark.workers import SparkWorkers, WorkersFailed, run_workers
+    from taskyard.pipeline.journal_http import commit_reader as commit_reader
+    from taskyard.pipeline.lake.build import build_tables as build_tables
+    from taskyard.pipeline.lake.snapshot import open_lake as open_lake
+    from taskyard.pipeline.lake.stream import start_lake as start_lake
+    from taskyard.pipeline.spark.events_source import CommitListener as CommitListener
+    from taskyard.pipeline.spark.queue_source import acknowledge as acknowledge
+    from taskyard.pipeline.spark.session import announce as announce
+    from taskyard.pipeline.spark.session import register as register
+    from taskyard.pipeline.spark.session import session as session
+    from taskyard.pipeline.spark.session import ui_address as ui_address
+    from taskyard.pipeline.spark.workers import SparkWorkers as SparkWorkers
+    from taskyard.pipeline.spark.workers import WorkersFailed as WorkersFailed
+    from taskyard.pipeline.spark.workers import run_workers as run_workers
 
-_PLACES: Final = {
-    "acknowledge": "taskyard.pipeline.spark.queue_source",
-    "session": "taskyard.pipeline.spark.session",
-    "register": "taskyard.pipeline.spark.session",
-    "ui_address": "taskyard.pipeline.spark.session",
-    "announce": "taskyard.pipeline.spark.session",
-    "commit_reader": "taskyard.pipeline.journal_http",
-    "CommitListener": "taskyard.pipeline.spark.events_source",
-    "run_workers": "taskyard.pipeline.spark.workers",
-    "SparkWorkers": "taskyard.pipeline.spark.workers",
-    "WorkersFailed": "taskyard.pipeline.spark.workers",
-    "build_tables": "taskyard.pipeline.lake.build",
-    "start_lake": "taskyard.pipeline.lake.stream",
-    "open_lake": "taskyard.pipeline.lake.snapshot",
+_NAMES: Final = {
+    "journal_http": ("commit_reader",),
+    "lake.build": ("build_tables",),
+    "lake.snapshot": ("open_lake",),
+    "lake.stream": ("start_lake",),
+    "spark.events_source": ("CommitListener",),
+    "spark.queue_source": ("acknowledge",),
+    "spark.session": ("announce", "register", "session", "ui_address"),
+    "spark.workers": ("SparkWorkers", "WorkersFailed", "run_workers"),
 }
 _NEEDED: Final = ("deltalake", "duckdb", "numpy", "pandas", "plotly", "pyarrow", "pyspark")
 
-__all__ = [
-    "CommitListener",
-    "SparkWorkers",
-    "WorkersFailed",
-    "acknowledge",
-    "announce",
-    "build_tables",
-    "commit_reader",
-    "open_lake",
-    "register",
-    "run_workers",
-    "session",
-    "start_lake",
-    "ui_address",
-]
+_PLACES: Final = {
+    name: f"taskyard.pipeline.{module}" for module, names in _NAMES.items() for name in names
+}
+__all__ = list(_PLACES)
 
 
 class PipelineMissing(ImportError):

@@ -24,14 +24,7 @@ _STATES: Final = pa.array(l.STATES, pa.string())
 _STATE_CODES: Final = {word: number for number, word in enumerate(l.STATES) if word}
 # Columns that an open job keeps as its push said them, and those that it was kept with.
 _OF_PUSH: Final = (
-    "uid",
-    "name",
-    "user",
-    "content",
-    "payload_size",
-    "run_at",
-    "blocked_by",
-    "payload",
+    *("uid", "name", "user", "content", "payload_size", "run_at", "blocked_by", "payload"),
 )
 _KEPT_TIMES: Final = (
     *("ready_at", "ready_since", "started_at", "last_started_at", "waited_from", "began_at"),
@@ -96,6 +89,7 @@ class _Derivation:
         seconds = kept["run_seconds"].to_numpy()
         run_time[at_kept] = np.rint(seconds[source[at_kept]] * 1_000_000).astype(np.int64)
         lengths = pc.fill_null(pc.list_value_length(get.column("blocked_by", "blocked_by")), 0)
+        ended = flags(self._events["ended"].combine_chunks())
         state = np.zeros(len(source), np.int8)
         state[at_kept] = coded(kept["state"], _STATE_CODES, l.UNKNOWN)[source[at_kept]]
         own_columns: dict[str, Any] = {
@@ -107,7 +101,7 @@ class _Derivation:
             job=job,
             time=both("last_time", "time", NOTHING),
             run_at=both("run_at", "run_at", NOTHING),
-            ended=self._event_flags("ended"),
+            ended=np.concatenate([np.zeros(kept.num_rows, np.bool_), ended])[source],
             taken=coded(get.column("way", "reason"), _TAKEN, 0).astype(np.bool_)[source],
             attempt=both("attempts", "attempt", -1),
             blockers=numbers(lengths, 0)[source],
@@ -117,13 +111,6 @@ class _Derivation:
             run_time=run_time,
             **own_columns,
         )
-
-    def _event_flags(self, name: str) -> Flags:
-        count = int(self._is_kept.sum())
-        column = flags(self._events[name].combine_chunks())
-        both = np.concatenate([np.zeros(count, np.bool_), column])
-        found: Flags = both[self._get._source]
-        return found
 
     def run(self) -> Derived:
         return Derived(

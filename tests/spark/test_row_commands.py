@@ -15,10 +15,10 @@ import pytest
 from support.simulated import SimulatedYard
 
 from taskyard.client.errors import Duplicate, Refused, refusal
+from taskyard.client.feeding import CommandFeed
 from taskyard.engine.job import default_policy
 from taskyard.pipeline.spark.job_columns import JobColumns
 from taskyard.pipeline.spark.row_commands import JobCommands, OutcomeCommands, RowError
-from taskyard.pipeline.spark.sink import RowFeed
 
 UID = "6e6fe2ea-0d1e-4b4b-8e9c-0a7c5c3e2f10"
 
@@ -204,7 +204,7 @@ def test_an_outcome_that_cannot_be_is_named(ref: str | None, outcome: str, reaso
 
 class TestFeed:
     def test_only_what_has_no_answer_is_sent_again(self) -> None:
-        feed = RowFeed(iter([[b"1", b"2", b"3"], [b"4"]]), _refused)
+        feed = CommandFeed(iter([[b"1", b"2", b"3"], [b"4"]]), _refused)
         assert feed.next() == b"123"
         feed.take([11])
         assert feed.next() == b"4"
@@ -216,7 +216,7 @@ class TestFeed:
         assert feed.answered == 4
 
     def test_what_the_server_cannot_do_now_is_sent_again(self) -> None:
-        feed = RowFeed(iter([[b"1", b"2", b"3"]]), _refused)
+        feed = CommandFeed(iter([[b"1", b"2", b"3"]]), _refused)
         feed.next()
         feed.take([11, refusal("OOM queue is full"), 13])
         assert feed.done
@@ -230,7 +230,7 @@ class TestFeed:
         assert feed.answered == 3
 
     def test_what_was_done_before_is_answered_too(self) -> None:
-        feed = RowFeed(iter([[b"1", b"2"]]), _refused)
+        feed = CommandFeed(iter([[b"1", b"2"]]), _refused)
         feed.next()
         feed.take([refusal("DUPLICATE 7 it has this uid"), b"delayed"])
         assert feed.next() == b""
@@ -239,17 +239,17 @@ class TestFeed:
 
     def test_only_so_much_is_on_its_way(self) -> None:
         batch = [b"x"] * 10_000
-        feed = RowFeed(iter([batch, batch, batch]), _refused)
+        feed = CommandFeed(iter([batch, batch, batch]), _refused)
         sent = sum(len(chunk) for chunk in iter(feed.next, b""))
         assert 10_000 < sent < 20_000
         assert feed.next() == b""
         feed.take([1] * 5_000)
         assert feed.next() != b""
-        large = RowFeed(iter([[b"x" * 3_000_000] * 10]), _refused)
+        large = CommandFeed(iter([[b"x" * 3_000_000] * 10]), _refused)
         assert len(b"".join(iter(large.next, b""))) == 9_000_000
 
     def test_a_refusal_ends_it_and_names_its_row(self) -> None:
-        feed = RowFeed(iter([[b"1", b"2"], [b"3"]]), _refused)
+        feed = CommandFeed(iter([[b"1", b"2"], [b"3"]]), _refused)
         feed.next()
         feed.take([11, Refused("ERR no")])
         assert feed.next() == b""
@@ -261,7 +261,7 @@ class TestFeed:
             yield [b"1"]
             raise RowError("row 1")
 
-        feed = RowFeed(rows(), _refused)
+        feed = CommandFeed(rows(), _refused)
         assert feed.next() == b"1"
         assert feed.next() == b""
         waits = not feed.done

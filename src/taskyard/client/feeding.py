@@ -1,19 +1,32 @@
-"""The jobs of one push_many: which are on their way, which are answered, which to send again.
+"""Many commands over one connection: which are on their way, and which are to be sent again.
 
-No more than a window of them is held, so that there may be any number; the answers are kept.
+No more than a window of them is held, so that there may be any number. Of the jobs of a push_many
+the answers are kept.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from taskyard.client.address import Address
+from taskyard.client.backoff import Backoff
 from taskyard.client.commands import is_key_duplicate, read_pushed, unexpected
-from taskyard.client.errors import Duplicate, Incomplete, NotNow, Refused, Unavailable
+from taskyard.client.connection import Connection
+from taskyard.client.errors import (
+    Draining,
+    Duplicate,
+    Incomplete,
+    NotNow,
+    QueueFull,
+    Refused,
+    Unavailable,
+)
 from taskyard.client.pushing import NewJob, encode, push_words
-from taskyard.client.retrying import not_now
+from taskyard.client.retrying import Patience, not_now
+from taskyard.client.settings import PATIENCE, TIMEOUT, first
 from taskyard.client.uids import new_uids
 from taskyard.client.views import Pushed
 from taskyard.client.wire import Reply, Word
@@ -27,43 +40,27 @@ _SLOWLY: Final = 0.02  # seconds: what has come until then is sent
 
 
 _Sent: TypeAlias = tuple[int, bytes, str]  # which of them, its command, its uid
+T = TypeVar("T", bound=tuple[Any, ...])  # which of them, its command, and what else is known of it
 
 
-class PushFeed:
-    """A Feed: see streaming. After a loss, `rewind` has what was not answered sent again."""
+class Window(Generic[T]):
+    """Commands of a Feed, see streaming: those on their way, and those that wait to be sent.
 
-    def __init__(self, new: NewJob, payloads: Iterable[object]) -> None:
-        """`new` has what all of them share."""
-        self._payloads = iter(payloads)
-        self._uids: list[str] = []  # for those to come
-        self._head, self._middle, self._tail = _frame(new)
-        self._outcomes: list[Pushed | Refused | None] = []
-        self._unanswered: deque[_Sent] = deque()
+    After a loss, `rewind` has what was not answered sent again.
+    """
+
+    def __init__(self) -> None:
+        self._unanswered: deque[T] = deque()
         self._bytes = 0  # of those
-        self._again: deque[_Sent] = deque()
-        self._put_off: list[_Sent] = []  # the server could not do these
-        self._lost: set[int] = set()  # they had no answer, so that the server may have them
-        self._ended = False  # there are no more payloads, or none shall be pushed
-        self._broken: BaseException | None = None
-        self._refused: Refused | None = None
-        self.passing: NotNow | None = None
+        self._again: deque[T] = deque()
+        self._put_off: list[T] = []  # the server could not do these
+        self._ended = False  # there are no more, or none shall be sent
+        self.passing: Refused | None = None
 
     @property
     def done(self) -> bool:
-        return not self._unanswered and (self.passing is not None or self._nothing_left())
-
-    def _nothing_left(self) -> bool:
-        return self._ended and not self._again
-
-    def next(self) -> bytes:
-        if self.passing is not None:
-            return b""
-        if self._again:
-            return self._next_again()
-        room = min(_MOST_JOBS - len(self._unanswered), _CHUNK_JOBS)
-        if self._ended or room <= 0 or self._bytes >= _MOST_BYTES:
-            return b""
-        return self._make(room)
+        nothing_left = self._ended and not self._again
+        return not self._unanswered and (self.passing is not None or nothing_left)
 
     def _next_again(self) -> bytes:
         commands: list[bytes] = []
@@ -75,6 +72,43 @@ class PushFeed:
             size += len(one[1])
         self._bytes += size
         return b"".join(commands)
+
+    def rewind(self) -> None:
+        """The connection was lost, or the server could not do it: go on with what has no answer."""
+        self._again = deque(sorted([*self._put_off, *self._unanswered, *self._again]))
+        self._unanswered.clear()
+        self._put_off.clear()
+        self._bytes = 0
+        self.passing = None
+
+    def held_up(self) -> Unavailable | None:
+        """Why what was sent last is to be sent again, if it is."""
+        return None if self.passing is None else not_now(self.passing)
+
+
+class PushFeed(Window[_Sent]):
+    """Of jobs that are made while they are sent."""
+
+    def __init__(self, new: NewJob, payloads: Iterable[object]) -> None:
+        """`new` has what all of them share."""
+        super().__init__()
+        self._payloads = iter(payloads)
+        self._uids: list[str] = []  # for those to come
+        self._head, self._middle, self._tail = _frame(new)
+        self._outcomes: list[Pushed | Refused | None] = []
+        self._lost: set[int] = set()  # they had no answer, so that the server may have them
+        self._broken: BaseException | None = None
+        self._refused: Refused | None = None
+
+    def next(self) -> bytes:
+        if self.passing is not None:
+            return b""
+        if self._again:
+            return self._next_again()
+        room = min(_MOST_JOBS - len(self._unanswered), _CHUNK_JOBS)
+        if self._ended or room <= 0 or self._bytes >= _MOST_BYTES:
+            return b""
+        return self._make(room)
 
     def _make(self, room: int) -> bytes:
         """Commands for as many further payloads. This loop is what push_many's rate hangs on."""
@@ -144,18 +178,8 @@ class PushFeed:
         return len(self._outcomes) - len(self._unanswered) - len(self._again) - len(self._put_off)
 
     def rewind(self) -> None:
-        """The connection was lost, or the server could not do it: go on with what has no answer."""
         self._lost.update(index for index, _, _ in self._unanswered)
-        waiting = sorted([*self._put_off, *self._unanswered, *self._again])
-        self._again = deque(waiting)
-        self._unanswered.clear()
-        self._put_off.clear()
-        self._bytes = 0
-        self.passing = None
-
-    def held_up(self) -> Unavailable | None:
-        """Why what was sent last is to be sent again, if it is."""
-        return None if self.passing is None else not_now(self.passing)
+        super().rewind()
 
     def result(self) -> list[Pushed]:
         """When it is done."""
@@ -171,6 +195,93 @@ class PushFeed:
         found = Incomplete(f"only {pushed} jobs are known to be pushed: {error}", self._outcomes)
         found.__cause__ = error
         return found
+
+
+class CommandFeed(Window[tuple[int, bytes]]):
+    """Of commands that come in batches, each of which is repeated without harm."""
+
+    def __init__(
+        self,
+        batches: Iterator[list[bytes]],
+        refused: Callable[[int, Refused], Exception | None],
+    ) -> None:
+        """`refused`: what the refusal of a command is to raise; None if it is no error."""
+        super().__init__()
+        self._batches = batches
+        self._refused = refused
+        self._taken = 0  # commands out of batches
+        self.answered = 0
+        self.error: Exception | None = None
+        """What has ended it early."""
+
+    def next(self) -> bytes:
+        is_full = len(self._unanswered) >= _MOST_JOBS or self._bytes >= _MOST_BYTES
+        if is_full or self.passing is not None:
+            return b""
+        while not self._again and not self._ended:
+            self._take_batch()
+        return self._next_again()
+
+    def _take_batch(self) -> None:
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._ended = True
+        except Exception as error:
+            # What is on its way is read to its end first, so that it is known to be safe.
+            self._ended, self.error = True, error
+        else:
+            self._again.extend(enumerate(batch, self._taken))
+            self._taken += len(batch)
+
+    def take(self, replies: Sequence[Reply]) -> None:
+        sent = self._unanswered
+        for reply in replies:
+            if not sent:
+                raise unexpected(reply)  # to what was never asked
+            one = sent.popleft()
+            self._bytes -= len(one[1])
+            if type(reply) is not int:
+                self._take_other(one, reply)
+        self.answered += len(replies)
+
+    def _take_other(self, one: tuple[int, bytes], reply: Reply) -> None:
+        if isinstance(reply, NotNow | QueueFull | Draining):
+            self.passing = reply
+            self._put_off.append(one)
+            self.answered -= 1
+        elif isinstance(reply, Refused):
+            error = self._refused(one[0], reply)
+            if error is not None:
+                self._ended = True
+                self._again.clear()
+                self.error = self.error or error
+        elif reply not in (b"OK", b"delayed", b"ready", b"failed"):
+            raise unexpected(reply)
+
+    def held_up(self) -> Unavailable | None:
+        return None if self.error is not None else super().held_up()
+
+
+def send_all(address: Address, feed: CommandFeed) -> None:
+    """Send all of it, however often the connection is lost, as long as the server comes back."""
+    patience = Patience(first(address.patience, PATIENCE), Backoff())
+    with Connection(address, timeout=first(address.timeout, TIMEOUT)) as connection:
+        while True:
+            before = feed.answered
+            try:
+                connection.stream(feed)
+                held_up = feed.held_up()
+            except Unavailable as lost:
+                held_up = lost
+            if held_up is None:
+                break
+            if feed.answered > before:
+                patience.renew()
+            time.sleep(patience.pause(held_up))
+            feed.rewind()
+    if feed.error is not None:
+        raise feed.error
 
 
 def _frame(new: NewJob) -> tuple[bytes, bytes, bytes]:

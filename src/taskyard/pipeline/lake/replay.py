@@ -8,28 +8,26 @@ where it has seen it come back, and by the server as long as that remembers uids
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
-from uuid import UUID
 
 import duckdb
 
-from taskyard.client.client import Client
-from taskyard.client.errors import Duplicate, NotNow, QueueFull
-from taskyard.client.pushing import NewJob
-from taskyard.client.settings import PATIENCE
+from taskyard.client.address import Address
+from taskyard.client.errors import Duplicate, Refused
+from taskyard.client.feeding import CommandFeed, send_all
 from taskyard.pipeline.lake.errors import LakeError, sentence_of
 from taskyard.pipeline.lake.snapshot import Lake
 from taskyard.pipeline.lake.store import append_once
 from taskyard.pipeline.lake.tables import REPLAYS
+from taskyard.pipeline.spark.job_columns import JobColumns
+from taskyard.pipeline.spark.row_commands import JobCommands
 
 SAMPLE: Final = ("job_id", "run", "queue", "to_queue", "name", "outcome", "finished_at", "error")
-_AT_ONCE: Final = 500  # jobs that are pushed together, all or none
-_PAUSE: Final = 0.5  # seconds before a queue that is full is tried again
-_BYTES: Final = 4 << 20  # of their payloads, unless one is larger
+_PUSHED: Final = ("to_queue", "name", "priority", "payload", "new_uid::uuid::varchar")
+_AT_ONCE: Final = 500  # jobs whose payloads are held at a time
 
 # A UUID of version 8, which is for everyone's own ways to make them, in the 32 digits in which the
 # lake has uids. The parameters: the lake's id, the queue that all go to or null, the tag.
@@ -138,34 +136,21 @@ class Replay:
         """Returns when all are durable in the queues, and the lake knows that."""
         counts = self.counts()
         if counts.new:
-            with Client(url) as client:
-                done = 0
-                for jobs in self._new_jobs():
-                    _push(client, jobs)
-                    done += len(jobs)
-                    on_progress(done)
+            send_all(Address.parse(url), CommandFeed(self._commands(on_progress), _refused))
         if counts.new or counts.returned:
             self._record()
 
-    def _new_jobs(self) -> Iterator[list[NewJob]]:
+    def _commands(self, on_progress: Callable[[int], None]) -> Iterator[list[bytes]]:
         """Some at a time. Those that were counted, not those that the condition picks by now: it
         may ask what time it is."""
-        columns = "to_queue, name, priority, payload, new_uid"
-        jobs: list[NewJob] = []
-        size = 0
-        reader = self._sql.sql(_TO_PUSH.format(columns=columns)).to_arrow_reader(_AT_ONCE)
-        for batch in reader:
-            for to, name, priority, payload, uid in zip(
-                *(column.to_pylist() for column in batch.columns), strict=True
-            ):
-                data = payload or b""
-                if jobs and (len(jobs) == _AT_ONCE or size + len(data) > _BYTES):
-                    yield jobs
-                    jobs, size = [], 0
-                jobs.append(NewJob(to, data, name=name, priority=priority or 0, uid=UUID(uid)))
-                size += len(data)
-        if jobs:
-            yield jobs
+        places = {"queue": 0, "name": 1, "priority": 2, "uid": 4}
+        made = JobCommands(JobColumns(_PUSHED, 3, places), 0, None, 0)
+        query = _TO_PUSH.format(columns=", ".join(_PUSHED))
+        done = 0
+        for batch in self._sql.sql(query).to_arrow_reader(_AT_ONCE):
+            yield made.make(batch)
+            done += batch.num_rows
+            on_progress(done)
 
     def _record(self) -> None:
         """Those that are in their queues now, and those that the lake knows to have been."""
@@ -181,21 +166,6 @@ class Replay:
         append_once(self._lake.storage, REPLAYS, keys.cast(REPLAYS.schema), app)
 
 
-def _push(client: Client, jobs: list[NewJob]) -> None:
-    """Push jobs that the server may have already, and wait where a queue has no room for one."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            client.push_all(jobs)
-            return
-        except (Duplicate, QueueFull, NotNow) as refused:
-            if len(jobs) > 1:  # it is about some of them, and all were refused
-                break
-            if isinstance(refused, Duplicate):
-                return
-            if time.monotonic() >= deadline:
-                raise
-        time.sleep(_PAUSE)
-    middle = len(jobs) // 2
-    _push(client, jobs[:middle])
-    _push(client, jobs[middle:])
+def _refused(_: int, reason: Refused) -> Exception | None:
+    """The server may have some of the jobs already."""
+    return None if isinstance(reason, Duplicate) else reason

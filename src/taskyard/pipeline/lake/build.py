@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,7 +22,8 @@ from taskyard.pipeline.lake.kernel import RESULT, Kernel, Result, needed_columns
 from taskyard.pipeline.lake.maintain import maintain
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import LakeInUse, Store
-from taskyard.pipeline.lake.tables import FAILURES, RANGE_BITS, TABLES
+from taskyard.pipeline.lake.tables import FAILURES, TABLES
+from taskyard.pipeline.records.packed import PACKED, pack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -97,15 +99,10 @@ class Builder:
 
 def run_kernel(events: DataFrame, kernel: Kernel) -> list[Result]:
     """Have Spark bring the events about the same jobs together, and run the kernel on them."""
-    from pyspark.sql import functions as f
-
     if events.columns != _PACKED:
-        ids = f.coalesce(f.shiftright("job_id", RANGE_BITS), f.lit(-1))
-        events = events.select(*needed_columns(events.columns)).withColumn("_range", ids)
-        shuffled = events.repartition("_range").drop("_range")
-    else:
-        shuffled = events.repartition("ids")
-    rows = shuffled.mapInArrow(kernel, RESULT).collect()
+        names = needed_columns(events.columns)
+        events = events.select(*names).mapInArrow(partial(pack, columns=names), PACKED)
+    rows = events.repartition("ids").mapInArrow(kernel, RESULT).collect()
     return [pickle.loads(row.result) for row in rows]
 
 

@@ -28,12 +28,11 @@ from taskyard.pipeline.lake.tables import (
     RANGE_BITS,
 )
 from taskyard.pipeline.records.fields import DEFAULT_COLUMNS, TYPES
-from taskyard.pipeline.records.packed import NO_JOB, WORDS, read_block, read_range
+from taskyard.pipeline.records.packed import NO_JOB, read_block, read_range
 
 # Rows of events that are worked on at a time: three times as fast as three million at once.
 SLICE: Final = 600_000
 RESULT: Final = "result binary"  # what a share returns, as Spark's schema
-_WORD: Final = pa.dictionary(pa.int32(), pa.string())
 
 
 @dataclass
@@ -68,11 +67,10 @@ class Kernel:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         result = Result()
-        is_packed = False
         blocks: dict[int, list[Any]] = {}
         for batch in batches:
-            is_packed = batch.schema.names == ["ids", "rows"]
-            _add_blocks(batch, is_packed, blocks)
+            for number, each in enumerate(batch.column("ids").to_pylist()):
+                blocks.setdefault(each, []).append(batch.column("rows")[number].as_buffer())
         if not blocks:
             return
         writers = {
@@ -80,7 +78,7 @@ class Kernel:
             for table in (EVENTS, JOBS, ATTEMPTS, OPEN_JOBS)
         }
         parts = [STATE.empty_table()]
-        for ranges, found in _slices(blocks, is_packed, result):
+        for ranges, found in _slices(blocks, result):
             events = self._new(found)
             if events.num_rows:
                 parts.append(self._make(ranges, events, writers, result))
@@ -114,27 +112,12 @@ class Kernel:
         return derived.parts
 
 
-def _add_blocks(batch: Any, is_packed: bool, blocks: dict[int, list[Any]]) -> None:
-    """Sort packed blocks, or plain rows, by range of job ids."""
-    if is_packed:
-        for number, each in enumerate(batch.column("ids").to_pylist()):
-            blocks.setdefault(each, []).append(batch.column("rows")[number].as_buffer())
-        return
-    ids = numbers(batch.column("job_id"), NO_JOB) >> RANGE_BITS
-    for each in np.unique(ids).tolist():
-        rows = batch if (ids == each).all() else batch.filter(pa.array(ids == each))
-        blocks.setdefault(each, []).append(rows)
-
-
-def _slices(
-    blocks: dict[int, list[Any]], is_packed: bool, result: Result
-) -> Iterator[tuple[list[int], Any]]:
+def _slices(blocks: dict[int, list[Any]], result: Result) -> Iterator[tuple[list[int], Any]]:
     """Neighbouring ranges with about SLICE events, those of each range in order."""
     ranges: list[int] = []
     tables: list[Any] = []
     for each in sorted(blocks):
-        pieces = blocks.pop(each)
-        found = _unpacked(pieces, result) if is_packed else [_plain(pieces)]
+        found = _unpacked(blocks.pop(each), result)
         if tables and sum(map(len, tables)) + sum(map(len, found)) > SLICE:
             yield ranges, _joined(tables)
             ranges, tables = [], []
@@ -146,22 +129,14 @@ def _slices(
 def _unpacked(blocks: list[Any], result: Result) -> list[Any]:
     """The tables in blocks, in order: no two blocks were read from the same records."""
     tables = [read_block(block) for block in blocks]
-    for table in tables:
-        found = read_range(table)
-        if found is not None and found not in result.read:
-            result.read.append(found)
+    ranges = [read_range(table) for table in tables]
+    if None in ranges:  # somebody has filtered or enriched the rows
+        events = _joined(tables)
+        order = np.lexsort((events["part"].to_numpy(), events["seq"].to_numpy()))
+        return [events.take(pa.array(order))]
+    result.read += [each for each in dict.fromkeys(ranges) if each and each not in result.read]
     tables = [table for table in tables if len(table)] or tables[:1]
     return sorted(tables, key=lambda table: table["seq"][0].as_py() if len(table) else 0)
-
-
-def _plain(batches: list[Any]) -> Any:
-    """Rows that somebody has filtered or enriched: in the types and the order of events."""
-    rows = pa.Table.from_batches(batches)
-    names = [name for name in TYPES if name in rows.schema.names]
-    schema = pa.schema([(name, _WORD if name in WORDS else TYPES[name]) for name in names])
-    events = rows.select(names).cast(schema)
-    order = np.lexsort((events["part"].to_numpy(), events["seq"].to_numpy()))
-    return events.take(pa.array(order))
 
 
 def _joined(tables: list[Any]) -> Any:

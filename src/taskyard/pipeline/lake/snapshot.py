@@ -49,16 +49,7 @@ class Watermark:
 
     @classmethod
     def of_row(cls, row: dict[str, Any]) -> Self:
-        return cls(
-            step=row["step"],
-            batch=row["batch"],
-            timeline=row["timeline"],
-            next_seq=row["next_seq"],
-            last_time=row["last_time"],
-            versions=json.loads(row["versions"]),
-            schema_version=row["schema_version"],
-            written_at=row["written_at"],
-        )
+        return cls(**{**row, "versions": json.loads(row["versions"])})
 
 
 class Lake:

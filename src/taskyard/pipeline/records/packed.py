@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskyard.pipeline.records.fields import DEFAULT_COLUMNS, schema
+from taskyard.pipeline.records.fields import DEFAULT_COLUMNS, TYPES, schema
 
 RANGE_BITS: Final = 16  # a range has this many bits of neighbouring job ids
 NO_JOB: Final = -1  # the range of events that are about no job
@@ -29,6 +29,7 @@ WORDS: Final = (
     "reason",
     "to_queue",
 )
+PACKED: Final = "ids bigint, rows binary"  # what blocks stand in, as Spark's schema
 _RANGE: Final = b"taskyard.range"  # in the schema of a block
 # A third of the processor time: a block is copied several times on its way through Spark.
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -48,23 +49,28 @@ def read_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 
 def pack(
-    batches: Iterable[Any], columns: Sequence[str], read: tuple[str, int, int]
+    batches: Iterable[Any], columns: Sequence[str], read: tuple[str, int, int] | None = None
 ) -> Iterator[Any]:
     """Batches with the columns `ids` and `rows`, a row for each range of job ids.
 
     `batches` have the columns that `read_columns` names, in the order of seq and part. `read` is
     what they were read from: a timeline, its first and its last record. Each block says that, so
-    there is a block even if none of these records is an event.
+    there is a block even if none of these records is an event. Rows that somebody has filtered or
+    enriched were read from nothing that is known, and may be in any order.
     """
-    inside = packed_schema(columns).with_metadata({_RANGE: json.dumps(read)})
+    inside = packed_schema(columns)
+    if read is not None:
+        inside = inside.with_metadata({_RANGE: json.dumps(read)})
     is_empty = True
     for batch in batches:
         if batch.num_rows:
             is_empty = False
             ids = pc.fill_null(batch.column("job_id"), NO_JOB).to_numpy() >> RANGE_BITS
             arrays = [
-                column.dictionary_encode() if field.name in WORDS else column
-                for field, column in zip(inside, batch.select(columns).columns, strict=True)
+                column.cast(TYPES[name]).dictionary_encode()
+                if name in WORDS
+                else column.cast(TYPES[name])
+                for name, column in zip(columns, batch.select(columns).columns, strict=True)
             ]
             yield _blocks(_by_range(ids, pa.record_batch(arrays, schema=inside)))
     if is_empty:

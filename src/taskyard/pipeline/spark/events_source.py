@@ -33,7 +33,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import StructType
 
 from taskyard.journal.errors import JournalError, LeftBehind
 from taskyard.pipeline.journal import (
@@ -48,7 +48,7 @@ from taskyard.pipeline.journal import (
 )
 from taskyard.pipeline.journal_http import LEASE, RegisteredReader, Web
 from taskyard.pipeline.records.fields import parse_columns, schema
-from taskyard.pipeline.records.packed import pack, read_columns
+from taskyard.pipeline.records.packed import PACKED, pack, read_columns
 from taskyard.pipeline.spark.options import OptionError, Options
 
 _OPTIONS: Final = (
@@ -69,8 +69,6 @@ _OPTIONS: Final = (
 )
 # The names that the sources of Spark itself have for the same.
 _ALIASES: Final = {"maxoffsetspertrigger": "maxrecordspertrigger", "minpartitions": "partitions"}
-# What a packed source gives: see taskyard.pipeline.records.packed.
-_PACKED: Final = StructType([StructField("ids", LongType()), StructField("rows", BinaryType())])
 _log: Final = logging.getLogger("taskyard.spark")
 
 
@@ -81,9 +79,9 @@ class EventsDataSource(DataSource):
     def name(cls) -> str:
         return "taskyard.events"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         options = EventOptions(self.options)
-        return _PACKED if options.packed else from_arrow_schema(schema(options.columns))
+        return PACKED if options.packed else from_arrow_schema(schema(options.columns))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return EventsReader(EventOptions(self.options))

@@ -25,7 +25,7 @@ from taskyard.journal.disk import RealDisk, RealFile
 from taskyard.journal.errors import JournalCorrupt, JournalError, JournalPassed, LeftBehind
 from taskyard.journal.evidence import durable_behind
 from taskyard.journal.frames import FRAME_HEADER, Content, frame_at, written_end
-from taskyard.journal.identity import JOURNAL, BadIdentity, is_locked, load_identity
+from taskyard.journal.identity import JOURNAL, BadIdentity, Identity, is_locked, load_identity
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.segment import (
     SEGMENT_HEADER,
@@ -416,9 +416,7 @@ class FileJournal:
         return FileJournal, (self.path,)
 
     def view(self, from_seq: int = 0) -> JournalView:
-        identity = load_identity(RealDisk(self.path))
-        if identity is None:
-            raise BadIdentity("is missing")
+        identity = self._identity()
         timeline = identity.timeline.hex()
         earlier = tuple((past.timeline.hex(), int(past.last_seq)) for past in identity.earlier)
         live = is_locked(self.path)
@@ -448,10 +446,13 @@ class FileJournal:
             raise JournalPassed(segment_name(base)) from error
 
     def salt(self) -> bytes:
+        return bytes(self._identity().salt)
+
+    def _identity(self) -> Identity:
         identity = load_identity(RealDisk(self.path))
         if identity is None:
             raise BadIdentity("is missing")
-        return bytes(identity.salt)
+        return identity
 
     def marks(self, piece: Piece, every: int) -> list[Mark]:
         """Hop from one frame's header to the next: what is in them is checked when it is read."""

@@ -162,7 +162,9 @@ def remove_files(
             files.delete_file(entry.path)
 
 
-def write_files(storage: Storage, table: Table, step: int, rows: Any, kind: str = "") -> Any:
+def write_files(
+    storage: Storage, table: Table, step: int, rows: Any, kind: str = ""
+) -> list[DataFile]:
     writer = TableWriter(storage, table, step, kind)
     writer.write(rows)
     return writer.close()

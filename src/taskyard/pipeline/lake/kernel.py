@@ -95,8 +95,11 @@ class Kernel:
         self, ranges: list[int], events: Any, writers: dict[str, TableWriter], result: Result
     ) -> Any:
         """Write what these events make; gives their parts of minutes."""
+        events = _with_contents(events)
         if self.keeps_events:
-            writers["events"].write(_event_rows(events))
+            dates = events["time"].cast(pa.date32())
+            rows = events.select(EVENTS.file_schema.names).append_column("date", dates)
+            writers["events"].write(rows)
         result.rows += events.num_rows
         result.last_seq = max(result.last_seq, pc.max(events["seq"]).as_py())
         result.last_time = max(result.last_time, pc.max(events["time"]).value)
@@ -104,7 +107,7 @@ class Kernel:
         touched = [each for each in ranges if each in present and each != NO_JOB]
         result.touched.update(touched)
         kept = [file for each in touched for file in self.open_jobs.get(each, [])]
-        derived = derive(_with_contents(events), read_files(self.storage, OPEN_JOBS, kept))
+        derived = derive(events, read_files(self.storage, OPEN_JOBS, kept))
         writers["jobs"].write(derived.jobs)
         writers["attempts"].write(derived.attempts)
         writers["open_jobs"].write(derived.open_jobs)
@@ -143,17 +146,6 @@ def _joined(tables: list[Any]) -> Any:
     """One table; the events of each job stay in their order."""
     plain = [table.replace_schema_metadata() for table in tables]
     return pa.concat_tables(plain).unify_dictionaries().combine_chunks()
-
-
-def _event_rows(events: Any) -> Any:
-    columns = [
-        events[field.name]
-        if field.name in events.schema.names
-        else pa.nulls(len(events), field.type)
-        for field in EVENTS.file_schema
-    ]
-    dates = pc.cast(events["time"], pa.date32())
-    return pa.table([*columns, dates], names=[*EVENTS.file_schema.names, "date"])
 
 
 def _with_contents(events: Any) -> Any:

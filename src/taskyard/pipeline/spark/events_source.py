@@ -6,7 +6,6 @@ executors read their ranges by themselves, from the path or over HTTP.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +48,7 @@ from taskyard.pipeline.journal import (
 from taskyard.pipeline.journal_http import LEASE, RegisteredReader, Web
 from taskyard.pipeline.records.fields import parse_columns, schema
 from taskyard.pipeline.records.packed import PACKED, pack, read_columns
-from taskyard.pipeline.spark.options import OptionError, Options
+from taskyard.pipeline.spark.options import OptionError, Options, parse_offset
 
 _OPTIONS: Final = (
     "path",
@@ -310,11 +309,8 @@ class CommitListener(StreamingQueryListener):
         if self._query not in (None, event.progress.name):
             return
         for source in event.progress.sources:
-            try:
-                offset = json.loads(source.endOffset or "null")
-            except ValueError:
-                continue
-            if isinstance(offset, dict) and offset.keys() == {"timeline", "seq"}:  # one of ours
+            offset = parse_offset(source.endOffset)
+            if offset.keys() == {"timeline", "seq"}:  # one of ours
                 self._next_seqs[str(event.progress.id)] = int(offset["seq"])
                 self._note(int(offset["seq"]))
 

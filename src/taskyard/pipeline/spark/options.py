@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from taskyard.client.address import Address
 from taskyard.duration import parse_duration
@@ -90,6 +91,15 @@ class Options:
             return Address.parse(url)
         except ValueError as error:
             raise OptionError(str(error)) from None
+
+
+def parse_offset(text: str | None) -> dict[str, Any]:
+    """The offset of a source as Spark's progress has it; nothing, if it is another source's."""
+    try:
+        offset = json.loads(text or "null")
+    except ValueError:
+        return {}
+    return offset if isinstance(offset, dict) else {}
 
 
 def _is_number(text: str) -> bool:

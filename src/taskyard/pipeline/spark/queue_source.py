@@ -8,7 +8,6 @@ restarts, for as long as it is not done; see docs/spark-queues.md.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from taskyard.client.connection import Connection
 from taskyard.client.errors import Claimed, ClientError, QueueNotFound, StaleBatch
 from taskyard.client.settings import PATIENCE, TIMEOUT, first
 from taskyard.names import NAME_RULE, valid_name
-from taskyard.pipeline.spark.options import OptionError, Options
+from taskyard.pipeline.spark.options import OptionError, Options, parse_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -274,7 +273,7 @@ class BatchAcknowledger(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         for source in event.progress.sources:
-            end, latest = _offset_of(source.endOffset), _offset_of(source.latestOffset)
+            end, latest = parse_offset(source.endOffset), parse_offset(source.latestOffset)
             if end.get("broker") != self._broker or not end["batch"] or "holder" not in latest:
                 continue  # of a batch that was in the checkpoint, Spark tells no holder
             try:
@@ -284,15 +283,6 @@ class BatchAcknowledger(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         pass
-
-
-def _offset_of(text: str) -> dict[str, Any]:
-    """Nothing, if it is another source's."""
-    try:
-        offset = json.loads(text)
-    except (TypeError, ValueError):
-        return {}
-    return offset if isinstance(offset, dict) else {}
 
 
 def acknowledge(spark: SparkSession, url: str) -> BatchAcknowledger:

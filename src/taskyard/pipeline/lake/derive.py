@@ -5,7 +5,6 @@ that were kept of those jobs. Spark itself is not known here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -32,24 +31,13 @@ _KEPT_TIMES: Final = (
 _KEPT_COUNTS: Final = ("retries", "releases", "unblocked")
 
 
-@dataclass
-class Derived:
-    jobs: Any
-    attempts: Any
-    open_jobs: Any
-    parts: Any  # of minutes
-    failures: list[dict[str, Any]]
+class Derivation:
+    """What some events make of each table."""
 
-
-def derive(events: Any, kept: Any) -> Derived:
-    """`events` in order of seq and part, with payloads and results; `kept`: the open jobs of the
-    same id ranges.
-    """
-    return _Derivation(events, kept).run()
-
-
-class _Derivation:
     def __init__(self, events: Any, kept: Any) -> None:
+        """`events` in order of seq and part, with payloads and results; `kept`: the open jobs of
+        the same id ranges.
+        """
         self._events = events
         codes = coded(events["event"], l.CODES, l.STRANGE)
         about = np.flatnonzero((codes >= l.PUSH) & (codes <= l.REPLAY))
@@ -112,11 +100,6 @@ class _Derivation:
             **own_columns,
         )
 
-    def run(self) -> Derived:
-        return Derived(
-            self._jobs(), self._attempts(), self._open_jobs(), self._parts(), self._failures()
-        )
-
     # Columns
 
     def _birth(self, at: Ints) -> Ints:
@@ -146,7 +129,7 @@ class _Derivation:
             "releases": pa.array(lives.releases[at].astype(np.int32)),
         }
 
-    def _jobs(self) -> Any:
+    def jobs(self) -> Any:
         lives, get = self._lives, self._get
         at = np.flatnonzero(lives.closes)
         code, time = lives.rows.code[at], lives.rows.time[at]
@@ -173,7 +156,7 @@ class _Derivation:
         rows = self._get._source[at] - int(self._is_kept.sum())
         return self._events["result"].combine_chunks().take(pa.array(rows))
 
-    def _open_jobs(self) -> Any:
+    def open_jobs(self) -> Any:
         lives, get = self._lives, self._get
         at = np.flatnonzero(lives.is_open())
         moved = np.isin(lives.rows.code[at], (l.MOVE, l.ENTER))
@@ -221,7 +204,7 @@ class _Derivation:
         untouched = self._untouched.select(fresh.schema.names).cast(fresh.schema)
         return pa.concat_tables([untouched, fresh])
 
-    def _attempts(self) -> Any:
+    def attempts(self) -> Any:
         lives, get = self._lives, self._get
         at = np.flatnonzero(lives.ends)
         code, time = lives.rows.code[at], lives.rows.time[at]
@@ -252,7 +235,7 @@ class _Derivation:
         }
         return table(columns, ATTEMPTS.schema)
 
-    def _failures(self) -> list[dict[str, Any]]:
+    def failure_groups(self) -> list[dict[str, Any]]:
         lives, get = self._lives, self._get
         code = lives.rows.code
         at = np.flatnonzero((code == l.RETRY) | (code == l.FAIL))
@@ -272,7 +255,7 @@ class _Derivation:
 
     # Minutes
 
-    def _parts(self) -> Any:
+    def parts(self) -> Any:
         lives, code, time = self._lives, self._lives.rows.code, self._lives.rows.time
         entered, moved = code == l.ENTER, code == l.MOVE
         amounts = {

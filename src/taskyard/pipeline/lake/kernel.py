@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskyard.pipeline.lake.derive import derive, numbers
+from taskyard.pipeline.lake.derive import Derivation, numbers
 from taskyard.pipeline.lake.files import DataFile, TableWriter, read_files
 from taskyard.pipeline.lake.minutes import STATE
 from taskyard.pipeline.lake.storage import Storage
@@ -107,12 +107,12 @@ class Kernel:
         touched = [each for each in ranges if each in present and each != NO_JOB]
         result.touched.update(touched)
         kept = [file for each in touched for file in self.open_jobs.get(each, [])]
-        derived = derive(events, read_files(self.storage, OPEN_JOBS, kept))
-        writers["jobs"].write(derived.jobs)
-        writers["attempts"].write(derived.attempts)
-        writers["open_jobs"].write(derived.open_jobs)
-        result.failures += derived.failures
-        return derived.parts
+        derived = Derivation(events, read_files(self.storage, OPEN_JOBS, kept))
+        writers["jobs"].write(derived.jobs())
+        writers["attempts"].write(derived.attempts())
+        writers["open_jobs"].write(derived.open_jobs())
+        result.failures += derived.failure_groups()
+        return derived.parts()
 
 
 def _slices(blocks: dict[int, list[Any]], result: Result) -> Iterator[tuple[list[int], Any]]:

@@ -4,6 +4,7 @@ A part of a minute can be added to others of the same minute: counts, the waits 
 themselves, and who worked. So a minute may come in any number of batches and tasks.
 """
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -44,22 +45,31 @@ def parts(tables: list[Any]) -> Any:
     made = [STATE.empty_table()]
     for entries in tables:
         there = entries.schema.names
-        made.append(_grouped(entries, {name: (name, "sum") for name in COUNTS if name in there}))
+        found = _grouped(entries, {name: (name, "sum") for name in COUNTS if name in there})
         for name, (column, how) in _LISTS.items():
             if column in there:
                 known = entries.select([*_KEYS, column]).drop_null()
-                made.append(_grouped(known, {name: (column, how)}))
+                listed = _grouped(known, {name: (column, how)})
+                row_of = {key: row for row, key in enumerate(_keys(listed))}
+                rows = pa.array([row_of.get(key) for key in _keys(found)], pa.int64())
+                found = found.append_column(name, listed[name].take(rows))
+        made.append(found)
     return pa.concat_tables(made, promote_options="default")
 
 
 def _grouped(entries: Any, wanted: dict[str, tuple[str, str]]) -> Any:
     """Rows of the state with these columns, and what of the entries each is made of."""
+    schema = pa.schema([STATE.field(name) for name in (*_KEYS, *wanted)])
     if not len(entries):  # grouping no rows by a dictionary, pyarrow ends the process
-        return STATE.empty_table()
+        return schema.empty_table()
     found = entries.group_by(_KEYS, use_threads=False).aggregate(list(wanted.values()))
     names = [f"{column}_{how}" for column, how in wanted.values()]
-    made = found.select([*_KEYS, *names]).rename_columns([*_KEYS, *wanted])
-    return made.cast(pa.schema([STATE.field(name) for name in made.schema.names]))
+    return found.select([*_KEYS, *names]).rename_columns([*_KEYS, *wanted]).cast(schema)
+
+
+def _keys(state: Any) -> Iterator[tuple[str, int]]:
+    minutes = state["minute"].cast(pa.int64()).to_pylist()
+    return zip(state["queue"].to_pylist(), minutes, strict=True)
 
 
 def unpacked(stored: Any) -> Any:
@@ -90,15 +100,16 @@ def close(state: Any, limit: int) -> tuple[Any, Any]:
     final = state.filter(over)
     if not len(final):
         return QUEUE_MINUTES.schema.empty_table(), state
-    rows = final.select([*_KEYS, *COUNTS]).to_pandas()
-    groups = rows.groupby(_KEYS)
-    closed = groups[[*COUNTS]].sum().astype("int64").reset_index()
+    sums = _grouped(final, {name: (name, "sum") for name in COUNTS})
+    sums = sums.sort_by([(name, "ascending") for name in _KEYS])
+    closed = sums.to_pandas().fillna(0).astype(dict.fromkeys(COUNTS, "int64"))
     before = state.filter(state["minute"].is_null()).select(["queue", *_LEVELS]).to_pandas()
     before = before.set_index("queue").astype("int64")
     for name in _LEVELS:  # changes become levels
         known = closed["queue"].map(before[name]).fillna(0).astype("int64")
         closed[name] = closed.groupby("queue")[name].cumsum() + known
-    number = groups.ngroup().to_numpy()
+    row_of = {key: row for row, key in enumerate(_keys(sums))}
+    number = np.array([row_of[key] for key in _keys(final)])
     for what in ("wait", "run"):
         seconds = _values(final[f"{what}s"], number)
         found = seconds.quantile(list(_QUANTILES)).unstack().reindex(columns=_QUANTILES)

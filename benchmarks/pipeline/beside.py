@@ -98,7 +98,8 @@ def voluntary_switches(pid: int) -> int:
 
 def lake_session(server: int) -> int:
     """The session of the process that a server has its lake made by: it has no other child."""
-    [child] = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    of_threads = Path(f"/proc/{server}/task").glob("*/children")
+    [child] = [child for path in of_threads for child in path.read_text().split()]
     return os.getsid(int(child))
 
 

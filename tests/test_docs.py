@@ -23,7 +23,7 @@ from support.doc_skips import NOT_RUN, not_run
 from support.sockets import HANG_GUARD
 
 from taskyard.client.client import Client
-from taskyard.server.config import options
+from taskyard.server.settings.config import options
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
@@ -217,10 +217,10 @@ def test_the_make_targets_that_are_named_exist(page: Path) -> None:
 def test_every_error_of_masenko_is_in_its_table() -> None:
     page = (DOCS / "masenko.md").read_text(encoding="utf-8")
     table = page.partition("## All errors")[2].partition("\n## ")[0]
-    dialects = ROOT / "src" / "taskyard" / "dialects"
+    folder = ROOT / "src" / "taskyard" / "protocols" / "masenko"
     texts: set[str] = set()
-    for module in ("masenko.py", "masenko_requests.py"):
-        texts |= error_texts(ast.parse((dialects / module).read_text(encoding="utf-8")))
+    for module in ("connection.py", "parsing.py"):
+        texts |= error_texts(ast.parse((folder / module).read_text(encoding="utf-8")))
     assert len(texts) > 15
     for text in texts:
         assert text in table, text
@@ -230,7 +230,7 @@ def test_every_error_of_workq_is_in_its_table() -> None:
     page = (DOCS / "workq.md").read_text(encoding="utf-8")
     table = page.partition("## All errors")[2].partition("\n## ")[0]
     texts: set[str] = set()
-    for module in (ROOT / "src" / "taskyard" / "dialects").glob("workq*.py"):
+    for module in (ROOT / "src" / "taskyard" / "protocols" / "workq").glob("*.py"):
         source = module.read_text(encoding="utf-8")
         texts.update(re.findall(r'"((?:Invalid|Duplicate|Unknown|Line) [\w ]+)"', source))
     assert len(texts) == 20
@@ -241,7 +241,7 @@ def test_every_error_of_workq_is_in_its_table() -> None:
 def test_every_command_of_resp_is_on_its_page() -> None:
     pages = code_of(DOCS / "resp.md") + code_of(DOCS / "pqueue.md")
     found: set[str] = set()
-    for module in (ROOT / "src" / "taskyard" / "dialects").glob("resp_*.py"):
+    for module in (ROOT / "src" / "taskyard" / "protocols" / "resp").glob("*.py"):
         source = module.read_text(encoding="utf-8")
         found.update(re.findall(r'resp\.add\(b"([A-Z.]+)"', source))
     assert len(found) > 45
@@ -252,7 +252,7 @@ def test_every_error_of_resp_is_in_its_table() -> None:
     page = (DOCS / "resp.md").read_text(encoding="utf-8")
     table = page.partition("## All errors")[2].partition("\n## ")[0]
     texts: set[str] = set()
-    for module in (ROOT / "src" / "taskyard" / "dialects").glob("resp_*.py"):
+    for module in (ROOT / "src" / "taskyard" / "protocols" / "resp").glob("*.py"):
         source = module.read_text(encoding="utf-8")
         codes = (
             "ERR|NOPROTO|WRONGTYPE|DUPLICATE|NOJOB|STALE|OOM|READONLY|NOAUTH|NOPERM|WRONGPASS"

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from taskyard.error_line import LOOK, error_line
+from taskyard.shared.error_line import LOOK, error_line
 
 
 def traceback_of(function: Callable[[], object]) -> str:

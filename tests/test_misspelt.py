@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.misspelt import check_names, did_you_mean
+from taskyard.shared.misspelt import check_names, did_you_mean
 
 
 def test_a_name_that_is_alike_is_offered() -> None:

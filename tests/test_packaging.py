@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import taskyard
-from taskyard import build
-from taskyard.web.files import VENDORED
+from taskyard.broker import build
+from taskyard.protocols.http.dashboard_files import VENDORED
 
 ROOT = Path(__file__).resolve().parent.parent
 FORM = os.environ.get("TASKYARD_FORM")
@@ -64,7 +64,7 @@ def test_the_listed_modules_and_no_others_are_extensions(
         for path in package.rglob("*.so")
     }
     wanted = listed(project, "compiled")
-    assert native - {"taskyard.journal._flusher", "taskyard.server._postman"} == wanted
+    assert native - {"taskyard.journal._flusher", "taskyard.server.net._postman"} == wanted
     for name in sorted(wanted):
         module = importlib.import_module(name)
         assert module.__file__ is not None
@@ -134,12 +134,12 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names = ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
     sources = ("scripts/vendor", "scripts/cold.h", "scripts/mypyc.ini", "tests/test_packaging.py")
     for name in (*names, *sources):
-        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, place / name)
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "vendor", "vendor.new-*")
     shutil.copytree(ROOT / "src", place / "src", ignore=ignored)
     for name in VENDORED:
-        path = place / "src" / "taskyard" / "web" / "static" / name
+        path = place / "src" / "taskyard" / "dashboard" / "static" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("library")
         (path.parent / "LICENSE").write_text("licence")
@@ -162,7 +162,7 @@ def build_in(checkout: Path, kind: str, target: Path, **variables: str) -> Path:
 
 
 def static_files() -> list[str]:
-    static = Path(taskyard.__file__).parent / "web" / "static"
+    static = Path(taskyard.__file__).parent / "dashboard" / "static"
     own = [path.relative_to(static).as_posix() for path in static.rglob("*") if path.is_file()]
     libraries = [*VENDORED, *(f"{name.rpartition('/')[0]}/LICENSE" for name in VENDORED)]
     return [*(name for name in own if not name.startswith("vendor")), *libraries]
@@ -183,18 +183,18 @@ def test_a_wheel_has_the_dashboard_and_no_other_package(checkout: Path, tmp_path
         [top] = [name for name in names if name.endswith("top_level.txt")]
         modules = [f"pyspark_taskyard_{name}".encode() for name in ("events", "lake", "queue")]
         assert wheel.read(top).split() == [*modules, b"taskyard"]
-    assert {f"taskyard/web/static/{name}" for name in static_files()} <= names
+    assert {f"taskyard/dashboard/static/{name}" for name in static_files()} <= names
     assert {"taskyard/pipeline/report/page/report.html", *pipeline_files()} <= names
 
 
 def test_a_source_archive_has_what_a_wheel_is_built_from(checkout: Path, tmp_path: Path) -> None:
     with tarfile.open(build_in(checkout, "sdist", tmp_path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    wanted = {f"src/taskyard/web/static/{name}" for name in static_files()}
+    wanted = {f"src/taskyard/dashboard/static/{name}" for name in static_files()}
     wanted |= {f"src/{name}" for name in pipeline_files()}
     wanted |= {path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*.c")}
     needed = {"scripts/cold.h", "scripts/mypyc.ini", "scripts/vendor", "setup.py"}
-    assert wanted | needed | {"src/taskyard/web/page.py"} <= names
+    assert wanted | needed | {"src/taskyard/protocols/http/dashboard_page.py"} <= names
     assert not any(name.startswith("tests") for name in names)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from taskyard.server.config import load_settings, options
+from taskyard.server.settings.config import load_settings, options
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "taskyard"
@@ -75,8 +75,8 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 def test_a_page_links_to_files_of_the_repository(site: Path) -> None:
     text = (site / "internals" / "index.html").read_text(encoding="utf-8")
     assert 'href="../source/src/taskyard/engine/job.py.txt"' in text
-    copied = site / "source" / "src" / "taskyard" / "engine" / "job.py.txt"
-    assert copied.read_bytes() == (SOURCE / "engine" / "job.py").read_bytes()
+    copied = site / "source" / "src" / "taskyard" / "engine" / "model" / "job.py.txt"
+    assert copied.read_bytes() == (SOURCE / "engine" / "model" / "job.py").read_bytes()
 
 
 def test_nothing_is_fetched_from_other_hosts(site: Path) -> None:

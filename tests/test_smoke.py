@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from taskyard import build
+from taskyard.broker import build
 
 SMOKE = Path(__file__).resolve().parent.parent / "scripts" / "smoke.py"
 STEPS = (

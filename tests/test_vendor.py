@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from taskyard.web.files import VENDORED
+from taskyard.protocols.http.dashboard_files import VENDORED
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "scripts" / "vendor"
@@ -190,7 +190,7 @@ def run(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def checkout(tmp_path: Path) -> Path:
     (tmp_path / "scripts").mkdir()
     shutil.copy(SCRIPT, tmp_path / "scripts")
-    (tmp_path / "src" / "taskyard" / "web" / "static").mkdir(parents=True)
+    (tmp_path / "src" / "taskyard" / "dashboard" / "static").mkdir(parents=True)
     return tmp_path
 
 
@@ -199,11 +199,11 @@ def test_without_a_registry_it_says_so_and_leaves_nothing(checkout: Path) -> Non
     assert done.returncode == 1
     assert f"{NOWHERE}/preact/-/preact-" in done.stderr
     assert "Traceback" not in done.stderr
-    assert list((checkout / "src" / "taskyard" / "web" / "static").iterdir()) == []
+    assert list((checkout / "src" / "taskyard" / "dashboard" / "static").iterdir()) == []
 
 
 def test_it_asks_nobody_for_what_is_there(vendor: Any, checkout: Path) -> None:
-    target = checkout / "src" / "taskyard" / "web" / "static" / "vendor"
+    target = checkout / "src" / "taskyard" / "dashboard" / "static" / "vendor"
     for each in vendor.PAGE:
         (target / each.name).mkdir(parents=True)
         for file in each.files:

@@ -12,10 +12,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from taskyard.engine.effects import Take
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import CLIENT, JSON, REDIS, SECOND, NewJob, Origin, Policy
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.job import CLIENT, JSON, REDIS, SECOND, NewJob, Origin, Policy
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.operations.facade import Engine
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.settings import JournalSettings

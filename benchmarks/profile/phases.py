@@ -82,10 +82,9 @@ _SYSCALLS: Final = {
 _PACKAGES: Final = {
     "access": DIALECT,
     "broker": TURNS,
-    "dialects": DIALECT,
     "engine": ENGINE,
-    "http": PARSE,
     "journal": FRAMES,
+    "protocols": DIALECT,
     "server": LOOP,
 }
 _MODULES: Final = {
@@ -93,51 +92,52 @@ _MODULES: Final = {
     "broker.metrics": METRICS,
     "broker.outbox": REPLIES,
     "broker.slow": METRICS,
-    "dialects.bincode": PARSE,
-    "dialects.glovebox_letters": REPLIES,
-    "dialects.glovebox_out": REPLIES,
-    "dialects.jsontext": PARSE,
-    "dialects.lines": PARSE,
-    "dialects.masenko_names": REPLIES,
-    "dialects.masenko_requests": PARSE,
-    "dialects.resp_answers": REPLIES,
-    "dialects.resp_frames": PARSE,
-    "dialects.resp_values": REPLIES,
-    "dialects.workq_frames": PARSE,
-    "dialects.workq_requests": PARSE,
-    "engine.carry_records": RECORDS,
-    "engine.job_records": RECORDS,
-    "engine.log": RECORDS,
-    "engine.measures": METRICS,
-    "engine.records": RECORDS,
-    "engine.schedule_records": RECORDS,
-    "engine.side_records": RECORDS,
-    "engine.tally": METRICS,
-    "engine.wire": RECORDS,
-    "http.exchange": REPLIES,
-    "http.frames": REPLIES,
+    "protocols.glovebox.bincode": PARSE,
+    "protocols.glovebox.letters": REPLIES,
+    "protocols.glovebox.out": REPLIES,
+    "protocols.jsontext": PARSE,
+    "protocols.lines": PARSE,
+    "protocols.masenko.names": REPLIES,
+    "protocols.masenko.parsing": PARSE,
+    "protocols.resp.answers": REPLIES,
+    "protocols.resp.frames": PARSE,
+    "protocols.resp.values": REPLIES,
+    "protocols.workq.frames": PARSE,
+    "protocols.workq.requests": PARSE,
+    "engine.records.carry_records": RECORDS,
+    "engine.records.job_changes": RECORDS,
+    "engine.records.log": RECORDS,
+    "engine.structures.measures": METRICS,
+    "engine.records.job_lifecycle": RECORDS,
+    "engine.records.schedule_records": RECORDS,
+    "engine.records.side_records": RECORDS,
+    "engine.structures.tally": METRICS,
+    "engine.records.wire": RECORDS,
+    "protocols.http.connection": PARSE,
+    "protocols.http.exchange": REPLIES,
+    "protocols.glovebox.websocket_frames": REPLIES,
     "journal.disk": WRITE,
     "journal.cache": FRAMES,
     "journal.sync": DISK,
-    "server.postman": SEND,
+    "server.net.postman": SEND,
 }
 _FUNCTIONS: Final = {
-    "dialects.conversation.Conversation.send": REPLIES,
-    "dialects.masenko.MasenkoConnection.deliver": REPLIES,
-    "dialects.resp_connection.RespConnection.deliver": REPLIES,
-    "dialects.resp_connection.RespConnection.reply": REPLIES,
-    "dialects.resp_connection.RespConnection.send_bulk": REPLIES,
-    "dialects.resp_connection.RespConnection.send_nothing": REPLIES,
-    "dialects.resp_lists._One.give": REPLIES,
-    "dialects.resp_pqueue._Item.give": REPLIES,
-    "dialects.workq.WorkqConnection.deliver": REPLIES,
+    "protocols.conversation.Conversation.send": REPLIES,
+    "protocols.masenko.connection.MasenkoConnection.deliver": REPLIES,
+    "protocols.resp.connection.RespConnection.deliver": REPLIES,
+    "protocols.resp.connection.RespConnection.reply": REPLIES,
+    "protocols.resp.connection.RespConnection.send_bulk": REPLIES,
+    "protocols.resp.connection.RespConnection.send_nothing": REPLIES,
+    "protocols.resp.lists._One.give": REPLIES,
+    "protocols.resp.pqueue._Item.give": REPLIES,
+    "protocols.workq.connection.WorkqConnection.deliver": REPLIES,
     "journal.cache.Cache.piece": REPLIES,
     "journal.cache.Cache.read": REPLIES,
     "journal.cold.ColdReads.read": REPLIES,
     "journal.disk.RealFile.sync": DISK,
     "journal.journal.Journal.read": REPLIES,
-    "server.connection.Connection.data_received": READ,
-    "server.connection.Connection.write": SEND,
+    "server.net.connection.Connection.data_received": READ,
+    "server.net.connection.Connection.write": SEND,
 }
 _LIBRARIES: Final = {"uvloop": LOOP, "google_crc32c": FRAMES, "httptools": PARSE, "picows": PARSE}
 
@@ -250,6 +250,9 @@ def phase_of_function(function: str) -> str:
     phase = _FUNCTIONS.get(function)
     if phase is not None:
         return phase
-    package, _, rest = function.partition(".")
-    module = rest.partition(".")[0]
-    return _MODULES.get(f"{package}.{module}") or _PACKAGES.get(package, OTHER)
+    name = function
+    while name:
+        if name in _MODULES:
+            return _MODULES[name]
+        name = name.rpartition(".")[0]
+    return _PACKAGES.get(function.partition(".")[0], OTHER)

@@ -4,14 +4,14 @@ import tempfile
 from pathlib import Path
 
 from taskyard.broker.receiver import Receiver
-from taskyard.dialects.glovebox import Glovebox
-from taskyard.http.connection import Socket
-from taskyard.http.frames import BINARY, TEXT, frame
-from taskyard.http.messages import Response
-from taskyard.http.parser import Incoming
-from taskyard.http.websocket import WebSocket, refuse
+from taskyard.protocols.glovebox.commands import Glovebox
+from taskyard.protocols.glovebox.websocket_frames import BINARY, TEXT, frame
+from taskyard.protocols.http.connection import Socket
+from taskyard.protocols.http.messages import Response
+from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.websocket import WebSocket, refuse
 from taskyard.server.app import Server
-from taskyard.server.config import load_settings
+from taskyard.server.settings.config import load_settings
 
 PATH = "/echo"
 LARGEST = 2**20

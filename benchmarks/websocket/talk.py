@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from taskyard.dialects import bincode
-from taskyard.dialects.glovebox_types import (
+from taskyard.protocols.glovebox import bincode
+from taskyard.protocols.glovebox.types import (
     NOT_SAID,
     SYNC,
     Create,

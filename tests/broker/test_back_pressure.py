@@ -6,7 +6,7 @@ import pytest
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import exchange
 
-from taskyard.dialects.conversation import INPUT_LIMIT
+from taskyard.protocols.conversation import INPUT_LIMIT
 
 CHUNK = 65_536
 MEBIBYTE = 1 << 20

@@ -9,11 +9,20 @@ from support.effort import effort
 from support.replaying import check_replay
 from support.simulated import SimulatedPeer, SimulatedYard
 
-from taskyard.engine.carrying import carry_job, job_moves
-from taskyard.engine.effects import Take
-from taskyard.engine.job import FAILED, LEASED, READY, SUCCEEDED, NewJob, Notify, Origin, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.stages import ALL_STAGES
+from taskyard.engine.compaction import carry_job, job_moves
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.job import (
+    FAILED,
+    LEASED,
+    READY,
+    SUCCEEDED,
+    NewJob,
+    Notify,
+    Origin,
+    Policy,
+)
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.stages import ALL_STAGES
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.segment import parse_header, read_segment, segment_names
 

@@ -4,9 +4,9 @@ import pytest
 from support.replaying import check_replay
 from support.simulated import SimulatedYard
 
-from taskyard.engine.effects import Take
-from taskyard.engine.job import API, NewJob, Origin, Policy
-from taskyard.engine.weights import ZONE
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.job import API, NewJob, Origin, Policy
+from taskyard.engine.structures.weights import ZONE
 from taskyard.journal.compaction import IDLE, WAIT, Compactor
 from taskyard.journal.head_read import BlobsRead, HeadRead
 from taskyard.journal.identity import JOURNAL

@@ -5,7 +5,7 @@ from support.crash_state import on_disk
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import exchange
 
-from taskyard.engine.job import MASENKO, READY, NewJob, Origin, Policy
+from taskyard.engine.model.job import MASENKO, READY, NewJob, Origin, Policy
 
 PUSH = b'PUSH {"name":"a"}\n'
 MEBIBYTE = 1 << 20

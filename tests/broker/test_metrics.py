@@ -6,10 +6,10 @@ from support.simulated import SimulatedYard
 from support.wire import exchange
 
 from taskyard.broker.metrics import LagProbe, Traffic
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import API, NewJob, Origin, Policy
-from taskyard.engine.measures import Histogram, QueueTimes
-from taskyard.engine.queue import Queue
+from taskyard.engine.model.job import API, NewJob, Origin, Policy
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.operations.facade import Engine
+from taskyard.engine.structures.measures import Histogram, QueueTimes
 
 ORIGIN = Origin(API, "", "tester")
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'

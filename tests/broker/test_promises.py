@@ -12,8 +12,8 @@ from support.crash_state import on_disk
 from support.simulated import SimulatedYard
 from support.wire import exchange
 
-from taskyard.engine.job import DELAYED, LEASED, MASENKO, READY, NewJob, Origin, Policy
-from taskyard.engine.state import State
+from taskyard.engine.model.job import DELAYED, LEASED, MASENKO, READY, NewJob, Origin, Policy
+from taskyard.engine.model.state import State
 
 Promise = Callable[[State, dict[str, object]], bool]
 

@@ -6,8 +6,8 @@ import pytest
 from support.effort import effort
 from support.retaining import HOUR, ORIGIN, SEGMENT, RetainingYard, without_ring
 
-from taskyard.engine.job import SECOND
-from taskyard.engine.state import State
+from taskyard.engine.model.job import SECOND
+from taskyard.engine.model.state import State
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.recovery import Recovery

@@ -9,9 +9,9 @@ from support.crashing import break_disk, make_yard
 from support.effort import effort
 from support.simulated import SimulatedYard
 
-from taskyard.engine.job import SECOND
-from taskyard.engine.records import Push
-from taskyard.engine.schedule_records import ScheduleTick
+from taskyard.engine.model.job import SECOND
+from taskyard.engine.records.job_lifecycle import Push
+from taskyard.engine.records.schedule_records import ScheduleTick
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
 

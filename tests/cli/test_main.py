@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import taskyard
-from taskyard import build
+from taskyard.broker import build
 from taskyard.cli import main as command
 from taskyard.cli import serve
-from taskyard.server.config import Settings, options
+from taskyard.server.settings.config import Settings, options
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from taskyard.client.causes import Cause, RemoteError, RemoteTraceback, describe, summary, trimmed
-from taskyard.client.coroutines import AsyncPool, run_coroutine, run_in_thread
-from taskyard.client.pools import crash_of
+from taskyard.worker.coroutines import AsyncPool, run_coroutine, run_in_thread
+from taskyard.worker.pools import crash_of
 
 
 class Plain(Exception):

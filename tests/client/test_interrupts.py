@@ -17,14 +17,15 @@ import pytest
 from support.sockets import HANG_GUARD, POLL_INTERVAL
 from support.waiting import wait_for
 
-from taskyard.client import coroutines
-from taskyard.client.coroutines import (
+from taskyard.client.source import Job
+from taskyard.worker import coroutines
+from taskyard.worker.coroutines import (
     AsyncPool,
     Interruptible,
     run_coroutine,
     run_in_thread,
 )
-from taskyard.client.interrupts import (
+from taskyard.worker.interrupts import (
     NEVER,
     Cancelled,
     Limits,
@@ -32,9 +33,8 @@ from taskyard.client.interrupts import (
     ThreadPlace,
     Watch,
 )
-from taskyard.client.pools import Crash, Pool, ThreadPool
-from taskyard.client.processes import ProcessPool
-from taskyard.client.source import Job
+from taskyard.worker.pools import Crash, Pool, ThreadPool
+from taskyard.worker.processes import ProcessPool
 
 SOON = 0.03
 

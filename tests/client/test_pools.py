@@ -17,10 +17,10 @@ import pytest
 from support.sockets import HANG_GUARD, POLL_INTERVAL
 from support.waiting import wait_for
 
-from taskyard.client.coroutines import AsyncPool
-from taskyard.client.pools import Crash, Pool, ThreadPool
-from taskyard.client.processes import ProcessPool
 from taskyard.client.source import Job
+from taskyard.worker.coroutines import AsyncPool
+from taskyard.worker.pools import Crash, Pool, ThreadPool
+from taskyard.worker.processes import ProcessPool
 
 
 def job(text: str) -> Job:

@@ -13,10 +13,10 @@ from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 
 from taskyard.client.backoff import Backoff
-from taskyard.client.interrupts import Cancelled
-from taskyard.client.pools import Crash, ThreadPool
-from taskyard.client.runtime import Runtime
 from taskyard.client.source import Done, Failed, Job, Returned, Verdict
+from taskyard.worker.interrupts import Cancelled
+from taskyard.worker.pools import Crash, ThreadPool
+from taskyard.worker.runtime import Runtime
 
 QUICK = Backoff(0.001, 0.01)
 

@@ -23,7 +23,7 @@ from support.websocket_peer import WebSocketPeer
 
 from taskyard.backup.errors import PlaceTaken
 from taskyard.backup.places import new_directory
-from taskyard.engine.job import GONE, SUCCEEDED
+from taskyard.engine.model.job import GONE, SUCCEEDED
 from taskyard.journal.disk import RealDisk
 from taskyard.pipeline.journal import FileJournal, TimelineChanged
 

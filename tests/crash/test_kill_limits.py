@@ -15,7 +15,7 @@ from support.process import WarmServer
 from support.replies_resp import ask, command
 from support.resp_jobs import Taken, push, take_many
 
-from taskyard.engine.records import Lease
+from taskyard.engine.records.job_lifecycle import Lease
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader

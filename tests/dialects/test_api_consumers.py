@@ -6,7 +6,7 @@ from support.replies_resp import ask
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import ADMIN, INSPECT, Principal, Rule
-from taskyard.dialects.resp_connection import RespConnection
+from taskyard.protocols.resp.connection import RespConnection
 
 CONSUMERS = "/api/v1/consumers"
 

@@ -6,8 +6,8 @@ import pytest
 from support.api import ApiClient
 from support.simulated import SimulatedYard
 
-from taskyard.dialects import api_dead
-from taskyard.dialects.api_walk import PORTION
+from taskyard.protocols.http.api import dead_letters as api_dead
+from taskyard.protocols.http.api.walk import PORTION
 
 DEAD = "/api/v1/queues/mail/dead"
 FAILS = "failures used up"

@@ -8,8 +8,8 @@ from support.api import NDJSON, ApiClient
 from support.effort import effort
 from support.simulated import SimulatedYard
 
-from taskyard.dialects import api_messages as messages
-from taskyard.dialects import api_schedule_messages as shapes
+from taskyard.shared import api_messages as messages
+from taskyard.shared import api_schedule_messages as shapes
 
 FIELDS = sorted(
     {

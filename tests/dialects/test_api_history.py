@@ -8,8 +8,8 @@ from support.listening import ORIGIN, push
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import Principal, Rule
-from taskyard.dialects.history import SERIES, History, Ring
-from taskyard.dialects.watch import Watch
+from taskyard.protocols.http.monitoring.history import SERIES, History, Ring
+from taskyard.protocols.http.monitoring.watch import Watch
 
 
 class Plotted:

@@ -8,9 +8,9 @@ from support.replies_resp import ask, command, read, refused
 from support.resp_jobs import came, no_value, push, take, take_many, wait_for
 from support.simulated import SimulatedYard
 
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.settings import QueueRule
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.settings import QueueRule
+from taskyard.engine.model.state import EngineSettings
 
 MAIL = "/api/v1/queues/mail"
 

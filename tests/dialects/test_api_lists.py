@@ -11,8 +11,8 @@ from support.api import ApiClient
 from support.effort import effort
 from support.simulated import SimulatedYard
 
-from taskyard.dialects import api_jobs
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
+from taskyard.protocols.http.api import jobs as api_jobs
 
 JOBS = "/api/v1/queues/mail/jobs"
 

@@ -6,8 +6,8 @@ from support.replies_resp import ask
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import Principal, Rule
-from taskyard.dialects import api_queues
-from taskyard.dialects.api_call import Operation
+from taskyard.protocols.http.api import queues as api_queues
+from taskyard.protocols.http.call import Operation
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from support.api import NDJSON, ApiClient
 from support.fake_loop import START
 from support.simulated import SimulatedYard
 
-from taskyard.dialects.api_walk import PORTION
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
+from taskyard.protocols.http.api.walk import PORTION
 
 JOBS = "/api/v1/queues/mail/jobs"
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"

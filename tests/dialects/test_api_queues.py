@@ -7,8 +7,8 @@ import pytest
 from support.api import ApiClient
 from support.simulated import SimulatedYard
 
-from taskyard.dialects.api_walk import PORTION
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
+from taskyard.protocols.http.api.walk import PORTION
 
 
 @pytest.fixture

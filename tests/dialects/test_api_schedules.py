@@ -6,7 +6,7 @@ import pytest
 from support.api import ApiClient
 from support.simulated import SimulatedYard
 
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
 
 SCHEDULES = "/api/v1/schedules"
 

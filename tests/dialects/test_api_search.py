@@ -7,7 +7,7 @@ from support.api import ApiClient
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import Principal, Rule
-from taskyard.dialects import api_search
+from taskyard.protocols.http.api import search as api_search
 
 JOBS = "/api/v1/jobs"
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"

@@ -11,9 +11,9 @@ from support.lake_view import lake_view
 from support.simulated import SimulatedYard
 
 import taskyard
-from taskyard import build
-from taskyard.dialects.api_problems import KINDS
-from taskyard.dialects.api_schema import problems_of
+from taskyard.broker import build
+from taskyard.protocols.http.api.problems import KINDS
+from taskyard.protocols.http.schema import problems_of
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.dialects.bincode import (
+from taskyard.protocols.glovebox.bincode import (
     decode_request,
     decode_response,
     encode_request,
     encode_response,
 )
-from taskyard.dialects.glovebox_types import (
+from taskyard.protocols.glovebox.types import (
     BAD_REQUEST,
     NO_OBJECT,
     NOT_SAID,

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from taskyard.dialects.digits import decimal, digits_of, number_at, put_decimal
+from taskyard.protocols.digits import decimal, digits_of, number_at, put_decimal
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 

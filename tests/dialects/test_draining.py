@@ -12,7 +12,7 @@ from support.simulated import SimulatedYard
 from support.wire import error_of, exchange
 
 from taskyard.access.principal import ADMIN, INSPECT, PUSH, Principal, Rule
-from taskyard.dialects.health import Health
+from taskyard.protocols.http.monitoring.health import Health
 
 ONE = "queue mail is being drained and takes no pushes"
 ALL = "the server is being drained and takes no pushes"

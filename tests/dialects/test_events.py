@@ -12,9 +12,9 @@ from support.simulated import SimulatedYard
 from support.wire import exchange
 
 from taskyard.access.principal import INSPECT, Principal, Rule
-from taskyard.dialects.event_filter import KINDS
-from taskyard.engine.job import API, NewJob, Origin, Policy
+from taskyard.engine.model.job import API, NewJob, Origin, Policy
 from taskyard.journal.retention import Limits
+from taskyard.protocols.http.monitoring.event_filter import KINDS
 
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'
 

@@ -7,7 +7,7 @@ from support.listening import ORIGIN, Listening, push, seqs
 from support.retaining import SEGMENT, RetainingYard
 from support.simulated import SimulatedYard
 
-from taskyard.engine.job import NewJob, Policy
+from taskyard.engine.model.job import NewJob, Policy
 from taskyard.journal.retention import Limits
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.http.frames import BINARY, PING, TEXT, frame
+from taskyard.protocols.glovebox.websocket_frames import BINARY, PING, TEXT, frame
 
 
 @pytest.mark.parametrize(

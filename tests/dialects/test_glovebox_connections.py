@@ -13,11 +13,11 @@ from support.replies_resp import command
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import TAKE, Principal, Rule
-from taskyard.dialects.glovebox_connection import MAX_WAITING
-from taskyard.dialects.glovebox_http import Terms, status, terms
-from taskyard.engine.errors import NoSpace, ReadOnly
-from taskyard.engine.job import SYSTEM_ORIGIN
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.errors import NoSpace, ReadOnly
+from taskyard.engine.model.job import SYSTEM_ORIGIN
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.protocols.glovebox.connection import MAX_WAITING
+from taskyard.protocols.glovebox.http import Terms, status, terms
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from dialects.test_bincode import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.dialects.glovebox_messages import decode_request, encode_response
-from taskyard.dialects.glovebox_types import (
+from taskyard.protocols.glovebox.messages import decode_request, encode_response
+from taskyard.protocols.glovebox.types import (
     BAD_REQUEST,
     CODE_NAMES,
     NOT_SAID,

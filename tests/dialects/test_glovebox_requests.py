@@ -7,7 +7,7 @@ from support.glovebox import Client
 from support.naming import NAME_RULE
 from support.simulated import SimulatedYard
 
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
 
 MAX_U64 = 2**64 - 1
 NOT_TEXT = b"\xff\x00\x80"

@@ -10,7 +10,7 @@ from support.effort import effort
 from support.glovebox import ALL, Client
 from support.simulated import SimulatedYard
 
-from taskyard.engine.state import LETTER_BYTES, EngineSettings
+from taskyard.engine.model.state import LETTER_BYTES, EngineSettings
 
 Interruption = Callable[[SimulatedYard, Client], None]
 

@@ -8,8 +8,8 @@ from support.exchanges import get
 from support.simulated import SimulatedYard
 from support.wire import exchange
 
-from taskyard.dialects.health import Health
 from taskyard.journal.memory import MemoryDisk
+from taskyard.protocols.http.monitoring.health import Health
 
 SIZE = 1 << 16
 PUSH = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 1000)

@@ -11,7 +11,7 @@ from support.watching import Watching, looks, names
 
 import taskyard
 from taskyard.access.principal import ANONYMOUS, Principal, Rule
-from taskyard.dialects.live_head import About
+from taskyard.protocols.http.monitoring.live_head import About
 
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'
 

@@ -21,7 +21,7 @@ from support.fixed_gate import FixedGate
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import INSPECT, PUSH, TAKE, Principal, Rule
-from taskyard.engine.job import NewJob, Policy
+from taskyard.engine.model.job import NewJob, Policy
 
 
 @pytest.mark.parametrize(

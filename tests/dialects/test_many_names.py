@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 from support.simulated import SimulatedYard
 
-from taskyard.dialects.resp_connection import RespConnection
-from taskyard.engine.effects import FEW_QUEUES, MAX_QUEUES
+from taskyard.engine.model.effects import FEW_QUEUES, MAX_QUEUES
+from taskyard.protocols.resp.connection import RespConnection
 
 Words = Callable[[list[str]], bytes]
 

@@ -7,8 +7,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.effort import effort
 
-from taskyard.dialects.masenko_requests import BAD_JSON, Refused, Requests
-from taskyard.engine.job import NewJob, Policy
+from taskyard.engine.model.job import NewJob, Policy
+from taskyard.protocols.masenko.parsing import BAD_JSON, Refused, Requests
 
 HEARTBEAT = 45_000_000
 

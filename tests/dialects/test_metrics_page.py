@@ -11,12 +11,12 @@ from support.retaining import SEGMENT, RetainingYard
 from support.simulated import SimulatedYard
 from support.wire import exchange
 
-from taskyard.dialects.api_messages import LakeView
-from taskyard.dialects.exposition import label
-from taskyard.dialects.metrics_page import MetricsPage
-from taskyard.engine.job import API, NewJob, Origin, Policy
-from taskyard.engine.schedule import Schedule
-from taskyard.process import Usage, usage
+from taskyard.engine.model.job import API, NewJob, Origin, Policy
+from taskyard.engine.schedules.schedule import Schedule
+from taskyard.protocols.http.monitoring.exposition import label
+from taskyard.protocols.http.monitoring.metrics_page import MetricsPage
+from taskyard.shared.api_messages import LakeView
+from taskyard.shared.process import Usage, usage
 
 ORIGIN = Origin(API, "", "tester")
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'

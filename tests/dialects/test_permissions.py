@@ -16,12 +16,12 @@ from support.simulated import GloveboxPeer, SimulatedPeer, SimulatedYard
 
 from taskyard.access.principal import ADMIN, INSPECT, PUSH, TAKE, Principal, Rule
 from taskyard.access.principal import JOURNAL as JOURNAL_ACTION
-from taskyard.dialects.conversation import Conversation
-from taskyard.engine import records as kinds
-from taskyard.engine.job import NewJob, Origin, Policy
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.job import NewJob, Origin, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.records import job_lifecycle as kinds
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
+from taskyard.protocols.conversation import Conversation
 
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 OTHER_UID = "6ba7b811-9dad-11d1-80b4-00c04fd430c8"

@@ -10,7 +10,7 @@ from support.simulated import SimulatedPeer, SimulatedYard
 from support.sockets import SocketWire
 from support.wire import Peer, Wire, exchange
 
-from taskyard.dialects.api_walk import PORTION
+from taskyard.protocols.http.api.walk import PORTION
 
 NDJSON = "application/x-ndjson"
 PAGE = "/api/v1/queues"

@@ -8,8 +8,8 @@ from support.replies_resp import Failure, ask, command, read, refused, replies
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire, exchange
 
-from taskyard.engine.job import LEASED
-from taskyard.engine.room import STEP_ROOM, Room
+from taskyard.engine.model.job import LEASED
+from taskyard.engine.operations.room import STEP_ROOM, Room
 
 INVALID = "ERR invalid ref"
 STALE = "99999-1-1"

@@ -5,9 +5,9 @@ import pytest
 from support.replies_resp import Failure, command, replies
 from support.simulated import SimulatedPeer, SimulatedYard
 
-from taskyard.dialects.resp_connection import RespConnection
-from taskyard.dialects.resp_values import MAX_WAIT, timeout
-from taskyard.engine.effects import MAX_QUEUES
+from taskyard.engine.model.effects import MAX_QUEUES
+from taskyard.protocols.resp.connection import RespConnection
+from taskyard.protocols.resp.values import MAX_WAIT, timeout
 
 BIG = 300_000
 

@@ -9,9 +9,9 @@ from support.replies_resp import Failure, ask, command, replies
 from support.simulated import SimulatedPeer, SimulatedYard
 
 from taskyard.access.principal import ADMIN, PUSH, TAKE, Principal, Rule
-from taskyard.dialects.resp_connection import RespConnection
-from taskyard.dialects.resp_consumers import MAX_CLAIMS
-from taskyard.engine.job import SYSTEM_ORIGIN
+from taskyard.engine.model.job import SYSTEM_ORIGIN
+from taskyard.protocols.resp.connection import RespConnection
+from taskyard.protocols.resp.consumers import MAX_CLAIMS
 
 MIB = 1 << 20
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.effort import effort
 from support.replies_resp import command
 
-from taskyard.dialects.resp_frames import (
+from taskyard.protocols.resp.frames import (
     BROKEN,
     COMMAND,
     MAX_ARGS,

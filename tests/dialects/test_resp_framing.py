@@ -5,7 +5,7 @@ from support.replies_resp import command
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire, exchange
 
-from taskyard.dialects.resp_frames import MAX_LINE
+from taskyard.protocols.resp.frames import MAX_LINE
 
 MIB = 1 << 20
 

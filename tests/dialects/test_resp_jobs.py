@@ -18,8 +18,8 @@ from support.resp_jobs import (
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire, exchange
 
-from taskyard.engine.job import DELAYED, READY
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.job import DELAYED, READY
+from taskyard.engine.model.state import EngineSettings
 
 UID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 TAKEN = "UIDTAKEN another push has this uid, and this one does not repeat it"

@@ -6,7 +6,7 @@ from support.resp_jobs import no_value, push, take, unknown
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire
 
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
 
 NO_JOB = "NOJOB there is no such job, or it is forgotten"
 NO_RING = EngineSettings(finished_bytes=0)

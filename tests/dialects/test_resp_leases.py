@@ -21,8 +21,8 @@ from support.resp_jobs import (
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire
 
-from taskyard.engine.finishing import GIVEN_UP
-from taskyard.engine.job import FAILED, LEASED, READY
+from taskyard.engine.model.job import FAILED, LEASED, READY
+from taskyard.engine.operations.finish import GIVEN_UP
 
 UID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 DAY = 86_400_000

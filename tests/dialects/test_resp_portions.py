@@ -9,9 +9,9 @@ from support.resp_jobs import as_jobs
 from support.resp_lists import content, fill, length, numbers, run
 from support.simulated import SimulatedPeer, SimulatedYard
 
-from taskyard.dialects.resp_connection import RespConnection
-from taskyard.engine.job import READY, SYSTEM_ORIGIN
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.job import READY, SYSTEM_ORIGIN
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.protocols.resp.connection import RespConnection
 
 PORTION = 256
 TURN = 16  # of portions, as of commands

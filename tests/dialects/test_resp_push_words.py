@@ -6,8 +6,8 @@ from support.resp_jobs import NOT_AN_INTEGER, no_value, push, take
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire, exchange
 
-from taskyard.engine.job import BLOCKED, READY
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.job import BLOCKED, READY
+from taskyard.engine.model.state import EngineSettings
 
 UID = "6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 OTHER = "6ba7b811-9dad-41d1-80b4-00c04fd430c8"

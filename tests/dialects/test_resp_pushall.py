@@ -23,7 +23,7 @@ from support.simulated import SimulatedPeer, SimulatedYard
 from support.snapshot import snapshot
 from support.wire import Wire, exchange
 
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
 
 UIDS = [str(UUID(int=number + (1 << 100))) for number in range(1, 1001)]
 COUNT = "ERR one command pushes 1 to 1000 jobs"

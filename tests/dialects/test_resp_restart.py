@@ -8,7 +8,7 @@ from support.resp_jobs import push, take, take_many
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire
 
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
 
 Revive = Callable[[], SimulatedPeer]
 

@@ -6,7 +6,7 @@ from support.resp_jobs import NOT_AN_INTEGER, no_value, push, take, unknown
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.wire import Wire, exchange
 
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
 
 UID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c8"
 NO_JOB = "NOJOB there is no such job, or it is forgotten"

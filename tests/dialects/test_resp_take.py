@@ -16,7 +16,7 @@ from support.resp_jobs import (
 )
 from support.simulated import SimulatedPeer, SimulatedYard
 
-from taskyard.engine.job import CLIENT, PQUEUE, READY, REDIS
+from taskyard.engine.model.job import CLIENT, PQUEUE, READY, REDIS
 
 DAY = 86_400_000
 CENTURY = 100 * 365 * DAY

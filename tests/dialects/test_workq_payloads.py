@@ -27,7 +27,7 @@ from support.workq import (
     succeeded,
 )
 
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
 
 LARGEST_DROPPED = 64 << 20
 

@@ -8,9 +8,9 @@ from support.api import ApiClient
 from support.replies_resp import ask, refused
 from support.simulated import SimulatedYard
 
-from taskyard.dialects.event_filter import BadRequest, asked_for
-from taskyard.http.messages import Request
-from taskyard.misspelt import meant
+from taskyard.protocols.http.messages import Request
+from taskyard.protocols.http.monitoring.event_filter import BadRequest, asked_for
+from taskyard.shared.misspelt import meant
 
 QUEUE = "/api/v1/queues/q"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from engine.harness import Bench
 
-from taskyard.engine.carrying import (
+from taskyard.engine.compaction import (
     carry_consumer,
     carry_grave,
     carry_job,
@@ -23,11 +23,11 @@ from taskyard.engine.carrying import (
     job_blobs,
     job_moves,
 )
-from taskyard.engine.job import GONE, Job
-from taskyard.engine.queue import Queue
-from taskyard.engine.schedule import Schedule
-from taskyard.engine.state import Consumer, NamedReader, Session, State, Value
-from taskyard.engine.tombstones import Grave
+from taskyard.engine.model.job import GONE, Job
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.model.state import Consumer, NamedReader, Session, State, Value
+from taskyard.engine.schedules.schedule import Schedule
+from taskyard.engine.structures.tombstones import Grave
 
 
 @dataclass

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from engine.harness import ORIGIN, START
 from hypothesis import strategies as st
 
-from taskyard.engine.job import SECOND, NewJob, Notify, Origin, Policy
-from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
+from taskyard.engine.model.job import SECOND, NewJob, Notify, Origin, Policy
+from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 
 NAMES = ("a", "b")
 OWNERS = (1, 2, 3)

@@ -8,16 +8,16 @@ from support.effort import PLAIN, effort
 from support.model_view import effect_view
 from support.snapshot import lane_jobs
 
-from taskyard.engine.decode import Decoder
-from taskyard.engine.effects import Take, Waiter
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import API, READY, SECOND, Job, NewJob, Notify, Origin, Policy
-from taskyard.engine.log import Log
-from taskyard.engine.partial import begin_partial
-from taskyard.engine.queue import Queue, QueueSettings
-from taskyard.engine.records import Record
-from taskyard.engine.replay import apply_record
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.effects import Take, Waiter
+from taskyard.engine.model.job import API, READY, SECOND, Job, NewJob, Notify, Origin, Policy
+from taskyard.engine.model.queue import Queue, QueueSettings
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.operations.facade import Engine
+from taskyard.engine.partial_replay import begin_partial
+from taskyard.engine.records.decode import Decoder
+from taskyard.engine.records.job_lifecycle import Record
+from taskyard.engine.records.log import Log
+from taskyard.engine.records.replay import apply_record
 
 START = 1_700_000_000 * SECOND
 FRAME_HEAD = 40  # bytes between the records of one turn and those of the next

@@ -33,12 +33,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from support.model_world import OPEN
 
-from taskyard.engine.effects import Take, Waiter, Watcher
-from taskyard.engine.engine import Engine
-from taskyard.engine.finishing import BY_POLICY, NEVER
-from taskyard.engine.job import FOREVER, SECOND, Origin, Policy
-from taskyard.engine.pushing import Step
-from taskyard.engine.uid import derive_uid
+from taskyard.engine.model.effects import Take, Waiter, Watcher
+from taskyard.engine.model.job import FOREVER, SECOND, Origin, Policy
+from taskyard.engine.model.uid import derive_uid
+from taskyard.engine.operations.facade import Engine
+from taskyard.engine.operations.finish import BY_POLICY, NEVER
+from taskyard.engine.operations.push import Step
 
 
 def with_job(*states: str) -> Callable[["JobRules"], bool]:

@@ -4,9 +4,9 @@ from engine.harness import ORIGIN, START, Bench
 from engine.scheduling import put, wish
 from support.batches import lease_all
 
-from taskyard.engine.job import SECOND, Notify, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.job import SECOND, Notify, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings
 
 
 def lived_in() -> Bench:

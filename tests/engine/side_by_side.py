@@ -12,17 +12,17 @@ from support.model_invariants import check_invariants
 from support.model_view import effect_view, engine_view, model_view
 from support.snapshot import snapshot
 
-from taskyard.engine.effects import Notice, Waiter, Watcher
-from taskyard.engine.engine import Engine
-from taskyard.engine.errors import DuplicateJob, StepRefused, TaskyardError
-from taskyard.engine.finishing import ATTEMPTS_USED_UP
-from taskyard.engine.job import FOREVER, SECOND, Job
-from taskyard.engine.job_records import Fail, Release, Remove, Retry, Wake
-from taskyard.engine.queue import Queue
-from taskyard.engine.records import Record
-from taskyard.engine.replay import apply_record
-from taskyard.engine.side_records import BatchDone
-from taskyard.engine.state import EngineSettings, Session, State
+from taskyard.engine.model.effects import Notice, Waiter, Watcher
+from taskyard.engine.model.errors import DuplicateJob, StepRefused, TaskyardError
+from taskyard.engine.model.job import FOREVER, SECOND, Job
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.model.state import EngineSettings, Session, State
+from taskyard.engine.operations.facade import Engine
+from taskyard.engine.operations.finish import ATTEMPTS_USED_UP
+from taskyard.engine.records.job_changes import Fail, Release, Remove, Retry, Wake
+from taskyard.engine.records.job_lifecycle import Record
+from taskyard.engine.records.replay import apply_record
+from taskyard.engine.records.side_records import BatchDone
 
 
 @dataclass

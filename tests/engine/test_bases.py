@@ -9,11 +9,9 @@ from support.graves import remembered
 from support.model_invariants import check_invariants, check_weights
 from support.snapshot import lasting
 
-from taskyard.engine.batches import BatchRequest
-from taskyard.engine.carry_records import Base, CarryGrave
-from taskyard.engine.carrying import GRAVE_PORTION, close_base
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.job import (
+from taskyard.engine.compaction import GRAVE_PORTION, close_base
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.job import (
     API,
     BLOCKED,
     FAILED,
@@ -24,12 +22,14 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
-from taskyard.engine.partial import begin_partial
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.records import FIRST_CARRY, Boot, Finish, Push, Record
-from taskyard.engine.replay import apply_record
-from taskyard.engine.stages import CALLED
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.stages import CALLED
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.operations.batches import BatchRequest
+from taskyard.engine.partial_replay import begin_partial
+from taskyard.engine.records.carry_records import Base, CarryGrave
+from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Boot, Finish, Push, Record
+from taskyard.engine.records.replay import apply_record
 
 UID = b"0123456789abcdef"
 

@@ -12,10 +12,10 @@ from engine.harness import ORIGIN, Bench
 from support.model_invariants import check_invariants
 from support.snapshot import lasting
 
-from taskyard.engine.batches import BatchRequest
-from taskyard.engine.errors import StaleBatch
-from taskyard.engine.job import GONE, LEASED, READY, SECOND, Job
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.errors import StaleBatch
+from taskyard.engine.model.job import GONE, LEASED, READY, SECOND, Job
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.operations.batches import BatchRequest
 
 
 @dataclass

@@ -4,11 +4,11 @@ import pytest
 from engine.harness import ORIGIN, Bench
 from support.batches import ack_all, drop_all, lease_all
 
-from taskyard.engine.batches import BatchRequest
-from taskyard.engine.errors import NoSpace, StaleBatch
-from taskyard.engine.job import LEASED, READY, SECOND, Job
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.side_records import Batch
+from taskyard.engine.model.errors import NoSpace, StaleBatch
+from taskyard.engine.model.job import LEASED, READY, SECOND, Job
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.operations.batches import BatchRequest
+from taskyard.engine.records.side_records import Batch
 
 
 @pytest.fixture

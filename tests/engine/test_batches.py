@@ -4,11 +4,11 @@ import pytest
 from engine.harness import ORIGIN, OWNER, START, Bench
 from support.batches import ack_all, drop_all, lease_all
 
-from taskyard.engine.batches import BatchRequest
-from taskyard.engine.effects import WATCH_LEASED
-from taskyard.engine.errors import InvalidOption, JobNotFound, StaleBatch
-from taskyard.engine.job import FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.effects import WATCH_LEASED
+from taskyard.engine.model.errors import InvalidOption, JobNotFound, StaleBatch
+from taskyard.engine.model.job import FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.operations.batches import BatchRequest
 
 
 def lease(

@@ -7,8 +7,8 @@ from engine.harness import NO_LIMIT, ORIGIN, START, Bench
 from support.model_invariants import check_invariants
 from support.snapshot import pending_followups, snapshot
 
-from taskyard.engine.engine import FOLLOWUPS_AT_ONCE
-from taskyard.engine.job import BLOCKED, DELAYED, FAILED, GONE, READY, SECOND, Job, Policy
+from taskyard.engine.model.job import BLOCKED, DELAYED, FAILED, GONE, READY, SECOND, Job, Policy
+from taskyard.engine.operations.facade import FOLLOWUPS_AT_ONCE
 
 
 def complete(bench: Bench, job: Job) -> None:

@@ -3,11 +3,11 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, Bench
 
-from taskyard.engine.errors import DuplicateJob, QueueFull, StepRefused
-from taskyard.engine.job import BLOCKED, FAILED, SECOND, NewJob, Policy
-from taskyard.engine.pushing import Step
-from taskyard.engine.queue import OVERFLOW_DEAD, QueueSettings
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.errors import DuplicateJob, QueueFull, StepRefused
+from taskyard.engine.model.job import BLOCKED, FAILED, SECOND, NewJob, Policy
+from taskyard.engine.model.queue import OVERFLOW_DEAD, QueueSettings
+from taskyard.engine.model.state import EngineSettings
+from taskyard.engine.operations.push import Step
 
 
 @pytest.fixture

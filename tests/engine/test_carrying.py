@@ -15,10 +15,10 @@ from hypothesis.stateful import initialize, rule
 from support.model_invariants import check_invariants, check_weights
 from support.snapshot import Plain, lasting
 
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import SECOND
-from taskyard.engine.records import Record
-from taskyard.engine.state import State
+from taskyard.engine.model.job import SECOND
+from taskyard.engine.model.state import State
+from taskyard.engine.operations.facade import Engine
+from taskyard.engine.records.job_lifecycle import Record
 
 SPREAD = 300_000  # bytes between frames, so that weights are counted in several zones
 

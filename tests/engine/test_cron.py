@@ -9,9 +9,9 @@ from engine.harness import property_settings
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from taskyard.engine.cron import read_cron
-from taskyard.engine.errors import InvalidOption
-from taskyard.engine.job import SECOND
+from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.job import SECOND
+from taskyard.engine.schedules.cron import read_cron
 
 MINUTE = timedelta(minutes=1)
 

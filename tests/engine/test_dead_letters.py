@@ -3,10 +3,10 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, START, Bench
 
-from taskyard.engine.errors import JobNotFound, WrongState
-from taskyard.engine.job import FAILED, READY, SECOND, Job, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.errors import JobNotFound, WrongState
+from taskyard.engine.model.job import FAILED, READY, SECOND, Job, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings
 
 ONCE = Policy(max_fails=1)
 LETTER = 512  # bytes that each counts for besides its payload and error

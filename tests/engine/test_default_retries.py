@@ -5,8 +5,7 @@ from engine.harness import Bench
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.engine.finishing import final_fail
-from taskyard.engine.job import (
+from taskyard.engine.model.job import (
     BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
     BACKOFF_NONE,
@@ -17,7 +16,8 @@ from taskyard.engine.job import (
     Policy,
     default_policy,
 )
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.operations.finish import final_fail
 
 DEFAULT = default_policy(10)
 

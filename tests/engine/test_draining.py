@@ -3,10 +3,10 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, Bench
 
-from taskyard.engine.errors import Draining, StepRefused
-from taskyard.engine.job import SECOND, NewJob, Policy
-from taskyard.engine.pushing import Step
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.errors import Draining, StepRefused
+from taskyard.engine.model.job import SECOND, NewJob, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.operations.push import Step
 
 
 @pytest.fixture

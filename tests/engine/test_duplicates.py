@@ -4,11 +4,11 @@ import pytest
 from engine.harness import NO_LIMIT, ORIGIN, SALT, Bench
 from support.graves import remembered as uids_of
 
-from taskyard.engine.errors import DuplicateJob
-from taskyard.engine.job import FAILED, READY, SECOND, SUCCEEDED, Job, NewJob, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.state import EngineSettings
-from taskyard.engine.uid import derive_uid
+from taskyard.engine.model.errors import DuplicateJob
+from taskyard.engine.model.job import FAILED, READY, SECOND, SUCCEEDED, Job, NewJob, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings
+from taskyard.engine.model.uid import derive_uid
 
 UID = b"0123456789abcdef"
 WINDOW = 600 * SECOND

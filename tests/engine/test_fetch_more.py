@@ -8,12 +8,12 @@ from support.effort import effort
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.effects import WATCH_LEASED, Take
-from taskyard.engine.errors import NoSpace
-from taskyard.engine.job import LEASED, SECOND, Job, Notify, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.room import STEP_ROOM
-from taskyard.engine.stages import STAGE_ASSIGN
+from taskyard.engine.model.effects import WATCH_LEASED, Take
+from taskyard.engine.model.errors import NoSpace
+from taskyard.engine.model.job import LEASED, SECOND, Job, Notify, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.stages import STAGE_ASSIGN
+from taskyard.engine.operations.room import STEP_ROOM
 
 PLENTY = 1 << 20
 

@@ -5,14 +5,14 @@ from collections.abc import Callable
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.errors import (
+from taskyard.engine.model.errors import (
     DuplicateResult,
     InvalidOption,
     JobNotFound,
     NotLeaseholder,
     ReadOnly,
 )
-from taskyard.engine.job import (
+from taskyard.engine.model.job import (
     BACKOFF_EXPONENTIAL,
     BACKOFF_QUARTIC,
     BLOCKED,
@@ -26,8 +26,8 @@ from taskyard.engine.job import (
     Job,
     Policy,
 )
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings
 
 QUARTIC = Policy(max_fails=-1, backoff=BACKOFF_QUARTIC)
 

@@ -5,11 +5,11 @@ from engine.harness import ORIGIN, START, Bench
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.job import SECOND, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.settings import QueueRule
-from taskyard.engine.side_records import QueueGone
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.job import SECOND, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.settings import QueueRule
+from taskyard.engine.model.state import EngineSettings
+from taskyard.engine.records.side_records import QueueGone
 
 HOUR = 3600 * SECOND
 

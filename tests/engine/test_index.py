@@ -5,9 +5,9 @@ from engine.harness import property_settings
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.engine.index import JobIndex
-from taskyard.engine.job import Job, Policy
-from taskyard.engine.queue import Queue
+from taskyard.engine.model.job import Job, Policy
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.structures.index import JobIndex
 
 QUEUE = Queue(0, "q", b"q", Policy())
 

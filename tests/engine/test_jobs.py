@@ -3,8 +3,8 @@
 import pytest
 from engine.harness import ORIGIN, START, Bench
 
-from taskyard.engine.errors import InvalidOption, JobNotFound, WrongState
-from taskyard.engine.job import (
+from taskyard.engine.model.errors import InvalidOption, JobNotFound, WrongState
+from taskyard.engine.model.job import (
     BLOCKED,
     DELAYED,
     FAILED,
@@ -18,7 +18,7 @@ from taskyard.engine.job import (
     Job,
     Policy,
 )
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.queue import QueueSettings
 
 ENDED = ("succeeded", "failed")
 

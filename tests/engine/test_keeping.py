@@ -3,9 +3,9 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 
-from taskyard.engine.errors import InvalidOption, ReadOnly, SessionNotFound
-from taskyard.engine.job import FOREVER, SECOND, Notify, Policy
-from taskyard.engine.stages import (
+from taskyard.engine.model.errors import InvalidOption, ReadOnly, SessionNotFound
+from taskyard.engine.model.job import FOREVER, SECOND, Notify, Policy
+from taskyard.engine.model.stages import (
     ALL_STAGES,
     STAGE_ASSIGN,
     STAGE_DROP,
@@ -13,7 +13,7 @@ from taskyard.engine.stages import (
     STAGE_READY,
     STAGE_RETRY,
 )
-from taskyard.engine.state import LETTER_BYTES, EngineSettings
+from taskyard.engine.model.state import LETTER_BYTES, EngineSettings
 
 
 def put(bench: Bench, key: bytes, value: bytes = b"value", expires_at: int = 0) -> None:

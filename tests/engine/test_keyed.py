@@ -3,8 +3,8 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, START, Bench
 
-from taskyard.engine.errors import InvalidOption
-from taskyard.engine.job import (
+from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.job import (
     BACKOFF_QUARTIC,
     DELAYED,
     MAX_PRIORITY,

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.model_invariants import check_lane
 
-from taskyard.engine.job import Job, Policy
-from taskyard.engine.lane import CHUNK, Lane
-from taskyard.engine.queue import Queue
+from taskyard.engine.model.job import Job, Policy
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.structures.lane import CHUNK, Lane
 
 QUEUE = Queue(0, "q", b"q", Policy())
 

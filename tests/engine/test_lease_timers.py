@@ -10,10 +10,10 @@ from support.effort import effort
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.job import LEASED, READY, SECOND, Job, Policy
-from taskyard.engine.job_records import Release
-from taskyard.engine.records import EXPIRED
-from taskyard.engine.timers import LeaseTimer
+from taskyard.engine.model.job import LEASED, READY, SECOND, Job, Policy
+from taskyard.engine.records.job_changes import Release
+from taskyard.engine.records.job_lifecycle import EXPIRED
+from taskyard.engine.structures.timers import LeaseTimer
 
 TTR = 5 * SECOND
 TOGETHER = 1000  # leases of one timer at most

@@ -3,9 +3,9 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.errors import InvalidOption, JobNotFound, NotLeaseholder
-from taskyard.engine.finishing import LEASES_AT_ONCE
-from taskyard.engine.job import DELAYED, FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
+from taskyard.engine.model.errors import InvalidOption, JobNotFound, NotLeaseholder
+from taskyard.engine.model.job import DELAYED, FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
+from taskyard.engine.operations.finish import LEASES_AT_ONCE
 
 
 def leases(bench: Bench, count: int, bound: bool = True) -> list[Job]:

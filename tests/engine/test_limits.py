@@ -6,11 +6,11 @@ import pytest
 from engine.harness import ORIGIN, OWNER, START, Bench
 from support.batches import ack_all, lease_all
 
-from taskyard.engine.effects import Take
-from taskyard.engine.errors import InvalidOption
-from taskyard.engine.job import LEASED, SECOND, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.job import LEASED, SECOND, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings
 
 BRIEF = Policy(ttr=2 * SECOND, max_fails=-1)
 

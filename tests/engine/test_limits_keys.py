@@ -7,10 +7,10 @@ from support.batches import lease_all
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.effects import Take
 from taskyard.engine.gates import SET_ASIDE_AT_ONCE
-from taskyard.engine.job import LEASED, LIMITED, READY, SECOND, Policy
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.job import LEASED, LIMITED, READY, SECOND, Policy
+from taskyard.engine.model.queue import QueueSettings
 
 # Keys
 

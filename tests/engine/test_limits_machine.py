@@ -14,9 +14,9 @@ from support.limit_model import LimitModel
 from support.model_invariants import check_invariants
 from support.snapshot import lasting, snapshot, waiting_jobs
 
-from taskyard.engine.errors import TaskyardError
-from taskyard.engine.job import SECOND, Policy
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.errors import TaskyardError
+from taskyard.engine.model.job import SECOND, Policy
+from taskyard.engine.model.queue import QueueSettings
 
 QUEUES = ("a", "b")
 KEYS = st.sampled_from([None, b"x", b"y", b"z"])

@@ -5,8 +5,8 @@ from engine.harness import ORIGIN, OWNER, Bench
 from engine.test_limits import BRIEF, limited
 from support.model_invariants import check_invariants
 
-from taskyard.engine.job import LIMITED, SECOND
-from taskyard.engine.records import Lease
+from taskyard.engine.model.job import LIMITED, SECOND
+from taskyard.engine.records.job_lifecycle import Lease
 
 
 def late(bench: Bench, duration: int) -> list[int]:

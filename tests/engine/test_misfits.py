@@ -4,13 +4,13 @@ import pytest
 from engine.harness import ORIGIN, Bench
 from support.carries import a_job
 
-from taskyard.engine import job_records as j
-from taskyard.engine import records as r
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.job import LEASED, LIMITED
-from taskyard.engine.partial import begin_partial
-from taskyard.engine.replay import apply_record
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.job import LEASED, LIMITED
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.partial_replay import begin_partial
+from taskyard.engine.records import job_changes as j
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records.replay import apply_record
 
 READY_JOB, GONE_JOB = 1, 2
 

@@ -3,9 +3,8 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, Bench
 
-from taskyard.engine.errors import NotLeaseholder
-from taskyard.engine.finishing import BY_POLICY, NEVER
-from taskyard.engine.job import (
+from taskyard.engine.model.errors import NotLeaseholder
+from taskyard.engine.model.job import (
     BACKOFF_QUARTIC,
     DELAYED,
     FAILED,
@@ -15,6 +14,7 @@ from taskyard.engine.job import (
     Job,
     Policy,
 )
+from taskyard.engine.operations.finish import BY_POLICY, NEVER
 
 QUARTIC = Policy(max_fails=-1, backoff=BACKOFF_QUARTIC)
 

@@ -4,7 +4,7 @@ import pytest
 from engine.harness import ORIGIN, START, Bench
 from support.batches import ack_all, lease_all
 
-from taskyard.engine.effects import (
+from taskyard.engine.model.effects import (
     WATCH_FAILED,
     WATCH_GONE,
     WATCH_LEASED,
@@ -12,10 +12,10 @@ from taskyard.engine.effects import (
     WATCH_TIMEOUT,
     Notice,
 )
-from taskyard.engine.errors import JobNotFound
-from taskyard.engine.job import READY, SECOND, Job, Notify, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.stages import (
+from taskyard.engine.model.errors import JobNotFound
+from taskyard.engine.model.job import READY, SECOND, Job, Notify, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.stages import (
     ALL_STAGES,
     STAGE_ASSIGN,
     STAGE_DROP,

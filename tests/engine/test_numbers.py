@@ -5,9 +5,12 @@ from types import ModuleType
 import pytest
 from support.carries import a_job
 
-from taskyard.engine import carry_records, job, records, schedule, settings, stages
-from taskyard.engine.job import API, Origin
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model import job, settings, stages
+from taskyard.engine.model.job import API, Origin
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.records import carry_records
+from taskyard.engine.records import job_lifecycle as records
+from taskyard.engine.schedules import schedule
 
 KINDS = {
     "BOOT": 1,

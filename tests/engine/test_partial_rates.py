@@ -4,8 +4,8 @@ import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 from support.batches import lease_all
 
-from taskyard.engine.job import SECOND
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.job import SECOND
+from taskyard.engine.model.queue import QueueSettings
 
 
 @pytest.mark.parametrize("how", ["lease", "batch", "pop"])

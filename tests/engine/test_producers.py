@@ -7,10 +7,8 @@ from engine.compacting import Compaction
 from engine.harness import NO_LIMIT, ORIGIN, SALT, Bench
 from engine.scheduling import put, wish
 
-from taskyard.engine.carry_records import CarryGrave, CarryJob
-from taskyard.engine.decode import Decoder
-from taskyard.engine.errors import DuplicateJob, StepRefused, UidTaken
-from taskyard.engine.job import (
+from taskyard.engine.model.errors import DuplicateJob, StepRefused, UidTaken
+from taskyard.engine.model.job import (
     API,
     CLIENT,
     READY,
@@ -23,22 +21,24 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
-from taskyard.engine.job_records import Remove
-from taskyard.engine.log import Log
-from taskyard.engine.partial import begin_partial
-from taskyard.engine.pushing import Step
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.records import ACKED, RETENTION_OVER, Finish, Push, Record
-from taskyard.engine.replay import apply_record
-from taskyard.engine.schedules import tick_uid
-from taskyard.engine.state import EngineSettings, State
-from taskyard.engine.uid import (
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.model.uid import (
     ANY_PRODUCER,
     PRODUCER_BYTES,
     Producers,
     derive_uid,
     is_same_producer,
 )
+from taskyard.engine.operations.push import Step
+from taskyard.engine.partial_replay import begin_partial
+from taskyard.engine.records.carry_records import CarryGrave, CarryJob
+from taskyard.engine.records.decode import Decoder
+from taskyard.engine.records.job_changes import Remove
+from taskyard.engine.records.job_lifecycle import ACKED, RETENTION_OVER, Finish, Push, Record
+from taskyard.engine.records.log import Log
+from taskyard.engine.records.replay import apply_record
+from taskyard.engine.schedules.registry import tick_uid
 
 UID = b"0123456789abcdef"
 ADA = Origin(CLIENT, "ada", "a worker")

@@ -3,8 +3,8 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 
-from taskyard.engine.errors import InvalidOption, NotLeaseholder
-from taskyard.engine.job import SECOND, Job, Policy
+from taskyard.engine.model.errors import InvalidOption, NotLeaseholder
+from taskyard.engine.model.job import SECOND, Job, Policy
 
 
 def tell(bench: Bench, job: Job, permille: int, message: str = "", owner: int = OWNER) -> None:

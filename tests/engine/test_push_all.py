@@ -8,7 +8,7 @@ from support.effort import effort
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.errors import (
+from taskyard.engine.model.errors import (
     Draining,
     InvalidOption,
     NoSpace,
@@ -17,11 +17,11 @@ from taskyard.engine.errors import (
     StepRefused,
     TaskyardError,
 )
-from taskyard.engine.job import FAILED, LEASED, SECOND, NewJob, Policy
-from taskyard.engine.pushing import Step
-from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
-from taskyard.engine.room import STEP_ROOM
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.job import FAILED, LEASED, SECOND, NewJob, Policy
+from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
+from taskyard.engine.model.state import EngineSettings
+from taskyard.engine.operations.push import Step
+from taskyard.engine.operations.room import STEP_ROOM
 
 LIMIT = 100  # bytes of a payload
 PAYLOADS = [b"one", b"", b"three", b"x" * LIMIT]

@@ -3,14 +3,14 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.errors import (
+from taskyard.engine.model.errors import (
     DuplicateJob,
     InvalidOption,
     NotLeaseholder,
     ReadOnly,
     StepRefused,
 )
-from taskyard.engine.job import (
+from taskyard.engine.model.job import (
     BACKOFF_QUARTIC,
     BLOCKED,
     DELAYED,
@@ -20,7 +20,7 @@ from taskyard.engine.job import (
     NewJob,
     Policy,
 )
-from taskyard.engine.pushing import Step
+from taskyard.engine.operations.push import Step
 
 
 def step(queue: str = "q", *, blocked_by: list[int] | None = None, run_at: int = 0) -> Step:

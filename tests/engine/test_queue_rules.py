@@ -7,8 +7,8 @@ from engine.compacting import Compaction
 from engine.harness import ORIGIN, OWNER, Bench
 from support.snapshot import lasting
 
-from taskyard.engine.carrying import carry_keys, carry_queue
-from taskyard.engine.job import (
+from taskyard.engine.compaction import carry_keys, carry_queue
+from taskyard.engine.model.job import (
     DELAYED,
     FAILED,
     LIMITED,
@@ -19,9 +19,9 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.settings import QueueRule
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.settings import QueueRule
+from taskyard.engine.model.state import EngineSettings
 
 
 def ruled(**patterns: QueueSettings) -> Bench:

@@ -3,9 +3,9 @@
 import pytest
 from engine.harness import ORIGIN, Bench
 
-from taskyard.engine.errors import InvalidOption, QueueExists, QueueNotFound, WrongState
-from taskyard.engine.job import FAILED, GONE, LEASED, READY, SECOND, Policy
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.errors import InvalidOption, QueueExists, QueueNotFound, WrongState
+from taskyard.engine.model.job import FAILED, GONE, LEASED, READY, SECOND, Policy
+from taskyard.engine.model.queue import QueueSettings
 
 
 def create(bench: Bench, name: str = "q", settings: QueueSettings | None = None) -> None:

@@ -3,8 +3,8 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 
-from taskyard.engine.effects import Assigned, ReadFirst, Take, Waiter
-from taskyard.engine.job import FOREVER, GONE, READY, SECOND, Job
+from taskyard.engine.model.effects import Assigned, ReadFirst, Take, Waiter
+from taskyard.engine.model.job import FOREVER, GONE, READY, SECOND, Job
 
 
 class Cold:

@@ -4,16 +4,16 @@ import pytest
 from engine.harness import ORIGIN, Bench, decode
 from support.snapshot import snapshot
 
-from taskyard.engine import carrying
-from taskyard.engine.carry_records import CarryReader
-from taskyard.engine.errors import InvalidOption, NoSpace, ReaderNotFound, ReadOnly
-from taskyard.engine.job import SECOND, SYSTEM_ORIGIN
-from taskyard.engine.log import Log
-from taskyard.engine.records import EVENT_NAMES, Record
-from taskyard.engine.room import Room
-from taskyard.engine.side_records import ReaderGone, ReaderSet
-from taskyard.engine.weights import READER_WEIGHT
-from taskyard.journal.describe import describe
+from taskyard.engine import compaction as carrying
+from taskyard.engine.model.errors import InvalidOption, NoSpace, ReaderNotFound, ReadOnly
+from taskyard.engine.model.job import SECOND, SYSTEM_ORIGIN
+from taskyard.engine.operations.room import Room
+from taskyard.engine.records.carry_records import CarryReader
+from taskyard.engine.records.describe import describe
+from taskyard.engine.records.job_lifecycle import EVENT_NAMES, Record
+from taskyard.engine.records.log import Log
+from taskyard.engine.records.side_records import ReaderGone, ReaderSet
+from taskyard.engine.structures.weights import READER_WEIGHT
 
 DAY = 86_400 * SECOND
 

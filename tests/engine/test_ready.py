@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.model_invariants import check_ready
 
-from taskyard.engine.job import MAX_PRIORITY, MIN_PRIORITY, Job, Policy
-from taskyard.engine.queue import Queue
-from taskyard.engine.ready import Ready
+from taskyard.engine.model.job import MAX_PRIORITY, MIN_PRIORITY, Job, Policy
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.structures.ready import Ready
 
 QUEUE = Queue(0, "q", b"q", Policy())
 

@@ -7,9 +7,9 @@ from engine.harness import ORIGIN, Bench
 from engine.scheduling import MINUTE, put, wish
 from support.batches import drop_all, lease_all
 
-from taskyard.engine.job import SECOND
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.records import FIRST_CARRY, Record
+from taskyard.engine.model.job import SECOND
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
 from taskyard.engine.remainder import NO_ROOM, Remainder
 
 UID = b"0123456789abcdef"

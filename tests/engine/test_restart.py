@@ -8,10 +8,10 @@ from support.batches import ack_all, lease_all
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.job import BLOCKED, DELAYED, FAILED, LEASED, SECOND, SUCCEEDED, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.records import Boot
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.job import BLOCKED, DELAYED, FAILED, LEASED, SECOND, SUCCEEDED, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.records.job_lifecycle import Boot
 
 
 def test_the_records_give_the_same_state_again() -> None:

@@ -9,13 +9,13 @@ from engine.scheduling import known, put, wish
 from support.batches import lease_all
 from support.effort import effort
 
-from taskyard.engine.batches import BatchRequest
-from taskyard.engine.effects import Take
-from taskyard.engine.errors import NoSpace
-from taskyard.engine.job import API, DELAYED, LEASED, READY, SECOND, NewJob, Origin, Policy
-from taskyard.engine.places import held_by
-from taskyard.engine.pushing import Step
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.errors import NoSpace
+from taskyard.engine.model.job import API, DELAYED, LEASED, READY, SECOND, NewJob, Origin, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.operations.batches import BatchRequest
+from taskyard.engine.operations.push import Step
+from taskyard.engine.transitions import held_by
 
 FULL = "no room for the next segment"
 LONG = "n" * 255

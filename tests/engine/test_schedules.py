@@ -6,13 +6,13 @@ import pytest
 from engine.harness import ORIGIN, START, Bench
 from engine.scheduling import DAY, HOUR, MINUTE, at, known, put, tick, told, wish
 
-from taskyard.engine.errors import InvalidOption, QueueFull, ScheduleNotFound, SchedulesFull
-from taskyard.engine.job import READY, SECOND, SYSTEM, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.records import Push
-from taskyard.engine.schedule import MISSED_ALL, MISSED_SKIP, OVERLAP_SKIP, Schedule
-from taskyard.engine.schedules import tick_uid
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.errors import InvalidOption, QueueFull, ScheduleNotFound, SchedulesFull
+from taskyard.engine.model.job import READY, SECOND, SYSTEM, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings
+from taskyard.engine.records.job_lifecycle import Push
+from taskyard.engine.schedules.registry import tick_uid
+from taskyard.engine.schedules.schedule import MISSED_ALL, MISSED_SKIP, OVERLAP_SKIP, Schedule
 
 
 def test_an_interval_comes_again_and_again_without_drift(bench: Bench) -> None:

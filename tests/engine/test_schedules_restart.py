@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from support.model_invariants import check_invariants, check_weights
 from support.snapshot import lasting, snapshot
 
-from taskyard.engine.carry_records import Base
-from taskyard.engine.carrying import carry_schedule
-from taskyard.engine.job import SECOND, Policy
-from taskyard.engine.records import Push
-from taskyard.engine.replay import apply_record
-from taskyard.engine.schedule import MISSED_SKIP, OVERLAP_ALLOW, OVERLAP_SKIP
-from taskyard.engine.schedule_records import ScheduleSet, ScheduleTick
-from taskyard.engine.state import schedule_weight
+from taskyard.engine.compaction import carry_schedule
+from taskyard.engine.model.job import SECOND, Policy
+from taskyard.engine.model.state import schedule_weight
+from taskyard.engine.records.carry_records import Base
+from taskyard.engine.records.job_lifecycle import Push
+from taskyard.engine.records.replay import apply_record
+from taskyard.engine.records.schedule_records import ScheduleSet, ScheduleTick
+from taskyard.engine.schedules.schedule import MISSED_SKIP, OVERLAP_ALLOW, OVERLAP_SKIP
 
 
 def test_a_schedule_is_there_after_a_restart(bench: Bench) -> None:

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.effort import effort
 
-from taskyard.engine import records as r
-from taskyard.engine.job import API, MASENKO, NewJob, Notify, Origin, Policy
-from taskyard.engine.log import Log
-from taskyard.engine.side_records import ValueSet
+from taskyard.engine.model.job import API, MASENKO, NewJob, Notify, Origin, Policy
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records.log import Log
+from taskyard.engine.records.side_records import ValueSet
 
 BASE = 4096
 NEXT_BASE = 1 << 33  # places need more than 32 bits

@@ -5,11 +5,11 @@ from collections import Counter
 import pytest
 from engine.harness import ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.effects import Take
-from taskyard.engine.errors import InvalidOption
-from taskyard.engine.job import FOREVER, GONE, LEASED, READY, SECOND, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.job import FOREVER, GONE, LEASED, READY, SECOND, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings
 
 
 def test_an_empty_queue_gives_nothing(bench: Bench) -> None:

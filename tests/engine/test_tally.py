@@ -2,9 +2,9 @@
 
 from engine.harness import ORIGIN, OWNER, Bench
 
-from taskyard.engine.job import FAILED, SECOND, Policy
-from taskyard.engine.queue import Queue, QueueSettings
-from taskyard.engine.tally import Tally
+from taskyard.engine.model.job import FAILED, SECOND, Policy
+from taskyard.engine.model.queue import Queue, QueueSettings
+from taskyard.engine.structures.tally import Tally
 
 STATES = ("ready", "delayed", "leased", "blocked", "done", "dead", "limited")
 COUNTERS = (

@@ -4,10 +4,10 @@ from engine.harness import ORIGIN, START, Bench
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.effects import WATCH_TIMEOUT
-from taskyard.engine.job import DELAYED, FAILED, LEASED, SECOND, Policy
-from taskyard.engine.job_records import Release, Remove, Wake
-from taskyard.engine.side_records import ValueGone
+from taskyard.engine.model.effects import WATCH_TIMEOUT
+from taskyard.engine.model.job import DELAYED, FAILED, LEASED, SECOND, Policy
+from taskyard.engine.records.job_changes import Release, Remove, Wake
+from taskyard.engine.records.side_records import ValueGone
 
 
 def ticks(bench: Bench, budget: int) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.model_invariants import check_heap
 
-from taskyard.engine.timers import Timer, Timers
+from taskyard.engine.structures.timers import Timer, Timers
 
 
 def drain(timers: Timers) -> list[int]:

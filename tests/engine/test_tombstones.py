@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.graves import pairs, remembered
 
-from taskyard.engine.job import SECOND
-from taskyard.engine.tombstones import Tombstones
+from taskyard.engine.model.job import SECOND
+from taskyard.engine.structures.tombstones import Tombstones
 
 A, B, C = (bytes([letter]) * 16 for letter in b"abc")
 PRODUCER = b"p" * 16

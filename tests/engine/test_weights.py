@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.model_invariants import check_weights
 
-from taskyard.engine.job import Policy
-from taskyard.engine.state import EngineSettings
-from taskyard.engine.weights import TOMBSTONE_WEIGHT, ZONE, Weights
+from taskyard.engine.model.job import Policy
+from taskyard.engine.model.state import EngineSettings
+from taskyard.engine.structures.weights import TOMBSTONE_WEIGHT, ZONE, Weights
 
 places = st.integers(0, 40 * ZONE)
 

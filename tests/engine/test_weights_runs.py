@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.effort import effort
 
-from taskyard.engine.weights import ZONE, Weights
+from taskyard.engine.structures.weights import ZONE, Weights
 
 ZONES = 8
 

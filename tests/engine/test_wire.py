@@ -6,8 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.wire import Reader, put_i64, put_ids, put_short, put_text, put_u32, put_u64
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.records.wire import (
+    Reader,
+    put_i64,
+    put_ids,
+    put_short,
+    put_text,
+    put_u32,
+    put_u64,
+)
 
 i64s = st.integers(-(2**63), 2**63 - 1)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from support.batches import ack_all, drop_all, lease_all
 
-from taskyard.engine.job import SECOND
+from taskyard.engine.model.job import SECOND
 
 
 class UpkeepRules(SideBySide):

@@ -21,8 +21,8 @@ from guard.workloads import DIALECTS, SHAPES, Channel, Workload, title
 from support.simulated import GloveboxPeer, SimulatedPeer, SimulatedYard
 
 import taskyard
+from taskyard.broker.build import form
 from taskyard.broker.outbox import Outbox
-from taskyard.build import form
 
 PRODUCT: Final = str(Path(taskyard.__file__).parent) + "/"
 LISTENERS: Final = {"lists": "resp", "pqueue": "resp"}

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from support.simulated import SimulatedPeer, SimulatedYard
 from support.simulated_http import connect
 
-from taskyard.http.connection import Http
-from taskyard.http.messages import Exchange, Handler, Response, Route
-from taskyard.http.router import Router
+from taskyard.protocols.http.connection import Http
+from taskyard.protocols.http.messages import Exchange, Handler, Response, Route
+from taskyard.protocols.http.router import Router
 
 BODY_LIMIT = 1000
 

@@ -15,7 +15,7 @@ from support.users import user, users_of
 from taskyard.access.gate import OpenGate
 from taskyard.access.gatekeeper import Gatekeeper
 from taskyard.access.users import Users
-from taskyard.server.config import Settings
+from taskyard.server.settings.config import Settings
 from taskyard.server.web import Web
 
 PASSWORD = "correct-horse"

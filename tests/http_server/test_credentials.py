@@ -12,11 +12,11 @@ from taskyard.access.gate import OpenGate
 from taskyard.access.gatekeeper import Gatekeeper
 from taskyard.access.slowness import FIRST
 from taskyard.broker.receiver import Receiver
-from taskyard.dialects.guard import unauthenticated
-from taskyard.http.connection import Socket
-from taskyard.http.credentials import Identification, Unreadable, credentials_of
-from taskyard.http.messages import Exchange, Request, Response
-from taskyard.http.parser import SMALL_BODY, Incoming
+from taskyard.protocols.http.connection import Socket
+from taskyard.protocols.http.credentials import Identification, Unreadable, credentials_of
+from taskyard.protocols.http.guard import unauthenticated
+from taskyard.protocols.http.messages import Exchange, Request, Response
+from taskyard.protocols.http.parser import SMALL_BODY, Incoming
 
 
 def basic(name: str, password: str) -> str:

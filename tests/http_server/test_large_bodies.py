@@ -11,10 +11,10 @@ from support.users import user, users_of
 
 from taskyard.access.gatekeeper import Gatekeeper
 from taskyard.access.slowness import FIRST
-from taskyard.dialects.guard import unauthenticated
-from taskyard.http.credentials import Identification
-from taskyard.http.messages import Request
-from taskyard.http.parser import SMALL_BODY
+from taskyard.protocols.http.credentials import Identification
+from taskyard.protocols.http.guard import unauthenticated
+from taskyard.protocols.http.messages import Request
+from taskyard.protocols.http.parser import SMALL_BODY
 
 BIG = 300_000
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

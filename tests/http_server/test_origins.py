@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from support.web import WebServer
 
-from taskyard.http.messages import Request
-from taskyard.http.origins import refusal_of_other_host, refusal_of_other_site
+from taskyard.protocols.http.messages import Request
+from taskyard.protocols.http.origins import refusal_of_other_host, refusal_of_other_site
 
 PAUSE = "/api/v1/queues/mail/pause"  # needs no body, so a browser sends it without asking first
 

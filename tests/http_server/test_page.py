@@ -10,8 +10,8 @@ import pytest
 from http_server.rig import Rig
 from http_server.site import Answer, Site, read_answer
 
-from taskyard.web.files import STATIC, VENDORED, Asset, read_assets
-from taskyard.web.page import Page
+from taskyard.protocols.http.dashboard_files import STATIC, VENDORED, Asset, read_assets
+from taskyard.protocols.http.dashboard_page import Page
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "

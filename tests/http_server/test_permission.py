@@ -14,9 +14,9 @@ from support.web import WebServer
 from websockets.sync.client import ClientConnection
 
 from taskyard.access.principal import Denied, Principal
-from taskyard.dialects.bincode import encode_request
-from taskyard.dialects.glovebox_types import READY, Create, Fetch, Finish, Pop, Post, Request
-from taskyard.http import messages
+from taskyard.protocols.glovebox.bincode import encode_request
+from taskyard.protocols.glovebox.types import READY, Create, Fetch, Finish, Pop, Post, Request
+from taskyard.protocols.http import messages
 
 ADA = {"X-Name": "ada"}
 NEEDED = "You need the role of an operator."

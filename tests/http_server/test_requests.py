@@ -6,11 +6,11 @@ import pytest
 from http_server.rig import BODY_LIMIT, Rig, ask, read
 
 from taskyard.access.principal import Principal
-from taskyard.engine.job import SYSTEM_ORIGIN, NewJob, Policy
-from taskyard.http import parser
-from taskyard.http.connection import Socket
-from taskyard.http.messages import Exchange, Request, Response
-from taskyard.http.parser import Incoming
+from taskyard.engine.model.job import SYSTEM_ORIGIN, NewJob, Policy
+from taskyard.protocols.http import parser
+from taskyard.protocols.http.connection import Socket
+from taskyard.protocols.http.messages import Exchange, Request, Response
+from taskyard.protocols.http.parser import Incoming
 
 GET = b"GET /echo HTTP/1.1\r\nhost: a\r\n\r\n"
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from support.websocket_ear import Ear, Wire, frame, request
 
-from taskyard.http.websocket import MAX_PARTS, WebSocket
+from taskyard.protocols.http.websocket import MAX_PARTS, WebSocket
 
 LIMIT = 1_000_000
 TEXT, CONTINUATION, LAST, PING, PONG, CLOSE = 0x81, 0x00, 0x80, 0x89, 0x8A, 0x88

@@ -3,10 +3,10 @@
 import contextlib
 from random import Random
 
-from taskyard.engine.effects import Take
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import MASENKO, Job, NewJob, Origin, Policy
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.job import MASENKO, Job, NewJob, Origin, Policy
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.operations.facade import Engine
 from taskyard.journal.cold import Load
 from taskyard.journal.disk import Disk
 from taskyard.journal.identity import JOURNAL, load_identity

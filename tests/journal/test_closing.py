@@ -8,8 +8,8 @@ from journal.compacting import LAYOUTS, compacted, fix, flip, names, starts_agai
 from support.effort import effort
 from support.retaining import ORIGIN, SEGMENT, RetainingYard, without_ring
 
-from taskyard.engine.job import FAILED, NewJob, Policy
-from taskyard.engine.records import BASE
+from taskyard.engine.model.job import FAILED, NewJob, Policy
+from taskyard.engine.records.job_lifecycle import BASE
 from taskyard.journal.errors import JournalIncomplete
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from journal.building import Running
 
-from taskyard.engine.job import Job
+from taskyard.engine.model.job import Job
 from taskyard.journal.ahead import WINDOW
 from taskyard.journal.cache import BLOCK
 from taskyard.journal.cold import MOST_AHEAD, MOST_READS, ColdRead, Load

@@ -10,7 +10,7 @@ import pytest
 from journal.building import START, Running, fresh_state, picture, recover
 from support.effort import effort
 
-from taskyard.engine.job import Job
+from taskyard.engine.model.job import Job
 from taskyard.journal.memory import MemoryDisk
 
 

@@ -7,7 +7,7 @@ import pytest
 from journal.building import START, Running, picture, recover, segments
 from support.effort import effort
 
-from taskyard.engine.carrying import carry_queue, close_base
+from taskyard.engine.compaction import carry_queue, close_base
 from taskyard.journal.drop import DropWork
 from taskyard.journal.errors import JournalCorrupt, JournalPassed, LeftBehind
 from taskyard.journal.identity import JOURNAL

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard import build
+from taskyard.broker import build
 from taskyard.journal.flusher import Flusher, make_flusher
 
 pytestmark = pytest.mark.skipif(

@@ -13,9 +13,9 @@ from journal.building import Running, recover
 from journal.compacting import names
 from support.retaining import RetainingYard
 
-from taskyard.engine.errors import UidTaken
-from taskyard.engine.job import CLIENT, GONE, STATE_NAMES, Job, NewJob, Origin, Policy
-from taskyard.engine.state import State
+from taskyard.engine.model.errors import UidTaken
+from taskyard.engine.model.job import CLIENT, GONE, STATE_NAMES, Job, NewJob, Origin, Policy
+from taskyard.engine.model.state import State
 from taskyard.journal.errors import JournalTooNew
 from taskyard.journal.identity import IDENTITY, JOURNAL
 from taskyard.journal.memory import MemoryDisk

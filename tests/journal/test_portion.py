@@ -2,7 +2,7 @@
 
 from support.retaining import ORIGIN, POLICY, SEGMENT, RetainingYard
 
-from taskyard.engine.job import NewJob
+from taskyard.engine.model.job import NewJob
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.portion import Place, Portion
 from taskyard.journal.segment import segment_names

@@ -3,8 +3,8 @@
 import pytest
 from journal.building import Running, copy, flipped, segments
 
-from taskyard.engine import carrying
-from taskyard.engine.records import EVENT_NAMES, Push
+from taskyard.engine import compaction as carrying
+from taskyard.engine.records.job_lifecycle import EVENT_NAMES, Push
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt, LeftBehind
 from taskyard.journal.identity import JOURNAL

@@ -28,12 +28,7 @@ from support.carries import (
     flat,
 )
 
-from taskyard.engine import job_records as j
-from taskyard.engine import records as r
-from taskyard.engine import schedule_records as t
-from taskyard.engine import side_records as s
-from taskyard.engine.decode import Decoder
-from taskyard.engine.job import (
+from taskyard.engine.model.job import (
     DIALECT_NAMES,
     MAX_PRIORITY,
     MIN_PRIORITY,
@@ -42,9 +37,14 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
-from taskyard.engine.log import Log
-from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
-from taskyard.journal.describe import describe
+from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
+from taskyard.engine.records import job_changes as j
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records import schedule_records as t
+from taskyard.engine.records import side_records as s
+from taskyard.engine.records.decode import Decoder
+from taskyard.engine.records.describe import describe
+from taskyard.engine.records.log import Log
 
 NEW_JOB = st.builds(
     NewJob,

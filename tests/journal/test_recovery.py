@@ -18,9 +18,9 @@ from journal.building import (
     segments,
 )
 
-from taskyard.engine.job import SYSTEM_ORIGIN
-from taskyard.engine.log import Log
-from taskyard.engine.records import Boot, Finish
+from taskyard.engine.model.job import SYSTEM_ORIGIN
+from taskyard.engine.records.job_lifecycle import Boot, Finish
+from taskyard.engine.records.log import Log
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete, JournalTooNew
 from taskyard.journal.frames import Content, frame_header
 from taskyard.journal.identity import JOURNAL, load_identity, save_identity

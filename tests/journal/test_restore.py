@@ -11,9 +11,9 @@ from support.retaining import ORIGIN, RetainingYard, without_ring
 
 from taskyard.backup.manifest import MANIFEST, Manifest
 from taskyard.backup.restoring import restore
-from taskyard.engine.effects import Take
-from taskyard.engine.errors import JobNotFound, NotLeaseholder
-from taskyard.engine.job import SECOND
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.errors import JobNotFound, NotLeaseholder
+from taskyard.engine.model.job import SECOND
 from taskyard.journal.errors import JournalError
 from taskyard.journal.identity import IDENTITY, JOURNAL, RESTORING, load_identity
 from taskyard.journal.memory import MemoryDisk

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.engine.job import FOREVER
-from taskyard.engine.state import NamedReader
+from taskyard.engine.model.job import FOREVER
+from taskyard.engine.model.state import NamedReader
 from taskyard.journal.retention import Limits, Spans, Verdict, judge
 
 

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from journal.building import Running, picture, recover, segments
 
-from taskyard.engine.errors import NoSpace
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.errors import NoSpace
+from taskyard.engine.model.state import EngineSettings, State
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.journal import Journal

@@ -4,7 +4,7 @@ from random import Random
 
 from support.simulated import SimulatedYard
 
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.state import EngineSettings, State
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.settings import JournalSettings

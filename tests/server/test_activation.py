@@ -16,9 +16,9 @@ from support.listeners import DIALECTS
 from support.process import ServerProcess
 from support.sockets import HANG_GUARD
 
-from taskyard.server import activation
-from taskyard.server.activation import take_sockets
-from taskyard.server.config import ConfigError, Settings
+from taskyard.server.net import activation
+from taskyard.server.net.activation import take_sockets
+from taskyard.server.settings.config import ConfigError, Settings
 
 # Becomes the server, as systemd would start it: with sockets from descriptor 3 on.
 BECOME = """

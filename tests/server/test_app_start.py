@@ -14,7 +14,8 @@ from support.process import ServerProcess
 from support.waiting import wait_for
 from support.wire import exchange, queue_counts
 
-from taskyard import __version__, build
+from taskyard import __version__
+from taskyard.broker import build
 
 # What other parts of the project or of Python need, and a server does not.
 NOT_ON_THE_WAY = (

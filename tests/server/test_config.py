@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from taskyard.server.config import (
+from taskyard.server.settings.config import (
     NOT_SETTINGS,
     ConfigError,
     Option,

@@ -7,8 +7,8 @@ import pytest
 from support.simulated import SimulatedYard
 from support.wire import exchange
 
-from taskyard.dialects.conversation import INPUT_LIMIT
-from taskyard.server.connection import Connection, OpenConnections
+from taskyard.protocols.conversation import INPUT_LIMIT
+from taskyard.server.net.connection import Connection, OpenConnections
 
 LIMIT = 20_000
 

@@ -2,7 +2,7 @@
 
 from support.retaining import SEGMENT, RetainingYard
 
-from taskyard.engine.state import NamedReader
+from taskyard.engine.model.state import NamedReader
 from taskyard.journal.retention import Limits
 from taskyard.server.follower import Follower
 from taskyard.server.lag import Marks

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from taskyard.engine.errors import JobNotFound
-from taskyard.fatal import is_fatal
+from taskyard.broker.fatal import is_fatal
+from taskyard.engine.model.errors import JobNotFound
 from taskyard.journal.disk import RealFile
 
 

@@ -15,10 +15,10 @@ from server.test_connection import FakeTransport
 from support.simulated import SimulatedYard
 
 from taskyard.broker.metrics import Strain
-from taskyard.server.connection import Connection, Dialect, OpenConnections
-from taskyard.server.flow import Flow
-from taskyard.server.listening import Admission, Listener, Shares
-from taskyard.server.stalls import Stalls
+from taskyard.server.net.connection import Connection, Dialect, OpenConnections
+from taskyard.server.net.flow import Flow
+from taskyard.server.net.listening import Admission, Listener, Shares
+from taskyard.server.net.stalls import Stalls
 
 PATIENCE = 60_000_000
 LIMIT = 1 << 20

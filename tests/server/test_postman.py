@@ -18,9 +18,9 @@ from support.process import WarmServer
 from support.simulated import SimulatedYard
 from support.sockets import HANG_GUARD, allow_many_files
 
-from taskyard import build
-from taskyard.server.connection import Connection, OpenConnections
-from taskyard.server.postman import Carrier, Postman
+from taskyard.broker import build
+from taskyard.server.net.connection import Connection, OpenConnections
+from taskyard.server.net.postman import Carrier, Postman
 
 pytestmark = pytest.mark.skipif(
     build.form() != "compiled", reason="only the compiled form has this thread"
@@ -32,7 +32,7 @@ THOUSANDS = 1100
 
 @pytest.fixture
 def carrier() -> Iterator[Carrier]:
-    from taskyard.server._postman import Postman as Made
+    from taskyard.server.net._postman import Postman as Made
 
     made = Made()
     yield made

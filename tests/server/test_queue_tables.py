@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from support.process import WarmServer
 
-from taskyard.server.config import ConfigError, Settings, load_settings
 from taskyard.server.parts import engine_settings
-from taskyard.server.queue_tables import rules_of
+from taskyard.server.settings.config import ConfigError, Settings, load_settings
+from taskyard.server.settings.queue_tables import rules_of
 
 SECOND = 1_000_000
 

@@ -16,12 +16,12 @@ from support.users import user, users_of
 
 from taskyard.access.principal import INSPECT, TAKE, Principal, Rule
 from taskyard.access.users import save_users
-from taskyard.dialects.guard import unauthenticated
-from taskyard.http.connection import Http
-from taskyard.http.credentials import Identification
-from taskyard.http.router import Router
-from taskyard.server.connection import Connection, Dialect, OpenConnections
-from taskyard.server.listening import Admission
+from taskyard.protocols.http.connection import Http
+from taskyard.protocols.http.credentials import Identification
+from taskyard.protocols.http.guard import unauthenticated
+from taskyard.protocols.http.router import Router
+from taskyard.server.net.connection import Connection, Dialect, OpenConnections
+from taskyard.server.net.listening import Admission
 from taskyard.server.strangers import Strangers
 
 PATIENCE = 10 * SECOND

@@ -19,8 +19,8 @@ from support.wire import exchange
 from websockets.asyncio.client import connect
 
 from taskyard.broker.receiver import Receiver
-from taskyard.server.config import ConfigError, load_settings
-from taskyard.server.connection import Connection, OpenConnections
+from taskyard.server.net.connection import Connection, OpenConnections
+from taskyard.server.settings.config import ConfigError, load_settings
 from taskyard.server.tls import holder_name, make_context
 from taskyard.server.tls_transport import TlsTransport
 

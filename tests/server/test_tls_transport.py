@@ -10,8 +10,8 @@ import pytest
 from support.simulated import SimulatedYard
 from support.tls import HERE, Certificates
 
-from taskyard.server.config import load_settings
-from taskyard.server.connection import Connection, OpenConnections
+from taskyard.server.net.connection import Connection, OpenConnections
+from taskyard.server.settings.config import load_settings
 from taskyard.server.tls import make_context
 from taskyard.server.tls_transport import TlsTransport
 

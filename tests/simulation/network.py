@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from simulation.agenda import Agenda
 from simulation.loop import Loop
 
-from taskyard.server.connection import Connection
+from taskyard.server.net.connection import Connection
 
 READ = 65_536  # bytes that a loop reads at once
 

@@ -11,21 +11,21 @@ from simulation.network import Link
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.clock import AnchoredClock
-from taskyard.dialects.masenko import Masenko
-from taskyard.dialects.resp import make_resp
-from taskyard.dialects.workq import Workq
-from taskyard.engine.engine import Engine
-from taskyard.engine.state import State
+from taskyard.engine.model.state import State
+from taskyard.engine.operations.facade import Engine
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
-from taskyard.process import Usage
+from taskyard.protocols.masenko.connection import Masenko
+from taskyard.protocols.resp.resp import make_resp
+from taskyard.protocols.workq.connection import Workq
 from taskyard.server.app import GOODBYE
-from taskyard.server.config import Settings
-from taskyard.server.connection import Connection, Dialect, OpenConnections
-from taskyard.server.flow import Flow
+from taskyard.server.net.connection import Connection, Dialect, OpenConnections
+from taskyard.server.net.flow import Flow
+from taskyard.server.net.stalls import Stalls
 from taskyard.server.parts import engine_settings, journal_settings
-from taskyard.server.stalls import Stalls
+from taskyard.server.settings.config import Settings
 from taskyard.server.web import Web
+from taskyard.shared.process import Usage
 
 LISTENERS = {
     "masenko": "masenko",

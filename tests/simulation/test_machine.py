@@ -15,8 +15,8 @@ from simulation.people import People
 from simulation.run import Run
 
 from taskyard.broker.clock import AnchoredClock
-from taskyard.engine.job import READY
-from taskyard.server.config import Settings
+from taskyard.engine.model.job import READY
+from taskyard.server.settings.config import Settings
 
 
 class Line:

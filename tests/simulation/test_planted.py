@@ -8,7 +8,7 @@ from simulation.planted import early_replies, lost_write, lying_disk, stormy
 from simulation.run import Outcome
 from simulation.simulate import Change, simulate
 
-from taskyard.server.config import Durability
+from taskyard.server.settings.config import Durability
 
 ENOUGH = 8  # seeds
 

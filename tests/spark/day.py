@@ -9,7 +9,7 @@ from random import Random
 
 from spark.histories import HOUR, MINUTE, History
 
-from taskyard.engine.job import CLIENT, MASENKO, SECOND, Job, Origin, Policy
+from taskyard.engine.model.job import CLIENT, MASENKO, SECOND, Job, Origin, Policy
 
 MIDNIGHT = 1_769_990_400 * SECOND  # of a Monday, UTC
 STORM = (9.5, 10.2)  # the hours in which the image store is away

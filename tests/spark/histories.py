@@ -9,9 +9,8 @@ from random import Random
 
 from support.batches import ack_all, drop_all, lease_all
 
-from taskyard.engine.effects import Take
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import (
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.job import (
     API,
     CLIENT,
     DELAYED,
@@ -32,8 +31,9 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
-from taskyard.engine.queue import OVERFLOW_DEAD, QueueSettings
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.queue import OVERFLOW_DEAD, QueueSettings
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.operations.facade import Engine
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.settings import JournalSettings

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from taskyard.engine import job_records as j
-from taskyard.engine import records as r
-from taskyard.engine.job import DIALECT_NAMES, JSON, Origin
-from taskyard.engine.job_records import Move, Remove, Replay, Rescore, Unblock, Wake
-from taskyard.engine.side_records import Batch
+from taskyard.engine.model.job import DIALECT_NAMES, JSON, Origin
+from taskyard.engine.records import job_changes as j
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records.job_changes import Move, Remove, Replay, Rescore, Unblock, Wake
+from taskyard.engine.records.side_records import Batch
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from taskyard.engine import job_records as j
-from taskyard.engine import records as r
-from taskyard.engine import side_records as s
-from taskyard.engine.job import DIALECT_NAMES, JSON
-from taskyard.engine.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
-from taskyard.journal.describe import told
+from taskyard.engine.model.job import DIALECT_NAMES, JSON
+from taskyard.engine.records import job_changes as j
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records import side_records as s
+from taskyard.engine.records.describe import told
+from taskyard.engine.records.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
 from taskyard.pipeline.records.fields import ALL_COLUMNS
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -25,7 +25,7 @@ from support.users import user, users_of
 from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.access.users import save_users
-from taskyard.engine.records import PUSH
+from taskyard.engine.records.job_lifecycle import PUSH
 from taskyard.pipeline.lake.snapshot import open_lake
 
 PASSWORD: Final = "hush%2Fhush7f3a"  # as it stands in a URL

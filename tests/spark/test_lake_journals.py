@@ -18,7 +18,7 @@ from spark.servers import Server
 from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.cli.main import main
-from taskyard.engine.job import Policy
+from taskyard.engine.model.job import Policy
 from taskyard.pipeline.lake import stream
 from taskyard.pipeline.lake.errors import LakeError
 from taskyard.pipeline.lake.snapshot import open_lake

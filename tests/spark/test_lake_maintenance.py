@@ -19,7 +19,7 @@ from spark.journals import written
 from spark.lake_runs import assert_right, fill, read_in
 from support.small_lake import SmallLake, closed_job
 
-from taskyard.engine.job import JSON, NewJob, Policy
+from taskyard.engine.model.job import JSON, NewJob, Policy
 from taskyard.pipeline.lake import failures, store
 from taskyard.pipeline.lake.errors import LakeError
 from taskyard.pipeline.lake.files import read_files

@@ -14,10 +14,10 @@ from spark.lake_runs import assert_right, assert_same, fill, read_in, run
 from spark.oracle import compute, read_records
 from support.effort import LONG, effort
 
-from taskyard.engine.carrying import carry_queue
-from taskyard.engine.job import Policy
-from taskyard.engine.state import FIRST_SESSION
-from taskyard.journal.describe import stand_in
+from taskyard.engine.compaction import carry_queue
+from taskyard.engine.model.job import Policy
+from taskyard.engine.model.state import FIRST_SESSION
+from taskyard.engine.records.describe import stand_in
 from taskyard.pipeline.journal import open_journal
 from taskyard.pipeline.lake import kernel
 from taskyard.pipeline.lake.build import build_tables

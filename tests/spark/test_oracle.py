@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from spark.histories import HOUR, MINUTE, START, WORKERS, History, Walk
 from spark.oracle import Tables, class_of, compute, message_of, read_records
 
-from taskyard.engine.job import GONE, SECOND, STATE_NAMES, SUCCEEDED, NewJob, Policy
+from taskyard.engine.model.job import GONE, SECOND, STATE_NAMES, SUCCEEDED, NewJob, Policy
 from taskyard.pipeline.lake.failures import classes, messages
 
 DEAD = Policy(max_fails=1, dead_queue="dead")

@@ -24,7 +24,7 @@ from spark.oracle import Tables, compute, read_records
 from support.browser import Page, browser
 from support.html_tree import Element, read_html
 
-from taskyard.engine.job import SECOND, Policy
+from taskyard.engine.model.job import SECOND, Policy
 from taskyard.pipeline.lake.snapshot import Lake, open_lake
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import Store

@@ -11,7 +11,7 @@ from spark.lake_runs import fill
 from taskyard.cli.failure import REFUSED, USAGE, Failure
 from taskyard.cli.lake import main
 from taskyard.cli.lake_read import read_target, read_time
-from taskyard.engine.job import SECOND, Policy
+from taskyard.engine.model.job import SECOND, Policy
 
 END = datetime(2026, 3, 8, 12, tzinfo=UTC)
 

@@ -16,7 +16,7 @@ from support.simulated import SimulatedYard
 
 from taskyard.client.errors import Duplicate, Refused, refusal
 from taskyard.client.feeding import CommandFeed
-from taskyard.engine.job import default_policy
+from taskyard.engine.model.job import default_policy
 from taskyard.pipeline.spark.job_columns import JobColumns
 from taskyard.pipeline.spark.row_commands import JobCommands, OutcomeCommands, RowError
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spark.plain_rows import plain_rows
 
-from taskyard.engine import job_records as j
-from taskyard.engine import records as r
-from taskyard.engine import side_records as s
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.job import NewJob, Origin, Policy
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.job import NewJob, Origin, Policy
+from taskyard.engine.records import job_changes as j
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records import side_records as s
 from taskyard.pipeline.records.decode import decode_frames
 from taskyard.pipeline.records.fields import (
     ALL_COLUMNS,

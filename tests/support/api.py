@@ -17,10 +17,10 @@ from support.simulated import SimulatedYard
 from taskyard.access.principal import Allow, Principal, by_its_rules
 from taskyard.broker.outbox import Outbox
 from taskyard.broker.receiver import Receiver
-from taskyard.dialects.api import Api
-from taskyard.dialects.api_messages import LakeView
-from taskyard.dialects.history import History
-from taskyard.http.messages import Request, Response, Route, Stream
+from taskyard.protocols.http.messages import Request, Response, Route, Stream
+from taskyard.protocols.http.monitoring.history import History
+from taskyard.protocols.http.routing import Api
+from taskyard.shared.api_messages import LakeView
 
 NDJSON = "application/x-ndjson"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from taskyard.engine.batches import MAX_BATCH, BatchRequest
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import Job, Origin
+from taskyard.engine.model.job import Job, Origin
+from taskyard.engine.operations.batches import MAX_BATCH, BatchRequest
+from taskyard.engine.operations.facade import Engine
 
 
 def lease_all(

@@ -5,9 +5,7 @@ from collections import deque
 
 from hypothesis import strategies as st
 
-from taskyard.engine import carry_records as c
-from taskyard.engine import records as r
-from taskyard.engine.job import (
+from taskyard.engine.model.job import (
     LEASED,
     MAX_PRIORITY,
     MIN_PRIORITY,
@@ -20,10 +18,12 @@ from taskyard.engine.job import (
     Origin,
     Policy,
 )
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.schedule import Schedule
-from taskyard.engine.schedule_records import CarrySchedule
-from taskyard.engine.state import Consumer, Letter, Session
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import Consumer, Letter, Session
+from taskyard.engine.records import carry_records as c
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records.schedule_records import CarrySchedule
+from taskyard.engine.schedules.schedule import Schedule
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 POSITIVE = st.integers(0, 2**63 - 1)

@@ -1,6 +1,6 @@
 """What a power cut at this moment would leave: the state that a server would recover from it."""
 
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.state import EngineSettings, State
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.settings import JournalSettings

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from taskyard.access.principal import ANONYMOUS, Principal
-from taskyard.http.messages import Handler, Request, Response, Route
+from taskyard.protocols.http.messages import Handler, Request, Response, Route
 
 
 class FakeStream:

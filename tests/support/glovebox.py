@@ -7,7 +7,7 @@ from typing import cast
 from support.simulated import GloveboxPeer, SimulatedYard
 
 from taskyard.access.principal import ANONYMOUS, Principal
-from taskyard.dialects.glovebox_types import (
+from taskyard.protocols.glovebox.types import (
     LEVEL_NAMES,
     NOT_SAID,
     STAGE_NAMES,

@@ -1,6 +1,6 @@
 """What is remembered of uids, in plain values."""
 
-from taskyard.engine.tombstones import Grave, Tombstones
+from taskyard.engine.structures.tombstones import Grave, Tombstones
 
 
 def remembered(tombstones: Tombstones) -> dict[bytes, int]:

@@ -12,8 +12,8 @@ from support.process import ServerProcess
 
 from taskyard.cli.main import main
 from taskyard.server import lake
-from taskyard.server.config import Settings
 from taskyard.server.lake_process import Patience
+from taskyard.server.settings.config import Settings
 
 
 class LakeServer(ServerProcess):

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from taskyard.engine import job_records as j
-from taskyard.engine import records as r
-from taskyard.engine import side_records as s
-from taskyard.engine.carry_records import CarryJob
-from taskyard.engine.queue import QueueSettings
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.records import job_changes as j
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records import side_records as s
+from taskyard.engine.records.carry_records import CarryJob
 
 Rate = tuple[int, int]  # count and period in microseconds
 

@@ -7,11 +7,11 @@ from support.exchanges import FakeExchange, FakeStream, get
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import ANONYMOUS, Principal
-from taskyard.dialects.events import Events
-from taskyard.engine.job import API, NewJob, Origin, Policy
-from taskyard.journal.describe import describe
+from taskyard.engine.model.job import API, NewJob, Origin, Policy
+from taskyard.engine.records.describe import describe
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
+from taskyard.protocols.http.monitoring.events import Events
 
 ORIGIN = Origin(API, "", "tester")
 PATH = "/api/v1/events"

@@ -22,8 +22,8 @@ from support.model_world import (
     Watcher,
 )
 
-from taskyard.engine.effects import WATCH_TIMEOUT
-from taskyard.engine.errors import (
+from taskyard.engine.model.effects import WATCH_TIMEOUT
+from taskyard.engine.model.errors import (
     JobNotFound,
     QueueExists,
     QueueNotFound,
@@ -31,9 +31,9 @@ from taskyard.engine.errors import (
     StaleBatch,
     WrongState,
 )
-from taskyard.engine.job import STATE_NAMES, NewJob, Origin, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.stages import CALLED
+from taskyard.engine.model.job import STATE_NAMES, NewJob, Origin, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.stages import CALLED
 
 Event = tuple[int, str, object]  # deadline, kind, whose
 Hints = Mapping[tuple[str, object], int]  # the order in which things happened, as far as known

@@ -4,10 +4,10 @@ import unicodedata
 
 from support.model_world import FOREVER
 
-from taskyard.engine.errors import InvalidOption
-from taskyard.engine.job import BACKOFF_DEFAULT, BACKOFF_EXPONENTIAL, NewJob, Policy
-from taskyard.engine.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.job import BACKOFF_DEFAULT, BACKOFF_EXPONENTIAL, NewJob, Policy
+from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
+from taskyard.engine.model.state import EngineSettings
 
 DAY = 86_400_000_000
 

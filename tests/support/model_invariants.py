@@ -7,8 +7,8 @@ from support.graves import pairs, remembered
 from support.snapshot import LANES as CARRIED_LANES
 from support.snapshot import deadlines, lane_jobs, waits_for
 
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import (
+from taskyard.engine.limits import gate_weight
+from taskyard.engine.model.job import (
     BLOCKED,
     DELAYED,
     FAILED,
@@ -20,12 +20,8 @@ from taskyard.engine.job import (
     SUCCEEDED,
     Job,
 )
-from taskyard.engine.lane import CHUNK, Lane
-from taskyard.engine.limits import gate_weight
-from taskyard.engine.places import RING_ENTRY, dead_weight, held_by
-from taskyard.engine.queue import Queue
-from taskyard.engine.ready import Ready
-from taskyard.engine.state import (
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.model.state import (
     State,
     consumer_weight,
     queue_weight,
@@ -34,9 +30,13 @@ from taskyard.engine.state import (
     session_weight,
     value_weight,
 )
-from taskyard.engine.timers import Timer, Timers
-from taskyard.engine.uid import PRODUCER_BYTES
-from taskyard.engine.weights import ZONE
+from taskyard.engine.model.uid import PRODUCER_BYTES
+from taskyard.engine.operations.facade import Engine
+from taskyard.engine.structures.lane import CHUNK, Lane
+from taskyard.engine.structures.ready import Ready
+from taskyard.engine.structures.timers import Timer, Timers
+from taskyard.engine.structures.weights import ZONE
+from taskyard.engine.transitions import RING_ENTRY, dead_weight, held_by
 
 LANES = (*CARRIED_LANES, LIMITED)
 QUEUED = (READY, LIMITED, DELAYED, BLOCKED)

@@ -13,20 +13,19 @@ from support.model_world import (
     World,
 )
 
-from taskyard.engine.effects import (
+from taskyard.engine.model.effects import (
     WATCH_FAILED,
     WATCH_GONE,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
     Take,
 )
-from taskyard.engine.errors import (
+from taskyard.engine.model.errors import (
     DuplicateResult,
     JobNotFound,
     NotLeaseholder,
 )
-from taskyard.engine.finishing import BY_POLICY, NEVER
-from taskyard.engine.job import (
+from taskyard.engine.model.job import (
     BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
     BACKOFF_NONE,
@@ -34,12 +33,13 @@ from taskyard.engine.job import (
     FAILS_DEFAULT,
     Policy,
 )
-from taskyard.engine.stages import (
+from taskyard.engine.model.stages import (
     STAGE_ASSIGN,
     STAGE_DROP,
     STAGE_FINISH,
     STAGE_RETRY,
 )
+from taskyard.engine.operations.finish import BY_POLICY, NEVER
 
 SECOND = 1_000_000
 

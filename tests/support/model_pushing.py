@@ -6,7 +6,7 @@ from support.model_checks import check_new_job, require
 from support.model_jobs import Lifecycle
 from support.model_world import FOREVER, OPEN, Job
 
-from taskyard.engine.errors import (
+from taskyard.engine.model.errors import (
     DuplicateJob,
     NotLeaseholder,
     QueueFull,
@@ -14,11 +14,11 @@ from taskyard.engine.errors import (
     TaskyardError,
     UidTaken,
 )
-from taskyard.engine.job import NewJob, Notify, Origin
-from taskyard.engine.pushing import Step
-from taskyard.engine.queue import OVERFLOW_REFUSE, QueueSettings
-from taskyard.engine.stages import STAGE_FINISH, STAGE_READY, STAGE_SYNC, STAGE_WRITE
-from taskyard.engine.uid import derive_uid
+from taskyard.engine.model.job import NewJob, Notify, Origin
+from taskyard.engine.model.queue import OVERFLOW_REFUSE, QueueSettings
+from taskyard.engine.model.stages import STAGE_FINISH, STAGE_READY, STAGE_SYNC, STAGE_WRITE
+from taskyard.engine.model.uid import derive_uid
+from taskyard.engine.operations.push import Step
 
 
 class Pushing(Lifecycle):

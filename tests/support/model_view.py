@@ -8,11 +8,11 @@ from support.model_world import Job as ModelJob
 from support.model_world import Lease as ModelLease
 from support.snapshot import LANES, LEASE, POLICY, SETTINGS, fields, lane_jobs, sorted_queues
 
-from taskyard.engine.effects import Assigned, Effect, GaveUp, Notice, Watched
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import LEASED, READY, STATE_NAMES, Extra, Job, Lease, Notify
-from taskyard.engine.queue import Queue
-from taskyard.engine.state import Session
+from taskyard.engine.model.effects import Assigned, Effect, GaveUp, Notice, Watched
+from taskyard.engine.model.job import LEASED, READY, STATE_NAMES, Extra, Job, Lease, Notify
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.model.state import Session
+from taskyard.engine.operations.facade import Engine
 
 Read = Callable[[int, int], bytes]  # bytes of the journal at a place
 View = dict[str, object]

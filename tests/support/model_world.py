@@ -8,10 +8,10 @@ import copy
 from collections import Counter
 from dataclasses import dataclass, field
 
-from taskyard.engine.effects import Take
-from taskyard.engine.job import Notify, Policy
-from taskyard.engine.queue import QueueSettings
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.job import Notify, Policy
+from taskyard.engine.model.queue import QueueSettings
+from taskyard.engine.model.state import EngineSettings
 
 QUEUED = ("ready", "delayed", "blocked")  # in these a job's key is its own
 OPEN = ("ready", "delayed", "blocked", "leased")

@@ -3,7 +3,7 @@
 from support.simulated import SimulatedYard
 from support.snapshot import Plain, snapshot
 
-from taskyard.engine.state import State
+from taskyard.engine.model.state import State
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.recovery import Recovery
 

@@ -3,8 +3,8 @@
 from support.simulated import SimulatedYard
 from support.snapshot import job_snapshot, snapshot
 
-from taskyard.engine.job import API, GONE, SECOND, NewJob, Origin, Policy
-from taskyard.engine.state import State
+from taskyard.engine.model.job import API, GONE, SECOND, NewJob, Origin, Policy
+from taskyard.engine.model.state import State
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader

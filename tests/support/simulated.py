@@ -20,25 +20,26 @@ from taskyard.access.gate import Gate
 from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.broker.broker import Broker
 from taskyard.broker.receiver import Receiver
-from taskyard.dialects import bincode, glovebox_messages
-from taskyard.dialects.api import Api
-from taskyard.dialects.glovebox import Glovebox
-from taskyard.dialects.glovebox_connection import GloveboxConnection
-from taskyard.dialects.glovebox_types import Error, Request
-from taskyard.dialects.masenko import Masenko
-from taskyard.dialects.resp import make_resp
-from taskyard.dialects.resp_connection import Resp
-from taskyard.dialects.workq import Workq
-from taskyard.engine.engine import Engine
-from taskyard.engine.state import EngineSettings, State
-from taskyard.http.connection import Http
-from taskyard.http.frames import BINARY, PING, TEXT
-from taskyard.http.router import Router
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.operations.facade import Engine
 from taskyard.journal.journal import Journal
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
 from taskyard.journal.settings import JournalSettings
+from taskyard.protocols.glovebox import bincode
+from taskyard.protocols.glovebox import messages as glovebox_messages
+from taskyard.protocols.glovebox.commands import Glovebox
+from taskyard.protocols.glovebox.connection import GloveboxConnection
+from taskyard.protocols.glovebox.types import Error, Request
+from taskyard.protocols.glovebox.websocket_frames import BINARY, PING, TEXT
+from taskyard.protocols.http.connection import Http
+from taskyard.protocols.http.router import Router
+from taskyard.protocols.http.routing import Api
+from taskyard.protocols.masenko.connection import Masenko
+from taskyard.protocols.resp.connection import Resp
+from taskyard.protocols.resp.resp import make_resp
+from taskyard.protocols.workq.connection import Workq
 
 
 class SimulatedPeer:

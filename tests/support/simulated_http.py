@@ -7,9 +7,9 @@ import asyncio
 from support.simulated import ServerSide, SimulatedPeer, SimulatedYard
 
 from taskyard.broker.receiver import Receiver
-from taskyard.dialects.api import Api
-from taskyard.http.connection import Http
-from taskyard.http.router import Router
+from taskyard.protocols.http.connection import Http
+from taskyard.protocols.http.router import Router
+from taskyard.protocols.http.routing import Api
 
 BODY_LIMIT = 1 << 24
 

@@ -6,7 +6,8 @@ be early, since they are not moved when the job they were set for leaves.
 
 from support.graves import pairs
 
-from taskyard.engine.job import (
+from taskyard.engine.limits import gate_weight, over_at
+from taskyard.engine.model.job import (
     BLOCKED,
     DELAYED,
     FAILED,
@@ -22,11 +23,10 @@ from taskyard.engine.job import (
     Notify,
     Policy,
 )
-from taskyard.engine.limits import gate_weight, over_at
-from taskyard.engine.places import dead_until, held_by
-from taskyard.engine.queue import Queue
-from taskyard.engine.schedule import Schedule
-from taskyard.engine.state import Consumer, NamedReader, Session, State, Value
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.model.state import Consumer, NamedReader, Session, State, Value
+from taskyard.engine.schedules.schedule import Schedule
+from taskyard.engine.transitions import dead_until, held_by
 
 LANES = (BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
 

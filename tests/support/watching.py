@@ -8,11 +8,11 @@ from support.exchanges import FakeExchange, FakeStream
 from support.simulated import SimulatedYard
 
 from taskyard.access.principal import ANONYMOUS, Principal
-from taskyard.dialects.live import PATH, Live
-from taskyard.dialects.live_head import About
-from taskyard.dialects.live_messages import LiveLook
-from taskyard.dialects.watch import PORTION, Watch
-from taskyard.http.messages import Request
+from taskyard.protocols.http.messages import Request
+from taskyard.protocols.http.monitoring.live import PATH, Live
+from taskyard.protocols.http.monitoring.live_head import About
+from taskyard.protocols.http.monitoring.live_messages import LiveLook
+from taskyard.protocols.http.monitoring.watch import PORTION, Watch
 
 
 class Watching:

@@ -22,16 +22,16 @@ from websockets.sync.client import ClientConnection
 from taskyard.access.principal import Allow, by_its_rules
 from taskyard.broker.broker import Broker
 from taskyard.broker.clock import AnchoredClock
-from taskyard.engine.engine import Engine
-from taskyard.engine.state import EngineSettings, State
-from taskyard.http.messages import Identify, anonymous
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.operations.facade import Engine
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
 from taskyard.journal.settings import JournalSettings
-from taskyard.server.config import Settings
-from taskyard.server.connection import Connection, OpenConnections
+from taskyard.protocols.http.messages import Identify, anonymous
 from taskyard.server.loop import LoopScheduler
+from taskyard.server.net.connection import Connection, OpenConnections
+from taskyard.server.settings.config import Settings
 from taskyard.server.web import Web
 
 T = TypeVar("T")

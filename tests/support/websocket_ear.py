@@ -6,8 +6,8 @@ import asyncio
 import socket
 from typing import Any
 
-from taskyard.http.messages import Request
-from taskyard.http.parser import Incoming
+from taskyard.protocols.http.messages import Request
+from taskyard.protocols.http.parser import Incoming
 
 _socket = socket.socket()  # nothing but its options are set
 

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 import taskyard
-from taskyard.client.bundles import Bundle, BundlingPool
-from taskyard.client.pools import Crash, ThreadPool
 from taskyard.client.source import Again, Done, Failed, Job, Verdict
 from taskyard.tasks.batch import make_table
 from taskyard.tasks.bundling import Bundles
+from taskyard.worker.bundles import Bundle, BundlingPool
+from taskyard.worker.pools import Crash, ThreadPool
 
 COLUMNS = {"a": int, "b": float}
 

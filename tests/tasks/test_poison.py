@@ -15,9 +15,9 @@ from toq.brokers import Running
 
 import taskyard
 from taskyard import App, TaskFailed
-from taskyard.client.pools import Crash
 from taskyard.client.source import Again, Job, Returned
 from taskyard.tasks.running import settle
+from taskyard.worker.pools import Crash
 
 _numbers = itertools.count(1)
 

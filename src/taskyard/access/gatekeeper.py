@@ -21,7 +21,7 @@ from taskyard.access.secrets import MAX_SECRET, PasswordHash, mark_of
 from taskyard.access.slowness import LONGEST, Guesses, Place, Places, network_of
 from taskyard.access.users import Users
 from taskyard.broker.seams import Clock, Scheduler
-from taskyard.names import MAX_NAME
+from taskyard.shared.names import MAX_NAME
 
 AT_ONCE: Final = 2  # checks; each takes a processor and some memory
 MOST_CHECKS: Final = 64  # that wait for those

@@ -32,7 +32,7 @@ from taskyard.access.secrets import (
     read_token_digest,
     token_text,
 )
-from taskyard.names import valid_name
+from taskyard.shared.names import valid_name
 
 _USER_KEYS: Final = ("password", "tokens", "certificate", "admin", "rules")
 _RULE_KEYS: Final = ("queues", "allow")

@@ -21,7 +21,7 @@ from taskyard.backup.manifest import (
     write_manifest,
 )
 from taskyard.backup.source import Look, Source, Wanted
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.state import EngineSettings, State
 from taskyard.journal.collector import CollectorPaused
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.errors import JournalIncomplete, JournalPassed

@@ -15,9 +15,9 @@ from taskyard import __version__
 from taskyard.backup.errors import BadBackup
 from taskyard.backup.making import PORTION, nobody, replay
 from taskyard.backup.manifest import SEGMENTS, Manifest, Part, read_manifest
-from taskyard.engine.job import SYSTEM_ORIGIN
-from taskyard.engine.log import Log
-from taskyard.engine.records import Boot
+from taskyard.engine.model.job import SYSTEM_ORIGIN
+from taskyard.engine.records.job_lifecycle import Boot
+from taskyard.engine.records.log import Log
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.errors import JournalCorrupt
 from taskyard.journal.frames import FRAME_HEADER, frame_header

@@ -27,9 +27,9 @@ from taskyard.broker.room_watch import RoomWatch
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
 from taskyard.broker.slow import Slow
 from taskyard.broker.upkeep import Upkeep
-from taskyard.engine.effects import Assigned, GaveUp, Notice, ReadFirst, Watched
-from taskyard.engine.engine import Engine
-from taskyard.engine.job import FOREVER, GONE, Job
+from taskyard.engine.model.effects import Assigned, GaveUp, Notice, ReadFirst, Watched
+from taskyard.engine.model.job import FOREVER, GONE, Job
+from taskyard.engine.operations.facade import Engine
 from taskyard.journal.cold import ColdRead, Load
 from taskyard.journal.compaction import Compactor
 from taskyard.journal.journal import Journal

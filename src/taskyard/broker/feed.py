@@ -15,9 +15,9 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.seams import Scheduler
-from taskyard.engine.decode import Decoder, kind_at, size_at
-from taskyard.engine.log import Log
-from taskyard.engine.records import FIRST_CARRY, Record
+from taskyard.engine.records.decode import Decoder, kind_at, size_at
+from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
+from taskyard.engine.records.log import Log
 from taskyard.journal.journal import Journal
 
 _AT_ONCE: Final = 64  # records decoded in one go

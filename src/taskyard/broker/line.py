@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Clock, Post, Scheduler
 from taskyard.broker.slow import Slow
-from taskyard.engine.fifo import Fifo
+from taskyard.engine.structures.fifo import Fifo
 
 TURN: Final = 16  # commands of one connection
 _ROUND: Final = 2_500  # microseconds

@@ -10,7 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
-from taskyard.engine.measures import Histogram
+from taskyard.engine.structures.measures import Histogram
 
 SECOND: Final = 1_000_000
 # A loop counts whole milliseconds: a timer may ring so much later without anybody's fault.

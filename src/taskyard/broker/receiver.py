@@ -9,8 +9,8 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.broker.metrics import Verb
-from taskyard.engine.effects import Notice, Waiter, Watched
-from taskyard.engine.job import Job
+from taskyard.engine.model.effects import Notice, Waiter, Watched
+from taskyard.engine.model.job import Job
 
 NO_VERB: Final = Verb("unknown")
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.engine.job import FOREVER
+from taskyard.engine.model.job import FOREVER
 from taskyard.journal.retention import Limits, judge
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from mypy_extensions import i64
 
 from taskyard.broker.metrics import Verb
 from taskyard.broker.receiver import Receiver
-from taskyard.engine.job import FOREVER
+from taskyard.engine.model.job import FOREVER
 
 KEPT: Final = 128
 

@@ -13,11 +13,10 @@ from typing import Any, Final
 from taskyard.cli.journal_stat import figures
 from taskyard.cli.main import ExamplesFormatter, Parser
 from taskyard.cli.progress import Progress
-from taskyard.engine.state import EngineSettings, State
-from taskyard.escaping import safe
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.records.describe import describe
 from taskyard.journal.closing import Closing
 from taskyard.journal.collector import CollectorPaused
-from taskyard.journal.describe import describe
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, JournalError
 from taskyard.journal.identity import (
@@ -34,6 +33,7 @@ from taskyard.journal.recovery import Recovery, SegmentReport
 from taskyard.journal.repair import Repair, carry_out, plan_repair
 from taskyard.journal.segment import segment_names
 from taskyard.journal.survey import Survey
+from taskyard.shared.escaping import safe
 
 # How often a damage that a running server may only just be writing over is looked at.
 LOOKS: Final = 3

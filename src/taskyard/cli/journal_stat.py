@@ -3,10 +3,10 @@
 import os
 from typing import Any
 
-from taskyard.engine.job import GONE, STATE_NAMES
-from taskyard.engine.records import EVENT_NAMES
-from taskyard.engine.state import NamedReader, State
-from taskyard.journal.describe import iso
+from taskyard.engine.model.job import GONE, STATE_NAMES
+from taskyard.engine.model.state import NamedReader, State
+from taskyard.engine.records.describe import iso
+from taskyard.engine.records.job_lifecycle import EVENT_NAMES
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.segment import segment_names

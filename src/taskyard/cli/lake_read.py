@@ -18,8 +18,8 @@ from taskyard.cli.progress import Progress
 from taskyard.cli.table import Column, print_table
 from taskyard.cli.text import safe
 from taskyard.cli.units import size
-from taskyard.duration import parse_duration
-from taskyard.error_line import error_line
+from taskyard.shared.duration import parse_duration
+from taskyard.shared.error_line import error_line
 
 if TYPE_CHECKING:
     from taskyard.pipeline.lake.snapshot import Lake

@@ -14,8 +14,8 @@ from taskyard.cli.session import Session
 from taskyard.cli.style import is_terminal
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted
-from taskyard.error_line import error_line
-from taskyard.names import NAME_RULE, valid_name
+from taskyard.shared.error_line import error_line
+from taskyard.shared.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
     from taskyard.pipeline.lake.replay import Counts, Replay

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
 import taskyard
-from taskyard.misspelt import did_you_mean
+from taskyard.shared.misspelt import did_you_mean
 
 # name: (module with `main(argv) -> exit code` and `parser()`, description)
 COMMANDS: Final = {
@@ -145,7 +145,7 @@ class _Version(argparse.Action):
     """Finds the form only when it is asked for: that loads a module of the engine."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from taskyard import build
+        from taskyard.broker import build
 
         print(f"taskyard {taskyard.__version__} ({build.describe_form()})")
         parser.exit()

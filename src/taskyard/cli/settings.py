@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 from taskyard.cli.failure import USAGE, Failure
 from taskyard.cli.main import Parser
 from taskyard.cli.units import bytes_of, exact, seconds_of
-from taskyard.misspelt import did_you_mean
-from taskyard.size import format_size
+from taskyard.shared.misspelt import did_you_mean
+from taskyard.shared.size import format_size
 
 
 class Setting(NamedTuple):

@@ -3,7 +3,7 @@
 import unicodedata
 from typing import Final
 
-from taskyard.escaping import safe, safe_json, safe_lines
+from taskyard.shared.escaping import safe, safe_json, safe_lines
 
 __all__ = ["ELLIPSIS", "cut", "pad", "safe", "safe_json", "safe_lines", "width"]
 

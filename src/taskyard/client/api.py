@@ -39,7 +39,7 @@ from taskyard.client.views import (
     SettingsOptions,
 )
 from taskyard.client.wire import Reply, Word
-from taskyard.misspelt import check_names
+from taskyard.shared.misspelt import check_names
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from taskyard.client.wire import Word
-from taskyard.misspelt import check_names
+from taskyard.shared.misspelt import check_names
 
 Seconds: TypeAlias = float | timedelta
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")

@@ -6,7 +6,7 @@ import base64
 from typing import Any, Literal, TypedDict
 
 from taskyard.client.pushing import Seconds, in_seconds
-from taskyard.misspelt import check_names
+from taskyard.shared.misspelt import check_names
 
 
 class ScheduleOptions(TypedDict, total=False):

@@ -12,8 +12,6 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.core import Core
-from taskyard.engine.job import LIMITED, READY, Job
 from taskyard.engine.limits import (
     ANY_NUMBER,
     KeyGate,
@@ -23,10 +21,12 @@ from taskyard.engine.limits import (
     over_at,
     starts_left,
 )
-from taskyard.engine.queue import PAUSED, Queue
-from taskyard.engine.ready import Ready
-from taskyard.engine.settings import QueueSettings
-from taskyard.engine.timers import RATE, Timer
+from taskyard.engine.model.job import LIMITED, READY, Job
+from taskyard.engine.model.queue import PAUSED, Queue
+from taskyard.engine.model.settings import QueueSettings
+from taskyard.engine.operations.core import Core
+from taskyard.engine.structures.ready import Ready
+from taskyard.engine.structures.timers import RATE, Timer
 
 SET_ASIDE_AT_ONCE: Final = 1000
 

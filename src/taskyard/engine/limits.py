@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.ready import Ready
-from taskyard.engine.timers import KEY, Timer
-from taskyard.engine.weights import KEY_WEIGHT
+from taskyard.engine.structures.ready import Ready
+from taskyard.engine.structures.timers import KEY, Timer
+from taskyard.engine.structures.weights import KEY_WEIGHT
 
 if TYPE_CHECKING:
-    from taskyard.engine.job import Job
-    from taskyard.engine.queue import Queue
-    from taskyard.engine.settings import QueueSettings
-    from taskyard.engine.state import State
+    from taskyard.engine.model.job import Job
+    from taskyard.engine.model.queue import Queue
+    from taskyard.engine.model.settings import QueueSettings
+    from taskyard.engine.model.state import State
 
 _NANO: Final = 1000  # to a microsecond
 ANY_NUMBER: Final = 1 << 40  # of starts that a limit allows which is none

@@ -10,16 +10,16 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine import carrying
-from taskyard.engine.core import Core
+from taskyard.engine import compaction as carrying
 from taskyard.engine.limits import KeyGate, gate_weight
-from taskyard.engine.state import (
+from taskyard.engine.model.state import (
     consumer_weight,
     queue_weight,
     schedule_weight,
     session_weight,
 )
-from taskyard.engine.weights import TOMBSTONE_WEIGHT
+from taskyard.engine.operations.core import Core
+from taskyard.engine.structures.weights import TOMBSTONE_WEIGHT
 
 LOOK: Final = 24  # what it costs to look at something, in bytes of carries
 NO_ROOM: Final = -1

@@ -14,15 +14,15 @@ from collections.abc import Callable
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
-from taskyard.engine.carry_records import Base, CarryJob
-from taskyard.engine.decode import Decoder
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.job import SYSTEM_ORIGIN
-from taskyard.engine.job_records import JobRecord, Remove
-from taskyard.engine.log import Log
-from taskyard.engine.records import DELETED, Boot, Finish, Lease, Push, Record
-from taskyard.engine.replay import apply_record
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.job import SYSTEM_ORIGIN
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.records.carry_records import Base, CarryJob
+from taskyard.engine.records.decode import Decoder
+from taskyard.engine.records.job_changes import JobRecord, Remove
+from taskyard.engine.records.job_lifecycle import DELETED, Boot, Finish, Lease, Push, Record
+from taskyard.engine.records.log import Log
+from taskyard.engine.records.replay import apply_record
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt
 from taskyard.journal.evidence import first_frame_survives, frames_behind

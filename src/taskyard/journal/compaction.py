@@ -21,16 +21,24 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine import carrying
-from taskyard.engine.carry_records import CarryValue
-from taskyard.engine.core import Core
-from taskyard.engine.decode import Decoder, job_id_at, kind_at, size_at
-from taskyard.engine.job import GONE, Job
-from taskyard.engine.records import CARRY_JOB, CARRY_VALUE, FAIL, FINISH, PUSH, RETRY, VALUE
+from taskyard.engine import compaction as carrying
+from taskyard.engine.model.job import GONE, Job
+from taskyard.engine.operations.core import Core
+from taskyard.engine.operations.room import STEP_ROOM, fits
+from taskyard.engine.records.carry_records import CarryValue
+from taskyard.engine.records.decode import Decoder, job_id_at, kind_at, size_at
+from taskyard.engine.records.job_lifecycle import (
+    CARRY_JOB,
+    CARRY_VALUE,
+    FAIL,
+    FINISH,
+    PUSH,
+    RETRY,
+    VALUE,
+)
+from taskyard.engine.records.side_records import ValueSet
 from taskyard.engine.remainder import LOOK, NO_ROOM, Remainder
-from taskyard.engine.room import STEP_ROOM, fits
-from taskyard.engine.side_records import ValueSet
-from taskyard.engine.weights import ZONE
+from taskyard.engine.structures.weights import ZONE
 from taskyard.journal.head_read import BlobsRead, HeadRead
 from taskyard.journal.journal import Journal
 from taskyard.journal.segment import SEGMENT_HEADER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.weights import ZONE
+from taskyard.engine.structures.weights import ZONE
 
 
 @mypyc_attr(acyclic=True)

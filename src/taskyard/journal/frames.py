@@ -16,7 +16,7 @@ from google_crc32c import extend, value
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i64_le
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.wire import put_u32
+from taskyard.engine.records.wire import put_u32
 
 FRAME_HEADER: Final = 40
 MAX_BODY: Final = 0x7FFF_FFFF

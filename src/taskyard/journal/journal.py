@@ -15,8 +15,8 @@ from typing import Final
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
-from taskyard.engine.log import Log
-from taskyard.engine.room import Room
+from taskyard.engine.operations.room import Room
+from taskyard.engine.records.log import Log
 from taskyard.journal.cache import Cache
 from taskyard.journal.cold import ColdReads
 from taskyard.journal.disk import Disk

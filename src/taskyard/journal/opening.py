@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from taskyard.engine.state import State
+from taskyard.engine.model.state import State
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalError
 from taskyard.journal.identity import (

@@ -11,9 +11,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.decode import Decoder, kind_at, record_end
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.records import FIRST_CARRY, Record
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.records.decode import Decoder, kind_at, record_end
+from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.errors import JournalCorrupt, JournalPassed
 from taskyard.journal.frames import FRAME_HEADER, Content, Frame, frame_at, frame_length, salt_at

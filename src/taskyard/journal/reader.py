@@ -11,9 +11,9 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.decode import Decoder, kind_at, record_end
-from taskyard.engine.errors import CorruptRecord, UnknownRecord
-from taskyard.engine.records import FIRST_CARRY, Record
+from taskyard.engine.model.errors import CorruptRecord, UnknownRecord
+from taskyard.engine.records.decode import Decoder, kind_at, record_end
+from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt, JournalPassed, JournalTooNew, LeftBehind
 from taskyard.journal.evidence import durable_behind, durable_later

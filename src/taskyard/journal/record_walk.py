@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from librt.strings import BytesWriter, read_i32_le, write_i64_le
 
-from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.model.errors import CorruptRecord
 
 
 def record_starts(data: bytes, at: int, end: int) -> bytes:

@@ -13,11 +13,11 @@ from threading import Thread
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.decode import Decoder
-from taskyard.engine.errors import CorruptRecord, UnknownRecord
-from taskyard.engine.partial import begin_partial
-from taskyard.engine.replay import apply_record
-from taskyard.engine.state import State
+from taskyard.engine.model.errors import CorruptRecord, UnknownRecord
+from taskyard.engine.model.state import State
+from taskyard.engine.partial_replay import begin_partial
+from taskyard.engine.records.decode import Decoder
+from taskyard.engine.records.replay import apply_record
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete, JournalTooNew
 from taskyard.journal.evidence import durable_behind, durable_later, first_frame_survives

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from mypy_extensions import i64
 
-from taskyard.engine.state import EngineSettings, State
+from taskyard.engine.model.state import EngineSettings, State
 from taskyard.journal.closing import Closing, close_journal, last_base, plan_closing
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete

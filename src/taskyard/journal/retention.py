@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.job import FOREVER
-from taskyard.engine.state import NamedReader
+from taskyard.engine.model.job import FOREVER
+from taskyard.engine.model.state import NamedReader
 
 
 @mypyc_attr(acyclic=True)

@@ -25,7 +25,7 @@ from google_crc32c import value
 from librt.strings import BytesWriter, read_i32_le, read_i64_le, write_i64_le
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.wire import put_u32
+from taskyard.engine.records.wire import put_u32
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.errors import JournalTooNew
 from taskyard.journal.frames import Content

@@ -8,9 +8,9 @@ from __future__ import annotations
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
-from taskyard.engine.decode import HEAD, kind_at, record_end
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.records import FIRST_CARRY
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.records.decode import HEAD, kind_at, record_end
+from taskyard.engine.records.job_lifecycle import FIRST_CARRY
 from taskyard.journal.disk import Disk
 from taskyard.journal.frames import Content, Frame, frame_at
 from taskyard.journal.recovery import Recovery, SegmentReport

@@ -20,7 +20,7 @@ from itertools import pairwise
 from struct import Struct
 from typing import Any, Final, Protocol
 
-from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.model.errors import CorruptRecord
 from taskyard.journal.disk import RealDisk, RealFile
 from taskyard.journal.errors import JournalCorrupt, JournalError, JournalPassed, LeftBehind
 from taskyard.journal.evidence import durable_behind

@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Final
 
 import uvloop
 
-from taskyard import __version__, build
+from taskyard import __version__
 from taskyard.access.gate import Gate, OpenGate
 from taskyard.access.gatekeeper import Gatekeeper
 from taskyard.access.users import Users, UsersError, is_open_to_others, load_users
+from taskyard.broker import build
 from taskyard.broker.broker import SYNC, Broker
 from taskyard.broker.clock import AnchoredClock
-from taskyard.dialects.api_messages import LakeView, ListenerView
-from taskyard.dialects.masenko import Masenko
-from taskyard.dialects.resp import make_resp
-from taskyard.dialects.workq import Workq
-from taskyard.duration import format_duration
-from taskyard.engine.engine import Engine
-from taskyard.engine.state import State
+from taskyard.engine.model.state import State
+from taskyard.engine.operations.facade import Engine
 from taskyard.journal.collector import CollectorPaused
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalError
@@ -36,26 +32,31 @@ from taskyard.journal.identity import DirectoryLock
 from taskyard.journal.journal import Journal
 from taskyard.journal.opening import open_journal
 from taskyard.journal.retention import Limits
+from taskyard.protocols.masenko.connection import Masenko
+from taskyard.protocols.resp.resp import make_resp
+from taskyard.protocols.workq.connection import Workq
 from taskyard.server import last_resort
-from taskyard.server.activation import take_sockets
 from taskyard.server.collector import Collector
-from taskyard.server.config import ConfigError, Settings, load_queues
-from taskyard.server.connection import Connection, Dialect, OpenConnections
-from taskyard.server.descriptors import most_connections, raise_file_limit
-from taskyard.server.flow import Flow
 from taskyard.server.heap import keep_heap
-from taskyard.server.listening import Admission, Listener
 from taskyard.server.logs import fields, log
 from taskyard.server.loop import LoopScheduler
+from taskyard.server.net.activation import take_sockets
+from taskyard.server.net.connection import Connection, Dialect, OpenConnections
+from taskyard.server.net.descriptors import most_connections, raise_file_limit
+from taskyard.server.net.flow import Flow
+from taskyard.server.net.listening import Admission, Listener
+from taskyard.server.net.postman import FEW, FEW_BESIDE_FLUSHES, make_postman
+from taskyard.server.net.stalls import Stalls
 from taskyard.server.parts import engine_settings, journal_settings
-from taskyard.server.postman import FEW, FEW_BESIDE_FLUSHES, make_postman
-from taskyard.server.queue_tables import rules_of
+from taskyard.server.settings.config import ConfigError, Settings, load_queues
+from taskyard.server.settings.queue_tables import rules_of
 from taskyard.server.slow_log import SlowLog
-from taskyard.server.stalls import Stalls
 from taskyard.server.strangers import Strangers
 from taskyard.server.tls import Tls
 from taskyard.server.tls_transport import TlsTransport
 from taskyard.server.web import Web
+from taskyard.shared.api_messages import LakeView, ListenerView
+from taskyard.shared.duration import format_duration
 
 if TYPE_CHECKING:
     from taskyard.server.lake import Lake

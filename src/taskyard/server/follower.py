@@ -10,9 +10,9 @@ from typing import Final
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.engine.errors import TaskyardError
-from taskyard.engine.job import SECOND, SYSTEM_ORIGIN
-from taskyard.engine.state import NamedReader
+from taskyard.engine.model.errors import TaskyardError
+from taskyard.engine.model.job import SECOND, SYSTEM_ORIGIN
+from taskyard.engine.model.state import NamedReader
 from taskyard.server.lag import Marks
 from taskyard.server.logs import fields, log
 

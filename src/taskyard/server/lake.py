@@ -14,12 +14,12 @@ import msgspec
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
-from taskyard.dialects.api_messages import LakeView
-from taskyard.duration import format_duration
-from taskyard.server.config import Settings
 from taskyard.server.follower import Follower
 from taskyard.server.lake_process import LakeProcess, Patience
 from taskyard.server.logs import fields, log
+from taskyard.server.settings.config import Settings
+from taskyard.shared.api_messages import LakeView
+from taskyard.shared.duration import format_duration
 
 READER: Final = "lake"
 PATIENCE = Patience()

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskyard.cli.failure import NOTHING
-from taskyard.dialects.api_lake import Looked
-from taskyard.dialects.api_messages import LakeReportView, LakeView
-from taskyard.dialects.api_views import moment
+from taskyard.protocols.http.api.lake import Looked
+from taskyard.protocols.http.api.views import moment
 from taskyard.server.errand import Ended, Errand
 from taskyard.server.logs import fields, log
+from taskyard.shared.api_messages import LakeReportView, LakeView
 
 REPORT: Final = "report.html"
 LOOK: Final = 60.0  # seconds for one job

@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Final
 
-from taskyard.fatal import is_fatal
+from taskyard.broker.fatal import is_fatal
 from taskyard.server.logs import log
 
 _CODE: Final = 70  # EX_SOFTWARE: whoever supervises it may start it again

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any, Final, TextIO
 
-from taskyard.escaping import safe, safe_json, safe_lines
+from taskyard.shared.escaping import safe, safe_json, safe_lines
 
 log: Final = logging.getLogger("taskyard")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from taskyard.engine.state import EngineSettings
+from taskyard.engine.model.state import EngineSettings
 from taskyard.journal.settings import JournalSettings
-from taskyard.server.config import Settings
-from taskyard.server.queue_tables import rules_of
+from taskyard.server.settings.config import Settings
+from taskyard.server.settings.queue_tables import rules_of
 
 
 def engine_settings(settings: Settings) -> EngineSettings:

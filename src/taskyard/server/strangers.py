@@ -13,7 +13,7 @@ from typing import Final
 from taskyard.broker.broker import Broker
 from taskyard.broker.receiver import BUSY, KNOWN
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.server.connection import Connection
+from taskyard.server.net.connection import Connection
 
 _LOOKS: Final = 64  # connections that are looked at for one that may go
 _GOING: Final = 16  # that were sent away for others, and still have their descriptors

@@ -9,8 +9,8 @@ import ssl
 from pathlib import Path
 from typing import Any
 
-from taskyard.server.config import ConfigError, Settings
 from taskyard.server.logs import log
+from taskyard.server.settings.config import ConfigError, Settings
 
 
 class Tls:

@@ -13,7 +13,7 @@ import logging
 import ssl
 from typing import Any, Final
 
-from taskyard.server.connection import Connection
+from taskyard.server.net.connection import Connection
 from taskyard.server.tls import holder_name
 
 _RECORD: Final = 16_384  # bytes that TLS has in one piece at most

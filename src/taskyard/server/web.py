@@ -12,33 +12,33 @@ from taskyard.broker.broker import Broker
 from taskyard.broker.metrics import LagProbe
 from taskyard.broker.receiver import Receiver
 from taskyard.broker.seams import Scheduler
-from taskyard.dialects.api import Api
-from taskyard.dialects.api_lake import Errands, Lake, no_lake
-from taskyard.dialects.api_server import Listeners
-from taskyard.dialects.events import Events
-from taskyard.dialects.glovebox import Glovebox, draw_id
-from taskyard.dialects.glovebox_http import status, terms
-from taskyard.dialects.guard import guarded, refusal_of_powerless, unauthenticated
-from taskyard.dialects.health import Health
-from taskyard.dialects.history import History
-from taskyard.dialects.live import Live
-from taskyard.dialects.live_head import About, space_of
-from taskyard.dialects.metrics_page import MetricsPage
-from taskyard.dialects.watch import Watch
-from taskyard.engine.errors import TaskyardError
-from taskyard.http.connection import Http, Socket
-from taskyard.http.credentials import Identification
-from taskyard.http.messages import Exchange, Identify, Request, Response, Route, anonymous
-from taskyard.http.origins import refusal_of_other_host, refusal_of_other_site
-from taskyard.http.parser import Incoming
-from taskyard.http.problems import problem
-from taskyard.http.router import Router
-from taskyard.http.websocket import WebSocket, refuse
-from taskyard.process import Usage, usage
-from taskyard.server.config import Settings
-from taskyard.server.exposure import is_local
-from taskyard.web.page import Page
-from taskyard.web.report import ReportPage
+from taskyard.engine.model.errors import TaskyardError
+from taskyard.protocols.glovebox.commands import Glovebox, draw_id
+from taskyard.protocols.glovebox.http import status, terms
+from taskyard.protocols.http.api.lake import Errands, Lake, no_lake
+from taskyard.protocols.http.api.server import Listeners
+from taskyard.protocols.http.connection import Http, Socket
+from taskyard.protocols.http.credentials import Identification
+from taskyard.protocols.http.dashboard_page import Page
+from taskyard.protocols.http.guard import guarded, refusal_of_powerless, unauthenticated
+from taskyard.protocols.http.lake_report import ReportPage
+from taskyard.protocols.http.messages import Exchange, Identify, Request, Response, Route, anonymous
+from taskyard.protocols.http.monitoring.events import Events
+from taskyard.protocols.http.monitoring.health import Health
+from taskyard.protocols.http.monitoring.history import History
+from taskyard.protocols.http.monitoring.live import Live
+from taskyard.protocols.http.monitoring.live_head import About, space_of
+from taskyard.protocols.http.monitoring.metrics_page import MetricsPage
+from taskyard.protocols.http.monitoring.watch import Watch
+from taskyard.protocols.http.origins import refusal_of_other_host, refusal_of_other_site
+from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.problems import problem
+from taskyard.protocols.http.router import Router
+from taskyard.protocols.http.routing import Api
+from taskyard.protocols.http.websocket import WebSocket, refuse
+from taskyard.server.settings.config import Settings
+from taskyard.server.settings.exposure import is_local
+from taskyard.shared.process import Usage, usage
 
 FRAME_ROOM = 65_536  # what a message may be longer than the largest payload, as JSON text
 JSON_BYTE = 6  # characters of one byte: as an escape, or in an array with a space behind each comma

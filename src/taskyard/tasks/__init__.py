@@ -1,6 +1,5 @@
 """Tasks: functions that workers run, with retries, time limits, progress, chains and groups."""
 
-from taskyard.client.interrupts import Cancelled, SoftTimeLimit
 from taskyard.tasks.app import App
 from taskyard.tasks.canvas import Chain, Group, GroupHandle, Signature, chain, group
 from taskyard.tasks.context import CurrentJob, current_job
@@ -19,6 +18,7 @@ from taskyard.tasks.middleware import Middleware
 from taskyard.tasks.options import Options, Retry
 from taskyard.tasks.task import Task
 from taskyard.tasks.worker import Worker
+from taskyard.worker.interrupts import Cancelled, SoftTimeLimit
 
 __all__ = [
     "App",

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from taskyard.client.bundles import Bundle
-from taskyard.client.coroutines import run_in_thread
-from taskyard.client.interrupts import Cancelled, SoftTimeLimit
 from taskyard.client.source import Job, Verdict
 from taskyard.tasks.batch import BatchTask
 from taskyard.tasks.context import Note
 from taskyard.tasks.errors import GiveUp, TryAgain
 from taskyard.tasks.running import Execute, ExecuteAsync, Prepared, Running
+from taskyard.worker.bundles import Bundle
+from taskyard.worker.coroutines import run_in_thread
+from taskyard.worker.interrupts import Cancelled, SoftTimeLimit
 
 _MEANT_FOR_ALL: Final = (GiveUp, TryAgain, SoftTimeLimit, Cancelled)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from taskyard.misspelt import did_you_mean
+from taskyard.shared.misspelt import did_you_mean
 
 
 class KnowsForeignNames:

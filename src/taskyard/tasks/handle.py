@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
-from taskyard.client.coroutines import run_beside
 from taskyard.client.errors import JobNotFound
 from taskyard.client.views import JobInfo, Outcome, Pushed
 from taskyard.tasks.errors import NotDone, ResultGone, TaskFailed
 from taskyard.tasks.foreign import OF_HANDLES, KnowsForeignNames
+from taskyard.worker.coroutines import run_beside
 
 if TYPE_CHECKING:
     from taskyard.client.pushing import NewJob

@@ -16,16 +16,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.client.coroutines import run_coroutine
 from taskyard.client.errors import JobNotFound
 from taskyard.client.pushing import NewJob, encode, job_name
 from taskyard.client.source import Again, Done, Failed, Job, Verdict
 from taskyard.client.views import JobInfo, Outcome, Progress, Pushed
-from taskyard.retries import DEFAULT_RETRIES
+from taskyard.shared.retries import DEFAULT_RETRIES
 from taskyard.tasks.codec import read_envelope
 from taskyard.tasks.errors import BadArguments, TaskFailed
 from taskyard.tasks.handle import BLOCKER_FAILED
 from taskyard.tasks.running import Execute, Prepared
+from taskyard.worker.coroutines import run_coroutine
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App

@@ -6,7 +6,7 @@ import logging
 import sys
 from typing import Final, NamedTuple
 
-from taskyard.escaping import safe_lines
+from taskyard.shared.escaping import safe_lines
 
 
 class Logging(NamedTuple):

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, TypeAlias
 
-from taskyard.client.interrupts import NEVER, NO_LIMITS, Limits
-from taskyard.misspelt import check_names
-from taskyard.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
+from taskyard.shared.misspelt import check_names
+from taskyard.shared.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
 from taskyard.tasks.foreign import OF_OPTIONS
+from taskyard.worker.interrupts import NEVER, NO_LIMITS, Limits
 
 KEPT: Final = 3600.0  # seconds that a result is kept unless something else is said
 FOR_EVER: Final = -1

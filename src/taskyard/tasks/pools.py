@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
-from taskyard.client.pools import Pool, ThreadPool
 from taskyard.client.source import Verdict
 from taskyard.tasks.context import Note
 from taskyard.tasks.running import Execute, ExecuteAsync, limits_of
+from taskyard.worker.pools import Pool, ThreadPool
 
 if TYPE_CHECKING:
-    from taskyard.client.processes import Notes
     from taskyard.tasks.app import App
+    from taskyard.worker.processes import Notes
 
 PoolKind: TypeAlias = Literal["threads", "processes", "async"]
 POOLS: Final = ("threads", "processes", "async")
@@ -29,7 +29,7 @@ def make_pool(
     sizes = app.row_counts()
     if not sizes:
         return _plain_pool(app, kind, size, notes)
-    from taskyard.client.bundles import BundlingPool
+    from taskyard.worker.bundles import BundlingPool
 
     execute, pool = _pool_of_bundles(app, kind, size, notes)
     return execute, BundlingPool(pool, sizes)
@@ -41,13 +41,13 @@ def _plain_pool(
     # Those that are not used are not imported: a pool of processes imports this in each.
     limits = limits_of(app.tasks)
     if kind == "async":
-        from taskyard.client.coroutines import AsyncPool
+        from taskyard.worker.coroutines import AsyncPool
 
         asynchronous = ExecuteAsync(app)
         return asynchronous, AsyncPool(asynchronous, size, limits)
     execute = Execute(app)
     if kind == "processes":
-        from taskyard.client.processes import ProcessPool
+        from taskyard.worker.processes import ProcessPool
 
         return execute, ProcessPool(execute, size, limits, notes)
     return execute, ThreadPool(execute, size, limits)
@@ -60,13 +60,13 @@ def _pool_of_bundles(
 
     limits = limits_of(app.tasks)
     if kind == "async":
-        from taskyard.client.coroutines import AsyncPool
+        from taskyard.worker.coroutines import AsyncPool
 
         asynchronous = ExecuteBundlesAsync(ExecuteAsync(app))
         return asynchronous, AsyncPool(asynchronous, size, limits)
     execute = ExecuteBundles.of(Execute(app))
     if kind == "processes":
-        from taskyard.client.processes import ProcessPool
+        from taskyard.worker.processes import ProcessPool
 
         return execute, ProcessPool(execute, size, limits, notes)
     return execute, ThreadPool(execute, size, limits)

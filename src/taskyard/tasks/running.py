@@ -10,9 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.client.causes import Cause, describe, trimmed
-from taskyard.client.coroutines import run_coroutine, run_in_thread
-from taskyard.client.interrupts import NO_LIMITS, Limits
-from taskyard.client.pools import Crash
 from taskyard.client.source import BY_POLICY, Again, Done, Failed, Job, Returned, Verdict
 from taskyard.tasks import logs
 from taskyard.tasks.canvas import JOIN
@@ -26,6 +23,9 @@ from taskyard.tasks.codec import (
 from taskyard.tasks.context import CurrentJob, Note, enter, leave
 from taskyard.tasks.errors import BadArguments, GiveUp, TryAgain
 from taskyard.tasks.logs import Logging
+from taskyard.worker.coroutines import run_coroutine, run_in_thread
+from taskyard.worker.interrupts import NO_LIMITS, Limits
+from taskyard.worker.pools import Crash
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App

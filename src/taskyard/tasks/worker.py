@@ -8,12 +8,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.client.runtime import Runtime
-from taskyard.client.signals import calling_on
 from taskyard.client.source import Job, Verdict
 from taskyard.tasks.pools import POOLS, PoolKind, make_pool
 from taskyard.tasks.running import settle
 from taskyard.tasks.source import Queues, TaskSource
+from taskyard.worker.runtime import Runtime
+from taskyard.worker.signals import calling_on
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App

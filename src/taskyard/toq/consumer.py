@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, overload
 
-from taskyard.client.pools import Pool, ThreadPool
-from taskyard.client.runtime import Runtime
-from taskyard.client.signals import calling_on
 from taskyard.toq.backends import open_source
 from taskyard.toq.messages import Result
 from taskyard.toq.retry import Countdown
 from taskyard.toq.work import AsyncWorker, Execute, ExecuteAsync, Observer, Settle, Worker
+from taskyard.worker.pools import Pool, ThreadPool
+from taskyard.worker.runtime import Runtime
+from taskyard.worker.signals import calling_on
 
 PoolKind: TypeAlias = Literal["threads", "processes", "async"]
 W = TypeVar("W", bound=Worker | AsyncWorker)
@@ -163,11 +163,11 @@ class Consumer:
 def make_pool(workers: Mapping[str, Any], kind: PoolKind, size: int) -> Pool[Result]:
     # Those that are not used are not imported: a pool of processes imports this in each.
     if kind == "async":
-        from taskyard.client.coroutines import AsyncPool
+        from taskyard.worker.coroutines import AsyncPool
 
         return AsyncPool(ExecuteAsync(workers), size)
     if kind == "processes":
-        from taskyard.client.processes import ProcessPool
+        from taskyard.worker.processes import ProcessPool
 
         return ProcessPool(Execute(workers), size)
     return ThreadPool(Execute(workers), size)

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from taskyard.client.pools import Crash
 from taskyard.client.source import Again, Done, Failed, Job, Returned, Verdict
 from taskyard.toq.backends import RESULT_KEY
 from taskyard.toq.messages import (
@@ -29,6 +28,7 @@ from taskyard.toq.messages import (
     with_progress,
 )
 from taskyard.toq.retry import Countdown
+from taskyard.worker.pools import Crash
 
 log: Final = logging.getLogger("taskyard.toq")
 

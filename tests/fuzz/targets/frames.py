@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fuzz.inputs import Choices
 
-from taskyard.engine.errors import CorruptRecord
+from taskyard.engine.model.errors import CorruptRecord
 from taskyard.journal.evidence import durable_behind, first_frame_survives, frames_behind
 from taskyard.journal.frames import (
     FRAME_HEADER,

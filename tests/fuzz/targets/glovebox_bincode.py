@@ -5,8 +5,9 @@ from __future__ import annotations
 from fuzz.inputs import Choices, as_blocks
 from fuzz.talking import check_served, check_yard, new_yard
 
-from taskyard.dialects import bincode, glovebox_messages
-from taskyard.dialects import glovebox_types as t
+from taskyard.protocols.glovebox import bincode
+from taskyard.protocols.glovebox import messages as glovebox_messages
+from taskyard.protocols.glovebox import types as t
 
 REQUESTS = [
     t.Post("q", b"hello", 3, 1, 0b1010001),

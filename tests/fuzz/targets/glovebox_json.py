@@ -7,8 +7,9 @@ import json
 from fuzz.inputs import Choices
 from fuzz.talking import check_served, check_yard, new_yard
 
-from taskyard.dialects import bincode, glovebox_messages
-from taskyard.dialects.glovebox_types import Malformed
+from taskyard.protocols.glovebox import bincode
+from taskyard.protocols.glovebox import messages as glovebox_messages
+from taskyard.protocols.glovebox.types import Malformed
 
 SEEDS = [
     (

@@ -11,12 +11,16 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from taskyard.cli.event_stream import EventStream, Web
-from taskyard.dialects.event_filter import BadRequest, asked_for
-from taskyard.dialects.glovebox_http import terms
-from taskyard.http.cookies import session_of
-from taskyard.http.credentials import Unreadable, credentials_of
-from taskyard.http.messages import Request
-from taskyard.http.origins import is_of_other_site, refusal_of_other_host, refusal_of_other_site
+from taskyard.protocols.glovebox.http import terms
+from taskyard.protocols.http.cookies import session_of
+from taskyard.protocols.http.credentials import Unreadable, credentials_of
+from taskyard.protocols.http.messages import Request
+from taskyard.protocols.http.monitoring.event_filter import BadRequest, asked_for
+from taskyard.protocols.http.origins import (
+    is_of_other_site,
+    refusal_of_other_host,
+    refusal_of_other_site,
+)
 
 NOTHING: frozenset[str] = frozenset()
 

@@ -14,9 +14,9 @@ from fuzz.inputs import Choices
 from journal.building import Running
 from support.replaying import persistent
 
-from taskyard.engine.decode import HEAD
-from taskyard.engine.state import EngineSettings, State
-from taskyard.journal.describe import describe
+from taskyard.engine.model.state import EngineSettings, State
+from taskyard.engine.records.decode import HEAD
+from taskyard.engine.records.describe import describe
 from taskyard.journal.errors import JournalCorrupt, JournalError, JournalTooNew
 from taskyard.journal.frames import Content, frame_at, frame_header
 from taskyard.journal.identity import JOURNAL, Identity, Reach, load_identity, save_identity

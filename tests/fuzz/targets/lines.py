@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fuzz.inputs import cut, with_cuts
 
-from taskyard.dialects.lines import LineBuffer, LineTooLong
+from taskyard.protocols.lines import LineBuffer, LineTooLong
 
 LIMIT = 64
 SEEDS = [

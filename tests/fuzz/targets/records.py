@@ -10,11 +10,11 @@ import json
 from engine.test_records import EXAMPLES, encode
 from fuzz.inputs import as_blocks, blocks
 
-from taskyard.engine.decode import HEAD, Decoder, job_id_at, kind_at, size_at
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.log import Log
-from taskyard.engine.records import PUSH, REPLAY, Record
-from taskyard.journal.describe import describe
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.records.decode import HEAD, Decoder, job_id_at, kind_at, size_at
+from taskyard.engine.records.describe import describe
+from taskyard.engine.records.job_lifecycle import PUSH, REPLAY, Record
+from taskyard.engine.records.log import Log
 
 ENCODED = [encode(record)[HEAD:] for record in EXAMPLES]
 SEEDS = [*(as_blocks([record]) for record in ENCODED), as_blocks(ENCODED[:6])]

@@ -10,10 +10,10 @@ from typing import Any
 from engine.test_records import EXAMPLES, encode
 from fuzz.inputs import as_blocks, blocks
 
-from taskyard.engine.decode import HEAD, Decoder
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.records import FIRST_CARRY, Record
-from taskyard.journal.describe import describe
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.records.decode import HEAD, Decoder
+from taskyard.engine.records.describe import describe
+from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
 from taskyard.pipeline.records.decode import decode_frames
 from taskyard.pipeline.records.fields import ALL_COLUMNS
 

@@ -15,7 +15,7 @@ from taskyard.cli.content import content_of, in_lines, in_one_line
 from taskyard.cli.failure import Failure
 from taskyard.cli.units import bytes_of, moment_of, seconds_of
 from taskyard.client.address import Address
-from taskyard.dialects.api_cursor import (
+from taskyard.protocols.http.api.cursor import (
     JobPlace,
     NamePlace,
     Place,
@@ -24,14 +24,14 @@ from taskyard.dialects.api_cursor import (
     read_cursor,
     write_cursor,
 )
-from taskyard.dialects.api_problems import Problem
-from taskyard.dialects.jsontext import as_json, compact
-from taskyard.dialects.resp_frames import split_quoted
-from taskyard.dialects.times import format_moment, format_time, parse_time
-from taskyard.dialects.uids import parse_uid, show_uid
-from taskyard.duration import format_duration, parse_duration, parse_nanoseconds
-from taskyard.names import MAX_NAME, valid_name
-from taskyard.size import format_size, parse_size
+from taskyard.protocols.http.api.problems import Problem
+from taskyard.protocols.jsontext import as_json, compact
+from taskyard.protocols.resp.frames import split_quoted
+from taskyard.protocols.times import format_moment, format_time, parse_time
+from taskyard.protocols.uids import parse_uid, show_uid
+from taskyard.shared.duration import format_duration, parse_duration, parse_nanoseconds
+from taskyard.shared.names import MAX_NAME, valid_name
+from taskyard.shared.size import format_size, parse_size
 
 
 def durations(data: bytes) -> None:

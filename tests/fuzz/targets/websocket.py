@@ -7,7 +7,7 @@ import asyncio
 from fuzz.inputs import cut, with_cuts
 from support.websocket_ear import Ear, Wire, frame, request
 
-from taskyard.http.websocket import WebSocket
+from taskyard.protocols.http.websocket import WebSocket
 
 LIMIT = 200
 

@@ -9,16 +9,16 @@ from support.simulated import SimulatedPeer, SimulatedYard
 from support.simulated_http import BODY_LIMIT, connect
 
 from taskyard.broker.receiver import Receiver
-from taskyard.dialects.api import Api
-from taskyard.dialects.glovebox_connection import GloveboxConnection
-from taskyard.dialects.glovebox_http import status, terms
-from taskyard.engine.errors import TaskyardError
-from taskyard.http.connection import Http, Socket
-from taskyard.http.frames import PONG, TEXT
-from taskyard.http.messages import Exchange, Response, Route
-from taskyard.http.parser import Incoming
-from taskyard.http.problems import problem
-from taskyard.http.router import Router
+from taskyard.engine.model.errors import TaskyardError
+from taskyard.protocols.glovebox.connection import GloveboxConnection
+from taskyard.protocols.glovebox.http import status, terms
+from taskyard.protocols.glovebox.websocket_frames import PONG, TEXT
+from taskyard.protocols.http.connection import Http, Socket
+from taskyard.protocols.http.messages import Exchange, Response, Route
+from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.problems import problem
+from taskyard.protocols.http.router import Router
+from taskyard.protocols.http.routing import Api
 
 HANDSHAKE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskyard.error_line import error_line
 from taskyard.pipeline.lake.tables import FAILURES
+from taskyard.shared.error_line import error_line
 
 SAMPLES: Final = 5
 # Of one queue and name. Errors that all differ would make every batch rewrite ever more groups.

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import pyarrow.compute as pc
 
-from taskyard.error_line import error_line
 from taskyard.pipeline.lake.snapshot import Lake
 from taskyard.pipeline.lake.tables import TABLES
+from taskyard.shared.error_line import error_line
 
 MOST: Final = 1000  # rows of one kind
 SHOWN: Final = 262_144  # bytes of a payload or result

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from taskyard.engine import records as r
-from taskyard.engine.decode import Decoder
-from taskyard.engine.errors import CorruptRecord
-from taskyard.engine.side_records import Batch, BatchDone, SessionSet
-from taskyard.journal.describe import describe, told
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records.decode import Decoder
+from taskyard.engine.records.describe import describe, told
+from taskyard.engine.records.side_records import Batch, BatchDone, SessionSet
 from taskyard.pipeline.records.fields import TYPES
 
 Ints = NDArray[np.int64]
@@ -270,7 +270,7 @@ class Records:
         self.patches.setdefault("details", {}).update(zip(which.tolist(), texts, strict=True))
 
 
-# Layouts: those of `put` in taskyard.engine.records and job_records
+# Layouts: those of `put` in taskyard.engine.records.job_lifecycle and job_records
 
 
 class _Form(NamedTuple):

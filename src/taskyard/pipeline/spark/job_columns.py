@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from taskyard.client.pushing import NewJob, push_words
 from taskyard.client.wire import Word
-from taskyard.names import NAME_RULE, valid_name
 from taskyard.pipeline.spark.options import OptionError, Options
+from taskyard.shared.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType

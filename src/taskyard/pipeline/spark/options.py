@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from taskyard.client.address import Address
-from taskyard.duration import parse_duration
+from taskyard.shared.duration import parse_duration
 
 # What Spark itself adds to the options of a source or sink.
 _OF_SPARK = {"path", "checkpointlocation", "queryname", "mergeschema", "outputmode"}

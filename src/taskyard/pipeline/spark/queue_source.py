@@ -29,8 +29,8 @@ from taskyard.client.commands import unexpected
 from taskyard.client.connection import Connection
 from taskyard.client.errors import Claimed, ClientError, QueueNotFound, StaleBatch
 from taskyard.client.settings import PATIENCE, TIMEOUT, first
-from taskyard.names import NAME_RULE, valid_name
 from taskyard.pipeline.spark.options import OptionError, Options, parse_offset
+from taskyard.shared.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 
 from taskyard.client.feeding import bulks
 from taskyard.client.wire import Word, pack
-from taskyard.names import NAME_RULE, valid_name
 from taskyard.pipeline.spark.job_columns import OUTCOMES, JobColumns
+from taskyard.shared.names import NAME_RULE, valid_name
 
 _UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _MOST_KEY: Final = 65_535

@@ -20,7 +20,6 @@ from typing import Any, Final
 from taskyard.client.address import Address
 from taskyard.client.connection import Connection
 from taskyard.client.errors import Refused, StaleBatch
-from taskyard.client.runtime import Runtime
 from taskyard.client.settings import TIMEOUT, first
 from taskyard.client.source import Done, Job, Source, Verdict
 from taskyard.client.wire import Command, Reply
@@ -32,6 +31,7 @@ from taskyard.tasks.source import Queues, TaskSource, check_able, read_job
 from taskyard.toq.backends.taskyard import TaskyardSource
 from taskyard.toq.consumer import make_pool as make_toq_pool
 from taskyard.toq.work import Settle
+from taskyard.worker.runtime import Runtime
 
 log: Final = logging.getLogger("taskyard.worker")
 

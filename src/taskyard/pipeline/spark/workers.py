@@ -24,8 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from taskyard.client.client import Client
 from taskyard.client.errors import Claimed, ClientError, StaleBatch, Unavailable
-from taskyard.client.signals import calling_on
-from taskyard.names import NAME_RULE, valid_name
 from taskyard.pipeline.spark.worker_task import (
     TALLY_COLUMNS,
     AppWork,
@@ -34,12 +32,14 @@ from taskyard.pipeline.spark.worker_task import (
     on_arrow,
     runner,
 )
+from taskyard.shared.names import NAME_RULE, valid_name
 from taskyard.tasks import logs
 from taskyard.tasks.app import App
 from taskyard.tasks.pools import POOLS, PoolKind
 from taskyard.tasks.source import Queues
 from taskyard.tasks.worker import weights_of
 from taskyard.toq.consumer import Consumer
+from taskyard.worker.signals import calling_on
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

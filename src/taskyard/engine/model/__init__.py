@@ -1,0 +1,1 @@
+"""The nouns of the engine: jobs, queues, the state, and what operations say about it."""

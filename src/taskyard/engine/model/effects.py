@@ -1,0 +1,168 @@
+"""What comes out of the engine beside records: who must be told what.
+
+Waiters and watchers are not persistent; they belong to connections that are there now.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.engine.model.job import Job, Origin
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.structures.timers import WAITER, WATCHER, Timer
+
+MAX_QUEUES: Final = 1000  # that one command may name
+FEW_QUEUES: Final = 16  # that a command may wait at, however little memory is left
+# Bytes of memory that a waiting command takes, as measured: it stands in a line for each name.
+_WAITER_SIZE: Final = 384
+_PLACE_SIZE: Final = 448
+
+# What a watcher hears.
+WATCH_LEASED: Final = 0
+WATCH_SUCCEEDED: Final = 1
+WATCH_FAILED: Final = 2
+WATCH_GONE: Final = 3
+WATCH_TIMEOUT: Final = 4
+
+
+class Take:
+    """A wish for one job: from where, for whom, and on what terms."""
+
+    __slots__ = (
+        "_size",
+        "bound",
+        "front",
+        "last",
+        "move_to",
+        "origin",
+        "owner",
+        "pop",
+        "queues",
+        "ttr",
+        "uniform",
+    )
+
+    def __init__(
+        self,
+        queues: list[bytes],
+        owner: i64,
+        origin: Origin,
+        bound: bool = False,
+        uniform: bool = False,
+        pop: bool = False,
+        ttr: i64 = 0,
+        last: bool = False,
+        move_to: str = "",
+        front: bool = False,
+    ) -> None:
+        self.queues = queues
+        self.owner = owner
+        self.origin = origin
+        self.bound = bound  # the lease ends with the owner's connection
+        self.uniform = uniform  # at random over the queues that have work, not in their order
+        self.pop = pop  # finished with success when it is handed over
+        self.ttr = ttr  # the taker's own time limit; the job's may be shorter
+        self.last = last  # the one at the end of the delivery order, not the first
+        self.move_to = move_to  # not taken, but put into this queue
+        self.front = front  # at its front
+        self._size: i64 = 0  # not known yet
+
+    def size(self) -> i64:
+        """Bytes of memory that it takes to wait for it."""
+        size = self._size
+        if not size:
+            size = _WAITER_SIZE
+            for name in self.queues:
+                size += _PLACE_SIZE + len(name)
+            self._size = size
+        return size
+
+
+class Waiter:
+    """A blocked fetch, in line at each of its queues."""
+
+    __slots__ = ("number", "payload", "reads", "take", "timer", "waiting")
+
+    def __init__(self, number: i64, take: Take) -> None:
+        self.number = number
+        self.take = take
+        self.waiting = True
+        self.reads: Job | None = None  # that it will get once the payload has been read
+        self.payload: bytes | None = None  # of the job that it got, if that was needed to get it
+        self.timer = Timer(WAITER, self)
+
+
+class Watcher:
+    """Somebody who waits to hear how a job ends."""
+
+    __slots__ = ("job_id", "number", "owner", "timer")
+
+    def __init__(self, number: i64, owner: i64, job_id: i64) -> None:
+        self.number = number
+        self.owner = owner
+        self.job_id = job_id
+        self.timer = Timer(WATCHER, self)
+
+
+class Effect:
+    __slots__ = ()
+
+
+class Assigned(Effect):
+    """A waiter has its job."""
+
+    __slots__ = ("job", "waiter")
+
+    def __init__(self, waiter: Waiter, job: Job) -> None:
+        self.waiter = waiter
+        self.job = job
+
+
+class ReadFirst(Effect):
+    """The next job in line is for this waiter, who would be its end: nobody would have it if its
+    payload could not be read then. `Engine.was_read` is to be called when it was, or cannot be."""
+
+    __slots__ = ("job", "queue", "waiter")
+
+    def __init__(self, waiter: Waiter, queue: bytes, job: Job) -> None:
+        self.waiter = waiter
+        self.queue = queue
+        self.job = job
+
+
+class GaveUp(Effect):
+    """A waiter's time is over and there was nothing."""
+
+    __slots__ = ("waiter",)
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter
+
+
+class Watched(Effect):
+    """Something happened to a watched job."""
+
+    __slots__ = ("event", "job", "queue", "watcher")
+
+    def __init__(
+        self, watcher: Watcher, event: i64, job: Job | None, queue: Queue | None = None
+    ) -> None:
+        self.watcher = watcher
+        self.event = event
+        self.job = job
+        self.queue = queue  # where that was; a job that fails may be in its dead queue by now
+
+
+class Notice(Effect):
+    """A lifecycle notice for a session; `mark` is what must be durable before it is shown."""
+
+    __slots__ = ("job_id", "label", "mark", "session", "stage")
+
+    def __init__(self, session: i64, label: int, stage: i64, job_id: i64, mark: i64) -> None:
+        self.session = session
+        self.label = label
+        self.stage = stage
+        self.job_id = job_id
+        self.mark = mark

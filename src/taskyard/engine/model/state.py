@@ -1,0 +1,399 @@
+"""All that the engine knows: what applying the records so far has given.
+
+Only the functions of the apply modules change it. What is not here is not persistent.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+from sortedcontainers import SortedDict
+
+from taskyard.engine.limits import KeyGate
+from taskyard.engine.model.job import GONE, Job, Policy
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.model.settings import PLAIN, QueueRule, QueueSettings, find_rule, in_effect
+from taskyard.engine.model.uid import Producers
+from taskyard.engine.schedules.schedule import Schedule
+from taskyard.engine.structures.fifo import Fifo
+from taskyard.engine.structures.index import JobIndex
+from taskyard.engine.structures.timers import (
+    CONSUMER,
+    IDLE,
+    SESSION,
+    TOMBSTONE,
+    VALUE,
+    LeaseTimer,
+    Timer,
+    Timers,
+)
+from taskyard.engine.structures.tombstones import Tombstones
+from taskyard.engine.structures.weights import (
+    CONSUMER_WEIGHT,
+    HELD_WEIGHT,
+    LETTER_WEIGHT,
+    QUEUE_WEIGHT,
+    READER_WEIGHT,
+    SCHEDULE_WEIGHT,
+    SESSION_WEIGHT,
+    TOMBSTONE_WEIGHT,
+    VALUE_WEIGHT,
+    Weights,
+)
+
+NO_POLICY: Final = Policy()
+
+
+@mypyc_attr(acyclic=True)
+class EngineSettings:
+    """The server's settings that decide what the engine does."""
+
+    __slots__ = (
+        "dead_bytes",
+        "dead_retention",
+        "default_ttr",
+        "finished_bytes",
+        "idle_expiry",
+        "max_bytes",
+        "max_jobs",
+        "max_schedules",
+        "outbox_age",
+        "outbox_bytes",
+        "payload_limit",
+        "queue_rules",
+        "schedule_bytes",
+        "uid_window",
+    )
+
+    def __init__(
+        self,
+        payload_limit: i64 = 1_048_576,
+        finished_bytes: i64 = 4 * 1_048_576,
+        uid_window: i64 = 600_000_000,
+        dead_retention: i64 = 7 * 86_400_000_000,
+        dead_bytes: i64 = 64 * 1_048_576,
+        default_ttr: i64 = 60_000_000,
+        outbox_age: i64 = 3_600_000_000,
+        outbox_bytes: i64 = 1_048_576,
+        max_jobs: i64 = -1,
+        max_bytes: i64 = -1,
+        max_schedules: i64 = 10_000,
+        schedule_bytes: i64 = 64 * 1_048_576,
+        idle_expiry: i64 = 0,
+        queue_rules: list[QueueRule] | None = None,
+    ) -> None:
+        self.payload_limit = payload_limit
+        self.finished_bytes = finished_bytes  # bound of the ring of recently finished jobs
+        self.uid_window = uid_window  # how long a uid is remembered after its job is gone
+        self.dead_retention = dead_retention
+        self.dead_bytes = dead_bytes  # of the dead letters of one queue
+        self.default_ttr = default_ttr
+        self.outbox_age = outbox_age  # how long a durable session may be away
+        self.outbox_bytes = outbox_bytes
+        self.max_jobs = max_jobs  # of a queue that has no bound of its own; -1: none
+        self.max_bytes = max_bytes
+        self.max_schedules = max_schedules
+        self.schedule_bytes = schedule_bytes  # of all of them: they are in memory
+        self.idle_expiry = idle_expiry  # of a queue that has none of its own; 0: none
+        # Settings for queues by their names, as the configuration has them; the first that fits.
+        self.queue_rules: list[QueueRule] = queue_rules or []
+
+
+@mypyc_attr(acyclic=True)
+class Followup:
+    """What is still to be told to the dependents of a job that has ended."""
+
+    __slots__ = ("failed", "succeeded")
+
+    def __init__(self) -> None:
+        # Next one last. Both are there if a dead letter was tried again and then succeeded.
+        self.failed: list[int] = []
+        self.succeeded: list[int] = []
+
+
+@mypyc_attr(acyclic=True)
+class Value:
+    """An expiring keyed value."""
+
+    __slots__ = ("at", "expires_at", "key", "size", "timer")
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.at: i64 = 0
+        self.size: i64 = 0
+        self.expires_at: i64 = 0
+        self.timer = Timer(VALUE, self.key)
+
+
+@mypyc_attr(acyclic=True)
+class Letter:
+    """One notice in a session's outbox."""
+
+    __slots__ = ("job", "label", "number", "stage", "time")
+
+    def __init__(self, number: i64, time: i64, job: i64, label: int, stage: i64) -> None:
+        self.number = number
+        self.time = time
+        self.job = job
+        self.label = label
+        self.stage = stage
+
+
+# Ids of Glovebox sessions begin here, so that none is the number of a connection.
+FIRST_SESSION: Final = 1 << 62
+LETTER_BYTES: Final = 64  # what one counts for in the bound of an outbox
+
+
+class Session:
+    """A durable session: what its client is owed while its socket is away."""
+
+    __slots__ = (
+        "anchor",
+        "attached",
+        "delivered",
+        "id",
+        "noted",
+        "numbered",
+        "outbox",
+        "since",
+        "timer",
+    )
+
+    def __init__(self, id: i64, since: i64, seq: i64) -> None:
+        self.id = id
+        self.anchor = seq  # the record that says all of it
+        self.noted = False  # a letter was added since then
+        self.attached = True
+        self.since = since  # of the last attach or detach
+        self.outbox: deque[Letter] = deque()
+        self.numbered: i64 = 0
+        self.delivered: i64 = 0
+        self.timer = Timer(SESSION, id)
+
+
+class Consumer:
+    """A reader in batches: the one batch it holds, and its number."""
+
+    __slots__ = (
+        "anchor",
+        "attempts",
+        "cleared",
+        "deadline",
+        "expired",
+        "filling",
+        "ids",
+        "name",
+        "number",
+        "open",
+        "owner",
+        "queues",
+        "timer",
+        "user",
+    )
+
+    def __init__(self, name: str, owner: i64) -> None:
+        self.name = name
+        self.owner = owner
+        self.user = ""  # whose it is; "": nobody's, until a user leases a batch as it
+        self.anchor: i64 = 0  # the record that says all of it
+        self.number: i64 = 0
+        self.open = False  # the batch of that number is out and not done
+        self.expired = False  # it was out for too long: its jobs are with others now
+        # Arrays, not lists: to carry or to let go of a million numbers must not take long.
+        self.ids: array[int] = array("q")
+        self.attempts: array[int] = array("I")  # it has them for; 0: an older server did not say
+        self.queues: dict[bytes, None] = {}  # that those of its last batch were taken from
+        self.deadline: i64 = 0
+        self.timer = Timer(CONSUMER, name)
+        # Not persistent: whose request makes the batch longer, and how many places at its
+        # beginning have been seen to since it is being ended.
+        self.filling: i64 = 0
+        self.cleared: i64 = 0
+
+
+@mypyc_attr(acyclic=True)
+class NamedReader:
+    """One who reads the journal itself, and for whom it is kept: how far it is, and how long."""
+
+    __slots__ = ("anchor", "lease_until", "name", "next_seq")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.anchor: i64 = 0  # the record that says all of it
+        self.next_seq: i64 = 0  # it has all records before this one
+        self.lease_until: i64 = 0  # from then on nothing is kept for it
+
+
+def look_every(idle_expiry: i64) -> i64:
+    """How often to look whether a queue is idle: it costs nothing while it is used."""
+    return idle_expiry // 8 + 1
+
+
+def queue_weight(queue: Queue) -> i64:
+    return QUEUE_WEIGHT + len(queue.utf8)
+
+
+def value_weight(value: Value) -> i64:
+    return VALUE_WEIGHT + len(value.key) + value.size
+
+
+def session_weight(session: Session) -> i64:
+    return SESSION_WEIGHT + LETTER_WEIGHT * len(session.outbox)
+
+
+def consumer_weight(consumer: Consumer) -> i64:
+    size = (
+        CONSUMER_WEIGHT + len(consumer.name) + len(consumer.user) + HELD_WEIGHT * len(consumer.ids)
+    )
+    for queue in consumer.queues:
+        size += len(queue) + 2
+    return size
+
+
+def reader_weight(reader: NamedReader) -> i64:
+    return READER_WEIGHT + len(reader.name)
+
+
+def schedule_weight(schedule: Schedule) -> i64:
+    job = schedule.job
+    key = job.key
+    limit_key = job.limit_key
+    names = schedule.name + schedule.cron + schedule.zone + schedule.user
+    names += job.queue + job.name + job.policy.dead_queue
+    size = len(names.encode()) + len(job.payload)
+    size += len(key) if key is not None else 0
+    size += len(limit_key) if limit_key is not None else 0
+    return SCHEDULE_WEIGHT + size
+
+
+class State:
+    """The engine's memory. See docs/internals for how its parts hang together."""
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self.time: i64 = 0  # of the last record
+        self.epoch: i64 = 0  # counts starts of the server
+        self.next_id: i64 = 1
+        self.jobs = JobIndex()
+        self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
+        self.last_queue: Queue | None = None  # that was pushed to, if it is still there
+        self.queues_changed: i64 = 0  # how often one came or went
+        # What is in effect for those without settings of their own, by the pattern that fits them.
+        self.shared_rules: dict[str, QueueSettings] = {}
+        # Whether any queue has, or had, a bound, or is drained: else no push needs to look.
+        self.bounded = settings.max_jobs >= 0 or settings.max_bytes >= 0
+        self.timers = Timers()  # all but those of keys
+        self.lease_timer: LeaseTimer | None = None  # that of the last lease which has an end
+        self.key_timers = Timers()  # due before any other: see ticking.tick
+        self.uids: dict[bytes, Job] = {}
+        self.producers = Producers()
+        self.tombstones = Tombstones(settings.uid_window)
+        self.tombstone_timer = Timer(TOMBSTONE, None)
+        self.called: set[int] = set()  # jobs that a client of this or the last run waits for
+        self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
+        self.followups: dict[int, Followup] = {}  # ended blocker -> who must still hear of it
+        # By owner, its leased jobs that are bound to it: most have one, and no dict for that.
+        self.held: dict[int, Job | dict[int, Job]] = {}
+        self.leased: i64 = 0  # jobs, of all queues
+        self.finished: Fifo[Job] = Fifo()  # the ring of recently finished jobs
+        self.finished_bytes: i64 = 0
+        # What may be handed out now that a lease has ended in a queue with limits: not persistent,
+        # see gates.reopen.
+        self.stirred = False
+        self.freed: dict[bytes, Queue] = {}
+        self.opened: list[KeyGate] = []
+        self.values: dict[bytes, Value] = {}
+        self.sessions: dict[int, Session] = {}
+        self.consumers: dict[str, Consumer] = {}
+        self.readers: dict[str, NamedReader] = {}
+        self.readers_changed: i64 = 0  # the last record that was about one of them
+        self.schedules: SortedDict[str, Schedule] = SortedDict()
+        self.schedule_bytes: i64 = 0  # what all of them weigh
+        self.evicted: i64 = 0  # unfinished jobs that their ttl ended, since the start
+        self.weights = Weights()
+        self.base: i64 = 0  # the last position that compaction says a replay may begin at
+        # While records are applied that do not begin at the beginning: see partial.py.
+        self.partial = False
+        self.partial_from: i64 = 0  # the position where they begin
+        self.first_pushed: i64 = 0  # the first id that was pushed after it
+
+    def first_timer(self) -> Timer | None:
+        """The one that is due first, of all."""
+        first = self.timers.first()
+        if not self.key_timers.heap:
+            return first
+        key = self.key_timers.heap[0]
+        return key if first is None or key.deadline < first.deadline else first
+
+    def live(self, id: i64) -> Job | None:
+        """The job, unless it is gone."""
+        job = self.jobs.get(id)
+        return None if job is None or job.state == GONE else job
+
+    def weight(self) -> i64:
+        """About how many bytes the journal would have if it were written anew."""
+        tombstones: i64 = len(self.tombstones.stones)
+        return self.weights.total + self.weights.loose + tombstones * TOMBSTONE_WEIGHT
+
+    def counts(self) -> list[int]:
+        """How much there is of everything that lives until it is ended."""
+        return [
+            self.jobs.size - len(self.finished),
+            len(self.queues),
+            len(self.values),
+            len(self.sessions),
+            len(self.consumers),
+            len(self.readers),
+            len(self.schedules),
+        ]
+
+    def queue(self, utf8: bytes, seq: i64, at: i64) -> Queue:
+        """The queue of that name, made if need be by the record of this number and place."""
+        last = self.last_queue
+        if last is not None and utf8 is last.utf8:
+            return last
+        queue = self.queues.get(utf8)
+        if queue is None:
+            queue = Queue(seq, utf8.decode(), utf8, NO_POLICY)
+            self.queues[utf8] = queue
+            self.queues_changed += 1
+            queue.at = at
+            self.weights.add(at, queue_weight(queue))
+            settings = self.settings
+            if settings.queue_rules or settings.idle_expiry:
+                queue.rules = self.rules_of(queue.name, PLAIN)
+                queue.set_gate()
+                self.watch_idleness(queue)
+        self.last_queue = queue
+        return queue
+
+    def rules_of(self, name: str, own: QueueSettings) -> QueueSettings:
+        """What is in effect for a queue that has these settings of its own."""
+        settings = self.settings
+        if own is PLAIN and not settings.queue_rules and not settings.idle_expiry:
+            return PLAIN
+        rule = find_rule(settings.queue_rules, name)
+        if own is not PLAIN:
+            return in_effect(own, rule, settings.idle_expiry)
+        pattern = rule.pattern if rule is not None else ""
+        shared = self.shared_rules.get(pattern)
+        if shared is None:
+            shared = in_effect(own, rule, settings.idle_expiry)
+            self.shared_rules[pattern] = shared
+        return shared
+
+    def watch_idleness(self, queue: Queue) -> None:
+        """Look at the queue again and again, if it is to be deleted when it is idle."""
+        expiry = queue.rules.idle_expiry
+        timer = queue.idle_timer
+        if expiry > 0:
+            if timer is None:
+                timer = Timer(IDLE, queue)
+                queue.idle_timer = timer
+            queue.idle_use = -1  # its time begins when it is first looked at
+            self.timers.set(timer, self.time + look_every(expiry))
+        elif timer is not None:
+            self.timers.cancel(timer)

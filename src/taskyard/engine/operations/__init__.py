@@ -1,0 +1,1 @@
+"""What decides: one module for each kind of operation."""

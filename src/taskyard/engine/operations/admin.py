@@ -1,0 +1,225 @@
+"""Looking after jobs and queues: delete, move, re-score, replay, pause, purge, and the like."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from taskyard.engine.limits import change_rules
+from taskyard.engine.model.errors import (
+    InvalidOption,
+    QueueExists,
+    QueueNotFound,
+    WrongState,
+)
+from taskyard.engine.model.job import (
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    LIMITED,
+    MAX_PRIORITY,
+    MIN_PRIORITY,
+    READY,
+    SUCCEEDED,
+    Job,
+    NewJob,
+    Origin,
+    Policy,
+)
+from taskyard.engine.model.queue import Queue, QueueSettings
+from taskyard.engine.model.settings import QueueRule
+from taskyard.engine.operations.checks import check_adding, check_settings, check_writable
+from taskyard.engine.operations.core import Core, reveal
+from taskyard.engine.operations.finish import emit_removal, finish_leased
+from taskyard.engine.operations.lease import move_ready, serve
+from taskyard.engine.operations.push import push
+from taskyard.engine.operations.room import RECORD_ROOM, many
+from taskyard.engine.records.apply import apply_replay, apply_rescore, apply_wake
+from taskyard.engine.records.job_changes import Replay, Rescore, Wake
+from taskyard.engine.records.job_lifecycle import PURGED, TAKEN_OUT
+from taskyard.engine.records.side_apply import apply_queue, apply_queue_gone
+from taskyard.engine.records.side_records import QueueGone, QueueSet
+from taskyard.engine.transitions import dead_until, key_is_taken
+from taskyard.shared.names import NAME_RULE, valid_name
+
+
+def delete(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
+    """Remove a job in whatever state."""
+    check_writable(core)
+    emit_removal(core, job, cause, origin, now)
+
+
+def move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
+    """Put a job that is not leased into another queue, ready."""
+    check_writable(core)
+    if job.state not in (READY, LIMITED, DELAYED, FAILED):
+        raise WrongState("only a ready, delayed or dead job can be moved")
+    if not valid_name(to):
+        raise InvalidOption("queue", NAME_RULE)
+    move_ready(core, job, to, front, origin, now)
+
+
+def rescore(core: Core, job: Job, priority: int, origin: Origin, now: i64) -> None:
+    check_writable(core)
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidOption("priority", "outside of 64 bits")
+    if job.state in (SUCCEEDED, FAILED):
+        raise WrongState("the job has ended")
+    was_limited = job.state == LIMITED
+    record = Rescore(now, origin, job.id, job.queue.utf8, priority)
+    core.log.append(record)
+    apply_rescore(core.state, record)
+    reveal(core)
+    if was_limited:
+        serve(core, job.queue, now)
+
+
+def update_keyed(
+    core: Core, queue_name: str, key: bytes, delta: int, policy: Policy, origin: Origin, now: i64
+) -> int:
+    """Add to the score of the queued item with this key, or queue it; gives its score."""
+    check_writable(core)
+    queue = core.state.queues.get(queue_name.encode())
+    keys = queue.keys if queue is not None else None
+    job = keys.get(key) if keys is not None else None
+    if job is None:
+        if not MIN_PRIORITY <= delta <= MAX_PRIORITY:
+            raise InvalidOption("score", "outside of 64 bits")
+        new = NewJob(queue_name, queue_name, key, policy, priority=delta, key=key)
+        push(core, new, origin, now)
+        return delta
+    before: int = job.priority  # int: the sum may be beyond 64 bits
+    score = before + delta
+    rescore(core, job, score, origin, now)
+    return score
+
+
+def wake_now(core: Core, job: Job, origin: Origin, now: i64) -> None:
+    """Do not wait any longer for a delayed job's time."""
+    check_writable(core)
+    if job.state != DELAYED:
+        raise WrongState("the job is not delayed")
+    record = Wake(now, origin, job.id, job.queue.utf8)
+    core.log.append(record)
+    apply_wake(core.state, record)
+    reveal(core)
+    serve(core, job.queue, now)
+
+
+def replay(core: Core, job: Job, origin: Origin, now: i64) -> None:
+    """Give a dead letter another life in its queue, with its counts at zero."""
+    check_writable(core)
+    if job.state != FAILED:
+        raise WrongState("the job is not among the dead letters")
+    record = Replay(now, origin, job.id, job.queue.utf8, key_is_taken(job))
+    core.log.append(record)
+    apply_replay(core.state, record)
+    reveal(core)
+    serve(core, job.queue, now)
+
+
+def take_out(core: Core, job: Job, origin: Origin, now: i64) -> None:
+    """Somebody removes a ready job from the list that it is in: it is done."""
+    check_writable(core)
+    if job.state != READY:
+        raise WrongState("the job is not ready")
+    finish_leased(core, job, TAKEN_OUT, b"", origin, now)
+
+
+def create_queue(core: Core, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
+    check_adding(core, 0)
+    if not valid_name(name):
+        raise InvalidOption("queue", NAME_RULE)
+    check_settings(settings)
+    if name.encode() in core.state.queues:
+        raise QueueExists(name)
+    settings.created = True
+    return _set_queue(core, name.encode(), settings, origin, now)
+
+
+def configure_queue(
+    core: Core, name: bytes, settings: QueueSettings, origin: Origin, now: i64
+) -> Queue:
+    """Give a queue other settings; pausing and resuming are settings too."""
+    check_adding(core, 0)
+    if name not in core.state.queues:
+        raise QueueNotFound(name.decode(errors="replace"))
+    check_settings(settings)
+    queue = _set_queue(core, name, settings, origin, now)
+    serve(core, queue, now)
+    return queue
+
+
+def _set_queue(core: Core, name: bytes, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
+    record = QueueSet(now, origin, name, settings)
+    core.log.append(record)
+    apply_queue(core.state, record)
+    reveal(core)
+    return core.state.queues[name]
+
+
+def set_queue_rules(core: Core, rules: list[QueueRule]) -> None:
+    """Not persistent: it is the server's configuration, which is read at each start."""
+    state = core.state
+    state.settings.queue_rules = rules
+    state.shared_rules.clear()
+    for queue in state.queues.values():
+        before = queue.rules.idle_expiry
+        change_rules(state, queue, state.rules_of(queue.name, queue.settings))
+        if queue.rules.idle_expiry != before:  # else it goes on, however often that is read
+            state.watch_idleness(queue)
+        if queue.dead.size:
+            state.timers.set(queue.dead_timer, dead_until(state, queue, queue.dead.first()))
+        state.freed[queue.utf8] = queue
+    state.stirred = True
+
+
+def drain(core: Core, draining: bool) -> None:
+    """Not persistent: a server that is started again takes pushes."""
+    core.draining = draining
+    core.state.bounded = True
+
+
+def purge(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
+    """Remove the first `count` jobs of one state; gives how many there were.
+
+    Who purges a long queue does it in portions, so that nobody else has to wait.
+    """
+    check_writable(core)
+    queue = _queue(core, name)
+    if not BLOCKED <= state <= FAILED and state != LIMITED:
+        raise InvalidOption("state", "not one in which a queue keeps jobs")
+    if count < 0:
+        raise InvalidOption("count", "must not be negative")
+    order = queue.order(state)
+    lane = queue.lane(state) if order is None else None
+    jobs = order.slice(0, count) if order is not None else []
+    if lane is not None:
+        jobs = lane.slice(0, count)
+    check_writable(core, many(len(jobs), RECORD_ROOM, origin))
+    for job in jobs:
+        emit_removal(core, job, PURGED, origin, now)
+    return len(jobs)
+
+
+def delete_queue(core: Core, name: bytes, origin: Origin, now: i64) -> None:
+    """Forget a queue that has no jobs any more; purge it first."""
+    check_writable(core)
+    queue = _queue(core, name)
+    if not queue.is_empty():
+        raise WrongState("the queue still has jobs")
+    forget_queue(core, queue, origin, now)
+
+
+def forget_queue(core: Core, queue: Queue, origin: Origin, now: i64) -> None:
+    record = QueueGone(now, origin, queue.utf8)
+    core.log.append(record)
+    apply_queue_gone(core.state, record)
+    core.unseen.pop(queue.utf8, None)
+    core.measures.forget(queue)
+
+
+def _queue(core: Core, name: bytes) -> Queue:
+    queue = core.state.queues.get(name)
+    if queue is None:
+        raise QueueNotFound(name.decode(errors="replace"))
+    return queue

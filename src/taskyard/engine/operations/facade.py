@@ -1,0 +1,487 @@
+"""The engine's vocabulary: every operation there is, in one place.
+
+Each method is a line or two; the decisions are in the modules named after what they are about
+(pushing, taking, finishing, ticking, admin, batches, keeping, reading, schedules), the changes of
+state in apply.py and replay.py.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.engine.model.effects import Effect, ReadFirst, Take, Waiter, Watcher
+from taskyard.engine.model.errors import DuplicateJob, JobNotFound
+from taskyard.engine.model.job import FOREVER, GONE, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
+from taskyard.engine.model.queue import Queue, QueueSettings
+from taskyard.engine.model.settings import PLAIN, QueueRule
+from taskyard.engine.model.state import Consumer, NamedReader, Session, State, Value
+from taskyard.engine.model.uid import derive_uid, job_id_of
+from taskyard.engine.operations import admin, batches, keeping, reading
+from taskyard.engine.operations import finish as finishing
+from taskyard.engine.operations import lease as taking
+from taskyard.engine.operations import push as pushing
+from taskyard.engine.operations import timers as ticking
+from taskyard.engine.operations.batches import BatchRequest
+from taskyard.engine.operations.checks import check_alive
+from taskyard.engine.operations.core import Core
+from taskyard.engine.operations.push import Step
+from taskyard.engine.records.job_lifecycle import DELETED, Boot
+from taskyard.engine.records.log import Log
+from taskyard.engine.records.side_apply import apply_boot
+from taskyard.engine.schedules import registry as schedules
+from taskyard.engine.schedules.schedule import Schedule
+from taskyard.engine.transitions import held_by
+
+FOLLOWUPS_AT_ONCE: Final = 256  # dependents told in the operation that ended their blocker
+STIRRED_AT_ONCE: Final = 256  # queues and keys looked at in the operation that ended a lease
+OWNERS_PER_EPOCH: Final = 1 << 40
+
+
+class Engine(Core):
+    def __init__(self, state: State, log: Log, salt: bytes, random: Random) -> None:
+        super().__init__(state, log, random, salt)
+        self._owners: i64 = 0
+
+    def boot(self, version: str, now: i64) -> None:
+        """A new run of the server begins: leases bound to connections of the last one end, and
+        what its clients were waiting for is not wanted any more."""
+        record = Boot(now, SYSTEM_ORIGIN, self.state.epoch + 1, version)
+        self.log.append(record)
+        apply_boot(self.state, record)
+        self.state.freed.clear()  # nobody waits yet
+        self.state.stirred = False
+        for queue in self.state.queues.values():
+            queue.started = queue.counters()
+        for owner in list(self.state.held):
+            for job in held_by(self.state, owner):
+                finishing.take_back(self, job, now)
+        schedules.load_zones(self)
+        for id in sorted(self.state.called):
+            finishing.withdraw(self, id, SYSTEM_ORIGIN, now)
+        self._settle(now)
+
+    def new_owner(self) -> i64:
+        """A number for a connection, session or consumer that no other run has used."""
+        self._owners += 1
+        return self.state.epoch * OWNERS_PER_EPOCH + self._owners
+
+    # Pushing
+
+    def push(self, new: NewJob, origin: Origin, now: i64) -> Job:
+        return pushing.push(self, new, origin, now)
+
+    def transact(self, steps: list[Step], owner: i64, origin: Origin, now: i64) -> list[int]:
+        ids = pushing.transact(self, steps, owner, origin, now)
+        self._settle(now)
+        return ids
+
+    def push_all(
+        self, new: NewJob, payloads: list[bytes], owner: i64, origin: Origin, now: i64
+    ) -> None:
+        """The same job with one payload after the other."""
+        pushing.push_all(self, new, payloads, owner, origin, now)
+        self._settle(now)
+
+    def check_steps(self, steps: list[Step], owner: i64, origin: Origin) -> None:
+        """What transact would refuse, without doing anything."""
+        pushing.check_steps(self, steps, owner, origin)
+
+    def check_key(self, queue: str, key: bytes) -> None:
+        """Refuse a key that a job of the queue has while it waits: a push would drop it."""
+        pushing.check_key(self, queue.encode(), key)
+
+    # Taking
+
+    def next_job(self, take: Take, now: i64) -> Job | None:
+        """The job that `fetch` would hand out, if the queue is not drawn at random."""
+        return taking.next_job(self, take, now)
+
+    def next_pop(self, queue: bytes, last: bool, now: i64) -> Job | None:
+        """The job that `pop` would take."""
+        return taking.next_pop(self, queue, last, now)
+
+    def fetch(self, take: Take, now: i64) -> Job | None:
+        job = taking.fetch(self, take, now)
+        if take.pop or take.move_to:  # one that waits at the other end may pop
+            self._settle(now)
+        return job
+
+    def fetch_more(self, take: Take, jobs: list[Job], most: i64, size: i64, now: i64) -> None:
+        """Leases beside those of `jobs`, to which they are added: `most` in all, and no more once
+        their payloads have `size` bytes."""
+        taking.fetch_more(self, take, jobs, most, size, now)
+
+    def pop(self, queue: bytes, last: bool, origin: Origin, now: i64) -> Job | None:
+        job = taking.pop(self, queue, last, origin, now)
+        self._settle(now)
+        return job
+
+    def wait(self, take: Take, deadline: i64, others: i64 = 0) -> Waiter:
+        return taking.wait(self, take, deadline, others)
+
+    def stop_waiting(self, waiter: Waiter) -> None:
+        taking.stop_waiting(self, waiter)
+
+    def was_read(self, asked: ReadFirst, payload: bytes | None, now: i64) -> None:
+        """What a ReadFirst has asked for; None: it cannot be read."""
+        taking.was_read(self, asked, payload, now)
+        self._settle(now)
+
+    def extend(self, id: i64, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
+        taking.extend(self, self.job(id), owner, ttr, origin, now)
+
+    def progress(
+        self, id: i64, owner: i64, permille: i64, message: str, origin: Origin, now: i64
+    ) -> None:
+        taking.progress(self, self.job(id), owner, permille, message, origin, now)
+
+    def give_back(self, id: i64, owner: i64, origin: Origin, now: i64) -> None:
+        taking.give_back(self, self.job(id), owner, origin, now)
+        self._settle(now)
+
+    # Finishing
+
+    def ack(self, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
+        job = finishing.ack(self, id, owner, origin, now)
+        self._settle(now)
+        return job
+
+    def nack(
+        self,
+        id: i64,
+        owner: i64,
+        error: bytes,
+        origin: Origin,
+        now: i64,
+        delay: i64 = finishing.BY_POLICY,
+    ) -> Job:
+        job = finishing.nack(self, id, owner, error, origin, now, delay)
+        self._settle(now)
+        return job
+
+    def complete(self, id: i64, result: bytes, origin: Origin, now: i64, keep: i64 = 0) -> None:
+        """`keep`: for how long the result is kept; 0: as the job and its queue say."""
+        finishing.complete(self, self.job(id), result, origin, now, keep)
+        self._settle(now)
+
+    def fail(self, id: i64, error: bytes, origin: Origin, now: i64) -> None:
+        finishing.fail(self, self.job(id), error, origin, now)
+        self._settle(now)
+
+    def owner_by_token(self, id: int, epoch: int, number: int) -> i64:
+        """Who holds the lease of this token; it must still be the one that counts."""
+        return finishing.owner_by_token(self, id, epoch, number)
+
+    def finish_with_token(
+        self, id: i64, epoch: i64, number: i64, result: bytes, origin: Origin, now: i64
+    ) -> Job:
+        job = finishing.finish_with_token(self, id, epoch, number, result, origin, now)
+        self._settle(now)
+        return job
+
+    def disconnect(self, owner: i64, origin: Origin, now: i64) -> None:
+        finishing.disconnect(self, owner, origin, now)
+        self._settle(now)
+
+    # Batches
+
+    def lease_batch(self, request: BatchRequest, now: i64) -> bool:
+        """A portion of it; True when the request says what there is."""
+        done = batches.lease_batch(self, request, self.new_owner(), now)
+        self._settle(now)
+        return done
+
+    def read_batch(
+        self, consumer: str, number: i64, start: i64, count: i64, now: i64
+    ) -> list[Job | None]:
+        return batches.read_batch(self, consumer, number, start, count, now)
+
+    def ack_batch(self, consumer: str, upto: i64, origin: Origin, now: i64) -> bool:
+        """A portion of it; True when that was the last."""
+        done = batches.ack_batch(self, consumer, upto, origin, now)
+        self._settle(now)
+        return done
+
+    def drop_consumer(self, consumer: str, origin: Origin, now: i64) -> bool:
+        """A portion of it; True when that was the last."""
+        done = batches.drop_consumer(self, consumer, origin, now)
+        self._settle(now)
+        return done
+
+    def consumer(self, name: str) -> Consumer | None:
+        return self.state.consumers.get(name)
+
+    # Time
+
+    def tick(self, now: i64, budget: i64 = 1000) -> bool:
+        return ticking.tick(self, now, budget)
+
+    def resume(self, now: i64) -> None:
+        """There may be room again: do what could not be done without."""
+        ticking.resume(self, now)
+        self._settle(now)
+
+    def is_pending(self) -> bool:
+        """Whether a tick has something to do whatever the time."""
+        return ticking.is_pending(self)
+
+    def next_deadline(self, now: i64) -> i64:
+        return ticking.next_deadline(self, now)
+
+    # Watching
+
+    def watch(self, id: i64, owner: i64, deadline: i64 = 0) -> Watcher:
+        """Hear how a job ends; `deadline` 0: however long it takes."""
+        self.job(id)
+        self.numbered += 1
+        watcher = Watcher(self.numbered, owner, id)
+        self.watchers.setdefault(id, {})[watcher.number] = watcher
+        if deadline and deadline < FOREVER:
+            self.state.timers.set(watcher.timer, deadline)
+        return watcher
+
+    def watch_on(self, watcher: Watcher) -> None:
+        """From now on, however long it takes."""
+        self.state.timers.cancel(watcher.timer)
+
+    def stop_watching(self, watcher: Watcher) -> None:
+        ticking.stop_watching(self, watcher)
+
+    # Looking after jobs
+
+    def job(self, id: i64) -> Job:
+        """The live job with this id."""
+        job = self.state.live(id)
+        if job is None:
+            raise JobNotFound
+        return job
+
+    def job_by_uid(self, uid: bytes) -> Job | None:
+        job = self.state.uids.get(uid)
+        if job is not None:
+            return job
+        derived = self.state.live(job_id_of(self.salt, uid, self.state.next_id))
+        if derived is None:
+            return None
+        extra = derived.extra
+        return derived if extra is None or extra.uid is None else None
+
+    def uid_of(self, job: Job) -> bytes:
+        extra = job.extra
+        if extra is not None and extra.uid is not None:
+            return extra.uid
+        return derive_uid(self.salt, job.id)
+
+    def recent(self, id: i64) -> Job | None:
+        """A job that is gone, if the ring of recently finished ones still has it."""
+        job = self.state.jobs.get(id)
+        return job if job is not None and job.state == GONE else None
+
+    def recent_by_uid(self, uid: bytes) -> Job | None:
+        """The same by uid, as long as that is remembered."""
+        id: int = self.state.tombstones.id_of(uid)
+        if not id:
+            id = job_id_of(self.salt, uid)
+        next_id: int = self.state.next_id
+        job = self.recent(id) if 0 < id < next_id else None  # a client may send any number
+        return job if job is not None and self.uid_of(job) == uid else None
+
+    def repeated_id(self, new: NewJob, origin: Origin) -> int:
+        """The job of which this push is a repetition; 0: of none. Refuses another's uid."""
+        uid = new.uid
+        if uid is None:
+            return 0
+        try:
+            pushing.check_uid(self, uid, new.queue.encode(), origin)
+        except DuplicateJob as error:
+            return error.job_id
+        return 0
+
+    def known_id(self, uid: bytes) -> int:
+        """The job that has this uid, or had it; 0: none, or it is forgotten."""
+        job = self.job_by_uid(uid)
+        if job is not None:
+            return job.id
+        buried: int = self.state.tombstones.id_of(uid)
+        if buried:
+            return buried
+        derived = job_id_of(self.salt, uid, self.state.next_id)
+        return derived if self.state.live(derived) is None else 0
+
+    def delete(self, id: i64, origin: Origin, now: i64, cause: i64 = DELETED) -> None:
+        admin.delete(self, self.job(id), cause, origin, now)
+        self._settle(now)
+
+    def withdraw(self, id: i64, origin: Origin, now: i64) -> None:
+        """Whoever waited for the job has gone: remove it, unless somebody works on it."""
+        check_alive(self)
+        finishing.withdraw(self, id, origin, now)
+        self._settle(now)
+
+    def move(self, id: i64, to: str, front: bool, origin: Origin, now: i64) -> None:
+        admin.move(self, self.job(id), to, front, origin, now)
+        self._settle(now)
+
+    def rescore(self, id: i64, priority: int, origin: Origin, now: i64) -> None:
+        admin.rescore(self, self.job(id), priority, origin, now)
+
+    def update_keyed(
+        self, queue: str, key: bytes, delta: int, policy: Policy, origin: Origin, now: i64
+    ) -> int:
+        return admin.update_keyed(self, queue, key, delta, policy, origin, now)
+
+    def wake_now(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.wake_now(self, self.job(id), origin, now)
+
+    def replay(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.replay(self, self.job(id), origin, now)
+
+    def take_out(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.take_out(self, self.job(id), origin, now)
+        self._settle(now)
+
+    # Looking after queues
+
+    def queue(self, name: bytes) -> Queue | None:
+        return self.state.queues.get(name)
+
+    def rules(self, name: bytes) -> QueueSettings:
+        """The settings in effect for a queue, whether or not it is there."""
+        queue = self.state.queues.get(name)
+        if queue is not None:
+            return queue.rules
+        return self.state.rules_of(name.decode(errors="replace"), PLAIN)
+
+    def set_queue_rules(self, rules: list[QueueRule], now: i64) -> None:
+        """The configuration has other settings for queues by their names."""
+        admin.set_queue_rules(self, rules)
+        if not self.read_only:
+            self._settle(now)
+
+    def drain(self, draining: bool) -> None:
+        """Take no pushes from now on, or take them again."""
+        admin.drain(self, draining)
+
+    def create_queue(self, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
+        return admin.create_queue(self, name, settings, origin, now)
+
+    def configure_queue(
+        self, name: bytes, settings: QueueSettings, origin: Origin, now: i64
+    ) -> Queue:
+        return admin.configure_queue(self, name, settings, origin, now)
+
+    def purge(self, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
+        removed = admin.purge(self, name, state, count, origin, now)
+        self._settle(now)
+        return removed
+
+    def delete_queue(self, name: bytes, origin: Origin, now: i64) -> None:
+        admin.delete_queue(self, name, origin, now)
+
+    def peek(self, queue: bytes) -> Job | None:
+        found = self.state.queues.get(queue)
+        return found.ready.first() if found is not None else None
+
+    def jobs_from(self, queue: Queue, state: i64, start: i64, limit: i64) -> list[Job]:
+        """Up to `limit` jobs of one state from the `start`-th on."""
+        order = queue.order(state)
+        if order is not None:
+            return order.slice(start, limit)
+        return queue.lane(state).slice(start, limit)
+
+    def jobs_after(
+        self, queue: Queue, state: i64, priority: i64, position: i64, id: i64, limit: i64
+    ) -> list[Job]:
+        """Up to `limit` jobs of one state that come after the place a cursor names."""
+        order = queue.order(state)
+        if order is not None:
+            return order.after(priority, position, id, limit)
+        return queue.lane(state).after(position, id, limit)
+
+    # Values and sessions
+
+    def set_value(
+        self, key: bytes, value: bytes, expires_at: i64, origin: Origin, now: i64
+    ) -> None:
+        keeping.set_value(self, key, value, expires_at, origin, now)
+
+    def expire_value(self, key: bytes, expires_at: i64, origin: Origin, now: i64) -> bool:
+        return keeping.expire_value(self, key, expires_at, origin, now)
+
+    def delete_value(self, key: bytes, origin: Origin, now: i64) -> bool:
+        return keeping.delete_value(self, key, origin, now)
+
+    def value(self, key: bytes) -> Value | None:
+        return self.state.values.get(key)
+
+    def open_session(self, id: i64, origin: Origin, now: i64) -> Session:
+        return keeping.open_session(self, id, origin, now)
+
+    def attach_session(self, id: i64, origin: Origin, now: i64) -> Session:
+        return keeping.attach_session(self, id, origin, now)
+
+    def detach_session(self, id: i64, origin: Origin, now: i64) -> None:
+        keeping.detach_session(self, id, origin, now)
+
+    def close_session(self, id: i64, origin: Origin, now: i64) -> None:
+        keeping.close_session(self, id, origin, now)
+
+    def letters_delivered(self, id: i64, upto: i64, origin: Origin, now: i64) -> None:
+        keeping.letters_delivered(self, id, upto, origin, now)
+
+    # Readers of the journal
+
+    def register_reader(
+        self, name: str, next_seq: i64, lease: i64, origin: Origin, now: i64
+    ) -> NamedReader:
+        return reading.register_reader(self, name, next_seq, lease, origin, now)
+
+    def commit_reader(
+        self, name: str, next_seq: i64, lease: i64, origin: Origin, now: i64
+    ) -> NamedReader:
+        return reading.commit_reader(self, name, next_seq, lease, origin, now)
+
+    def drop_reader(self, name: str, origin: Origin, now: i64) -> None:
+        reading.drop_reader(self, name, origin, now)
+
+    def reader(self, name: str) -> NamedReader | None:
+        return self.state.readers.get(name)
+
+    # Schedules
+
+    def set_schedule(self, wish: Schedule, origin: Origin, now: i64) -> Schedule:
+        return schedules.set_schedule(self, wish, origin, now)
+
+    def pause_schedule(self, name: str, paused: bool, origin: Origin, now: i64) -> Schedule:
+        return schedules.pause_schedule(self, name, paused, origin, now)
+
+    def delete_schedule(self, name: str, origin: Origin, now: i64) -> None:
+        schedules.delete_schedule(self, name, origin, now)
+
+    def run_schedule(self, name: str, origin: Origin, now: i64) -> Job:
+        job = schedules.run_schedule(self, name, origin, now)
+        self._settle(now)
+        return job
+
+    def schedule(self, name: str) -> Schedule | None:
+        return self.state.schedules.get(name)
+
+    # What came out
+
+    def take_effects(self) -> list[Effect]:
+        effects = self.effects
+        if effects:
+            self.effects = []
+        return effects
+
+    def check_alive(self) -> None:
+        check_alive(self)
+
+    def _settle(self, now: i64) -> None:
+        if self.state.followups:
+            finishing.settle(self, now, FOLLOWUPS_AT_ONCE)
+        if self.state.stirred:
+            ticking.serve_stirred(self, now, STIRRED_AT_ONCE)

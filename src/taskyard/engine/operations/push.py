@@ -1,0 +1,279 @@
+"""Taking jobs in: push, and transactions of pushes and acks."""
+
+from __future__ import annotations
+
+from mypy_extensions import i64
+
+from taskyard.engine.model.errors import (
+    DuplicateJob,
+    DuplicateKey,
+    InvalidOption,
+    NotLeaseholder,
+    StepRefused,
+    TaskyardError,
+    UidTaken,
+)
+from taskyard.engine.model.job import FAILED, READY, SUCCEEDED, Job, NewJob, Notify, Origin
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.model.stages import (
+    STAGE_FINISH,
+    STAGE_READY,
+    STAGE_SYNC,
+    STAGE_WRITE,
+)
+from taskyard.engine.model.uid import is_same_producer, job_id_of
+from taskyard.engine.operations.bounds import overflowing, overflows
+from taskyard.engine.operations.checks import (
+    check_adding,
+    check_alive,
+    check_names,
+    check_new_job,
+    check_options,
+    check_writable,
+    push_size,
+)
+from taskyard.engine.operations.core import Core, tell
+from taskyard.engine.operations.finish import QUEUE_FULL, fail_finally, finish_leased
+from taskyard.engine.operations.lease import serve
+from taskyard.engine.operations.room import STEP_ROOM
+from taskyard.engine.records.apply import apply_push
+from taskyard.engine.records.job_lifecycle import ACKED, Push
+
+
+class Step:
+    """One command of a transaction: a push, or the ack of a job its owner holds."""
+
+    __slots__ = ("ack", "new", "queue")
+
+    def __init__(self, new: NewJob | None, ack: i64 = 0) -> None:
+        self.new = new
+        self.ack = ack
+        self.queue = b""  # of the push, in UTF-8, when it has been checked
+
+
+def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
+    check_alive(core)
+    queue = check_new_job(core, new)
+    check_adding(core, push_size(new))
+    if new.uid is not None:
+        check_uid(core, new.uid, queue, origin)
+    blocked_by = new.blocked_by
+    if blocked_by is not None:
+        for blocker in blocked_by:
+            if blocker <= 0:
+                raise InvalidOption("blocked_by", "not a job id")
+    if core.state.bounded and overflows(core, queue, len(new.payload)):
+        check_adding(core, push_size(new) + STEP_ROOM)
+        job = _emit(core, new, queue, origin, now)
+        fail_finally(core, job, QUEUE_FULL, False, b"", origin, now)
+        return job
+    if core.waiting:
+        _prepare_fast_pop(core, new, queue, now)
+    job = _emit(core, new, queue, origin, now)
+    if core.waiting and job.state == READY:
+        serve(core, job.queue, now)
+    return job
+
+
+def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64) -> list[int]:
+    """All of the steps or none; gives the ids of the pushed jobs.
+
+    A blocker of 0 or below is relative: -k is the k-th push before this one in the transaction.
+    """
+    check_alive(core)
+    check_steps(core, steps, owner, origin)
+    dead = overflowing(core, steps) if core.state.bounded else None
+    _check_room(core, steps, len(dead) if dead else 0)
+    ids: list[int] = []
+    touched: list[Queue] = []
+    over: list[Job] = []
+    for index, step in enumerate(steps):
+        new = step.new
+        if new is None:
+            job = core.state.jobs.get(step.ack)
+            assert job is not None
+            finish_leased(core, job, ACKED, b"", origin, now)
+            continue
+        if new.blocked_by:
+            new.blocked_by = _absolute(new.blocked_by, ids)
+        job = _emit(core, new, step.queue, origin, now)
+        ids.append(job.id)
+        touched.append(job.queue)
+        if dead and index in dead:
+            over.append(job)
+    for job in over:  # now that all is there that waits for them, and fails with them
+        fail_finally(core, job, QUEUE_FULL, False, b"", origin, now)
+    if core.waiting:
+        for queue in touched:
+            serve(core, queue, now)
+    return ids
+
+
+def push_all(
+    core: Core, new: NewJob, payloads: list[bytes], owner: i64, origin: Origin, now: i64
+) -> None:
+    """The same job with one payload after the other: all of them or none. It has no uid and no key,
+    waits for no other, and nobody hears of it."""
+    if core.state.bounded:
+        steps = [Step(new.with_payload(payload)) for payload in payloads]
+        transact(core, steps, owner, origin, now)
+        return
+    check_alive(core)
+    queue = check_new_job(core, new)
+    limit = core.state.settings.payload_limit
+    size: i64 = len(payloads) * STEP_ROOM
+    for index, payload in enumerate(payloads):
+        if len(payload) > limit:
+            raise StepRefused(index, InvalidOption("payload", "too large"))
+        size += len(payload)
+    check_adding(core, size)
+    state = core.state
+    for payload in payloads:
+        new.payload = payload
+        record = Push(now, origin, state.next_id, queue, new)
+        core.log.append(record)
+        apply_push(state, record)
+    if core.waiting and payloads:
+        serve(core, state.queues[queue], now)
+
+
+def check_uid(core: Core, uid: bytes, queue: bytes, origin: Origin) -> None:
+    """Refuse a uid that a job has, or had until a short while ago: as a repetition if it was pushed
+    to that queue by that user, wherever it is by now, and as taken if not."""
+    state = core.state
+    job = state.uids.get(uid)
+    if job is not None:
+        raise _known_uid(core, job.id, job.more().producer, queue, origin)
+    buried = state.tombstones.stones.get(uid)
+    if buried is not None:
+        raise _known_uid(core, buried.id, buried.producer, queue, origin)
+    derived = job_id_of(core.salt, uid, state.next_id)
+    if derived and state.live(derived) is not None:
+        raise UidTaken  # no push has named it, so none repeats it
+
+
+def _known_uid(core: Core, id: i64, producer: bytes, queue: bytes, origin: Origin) -> TaskyardError:
+    """Why a push with the uid of this job is refused."""
+    if is_same_producer(producer, core.state.producers.of(queue, origin.user)):
+        return DuplicateJob(id)
+    return UidTaken()
+
+
+def check_key(core: Core, queue: bytes, key: bytes) -> None:
+    """Refuse a key that a job of the queue has while it waits."""
+    there = core.state.queues.get(queue)
+    keys = there.keys if there is not None else None
+    job = keys.get(key) if keys is not None else None
+    if job is not None:
+        raise DuplicateKey(job.id)
+
+
+def _emit(core: Core, new: NewJob, queue: bytes, origin: Origin, now: i64) -> Job:
+    state = core.state
+    blockers = _open_blockers(core, new.blocked_by) if new.blocked_by else None
+    if new.key is not None:
+        there = state.queues.get(queue)
+        if there is not None and there.keys is not None and new.key in there.keys:
+            new.key = None  # another queued job has it
+    record = Push(now, origin, state.next_id, queue, new, blockers)
+    core.log.append(record)
+    job = apply_push(state, record)
+    if new.notify is not None:
+        tell(core, job, STAGE_READY)
+        tell(core, job, STAGE_WRITE)
+        tell(core, job, STAGE_SYNC)
+    return job
+
+
+def _open_blockers(core: Core, ids: list[int]) -> list[int] | None:
+    """Those of the blockers that can still succeed; finished and unknown ones do not block."""
+    found: list[int] = []
+    next_id: int = core.state.next_id
+    for id in dict.fromkeys(ids):
+        job = core.state.live(id) if id < next_id else None  # a client may send any number
+        if job is not None and job.state != SUCCEEDED and job.state != FAILED:
+            found.append(id)
+    return found or None
+
+
+def _prepare_fast_pop(core: Core, new: NewJob, name: bytes, now: i64) -> None:
+    """A job that a waiting pop takes at once was never ready: who asked to hear of that, hears
+    that it is finished."""
+    notify = new.notify
+    if notify is None or new.run_at > now or new.blocked_by:
+        return
+    line = core.waiting.get(name)
+    if line is None or not next(iter(line.values())).take.pop:
+        return
+    queue = core.state.queues.get(name)
+    if queue is not None and (queue.gate or queue.ready.size):  # it may have to wait after all
+        return
+    wanted = notify.stages & (STAGE_READY | STAGE_FINISH)
+    new.notify = Notify(notify.session, notify.label, STAGE_FINISH if wanted else 0)
+
+
+def check_steps(core: Core, steps: list[Step], owner: i64, origin: Origin) -> None:
+    """Refuse the first step that cannot be done."""
+    pushed: i64 = 0
+    acked: set[int] = set()
+    uids: set[bytes] = set()
+    before: NewJob | None = None  # the push before, whose names most have too
+    queue = b""
+    for index, step in enumerate(steps):
+        try:
+            new = step.new
+            if new is None:
+                _check_ack(core, step.ack, owner, acked)
+            else:
+                if before is None or new.queue is not before.queue or new.name is not before.name:
+                    queue = check_names(core, new)
+                    before = new
+                step.queue = queue
+                check_options(core, new)
+                uid = new.uid
+                if uid is not None:
+                    check_uid(core, uid, queue, origin)
+                    if uid in uids:
+                        raise DuplicateJob(0)
+                    uids.add(uid)
+                _check_relative(new.blocked_by, pushed)
+                pushed += 1
+        except TaskyardError as error:
+            raise StepRefused(index, error) from error
+
+
+def _check_room(core: Core, steps: list[Step], dead: i64) -> None:
+    """All of it must fit, since none of it is done otherwise; `dead` of them fail at once."""
+    size: i64 = (len(steps) + dead) * STEP_ROOM
+    adds = False
+    for step in steps:
+        new = step.new
+        if new is not None:
+            adds = True
+            size += push_size(new)
+    if adds:
+        check_adding(core, size)
+    else:
+        check_writable(core, size)
+
+
+def _check_ack(core: Core, id: i64, owner: i64, acked: set[int]) -> None:
+    job = core.state.live(id)
+    lease = job.lease if job is not None else None
+    if lease is None or lease.owner != owner or id in acked:
+        raise NotLeaseholder(id)
+    acked.add(id)
+
+
+def _check_relative(blocked_by: list[int] | None, pushed: int) -> None:
+    if blocked_by is None:
+        return
+    for blocker in blocked_by:
+        if blocker == 0:
+            raise InvalidOption("blocked_by", "a job cannot wait for itself")
+        if -blocker > pushed:
+            raise InvalidOption("blocked_by", "no push so far back in the transaction")
+
+
+def _absolute(blocked_by: list[int], ids: list[int]) -> list[int]:
+    return [blocker if blocker > 0 else ids[blocker] for blocker in blocked_by]

@@ -1,0 +1,133 @@
+"""Applying any record: the way in for recovery."""
+
+from __future__ import annotations
+
+from taskyard.engine.model.errors import CorruptRecord
+from taskyard.engine.model.state import State
+from taskyard.engine.partial_replay import apply_unknown, is_known
+from taskyard.engine.records import job_changes as j
+from taskyard.engine.records import job_lifecycle as r
+from taskyard.engine.records import schedule_records as t
+from taskyard.engine.records import side_records as s
+from taskyard.engine.records.apply import (
+    apply_extend,
+    apply_fail,
+    apply_finish,
+    apply_lease,
+    apply_move,
+    apply_progress,
+    apply_push,
+    apply_release,
+    apply_remove,
+    apply_replay,
+    apply_rescore,
+    apply_retry,
+    apply_unblock,
+    apply_wake,
+)
+from taskyard.engine.records.carried import apply_carry
+from taskyard.engine.records.schedule_apply import (
+    apply_schedule,
+    apply_schedule_gone,
+    apply_schedule_tick,
+)
+from taskyard.engine.records.side_apply import (
+    apply_batch,
+    apply_batch_done,
+    apply_boot,
+    apply_forget,
+    apply_queue,
+    apply_queue_gone,
+    apply_reader,
+    apply_reader_gone,
+    apply_session,
+    apply_value,
+    apply_value_gone,
+)
+
+
+def apply_record(state: State, record: r.Record) -> None:
+    """What recovery does with each record, in order."""
+    try:
+        if state.partial and not is_known(state, record):
+            apply_unknown(state, record)
+        else:
+            _apply(state, record)
+    except (LookupError, AssertionError, ValueError, ArithmeticError) as error:
+        raise CorruptRecord(f"record {record.seq} does not fit what came before") from error
+
+
+def _apply(state: State, record: r.Record) -> None:
+    if isinstance(record, r.Push):
+        apply_push(state, record)
+    elif isinstance(record, r.Lease):
+        apply_lease(state, record)
+    elif isinstance(record, r.Finish):
+        apply_finish(state, record)
+    elif isinstance(record, j.JobRecord):
+        _apply_job(state, record)
+    else:
+        _apply_side(state, record)
+
+
+def _apply_job(state: State, record: j.JobRecord) -> None:
+    if isinstance(record, j.Retry):
+        apply_retry(state, record)
+    elif isinstance(record, j.Release):
+        apply_release(state, record)
+    elif isinstance(record, j.Fail):
+        apply_fail(state, record)
+    elif isinstance(record, j.Wake):
+        apply_wake(state, record)
+    elif isinstance(record, j.Unblock):
+        apply_unblock(state, record)
+    elif isinstance(record, j.Remove):
+        apply_remove(state, record)
+    elif isinstance(record, j.Move):
+        apply_move(state, record)
+    elif isinstance(record, j.Rescore):
+        apply_rescore(state, record)
+    elif isinstance(record, j.Extend):
+        apply_extend(state, record)
+    elif isinstance(record, j.Progress):
+        apply_progress(state, record)
+    elif isinstance(record, j.Replay):
+        apply_replay(state, record)
+
+
+def _apply_side(state: State, record: r.Record) -> None:
+    if isinstance(record, r.Boot):
+        apply_boot(state, record)
+    elif isinstance(record, s.QueueSet):
+        apply_queue(state, record)
+    elif isinstance(record, s.QueueGone):
+        apply_queue_gone(state, record)
+    elif isinstance(record, s.ValueSet):
+        apply_value(state, record)
+    elif isinstance(record, s.ValueGone):
+        apply_value_gone(state, record)
+    elif isinstance(record, s.SessionSet):
+        apply_session(state, record)
+    elif isinstance(record, s.Batch):
+        apply_batch(state, record)
+    elif isinstance(record, s.BatchDone):
+        apply_batch_done(state, record)
+    elif isinstance(record, s.Forget):
+        apply_forget(state, record)
+    elif isinstance(record, s.ReaderSet):
+        apply_reader(state, record)
+    elif isinstance(record, s.ReaderGone):
+        apply_reader_gone(state, record)
+    else:
+        _apply_schedule(state, record)
+
+
+def _apply_schedule(state: State, record: r.Record) -> None:
+    if isinstance(record, t.ScheduleSet):
+        apply_schedule(state, record)
+    elif isinstance(record, t.ScheduleTick):
+        apply_schedule_tick(state, record)
+    elif isinstance(record, t.ScheduleGone):
+        apply_schedule_gone(state, record)
+    else:
+        apply_carry(state, record)

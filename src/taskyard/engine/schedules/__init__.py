@@ -1,0 +1,1 @@
+"""Schedules: when they push a job, and how they are kept."""

@@ -1,0 +1,1 @@
+"""What the state keeps jobs in: orders, indexes, timers and counts."""

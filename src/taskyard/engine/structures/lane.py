@@ -1,0 +1,237 @@
+"""Jobs in order: the structure behind every state of every queue.
+
+A lane holds jobs by (position, id) in chunks of a few hundred. Taking from either end, appending,
+removing, and finding one's way by key or by index are O(log n) or a short move of memory. A plain
+list would move megabytes, a linked list could not resume a walk at a job that has left meanwhile.
+
+Most jobs leave in order of arrival. So the chunk that they leave from is turned round, once, and
+stands before the others as `front`: to take its last costs nothing, to take the first of a list
+moves all that is behind it.
+
+Most queues have few jobs in each state, and there may be very many queues. So a job that comes when
+there is no other is kept without any list: with those, it would be in five pieces of memory.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64, mypyc_attr
+
+from taskyard.engine.model.job import Job
+
+CHUNK: Final = 512
+_HALF: Final = CHUNK // 2
+
+
+@mypyc_attr(acyclic=True)
+class Lane:
+    __slots__ = ("chunks", "front", "only", "priority", "size")
+
+    def __init__(self, priority: i64 = 0) -> None:
+        self.priority = priority  # of a ready lane; others do not use it
+        self.only: Job | None = None  # the one job; then there is nothing in the lists
+        self.front: list[Job] = []  # before all chunks, its first job last; may be empty
+        self.chunks: list[list[Job]] = []
+        self.size: i64 = 0
+
+    def first(self) -> Job:
+        only = self.only
+        if only is not None:
+            return only
+        front = self.front
+        return front[-1] if front else self.chunks[0][0]
+
+    def last(self) -> Job:
+        only = self.only
+        if only is not None:
+            return only
+        chunks = self.chunks
+        return chunks[-1][-1] if chunks else self.front[0]
+
+    def insert(self, job: Job) -> None:
+        """Put `job` where its position says; the ends are the quick cases."""
+        if not self.size:
+            self.only = job
+            self.size = 1
+            return
+        if self.only is not None:
+            self._spread()
+        chunks = self.chunks
+        self.size += 1
+        if chunks:
+            tail = chunks[-1]
+            if _is_before(tail[-1], job.position, job.id):
+                if len(tail) < CHUNK:
+                    tail.append(job)
+                else:
+                    chunks.append([job])
+                return
+        front = self.front
+        if front and not _is_before(front[0], job.position, job.id):
+            self._insert_in_front(job)
+        elif not chunks:
+            chunks.append([job])
+        else:
+            self._insert_in_chunk(job)
+
+    def _spread(self) -> None:
+        """Have the one job in the lists, for what goes through them."""
+        only = self.only
+        if only is not None:
+            self.only = None
+            self.chunks.append([only])
+
+    def _insert_in_front(self, job: Job) -> None:
+        front = self.front
+        if _is_before(front[-1], job.position, job.id):
+            front.insert(_count_from(front, job.position, job.id), job)
+        else:
+            front.append(job)
+        if len(front) > CHUNK:
+            later = front[:_HALF]
+            later.reverse()
+            self.chunks.insert(0, later)
+            del front[:_HALF]
+
+    def _insert_in_chunk(self, job: Job) -> None:
+        chunks = self.chunks
+        at = self._chunk_of(job.position, job.id)
+        chunk = chunks[at]
+        chunk.insert(_find(chunk, job.position, job.id), job)
+        if len(chunk) > CHUNK:
+            chunks.insert(at + 1, chunk[_HALF:])
+            del chunk[_HALF:]
+
+    def remove(self, job: Job) -> None:
+        if self.only is job:
+            self.only = None
+            self.size = 0
+            return
+        self._spread()
+        front = self.front
+        if not front and self.chunks[0][0] is job:
+            front = self.chunks.pop(0)
+            front.reverse()
+            self.front = front
+        if front and front[-1] is job:  # in order of arrival, as most jobs leave
+            front.pop()
+        elif front and not _is_before(front[0], job.position, job.id):
+            index = _count_from(front, job.position, job.id) - 1
+            if front[index] is not job:
+                raise KeyError(job.id)
+            front.pop(index)
+        else:
+            self._remove_from_chunk(job)
+        self.size -= 1
+
+    def _remove_from_chunk(self, job: Job) -> None:
+        chunks = self.chunks
+        at = self._chunk_of(job.position, job.id)
+        chunk = chunks[at]
+        index = _find(chunk, job.position, job.id)
+        if chunk[index] is not job:
+            raise KeyError(job.id)
+        chunk.pop(index)
+        if not chunk:
+            chunks.pop(at)
+
+    def after(self, position: i64, id: i64, limit: i64) -> list[Job]:
+        """Up to `limit` jobs that come after (position, id), whether or not that one is here."""
+        self._spread()
+        front = self.front
+        end = _count_from(front, position, id + 1)
+        found = _turned(front, end, limit)
+        if not self.chunks:
+            return found
+        at = self._chunk_of(position, id + 1)
+        index = _find(self.chunks[at], position, id + 1)
+        return self._collect(found, at, index, limit)
+
+    def slice(self, start: i64, limit: i64) -> list[Job]:
+        """Up to `limit` jobs from the `start`-th on, walking chunks from the nearer end."""
+        self._spread()
+        chunks = self.chunks
+        if start >= self.size or limit <= 0:
+            return []
+        before: i64 = len(self.front)
+        if start < before:
+            found = _turned(self.front, before - start, limit)
+            return self._collect(found, 0, 0, limit)
+        at: i64 = 0
+        if start <= self.size // 2:
+            start -= before
+            while start >= len(chunks[at]):
+                start -= len(chunks[at])
+                at += 1
+        else:
+            at = len(chunks) - 1
+            before = self.size - len(chunks[at])
+            while before > start:
+                at -= 1
+                before -= len(chunks[at])
+            start -= before
+        return self._collect([], at, start, limit)
+
+    def _collect(self, found: list[Job], at: i64, index: i64, limit: i64) -> list[Job]:
+        """Add to those found, from a place in a chunk on, until there are `limit` of them."""
+        chunks = self.chunks
+        limit -= len(found)
+        while limit > 0 and at < len(chunks):
+            chunk = chunks[at]
+            part = chunk[index : index + limit]
+            found.extend(part)
+            limit -= len(part)
+            index = 0
+            at += 1
+        return found
+
+    def _chunk_of(self, position: i64, id: i64) -> i64:
+        """The first chunk that ends at or after the key, else the last one."""
+        chunks = self.chunks
+        low: i64 = 0
+        high: i64 = len(chunks) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if _is_before(chunks[middle][-1], position, id):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+def _is_before(job: Job, position: i64, id: i64) -> bool:
+    return job.position < position or (job.position == position and job.id < id)
+
+
+def _find(chunk: list[Job], position: i64, id: i64) -> i64:
+    """Index of the first job at or after the key."""
+    low: i64 = 0
+    high: i64 = len(chunk)
+    while low < high:
+        middle = (low + high) // 2
+        if _is_before(chunk[middle], position, id):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _count_from(front: list[Job], position: i64, id: i64) -> i64:
+    """How many jobs of a front are at or after the key; they are its first."""
+    low: i64 = 0
+    high: i64 = len(front)
+    while low < high:
+        middle = (low + high) // 2
+        if _is_before(front[middle], position, id):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _turned(front: list[Job], end: i64, limit: i64) -> list[Job]:
+    """Of the first `end` of a front, up to `limit` in order."""
+    found = front[max(end - limit, i64(0)) : end]
+    found.reverse()
+    return found

@@ -1,0 +1,177 @@
+"""How long things take: histograms that cost a few instructions to add to.
+
+Measured while the server runs, for its metrics; nothing here is persistent, and no decision
+depends on it. Durations are in microseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import i64, mypyc_attr
+
+if TYPE_CHECKING:
+    from taskyard.engine.model.queue import Queue
+
+# Of the times of queues: from 256 microseconds in steps of four to some 4.8 hours.
+_QUEUE_FIRST: Final = 8
+_QUEUE_STEP: Final = 2
+_QUEUE_BOUNDS: Final = 14
+
+NAMED_QUEUES: Final = 1000
+_COUNTERS: Final = 8  # that a queue has
+
+
+@mypyc_attr(acyclic=True)
+class Histogram:
+    """Counts by powers of two: bound number `i` is 2^(first + i * step) and belongs to its bucket.
+
+    The last bucket is for what is beyond all bounds. What goes into the same one several times in a
+    row is counted apart until another's turn comes or somebody looks: a number in a list is an
+    object, which has to be made anew each time.
+    """
+
+    __slots__ = ("_at", "_buckets", "_last", "_lowest", "_row", "first", "step", "total")
+
+    def __init__(self, first: i64, step: i64, bounds: i64) -> None:
+        self.first = first
+        self.step = step
+        self._buckets: list[int] = [0] * (int(bounds) + 1)
+        self._at: i64 = 0  # the bucket of the last one
+        self._row: i64 = 0  # how many have come to it since it was counted
+        self.total: i64 = 0
+        self._lowest: i64 = 1 << first
+        self._last = bounds
+
+    @property
+    def buckets(self) -> list[int]:
+        self._settle()
+        return self._buckets
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets)
+
+    def add(self, duration: i64) -> None:
+        if duration > 0:
+            self.total += duration
+        index: i64 = 0
+        if duration > self._lowest:  # as few are while workers keep up
+            index = (_bits(duration - 1) - self.first + self.step - 1) // self.step
+            if index > self._last:
+                index = self._last
+        if index != self._at:
+            self._settle()
+            self._at = index
+        self._row += 1
+
+    def _settle(self) -> None:
+        self._buckets[self._at] += self._row
+        self._row = 0
+
+    def add_all(self, other: Histogram) -> None:
+        """What another one of the same bounds has counted."""
+        if not other.total and not other.buckets[0]:
+            return
+        self.total += other.total
+        for at, count in enumerate(other.buckets):
+            if count:
+                self.buckets[at] += count
+
+    def bounds(self) -> list[int]:
+        """In microseconds, without that of the last bucket, which has none."""
+        return [1 << (self.first + index * self.step) for index in range(len(self.buckets) - 1)]
+
+
+def _bits(number: i64) -> i64:
+    """How many bits a positive number has. int.bit_length would make an object of it first."""
+    bits: i64 = 1
+    if number >= 1 << 32:
+        number >>= 32
+        bits += 32
+    if number >= 1 << 16:
+        number >>= 16
+        bits += 16
+    if number >= 1 << 8:
+        number >>= 8
+        bits += 8
+    if number >= 1 << 4:
+        number >>= 4
+        bits += 4
+    if number >= 1 << 2:
+        number >>= 2
+        bits += 2
+    return bits + (number >> 1)
+
+
+@mypyc_attr(acyclic=True)
+class QueueTimes:
+    """How long the jobs of a queue have waited, and how long it took to do them."""
+
+    __slots__ = ("runs", "waits")
+
+    def __init__(self) -> None:
+        self.waits = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # ready until leased
+        self.runs = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # leased until finished
+
+    def add(self, other: QueueTimes) -> None:
+        self.waits.add_all(other.waits)
+        self.runs.add_all(other.runs)
+
+
+@mypyc_attr(acyclic=True)
+class ScheduleMeasures:
+    """What came of the ticks of all schedules."""
+
+    __slots__ = ("late", "missed", "refused", "runs", "skipped")
+
+    def __init__(self) -> None:
+        self.runs: i64 = 0
+        self.skipped: i64 = 0  # while the last job had not ended
+        self.missed: i64 = 0  # no run was for them
+        self.refused: i64 = 0  # their push was refused at first
+        self.late = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # from tick to push
+
+
+class Measures:
+    """The times of all queues, and what was not taken in.
+
+    So many queues have times of their own, the first that come; the others share theirs. One that
+    is deleted gives its place to the next new one.
+    """
+
+    def __init__(self, limit: i64 = NAMED_QUEUES) -> None:
+        self.limit = limit
+        self.named: i64 = 0
+        self.rest = QueueTimes()
+        self.refused: i64 = 0  # pushes to queues that were full
+        self.overflowed: i64 = 0  # those that became dead letters instead
+        self.schedules = ScheduleMeasures()
+        self.without_room: i64 = 0  # pushes and the like that the disk had no room for
+        self.gone: list[int] = []  # counters of those that were deleted and had none of their own
+        # All that deleted queues have counted and measured, so that sums never go back.
+        self.dropped: list[int] = [0] * _COUNTERS
+        self.dropped_times = QueueTimes()
+
+    def of(self, queue: Queue) -> QueueTimes:
+        times = queue.times
+        if times is None:
+            times = self.rest
+            if self.named < self.limit:
+                times = QueueTimes()
+                self.named += 1
+            queue.times = times
+        return times
+
+    def forget(self, queue: Queue) -> None:
+        """The queue is deleted. What it has counted stays in the sum that it was a part of."""
+        for at, count in enumerate(queue.counters()):
+            self.dropped[at] += count
+        times = queue.times
+        if times is not None and times is not self.rest:
+            self.dropped_times.add(times)
+            self.named -= 1
+            return
+        counts = queue.counts()
+        gone = self.gone
+        self.gone = [gone[at] + counts[at] for at in range(len(counts))] if gone else counts

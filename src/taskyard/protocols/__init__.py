@@ -1,0 +1,1 @@
+"""The protocols: bytes of clients to operations of the engine, and back."""

@@ -1,0 +1,1 @@
+"""Glovebox: messages in JSON or bincode over WebSocket."""

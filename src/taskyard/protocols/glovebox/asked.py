@@ -1,0 +1,68 @@
+"""What a client of Glovebox has asked for and waits for: a pop or fetch, and how long."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from mypy_extensions import i64
+
+from taskyard.engine.model.errors import InvalidOption
+from taskyard.engine.model.job import SECOND
+
+if TYPE_CHECKING:
+    from taskyard.protocols.glovebox.connection import GloveboxConnection
+
+MAX_SECONDS: Final = 366 * 86_400
+
+
+class Asked:
+    """A pop or fetch, until it is answered."""
+
+    __slots__ = ("label", "option", "pop", "sync", "timeout")
+
+    def __init__(self, label: int, sync: i64, pop: bool) -> None:
+        self.label = label
+        self.sync = sync
+        self.pop = pop
+        self.timeout: i64 = 0  # how long it may wait, in microseconds
+        self.option = ""  # as it calls that
+
+
+def microseconds(option: str, seconds: float) -> i64:
+    """A time that a client has sent, which may be any float; 0 only if it is."""
+    if not 0 <= seconds <= MAX_SECONDS:  # NaN is not either
+        raise InvalidOption(option, f"must be 0 to {MAX_SECONDS} seconds")
+    whole = round(seconds * SECOND)
+    return whole if whole or not seconds else 1
+
+
+class Frames(Protocol):
+    """The reading side of a WebSocket."""
+
+    def feed(self, data: bytes) -> None: ...
+
+    def begun(self) -> int:
+        """Bytes of a message whose end has not arrived, as far as that is known."""
+        ...
+
+    def lost(self) -> None: ...
+
+
+class Delivery:
+    """Remembers for whom a payload is being loaded."""
+
+    def __init__(
+        self, connection: GloveboxConnection, asked: Asked, id: i64, when: i64, mark: i64
+    ) -> None:
+        self._connection = connection
+        self._asked = asked
+        self._id = id
+        self._when = when
+        self._mark = mark
+
+    def loaded(self, payload: bytes | None) -> None:
+        self.go_on(payload)
+        self._connection.read_back()
+
+    def go_on(self, payload: bytes | None) -> None:
+        self._connection.deliver_message(self._asked, self._id, payload, self._when, self._mark)

@@ -1,0 +1,299 @@
+"""Glovebox's binary form: the layout of bincode 1.x, little endian with fixed widths.
+
+Strict: a message is exactly the bytes of its fields, or it is refused. Nothing is allocated on the
+word of a length before the bytes are known to be there. Both directions of both kinds are here, so
+that a client can be built from it and everything can be tried round trip.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.protocols.glovebox.types import (
+    BAD_REQUEST,
+    CODE_NAMES,
+    LEVEL_NAMES,
+    NOT_SAID,
+    PERMISSION_DENIED,
+    STAGE_NAMES,
+    Create,
+    Error,
+    Fetch,
+    Finish,
+    Hello,
+    Malformed,
+    Message,
+    NoMessage,
+    Notice,
+    Pop,
+    Post,
+    Request,
+    Response,
+)
+
+_POST: Final = 0
+_FETCH: Final = 1
+_FINISH: Final = 2
+_POP: Final = 3
+_CREATE: Final = 4
+
+_MESSAGE: Final = 0
+_NOTICE: Final = 1
+_HELLO: Final = 2
+_NO_MESSAGE: Final = 3
+_ERROR: Final = 4
+
+_F32: Final = struct.Struct("<f")
+
+
+def decode_request(data: bytes) -> Request:
+    """The request that these bytes are; Malformed if they are none."""
+    fields = _Fields(data)
+    fields.variant(1, "version")
+    kind = fields.variant(5, "request")
+    queue = fields.text()
+    request: Request
+    if kind == _POST:
+        message = fields.data()
+        request = Post(queue, message, fields.u32(), fields.u64(), fields.stages())
+    elif kind == _FETCH:
+        block_timeout = fields.optional_f32()
+        request = Fetch(queue, block_timeout, fields.f32(), fields.level(), fields.u64())
+    elif kind == _FINISH:
+        sequence = fields.u64()
+        shard = fields.u32()
+        label = fields.optional_u64()
+        response = fields.level() if fields.is_there() else NOT_SAID
+        request = Finish(queue, sequence, shard, label, response)
+    elif kind == _POP:
+        sync = fields.level()
+        timeout = fields.optional_f32()
+        request = Pop(queue, sync, timeout, fields.u64())
+    else:
+        label_there = fields.u64()
+        retries = fields.u32() if fields.is_there() else None
+        entries = fields.optional_u64()
+        request = Create(queue, label_there, retries, entries, fields.optional_u64())
+    fields.end()
+    return request
+
+
+def encode_request(request: Request) -> bytes:
+    queue = _text(request.queue)
+    if isinstance(request, Post):
+        stages = [n for n in range(len(STAGE_NAMES)) if request.stages >> n & 1]
+        return b"".join(
+            [
+                _head(_POST),
+                queue,
+                _bytes(request.message),
+                _u32(request.priority),
+                _u64(request.label),
+                _u64(len(stages)),
+                *[_u32(stage) for stage in stages],
+            ]
+        )
+    if isinstance(request, Fetch):
+        return b"".join(
+            [
+                _head(_FETCH),
+                queue,
+                _optional_f32(request.block_timeout),
+                _F32.pack(request.work_timeout),
+                _u32(request.sync),
+                _u64(request.label),
+            ]
+        )
+    if isinstance(request, Finish):
+        return b"".join(
+            [
+                _head(_FINISH),
+                queue,
+                _u64(request.sequence),
+                _u32(request.shard),
+                _optional_u64(request.label if request.has_label else None),
+                b"\0" if request.response == NOT_SAID else b"\1" + _u32(request.response),
+            ]
+        )
+    if isinstance(request, Pop):
+        return b"".join(
+            [
+                _head(_POP),
+                queue,
+                _u32(request.sync),
+                _optional_f32(request.timeout),
+                _u64(request.label),
+            ]
+        )
+    assert isinstance(request, Create)
+    retries = request.retries
+    return b"".join(
+        [
+            _head(_CREATE),
+            queue,
+            _u64(request.label),
+            b"\0" if retries is None else b"\1" + _u32(retries),
+            _optional_u64(request.shard_max_entries),
+            _optional_u64(request.shard_max_bytes),
+        ]
+    )
+
+
+def decode_response(data: bytes) -> Response:
+    """The response that these bytes are; Malformed if they are none."""
+    fields = _Fields(data)
+    fields.variant(1, "version")
+    kind = fields.variant(5, "response")
+    number = fields.u64()
+    response: Response
+    if kind == _MESSAGE:
+        shard = fields.u32()
+        sequence = fields.u64()
+        body = fields.data()
+        response = Message(number, shard, sequence, body, fields.is_there())
+    elif kind == _NOTICE:
+        response = Notice(number, fields.variant(len(STAGE_NAMES), "stage"))
+    elif kind == _HELLO:
+        response = Hello(number)
+    elif kind == _NO_MESSAGE:
+        response = NoMessage(number)
+    else:
+        code = fields.variant(PERMISSION_DENIED + 1, "code")
+        response = Error(number, code, fields.text())
+    fields.end()
+    return response
+
+
+def encode_response(response: Response) -> bytes:
+    if isinstance(response, Message):
+        return b"".join(
+            [
+                _head(_MESSAGE),
+                _u64(response.label),
+                _u32(response.shard),
+                _u64(response.sequence),
+                _bytes(response.body),
+                b"\1" if response.finished else b"\0",
+            ]
+        )
+    if isinstance(response, Notice):
+        return _head(_NOTICE) + _u64(response.label) + _u32(response.stage)
+    if isinstance(response, Hello):
+        return _head(_HELLO) + _u64(response.id)
+    if isinstance(response, NoMessage):
+        return _head(_NO_MESSAGE) + _u64(response.label)
+    assert isinstance(response, Error)
+    code = response.code
+    key = response.key
+    if code >= BAD_REQUEST:  # there are three codes in this form, so the key says the rest
+        key = f"{CODE_NAMES[code]}:{key}"
+        code = PERMISSION_DENIED
+    return _head(_ERROR) + _u64(response.label) + _u32(code) + _text(key)
+
+
+class _Fields:
+    """The fields of a message, one after the other."""
+
+    __slots__ = ("_at", "_data", "_size")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._size: i64 = len(data)
+        self._at: i64 = 0
+
+    def take(self, size: int) -> bytes:
+        at = self._at
+        if size > self._left():
+            raise Malformed("ends too early")
+        end = at + i64(size)
+        self._at = end
+        return self._data[at:end]
+
+    def _left(self) -> int:
+        """An int of any size, since it is compared with numbers that a client may make up."""
+        return self._size - self._at
+
+    def end(self) -> None:
+        if self._at != self._size:
+            raise Malformed("goes on behind its end")
+
+    def u32(self) -> int:
+        return int.from_bytes(self.take(4), "little")
+
+    def u64(self) -> int:
+        return int.from_bytes(self.take(8), "little")
+
+    def f32(self) -> float:
+        value: float = _F32.unpack(self.take(4))[0]
+        return value
+
+    def data(self) -> bytes:
+        return self.take(self.u64())
+
+    def text(self) -> str:
+        try:
+            return self.data().decode()
+        except UnicodeDecodeError as error:
+            raise Malformed("a string that is not UTF-8") from error
+
+    def is_there(self) -> bool:
+        """The first byte of an option, or a boolean: both are 0 or 1 and nothing else."""
+        tag = self.take(1)[0]
+        if tag > 1:
+            raise Malformed("a byte that must be 0 or 1 is neither")
+        return tag == 1
+
+    def optional_u64(self) -> int | None:
+        return self.u64() if self.is_there() else None
+
+    def optional_f32(self) -> float | None:
+        return self.f32() if self.is_there() else None
+
+    def variant(self, count: int, what: str) -> int:
+        index = self.u32()
+        if index >= count:
+            raise Malformed(f"unknown {what}")
+        return index
+
+    def level(self) -> int:
+        return self.variant(len(LEVEL_NAMES), "durability")
+
+    def stages(self) -> int:
+        count = self.u64()
+        if count * 4 > self._left():
+            raise Malformed("ends too early")
+        bits = 0
+        for _ in range(count):
+            bits |= 1 << self.variant(len(STAGE_NAMES), "stage")
+        return bits
+
+
+def _head(variant: int) -> bytes:
+    return _u32(0) + _u32(variant)
+
+
+def _u32(value: int) -> bytes:
+    return value.to_bytes(4, "little")
+
+
+def _u64(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+def _bytes(value: bytes) -> bytes:
+    return _u64(len(value)) + value
+
+
+def _text(value: str) -> bytes:
+    return _bytes(value.encode())
+
+
+def _optional_u64(value: int | None) -> bytes:
+    return b"\0" if value is None else b"\1" + _u64(value)
+
+
+def _optional_f32(value: float | None) -> bytes:
+    return b"\0" if value is None else b"\1" + _F32.pack(value)

@@ -1,0 +1,1 @@
+"""HTTP: connections, routing, and who is asking."""

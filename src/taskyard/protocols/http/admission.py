@@ -1,0 +1,83 @@
+"""Whether a large request may come: it is found out who sends it before its body is kept.
+
+A small body is kept in any case, and whoever sends it is looked at when it is there in whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from taskyard.access.principal import Principal
+from taskyard.broker.fatal import is_fatal
+from taskyard.protocols.http.messages import Identify, Request, Response
+from taskyard.protocols.http.problems import problem
+
+LOG_IN_FIRST = "A request of this size is taken only from those who log in."
+
+log = logging.getLogger("taskyard")
+
+
+class Admission:
+    """What one connection has found out about the request that is coming."""
+
+    def __init__(self, refuse: Callable[[str], Response]) -> None:
+        """`refuse` makes an answer of status 401 out of the reason."""
+        self._refuse = refuse
+        self._request: Request | None = None
+        self.pending = False  # it is not known yet: nothing more is to be read
+        self._refusal: Response | None = None
+
+    def look(self, request: Request, identify: Identify, decided: Callable[[], None]) -> None:
+        """More of this request has come; `decided` is called if it takes a while to tell."""
+        if request is self._request:
+            return
+        self._request = request
+        self._refusal = None
+        try:
+            who = identify(request, _Asked(self, request, decided).told)
+        except Exception as error:
+            if is_fatal(error):
+                raise
+            told = {"connection": request.connection, "request": request.id}
+            what = "a request failed: %s %s"
+            log.exception(what, request.method, request.path, extra={"fields": told})
+            who = problem(500, "The server made a mistake; its log tells more.")
+        self.pending = who is None
+        if who is not None:
+            self._decide(who)
+
+    def told(self, request: Request, who: Principal | Response) -> bool:
+        """Whether that is still of interest."""
+        if request is not self._request:
+            return False
+        self.pending = False
+        self._decide(who)
+        return True
+
+    def refusal_of(self, request: Request | None) -> Response | None:
+        """The answer to a request whose body shall not come."""
+        return self._refusal if request is not None and request is self._request else None
+
+    def forget(self) -> None:
+        """The connection is gone."""
+        self._request = None
+
+    def _decide(self, who: Principal | Response) -> None:
+        if isinstance(who, Response):
+            self._refusal = who
+        elif who.is_unknown():
+            self._refusal = self._refuse(LOG_IN_FIRST)
+
+
+class _Asked:
+    """Remembers about which request it was asked, and who goes on."""
+
+    def __init__(self, admission: Admission, request: Request, decided: Callable[[], None]) -> None:
+        self._admission = admission
+        self._request = request
+        self._decided = decided
+
+    def told(self, who: Principal | Response) -> None:
+        if self._admission.told(self._request, who):
+            self._decided()

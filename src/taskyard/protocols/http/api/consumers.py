@@ -1,0 +1,137 @@
+"""The API's consumers, who take jobs in numbered batches: list, look at, drop.
+
+A consumer belongs to the queues that its last batch is from: who may not see all of them does not
+see the consumer.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskyard.access.principal import ADMIN, INSPECT
+from taskyard.broker.seams import Scheduler
+from taskyard.engine.model.state import Consumer
+from taskyard.protocols.http.api.cursor import page_of_names
+from taskyard.protocols.http.api.problems import CONSUMER_NOT_FOUND, INVALID_CURSOR, no_consumer
+from taskyard.protocols.http.api.queues import CURSOR, LIMIT
+from taskyard.protocols.http.call import Call, Operation
+from taskyard.protocols.times import format_moment
+from taskyard.shared import api_pipeline_messages as shapes
+
+CONSUMER: Final = "/api/v1/consumers/{consumer}"
+_BREATH: Final = 5_000  # microseconds, while the disk is behind
+
+
+class ConsumerOperations:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def operations(self) -> list[Operation]:
+        return [
+            Operation(
+                method="GET",
+                pattern="/api/v1/consumers",
+                name="listConsumers",
+                summary="The consumers whose queues the caller may see, in order of their names",
+                action=INSPECT,
+                anywhere=True,
+                run=_list,
+                query=(LIMIT, CURSOR),
+                answers={200: ("A page.", shapes.ConsumerPage)},
+                problems=(INVALID_CURSOR,),
+            ),
+            Operation(
+                method="GET",
+                pattern=CONSUMER,
+                name="getConsumer",
+                summary="One consumer and the batch that it has",
+                action=INSPECT,
+                anywhere=True,
+                run=lambda call: call.answer(200, _view(_named(call))),
+                answers={200: ("The consumer.", shapes.ConsumerView)},
+                problems=(CONSUMER_NOT_FOUND,),
+            ),
+            Operation(
+                method="DELETE",
+                pattern=CONSUMER,
+                name="deleteConsumer",
+                summary="Drop a consumer; the jobs that it holds go back to their queues",
+                action=ADMIN,
+                anywhere=True,
+                run=self._drop,
+                answers={204: ("It is gone.", None)},
+                problems=(CONSUMER_NOT_FOUND,),
+            ),
+        ]
+
+    def _drop(self, call: Call) -> None:
+        _Drop(call, self._scheduler, _named(call)).step()
+
+
+class _Drop:
+    """Gives the jobs back a portion at a time."""
+
+    def __init__(self, call: Call, scheduler: Scheduler, consumer: Consumer) -> None:
+        self._call = call
+        self._scheduler = scheduler
+        self._consumer = consumer
+
+    def step(self) -> None:
+        call = self._call
+        name = self._consumer.name
+        if call.engine.consumer(name) is not self._consumer:
+            call.answer(204)  # somebody else was quicker, and may use the name again by now
+        elif call.engine.drop_consumer(name, call.origin, call.now):
+            call.answer(204)
+        elif call.broker.is_behind():
+            self._scheduler.call_at(call.broker.clock.now() + _BREATH, self._go_on)
+        else:
+            self._scheduler.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        call = self._call
+        call.now = call.broker.begin()
+        call.guard(self.step)
+        call.broker.end()
+
+
+def _named(call: Call) -> Consumer:
+    """The one that the path names; it must be there for the caller."""
+    name = call.request.params["consumer"]
+    consumer = call.engine.consumer(name)
+    principal = call.request.principal
+    action = call.operation.action
+    if consumer is None:
+        raise no_consumer(name)
+    queues = [queue.decode() for queue in consumer.queues]
+    if not all(principal.may(INSPECT, queue) or principal.may(action, queue) for queue in queues):
+        raise no_consumer(name)  # a refusal would tell that it is there
+    for queue in queues:
+        call.allow_on(queue)
+    return consumer
+
+
+def _list(call: Call) -> None:
+    may = call.request.principal.may
+    consumers = call.engine.state.consumers
+    seen = [
+        name
+        for name, consumer in consumers.items()
+        if all(may(INSPECT, queue.decode()) for queue in consumer.queues)
+    ]
+    names, following = page_of_names(sorted(seen), call.number("limit"), call.text("cursor"))
+    shown = [_view(consumers[name]) for name in names]
+    call.answer(200, shapes.ConsumerPage(consumers=shown, next=following))
+
+
+def _view(consumer: Consumer) -> shapes.ConsumerView:
+    return shapes.ConsumerView(
+        name=consumer.name,
+        batch=consumer.number,
+        open=consumer.open,
+        jobs=len(consumer.ids),
+        queues=[queue.decode() for queue in consumer.queues],
+        deadline=format_moment(consumer.deadline),
+        expired=consumer.expired,
+        user=consumer.user or None,
+    )

@@ -1,0 +1,84 @@
+"""Cursors: the place after which a list goes on, as an opaque text.
+
+A cursor names a place, not a job, so it stays good when the job at that place has left.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from bisect import bisect_right
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from taskyard.protocols.http.api.problems import INVALID_CURSOR, Problem
+
+MOST: Final = 1024  # characters: names are at most 255 bytes
+
+# What fits the engine's numbers; a walk counts on from the id.
+Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Id = Annotated[int, Meta(ge=0, le=(1 << 63) - 2)]
+
+
+class NamePlace(Struct, array_like=True, forbid_unknown_fields=True, tag="n"):
+    """Behind this queue."""
+
+    name: str
+
+
+class JobPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="j"):
+    """Behind this place in one state of one queue."""
+
+    queue: str
+    state: str
+    priority: Number
+    position: Number
+    id: Id
+
+
+class RingPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="r"):
+    """Before this job among the finished ones."""
+
+    id: Id
+
+
+class RecordPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="e"):
+    """Before this record of the journal, among those of one job."""
+
+    job: Id
+    seq: Annotated[int, Meta(ge=1, le=(1 << 63) - 2)]
+    whole: bool  # its push was among those before
+
+
+Place = TypeVar("Place", NamePlace, JobPlace, RingPlace, RecordPlace)
+
+
+def write_cursor(place: NamePlace | JobPlace | RingPlace | RecordPlace) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def read_cursor(text: str, kind: type[Place]) -> Place:
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+        return msgspec.json.decode(data, type=kind)
+    except (ValueError, binascii.Error, msgspec.MsgspecError):
+        raise foreign() from None
+
+
+def foreign() -> Problem:
+    return Problem(
+        INVALID_CURSOR,
+        "The cursor is not one of this list: begin without one, then pass on the `next` of each "
+        "answer as it is.",
+        field="cursor",
+    )
+
+
+def page_of_names(names: list[str], limit: int, cursor: str) -> tuple[list[str], str | None]:
+    """A page of names that are in order, and the cursor to what follows it."""
+    start = bisect_right(names, read_cursor(cursor, NamePlace).name) if cursor else 0
+    page = names[start : start + limit]
+    more = start + limit < len(names)
+    return page, write_cursor(NamePlace(page[-1])) if more else None

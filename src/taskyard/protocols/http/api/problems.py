@@ -1,0 +1,320 @@
+"""What the API answers when it cannot do what was asked: application/problem+json.
+
+One table of kinds; the document and the answers are both made from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from taskyard.engine.model.errors import (
+    Draining,
+    DuplicateJob,
+    InvalidOption,
+    JobNotFound,
+    NoSpace,
+    QueueFull,
+    QueueNotFound,
+    ReaderNotFound,
+    ReadOnly,
+    ScheduleNotFound,
+    SchedulesFull,
+    StepRefused,
+    TaskyardError,
+    UidTaken,
+    WrongState,
+)
+from taskyard.protocols.http.messages import Response
+from taskyard.protocols.http.problems import CHALLENGES, CONTENT_TYPE
+from taskyard.shared.misspelt import or_rather
+
+PREFIX: Final = "urn:taskyard:problem:"
+
+
+class Kind(NamedTuple):
+    status: int
+    title: str
+
+
+BAD_REQUEST: Final = "bad-request"
+INVALID_VALUE: Final = "invalid-value"
+INVALID_CURSOR: Final = "invalid-cursor"
+UNAUTHENTICATED: Final = "unauthenticated"
+DENIED: Final = "denied"
+JOB_NOT_FOUND: Final = "job-not-found"
+QUEUE_NOT_FOUND: Final = "queue-not-found"
+SCHEDULE_NOT_FOUND: Final = "schedule-not-found"
+NO_LAKE: Final = "no-lake"
+READER_NOT_FOUND: Final = "reader-not-found"
+CONSUMER_NOT_FOUND: Final = "consumer-not-found"
+SEGMENT_NOT_FOUND: Final = "segment-not-found"
+SEGMENT_GONE: Final = "segment-gone"
+NO_USERS: Final = "no-users"
+WRONG_POSITION: Final = "wrong-position"
+WRONG_STATE: Final = "wrong-state"
+QUEUE_NOT_EMPTY: Final = "queue-not-empty"
+DUPLICATE_UID: Final = "duplicate-uid"
+UID_TAKEN: Final = "uid-taken"
+TOO_LARGE: Final = "too-large"
+MEDIA_TYPE: Final = "unsupported-media-type"
+QUEUE_FULL: Final = "queue-full"
+SCHEDULES_FULL: Final = "schedules-full"
+READ_ONLY: Final = "read-only"
+DISK_ERROR: Final = "disk-error"
+LAKE_BUSY: Final = "lake-busy"
+LAKE_FAILED: Final = "lake-failed"
+NO_SPACE: Final = "no-space"
+DRAINING: Final = "draining"
+
+KINDS: Final[dict[str, Kind]] = {
+    BAD_REQUEST: Kind(400, "The request cannot be read"),
+    INVALID_VALUE: Kind(400, "A value cannot be used"),
+    INVALID_CURSOR: Kind(400, "The cursor is not one of this list"),
+    UNAUTHENTICATED: Kind(401, "Only for those who log in"),
+    DENIED: Kind(403, "Not allowed"),
+    JOB_NOT_FOUND: Kind(404, "There is no such job"),
+    QUEUE_NOT_FOUND: Kind(404, "There is no such queue"),
+    SCHEDULE_NOT_FOUND: Kind(404, "There is no such schedule"),
+    NO_LAKE: Kind(404, "The server runs no lake"),
+    READER_NOT_FOUND: Kind(404, "There is no such reader"),
+    CONSUMER_NOT_FOUND: Kind(404, "There is no such consumer"),
+    SEGMENT_NOT_FOUND: Kind(404, "There is no such segment"),
+    NO_USERS: Kind(409, "The server has no users"),
+    WRONG_POSITION: Kind(409, "The reader cannot be there"),
+    WRONG_STATE: Kind(409, "The job's state does not allow it"),
+    QUEUE_NOT_EMPTY: Kind(409, "The queue still has jobs"),
+    DUPLICATE_UID: Kind(409, "A uid stands twice in the batch"),
+    UID_TAKEN: Kind(409, "Another push has the uid"),
+    SEGMENT_GONE: Kind(410, "The segment is gone"),
+    TOO_LARGE: Kind(413, "Too large"),
+    MEDIA_TYPE: Kind(415, "The body has a content type that is not understood here"),
+    QUEUE_FULL: Kind(429, "The queue is full"),
+    SCHEDULES_FULL: Kind(429, "There are too many schedules"),
+    READ_ONLY: Kind(503, "The server cannot write"),
+    DISK_ERROR: Kind(503, "The disk cannot be read"),
+    LAKE_BUSY: Kind(503, "Too many ask the lake"),
+    LAKE_FAILED: Kind(503, "The lake cannot be asked"),
+    DRAINING: Kind(503, "Nothing is pushed here for now"),
+    NO_SPACE: Kind(507, "There is no room on the disk"),
+}
+
+
+Type = Annotated[str, Meta(extra_json_schema={"enum": [PREFIX + kind for kind in KINDS]})]
+
+
+class ProblemDetails(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Why a request was refused (RFC 9457)."""
+
+    type: Type
+    title: str
+    status: Annotated[int, Meta(ge=400, le=599)]
+    detail: Annotated[str, Meta(description="A sentence that says what to do about it.")]
+    field: Annotated[str, Meta(description="The field or parameter at fault.")] | UnsetType = UNSET
+    line: Annotated[int, Meta(ge=1, description="The line of a batch.")] | UnsetType = UNSET
+    done: (
+        Annotated[int, Meta(ge=0, description="How many jobs were dealt with before.")] | UnsetType
+    ) = UNSET
+    first_seq: (
+        Annotated[int, Meta(ge=1, description="The first record that there still is.")] | UnsetType
+    ) = UNSET
+
+
+class Problem(Exception):
+    def __init__(
+        self,
+        kind: str,
+        detail: str,
+        *,
+        field: str | UnsetType = UNSET,
+        line: int | UnsetType = UNSET,
+        done: int | UnsetType = UNSET,
+        first_seq: int | UnsetType = UNSET,
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.field = field
+        self.line = line
+        self.done = done
+        self.first_seq = first_seq
+
+    def response(self, mark: int) -> Response:
+        status, title = KINDS[self.kind]
+        body = ProblemDetails(
+            type=PREFIX + self.kind,
+            title=title,
+            status=status,
+            detail=self.detail,
+            field=self.field,
+            line=self.line,
+            done=self.done,
+            first_seq=self.first_seq,
+        )
+        headers = list(CHALLENGES) if self.kind == UNAUTHENTICATED else []
+        return Response(status, msgspec.json.encode(body), CONTENT_TYPE, headers, mark)
+
+
+def invalid(field: str, detail: str) -> Problem:
+    return Problem(INVALID_VALUE, detail, field=field)
+
+
+def no_queue(name: str) -> Problem:
+    return Problem(
+        QUEUE_NOT_FOUND,
+        f"There is no queue {name!r}: it begins with its first push, or with PUT "
+        "/api/v1/queues/{queue}.",
+    )
+
+
+def no_schedule(name: str) -> Problem:
+    return Problem(
+        SCHEDULE_NOT_FOUND,
+        f"There is no schedule {name!r}: make one with PUT /api/v1/schedules/{{schedule}}.",
+    )
+
+
+def no_reader(name: str) -> Problem:
+    return Problem(
+        READER_NOT_FOUND,
+        f"There is no reader {name!r}: register it with PUT /api/v1/readers/{{reader}}.",
+    )
+
+
+def no_consumer(name: str) -> Problem:
+    return Problem(
+        CONSUMER_NOT_FOUND, f"There is no consumer {name!r}: it begins with its first batch."
+    )
+
+
+def no_job(which: str) -> Problem:
+    return Problem(
+        JOB_NOT_FOUND,
+        f"There is no job {which}: it never was, or it ended so long ago that it is forgotten.",
+    )
+
+
+# The engine's refusals whose only detail is their own text.
+_REFUSALS: Final[tuple[tuple[type[TaskyardError], str, str], ...]] = (
+    (JobNotFound, JOB_NOT_FOUND, "The job is gone."),
+    (WrongState, WRONG_STATE, "This cannot be done now: {}."),
+    (ReadOnly, READ_ONLY, "The server is read-only until it is restarted: {}. See its log."),
+    (QueueFull, QUEUE_FULL, "Try again when some of its jobs are done: the {}."),
+    (
+        SchedulesFull,
+        SCHEDULES_FULL,
+        "Delete one first, or start the server with a larger bound: {}.",
+    ),
+    (Draining, DRAINING, "Push elsewhere, or when that is over: {}."),
+    (NoSpace, NO_SPACE, "Nothing can be added until there is room on the server's disk: {}."),
+)
+
+
+def problem_of(error: TaskyardError) -> Problem:
+    """The engine's refusal in the words of the API."""
+    if isinstance(error, StepRefused):
+        problem = problem_of(error.cause)
+        problem.line = error.index + 1
+        problem.detail = f"Line {problem.line}: {problem.detail}"
+        return problem
+    for refusal, kind, text in _REFUSALS:
+        if isinstance(error, refusal):
+            return Problem(kind, text.format(error))
+    if isinstance(error, QueueNotFound):
+        return no_queue(str(error))
+    if isinstance(error, ScheduleNotFound):
+        return no_schedule(str(error))
+    if isinstance(error, ReaderNotFound):
+        return no_reader(str(error))
+    if isinstance(error, DuplicateJob):
+        return Problem(
+            DUPLICATE_UID, "Two lines have this uid: each job needs its own.", field="uid"
+        )
+    if isinstance(error, UidTaken):
+        return Problem(
+            UID_TAKEN,
+            "A push to another queue or of another user has this uid, so this one does not repeat "
+            "it, and nothing is pushed: give the job a uid of its own.",
+            field="uid",
+        )
+    if isinstance(error, InvalidOption):
+        kind = TOO_LARGE if error.reason == "too large" else INVALID_VALUE
+        return Problem(
+            kind, f"The value of {error.option} is refused: {error.reason}.", field=error.option
+        )
+    return Problem(BAD_REQUEST, f"The request is refused: {error}.")
+
+
+def no_parameter(name: str, known: Collection[str]) -> Problem:
+    there_are = f"There are {', '.join(known)}." if known else "There are none."
+    return invalid(name, f"There is no parameter {name} here{or_rather(name, known)} {there_are}")
+
+
+_AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
+_NAMED: Final = re.compile(r"field `([^`]*)`")
+_UNKNOWN: Final = re.compile(r"unknown field `(.*)`", re.DOTALL)
+_NO_CHOICE: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
+_SHOWN: Final = 100  # characters of a word that somebody has sent
+
+
+def malformed(error: Exception, kind: Any) -> Problem:
+    """What the JSON decoder says of a body of that kind, with the field it speaks of."""
+    text = str(error)
+    at = _AT.search(text)
+    found = at or _NAMED.search(text)
+    field = found[1] if found is not None else ""
+    if not isinstance(error, msgspec.ValidationError):
+        if isinstance(error, RecursionError):
+            text = "it is nested too deeply"
+        return Problem(BAD_REQUEST, f"The body is not JSON that can be read: {text}.")
+    text = _AT.sub("", text)
+    there = _type_at(kind, at[1] if at is not None else "")
+    if unknown := _UNKNOWN.search(text):
+        return _unknown(unknown[1], _fields_of(there), field)
+    where = f" in {field}" if field and f"`{field}`" not in text else ""
+    text = f"{text}{where}."
+    if no_choice := _NO_CHOICE.search(text):
+        choices = _choices_of(there)
+        text = f"{text[:-1]}{or_rather(no_choice[1], choices)} There are {', '.join(choices)}."
+    return Problem(INVALID_VALUE, text, field=field.partition("[")[0] or UNSET)
+
+
+def _unknown(name: str, known: list[str], field: str) -> Problem:
+    shown = name[:_SHOWN]
+    where = f" in {field}" if field != name else ""
+    there_are = f"There are {', '.join(known)}." if known else ""
+    detail = f"There is no field `{shown}`{where}{or_rather(shown, known)} {there_are}"
+    return Problem(INVALID_VALUE, detail, field=field.partition("[")[0] or UNSET)
+
+
+def _type_at(kind: Any, path: str) -> Any:
+    """The type of what stands there: `rate.per` of a body that has a field `rate`."""
+    for name in re.split(r"[.\[]", path):
+        if not name or name.endswith("]"):
+            continue  # of a list: its items are among the parts of its type
+        structs = [part for part in _parts_of(kind) if _is_struct(part)]
+        hints = [get_type_hints(struct, include_extras=True) for struct in structs]
+        kind = next((hint[name] for hint in hints if name in hint), None)
+    return kind
+
+
+def _parts_of(kind: Any) -> list[Any]:
+    """The type, or those that it is made of."""
+    return [kind] + [part for inner in get_args(kind) for part in _parts_of(inner)]
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _fields_of(kind: Any) -> list[str]:
+    structs = [part for part in _parts_of(kind) if _is_struct(part)]
+    return list(structs[0].__struct_fields__) if structs else []
+
+
+def _choices_of(kind: Any) -> list[str]:
+    return [part for part in _parts_of(kind) if isinstance(part, str)]

@@ -1,0 +1,424 @@
+"""The API's queues: list, create, settings, pause, resume, purge, delete."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import Final
+from urllib.parse import quote
+
+from msgspec import UNSET
+
+from taskyard.access.principal import ADMIN, INSPECT
+from taskyard.broker.broker import Broker
+from taskyard.broker.seams import Scheduler
+from taskyard.engine.limits import opens_at
+from taskyard.engine.model.errors import WrongState
+from taskyard.engine.model.job import (
+    BLOCKED,
+    DELAYED,
+    FAILED,
+    LEASED,
+    LIMITED,
+    READY,
+    SECOND,
+    STATE_NAMES,
+    SUCCEEDED,
+    Job,
+)
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.model.settings import QueueSettings, copy_settings
+from taskyard.engine.records.job_lifecycle import PURGED
+from taskyard.protocols.http.api.cursor import MOST, NamePlace, read_cursor, write_cursor
+from taskyard.protocols.http.api.problems import (
+    INVALID_CURSOR,
+    INVALID_VALUE,
+    QUEUE_NOT_EMPTY,
+    QUEUE_NOT_FOUND,
+    Problem,
+)
+from taskyard.protocols.http.api.views import moment, seconds
+from taskyard.protocols.http.api.walk import Walk
+from taskyard.protocols.http.call import JSON, Answers, Call, Operation, Parameter
+from taskyard.shared import api_messages as messages
+
+LIMIT: Final = Parameter(name="limit", doc="how many at most", least=1, most=1000, default=100)
+CURSOR: Final = Parameter(name="cursor", doc=f"where to go on: at most {MOST} characters")
+BACKOFFS: Final = ("none", "quartic", "exponential")
+LOOKED_AT: Final = 10_000  # queues, for one page of those that a caller may see
+# Limited jobs first: while they are gone through, they may become ready.
+STATES: Final = (LIMITED, BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
+QUEUE: Final = "/api/v1/queues/{queue}"
+
+
+class QueueNames:
+    """The names of all queues in order, sorted again when one has come or gone."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._state = broker.engine.state
+        self._names: list[bytes] = []
+        self._of = -1
+
+    def after(self, name: str, limit: int) -> list[bytes]:
+        if self._of != self._state.queues_changed:
+            self._of = self._state.queues_changed
+            self._names = sorted(self._state.queues)
+        start = bisect_right(self._names, name.encode(errors="replace"))
+        return self._names[start : start + limit]
+
+
+class QueueOperations:
+    def __init__(self, names: QueueNames, scheduler: Scheduler) -> None:
+        self._names = names
+        self._scheduler = scheduler
+
+    def operations(self) -> list[Operation]:
+        one = {200: ("The queue.", messages.QueueView)}
+        return [*self._on_settings(one), *self._on_jobs(one)]
+
+    def _on_settings(self, one: Answers) -> list[Operation]:
+        return [
+            Operation(
+                method="GET",
+                pattern="/api/v1/queues",
+                name="listQueues",
+                summary="All queues that the caller may see, in order of their names",
+                action=INSPECT,
+                anywhere=True,
+                run=self._list,
+                query=(LIMIT, CURSOR),
+                answers={
+                    200: ("A page, which may be short while more follows.", messages.QueuePage)
+                },
+                problems=(INVALID_CURSOR,),
+            ),
+            Operation(
+                method="GET",
+                pattern=QUEUE,
+                name="getQueue",
+                summary="One queue: counts, settings, counters",
+                action=INSPECT,
+                run=lambda call: call.answer(200, view_of(call, call.queue())),
+                answers=one,
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+            Operation(
+                method="PUT",
+                pattern=QUEUE,
+                name="putQueue",
+                summary="Create a queue, or give it these settings and no others",
+                action=ADMIN,
+                run=self._put,
+                bodies={JSON: messages.Settings},
+                answers={201: ("It was created.", messages.QueueView), **one},
+            ),
+            Operation(
+                method="PATCH",
+                pattern=QUEUE,
+                name="changeQueue",
+                summary="Change some of a queue's settings",
+                action=ADMIN,
+                run=self._patch,
+                bodies={JSON: messages.Settings},
+                answers=one,
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+        ]
+
+    def _on_jobs(self, one: Answers) -> list[Operation]:
+        """What stops, goes on, or ends, with the jobs that are there."""
+        return [
+            Operation(
+                method="DELETE",
+                pattern=QUEUE,
+                name="deleteQueue",
+                summary="Delete a queue; with purge=true also the jobs in it",
+                action=ADMIN,
+                run=self._delete,
+                query=(
+                    Parameter(
+                        name="purge",
+                        doc="whether its jobs go with it",
+                        values=("true", "false"),
+                        default="false",
+                    ),
+                ),
+                answers={200: ("It is gone.", messages.Removed)},
+                problems=(QUEUE_NOT_FOUND, QUEUE_NOT_EMPTY),
+            ),
+            Operation(
+                method="POST",
+                pattern=QUEUE + "/pause",
+                name="pauseQueue",
+                summary="Hand out no more jobs of this queue",
+                action=ADMIN,
+                run=lambda call: _pause(call, True),
+                answers=one,
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+            Operation(
+                method="POST",
+                pattern=QUEUE + "/resume",
+                name="resumeQueue",
+                summary="Hand out jobs of this queue again",
+                action=ADMIN,
+                run=lambda call: _pause(call, False),
+                answers=one,
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+            Operation(
+                method="POST",
+                pattern=QUEUE + "/purge",
+                name="purgeQueue",
+                summary="Remove the jobs that are in these states now; answers when it is done",
+                action=ADMIN,
+                run=self._purge,
+                bodies={JSON: messages.Purge},
+                answers={200: ("They are gone.", messages.Removed)},
+                problems=(QUEUE_NOT_FOUND,),
+            ),
+        ]
+
+    def _list(self, call: Call) -> None:
+        limit = call.number("limit")
+        cursor = call.text("cursor")
+        behind = read_cursor(cursor, NamePlace).name if cursor else ""
+        queues = call.engine.state.queues
+        # A page that is hidden in part may be short, or empty, while more follows.
+        names = self._names.after(behind, limit if call.request.principal.free else LOOKED_AT)
+        shown: list[Queue] = []
+        last = b""
+        for name in names:
+            if len(shown) == limit:
+                break
+            last = name
+            if call.shows(queues[name]):
+                shown.append(queues[name])
+        full = len(shown) == limit or len(names) == LOOKED_AT
+        following = write_cursor(NamePlace(last.decode())) if full else None
+        views = [view_of(call, queue) for queue in shown]
+        call.answer(200, messages.QueuePage(queues=views, next=following))
+
+    def _put(self, call: Call) -> None:
+        body = call.body(messages.Settings)
+        name = call.queue_name()
+        there = call.engine.queue(name.encode())
+        if there is None:
+            settings = changed(QueueSettings(), body)
+            queue = call.engine.create_queue(name, settings, call.origin, call.now)
+            location = f"/api/v1/queues/{quote(queue.name, safe='')}"
+            call.answer(201, view_of(call, queue), [("Location", location)])
+            return
+        old = there.settings
+        fresh = QueueSettings(True, old.paused)
+        _configure(call, there, changed(fresh, body))
+
+    def _patch(self, call: Call) -> None:
+        body = call.body(messages.Settings)
+        queue = call.queue()
+        _configure(call, queue, changed(copy_settings(queue.settings), body))
+
+    def _purge(self, call: Call) -> None:
+        body = call.body(messages.Purge)
+        if len(set(body.states)) != len(body.states):
+            raise Problem(INVALID_VALUE, "Name each state once.", field="states")
+        states = [state for state in STATES if STATE_NAMES[state] in body.states]
+        self._remove(call, call.queue(), states, _Purged(call))
+
+    def _delete(self, call: Call) -> None:
+        queue = call.queue()
+        if call.text("purge") == "true":
+            self._remove(call, queue, list(STATES), _Deleted(call))
+        else:
+            _Deleted(call).then(0)
+
+    def _remove(self, call: Call, queue: Queue, states: list[int], end: _Purged) -> None:
+        before = call.engine.state.next_id  # what is pushed from now on stays
+        if LIMITED in states and READY in states:
+            # Who asks for a job meanwhile may have ready ones set aside, of which some come back.
+            behind = states.index(READY) + 1
+            states[behind:behind] = [LIMITED, READY]
+
+        def remove(job: Job) -> bool:
+            if job.id >= before:
+                return False
+            call.engine.delete(job.id, call.origin, call.now, PURGED)
+            return True
+
+        Walk(call, self._scheduler, queue, states, remove, end.then).start()
+
+
+class _Purged:
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def then(self, removed: int) -> None:
+        self._call.answer(200, messages.Removed(removed=removed))
+
+
+class _Deleted(_Purged):
+    def then(self, removed: int) -> None:
+        call = self._call
+        try:
+            call.engine.delete_queue(call.queue().utf8, call.origin, call.now)
+        except WrongState:
+            raise Problem(
+                QUEUE_NOT_EMPTY,
+                "The queue still has jobs: purge it first, or delete it with ?purge=true.",
+                done=removed,
+            ) from None
+        super().then(removed)
+
+
+def _pause(call: Call, paused: bool) -> None:
+    queue = call.queue()
+    settings = copy_settings(queue.settings)
+    settings.paused = paused
+    _configure(call, queue, settings)
+
+
+def _configure(call: Call, queue: Queue, settings: QueueSettings) -> None:
+    queue = call.engine.configure_queue(queue.utf8, settings, call.origin, call.now)
+    call.answer(200, view_of(call, queue))
+
+
+def changed(settings: QueueSettings, body: messages.Settings) -> QueueSettings:
+    """With what the body names; null is the engine's -1."""
+    if body.retries is not UNSET:
+        settings.retries = -1 if body.retries is None else body.retries
+    if body.result_retention is not UNSET:
+        settings.result_retention = _microseconds(body.result_retention)
+    if body.dead_retention is not UNSET:
+        kept = body.dead_retention
+        settings.dead_retention = -1 if kept is None else _microseconds(kept)
+    if body.backoff is not UNSET:
+        settings.backoff = -1 if body.backoff is None else BACKOFFS.index(body.backoff)
+    if body.backoff_base is not UNSET:
+        settings.backoff_base = _microseconds(body.backoff_base)
+    if body.backoff_cap is not UNSET:
+        settings.backoff_cap = _microseconds(body.backoff_cap)
+    if body.max_jobs is not UNSET:
+        settings.max_jobs = -1 if body.max_jobs is None else body.max_jobs
+    if body.max_bytes is not UNSET:
+        settings.max_bytes = -1 if body.max_bytes is None else body.max_bytes
+    if body.overflow is not UNSET:
+        settings.overflow = messages.OVERFLOWS.index(body.overflow)
+    _change_limits(settings, body)
+    return settings
+
+
+def _change_limits(settings: QueueSettings, body: messages.Settings) -> None:
+    if body.ttr is not UNSET:
+        settings.ttr = -1 if body.ttr is None else _microseconds(body.ttr)
+    if body.concurrency is not UNSET:
+        settings.concurrency = -1 if body.concurrency is None else body.concurrency
+    if body.rate is not UNSET:
+        settings.rate_count, settings.rate_period = _rate(body.rate)
+    if body.key_concurrency is not UNSET:
+        settings.key_concurrency = -1 if body.key_concurrency is None else body.key_concurrency
+    if body.key_rate is not UNSET:
+        settings.key_rate_count, settings.key_rate_period = _rate(body.key_rate)
+    if body.draining is not UNSET:
+        settings.draining = body.draining
+    if body.idle_expiry is not UNSET:
+        settings.idle_expiry = _idle_expiry(body.idle_expiry)
+
+
+def _rate(given: messages.Rate | None) -> tuple[int, int]:
+    return (-1, 0) if given is None else (given.count, _microseconds(given.per))
+
+
+def _idle_expiry(given: float | None) -> int:
+    """Between never and a second it stays there when it is rounded, and is refused."""
+    if given is None:
+        return -1
+    expiry = _microseconds(given)
+    return min(max(expiry, 1), SECOND - 1) if 0 < given < 1 else expiry
+
+
+def _microseconds(given: float) -> int:
+    return round(given * SECOND)
+
+
+def view_of(call: Call, queue: Queue) -> messages.QueueView:
+    settings = queue.settings
+    line = call.engine.waiting.get(queue.utf8)
+    return messages.QueueView(
+        name=queue.name,
+        paused=settings.paused,
+        created=settings.created,
+        counts=counts_of(queue),
+        waiting=len(line) if line is not None else 0,
+        waiting_bytes=queue.waiting_bytes,
+        dead_bytes=queue.dead_bytes,
+        opens_at=opening_of(queue, call.now),
+        settings=settings_view(settings),
+        effective=settings_view(queue.rules),
+        counters=counters_of(queue),
+    )
+
+
+def counts_of(queue: Queue) -> messages.StateCounts:
+    return messages.StateCounts(
+        blocked=queue.blocked.size,
+        delayed=queue.delayed.size,
+        ready=queue.ready.size,
+        leased=queue.leased.size,
+        succeeded=queue.done.size,
+        failed=queue.dead.size,
+        limited=queue.limited.size,
+    )
+
+
+def counters_of(queue: Queue) -> messages.Counters:
+    return messages.Counters(
+        pushed=queue.pushed,
+        leases=queue.leases,
+        finished=queue.finished,
+        failed=queue.failed,
+        retried=queue.retried,
+        released=queue.released,
+        expired=queue.expired,
+        removed=queue.removed,
+    )
+
+
+def opening_of(queue: Queue, now: int) -> str | None:
+    """When its rate lets the next job go, if that is not now."""
+    rules = queue.rules
+    if rules.rate_count <= 0:
+        return None
+    when = opens_at(queue.tat, rules.rate_count, rules.rate_period)
+    return moment(when) if when > now else None
+
+
+def settings_view(settings: QueueSettings) -> messages.SettingsView:
+    return messages.SettingsView(
+        retries=_unless_unset(settings.retries),
+        result_retention=seconds(settings.result_retention),
+        dead_retention=_span(settings.dead_retention),
+        backoff=None if settings.backoff < 0 else BACKOFFS[settings.backoff],
+        backoff_base=seconds(settings.backoff_base),
+        backoff_cap=seconds(settings.backoff_cap),
+        max_jobs=_unless_unset(settings.max_jobs),
+        max_bytes=_unless_unset(settings.max_bytes),
+        overflow=messages.OVERFLOWS[settings.overflow],
+        ttr=_span(settings.ttr),
+        concurrency=_unless_unset(settings.concurrency),
+        rate=_rate_view(settings.rate_count, settings.rate_period),
+        key_concurrency=_unless_unset(settings.key_concurrency),
+        key_rate=_rate_view(settings.key_rate_count, settings.key_rate_period),
+        draining=settings.draining,
+        idle_expiry=_span(settings.idle_expiry),
+    )
+
+
+def _unless_unset(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+def _span(value: int) -> float | None:
+    return None if value < 0 else seconds(value)
+
+
+def _rate_view(count: int, period: int) -> messages.Rate | None:
+    return None if count < 0 else messages.Rate(count=count, per=seconds(period))

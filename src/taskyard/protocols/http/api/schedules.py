@@ -1,0 +1,313 @@
+"""The API's schedules: list, set, delete, pause, resume, run now.
+
+A schedule belongs to the queue that it pushes to: who may see or change that queue may do so with
+its schedules, and to others they are not there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from msgspec import UNSET
+
+from taskyard.access.principal import ADMIN, INSPECT, PUSH
+from taskyard.engine.model.job import (
+    BACKOFF_EXPONENTIAL,
+    BACKOFF_QUARTIC,
+    SECOND,
+    STATE_NAMES,
+    NewJob,
+    Policy,
+)
+from taskyard.engine.model.uid import format_uid
+from taskyard.engine.schedules.schedule import Schedule
+from taskyard.protocols.http.api.cursor import NamePlace, read_cursor, write_cursor
+from taskyard.protocols.http.api.problems import (
+    DENIED,
+    INVALID_CURSOR,
+    QUEUE_FULL,
+    SCHEDULE_NOT_FOUND,
+    SCHEDULES_FULL,
+    Problem,
+    invalid,
+    no_schedule,
+)
+from taskyard.protocols.http.api.push import PushOperations
+from taskyard.protocols.http.api.queues import CURSOR, LIMIT, LOOKED_AT
+from taskyard.protocols.http.api.views import content_of, seconds
+from taskyard.protocols.http.call import JSON, Answers, Call, Operation, bad_name
+from taskyard.protocols.times import format_moment
+from taskyard.shared import api_messages as messages
+from taskyard.shared import api_schedule_messages as shapes
+from taskyard.shared.names import valid_name
+
+SCHEDULE: Final = "/api/v1/schedules/{schedule}"
+_OF_A_PUSH: Final = (
+    "payload",
+    "text",
+    "base64",
+    "name",
+    "priority",
+    "ttr",
+    "ttl",
+    "max_attempts",
+    "max_fails",
+    "backoff",
+    "backoff_base",
+    "backoff_cap",
+    "dead_queue",
+    "limit_key",
+)
+
+
+class ScheduleOperations:
+    def __init__(self, pushing: PushOperations) -> None:
+        self._pushing = pushing
+
+    def operations(self) -> list[Operation]:
+        one = {200: ("The schedule.", shapes.ScheduleView)}
+        return [*self._on_schedules(one), *_on_ticks(one)]
+
+    def _on_schedules(self, one: Answers) -> list[Operation]:
+        return [
+            Operation(
+                method="GET",
+                pattern="/api/v1/schedules",
+                name="listSchedules",
+                summary="All schedules whose queues the caller may see, in order of their names",
+                action=INSPECT,
+                anywhere=True,
+                run=_list,
+                query=(LIMIT, CURSOR),
+                answers={
+                    200: ("A page, which may be short while more follows.", shapes.SchedulePage)
+                },
+                problems=(INVALID_CURSOR,),
+            ),
+            Operation(
+                method="GET",
+                pattern=SCHEDULE,
+                name="getSchedule",
+                summary="One schedule, with the payload of its jobs",
+                action=INSPECT,
+                anywhere=True,
+                run=lambda call: call.answer(200, view_of(_named(call))),
+                answers=one,
+                problems=(SCHEDULE_NOT_FOUND,),
+            ),
+            Operation(
+                method="PUT",
+                pattern=SCHEDULE,
+                name="putSchedule",
+                summary="Create a schedule, or make it be this; needs admin on its queue as well",
+                action=PUSH,
+                anywhere=True,
+                run=self._put,
+                bodies={JSON: shapes.Schedule},
+                answers={201: ("It was created.", shapes.ScheduleView), **one},
+                problems=(SCHEDULES_FULL,),
+            ),
+            Operation(
+                method="DELETE",
+                pattern=SCHEDULE,
+                name="deleteSchedule",
+                summary="Delete a schedule; jobs that it has pushed stay",
+                action=ADMIN,
+                anywhere=True,
+                run=_delete,
+                answers={204: ("It is gone.", None)},
+                problems=(SCHEDULE_NOT_FOUND,),
+            ),
+        ]
+
+    def _put(self, call: Call) -> None:
+        body = call.body(shapes.Schedule)
+        name = call.request.params["schedule"]
+        if not valid_name(name):
+            raise bad_name("schedule")
+        if not valid_name(body.queue):
+            raise bad_name("queue")
+        call.allow(PUSH, body.queue)
+        call.allow(ADMIN, body.queue)
+        old = call.engine.schedule(name)
+        if old is not None and not call.request.principal.may(ADMIN, old.job.queue):
+            raise Problem(
+                DENIED,
+                "A schedule of this name belongs to a queue that you may not change: choose "
+                "another name.",
+            )
+        wish = self._wish(call, name, body, old is not None and old.paused)
+        schedule = call.engine.set_schedule(wish, call.origin, call.now)
+        if old is None:
+            location = [("Location", f"/api/v1/schedules/{quote(name, safe='')}")]
+            call.answer(201, view_of(schedule), location)
+        else:
+            call.answer(200, view_of(schedule))
+
+    def _wish(self, call: Call, name: str, body: shapes.Schedule, paused: bool) -> Schedule:
+        if (body.cron is UNSET) == (body.every is UNSET):
+            raise invalid("cron", "Give one of cron and every.")
+        return Schedule(
+            name,
+            self._job(call, body),
+            "" if body.cron is UNSET else body.cron,
+            0 if body.every is UNSET else round(body.every * SECOND),
+            body.timezone,
+            shapes.MISSED.index(body.missed),
+            shapes.OVERLAPS.index(body.overlap),
+            paused if body.paused is UNSET else body.paused,
+        )
+
+    def _job(self, call: Call, body: shapes.Schedule) -> NewJob:
+        fields: dict[str, Any] = {name: getattr(body, name) for name in _OF_A_PUSH}
+        job = self._pushing.new_job(call, body.queue, messages.Push(**fields))
+        if body.key is not UNSET:
+            try:
+                job.key = body.key.encode()
+            except UnicodeEncodeError:
+                raise invalid("key", "key holds half a character, which has no UTF-8.") from None
+        return job
+
+
+def _named(call: Call) -> Schedule:
+    """The one that the path names; it must be there for the caller."""
+    name = call.request.params["schedule"]
+    schedule = call.engine.schedule(name)
+    if schedule is None:
+        raise no_schedule(name)
+    principal = call.request.principal
+    queue = schedule.job.queue
+    if not principal.may(INSPECT, queue) and not principal.may(call.operation.action, queue):
+        raise no_schedule(name)  # a refusal would tell that it is there
+    call.allow_on(queue)
+    return schedule
+
+
+def _on_ticks(one: Answers) -> list[Operation]:
+    return [
+        Operation(
+            method="POST",
+            pattern=SCHEDULE + "/pause",
+            name="pauseSchedule",
+            summary="Let no ticks come; those in between are not made up for",
+            action=ADMIN,
+            anywhere=True,
+            run=lambda call: _pause(call, True),
+            answers=one,
+            problems=(SCHEDULE_NOT_FOUND,),
+        ),
+        Operation(
+            method="POST",
+            pattern=SCHEDULE + "/resume",
+            name="resumeSchedule",
+            summary="Let ticks come again from now on",
+            action=ADMIN,
+            anywhere=True,
+            run=lambda call: _pause(call, False),
+            answers=one,
+            problems=(SCHEDULE_NOT_FOUND,),
+        ),
+        Operation(
+            method="POST",
+            pattern=SCHEDULE + "/run",
+            name="runSchedule",
+            summary="Push one job of a schedule now, beside its ticks",
+            action=ADMIN,
+            anywhere=True,
+            run=_run,
+            answers={201: ("Pushed and durable.", messages.Pushed)},
+            problems=(SCHEDULE_NOT_FOUND, QUEUE_FULL),
+        ),
+    ]
+
+
+def _list(call: Call) -> None:
+    limit = call.number("limit")
+    cursor = call.text("cursor")
+    behind = read_cursor(cursor, NamePlace).name if cursor else ""
+    schedules = call.engine.state.schedules
+    may = call.request.principal.may
+    shown: list[shapes.ScheduleSummary] = []
+    last = ""
+    looked = 0
+    for name in schedules.irange(behind, inclusive=(False, True)):
+        if len(shown) == limit or looked == LOOKED_AT:
+            break
+        last = name
+        looked += 1
+        schedule = schedules[name]
+        if may(INSPECT, schedule.job.queue):
+            shown.append(shapes.ScheduleSummary(**_fields(schedule)))
+    full = len(shown) == limit or looked == LOOKED_AT
+    following = write_cursor(NamePlace(last)) if full else None
+    call.answer(200, shapes.SchedulePage(schedules=shown, next=following))
+
+
+def _delete(call: Call) -> None:
+    call.engine.delete_schedule(_named(call).name, call.origin, call.now)
+    call.answer(204)
+
+
+def _pause(call: Call, paused: bool) -> None:
+    name = _named(call).name
+    call.answer(200, view_of(call.engine.pause_schedule(name, paused, call.origin, call.now)))
+
+
+def _run(call: Call) -> None:
+    job = call.engine.run_schedule(_named(call).name, call.origin, call.now)
+    uid = format_uid(call.engine.uid_of(job))
+    pushed = messages.Pushed(id=job.id, uid=uid, state=STATE_NAMES[job.state], duplicate=False)
+    call.answer(201, pushed, [("Location", f"/api/v1/jobs/{job.id}")])
+
+
+def view_of(schedule: Schedule) -> shapes.ScheduleView:
+    payload = schedule.job.payload
+    return shapes.ScheduleView(**_fields(schedule), payload=content_of(payload, len(payload)))
+
+
+def _fields(schedule: Schedule) -> dict[str, Any]:
+    """The fields of ScheduleSummary."""
+    job = schedule.job
+    policy = job.policy
+    return {
+        "name": schedule.name,
+        "cron": schedule.cron or None,
+        "every": seconds(schedule.every) if schedule.every else None,
+        "timezone": schedule.zone,
+        "missed": shapes.MISSED[schedule.missed_rule],
+        "overlap": shapes.OVERLAPS[schedule.overlap],
+        "paused": schedule.paused,
+        "set_by": schedule.user or None,
+        "queue": job.queue,
+        "job_name": job.name,
+        "priority": job.priority,
+        "ttr": seconds(policy.ttr) if policy.ttr else None,
+        "ttl": job.ttl_ms / 1000 if job.ttl_ms else None,
+        "max_attempts": policy.max_attempts or None,
+        "max_fails": policy.max_fails if policy.max_fails > 0 else None,
+        "backoff": _backoff(policy),
+        "backoff_base": seconds(policy.backoff_base),
+        "backoff_cap": seconds(policy.backoff_cap),
+        "dead_queue": policy.dead_queue or None,
+        "key": job.key.decode(errors="replace") if job.key is not None else None,
+        "limit_key": (
+            job.limit_key.decode(errors="replace") if job.limit_key is not None else None
+        ),
+        "payload_size": len(job.payload),
+        "next_at": format_moment(schedule.next_at),
+        "last_at": format_moment(schedule.last_at),
+        "last_job": schedule.last_job or None,
+        "runs": schedule.runs,
+        "skipped": schedule.skipped,
+        "missed_ticks": schedule.missed,
+        "refused": schedule.refused or None,
+    }
+
+
+def _backoff(policy: Policy) -> messages.Backoff | None:
+    if policy.backoff == BACKOFF_QUARTIC:
+        return "quartic"
+    if policy.backoff == BACKOFF_EXPONENTIAL:
+        return "exponential" if policy.backoff_base else "none"
+    return None

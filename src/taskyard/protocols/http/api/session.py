@@ -1,0 +1,157 @@
+"""How a browser logs in, who it is then, and how it logs out: for everybody, whoever they are."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from taskyard.access.gate import host_of
+from taskyard.access.principal import ACTIONS, INSPECT, Principal
+from taskyard.access.sessions import Session, Sessions
+from taskyard.protocols.http.api.problems import NO_USERS, UNAUTHENTICATED, Problem, invalid
+from taskyard.protocols.http.api.views import moment
+from taskyard.protocols.http.call import JSON, Call, Operation
+from taskyard.protocols.http.cookies import dropping, keeping, session_of
+from taskyard.protocols.http.credentials import asker_of
+from taskyard.protocols.http.problems import SESSION
+from taskyard.shared.api_messages import Message, Time
+
+Secret = Annotated[str, Meta(min_length=1, max_length=1024)]
+NOT_KEPT: Final = ("cache-control", "no-store")
+
+
+class Login(Message):
+    """A name and a password, or a token."""
+
+    user: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
+    password: Secret | None = None
+    token: Secret | None = None
+
+
+class PermissionsView(Message):
+    push: bool
+    take: bool
+    inspect: bool
+    admin: bool
+    journal: bool
+
+
+class SessionView(Message):
+    user: Annotated[str, Meta(description="Who asks; null: nobody in particular.")] | None
+    users: Annotated[bool, Meta(description="The server has users.")]
+    needs_login: Annotated[bool, Meta(description="Nothing can be seen before one has logged in.")]
+    until: Annotated[Time, Meta(description="The session's end; null: there is none.")] | None
+    may: Annotated[PermissionsView, Meta(description="On all queues, and the server.")]
+    may_somewhere: Annotated[PermissionsView, Meta(description="On some queue at least.")]
+
+
+class SessionOperations:
+    def __init__(self, sessions: Sessions | None, *, secure: bool = False) -> None:
+        """None: there are no users. `secure`: all connections are encrypted."""
+        self._sessions = sessions
+        self._secure = secure
+
+    def operations(self) -> list[Operation]:
+        one = {200: ("Who asks, and what they may do.", SessionView)}
+        return [
+            Operation(
+                method="GET",
+                pattern=SESSION,
+                name="getSession",
+                summary="Who asks, and what they may do",
+                action=INSPECT,
+                run=self._show,
+                answers=one,
+                reads_state=False,
+                for_everybody=True,
+            ),
+            Operation(
+                method="POST",
+                pattern=SESSION,
+                name="logIn",
+                summary="Log in with a browser, which is given a cookie",
+                action=INSPECT,
+                run=self._log_in,
+                bodies={JSON: Login},
+                answers=one,
+                problems=(NO_USERS,),
+                reads_state=False,
+                for_everybody=True,
+            ),
+            Operation(
+                method="DELETE",
+                pattern=SESSION,
+                name="logOut",
+                summary="Have the browser forget its cookie",
+                action=INSPECT,
+                run=self._log_out,
+                answers={204: ("It is forgotten.", None)},
+                reads_state=False,
+                for_everybody=True,
+            ),
+        ]
+
+    def _show(self, call: Call) -> None:
+        headers = [NOT_KEPT]
+        session = None
+        text = session_of(call.request)
+        if text is not None and "authorization" not in call.request.headers:
+            session = self._sessions and self._sessions.recall(text)
+            if not session:
+                headers.append(dropping())
+        view = self._view(call.request.principal, session or None)
+        call.answer(200, view, headers)
+
+    def _log_in(self, call: Call) -> None:
+        given = call.body(Login)
+        sessions = self._sessions
+        if sessions is None:
+            raise Problem(NO_USERS, "Nobody has to log in here: everybody may do everything.")
+        name, secret = _credentials(given)
+        address = host_of(call.request.peer)
+
+        def done(text: str, session: Session | None) -> None:
+            if session is None:
+                detail = "The name, the password or the token is wrong."
+                call.refuse(Problem(UNAUTHENTICATED, detail))
+                return
+            length = (session.until - call.broker.clock.now()) // 1_000_000
+            cookie = keeping(text, length, secure=self._secure or _is_encrypted(call))
+            view = self._view(session.principal, session)
+            call.answer(200, view, [NOT_KEPT, cookie])
+
+        sessions.log_in(address, name, secret, done, asker_of(call.request))
+
+    def _log_out(self, call: Call) -> None:
+        call.answer(204, None, [NOT_KEPT, dropping()])
+
+    def _view(self, principal: Principal, session: Session | None) -> SessionView:
+        has_users = self._sessions is not None
+        somewhere = {action: principal.may_somewhere(action) for action in ACTIONS}
+        return SessionView(
+            user=principal.name or None,
+            users=has_users,
+            needs_login=not principal.name and not somewhere[INSPECT],
+            until=None if session is None else moment(session.until),
+            may=PermissionsView(**{action: principal.may(action, "") for action in ACTIONS}),
+            may_somewhere=PermissionsView(**somewhere),
+        )
+
+
+def _credentials(given: Login) -> tuple[str, str]:
+    """A name and a password, or no name and a token."""
+    if given.token is not None:
+        if given.user is not None or given.password is not None:
+            raise invalid("token", "Give a token, or a user and a password.")
+        return "", given.token
+    if given.user is None:
+        raise invalid("user", "Give a user and a password, or a token.")
+    if given.password is None:
+        raise invalid("password", "Give the password of this user, or a token alone.")
+    return given.user, given.password
+
+
+def _is_encrypted(call: Call) -> bool:
+    """Whether the browser speaks TLS, to a proxy perhaps: it says so itself."""
+    return call.request.headers.get("origin", "").startswith("https://")

@@ -1,0 +1,353 @@
+"""One request to the API on its way: its arguments, its turn, its answer.
+
+An Operation says all there is to know about a route, to the router, to the code that checks what
+was sent, and to the OpenAPI document.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from taskyard.access.principal import INSPECT, Allow, Denied
+from taskyard.broker.broker import Broker
+from taskyard.engine.model.errors import TaskyardError
+from taskyard.engine.model.job import API, Job, Origin
+from taskyard.engine.model.queue import Queue
+from taskyard.protocols.http.api.problems import (
+    BAD_REQUEST,
+    DISK_ERROR,
+    MEDIA_TYPE,
+    Problem,
+    invalid,
+    malformed,
+    no_job,
+    no_parameter,
+    no_queue,
+    problem_of,
+)
+from taskyard.protocols.http.guard import problem_of_denial
+from taskyard.protocols.http.messages import Exchange, Response
+from taskyard.shared.names import NAME_RULE, valid_name
+
+T = TypeVar("T")
+
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+_ID: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
+_UID: Final = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """Something after the `?`: a text, or a number if it has bounds."""
+
+    name: str
+    doc: str
+    least: int = 0
+    most: int = 0  # 0: it is a text
+    default: int | str | None = None
+    values: tuple[str, ...] = ()  # the texts there are; (): any
+    of_queue: bool = False  # it is the name of one
+
+    def read(self, text: str | None) -> int | str | None:
+        if text is None:
+            return self.default
+        if not self.most:
+            if self.values and text not in self.values:
+                known = ", ".join(self.values)
+                raise invalid(self.name, f"{self.name} must be one of {known}.")
+            if self.of_queue and not valid_name(text):
+                raise bad_name(self.name)
+            return text
+        number = int(text) if _NUMBER.fullmatch(text) else None
+        if number is None or not self.least <= number <= self.most:
+            raise invalid(self.name, f"{self.name} must be {self.least} to {self.most}.")
+        return number
+
+
+Answers = dict[int, tuple[str, Any]]  # by status: what it means, and its type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    method: str
+    pattern: str
+    name: str
+    summary: str
+    action: str  # what the caller must be allowed to do
+    run: Callable[[Call], None]
+    query: tuple[Parameter, ...] = ()
+    bodies: dict[str, Any] = field(default_factory=dict)  # by content type
+    answers: Answers = field(default_factory=dict)
+    problems: tuple[str, ...] = ()  # beside those that all operations of its kind have
+    reads_state: bool = True  # so it makes no sense once the journal has failed
+    for_everybody: bool = False  # also for those who may do nothing; `action` says nothing then
+    anywhere: bool = False  # on no queue that is known yet: `run` looks at each that it meets
+
+
+class Call:
+    def __init__(
+        self, broker: Broker, allow: Allow, operation: Operation, exchange: Exchange
+    ) -> None:
+        self.broker = broker
+        self.engine = broker.engine
+        self.operation = operation
+        self.request = exchange.request
+        self.now = 0
+        self.origin = Origin(API, self.request.principal.name, self.request.peer)
+        self.arguments: dict[str, int | str | None] = {}
+        self._allow = allow
+        self._exchange = exchange
+        self._answered = False
+
+    # Its course
+
+    def start(self) -> None:
+        """Carry it out, in the turn in which its connection passes it on."""
+        # Not when the turn began: records are in the order of time, and others may have come since.
+        self.now = self.broker.clock.now()
+        self.guard(self._check_and_run)
+
+    def guard(self, step: Callable[[], None]) -> None:
+        """Do a part of it; what is refused there is its answer."""
+        try:
+            step()
+        except Problem as problem:
+            self.refuse(problem)
+        except Denied as denied:
+            self.refuse(problem_of_denial(denied, self.request.principal))
+        except TaskyardError as error:
+            self.refuse(problem_of(error))
+
+    def _check_and_run(self) -> None:
+        operation = self.operation
+        if operation.for_everybody:
+            pass
+        elif operation.anywhere:
+            self.request.principal.check_somewhere(operation.action)
+        else:
+            self.allow_on(self.request.params.get("queue", ""))
+        if operation.reads_state:
+            self.engine.check_alive()  # else it would show what will never be on disk
+        known = [parameter.name for parameter in operation.query]
+        for name in self.request.query:
+            if name not in known:
+                raise no_parameter(name, known)
+        for parameter in operation.query:
+            self.arguments[parameter.name] = parameter.read(self.request.query.get(parameter.name))
+        operation.run(self)
+
+    def allow_on(self, queue: str) -> None:
+        self._allow(self.request.principal, self.operation.action, queue)
+
+    def allow(self, action: str, queue: str) -> None:
+        """What it takes beside the action of the operation itself."""
+        self._allow(self.request.principal, action, queue)
+
+    def shows(self, queue: Queue) -> bool:
+        """Whether the caller may see that this queue is there, and what is in it."""
+        return self.request.principal.may(INSPECT, queue.name)
+
+    def answer(
+        self, status: int, value: Any = None, headers: list[tuple[str, str]] | None = None
+    ) -> None:
+        body = b"" if value is None else msgspec.json.encode(value)
+        self.reply(Response(status, body, headers=headers or [], mark=self.engine.log.mark()))
+
+    def refuse(self, problem: Problem) -> None:
+        self.reply(problem.response(self.engine.log.mark()))
+
+    def reply(self, response: Response) -> None:
+        if not self._answered:
+            self._answered = True
+            self._exchange.reply(response)
+
+    # What was sent
+
+    def text(self, name: str) -> str:
+        value = self.arguments.get(name)
+        return value if isinstance(value, str) else ""
+
+    def number(self, name: str) -> int:
+        value = self.arguments.get(name)
+        assert isinstance(value, int)
+        return value
+
+    def content_type(self) -> str:
+        """One of those that this operation reads."""
+        sent = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if sent not in self.operation.bodies:
+            wanted = " or ".join(self.operation.bodies)
+            raise Problem(
+                MEDIA_TYPE,
+                f"The body must come with the header Content-Type: {wanted}.",
+            )
+        return sent
+
+    def body(self, kind: type[T]) -> T:
+        self.content_type()
+        return decode(self.request.body, msgspec.json.Decoder(kind).decode, kind)
+
+    def queue_name(self) -> str:
+        name = self.request.params["queue"]
+        if not valid_name(name):
+            raise bad_name("queue")
+        return name
+
+    def queue(self) -> Queue:
+        """The one that the path names; it must be there."""
+        name = self.queue_name()
+        queue = self.engine.queue(name.encode())
+        if queue is None:
+            raise no_queue(name)
+        return queue
+
+    def job(self) -> Job:
+        """The one that the path names, if it is alive."""
+        job = self.job_or_remains()
+        if self.engine.state.live(job.id) is None:
+            raise no_job(self.request.params["job"])
+        return job
+
+    def job_or_remains(self) -> Job:
+        """The same, or what the ring of finished jobs still has of it."""
+        which = self.request.params["job"]
+        job = self.find(which)
+        if job is None:
+            raise no_job(which)
+        self.check_job(job)
+        return job
+
+    def check_job(self, job: Job) -> None:
+        """Go on only if the caller may do this to the job where it is now.
+
+        To be asked again after a wait: it may have moved.
+        """
+        principal = self.request.principal
+        if not self.shows(job.queue) and not principal.may(self.operation.action, job.queue.name):
+            # A refusal would tell in which queue it is.
+            raise no_job(self.request.params["job"])
+        self.allow_on(job.queue.name)
+
+    @staticmethod
+    def names_a_job(text: str) -> bool:
+        """Whether it has the form of an id or a uid."""
+        return bool(_ID.fullmatch(text)) or read_uid(text) is not None
+
+    def find(self, which: str) -> Job | None:
+        """The job of this id or uid; whether the caller may see it is not asked here."""
+        engine = self.engine
+        id, uid = read_id_or_uid(which)
+        if uid is None:
+            return engine.state.jobs.get(id) if 0 < id < engine.state.next_id else None
+        return engine.job_by_uid(uid) or engine.recent_by_uid(uid)
+
+    # Bytes that may be on disk only
+
+    def load(
+        self, places: list[tuple[int, int]], then: Callable[[list[bytes | None]], None]
+    ) -> None:
+        """Get the bytes at these places, then go on; None where the disk has them no more."""
+        _Loading(self, places, then).go_on()
+
+
+class _Loading:
+    def __init__(
+        self,
+        call: Call,
+        places: list[tuple[int, int]],
+        then: Callable[[list[bytes | None]], None],
+    ) -> None:
+        self._call = call
+        self._places = places
+        self._then = then
+        self._found: list[bytes | None] = []
+
+    def go_on(self) -> None:
+        broker = self._call.broker
+        while len(self._found) < len(self._places):
+            at, size = self._places[len(self._found)]
+            if size and at < broker.journal.first:  # compaction has taken what was left of it
+                self._found.append(None)
+                continue
+            data = broker.journal.read(at, size)
+            if data is None:
+                broker.load(at, size, self._came)
+                return
+            self._found.append(data[:size])
+        self._then(self._found)
+
+    def _came(self, data: bytes | None) -> None:
+        """In a turn that the broker has begun."""
+        self._call.now = self._call.broker.clock.now()
+        self._call.guard(lambda: self._take(data))
+
+    def _take(self, data: bytes | None) -> None:
+        self._call.engine.check_alive()
+        if data is None and self._places[len(self._found)][0] >= self._call.broker.journal.first:
+            raise Problem(
+                DISK_ERROR, "The server's disk could not be read. Look at its log, then try again."
+            )
+        self._found.append(data)
+        self.go_on()
+
+
+def decode(data: bytes, read: Callable[[bytes], T], kind: type[T]) -> T:
+    try:
+        if not data.isascii():
+            data.decode()  # what is passed on as it is must be text too
+        return read(data)
+    except UnicodeDecodeError:
+        raise Problem(BAD_REQUEST, "The body is not UTF-8.") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        again = _with_whole_numbers(data) if "got `float`" in str(error) else data
+        if again != data:
+            return decode(again, read, kind)
+        raise malformed(error, kind) from None
+
+
+def _with_whole_numbers(data: bytes) -> bytes:
+    """A body with 5 in place of 5.0, as some encoders write it: in JSON they are the same.
+
+    What is a job's payload stays as it was written.
+    """
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        for name, value in fields.items():
+            if name != "payload":
+                whole = json.loads(bytes(value), parse_float=_whole)
+                fields[name] = msgspec.Raw(msgspec.json.encode(whole))
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return data
+    return msgspec.json.encode(fields)
+
+
+def _whole(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() else number
+
+
+def read_uid(text: str) -> bytes | None:
+    return bytes.fromhex(text.replace("-", "")) if _UID.fullmatch(text) else None
+
+
+def read_id_or_uid(which: str) -> tuple[int, bytes | None]:
+    """How a path names a job: the id, or 0 and the uid."""
+    if _ID.fullmatch(which):
+        return int(which), None
+    uid = read_uid(which)
+    if uid is None:
+        raise invalid("job", "A job is named by its id, a number, or by its uid, a UUID.")
+    return 0, uid
+
+
+def bad_name(field: str) -> Problem:
+    return invalid(field, f"{field} {NAME_RULE}.")

@@ -1,0 +1,63 @@
+"""Permission for what is answered over plain HTTP: a refusal is a problem of status 403, or of
+status 401 to those who have not said who they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from taskyard.access.principal import Allow, Denied, Principal
+from taskyard.protocols.http.api.problems import DENIED, UNAUTHENTICATED, Problem
+from taskyard.protocols.http.messages import Exchange, Handler, Response, Route
+
+
+def problem_of_denial(denied: Denied, principal: Principal) -> Problem:
+    detail = str(denied)
+    detail = f"{detail[:1].upper()}{detail[1:]}" or "You are not allowed to do that"
+    kind = DENIED if principal.name else UNAUTHENTICATED
+    return Problem(kind, detail if detail.endswith(".") else f"{detail}.")
+
+
+def unauthenticated(detail: str) -> Response:
+    """The answer to who is not who they say."""
+    return Problem(UNAUTHENTICATED, detail).response(0)
+
+
+def refusal(
+    allow: Allow, principal: Principal, action: str, queues: Iterable[str]
+) -> Response | None:
+    """The answer to who may not do this to all of these; None: they may."""
+    try:
+        for queue in queues:
+            allow(principal, action, queue)
+    except Denied as denied:
+        return problem_of_denial(denied, principal).response(0)
+    return None
+
+
+def refusal_of_powerless(principal: Principal) -> Response | None:
+    """The answer to who may do nothing at all, where what they want is not known yet."""
+    if not principal.is_powerless():
+        return None
+    who = f"user {principal.name}" if principal.name else "who has not logged in"
+    return problem_of_denial(Denied(f"{who} has no permissions"), principal).response(0)
+
+
+def guarded(allow: Allow, action: str, route: Route) -> Route:
+    """The route, for those who may do this to the queue that its path names, or to the server."""
+    return Route(route.method, route.pattern, _Guard(allow, action, route.handler).handle)
+
+
+class _Guard:
+    def __init__(self, allow: Allow, action: str, handler: Handler) -> None:
+        self._allow = allow
+        self._action = action
+        self._handler = handler
+
+    def handle(self, exchange: Exchange) -> None:
+        request = exchange.request
+        queue = request.params.get("queue", "")
+        refused = refusal(self._allow, request.principal, self._action, [queue])
+        if refused is None:
+            self._handler(exchange)
+        else:
+            exchange.reply(refused)

@@ -1,0 +1,1 @@
+"""Events, live figures, metrics, health and history."""

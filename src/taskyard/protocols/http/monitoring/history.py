@@ -1,0 +1,194 @@
+"""What plots show: figures of the last five minutes, hour and day, in memory and lost at a restart.
+
+Totals have all three. Queues have the hour, as far as they have a name of their own in the metrics.
+Everything is in rings of single floats; NaN stands for what is not known.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Final
+
+from taskyard.broker.seams import Scheduler
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.structures.measures import Histogram
+from taskyard.protocols.http.monitoring.quantiles import quantiles
+from taskyard.protocols.http.monitoring.watch import SECOND, Sample, Watch
+
+GAUGES: Final = ("ready", "leased", "dead")
+RATES: Final = ("pushed", "finished", "failed")
+TIMES: Final = ("wait_p50", "wait_p95", "wait_p99", "run_p50", "run_p95", "run_p99")
+SERIES: Final = GAUGES + RATES + TIMES
+DIALECTS: Final = 16  # that requests are counted of, at most
+
+SHAPES: Final = {300: (1, 300), 3_600: (10, 360), 86_400: (240, 360)}  # by span: step and steps
+_QUEUE_SPAN: Final = 3_600
+_AT_ONCE: Final = 50  # queues in one turn: about a millisecond
+MOST_QUEUES: Final = 1_000
+
+_NAN: Final = float("nan")
+
+
+class Ring:
+    """The last so many steps of some series."""
+
+    __slots__ = ("_columns", "_values", "last", "size", "step")
+
+    def __init__(self, step: int, size: int, columns: int) -> None:
+        self.step = step  # seconds
+        self.size = size
+        self.last = 0  # number of the newest step; 0: there is none
+        self._columns = columns
+        self._values = array("f", [_NAN]) * (size * columns)
+
+    def step_of(self, at: int) -> int:
+        return at // (self.step * SECOND)
+
+    def put(self, number: int, values: list[float]) -> None:
+        """These are the figures of all steps up to this one that have none yet."""
+        first = max(self.last + 1, number - self.size + 1) if self.last else number
+        for column, value in enumerate(values):
+            start = column * self.size
+            for each in range(first, number + 1):
+                self._values[start + each % self.size] = value
+        self.last = number
+
+    def times(self, newest: int, count: int) -> list[int]:
+        return [each * self.step for each in range(newest - count + 1, newest + 1)]
+
+    def column(self, column: int, newest: int, count: int) -> list[float | None]:
+        start = column * self.size
+        known = range(self.last - self.size + 1, self.last + 1)
+        values = self._values
+        found: list[float | None] = []
+        for each in range(newest - count + 1, newest + 1):
+            value = values[start + each % self.size] if each in known else _NAN
+            found.append(float(f"{value:.6g}") if value == value else None)
+        return found
+
+
+class Totals:
+    """Those of one span."""
+
+    def __init__(self, step: int, size: int) -> None:
+        self.ring = Ring(step, size, len(SERIES) + DIALECTS)
+        self._before: Sample | None = None
+
+    def take(self, sample: Sample, dialects: list[str]) -> None:
+        number = self.ring.step_of(sample.at)
+        if number <= self.ring.last:
+            return
+        before, self._before = self._before, sample
+        tally = sample.tally
+        values = [float(tally.ready), float(tally.leased), float(tally.dead)]
+        if before is None:
+            self.ring.put(number, values)
+            return
+        then = before.tally
+        elapsed = (sample.at - before.at) / SECOND
+        values += [
+            _rate(tally.pushed, then.pushed, elapsed),
+            _rate(tally.finished, then.finished, elapsed),
+            _rate(tally.failed + tally.retried, then.failed + then.retried, elapsed),
+            *_times(tally.times.waits, then.times.waits.buckets),
+            *_times(tally.times.runs, then.times.runs.buckets),
+        ]
+        for dialect in dialects:
+            count = sample.requests.get(dialect, 0)
+            values.append(_rate(count, before.requests.get(dialect, 0), elapsed))
+        self.ring.put(number, values)
+
+
+class QueueHistory:
+    """The hour of one queue."""
+
+    __slots__ = ("_at", "_counts", "_runs", "_waits", "queue", "ring")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.ring = Ring(*SHAPES[_QUEUE_SPAN], len(SERIES))
+        self._at = 0
+        self._counts: tuple[int, int, int] = (0, 0, 0)
+        self._waits: list[int] = []
+        self._runs: list[int] = []
+
+    def take(self, at: int) -> None:
+        queue = self.queue
+        number = self.ring.step_of(at)
+        times = queue.times
+        if number <= self.ring.last or times is None:
+            return
+        counts = (queue.pushed, queue.finished, queue.failed + queue.retried)
+        waits, runs = times.waits, times.runs
+        values = [float(queue.ready.size), float(queue.leased.size), float(queue.dead.size)]
+        if self._at:
+            elapsed = (at - self._at) / SECOND
+            pairs = zip(counts, self._counts, strict=True)
+            values += [_rate(now, then, elapsed) for now, then in pairs]
+            values += _times(waits, self._waits) + _times(runs, self._runs)
+        self.ring.put(number, values)
+        self._at = at
+        self._counts = counts
+        self._waits = _copied(waits, self._waits)
+        self._runs = _copied(runs, self._runs)
+
+
+def _rate(now: int, then: int, elapsed: float) -> float:
+    return (now - then) / elapsed
+
+
+def _copied(times: Histogram, last: list[int]) -> list[int]:
+    buckets = times.buckets
+    return last if last == buckets else list(buckets)
+
+
+def _times(times: Histogram, before: list[int]) -> list[float]:
+    if times.buckets == before:
+        return [_NAN, _NAN, _NAN]
+    return quantiles(times, before, times.buckets) or [_NAN, _NAN, _NAN]
+
+
+class History:
+    def __init__(self, watch: Watch, scheduler: Scheduler) -> None:
+        self.dialects: list[str] = []  # in the order of their columns
+        self.totals = {span: Totals(step, size) for span, (step, size) in SHAPES.items()}
+        self._queues: dict[bytes, QueueHistory] = {}
+        self._scheduler = scheduler
+        self._named: list[Queue] = []  # still to be looked at
+        self._kept: dict[bytes, QueueHistory] = {}  # those that were, this time
+        self._at = 0
+        self._last = 0  # step that queues were looked at for
+        watch.each(self.take)
+
+    def take(self, sample: Sample) -> None:
+        for dialect in sample.requests:
+            if dialect not in self.dialects and len(self.dialects) < DIALECTS:
+                self.dialects.append(dialect)
+        for totals in self.totals.values():
+            totals.take(sample, self.dialects)
+        number = sample.at // (SHAPES[_QUEUE_SPAN][0] * SECOND)
+        if number > self._last and not self._named:
+            self._last = number
+            self._at = sample.at
+            self._kept = {}
+            self._named = sample.tally.named[:MOST_QUEUES]
+            self._named.reverse()
+            self._go_on()
+
+    def of(self, queue: Queue) -> QueueHistory | None:
+        found = self._queues.get(queue.utf8)
+        return found if found is not None and found.queue is queue else None
+
+    def _go_on(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._named))):
+            queue = self._named.pop()
+            found = self.of(queue)
+            if found is None and (queue.used() or not queue.is_empty()):
+                found = QueueHistory(queue)
+            if found is not None:
+                found.take(self._at)
+                self._kept[queue.utf8] = found
+        if self._named:
+            self._scheduler.call_soon(self._go_on)
+        else:
+            self._queues = self._kept

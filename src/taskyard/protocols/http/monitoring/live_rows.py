@@ -1,0 +1,206 @@
+"""Queues in a live look: how each has changed since the one before, and which of them to show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from taskyard.access.principal import INSPECT, Principal
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.operations.facade import Engine
+from taskyard.engine.structures.measures import Histogram, QueueTimes
+from taskyard.protocols.http.api.queues import counters_of, counts_of, opening_of
+from taskyard.protocols.http.monitoring import live_messages as messages
+from taskyard.protocols.http.monitoring.live_head import spread
+from taskyard.protocols.http.monitoring.quantiles import quantiles
+
+_CLOSEST: Final = 500_000  # microseconds; looks that are closer than this make no rates
+
+
+class Row:
+    """One queue, while somebody listens."""
+
+    __slots__ = (
+        "at",
+        "dead",
+        "done",
+        "done_rate",
+        "failed",
+        "failed_rate",
+        "leased",
+        "name",
+        "pushed",
+        "pushed_rate",
+        "queue",
+        "ready",
+        "runs",
+        "runs_before",
+        "waits",
+        "waits_before",
+    )
+
+    def __init__(self, queue: Queue, at: int) -> None:
+        """`at`: of the look that it was not there for yet; 0: that is not known."""
+        self.queue = queue
+        self.name = queue.name
+        self.at = at
+        self.ready = self.leased = self.dead = 0
+        self.pushed = self.done = self.failed = 0
+        self.pushed_rate = self.done_rate = self.failed_rate = -1.0  # not known yet
+        self.waits: list[int] | None = None  # buckets, of a queue that has its own
+        self.waits_before: list[int] | None = None
+        self.runs: list[int] | None = None
+        self.runs_before: list[int] | None = None
+
+    def update(self, now: int, rest: QueueTimes) -> None:
+        queue = self.queue
+        self.ready = queue.ready.size
+        self.leased = queue.leased.size
+        self.dead = queue.dead.size
+        if now - self.at < _CLOSEST:
+            return
+        pushed: int = queue.pushed
+        done: int = queue.finished
+        failed: int = queue.failed + queue.retried
+        if self.at:
+            elapsed = (now - self.at) / 1_000_000
+            self.pushed_rate = (pushed - self.pushed) / elapsed
+            self.done_rate = (done - self.done) / elapsed
+            self.failed_rate = (failed - self.failed) / elapsed
+        self.pushed, self.done, self.failed = pushed, done, failed
+        self.at = now
+        times = queue.times
+        if times is not None and times is not rest:
+            self.waits_before, self.waits = self.waits, _copy(times.waits, self.waits)
+            self.runs_before, self.runs = self.runs, _copy(times.runs, self.runs)
+
+
+def _copy(times: Histogram, last: list[int] | None) -> list[int]:
+    """Its buckets now; the last copy if that is the same, as it is for most queues."""
+    buckets = times.buckets
+    return last if last is not None and last == buckets else list(buckets)
+
+
+Order = Callable[[Row], tuple[float, str]]
+
+# Most first; queues that have the same are in order of their names.
+ORDERS: Final[dict[str, Order]] = {
+    "ready": lambda row: (-row.ready, row.name),
+    "leased": lambda row: (-row.leased, row.name),
+    "done_rate": lambda row: (-row.done_rate, row.name),
+    "pushed_rate": lambda row: (-row.pushed_rate, row.name),
+    "failed_rate": lambda row: (-row.failed_rate, row.name),
+    "dead": lambda row: (-row.dead, row.name),
+    "name": lambda row: (0, row.name),
+}
+
+
+class Ranking:
+    """So many queues of one order, from a certain place on, found while all go by."""
+
+    def __init__(
+        self, sort: str, offset: int, limit: int, match: str, principal: Principal | None
+    ) -> None:
+        """`principal`: whoever may not see all of them."""
+        self._order = ORDERS[sort]
+        self._offset = offset
+        self._limit = limit
+        self._match = match.casefold()
+        self._principal = principal
+        self._best: list[Row] = []
+        self._total = 0
+        self._last: list[Row] = []  # those of the look before
+        self.is_whole = False  # not for who has come in the middle of a look
+
+    def begin(self) -> None:
+        self.is_whole = True
+        self._best = []
+        self._total = 0
+
+    def take(self, rows: list[Row]) -> None:
+        if not self.is_whole:
+            return
+        principal = self._principal
+        if self._match:
+            rows = [row for row in rows if self._match in row.name.casefold()]
+        if principal is not None:
+            rows = [row for row in rows if principal.may(INSPECT, row.name)]
+        self._total += len(rows)
+        best = self._best + rows
+        best.sort(key=self._order)
+        del best[self._offset + self._limit :]
+        self._best = best
+
+    def show(self, engine: Engine, now: int) -> messages.LiveQueues:
+        queues = engine.state.queues
+        best = self._best[self._offset :]
+        last, self._last = self._last, best
+        return messages.LiveQueues(
+            total=self._total,
+            shown=[row_of(engine, row, now) for row in best],
+            gone=[row.name for row in last if row.queue.utf8 not in queues],
+        )
+
+
+def row_of(engine: Engine, row: Row, now: int) -> messages.LiveRow:
+    queue = row.queue
+    line = engine.waiting.get(queue.utf8)
+    return messages.LiveRow(
+        name=row.name,
+        paused=queue.settings.paused,
+        draining=queue.settings.draining,
+        ready=queue.ready.size,
+        delayed=queue.delayed.size,
+        leased=queue.leased.size,
+        blocked=queue.blocked.size,
+        dead=queue.dead.size,
+        limited=queue.limited.size,
+        waiting=len(line) if line is not None else 0,
+        pushed_rate=_known(row.pushed_rate),
+        done_rate=_known(row.done_rate),
+        failed_rate=_known(row.failed_rate),
+        wait_p95=_p95(engine, row.waits_before, row.waits),
+        run_p95=_p95(engine, row.runs_before, row.runs),
+        oldest_age=_age(queue, now),
+    )
+
+
+def queue_of(engine: Engine, row: Row, now: int) -> messages.LiveQueue:
+    """The same with more to it."""
+    queue = row.queue
+    shape = engine.measures.rest
+    shown = row_of(engine, row, now)
+    return messages.LiveQueue(
+        **{name: getattr(shown, name) for name in shown.__struct_fields__},
+        counts=counts_of(queue),
+        counters=counters_of(queue),
+        waiting_bytes=queue.waiting_bytes,
+        dead_bytes=queue.dead_bytes,
+        opens_at=opening_of(queue, now),
+        wait=_spread(shape.waits, row.waits_before, row.waits),
+        run=_spread(shape.runs, row.runs_before, row.runs),
+    )
+
+
+def _spread(
+    shape: Histogram, before: list[int] | None, now: list[int] | None
+) -> messages.Spread | None:
+    return None if before is None or now is None else spread(shape, before, now)
+
+
+def _p95(engine: Engine, before: list[int] | None, now: list[int] | None) -> float | None:
+    if before is None or now is None or before is now:
+        return None
+    found = quantiles(engine.measures.rest.waits, before, now, (0.95,))  # all have the same shape
+    return found[0] if found else None
+
+
+def _known(rate: float) -> float | None:
+    return None if rate < 0 else round(rate, 3)
+
+
+def _age(queue: Queue, now: int) -> float | None:
+    job = queue.ready.first()
+    if job is None:
+        return None
+    return max(0, now - (job.ready_at or job.pushed_at)) / 1_000_000

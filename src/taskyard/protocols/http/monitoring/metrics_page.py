@@ -1,0 +1,331 @@
+"""GET /metrics: everything that is counted, in the text format of Prometheus.
+
+Nothing is worked out before somebody asks. Queues are gone through a few at a time between the
+turns of others, so that a page about very many of them holds nobody up. The page does not wait for
+the disk, as replies do: it promises nothing, and is wanted most when the disk hangs.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Final
+
+from taskyard import __version__
+from taskyard.access.gate import Gate, OpenGate
+from taskyard.broker import build
+from taskyard.broker.broker import Broker
+from taskyard.broker.metrics import Traffic
+from taskyard.broker.seams import Scheduler
+from taskyard.engine.model.queue import Queue
+from taskyard.engine.structures.measures import NAMED_QUEUES
+from taskyard.protocols.http.api.lake import Lake, no_lake
+from taskyard.protocols.http.messages import Exchange, Response, Route
+from taskyard.protocols.http.monitoring.exposition import (
+    CONTENT_TYPE,
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Family,
+    label,
+)
+from taskyard.protocols.http.monitoring.queue_metrics import QueueFamilies
+from taskyard.shared.process import Usage, usage
+
+_AT_ONCE: Final = 100  # queues, which takes about 3 ms if all of them have histograms
+_MOST_READERS: Final = 100
+
+Read = Callable[[], Usage]
+
+
+class MetricsPage:
+    def __init__(
+        self,
+        broker: Broker,
+        scheduler: Scheduler,
+        queues: int = NAMED_QUEUES,
+        process: Read = usage,
+        gate: Gate | None = None,
+        lake: Lake = no_lake,
+    ) -> None:
+        """`queues`: how many have a name of their own in the page."""
+        self._lake = lake
+        self._gate: Gate = OpenGate() if gate is None else gate
+        self._broker = broker
+        self._scheduler = scheduler
+        self._process = process
+        self._started = broker.clock.now()
+        self._first_seq = broker.journal.written_seq
+        self._first_byte = broker.journal.end
+        broker.engine.measures.limit = queues
+
+    def routes(self) -> list[Route]:
+        return [Route("GET", "/metrics", self.show)]
+
+    def show(self, exchange: Exchange) -> None:
+        _Rendering(self, exchange, self._broker, self._scheduler).go_on()
+
+    def body(self, queues: QueueFamilies) -> bytes:
+        families = [
+            *self._server(),
+            *self._process_families(),
+            *self._traffic(),
+            *self._logins(),
+            *self._limits(),
+            *self._journal(),
+            *self._readers(),
+            *self._lake_families(),
+            *self._schedules(),
+            *self._masenko(),
+            *queues.families(),
+        ]
+        return b"".join([part for family in families for part in family.parts()])
+
+    def _server(self) -> list[Family]:
+        broker = self._broker
+        state = broker.engine.state
+        info = Family("taskyard_build_info", GAUGE, "What runs here.")
+        version = label("version", __version__)
+        info.add(1, f'{version},form="{build.form()}",python="{platform.python_version()}"')
+        lag = Family("taskyard_loop_lag_seconds", HISTOGRAM, "How late the event loop is.")
+        lag.add_histogram(broker.metrics.loop_lag)
+        return [
+            info,
+            _gauge("taskyard_read_only", "1: nothing can be written.", int(bool(broker.failure))),
+            _gauge(
+                "taskyard_pushes_refused",
+                "1: the disk has no room for more jobs.",
+                int(bool(broker.journal.room.refusing)),
+            ),
+            _gauge("taskyard_jobs", "Jobs in all queues.", state.jobs.size - len(state.finished)),
+            _gauge("taskyard_queues", "Queues.", len(state.queues)),
+            _gauge("taskyard_event_listeners", "Listeners to live events.", broker.feed.count()),
+            lag,
+        ]
+
+    def _process_families(self) -> list[Family]:
+        found = self._process()
+        families = [
+            _counter("process_cpu_seconds_total", "Time of the processor.", found.cpu_seconds),
+            _gauge("process_start_time_seconds", "Since when it runs.", self._started / 1_000_000),
+            _gauge("process_max_fds", "Files that it may have open.", found.max_files),
+        ]
+        if found.open_files is not None:
+            families.append(_gauge("process_open_fds", "Open files.", found.open_files))
+        if found.memory_bytes is not None:
+            doc = "Memory in use."
+            families.append(_gauge("process_resident_memory_bytes", doc, found.memory_bytes))
+        if found.virtual_bytes is not None:
+            doc = "Memory that was asked for."
+            families.append(_gauge("process_virtual_memory_bytes", doc, found.virtual_bytes))
+        return families
+
+    def _traffic(self) -> list[Family]:
+        opened = Family("taskyard_connections_open", GAUGE, "Connections, by dialect.")
+        total = Family("taskyard_connections_total", COUNTER, "Connections there were.")
+        requests = Family("taskyard_requests_total", COUNTER, "Requests that were answered.")
+        for traffic in self._broker.metrics.dialects:
+            dialect = label("dialect", traffic.dialect)
+            opened.add(traffic.clients, dialect)
+            total.add(traffic.connections, dialect)
+            for verb in traffic.verbs:
+                named = f"{dialect},{label('verb', verb.name)}"
+                requests.add(verb.succeeded(), named + ',outcome="ok"')
+                requests.add(verb.empty, named + ',outcome="empty"')
+                requests.add(verb.errors, named + ',outcome="error"')
+        return [opened, total, requests]
+
+    def _logins(self) -> list[Family]:
+        gate = self._gate
+        return [
+            _gauge("taskyard_users", "Users who can log in.", gate.count),
+            _counter(
+                "taskyard_logins_wrong_total", "Wrong names, passwords and tokens.", gate.wrong
+            ),
+            _counter(
+                "taskyard_logins_turned_away_total",
+                "Passwords that were not looked at, since too many waited.",
+                gate.turned_away,
+            ),
+        ]
+
+    def _limits(self) -> list[Family]:
+        broker = self._broker
+        strain = broker.metrics.strain
+        measures = broker.engine.measures
+        refused = Family("taskyard_refused_connections_total", COUNTER, "Connections not let in.")
+        refused.add(strain.refused_total, 'reason="total"')
+        refused.add(strain.refused_address, 'reason="address"')
+        slow = Family("taskyard_slow_commands_total", COUNTER, "Commands that took too long.")
+        for dialect in [*[traffic.dialect for traffic in broker.metrics.dialects], "http"]:
+            slow.add(broker.slow.dialects.get(dialect, 0), label("dialect", dialect))
+        stalled = Family("taskyard_stalled_clients_total", COUNTER, "Clients that were let go.")
+        stalled.add(strain.stalled_input, 'reason="input"')
+        stalled.add(strain.stalled_output, 'reason="output"')
+        stalled.add(strain.stalled_login, 'reason="login"')
+        stalled.add(strain.made_room, 'reason="room"')
+        pushes = Family("taskyard_refused_pushes_total", COUNTER, "Pushes that were refused.")
+        pushes.add(measures.refused, 'reason="queue_full"')
+        pushes.add(measures.without_room, 'reason="no_space"')
+        return [
+            refused,
+            _counter(
+                "taskyard_failed_accepts_total",
+                "Times that there was no descriptor for a connection.",
+                strain.not_accepted,
+            ),
+            slow,
+            stalled,
+            pushes,
+            _counter(
+                "taskyard_overflowed_pushes_total",
+                "Pushes to full queues that became dead letters.",
+                measures.overflowed,
+            ),
+            _counter(
+                "taskyard_slowed_commands_total",
+                "Times that a client had to wait for its rate of commands.",
+                broker.pacer.slowed,
+            ),
+            _gauge("taskyard_held_back_clients", "They wait for memory.", strain.held_back),
+            _gauge(
+                "taskyard_in_flight_bytes",
+                "Commands and replies in memory, as last measured.",
+                strain.in_flight,
+            ),
+        ]
+
+    def _journal(self) -> list[Family]:
+        broker = self._broker
+        journal = broker.journal
+        now = broker.clock.now()
+        flushes = Family(
+            "taskyard_flush_seconds", HISTOGRAM, "A write to the journal and its sync."
+        )
+        flushes.add_histogram(broker.metrics.flushes)
+        age = max(0, now - journal.retained().created[-1]) / 1_000_000
+        return [
+            flushes,
+            _counter("taskyard_commits_total", "Group commits.", broker.commits),
+            _counter(
+                "taskyard_journal_records_total",
+                "Records written since the server was started.",
+                journal.written_seq - self._first_seq,
+            ),
+            _counter(
+                "taskyard_journal_written_bytes_total",
+                "Bytes written since the server was started.",
+                journal.end - self._first_byte,
+            ),
+            _gauge("taskyard_journal_durable_seq", "Last durable record.", journal.durable_seq),
+            _gauge("taskyard_journal_bytes", "Bytes of records kept.", journal.end - journal.first),
+            _gauge(
+                "taskyard_journal_used_bytes",
+                "Those of them that a start reads.",
+                journal.end - journal.base,
+            ),
+            _gauge(
+                "taskyard_journal_live_bytes",
+                "Those of them that are still of use.",
+                broker.engine.state.weight(),
+            ),
+            _gauge("taskyard_journal_segments", "Files of the journal.", journal.segments),
+            _gauge("taskyard_journal_head_age_seconds", "Age of the first one in use.", age),
+        ]
+
+    def _readers(self) -> list[Family]:
+        journal = self._broker.journal
+        readers = list(self._broker.engine.state.readers.values())
+        now = self._broker.clock.now()
+        lag = Family("taskyard_reader_lag_records", GAUGE, "Durable records that it has not read.")
+        missed = Family("taskyard_reader_missed_records", GAUGE, "Records it will never read.")
+        lease = Family("taskyard_reader_lease_seconds", GAUGE, "How long records are kept for it.")
+        for reader in readers[:_MOST_READERS]:
+            named = label("reader", reader.name)
+            lag.add(max(0, journal.durable_seq + 1 - reader.next_seq), named)
+            missed.add(journal.missed(reader.next_seq), named)
+            lease.add(max(0, reader.lease_until - now) / 1_000_000, named)
+        count = _gauge("taskyard_readers", "Readers of the journal.", len(readers))
+        return [count, lag, missed, lease]
+
+    def _lake_families(self) -> list[Family]:
+        lake = self._lake()
+        if lake is None:
+            return []
+        return [
+            _gauge("taskyard_lake_up", "1: the lake's process runs.", int(lake.running)),
+            _gauge("taskyard_lake_lag_records", "Records it does not have yet.", lake.lag_records),
+            _gauge("taskyard_lake_lag_seconds", "Age of the first of them.", lake.lag_seconds),
+            _counter("taskyard_lake_restarts_total", "How often it had died.", lake.restarts),
+        ]
+
+    def _schedules(self) -> list[Family]:
+        engine = self._broker.engine
+        measures = engine.measures.schedules
+        ticks = Family("taskyard_schedule_ticks_total", COUNTER, "What came of ticks.")
+        ticks.add(measures.runs, 'outcome="ran"')
+        ticks.add(measures.skipped, 'outcome="skipped"')
+        ticks.add(measures.missed, 'outcome="missed"')
+        ticks.add(measures.refused, 'outcome="refused"')
+        late = Family("taskyard_schedule_lateness_seconds", HISTOGRAM, "From tick to push.")
+        late.add_histogram(measures.late)
+        count = len(engine.state.schedules)
+        return [_gauge("taskyard_schedules", "Schedules.", count), ticks, late]
+
+    def _masenko(self) -> list[Family]:
+        """The names that dashboards of Masenko know."""
+        for traffic in self._broker.metrics.dialects:
+            if traffic.dialect == "masenko":
+                return _masenko_families(traffic)
+        return []
+
+
+def _masenko_families(traffic: Traffic) -> list[Family]:
+    requests = Family("masenko_requests_total", COUNTER, "Requests, by verb.")
+    responses = Family("masenko_responses_total", COUNTER, "Responses, by their verb.")
+    counts = {"OK": 0, "PONG": 0, "EMPTY": 0, "ERR": 0}
+    for verb in traffic.verbs:
+        requests.add(verb.count, label("verb", verb.name))
+        counts["PONG" if verb.name == "PING" else "OK"] += verb.succeeded()
+        counts["EMPTY"] += verb.empty
+        counts["ERR"] += verb.errors
+    for name, count in counts.items():
+        responses.add(count, label("verb", name))
+    return [_gauge("masenko_clients_total", "Clients.", traffic.clients), requests, responses]
+
+
+class _Rendering:
+    """One page on its way."""
+
+    def __init__(
+        self, page: MetricsPage, exchange: Exchange, broker: Broker, scheduler: Scheduler
+    ) -> None:
+        self._page = page
+        self._exchange = exchange
+        self._scheduler = scheduler
+        self._queues: list[Queue] = list(broker.engine.state.queues.values())
+        self._at = 0
+        self._families = QueueFamilies(broker.engine)
+
+    def go_on(self) -> None:
+        end = self._at + _AT_ONCE
+        for queue in self._queues[self._at : end]:
+            self._families.add(queue)
+        self._families.seal()
+        self._at = end
+        if end < len(self._queues):
+            self._scheduler.call_soon(self.go_on)
+            return
+        self._exchange.reply(Response(200, self._page.body(self._families), CONTENT_TYPE))
+
+
+def _gauge(name: str, doc: str, number: int | float) -> Family:
+    family = Family(name, GAUGE, doc)
+    family.add(number)
+    return family
+
+
+def _counter(name: str, doc: str, number: int | float) -> Family:
+    family = Family(name, COUNTER, doc)
+    family.add(number)
+    return family

@@ -1,0 +1,279 @@
+"""WebSockets: a connection that has been HTTP so far goes on in messages.
+
+picows does the handshake, the frames and the control frames; this puts messages together, bounds
+them, and keeps the connection's own transport in between, so that back-pressure, counting and the
+end of a connection are the same as for every other dialect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import Protocol
+
+from picows import WSAutoPingStrategy, WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from picows.picows import WSProtocol  # type: ignore[attr-defined]
+
+from taskyard.protocols.http.messages import Response
+from taskyard.protocols.http.origins import is_of_other_site
+from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.problems import problem
+
+PING_AFTER = 30.0  # seconds without a word, after which a client is asked whether it is there
+PONG_WITHIN = 30.0
+MAX_PARTS = 4096  # frames of one message
+_BUFFER = 16_384
+_LARGE = 262_144  # bytes of a frame for which picows has made its buffer larger than it has to stay
+_KEY = re.compile(r"[A-Za-z0-9+/]{22}==", re.ASCII)
+
+# What picows would log is told by the speaker, in words of our own.
+_silent = logging.getLogger("taskyard.websocket")
+_silent.setLevel(logging.CRITICAL + 1)
+
+# Why a conversation ends that the client has broken off, or has not kept to the protocol in.
+_BROKEN = {
+    WSCloseCode.MESSAGE_TOO_BIG: "a message was too large",
+    WSCloseCode.POLICY_VIOLATION: f"a message had more than {MAX_PARTS} frames",
+}
+
+
+class Speaker(Protocol):
+    """Who hears the messages that come, each of them whole."""
+
+    def text(self, data: bytes) -> None: ...
+
+    def data(self, data: bytes) -> None: ...
+
+    def pong(self, data: bytes) -> None: ...
+
+    def hang_up(self, why: str) -> None:
+        """Close the connection once all that was said is out. `why` is what the client has done
+        wrong, or empty if it has said goodbye."""
+        ...
+
+
+class WebSocket(WSListener):
+    """The reading side of one WebSocket: bytes in, messages out to its speaker."""
+
+    def __init__(self, transport: asyncio.Transport, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+        self._speaker: Speaker | None = None
+        self._parts = bytearray()  # of a message that comes in several frames
+        self._part_count = 0
+        self._since_frame = 0  # bytes that have come since the last whole frame
+        self._kind = WSMsgType.TEXT
+        # What was read and not told yet. picows would swallow the errors of who is told.
+        self._heard: list[tuple[WSMsgType, bytes]] = []
+        self._refused = False  # a frame, so that those behind it do not count
+        self._broken: str | None = None  # why the conversation has ended
+        self._is_large = False  # picows has made its buffer larger
+        self._request = b""
+        self._wire = _Wire(transport)
+        self._protocol = self._new_protocol()
+
+    def _new_protocol(self) -> WSProtocol:
+        protocol = WSProtocol(
+            None,
+            None,
+            False,
+            lambda _: self,
+            _silent,
+            True,
+            None,
+            True,
+            PING_AFTER,
+            PONG_WITHIN,
+            WSAutoPingStrategy.PING_WHEN_IDLE,
+            False,
+            self._limit,
+            None,
+            _BUFFER,
+        )
+        protocol.connection_made(self._wire)
+        return protocol
+
+    def shake_hands(self, incoming: Incoming) -> None:
+        """Say yes to a request that `refuse` had nothing against."""
+        key = incoming.request.headers["sec-websocket-key"]
+        # Browsers ask in more words, of which picows understands only these.
+        head = [
+            f"GET {incoming.raw_path} HTTP/1.1",
+            "host: taskyard",
+            "connection: upgrade",
+            "upgrade: websocket",
+            "sec-websocket-version: 13",
+            f"sec-websocket-key: {key}",
+        ]
+        self._request = ("\r\n".join(head) + "\r\n\r\n").encode("latin-1")
+        self.feed(self._request)
+
+    def begin(self, speaker: Speaker, rest: bytes) -> None:
+        """From now on messages are heard; `rest` has already come."""
+        self._speaker = speaker
+        self._since_frame = 0
+        if rest:
+            self.feed(rest)
+
+    def begun(self) -> int:
+        return self._since_frame + len(self._parts) + self._part_count
+
+    def feed(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view and self._broken is None:
+            room = self._protocol.get_buffer(len(view))
+            count = min(len(room), len(view))
+            room[:count] = view[:count]
+            self._since_frame += count
+            self._protocol.buffer_updated(count)
+            view = view[count:]
+            self._tell()
+        if self._is_large and not self._since_frame and self._broken is None:
+            self._is_large = False
+            if self._speaker is not None:
+                self._shrink()
+
+    def lost(self) -> None:
+        self._speaker = None
+        self._protocol.connection_lost(None)
+
+    def _tell(self) -> None:
+        """Tell what was heard, and that it was the last if something is wrong with what follows."""
+        heard, self._heard = self._heard, []
+        speaker = self._speaker
+        for kind, payload in heard:
+            if speaker is None:
+                return
+            if kind == WSMsgType.TEXT:
+                speaker.text(payload)
+            elif kind == WSMsgType.BINARY:
+                speaker.data(payload)
+            else:
+                speaker.pong(payload)
+            speaker = self._speaker  # which may have gone meanwhile
+        sent = self._protocol.transport.close_handshake
+        if sent is None or self._broken is not None:
+            return
+        # picows would go on with what it has found fault with: nothing more may get there.
+        if sent.recv_then_sent:
+            self._broken = ""
+        else:
+            self._broken = _BROKEN.get(sent.sent.code, "a frame was not as the protocol has it")
+        if speaker is not None:
+            speaker.hang_up(self._broken)
+
+    def _shrink(self) -> None:
+        """Give back the memory of a large frame: picows keeps a buffer of the largest."""
+        self._protocol.connection_lost(None)
+        self._wire.muted = True  # it believes that hands are shaken anew
+        self._protocol = self._new_protocol()
+        room = self._protocol.get_buffer(len(self._request))
+        room[: len(self._request)] = self._request
+        self._protocol.buffer_updated(len(self._request))
+        self._wire.muted = False
+
+    # From picows
+
+    def is_user_specific_pong(self, frame: WSFrame) -> bool:
+        """Those of keep-alive are empty; others are for the speaker."""
+        if frame.msg_type != WSMsgType.PONG or frame.payload_size or _has_reserved_bits(frame):
+            return False
+        self._since_frame = frame.tail_size
+        return True
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if self._refused:
+            return
+        kind = frame.msg_type
+        self._since_frame = frame.tail_size
+        if _has_reserved_bits(frame):  # of extensions, and none was agreed on
+            self._refuse(transport, WSCloseCode.PROTOCOL_ERROR)
+        elif kind == WSMsgType.CLOSE:
+            self._refused = True
+            transport.send_close(frame.get_close_code(), frame.get_close_message())
+        elif kind == WSMsgType.PING:
+            transport.send_pong(frame.get_payload_as_bytes())
+        elif kind == WSMsgType.PONG:
+            self._heard.append((kind, frame.get_payload_as_bytes()))
+        else:
+            self._take(transport, frame)
+
+    def _take(self, transport: WSTransport, frame: WSFrame) -> None:
+        kind = frame.msg_type
+        if (kind == WSMsgType.CONTINUATION) != bool(self._part_count):
+            self._refuse(transport, WSCloseCode.PROTOCOL_ERROR)
+            return
+        if frame.payload_size > _LARGE:
+            self._is_large = True
+        if frame.fin and not self._part_count:
+            self._heard.append((kind, frame.get_payload_as_bytes()))
+            return
+        if not self._part_count:
+            self._kind = kind
+        self._part_count += 1
+        if len(self._parts) + frame.payload_size > self._limit:
+            self._refuse(transport, WSCloseCode.MESSAGE_TOO_BIG)
+        elif self._part_count > MAX_PARTS:
+            self._refuse(transport, WSCloseCode.POLICY_VIOLATION)
+        else:
+            self._parts += frame.get_payload_as_bytes()
+            if frame.fin:
+                self._heard.append((self._kind, bytes(self._parts)))
+                self._parts = bytearray()
+                self._part_count = 0
+
+    def _refuse(self, transport: WSTransport, code: WSCloseCode) -> None:
+        self._refused = True
+        transport.send_close(code)
+
+
+class _Wire(asyncio.Transport):
+    """The connection's transport as picows has it. When to close that is up to the speaker, who may
+    have something left to say."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        super().__init__()
+        self.muted = False
+        self._transport = transport
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return self._transport.get_extra_info(name, default)
+
+    def get_write_buffer_size(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not self.muted and not self._transport.is_closing():  # uvloop would raise
+            self._transport.write(data)
+
+    def close(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+
+def _has_reserved_bits(frame: WSFrame) -> bool:
+    return frame.rsv1 or frame.rsv2 or frame.rsv3
+
+
+def refuse(incoming: Incoming, allowed_origins: frozenset[str]) -> Response | None:
+    """What is wrong with a request for a WebSocket, if anything is."""
+    headers = incoming.request.headers
+    if incoming.request.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
+        return problem(400, "This address is for WebSockets: ask with GET and an upgrade to one.")
+    if headers.get("sec-websocket-version") != "13":
+        answer = problem(426, "Only version 13 of the WebSocket protocol is spoken here.")
+        answer.headers.append(("sec-websocket-version", "13"))
+        return answer
+    if _KEY.fullmatch(headers.get("sec-websocket-key", "")) is None:
+        return problem(400, "Sec-WebSocket-Key must be 16 bytes in base64.")
+    if not is_of_other_site(headers, allowed_origins):
+        return None
+    origin = headers.get("origin", "other sites")
+    detail = f"Pages of {origin} may not connect; the operator can allow them."
+    return problem(403, detail)

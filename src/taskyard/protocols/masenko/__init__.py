@@ -1,0 +1,1 @@
+"""Masenko: lines of JSON over TCP."""

@@ -1,0 +1,1 @@
+"""RESP, the protocol of Redis: lists, priority queues and jobs."""

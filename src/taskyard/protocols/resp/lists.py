@@ -1,0 +1,299 @@
+"""Redis's list commands: a list is a queue, of which the jobs that are ready are seen.
+
+A pop finishes the job with success; a move keeps the job and changes its queue.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mypy_extensions import i64
+
+from taskyard.access.principal import INSPECT, PUSH, TAKE
+from taskyard.engine.model.effects import Take
+from taskyard.engine.model.job import FOREVER, READY, Job, NewJob
+from taskyard.protocols.resp.answers import Answer
+from taskyard.protocols.resp.connection import Resp, RespConnection
+from taskyard.protocols.resp.portions import MAX_REPLY, Gather, GatherOne, PopMany, Remove
+from taskyard.protocols.resp.values import (
+    EMPTY,
+    SYNTAX,
+    ZERO,
+    Refused,
+    check_count,
+    integer,
+    number_reply,
+    span,
+    timeout,
+)
+
+MAX_VALUES: Final = 10_000  # of one push, which is a transaction
+
+_REMEMBERED: Final = 32  # arguments of a pop; longer ones are read anew each time
+
+_OUT_OF_RANGE: Final = "ERR value is out of range, must be positive"
+
+
+def add_commands(resp: Resp) -> None:
+    resp.add(b"RPUSH", _rpush, 3, 0)
+    resp.add(b"LPUSH", _lpush, 3, 0)
+    resp.add(b"LPOP", _lpop, 2, 3)
+    resp.add(b"RPOP", _rpop, 2, 3)
+    resp.add(b"BLPOP", _blpop, 3, 0)
+    resp.add(b"BRPOP", _brpop, 3, 0)
+    resp.add(b"LLEN", _llen, 2, 2)
+    resp.add(b"LRANGE", _lrange, 4, 4)
+    resp.add(b"LINDEX", _lindex, 3, 3)
+    resp.add(b"LREM", _lrem, 4, 4)
+    resp.add(b"LMOVE", _lmove, 5, 5)
+    resp.add(b"BLMOVE", _blmove, 6, 6)
+    resp.add(b"RPOPLPUSH", _rpoplpush, 3, 3)
+    resp.add(b"BRPOPLPUSH", _brpoplpush, 4, 4)
+
+
+# Pushing
+
+
+def _rpush(connection: RespConnection, args: list[bytes]) -> None:
+    _push(connection, args, False)
+
+
+def _lpush(connection: RespConnection, args: list[bytes]) -> None:
+    _push(connection, args, True)
+
+
+def _push(connection: RespConnection, args: list[bytes], front: bool) -> None:
+    name = connection.queue_name(args[1])
+    connection.require(PUSH, name)
+    queue = connection.list_at(args[1])
+    before: i64 = 0 if queue is None else queue.ready.size
+    policy = connection.resp.policy
+    count: i64 = len(args) - 2
+    if count == 1:
+        new = NewJob(name, name, args[2], policy, front=front)
+        connection.engine.push(new, connection.origin, connection.now)
+    else:
+        if count > MAX_VALUES:
+            raise Refused(f"ERR too many values: one push takes at most {MAX_VALUES}")
+        new = NewJob(name, name, b"", policy, front=front)
+        connection.engine.push_all(
+            new, args[2:], connection.owner, connection.origin, connection.now
+        )
+    # Some may be with those who waited for them already.
+    connection.reply(number_reply(before + count))
+
+
+# Popping
+
+
+def _lpop(connection: RespConnection, args: list[bytes]) -> None:
+    _pop(connection, args, False)
+
+
+def _rpop(connection: RespConnection, args: list[bytes]) -> None:
+    _pop(connection, args, True)
+
+
+def _pop(connection: RespConnection, args: list[bytes], last: bool) -> None:
+    count: int = 1
+    if len(args) == 3:
+        count = integer(args[2], _OUT_OF_RANGE)
+        if count < 0:
+            raise Refused(_OUT_OF_RANGE)
+    connection.require_key(TAKE, args[1])
+    queue = connection.list_at(args[1])
+    if queue is None or not queue.ready.size:
+        connection.send_nothing(b"$-1\r\n" if len(args) == 2 else b"*-1\r\n")
+    elif len(args) == 2:
+        take = Take([queue.utf8], connection.owner, connection.origin, pop=True, last=last)
+        connection.take(take, 0, _ONE)
+    elif not count:
+        connection.reply(EMPTY)
+    else:
+        connection.begin_work(PopMany(queue, min(count, queue.ready.size), last))
+
+
+def _blpop(connection: RespConnection, args: list[bytes]) -> None:
+    _pop_or_wait(connection, args, False)
+
+
+def _brpop(connection: RespConnection, args: list[bytes]) -> None:
+    _pop_or_wait(connection, args, True)
+
+
+def _pop_or_wait(connection: RespConnection, args: list[bytes], last: bool) -> None:
+    if args != connection.last_pop:
+        wait = timeout(args[-1])
+        check_count(len(args) - 2)
+        names = [connection.queue_name(key).encode() for key in args[1:-1]]
+        take = Take(
+            list(dict.fromkeys(names)), connection.owner, connection.origin, pop=True, last=last
+        )
+        if len(args) > _REMEMBERED:
+            _pop_from(connection, args, take, wait or FOREVER)
+            return
+        connection.last_pop = args
+        connection.last_take = take
+        connection.last_wait = wait or FOREVER
+    _pop_from(connection, args, connection.last_take, connection.last_wait)
+
+
+def _pop_from(connection: RespConnection, args: list[bytes], take: Take, wait: i64) -> None:
+    if not connection.principal.free:
+        for key in args[1:-1]:
+            connection.require_key(TAKE, key)
+    if connection.engine.state.values:
+        for key in args[1:-1]:
+            connection.list_at(key)
+            if connection.has_list(key):
+                break
+    connection.take(take, wait, _KEY_AND_ONE)
+
+
+class _One(Answer):
+    """The payload alone."""
+
+    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        connection.send_bulk(payload)
+
+    def nothing(self, connection: RespConnection) -> None:
+        connection.send_nothing()
+
+
+class _OneOrNoArray(Answer):
+    """The same for a move that may have waited, whose nothing is spelled in another way."""
+
+    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        connection.send_bulk(payload)
+
+
+class _KeyAndOne(Answer):
+    """The list's key and the payload."""
+
+    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        key = connection.bare(job.queue.utf8)
+        head = b"*2\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, len(payload))
+        connection.reply(b"".join([head, payload, b"\r\n"]))
+
+
+_ONE: Final = _One()
+_ONE_OR_NO_ARRAY: Final = _OneOrNoArray()
+_KEY_AND_ONE: Final = _KeyAndOne()
+
+
+# Looking
+
+
+def _llen(connection: RespConnection, args: list[bytes]) -> None:
+    connection.require_key(INSPECT, args[1])
+    queue = connection.list_at(args[1])
+    connection.reply(ZERO if queue is None else number_reply(queue.ready.size))
+
+
+def _lrange(connection: RespConnection, args: list[bytes]) -> None:
+    first = integer(args[2])
+    stop = integer(args[3])
+    connection.require_key(INSPECT, args[1])
+    queue = connection.list_at(args[1])
+    if queue is None:
+        connection.reply(EMPTY)
+        return
+    start, count = span(first, stop, queue.ready.size)
+    jobs = connection.engine.jobs_from(queue, READY, start, count) if count else []
+    size: i64 = 0
+    for job in jobs:
+        size += job.payload_size
+    if size > MAX_REPLY:
+        raise Refused(f"ERR the range has {size} bytes: ask for at most {MAX_REPLY} at a time")
+    connection.begin_work(Gather(jobs))
+
+
+def _lindex(connection: RespConnection, args: list[bytes]) -> None:
+    connection.require_key(INSPECT, args[1])
+    queue = connection.list_at(args[1])
+    if queue is None or not queue.ready.size:
+        connection.send_nothing()
+        return
+    index = integer(args[2])
+    size: int = queue.ready.size
+    if index < 0:
+        index += size
+    if not 0 <= index < size:
+        connection.send_nothing()
+        return
+    connection.begin_work(GatherOne(connection.engine.jobs_from(queue, READY, index, 1)))
+
+
+# Removing
+
+
+def _lrem(connection: RespConnection, args: list[bytes]) -> None:
+    count = integer(args[2])
+    connection.require_key(TAKE, args[1])
+    queue = connection.list_at(args[1])
+    if queue is None or not queue.ready.size:
+        connection.reply(ZERO)
+    else:
+        connection.begin_work(Remove(queue, args[3], count))
+
+
+# Moving
+
+
+def _lmove(connection: RespConnection, args: list[bytes]) -> None:
+    last = _is_right(args[3])
+    front = not _is_right(args[4])
+    _move(connection, args[1], args[2], last, front, 0, _ONE)
+
+
+def _blmove(connection: RespConnection, args: list[bytes]) -> None:
+    last = _is_right(args[3])
+    front = not _is_right(args[4])
+    wait = timeout(args[5]) or FOREVER
+    _move(connection, args[1], args[2], last, front, wait, _ONE_OR_NO_ARRAY)
+
+
+def _rpoplpush(connection: RespConnection, args: list[bytes]) -> None:
+    _move(connection, args[1], args[2], True, True, 0, _ONE)
+
+
+def _brpoplpush(connection: RespConnection, args: list[bytes]) -> None:
+    wait = timeout(args[3]) or FOREVER
+    _move(connection, args[1], args[2], True, True, wait, _ONE_OR_NO_ARRAY)
+
+
+def _is_right(word: bytes) -> bool:
+    side = word.upper()
+    if side == b"RIGHT":
+        return True
+    if side == b"LEFT":
+        return False
+    raise Refused(SYNTAX)
+
+
+def _move(
+    connection: RespConnection,
+    source: bytes,
+    target: bytes,
+    last: bool,
+    front: bool,
+    wait: i64,
+    answer: Answer,
+) -> None:
+    connection.require_key(TAKE, source)
+    connection.require_key(PUSH, target)
+    queue = connection.list_at(source)
+    if queue is not None and queue.ready.size:
+        connection.list_at(target)
+    elif not wait:
+        answer.nothing(connection)
+        return
+    take = Take(
+        [connection.queue_name(source).encode()],
+        connection.owner,
+        connection.origin,
+        last=last,
+        move_to=connection.queue_name(target),
+        front=front,
+    )
+    connection.take(take, wait, answer)

@@ -1,0 +1,37 @@
+"""Which queue a key is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from taskyard.protocols.resp.errors import BAD_QUEUE
+from taskyard.protocols.resp.values import Refused
+from taskyard.shared.names import valid_name
+
+_CACHED: Final = 4096
+
+
+class QueueNames:
+    """Names come again and again."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, str] = {}
+
+    def of(self, key: bytes) -> str:
+        known = self._known.get(key)
+        if known is None:
+            known = _queue_name(key)
+            if len(self._known) >= _CACHED:
+                self._known.clear()
+            self._known[key] = known
+        return known
+
+
+def _queue_name(key: bytes) -> str:
+    try:
+        name = key.decode()
+    except UnicodeDecodeError:
+        raise Refused(BAD_QUEUE) from None
+    if not valid_name(name):
+        raise Refused(BAD_QUEUE)
+    return name

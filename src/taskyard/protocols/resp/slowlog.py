@@ -1,0 +1,111 @@
+"""SLOWLOG: the commands that took too long, in the form that Redis gives them.
+
+They are those of all dialects. In the place of a command's arguments, which nobody but its client
+should see, stands where it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from taskyard.access.principal import ADMIN, INSPECT
+from taskyard.broker.slow import SlowCommand
+from taskyard.protocols.resp.connection import Resp, RespConnection
+from taskyard.protocols.resp.errors import wrong_count
+from taskyard.protocols.resp.server import send_help
+from taskyard.protocols.resp.values import (
+    OK,
+    SECOND,
+    Refused,
+    array,
+    bulk,
+    integer,
+    number_reply,
+    shown,
+)
+
+_DEFAULT: Final = 10
+_ALL: Final = -1
+_BAD_COUNT: Final = "ERR count should be greater than or equal to -1"
+_HELP: Final = (
+    b"SLOWLOG <subcommand> [<arg> ...]. Subcommands are:",
+    b"GET [<count>]",
+    b"    The newest slow commands, 10 of them or as many as asked for; -1: all.",
+    b"LEN",
+    b"    How many are kept.",
+    b"RESET",
+    b"    Forget them.",
+    b"HELP",
+    b"    This help.",
+)
+
+
+def add_commands(resp: Resp) -> None:
+    resp.add(b"SLOWLOG", _slowlog, 2, 0, always=True)
+
+
+def _slowlog(connection: RespConnection, args: list[bytes]) -> None:
+    found = _SLOWLOG.get(args[1].upper())
+    if found is None:
+        raise Refused(f"ERR unknown subcommand '{shown(args[1])}'. Try SLOWLOG HELP.")
+    most, run = found
+    if len(args) > most:
+        word = args[1].lower()
+        if word == b"get":
+            what = "ERR unknown subcommand or wrong number of arguments for"
+            raise Refused(f"{what} '{shown(args[1])}'. Try SLOWLOG HELP.")
+        raise Refused(wrong_count(b"slowlog|" + word))
+    run(connection, args)
+
+
+def _get(connection: RespConnection, args: list[bytes]) -> None:
+    count = integer(args[2], _BAD_COUNT) if len(args) == 3 else _DEFAULT
+    if count < _ALL:
+        raise Refused(_BAD_COUNT)
+    connection.require(INSPECT, "")
+    found = connection.broker.slow.last()
+    if count != _ALL:
+        found = found[:count]
+    connection.send(array([_entry(slow) for slow in found]), 0)
+
+
+def _entry(slow: SlowCommand) -> bytes:
+    words = [slow.command, f"dialect={slow.dialect}", f"request={slow.request}"]
+    if slow.queue:
+        words.append(f"queue={slow.queue}")
+    if slow.count > 1:
+        words.append(f"commands={slow.count}")
+    return array(
+        [
+            number_reply(slow.id),
+            number_reply(slow.time // SECOND),
+            number_reply(slow.took),
+            array([bulk(word.encode()) for word in words]),
+            bulk(slow.peer.encode()),
+            bulk(b""),
+        ]
+    )
+
+
+def _len(connection: RespConnection, args: list[bytes]) -> None:
+    connection.require(INSPECT, "")
+    connection.send(number_reply(connection.broker.slow.size()), 0)
+
+
+def _reset(connection: RespConnection, args: list[bytes]) -> None:
+    connection.require(ADMIN, "")
+    connection.broker.slow.forget()
+    connection.send(OK, 0)
+
+
+def _help(connection: RespConnection, args: list[bytes]) -> None:
+    send_help(connection, _HELP)
+
+
+_SLOWLOG: Final[dict[bytes, tuple[int, Callable[[RespConnection, list[bytes]], None]]]] = {
+    b"GET": (3, _get),
+    b"LEN": (2, _len),
+    b"RESET": (2, _reset),
+    b"HELP": (2, _help),
+}

@@ -1,0 +1,1 @@
+"""Workq: lines of text over TCP."""

@@ -1,0 +1,1 @@
+"""Sockets of clients: listening, reading, sending, and their limits."""

@@ -1,0 +1,1 @@
+"""The settings of a server: their names, kinds and defaults."""

@@ -1,0 +1,25 @@
+"""Who can reach a server, and whether it knows them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from taskyard.server.settings.config import Settings
+
+
+def knows_clients(settings: Settings) -> bool:
+    """Whether nobody is let in who is not known, or the operator wants it otherwise."""
+    if settings.users is not None or settings.allow_anonymous:
+        return True
+    return settings.tls_client_ca is not None and settings.tls_client == "required"
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches what listens there; names are not looked up."""
+    import ipaddress  # which help does not need
+
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

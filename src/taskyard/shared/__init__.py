@@ -1,0 +1,1 @@
+"""What every package may import, and which imports none of them."""

@@ -1,0 +1,370 @@
+"""A pool of processes: one that dies takes only its own job with it, and is replaced."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from taskyard.client.backoff import Backoff
+from taskyard.client.source import Job
+from taskyard.worker.interrupts import (
+    Cancelled,
+    Limits,
+    Place,
+    Reason,
+    SoftTimeLimit,
+    ThreadPlace,
+)
+from taskyard.worker.pools import Crash, LimitsOf, Report, ThreadPool, crash_of, log, unlimited
+
+T = TypeVar("T")
+
+# Started afresh, not forked: a fork of a program with threads inherits locks that nobody releases.
+_SPAWN: Final = multiprocessing.get_context("spawn")
+_LOOK: Final = 1.0  # seconds between two looks whether a silent process is still there
+_GOODBYE: Final = 5.0  # seconds that an idle process has to end by itself
+_MOMENT: Final = 0.05  # seconds
+_SIGNALS: Final[dict[Reason, signal.Signals]] = {
+    SoftTimeLimit: signal.SIGALRM,
+    Cancelled: signal.SIGUSR2,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a job has to say while it runs; anything that can be pickled."""
+
+    what: Any
+
+
+class Begun:
+    """The process has taken up its job: from now on a signal is one for that."""
+
+
+Notes: TypeAlias = Callable[[Job, Any], None]
+
+
+def _ignore(job: Job, what: object) -> None:
+    pass
+
+
+class ProcessPool(ThreadPool[T]):
+    """Each thread has a process of its own and waits for it; so one death concerns one job."""
+
+    def __init__(
+        self,
+        execute: Callable[[Job], T],
+        size: int,
+        limits: LimitsOf = unlimited,
+        notes: Notes = _ignore,
+    ) -> None:
+        """`execute` and what it gives are pickled; TypeError if `execute` cannot be.
+
+        If it has a method `attach`, that gets a function in the process, through which the job can
+        send notes that `notes` gets here.
+        """
+        super().__init__(execute, size, limits)
+        try:
+            pickle.dumps(execute)
+        except Exception as error:
+            raise TypeError(f"this cannot be run in another process: {error}") from error
+        self._children = [_Child(execute, notes) for _ in range(size)]
+
+    def start(self, report: Report[T]) -> None:
+        for child in self._children:
+            child.launch()
+        try:
+            for child in self._children:
+                child.wait_until_ready()
+        except BaseException:
+            self.kill()
+            raise
+        super().start(report)
+
+    def close(self) -> None:
+        super().close()
+        for child in self._children:
+            child.stop()
+
+    def kill(self) -> None:
+        super().kill()
+        for child in self._children:
+            child.kill()
+
+    def _place(self, number: int) -> Place:
+        return _ChildPlace(self._children[number])
+
+    def _outcome(self, job: Job, place: Place) -> T | Crash:
+        assert isinstance(place, _ChildPlace)
+        child: _Child[T] = place.child
+        try:
+            child.make_ready()
+        except OSError as error:
+            log.error("job %s (%s) is not begun: %s", job.ref, job.name, error)
+            return Crash(str(error), begun=False)
+        try:
+            self._begin(job, place)
+            outcome = child.run(job, place.begun)
+        except EOFError:
+            ending = f"the process that ran it {child.end()}"
+            return Crash(place.why_ended or ending)
+        except BaseException as error:  # what came cannot be unpickled
+            return crash_of(error)
+        finally:
+            place.leave()
+        return outcome
+
+
+class _Child(Generic[T]):
+    """A process that runs one job after another, and its successors."""
+
+    def __init__(self, execute: Callable[[Job], T], notes: Notes) -> None:
+        self._execute = execute
+        self._notes = notes
+        self._process: SpawnProcess | None = None
+        self._pipe: Connection | None = None
+        self._killed = threading.Event()
+        self._lock = threading.Lock()  # a kill comes from another thread
+        self._pauses = Backoff().delays()
+        self._not_before = 0.0
+
+    def launch(self) -> None:
+        ours, theirs = _SPAWN.Pipe()
+        process = _SPAWN.Process(
+            target=_serve, args=(theirs, self._execute), name="taskyard-worker", daemon=False
+        )
+        with self._lock:
+            if self._killed.is_set():
+                raise OSError("the pool was ended")
+            process.start()
+            self._process, self._pipe = process, ours
+        theirs.close()
+
+    def wait_until_ready(self) -> None:
+        """OSError if the process ends before it is."""
+        try:
+            self._receive()
+        except (EOFError, OSError):
+            raise OSError(f"a worker process could not be started: it {self.end()}") from None
+
+    def make_ready(self) -> None:
+        """OSError if there is no process, and none can be started."""
+        # One that died while it had nothing to do is no fault of the next job.
+        if self._process is not None and self._process.is_alive():
+            return
+        self._forget()
+        # A job that kills its process each time must not make us do nothing but start others.
+        self._killed.wait(max(self._not_before - time.monotonic(), 0))
+        try:
+            self.launch()
+            self.wait_until_ready()
+        except OSError:
+            self._not_before = time.monotonic() + next(self._pauses)
+            raise
+
+    def run(self, job: Job, begun: Callable[[], None]) -> T | Crash:
+        """EOFError if the process dies of it."""
+        assert self._pipe is not None
+        try:
+            self._pipe.send(job)
+            while isinstance(received := self._receive(), Note | Begun):
+                if isinstance(received, Begun):
+                    begun()
+                else:
+                    self._notes(job, received.what)
+        except (EOFError, OSError):
+            self._not_before = time.monotonic() + next(self._pauses)
+            raise EOFError from None
+        self._pauses = Backoff().delays()
+        outcome: T | Crash = received
+        return outcome
+
+    def signal(self, number: signal.Signals) -> None:
+        process = self._process
+        if process is not None and process.pid is not None and process.is_alive():
+            os.kill(process.pid, number)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        assert self._pipe is not None
+        self._pipe.close()  # which it takes as the word to end
+        self._process.join(_GOODBYE)
+        self.kill()
+
+    def kill(self) -> None:
+        with self._lock:
+            self._killed.set()
+            process = self._process
+        if process is not None:
+            process.kill()
+            process.join()
+
+    def _receive(self) -> Any:
+        process, pipe = self._process, self._pipe
+        assert process is not None
+        assert pipe is not None
+        # A process forked by the job may hold the other end open for longer than the child lives:
+        # the end of the pipe alone would not tell.
+        while not wait([pipe, process.sentinel], _LOOK):
+            if not process.is_alive():
+                break
+        if not pipe.poll():
+            raise EOFError
+        return pipe.recv()
+
+    def end(self) -> str:
+        """How it ended, for a message; the next job gets another one."""
+        process = self._process
+        assert process is not None
+        process.join(_LOOK)
+        process.kill()  # its pipe is of no use any more, whatever it does
+        process.join()
+        code = process.exitcode or 0
+        self._forget()
+        if code < 0:
+            return f"was ended by {_signal_name(-code)}"
+        return f"ended with exit code {code}"
+
+    def _forget(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+        self._process = self._pipe = None
+
+
+class _ChildPlace(Place):
+    """The thread here waits for a process, which gets signals, and can be killed."""
+
+    def __init__(self, child: _Child[Any]) -> None:
+        super().__init__()
+        self.child = child
+        self.why_ended = ""
+        self._has_begun = False
+        self._early: Reason | None = None  # came before the process had begun with the job
+
+    def begin(self, job: Job, limits: Limits) -> float:
+        self.why_ended = ""
+        self._has_begun = False
+        self._early = None
+        return super().begin(job, limits)
+
+    def begun(self) -> None:
+        with self.lock:
+            self._has_begun = True
+            if self._early is not None:  # the run has a moment to come to where it can heed it
+                threading.Timer(_MOMENT, self._interrupt_late, (self.job, self._early)).start()
+
+    def _interrupt_late(self, job: Job, reason: Reason) -> None:
+        with self.lock:
+            if self.job is job:
+                self.interrupt(reason)
+
+    def interrupt(self, reason: Reason) -> None:
+        if self._has_begun:
+            self.child.signal(_SIGNALS[reason])
+        else:
+            self._early = reason
+
+    def end(self, job: Job) -> None:
+        self.why_ended = self.why
+        self.child.signal(signal.SIGKILL)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # most of the real-time ones have no name
+        return f"signal {number}"
+
+
+# In the process
+
+
+def _serve(pipe: Connection, execute: Callable[[Job], object]) -> None:
+    """The life of a process of the pool."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        # Those are often sent to the whole group, and it is the parent that acts on them. Not
+        # SIG_IGN, which the programs that a job starts would inherit.
+        signal.signal(number, _leave_to_parent)
+    sending = threading.Lock()
+    place = _ProcessPlace()
+    place.settle_in()
+    for reason, number in _SIGNALS.items():
+        signal.signal(number, lambda *_, reason=reason: place.heed(reason))
+    attach = getattr(execute, "attach", None)
+    if attach is not None:
+        attach(lambda job, what: _send(pipe, sending, Note(what)))
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    pipe.send(None)
+    while True:
+        try:
+            job = pipe.recv()
+        except (EOFError, OSError):
+            return
+        _send(pipe, sending, _attempt(execute, job, place, partial(_send, pipe, sending)))
+
+
+class _ProcessPlace(ThreadPlace):
+    """The main thread of a process, in which handlers of signals run."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda place, job, why: None)
+
+    def heed(self, reason: Reason) -> None:
+        # No lock: it is this very thread that might have it.
+        if self.job is None:
+            return
+        if self._steer is not None:
+            self._steer(reason)
+            return
+        raise reason
+
+
+def _attempt(
+    execute: Callable[[Job], object],
+    job: Job,
+    place: _ProcessPlace,
+    send: Callable[[object], None],
+) -> object:
+    try:
+        place.job = job
+        send(Begun())
+        outcome = execute(job)
+        place.job = None
+    except BaseException as error:
+        place.job = None
+        return crash_of(error)
+    return outcome
+
+
+def _send(pipe: Connection, sending: threading.Lock, what: object) -> None:
+    """Any thread of a job may send notes."""
+    try:
+        with sending:
+            pipe.send(what)
+    except OSError:
+        return  # the parent is gone
+    except Exception as error:  # pickle raises all kinds
+        pipe.send(crash_of(error, "its outcome cannot be sent back: "))
+
+
+def _leave_to_parent(number: int, frame: object) -> None:
+    pass
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed has lost its leases: the job is another's now."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

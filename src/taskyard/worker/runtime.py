@@ -1,0 +1,338 @@
+"""The worker runtime: takes jobs from a source, has a pool run them, tells the source the verdicts.
+
+Four parties, joined by queues: the taker, the pool, the finisher, the keeper. The thread that calls
+`run` only waits for orders, so that a signal is acted on at once, whatever the network does.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from taskyard.client.backoff import Backoff
+from taskyard.client.errors import Unavailable
+from taskyard.client.source import Failed, Job, Returned, Source, Verdict
+from taskyard.worker.held import Held
+from taskyard.worker.pools import Crash, Pool
+
+T = TypeVar("T")
+
+log: Final = logging.getLogger("taskyard.worker")
+
+TAKE: Final = "take jobs"
+REPORT: Final = "report what was done"
+EXTEND: Final = "extend leases"
+TELL: Final = "tell of progress"
+
+# Gives the jobs whose lease is over.
+Tell: TypeAlias = Callable[[Sequence[tuple[Job, Any]]], list[Job]]
+
+_MOST_VERDICTS: Final = 4000  # told to the source in one go
+_NOTES: Final = 0.25  # seconds between two times that notes are told
+_REVIEW: Final = 1.0  # seconds between two looks whether others could do sooner what waits here
+_HEED: Final = 0.5  # seconds between two looks for signals
+_LAST_WORDS: Final = 2.0  # seconds for each party to come to an end
+
+
+class _Order(enum.Enum):
+    STOP = "stop"
+    KILL = "kill"
+    LOOK = "look"  # something ended: see whether that was all
+
+
+class Runtime(Generic[T]):
+    """`run` once. `stop` and `kill` may be called from any thread and from signal handlers."""
+
+    def __init__(
+        self,
+        source: Source,
+        pool: Pool[T],
+        settle: Callable[[Job, T | Crash], Verdict],
+        *,
+        lease: float = 30.0,
+        wait: float = 1.0,
+        prefetch: int | None = 0,
+        patience: float = 30.0,
+        backoff: Backoff | None = None,
+        interval: float | None = None,
+        burst: bool = False,
+        tell: Tell | None = None,
+    ) -> None:
+        """`settle`: what an outcome means for its job. `lease`: seconds that one lasts; it is
+        extended while the job is here. `wait`: how long one take waits; a stop may take as long.
+        `prefetch`: how many jobs to have at hand beyond those that run; None: as many as are done
+        in a moment. `patience`: for how long a stop waits for a server that is away. `interval`:
+        seconds between two extensions, a third of the lease if not said. `burst`: stop when the
+        source has nothing and nothing runs. `tell`: tells the source what jobs say while they run,
+        and gives those whose lease is over, as `keep` does.
+        """
+        self._source = source
+        self._pool = pool
+        self._settle = settle
+        self._wait = wait
+        self._patience = patience
+        self._backoff = backoff or Backoff()
+        self._held = Held(pool.size, prefetch, lease / 3 if interval is None else interval)
+        self._gives_back = prefetch is None
+        self._burst = burst
+        self._tell_source = tell
+        self._notes: dict[str, tuple[Job, Any]] = {}  # by ref, the last one of each
+        self._noted_at = 0.0
+        self._outbox: queue.SimpleQueue[tuple[Job, Verdict] | None] = queue.SimpleQueue()
+        # The one thing that signal handlers touch: a SimpleQueue can be put to from within itself.
+        self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._killed = threading.Event()
+        self._ended = threading.Event()
+        self._taking = True
+        self._signals = 0
+        self._give_up_at = 0.0
+        self._error: BaseException | None = None
+
+    def stop(self) -> None:
+        """Take nothing new, finish what runs, end."""
+        self._orders.put(_Order.STOP)
+
+    def kill(self) -> None:
+        """End at once, and give back what is held."""
+        self._orders.put(_Order.KILL)
+
+    def stop_or_kill(self) -> None:
+        """For signals: the first one stops, the second one kills."""
+        self._signals += 1
+        self._orders.put(_Order.STOP if self._signals == 1 else _Order.KILL)
+
+    def run(self) -> bool:
+        """Work until told to stop; false if something was given back unfinished.
+
+        An error of the source that trying again does not help ends the run and is raised.
+        """
+        self._pool.start(self._report)
+        threads = [
+            threading.Thread(target=self._guard, args=(target,), name=f"taskyard-{name}")
+            for name, target in (
+                ("take", self._take),
+                ("finish", self._finish),
+                ("keep", self._keep),
+            )
+        ]
+        for thread in threads:
+            thread.daemon = True
+            thread.start()
+        try:
+            finished = self._obey()
+        finally:
+            self._ended.set()
+            self._held.wake()
+            self._outbox.put(None)
+            threads[1].join(_LAST_WORDS)
+            # In a thread, since it may wait for a server that does not answer.
+            closing = threading.Thread(target=self._source.close, daemon=True)
+            closing.start()
+            closing.join(_LAST_WORDS)
+        for thread in threads:
+            thread.join(_LAST_WORDS)
+        if self._error is not None:
+            raise self._error
+        return finished
+
+    def note(self, job: Job, what: Any) -> None:
+        """What a job says while it runs, from any thread: its last word is told, and not too
+        often.
+        """
+        self._notes[job.ref] = (job, what)
+        self._held.call_at(max(self._noted_at + _NOTES, time.monotonic()))
+
+    # Orders
+
+    def _obey(self) -> bool:
+        while True:
+            order = self._next_order()
+            if order is _Order.KILL:
+                self._end_at_once()
+                return False
+            if order is _Order.STOP and not self._stopping.is_set():
+                log.info("stopping: what runs is finished, nothing new is taken")
+                self._give_up_at = time.monotonic() + self._patience
+                self._stopping.set()
+                self._held.wake()
+                self._give_back(self._pool.withdraw())
+            if self._stopping.is_set() and not self._taking and self._held.is_empty():
+                self._pool.close()
+                return True
+
+    def _next_order(self) -> _Order:
+        """Not for ever: a signal that comes just before a wait begins is noticed after it."""
+        try:
+            return self._orders.get(timeout=_HEED)
+        except queue.Empty:
+            return _Order.LOOK
+
+    def _end_at_once(self) -> None:
+        self._stopping.set()
+        self._killed.set()
+        self._held.wake()
+        self._pool.kill()
+        held = self._held.unsettled()
+        if held:
+            log.warning("ending at once: %d unfinished jobs are given back", len(held))
+        self._give_back(held)
+
+    def _guard(self, target: Callable[[], None]) -> None:
+        try:
+            target()
+        except BaseException as error:
+            if not self._ended.is_set():
+                self._error = self._error or error
+                self.stop()
+
+    # The taker
+
+    def _take(self) -> None:
+        try:
+            while room := self._held.wait_for_room(self._stopping):
+                idle = self._held.is_empty()
+                jobs = self._try(TAKE, partial(self._source.take, room, self._wait))
+                self._held.add(jobs)
+                if self._stopping.is_set():
+                    self._give_back(jobs)
+                    break
+                if jobs:
+                    self._pool.submit(*jobs)
+                elif self._burst and idle:
+                    self.stop()
+                    break
+                elif self._burst:
+                    # What runs may push more, and a retry may be due at once.
+                    self._held.wait_until_empty(self._stopping)
+        finally:
+            self._taking = False
+            # An order to stop may have found the pool empty just before these came.
+            self._give_back(self._pool.withdraw())
+            self._orders.put(_Order.LOOK)
+
+    # The pool's outcomes
+
+    def _report(self, job: Job, outcome: T | Crash) -> None:
+        try:
+            verdict = self._settle(job, outcome)
+        except Exception as error:
+            log.exception("job %s has no verdict", job.ref)
+            verdict = Failed(str(error).encode())
+        self._tell(job, verdict)
+
+    def _tell(self, job: Job, verdict: Verdict) -> None:
+        if self._held.settle(job, not isinstance(verdict, Returned)):
+            self._outbox.put((job, verdict))
+
+    def _give_back(self, jobs: list[Job]) -> None:
+        # The last one first: a source that puts each at the front has their old order then.
+        for job in reversed(jobs):
+            self._tell(job, Returned())
+
+    # The finisher
+
+    def _finish(self) -> None:
+        while batch := self._next_verdicts():
+            try:
+                lost = self._try(REPORT, partial(self._source.finish, batch))
+            except Exception:
+                # Their leases will end, and the jobs be run again. Others must not suffer for it.
+                log.exception("cannot %s; these jobs will be run again", REPORT)
+                lost = []
+            for job in lost:
+                if not job.lost:
+                    log.warning("the lease of job %s of %s was over when it ended", *_shown(job))
+            self._held.remove([job for job, _ in batch])
+            if self._stopping.is_set():
+                self._orders.put(_Order.LOOK)
+
+    def _next_verdicts(self) -> list[tuple[Job, Verdict]]:
+        """Whatever is there, at least one; none when the run is over."""
+        first = self._outbox.get()
+        batch = [] if first is None else [first]
+        while batch and len(batch) < _MOST_VERDICTS:
+            try:
+                following = self._outbox.get_nowait()
+            except queue.Empty:
+                break
+            if following is None:
+                self._outbox.put(None)
+                break
+            batch.append(following)
+        return batch
+
+    # The keeper
+
+    def _keep(self) -> None:
+        while not self._ended.is_set():
+            jobs = self._held.to_extend()
+            if jobs is not None:
+                self._lose(self._told(EXTEND, partial(self._source.keep, jobs)))
+            if self._notes and self._tell_source is not None:
+                self._noted_at = time.monotonic()
+                notes = [self._notes.pop(ref) for ref in list(self._notes)]
+                self._lose(self._told(TELL, partial(self._tell_source, notes)))
+            if self._gives_back:
+                # Short jobs may have been followed by long ones: others can do some of those.
+                excess = self._held.excess()
+                if excess and not self._stopping.is_set():
+                    self._give_back(self._pool.withdraw(excess))
+                self._held.call_at(time.monotonic() + _REVIEW)
+            self._held.wait_until_due(self._ended)
+
+    def _told(self, what: str, call: Callable[[], list[Job]]) -> list[Job]:
+        try:
+            return self._try(what, call)
+        except Exception:
+            log.exception("cannot %s", what)
+            return []
+
+    def _lose(self, lost: list[Job]) -> None:
+        for job in lost:
+            if self._held.lose(job):
+                log.warning("the lease of job %s of %s was lost: its run is ended", *_shown(job))
+                self._pool.cancel(job)
+
+    # A server that is away
+
+    def _try(self, what: str, call: Callable[[], list[Job]]) -> list[Job]:
+        """Until it works, or there is no more use in trying."""
+        away = False
+        for delay in self._backoff.delays():
+            try:
+                jobs = call()
+            except Unavailable as error:
+                quiet = away or self._ended.is_set()  # then it is we who have gone
+                log.log(logging.DEBUG if quiet else logging.WARNING, "cannot %s: %s", what, error)
+                away = True
+            else:
+                if away:
+                    log.info("the server is back")
+                return jobs
+            if self._in_vain(what):
+                break
+            (self._ended if self._stopping.is_set() else self._stopping).wait(delay)
+        return []
+
+    def _in_vain(self, what: str) -> bool:
+        if self._killed.is_set() or self._ended.is_set():
+            return True
+        if not self._stopping.is_set():
+            return False
+        if what == TAKE:
+            return True
+        if time.monotonic() < self._give_up_at:
+            return False
+        log.error("the server stayed away: jobs that were finished here will be run again")
+        return True
+
+
+def _shown(job: Job) -> tuple[str, str]:
+    return job.ref, job.queue if job.name in ("", job.queue) else f"{job.queue} ({job.name})"

@@ -39,38 +39,40 @@ demo: environment ## all five protocols at once, the lake and a report, for DEMO
 	@$(BEST_FORM); PYTHONPATH="$$form:$(CURDIR)" exec $(PYTHON_VENV) -m demo
 
 # Packages without a compiled module: only the servers that they talk to have two forms.
-PLAIN := tests/access tests/cli tests/client tests/tasks tests/toq tests/test_docs.py \
-	tests/test_frameworks.py tests/test_monitoring.py tests/test_site.py
-PROCESSES := tests/crash tests/http_server tests/server
+PLAIN := tests/access tests/cli tests/client tests/shared tests/tasks tests/toq tests/worker \
+	tests/meta/test_docs.py tests/meta/test_frameworks.py tests/meta/test_monitoring.py tests/meta/test_site.py
+PROCESSES := tests/crash tests/server
 FAULTS := tests/faults
-WIRE := tests/dialects tests/interop
-SPARK := tests/spark
+WIRE := tests/protocols
+SPARK := tests/pipeline
 # Those that start programs on Spark of their own, and kill them; the rest has one session for all.
 SPARK_PROGRAMS := $(SPARK)/test_workers_killed.py $(SPARK)/test_cluster.py \
 	$(SPARK)/test_lake_beside.py $(SPARK)/test_lake_live.py $(SPARK)/test_tour.py
-BROWSER := tests/browser
+BROWSER := tests/dashboard
 SIMULATION := tests/simulation
 ELSEWHERE := $(PLAIN) $(PROCESSES) $(FAULTS) $(WIRE) $(SPARK) $(BROWSER) $(SIMULATION)
 
 # Everything is tested on the compiled form, which is the one for production. Plain Python runs the
-# same sources, so with quick effort it has the core, a few modules of each dialect, and real servers;
-# with long effort all of the dialects, too, but for what takes longest.
-LONG := $(wildcard tests/broker/test_random_*.py tests/dialects/test_*_differential.py \
-	tests/dialects/test_*_fuzz.py tests/dialects/test_*_portions.py tests/dialects/test_*_restart.py \
-	tests/dialects/test_*_transcripts.py)
+# same sources, so with quick effort it has the core, a few modules of each protocol, and real servers;
+# with long effort all of the protocols, too, but for what takes longest.
+LONG := $(wildcard tests/broker/test_random_*.py tests/protocols/*/test_*_differential.py \
+	tests/protocols/*/test_*_fuzz.py tests/protocols/*/*/test_*_fuzz.py \
+	tests/protocols/*/test_*_portions.py tests/protocols/*/test_*_restart.py \
+	tests/protocols/*/test_*_transcripts.py)
 ifeq ($(TEST_EFFORT),long)
-ON_PLAIN_PYTHON := tests/broker tests/dialects tests/engine tests/fuzz/test_corpus.py tests/journal \
-	tests/server/test_config.py \
-	$(filter-out $(PLAIN),$(wildcard tests/test_*.py))
+ON_PLAIN_PYTHON := tests/broker tests/protocols tests/engine tests/fuzz/test_corpus.py tests/journal \
+	tests/server/settings/test_config.py \
+	$(filter-out $(PLAIN),$(wildcard tests/meta/test_*.py))
 PLAIN_FORM := $(INTERPRETED)
 else
 ON_PLAIN_PYTHON := tests/broker tests/engine tests/fuzz/test_corpus.py tests/journal \
 	tests/server/test_app_clients.py \
-	$(wildcard tests/dialects/test_bincode.py tests/dialects/test_events.py \
-	tests/dialects/test_api_jobs.py tests/dialects/test_api_push.py tests/dialects/test_frames.py \
-	tests/dialects/test_glovebox_re*.py tests/dialects/test_glovebox_sessions.py \
-	tests/dialects/test_masenko_[afp]*.py tests/dialects/test_pqueue.py \
-	tests/dialects/test_resp_[jlw]*.py tests/dialects/test_workq_[alr]*.py)
+	$(wildcard tests/protocols/glovebox/test_bincode.py tests/protocols/glovebox/test_frames.py \
+	tests/protocols/glovebox/test_glovebox_re*.py tests/protocols/glovebox/test_glovebox_sessions.py \
+	tests/protocols/http/api/test_api_jobs.py tests/protocols/http/api/test_api_push.py \
+	tests/protocols/http/monitoring/test_events.py tests/protocols/masenko/test_masenko_[afp]*.py \
+	tests/protocols/resp/test_pqueue.py tests/protocols/resp/test_resp_[jlw]*.py \
+	tests/protocols/workq/test_workq_[alr]*.py)
 PLAIN_FORM := $(COMPILED)
 endif
 

@@ -12,9 +12,9 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from interop.adapters import ADAPTERS
-from interop.adapters.base import Adapter, Can, Options
 from journal.building import Running, recover
+from protocols.interop.adapters import ADAPTERS
+from protocols.interop.adapters.base import Adapter, Can, Options
 from support.process import WarmServer
 from support.sockets import HANG_GUARD, SocketPeer
 from support.tool import Tool

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from server.test_limits import OUTPUT, SECOND, Socket
+from server.net.test_limits import OUTPUT, SECOND, Socket
 from support.fixed_gate import FixedGate
 from support.process import WarmServer
 from support.simulated import SimulatedYard

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from random import Random
 
-from engine.test_records import EXAMPLES, encode
+from engine.records.test_records import EXAMPLES, encode
 from fuzz.inputs import Choices
 from journal.building import Running
 from support.replaying import persistent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 
-from engine.test_records import EXAMPLES, encode
+from engine.records.test_records import EXAMPLES, encode
 from fuzz.inputs import as_blocks, blocks
 
 from taskyard.engine.model.errors import CorruptRecord

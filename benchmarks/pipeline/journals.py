@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.job import CLIENT, JSON, REDIS, SECOND, NewJob, Origin, Policy
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
@@ -37,12 +37,12 @@ def write_journal(data: Path, events: int, seed: int = 1, rate: float = 2_000.0)
     state = State(EngineSettings(payload_limit=1 << 20, default_ttr=3600 * SECOND))
     settings = JournalSettings(payload_memory=0)
     journal, _ = open_journal(RealDisk(str(data)), settings, state, _START, random.randbytes)
-    engine = Engine(state, journal.log, journal.salt, random)
+    engine = Engine(state, journal.records, journal.salt, random)
     engine.boot("benchmark", _START)
     now = _START
     step = int(_TURN / rate * SECOND)
     held: list[tuple[int, int]] = []
-    while journal.log.next_seq <= events:
+    while journal.records.next_seq <= events:
         now += step
         while 0 < engine.next_deadline(now) <= now and engine.tick(now):
             pass
@@ -52,19 +52,19 @@ def write_journal(data: Path, events: int, seed: int = 1, rate: float = 2_000.0)
             engine.push(new, _PUSHER, now)
         if now > _START + 2 * SECOND:
             _work(engine, held, random, now)
-        engine.take_effects()
+        engine.drain_effects()
         journal.write()
     point = journal.sync_point()
     point.run()
-    journal.synced(point)
+    journal.on_synced(point)
     journal.close()
-    return int(journal.log.next_seq) - 1
+    return int(journal.records.next_seq) - 1
 
 
 def _work(engine: Engine, held: list[tuple[int, int]], random: Random, now: int) -> None:
     for _ in range(_TURN + 12):
         owner = random.randrange(50)
-        take = Take([_QUEUES[random.randrange(10)].encode()], owner + 1, _WORKERS[owner])
+        take = FetchRequest([_QUEUES[random.randrange(10)].encode()], owner + 1, _WORKERS[owner])
         job = engine.fetch(take, now)
         if job is not None:
             held.append((int(job.id), owner))

@@ -88,7 +88,7 @@ def rebuild(lake: Path, cores: int, rounds: int) -> dict[str, Any]:
         began = time.monotonic()
         events = rebuild_tables(spark, store)
         ours = time.monotonic() - began
-        store.change(store.purge)
+        store.run_step(store.purge)
         if turn:  # the first one warms Spark up
             os.sync()
             files = duck.paths_of(open_lake(lake), "events")

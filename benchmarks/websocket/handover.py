@@ -3,13 +3,13 @@
 import tempfile
 from pathlib import Path
 
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.receiver import ClientConnection
 from taskyard.protocols.glovebox.commands import Glovebox
-from taskyard.protocols.glovebox.websocket_frames import BINARY, TEXT, frame
-from taskyard.protocols.http.connection import Socket
+from taskyard.protocols.glovebox.websocket_frames import BINARY, TEXT, encode_frame
+from taskyard.protocols.http.connection import UpgradableTransport
 from taskyard.protocols.http.messages import Response
-from taskyard.protocols.http.parser import Incoming
-from taskyard.protocols.http.websocket import WebSocket, refuse
+from taskyard.protocols.http.parser import ParsedRequest
+from taskyard.protocols.http.websocket import WebSocket, refuse_upgrade
 from taskyard.server.app import Server
 from taskyard.server.settings.config import load_settings
 
@@ -20,14 +20,14 @@ LARGEST = 2**20
 class Echo:
     """Hears the messages of one connection in place of Glovebox."""
 
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, socket: UpgradableTransport) -> None:
         self._socket = socket
 
     def text(self, data: bytes) -> None:
-        self._socket.write(frame(TEXT, data))
+        self._socket.write(encode_frame(TEXT, data))
 
     def data(self, data: bytes) -> None:
-        self._socket.write(frame(BINARY, data))
+        self._socket.write(encode_frame(BINARY, data))
 
     def pong(self, data: bytes) -> None:
         pass
@@ -43,15 +43,17 @@ class HandOver:
     def __init__(self, glovebox: Glovebox) -> None:
         self._glovebox = glovebox
 
-    def __call__(self, socket: Socket, incoming: Incoming, rest: bytes) -> Receiver | Response:
-        refusal = refuse(incoming, frozenset())
+    def __call__(
+        self, socket: UpgradableTransport, incoming: ParsedRequest, rest: bytes
+    ) -> ClientConnection | Response:
+        refusal = refuse_upgrade(incoming, frozenset())
         if refusal is not None:
             return refusal
-        reader = WebSocket(socket.raw(), LARGEST)
-        reader.shake_hands(incoming)
+        reader = WebSocket(socket.detach_transport(), LARGEST)
+        reader.complete_handshake(incoming)
         connection = self._glovebox.connect(socket, incoming.request.peer)
-        connection.frames = reader
-        reader.begin(Echo(socket), rest)
+        connection.websocket = reader
+        reader.attach_handler(Echo(socket), rest)
         return connection
 
 
@@ -61,7 +63,7 @@ async def start(directory: Path) -> int:
     flags |= {"durability": "memory", "data": tempfile.mkdtemp(dir=directory)}
     server = Server(load_settings(flags, {}))
     await server.start()
-    assert server._web is not None
-    server._web.http.upgrades[PATH] = HandOver(server._web.glovebox)
+    assert server._http is not None
+    server._http.http.upgrades[PATH] = HandOver(server._http.glovebox)
     port: int = server._listeners["http"].sockets[0].getsockname()[1]
     return port

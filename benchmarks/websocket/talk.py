@@ -11,15 +11,15 @@ from typing import Final
 
 from taskyard.protocols.glovebox import bincode
 from taskyard.protocols.glovebox.types import (
-    NOT_SAID,
-    SYNC,
+    UNSPECIFIED,
+    WAIT_SYNCED,
     Create,
-    Message,
+    FetchedMessage,
+    GloveboxRequest,
+    GloveboxResponse,
     Notice,
     Pop,
     Post,
-    Request,
-    Response,
 )
 
 QUEUE: Final = "bench"
@@ -120,13 +120,13 @@ def pops(payload: int, window: int, binary: bool) -> Step:
     requests, answers = b"", []
     for label in range(window):
         # bincode has no way to leave the level out.
-        level = SYNC if binary else NOT_SAID
+        level = WAIT_SYNCED if binary else UNSPECIFIED
         requests += said(Pop(QUEUE, sync=level, label=label), binary)
         answers.append(message(label, payload, binary))
     return Step(requests, tuple(answers))
 
 
-def said(request: Request, binary: bool) -> bytes:
+def said(request: GloveboxRequest, binary: bool) -> bytes:
     if binary:
         return client_frame(BINARY, bincode.encode_request(request))
     fields: dict[str, object] = {"queue": request.queue, "label": request.label}
@@ -148,14 +148,14 @@ def message(label: int, payload: int, binary: bool) -> Answer:
     """A message that was popped; its sequence number is the server's affair."""
     body = b"x" * payload
     if binary:
-        whole = heard(Message(label, 0, 0, body, finished=True), binary)
+        whole = heard(FetchedMessage(label, 0, 0, body, finished=True), binary)
         start = len(whole) - 1 - payload - 8 - 8
         return Answer(whole[:start], whole[start + 8 :])
     start_text = f'{{"type":"message","label":{label},"shard":0,"sequence":'
     return Answer(start_text.encode(), b',"body":"' + body + b'","finished":true}')
 
 
-def heard(response: Response, binary: bool) -> bytes:
+def heard(response: GloveboxResponse, binary: bool) -> bytes:
     if binary:
         return bincode.encode_response(response)
     assert isinstance(response, Notice)

@@ -10,17 +10,17 @@ from support.fake_loop import FakeClock, FakeScheduler
 from support.users import user, users_of
 
 from taskyard.access.gatekeeper import (
-    AT_ONCE,
-    MOST_CHECKS,
-    MOST_OF_ONE,
-    MOST_REMEMBERED,
-    REMEMBERED_FOR,
-    Gatekeeper,
+    CACHED_LOGIN_US,
+    MAX_CACHED_LOGINS,
+    MAX_CONCURRENT_CHECKS,
+    MAX_QUEUED_CHECKS,
+    MAX_QUEUED_PER_ADDRESS,
+    UserAuthenticator,
 )
 from taskyard.access.principal import Principal
-from taskyard.access.registry import Registry
+from taskyard.access.registry import UserRegistry
 from taskyard.access.secrets import Cost, PasswordHash, hash_password
-from taskyard.access.slowness import FIRST, GUESSES, LONGEST, QUIET
+from taskyard.access.slowness import FIRST_DELAY_US, FORGET_AFTER_US, MAX_DELAY_US, MAX_MISTAKES
 from taskyard.access.users import Users
 
 HOME = "192.0.2.1"
@@ -51,7 +51,7 @@ class World:
     def __init__(self, users: Users) -> None:
         self.clock = FakeClock()
         self.scheduler = FakeScheduler(self.clock)
-        self.gate = Gatekeeper(users, self.clock, self.scheduler)
+        self.gate = UserAuthenticator(users, self.clock, self.scheduler)
 
     def ask(self, address: str, name: str, secret: str) -> Asked:
         """Ask, and let nothing happen."""
@@ -68,7 +68,7 @@ class World:
     def hear(self, address: str, name: str, secret: str) -> tuple[str, int]:
         """Ask, and wait for the answer: what it was, and how long it took."""
         asked = self.ask(address, name, secret)
-        self.scheduler.advance(LONGEST)
+        self.scheduler.advance(MAX_DELAY_US)
         [answer] = asked.answers
         return answer, asked.took
 
@@ -95,14 +95,14 @@ def test_a_password_a_token_and_a_certificate_say_who_one_is(world: World) -> No
     assert world.hear(HOME, *ADA) == ("ada", 0)
     assert world.hear(HOME, "", TOKEN) == ("worker", 0)
     assert world.hear(HOME, "", "ty_other") == ("worker", 0)
-    holder = world.gate.holder_of("worker.example.org")
+    holder = world.gate.find_by_certificate("worker.example.org")
     assert holder is not None
     assert holder.name == "worker"
-    assert world.gate.holder_of("ada") is None
-    assert world.gate.holder_of("") is None
+    assert world.gate.find_by_certificate("ada") is None
+    assert world.gate.find_by_certificate("") is None
     assert world.gate.has_users
-    assert world.gate.count == 3
-    assert world.gate.stranger.may("push", "public")
+    assert world.gate.user_count == 3
+    assert world.gate.anonymous.may("push", "public")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_password_a_token_and_a_certificate_say_who_one_is(world: World) -> No
     ],
 )
 def test_what_is_wrong_is_answered_late(world: World, name: str, secret: str) -> None:
-    assert world.hear(HOME, name, secret) == ("wrong", FIRST)
+    assert world.hear(HOME, name, secret) == ("wrong", FIRST_DELAY_US)
 
 
 def test_the_same_principal_is_told_each_time(world: World) -> None:
@@ -132,7 +132,7 @@ def test_the_same_principal_is_told_each_time(world: World) -> None:
     for _ in range(2):
         world.gate.log_in(HOME, *ADA, found.append)
         world.scheduler.settle()
-    assert found[0] is found[1] is world.gate.recall(HOME, *ADA)
+    assert found[0] is found[1] is world.gate.cached_login(HOME, *ADA)
 
 
 # How long it takes
@@ -141,9 +141,9 @@ def test_the_same_principal_is_told_each_time(world: World) -> None:
 def test_wrong_answers_of_an_address_take_longer_and_longer(world: World) -> None:
     waits = [world.hear(HOME, "ada", f"wrong {number}")[1] for number in range(8)]
     assert waits == [250_000, 500_000, 1_000_000, 2_000_000, 4_000_000] + 3 * [8_000_000]
-    assert world.hear(AWAY, "ada", "wrong") == ("wrong", FIRST)
-    world.scheduler.advance(QUIET)
-    assert world.hear(HOME, "ada", "wrong") == ("wrong", FIRST)
+    assert world.hear(AWAY, "ada", "wrong") == ("wrong", FIRST_DELAY_US)
+    world.scheduler.advance(FORGET_AFTER_US)
+    assert world.hear(HOME, "ada", "wrong") == ("wrong", FIRST_DELAY_US)
 
 
 def test_wrong_tokens_count_as_well_and_right_ones_never_wait(world: World) -> None:
@@ -173,7 +173,7 @@ def test_an_address_that_was_wrong_waits_before_it_is_looked_at_again(world: Wor
     world.ask(HOME, "ada", "wrong")
     world.scheduler.settle()
     right = world.ask(HOME, *ADA)
-    world.scheduler.advance(FIRST - 1)
+    world.scheduler.advance(FIRST_DELAY_US - 1)
     assert right.answers == []
     world.scheduler.advance(1)
     assert right.answers == ["ada"]
@@ -201,7 +201,7 @@ def test_the_time_does_not_tell_whether_a_name_is_known() -> None:
     costs = [Cost(2, 1, 1)] * 5 + [Cost(4, 1, 1)] * 5
     for each, cost in zip(users.users.values(), costs, strict=True):
         each.password = hash_password("x", cost)
-    registry = Registry(users)
+    registry = UserRegistry(users)
     found = [registry.password_of(f"unknown {number}").cost for number in range(1000)]
     assert set(found) == set(costs)
     assert 400 < found.count(costs[0]) < 600
@@ -215,10 +215,10 @@ def test_few_passwords_are_checked_at_a_time(slow: World) -> None:
     asked = [slow.ask(f"192.0.2.{number}", *ADA) for number in range(5)]
     asked += [slow.ask(f"192.0.2.{number}", "eve", "eve's own") for number in range(5, 10)]
     slow.scheduler.settle()
-    assert slow.checks() == AT_ONCE
+    assert slow.checks() == MAX_CONCURRENT_CHECKS
     slow.scheduler.finish_blocking()
     slow.scheduler.settle()
-    assert slow.checks() == AT_ONCE
+    assert slow.checks() == MAX_CONCURRENT_CHECKS
     while slow.checks():
         slow.scheduler.finish_blocking()
         slow.scheduler.settle()
@@ -228,31 +228,33 @@ def test_few_passwords_are_checked_at_a_time(slow: World) -> None:
 def test_a_name_that_is_too_long_for_one_is_not_kept_for_a_check(slow: World) -> None:
     asked = slow.ask(HOME, "x" * 256, "y")
     assert slow.checks() == 0
-    slow.scheduler.advance(FIRST)
+    slow.scheduler.advance(FIRST_DELAY_US)
     assert asked.answers == ["wrong"]
 
 
 def test_more_than_can_wait_for_a_check_are_turned_away_late(slow: World) -> None:
     asked = [
         slow.ask(f"10.0.{number // 250}.{number % 250}", "ada", f"wrong {number}")
-        for number in range(AT_ONCE + MOST_CHECKS + 3)
+        for number in range(MAX_CONCURRENT_CHECKS + MAX_QUEUED_CHECKS + 3)
     ]
-    slow.scheduler.advance(LONGEST)
+    slow.scheduler.advance(MAX_DELAY_US)
     assert [each.answers for each in asked[-4:]] == [[], ["wrong"], ["wrong"], ["wrong"]]
-    assert {each.took for each in asked[-3:]} == {LONGEST}
-    assert slow.checks() == AT_ONCE
+    assert {each.took for each in asked[-3:]} == {MAX_DELAY_US}
+    assert slow.checks() == MAX_CONCURRENT_CHECKS
     slow.scheduler.slow = False
-    for _ in range(AT_ONCE):
+    for _ in range(MAX_CONCURRENT_CHECKS):
         slow.scheduler.finish_blocking()
-    slow.scheduler.advance(LONGEST)
+    slow.scheduler.advance(MAX_DELAY_US)
     assert all(each.answers == ["wrong"] for each in asked)
-    assert slow.gate.turned_away == 3
+    assert slow.gate.overload_refusals == 3
 
 
 def test_more_than_can_wait_at_one_address_are_turned_away_late(slow: World) -> None:
-    asked = [slow.ask(HOME, "ada", f"wrong {number}") for number in range(MOST_OF_ONE + 2)]
+    asked = [
+        slow.ask(HOME, "ada", f"wrong {number}") for number in range(MAX_QUEUED_PER_ADDRESS + 2)
+    ]
     assert slow.checks() == 1
-    slow.scheduler.advance(LONGEST)
+    slow.scheduler.advance(MAX_DELAY_US)
     assert [each.answers for each in asked[-2:]] == [[], ["wrong"]]
     other = slow.ask(AWAY, *ADA)
     slow.scheduler.settle()
@@ -275,9 +277,9 @@ def test_a_client_with_many_connections_costs_one_check(slow: World) -> None:
 def test_the_same_wrong_password_many_times_at_once_counts_once(slow: World) -> None:
     asked = [slow.ask(HOME, "ada", "wrong") for _ in range(5)]
     slow.scheduler.finish_blocking()
-    slow.scheduler.advance(FIRST)
+    slow.scheduler.advance(FIRST_DELAY_US)
     assert all(each.answers == ["wrong"] for each in asked)
-    assert slow.gate.wrong == 1
+    assert slow.gate.failed_logins == 1
 
 
 def test_a_check_that_breaks_down_is_a_wrong_answer_and_others_go_on(
@@ -288,9 +290,9 @@ def test_a_check_that_breaks_down_is_a_wrong_answer_and_others_go_on(
 
     asked = slow.ask(HOME, *ADA)
     with monkeypatch.context() as patch:
-        patch.setattr(PasswordHash, "fits", break_down)
+        patch.setattr(PasswordHash, "matches", break_down)
         slow.scheduler.finish_blocking()
-        slow.scheduler.advance(LONGEST)
+        slow.scheduler.advance(MAX_DELAY_US)
     assert asked.answers == ["wrong"]
     assert ADA[1] not in caplog.text
     slow.scheduler.slow = False
@@ -302,18 +304,18 @@ def test_a_check_that_breaks_down_is_a_wrong_answer_and_others_go_on(
 
 def test_what_was_right_is_known_again_without_a_check(slow: World) -> None:
     slow.ask(HOME, *ADA)
-    assert slow.gate.recall(HOME, *ADA) is None
+    assert slow.gate.cached_login(HOME, *ADA) is None
     slow.scheduler.finish_blocking()
     slow.scheduler.settle()
     assert slow.hear(AWAY, *ADA) == ("ada", 0)
     assert slow.checks() == 0
-    known = slow.gate.recall(HOME, *ADA)
+    known = slow.gate.cached_login(HOME, *ADA)
     assert known is not None
     assert known.name == "ada"
-    assert slow.gate.recall(HOME, "ada", "wrong") is None
-    assert slow.gate.recall(HOME, "eve", ADA[1]) is None
-    slow.scheduler.advance(REMEMBERED_FOR)
-    assert slow.gate.recall(HOME, *ADA) is None
+    assert slow.gate.cached_login(HOME, "ada", "wrong") is None
+    assert slow.gate.cached_login(HOME, "eve", ADA[1]) is None
+    slow.scheduler.advance(CACHED_LOGIN_US)
+    assert slow.gate.cached_login(HOME, *ADA) is None
     slow.ask(HOME, *ADA)
     assert slow.checks() == 1
 
@@ -328,18 +330,20 @@ def test_those_who_are_known_do_not_wait_at_an_address_that_was_wrong(world: Wor
 def test_who_tries_secrets_does_not_learn_from_the_time_which_one_is_known(world: World) -> None:
     """What is known would be answered at once, however many others wait for their turn."""
     world.hear(AWAY, *ADA)
-    tried = [world.ask(HOME, "ada", f"guess {number}") for number in range(2 * MOST_OF_ONE)]
+    tried = [
+        world.ask(HOME, "ada", f"guess {number}") for number in range(2 * MAX_QUEUED_PER_ADDRESS)
+    ]
     hit = world.ask(HOME, *ADA)
     world.scheduler.settle()
-    assert world.gate.recall(HOME, *ADA) is None
+    assert world.gate.cached_login(HOME, *ADA) is None
     assert not any(asked.answers for asked in (*tried, hit))
-    world.scheduler.advance(LONGEST)
+    world.scheduler.advance(MAX_DELAY_US)
     assert hit.answers == ["wrong"]  # there was no place in the line, and nobody has looked at it
 
 
 def test_who_is_known_goes_on_elsewhere_while_somebody_tries_their_name(world: World) -> None:
     world.hear(AWAY, *ADA)
-    for number in range(2 * MOST_OF_ONE):
+    for number in range(2 * MAX_QUEUED_PER_ADDRESS):
         world.ask(HOME, "ada", f"guess {number}")
     assert world.hear(AWAY, *ADA) == ("ada", 0)
 
@@ -348,38 +352,38 @@ def test_a_name_that_was_tried_often_waits_for_its_turn_and_for_no_check(slow: W
     slow.ask(HOME, *ADA)
     slow.scheduler.finish_blocking()
     slow.scheduler.settle()
-    for number in range(GUESSES):
+    for number in range(MAX_MISTAKES):
         slow.ask(HOME, "ada", f"guess {number}")
         slow.scheduler.finish_blocking()
-        slow.scheduler.advance(LONGEST)
-    assert slow.gate.recall(HOME, *ADA) is None
+        slow.scheduler.advance(MAX_DELAY_US)
+    assert slow.gate.cached_login(HOME, *ADA) is None
     assert slow.hear(HOME, *ADA) == ("ada", 0)
     assert slow.checks() == 0
-    slow.scheduler.advance(QUIET)
+    slow.scheduler.advance(FORGET_AFTER_US)
     slow.ask(AWAY, *ADA)
     slow.scheduler.finish_blocking()
     slow.scheduler.settle()
-    assert slow.gate.recall(HOME, *ADA) is not None
+    assert slow.gate.cached_login(HOME, *ADA) is not None
 
 
 def test_one_wrong_secret_again_and_again_is_no_guessing(world: World) -> None:
     """A program that was not told of the new password must not slow down the others."""
     world.hear(HOME, *ADA)
-    for _ in range(3 * GUESSES):
+    for _ in range(3 * MAX_MISTAKES):
         world.ask(HOME, "ada", "the old one")
         world.scheduler.settle()
-    assert world.gate.recall(HOME, *ADA) is not None
+    assert world.gate.cached_login(HOME, *ADA) is not None
 
 
 def test_tokens_are_recalled_without_being_asked_for_before(world: World) -> None:
-    known = world.gate.recall(HOME, "", TOKEN)
+    known = world.gate.cached_login(HOME, "", TOKEN)
     assert known is not None
     assert known.name == "worker"
-    assert world.gate.recall(HOME, "", "wrong") is None
+    assert world.gate.cached_login(HOME, "", "wrong") is None
 
 
 def test_so_many_are_remembered_and_the_oldest_go() -> None:
-    names = [f"u{number}" for number in range(MOST_REMEMBERED + 1)]
+    names = [f"u{number}" for number in range(MAX_CACHED_LOGINS + 1)]
     kept = user("u", "x").password
     users = users_of(*[user(name) for name in names])
     for each in users.users.values():
@@ -388,9 +392,9 @@ def test_so_many_are_remembered_and_the_oldest_go() -> None:
     for name in names:
         world.ask(HOME, name, "x")
         world.scheduler.settle()
-    assert world.gate.recall(HOME, names[0], "x") is None
-    assert world.gate.recall(HOME, names[1], "x") is not None
-    assert world.gate.recall(HOME, names[-1], "x") is not None
+    assert world.gate.cached_login(HOME, names[0], "x") is None
+    assert world.gate.cached_login(HOME, names[1], "x") is not None
+    assert world.gate.cached_login(HOME, names[-1], "x") is not None
 
 
 # Other users
@@ -398,35 +402,35 @@ def test_so_many_are_remembered_and_the_oldest_go() -> None:
 
 def test_a_change_of_the_users_counts_at_once(world: World) -> None:
     world.hear(HOME, *ADA)
-    ada, worker = world.gate.recall(HOME, *ADA), world.gate.recall(HOME, "", TOKEN)
+    ada, worker = world.gate.cached_login(HOME, *ADA), world.gate.cached_login(HOME, "", TOKEN)
     assert ada is not None
     assert worker is not None
-    world.gate.change(
+    world.gate.replace_users(
         users_of(user("ada", "another", rules=(("post", "take"),)), anonymous=(("a", "take"),))
     )
     assert not ada.may("push", "mail")
     assert ada.may("take", "post")
-    assert worker.is_powerless()
-    assert world.gate.count == 1
-    assert world.gate.recall(HOME, *ADA) is None
-    assert world.gate.recall(HOME, "", TOKEN) is None
-    assert world.gate.holder_of("worker.example.org") is None
-    assert not world.gate.stranger.may("push", "public")
-    assert world.gate.stranger.may("take", "a")
-    assert world.hear(HOME, *ADA) == ("wrong", FIRST)
+    assert worker.has_no_permissions()
+    assert world.gate.user_count == 1
+    assert world.gate.cached_login(HOME, *ADA) is None
+    assert world.gate.cached_login(HOME, "", TOKEN) is None
+    assert world.gate.find_by_certificate("worker.example.org") is None
+    assert not world.gate.anonymous.may("push", "public")
+    assert world.gate.anonymous.may("take", "a")
+    assert world.hear(HOME, *ADA) == ("wrong", FIRST_DELAY_US)
     assert world.hear(HOME, "ada", "another")[0] == "ada"
-    assert world.gate.recall(HOME, "ada", "another") is ada
+    assert world.gate.cached_login(HOME, "ada", "another") is ada
 
 
 def test_a_user_who_was_removed_stays_powerless_though_the_name_comes_back(world: World) -> None:
     world.hear(HOME, *ADA)
-    ada = world.gate.recall(HOME, *ADA)
+    ada = world.gate.cached_login(HOME, *ADA)
     assert ada is not None
-    world.gate.change(users_of())
-    world.gate.change(everybody())
-    assert ada.is_powerless()
+    world.gate.replace_users(users_of())
+    world.gate.replace_users(everybody())
+    assert ada.has_no_permissions()
     world.hear(HOME, *ADA)
-    again = world.gate.recall(HOME, *ADA)
+    again = world.gate.cached_login(HOME, *ADA)
     assert again is not None
     assert again is not ada
     assert again.may("push", "mail")
@@ -434,7 +438,7 @@ def test_a_user_who_was_removed_stays_powerless_though_the_name_comes_back(world
 
 def test_a_check_that_was_going_on_during_a_change_is_made_again(slow: World) -> None:
     right, removed = slow.ask(HOME, *ADA), slow.ask(AWAY, "eve", "eve's own")
-    slow.gate.change(users_of(user("ada", "another")))
+    slow.gate.replace_users(users_of(user("ada", "another")))
     for _ in range(2):
         slow.scheduler.finish_blocking()
         slow.scheduler.settle()
@@ -442,9 +446,9 @@ def test_a_check_that_was_going_on_during_a_change_is_made_again(slow: World) ->
     while slow.checks():
         slow.scheduler.finish_blocking()
         slow.scheduler.settle()
-    slow.scheduler.advance(LONGEST)
+    slow.scheduler.advance(MAX_DELAY_US)
     assert right.answers == removed.answers == ["wrong"]
-    assert slow.gate.recall(HOME, *ADA) is None
+    assert slow.gate.cached_login(HOME, *ADA) is None
 
 
 # What the operator reads

@@ -53,7 +53,7 @@ def test_rules_add_up_and_actions_do_not_stand_for_each_other() -> None:
         ("take", "c"),
         ("inspect", "c"),
     }
-    assert [action for action in ("push", "take", "admin") if ada.may_somewhere(action)] == [
+    assert [action for action in ("push", "take", "admin") if ada.may_on_any_queue(action)] == [
         "push",
         "take",
     ]
@@ -61,30 +61,30 @@ def test_rules_add_up_and_actions_do_not_stand_for_each_other() -> None:
 
 def test_a_refusal_says_who_may_not_do_what_where() -> None:
     ada = Principal("ada", rules_of(("a", "push")))
-    ada.check("push", "a")
-    ada.check_somewhere("push")
+    ada.check_permission("push", "a")
+    ada.check_permission_on_any_queue("push")
     with pytest.raises(Denied, match=r"^user ada has no permission to take on queue a$"):
-        ada.check("take", "a")
+        ada.check_permission("take", "a")
     with pytest.raises(Denied, match=r"^user ada has no permission to push on the server as a wh"):
-        ada.check("push", "")
+        ada.check_permission("push", "")
     with pytest.raises(Denied, match=r"^user ada has no permission to take on any queue$"):
-        ada.check_somewhere("take")
+        ada.check_permission_on_any_queue("take")
     with pytest.raises(Denied, match=r"^who has not logged in has no permission to push on que"):
-        Principal().check("push", "a")
+        Principal().check_permission("push", "a")
 
 
 def test_a_change_counts_at_once() -> None:
     ada = Principal("ada", rules_of(("a", "push")))
     assert ada.may("push", "a")
-    ada.change(rules_of(("b", "push")), False)
+    ada.set_rules(rules_of(("b", "push")), False)
     assert not ada.may("push", "a")
     assert ada.may("push", "b")
-    ada.change([], True)
+    ada.set_rules([], True)
     assert ada.may("journal", "")
-    assert not ada.is_powerless()
-    ada.change([], False)
+    assert not ada.has_no_permissions()
+    ada.set_rules([], False)
     assert not ada.may("push", "b")
-    assert ada.is_powerless()
+    assert ada.has_no_permissions()
 
 
 def test_more_queues_than_are_remembered_are_told_apart() -> None:
@@ -113,4 +113,4 @@ def test_a_long_name_that_almost_fits_is_seen_through_in_one_pass() -> None:
 
 def test_without_users_everybody_may_do_everything() -> None:
     assert ANONYMOUS.may("journal", "")
-    assert ANONYMOUS.may_somewhere("admin")
+    assert ANONYMOUS.may_on_any_queue("admin")

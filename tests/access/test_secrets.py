@@ -4,16 +4,16 @@ import pytest
 from support.users import CHEAP
 
 from taskyard.access.secrets import (
+    DEFAULT_COST,
     MAX_MEMORY,
     MAX_SECRET,
-    USUAL,
     Cost,
+    credential_digest,
+    dummy_hash,
     hash_password,
-    mark_of,
     new_token,
     read_password_hash,
     read_token_digest,
-    stand_in,
     token_digest,
     token_text,
 )
@@ -24,9 +24,9 @@ KEY = "11" * 32
 
 def test_a_password_fits_its_hash_and_no_other_does() -> None:
     kept = hash_password("päss wörd", CHEAP)
-    assert kept.fits("päss wörd")
+    assert kept.matches("päss wörd")
     for wrong in ("", "pass word", "päss wörd ", "Päss wörd", "\udcff", "x" * 100_000):
-        assert not kept.fits(wrong)
+        assert not kept.matches(wrong)
 
 
 def test_the_kept_text_is_read_back_with_its_cost() -> None:
@@ -35,7 +35,7 @@ def test_the_kept_text_is_read_back_with_its_cost() -> None:
     again = read_password_hash(text)
     assert again.cost == Cost(4, 2, 3)
     assert again.text() == text
-    assert again.fits("secret")
+    assert again.matches("secret")
 
 
 def test_a_hash_that_was_made_elsewhere_is_checked() -> None:
@@ -44,8 +44,8 @@ def test_a_hash_that_was_made_elsewhere_is_checked() -> None:
         "scrypt$n=16384,r=8,p=1$536f6469756d43686c6f72696465"
         "$7023bdcb3afd7348461c06cd81fd38ebfda8fbba904f8e3ea9b543f6545da1f2"
     )
-    assert kept.fits("pleaseletmein")
-    assert not kept.fits("pleaseletmeout")
+    assert kept.matches("pleaseletmein")
+    assert not kept.matches("pleaseletmeout")
 
 
 def test_two_hashes_of_a_password_differ() -> None:
@@ -53,14 +53,14 @@ def test_two_hashes_of_a_password_differ() -> None:
 
 
 def test_the_usual_cost_is_one_that_can_be_checked() -> None:
-    assert not USUAL.problem()
-    assert hash_password("secret").fits("secret")
+    assert not DEFAULT_COST.problem()
+    assert hash_password("secret").matches("secret")
 
 
 def test_no_password_fits_a_stand_in() -> None:
-    kept = stand_in(CHEAP)
-    assert not kept.fits("")
-    assert not kept.fits("secret")
+    kept = dummy_hash(CHEAP)
+    assert not kept.matches("")
+    assert not kept.matches("secret")
 
 
 @pytest.mark.parametrize("password", ["", "x" * (MAX_SECRET + 1), "ü" * (MAX_SECRET // 2 + 1)])
@@ -118,12 +118,12 @@ def test_a_text_that_is_no_digest_is_refused_and_not_repeated(text: str) -> None
 
 def test_a_mark_is_of_name_and_secret_and_process() -> None:
     marks = {
-        mark_of(key, name, secret)
+        credential_digest(key, name, secret)
         for key in (b"one", b"two")
         for name, secret in (("a", "bc"), ("ab", "c"), ("", "abc"), ("abc", ""), ("a", "bd"))
     }
     assert len(marks) == 10
-    assert mark_of(b"one", "a", "bc") in marks
+    assert credential_digest(b"one", "a", "bc") in marks
 
 
 def test_nothing_secret_is_in_a_repr() -> None:

@@ -2,47 +2,55 @@
 
 import pytest
 
-from taskyard.access.slowness import FIRST, GUESSES, LONGEST, QUIET, Guesses, Places, network_of
+from taskyard.access.slowness import (
+    FIRST_DELAY_US,
+    FORGET_AFTER_US,
+    MAX_DELAY_US,
+    MAX_MISTAKES,
+    GuessCounter,
+    LoginThrottle,
+    network_of,
+)
 
 NOW = 1_700_000_000_000_000
 
 
 def test_each_wrong_answer_takes_twice_as_long_up_to_a_limit() -> None:
-    place = Places[int]().of("192.0.2.1", NOW)
-    waits = [place.was_wrong(NOW) - NOW for _ in range(100)]
+    place = LoginThrottle[int]().for_address("192.0.2.1", NOW)
+    waits = [place.record_failure(NOW) - NOW for _ in range(100)]
     assert waits[:6] == [250_000, 500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000]
-    assert set(waits[5:]) == {LONGEST}
-    assert waits[0] == FIRST
+    assert set(waits[5:]) == {MAX_DELAY_US}
+    assert waits[0] == FIRST_DELAY_US
 
 
 def test_an_address_is_forgiven_after_some_quiet() -> None:
-    places = Places[int]()
+    places = LoginThrottle[int]()
     for _ in range(4):
-        places.of("a", NOW).was_wrong(NOW)
-    assert places.of("a", NOW + QUIET - 1).wrong == 4
-    assert places.of("a", NOW + QUIET).wrong == 0
+        places.for_address("a", NOW).record_failure(NOW)
+    assert places.for_address("a", NOW + FORGET_AFTER_US - 1).failures == 4
+    assert places.for_address("a", NOW + FORGET_AFTER_US).failures == 0
 
 
 def test_the_table_is_bounded_and_keeps_those_heard_of_last() -> None:
-    places = Places[int](3)
+    places = LoginThrottle[int](3)
     for name in "abc":
-        places.of(name, NOW).was_wrong(NOW)
-    places.of("a", NOW)
-    places.of("d", NOW)
+        places.for_address(name, NOW).record_failure(NOW)
+    places.for_address("a", NOW)
+    places.for_address("d", NOW)
     assert len(places) == 3
-    assert places.of("a", NOW).wrong == 1
-    assert places.of("c", NOW).wrong == 1
-    assert places.of("b", NOW).wrong == 0
+    assert places.for_address("a", NOW).failures == 1
+    assert places.for_address("c", NOW).failures == 1
+    assert places.for_address("b", NOW).failures == 0
 
 
 def test_an_address_where_somebody_waits_is_not_dropped() -> None:
-    places = Places[int](2)
-    busy = [places.of(name, NOW) for name in "ab"]
+    places = LoginThrottle[int](2)
+    busy = [places.for_address(name, NOW) for name in "ab"]
     for place in busy:
         place.busy = True
     for name in "cdefg":
-        places.of(name, NOW)
-    assert [places.of(name, NOW) for name in "ab"] == busy
+        places.for_address(name, NOW)
+    assert [places.for_address(name, NOW) for name in "ab"] == busy
     assert len(places) == 3
 
 
@@ -63,15 +71,15 @@ def test_addresses_of_one_network_count_together(address: str, network: str) -> 
 
 
 def test_so_many_guesses_are_remembered_and_the_oldest_go() -> None:
-    guesses = Guesses(2)
+    guesses = GuessCounter(2)
     for key in (b"a", b"b", b"a", b"c"):
-        for number in range(GUESSES):
-            guesses.add(key, b"%d" % number, NOW)
+        for number in range(MAX_MISTAKES):
+            guesses.record_guess(key, b"%d" % number, NOW)
     assert len(guesses) == 2
-    assert guesses.are_many(b"a", NOW + QUIET - 1)
-    assert not guesses.are_many(b"b", NOW)
-    assert not guesses.are_many(b"a", NOW + QUIET)
-    for number in range(GUESSES):
-        guesses.was_right(b"a", b"%d" % number)
-        assert not guesses.are_many(b"a", NOW)
+    assert guesses.has_many(b"a", NOW + FORGET_AFTER_US - 1)
+    assert not guesses.has_many(b"b", NOW)
+    assert not guesses.has_many(b"a", NOW + FORGET_AFTER_US)
+    for number in range(MAX_MISTAKES):
+        guesses.forget_guess(b"a", b"%d" % number)
+        assert not guesses.has_many(b"a", NOW)
     assert len(guesses) == 1

@@ -13,7 +13,7 @@ from taskyard.access.principal import ACTIONS, Principal
 from taskyard.access.users import (
     UsersError,
     format_users,
-    is_open_to_others,
+    is_accessible_to_others,
     load_users,
     parse_users,
     save_users,
@@ -66,7 +66,7 @@ def test_a_file_is_read() -> None:
 def test_nobody_may_do_anything_by_default(text: str) -> None:
     users = parse_users(text, "file")
     assert not users.users
-    assert Principal("", users.anonymous).is_powerless()
+    assert Principal("", users.anonymous).has_no_permissions()
 
 
 REFUSED = [
@@ -231,7 +231,7 @@ def test_a_new_file_is_for_its_owner_only(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert mode_of(path) == 0o600
-    assert not is_open_to_others(path)
+    assert not is_accessible_to_others(path)
     assert list(load_users(path).users) == ["ada"]
     assert list(tmp_path.iterdir()) == [path]
 
@@ -277,7 +277,7 @@ def test_a_file_that_others_can_read_or_change_is_noticed(
     path = tmp_path / "users"
     path.write_text("")
     path.chmod(mode)
-    assert is_open_to_others(path) is is_open
+    assert is_accessible_to_others(path) is is_open
 
 
 def test_nothing_secret_is_in_a_repr() -> None:

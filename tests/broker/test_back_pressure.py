@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange
 
 from taskyard.protocols.conversation import INPUT_LIMIT
@@ -34,7 +34,7 @@ def in_chunks(line: bytes) -> Iterator[bytes]:
 
 
 def test_what_is_behind_a_waiting_fetch_is_bounded() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, other = yard.connect(), yard.connect()
     peer.send(b'FETCH {"queues":["q"]}\n')
     sent = pour(peer, in_chunks(b"PING\n"), INPUT_LIMIT + CHUNK)
@@ -47,7 +47,7 @@ def test_what_is_behind_a_waiting_fetch_is_bounded() -> None:
 
 
 def test_what_is_behind_many_waiting_fetches_is_read_when_the_first_ones_end() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     fetch = b'FETCH {"queues":["q"],"timeout":"1s"}\n'
     sent = pour(peer, in_chunks(fetch), INPUT_LIMIT + CHUNK)
@@ -58,7 +58,7 @@ def test_what_is_behind_many_waiting_fetches_is_read_when_the_first_ones_end() -
 
 
 def test_a_line_that_does_not_end_behind_a_waiting_fetch_is_bounded_too() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     peer.send(b'FETCH {"queues":["q"],"timeout":"1s"}\n')
     pour(peer, in_chunks(b"x"), MEBIBYTE + 2 * CHUNK)
@@ -68,17 +68,17 @@ def test_a_line_that_does_not_end_behind_a_waiting_fetch_is_bounded_too() -> Non
 
 
 @pytest.fixture
-def slow() -> SimulatedYard:
+def slow() -> SimulatedServer:
     """One whose disk syncs when the test says so."""
-    yard = SimulatedYard(inline_sync=False, output_limit=10_000)
+    yard = SimulatedServer(inline_sync=False, output_limit=10_000)
     yard.scheduler.slow = True
     return yard
 
 
-def sync_all(yard: SimulatedYard) -> None:
+def sync_all(yard: SimulatedServer) -> None:
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
 
 
 def ids_in(replies: bytes) -> list[int]:
@@ -86,7 +86,7 @@ def ids_in(replies: bytes) -> list[int]:
     return [int(line.removeprefix(prefix).removesuffix(suffix)) for line in replies.splitlines()]
 
 
-def test_replies_that_wait_for_the_disk_are_bounded(slow: SimulatedYard) -> None:
+def test_replies_that_wait_for_the_disk_are_bounded(slow: SimulatedServer) -> None:
     peer = slow.connect()
     push = b'PUSH {"name":"a"}\n'
     sent = pour(peer, in_chunks(push), 8 * INPUT_LIMIT)
@@ -98,12 +98,12 @@ def test_replies_that_wait_for_the_disk_are_bounded(slow: SimulatedYard) -> None
 
 
 @pytest.mark.parametrize("size", [1000, MEBIBYTE - 2])
-def test_records_that_wait_for_the_disk_are_bounded(slow: SimulatedYard, size: int) -> None:
+def test_records_that_wait_for_the_disk_are_bounded(slow: SimulatedServer, size: int) -> None:
     """Though their replies are short, and so far from the limit of the connection."""
     peers = [slow.connect() for _ in range(3)]
     push = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * size)
     sent = sum(pour(peer, in_chunks(push), 32 * MEBIBYTE) for peer in peers)
-    assert slow.engine.log.size() < 24 * MEBIBYTE
+    assert slow.engine.records.size() < 24 * MEBIBYTE
     sync_all(slow)
     assert all(peer.reading for peer in peers)
     found = [id for peer in peers for id in ids_in(peer.take())]
@@ -111,7 +111,7 @@ def test_records_that_wait_for_the_disk_are_bounded(slow: SimulatedYard, size: i
     assert sent - len(push) * 3 < len(found) * len(push) <= sent
 
 
-def test_those_who_add_nothing_are_served_while_the_disk_is_behind(slow: SimulatedYard) -> None:
+def test_those_who_add_nothing_are_served_while_the_disk_is_behind(slow: SimulatedServer) -> None:
     peer, other = slow.connect(), slow.connect()
     push = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * MEBIBYTE)[:-2]
     pour(peer, in_chunks(push), 32 * MEBIBYTE)

@@ -1,23 +1,23 @@
 """Payloads that are on disk only: read back off the loop, while all else goes on."""
 
 import pytest
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange, queue_counts
 
 SIZE = 300_000
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
+def yard() -> SimulatedServer:
     """One with as little memory for payloads as there can be."""
-    return SimulatedYard(payload_memory=0)
+    return SimulatedServer(payload_memory=0)
 
 
 def payload_of(number: int) -> bytes:
     return b'"%b"' % (b"%d" % (number % 10) * SIZE)
 
 
-def push(yard: SimulatedYard, count: int) -> SimulatedPeer:
+def push(yard: SimulatedServer, count: int) -> SimulatedPeer:
     """Push that many tasks, of which the first ones do not stay in memory."""
     peer = yard.connect()
     for number in range(1, count + 1):
@@ -33,13 +33,13 @@ def task(number: int) -> bytes:
     )
 
 
-def reads_done(yard: SimulatedYard) -> None:
+def reads_done(yard: SimulatedServer) -> None:
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
 
 
-def test_payloads_come_back_as_they_were_and_in_order(yard: SimulatedYard) -> None:
+def test_payloads_come_back_as_they_were_and_in_order(yard: SimulatedServer) -> None:
     peer = push(yard, 12)
     reads = yard.disk.calls("read")
     for number in range(1, 13):
@@ -47,7 +47,7 @@ def test_payloads_come_back_as_they_were_and_in_order(yard: SimulatedYard) -> No
     assert yard.disk.calls("read") > reads
 
 
-def test_payloads_come_back_after_a_restart(yard: SimulatedYard) -> None:
+def test_payloads_come_back_after_a_restart(yard: SimulatedServer) -> None:
     push(yard, 3)
     yard.crash()
     peer = yard.connect()
@@ -55,7 +55,7 @@ def test_payloads_come_back_after_a_restart(yard: SimulatedYard) -> None:
         exchange(peer, b"FETCH\n", task(number))
 
 
-def test_replies_keep_their_order_behind_a_read(yard: SimulatedYard) -> None:
+def test_replies_keep_their_order_behind_a_read(yard: SimulatedServer) -> None:
     push(yard, 12)
     yard.scheduler.slow = True
     peer = yard.connect()
@@ -66,7 +66,7 @@ def test_replies_keep_their_order_behind_a_read(yard: SimulatedYard) -> None:
     peer.expect(task(1) + b'PONG {}\nOK {"id":13}\n' + task(2))
 
 
-def test_nobody_else_is_held_up_by_a_read(yard: SimulatedYard) -> None:
+def test_nobody_else_is_held_up_by_a_read(yard: SimulatedServer) -> None:
     other = push(yard, 12)
     yard.scheduler.slow = True
     peer = yard.connect()
@@ -79,7 +79,7 @@ def test_nobody_else_is_held_up_by_a_read(yard: SimulatedYard) -> None:
     peer.expect(task(1))
 
 
-def test_many_reads_at_once_each_give_the_right_payload(yard: SimulatedYard) -> None:
+def test_many_reads_at_once_each_give_the_right_payload(yard: SimulatedServer) -> None:
     push(yard, 12)
     yard.scheduler.slow = True
     peers = [yard.connect() for _ in range(8)]
@@ -88,12 +88,12 @@ def test_many_reads_at_once_each_give_the_right_payload(yard: SimulatedYard) -> 
     while yard.scheduler.blocking:
         yard.scheduler.blocking.rotate(3)  # they may come back in any order
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     for number, peer in enumerate(peers, 1):
         peer.expect(task(number))
 
 
-def test_a_waiting_fetch_gets_a_task_whose_payload_must_be_read(yard: SimulatedYard) -> None:
+def test_a_waiting_fetch_gets_a_task_whose_payload_must_be_read(yard: SimulatedServer) -> None:
     peer, other = yard.connect(), yard.connect()
     text = b"x" * SIZE
     exchange(
@@ -112,7 +112,7 @@ def test_a_waiting_fetch_gets_a_task_whose_payload_must_be_read(yard: SimulatedY
     assert yard.disk.calls("read") > reads
 
 
-def test_a_read_suspends_the_heartbeat(yard: SimulatedYard) -> None:
+def test_a_read_suspends_the_heartbeat(yard: SimulatedServer) -> None:
     push(yard, 12)
     yard.scheduler.slow = True
     peer = yard.connect()
@@ -126,7 +126,7 @@ def test_a_read_suspends_the_heartbeat(yard: SimulatedYard) -> None:
     exchange(peer, b"PING\n", b"PONG {}\n")
 
 
-def test_a_task_whose_client_leaves_during_the_read_goes_to_the_next(yard: SimulatedYard) -> None:
+def test_a_task_whose_client_leaves_during_the_read_goes_to_the_next(yard: SimulatedServer) -> None:
     other = push(yard, 12)
     yard.scheduler.slow = True
     peer = yard.connect()
@@ -145,7 +145,7 @@ def test_a_task_whose_client_leaves_during_the_read_goes_to_the_next(yard: Simul
 SMALL = 4_000
 
 
-def push_small(yard: SimulatedYard, count: int) -> SimulatedPeer:
+def push_small(yard: SimulatedServer, count: int) -> SimulatedPeer:
     """Push that many small tasks, a hundred at a time; a restart takes them out of memory."""
     peer = yard.connect()
     for first in range(1, count + 1, 100):
@@ -165,7 +165,7 @@ def small_task(number: int) -> bytes:
     return b'OK {"id":%d,"queue":"default","name":"a","payload":%b}\n' % (number, small(number))
 
 
-def fetch(yard: SimulatedYard, peer: SimulatedPeer, number: int) -> bool:
+def fetch(yard: SimulatedServer, peer: SimulatedPeer, number: int) -> bool:
     """Fetch the task with this number; true if it had to wait for the disk.
 
     Reads that are out come back before the next one, as they do where clients have work to do.
@@ -179,14 +179,14 @@ def fetch(yard: SimulatedYard, peer: SimulatedPeer, number: int) -> bool:
 
 @pytest.mark.parametrize("payload_memory", [0, 1 << 21, 1 << 24])
 def test_a_drain_of_a_queue_deeper_than_memory_hardly_waits(payload_memory: int) -> None:
-    yard = SimulatedYard(payload_memory=payload_memory)
+    yard = SimulatedServer(payload_memory=payload_memory)
     peer = push_small(yard, 8000)
     yard.scheduler.slow = True
     waits = sum(fetch(yard, peer, number) for number in range(1, 8001))
     assert waits <= 5
 
 
-def test_clients_that_share_a_drain_share_the_reads(yard: SimulatedYard) -> None:
+def test_clients_that_share_a_drain_share_the_reads(yard: SimulatedServer) -> None:
     push_small(yard, 4000)
     yard.scheduler.slow = True
     peers = [yard.connect() for _ in range(40)]
@@ -203,7 +203,7 @@ def test_clients_that_share_a_drain_share_the_reads(yard: SimulatedYard) -> None
 
 
 def test_reads_ahead_that_are_slow_hold_up_nobody() -> None:
-    yard = SimulatedYard(payload_memory=1 << 24)
+    yard = SimulatedServer(payload_memory=1 << 24)
     peer = push_small(yard, 2000)
     yard.scheduler.slow = True
     for number in range(1, 301):
@@ -219,7 +219,7 @@ def test_reads_ahead_that_are_slow_hold_up_nobody() -> None:
 
 
 def test_a_read_ahead_that_fails_closes_no_connection() -> None:
-    yard = SimulatedYard(payload_memory=1 << 24)
+    yard = SimulatedServer(payload_memory=1 << 24)
     peer = push_small(yard, 3000)
     yard.scheduler.slow = True
     failed = 0
@@ -228,7 +228,7 @@ def test_a_read_ahead_that_fails_closes_no_connection() -> None:
         reply = peer.take()
         if reply and yard.scheduler.blocking:  # nobody waits for it
             failed += 1
-            yard.disk.fail("read")
+            yard.disk.fail_call("read")
             yard.scheduler.finish_blocking()
             yard.disk.heal()
         reads_done(yard)

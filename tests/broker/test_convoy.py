@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 PUSH = b'PUSH {"name":"a"}\n'
 FLUSH = 2_000  # microseconds
@@ -18,26 +18,26 @@ MEBIBYTE = 1 << 20
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    yard = SimulatedYard(inline_sync=False, segment_size=16 * MEBIBYTE)
+def yard() -> SimulatedServer:
+    yard = SimulatedServer(inline_sync=False, segment_size=16 * MEBIBYTE)
     yard.scheduler.slow = True
     return yard
 
 
-def push(yard: SimulatedYard, *peers: SimulatedPeer) -> None:
+def push(yard: SimulatedServer, *peers: SimulatedPeer) -> None:
     """In one round of the loop."""
     for peer in peers:
         peer.arrive(PUSH)
-    yard.settle()
+    yard.run_pending()
 
 
-def end_flush(yard: SimulatedYard, took: int = FLUSH) -> None:
+def end_flush(yard: SimulatedServer, took: int = FLUSH) -> None:
     yard.scheduler.advance(took)
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
 
 
-def is_flushing(yard: SimulatedYard) -> bool:
+def is_flushing(yard: SimulatedServer) -> bool:
     return bool(yard.scheduler.blocking)
 
 
@@ -45,7 +45,7 @@ def are_answered(*peers: SimulatedPeer) -> bool:
     return all(peer.take().startswith(b"OK ") for peer in peers)
 
 
-def prompt_pair(yard: SimulatedYard, took: int = FLUSH) -> tuple[SimulatedPeer, SimulatedPeer]:
+def prompt_pair(yard: SimulatedServer, took: int = FLUSH) -> tuple[SimulatedPeer, SimulatedPeer]:
     """Two that wait for the flush that goes on, and came back at once after the one before."""
     one, other = yard.connect(), yard.connect()
     push(yard, one, other)
@@ -59,7 +59,7 @@ def prompt_pair(yard: SimulatedYard, took: int = FLUSH) -> tuple[SimulatedPeer, 
 
 
 def test_who_comes_meanwhile_shares_the_next_flush_with_who_was_answered(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
 ) -> None:
     one, other = prompt_pair(yard)
     newcomer = yard.connect()
@@ -75,7 +75,9 @@ def test_who_comes_meanwhile_shares_the_next_flush_with_who_was_answered(
     assert are_answered(one, other, newcomer)
 
 
-def test_who_comes_just_as_a_flush_is_over_does_not_begin_the_next_one(yard: SimulatedYard) -> None:
+def test_who_comes_just_as_a_flush_is_over_does_not_begin_the_next_one(
+    yard: SimulatedServer,
+) -> None:
     prompt_pair(yard)
     newcomer = yard.connect()
     yard.scheduler.advance(FLUSH)
@@ -84,17 +86,17 @@ def test_who_comes_just_as_a_flush_is_over_does_not_begin_the_next_one(yard: Sim
     assert not is_flushing(yard)
 
 
-def test_nobody_is_waited_for_while_there_is_enough_to_do(yard: SimulatedYard) -> None:
+def test_nobody_is_waited_for_while_there_is_enough_to_do(yard: SimulatedServer) -> None:
     prompt_pair(yard)
     busy = yard.connect()
     yard.scheduler.advance(FLUSH)
     yard.scheduler.finish_blocking()
     busy.arrive(PUSH * 100)  # more than one turn, before the loop hears of the flush
-    yard.settle()
+    yard.run_pending()
     assert is_flushing(yard)
 
 
-def test_nobody_is_waited_for_longer_than_three_quarters_of_a_flush(yard: SimulatedYard) -> None:
+def test_nobody_is_waited_for_longer_than_three_quarters_of_a_flush(yard: SimulatedServer) -> None:
     one, _ = prompt_pair(yard)
     end_flush(yard)
     push(yard, one)
@@ -105,14 +107,16 @@ def test_nobody_is_waited_for_longer_than_three_quarters_of_a_flush(yard: Simula
 
 
 @pytest.mark.parametrize("took", [1_000, 1_001])
-def test_a_quick_flush_is_followed_by_the_next_one_at_once(yard: SimulatedYard, took: int) -> None:
+def test_a_quick_flush_is_followed_by_the_next_one_at_once(
+    yard: SimulatedServer, took: int
+) -> None:
     prompt_pair(yard, took)
     push(yard, yard.connect())
     end_flush(yard, took)
     assert is_flushing(yard) == (took == 1_000)
 
 
-def test_a_disk_that_stood_still_for_once_is_not_slow(yard: SimulatedYard) -> None:
+def test_a_disk_that_stood_still_for_once_is_not_slow(yard: SimulatedServer) -> None:
     one, other = prompt_pair(yard)
     end_flush(yard, 300)
     push(yard, one, other, yard.connect())
@@ -121,7 +125,7 @@ def test_a_disk_that_stood_still_for_once_is_not_slow(yard: SimulatedYard) -> No
     assert is_flushing(yard)
 
 
-def test_who_came_late_is_not_waited_for_until_it_is_prompt_again(yard: SimulatedYard) -> None:
+def test_who_came_late_is_not_waited_for_until_it_is_prompt_again(yard: SimulatedServer) -> None:
     quick, slow = prompt_pair(yard)
     end_flush(yard)
     push(yard, quick)
@@ -145,7 +149,7 @@ def test_who_came_late_is_not_waited_for_until_it_is_prompt_again(yard: Simulate
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_if_most_do_not_come_in_time_nobody_is_waited_for_for_a_while(
-    yard: SimulatedYard, count: int
+    yard: SimulatedServer, count: int
 ) -> None:
     """Of three; two crowds are better then, since it takes long to serve all of them."""
     crowd = [yard.connect() for _ in range(3)]
@@ -168,7 +172,7 @@ def test_if_most_do_not_come_in_time_nobody_is_waited_for_for_a_while(
     assert any(waited[REST:])
 
 
-def test_who_is_not_waited_for_does_not_stand_in_for_others(yard: SimulatedYard) -> None:
+def test_who_is_not_waited_for_does_not_stand_in_for_others(yard: SimulatedServer) -> None:
     one, other = prompt_pair(yard)
     late = yard.connect()
     push(yard, late)
@@ -183,7 +187,7 @@ def test_who_is_not_waited_for_does_not_stand_in_for_others(yard: SimulatedYard)
 
 
 def test_who_comes_after_its_convoy_does_not_stand_in_for_others_of_the_next(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
 ) -> None:
     one, other, slow = yard.connect(), yard.connect(), yard.connect()
     for _ in range(2):
@@ -199,7 +203,7 @@ def test_who_comes_after_its_convoy_does_not_stand_in_for_others_of_the_next(
     assert not is_flushing(yard)
 
 
-def test_who_connects_and_pushes_once_is_not_waited_for(yard: SimulatedYard) -> None:
+def test_who_connects_and_pushes_once_is_not_waited_for(yard: SimulatedServer) -> None:
     push(yard, yard.connect())
     for _ in range(5):
         push(yard, yard.connect())  # during the flush for the one before
@@ -207,7 +211,7 @@ def test_who_connects_and_pushes_once_is_not_waited_for(yard: SimulatedYard) -> 
         assert is_flushing(yard)
 
 
-def test_who_left_during_the_flush_is_not_waited_for(yard: SimulatedYard) -> None:
+def test_who_left_during_the_flush_is_not_waited_for(yard: SimulatedServer) -> None:
     stays, leaves = prompt_pair(yard)
     leaves.close()
     end_flush(yard)
@@ -215,7 +219,7 @@ def test_who_left_during_the_flush_is_not_waited_for(yard: SimulatedYard) -> Non
     assert is_flushing(yard)
 
 
-def test_who_said_good_bye_is_not_waited_for(yard: SimulatedYard) -> None:
+def test_who_said_good_bye_is_not_waited_for(yard: SimulatedServer) -> None:
     stays, leaves = prompt_pair(yard)
     leaves.send(b"QUIT\n")
     end_flush(yard)
@@ -223,7 +227,7 @@ def test_who_said_good_bye_is_not_waited_for(yard: SimulatedYard) -> None:
     assert is_flushing(yard)
 
 
-def test_the_wait_is_over_when_the_last_one_leaves(yard: SimulatedYard) -> None:
+def test_the_wait_is_over_when_the_last_one_leaves(yard: SimulatedServer) -> None:
     stays, leaves = prompt_pair(yard)
     end_flush(yard)
     push(yard, stays)
@@ -232,7 +236,7 @@ def test_the_wait_is_over_when_the_last_one_leaves(yard: SimulatedYard) -> None:
     assert is_flushing(yard)
 
 
-def test_who_leaves_after_it_came_back_does_not_stand_in_for_others(yard: SimulatedYard) -> None:
+def test_who_leaves_after_it_came_back_does_not_stand_in_for_others(yard: SimulatedServer) -> None:
     leaves, other = prompt_pair(yard)
     end_flush(yard)
     push(yard, leaves)
@@ -242,7 +246,7 @@ def test_who_leaves_after_it_came_back_does_not_stand_in_for_others(yard: Simula
     assert is_flushing(yard)
 
 
-def test_nobody_is_waited_for_longer_than_clients_take(yard: SimulatedYard) -> None:
+def test_nobody_is_waited_for_longer_than_clients_take(yard: SimulatedServer) -> None:
     one, _ = prompt_pair(yard, 10 * MOST)
     end_flush(yard, 10 * MOST)
     push(yard, one)
@@ -254,7 +258,7 @@ def test_nobody_is_waited_for_longer_than_clients_take(yard: SimulatedYard) -> N
 
 def test_where_the_disk_was_quick_at_the_start_nobody_is_waited_for() -> None:
     """Flushes are on the loop there, but for a few."""
-    yard = SimulatedYard(inline_sync=True, flushes_aside=True, segment_size=16 * MEBIBYTE)
+    yard = SimulatedServer(inline_sync=True, flushes_aside=True, segment_size=16 * MEBIBYTE)
     yard.scheduler.slow = True
     crowd = [yard.connect() for _ in range(201)]
     for _ in range(4):
@@ -266,29 +270,33 @@ def test_where_the_disk_was_quick_at_the_start_nobody_is_waited_for() -> None:
     assert are_answered(crowd[0])
 
 
-def test_to_wait_for_others_counts_as_the_disks_time(yard: SimulatedYard) -> None:
+def test_to_wait_for_others_counts_as_the_disks_time(yard: SimulatedServer) -> None:
     one, _ = prompt_pair(yard, LONG)
     end_flush(yard, LONG)
-    yard.broker.slow.limit = LONG
+    yard.broker.slow_commands.threshold_us = LONG
     push(yard, one)
     yard.scheduler.advance(LONG_PATIENCE)
     end_flush(yard, LONG)
-    slow = yard.broker.slow.last()[0]
-    assert (slow.took, slow.work, slow.disk) == (LONG + LONG_PATIENCE, 0, LONG + LONG_PATIENCE)
+    slow = yard.broker.slow_commands.newest_first()[0]
+    assert (slow.duration_us, slow.processing_us, slow.disk_us) == (
+        LONG + LONG_PATIENCE,
+        0,
+        LONG + LONG_PATIENCE,
+    )
 
 
-def test_what_follows_when_nobody_was_waited_for_counts_as_before(yard: SimulatedYard) -> None:
+def test_what_follows_when_nobody_was_waited_for_counts_as_before(yard: SimulatedServer) -> None:
     one, other = prompt_pair(yard)
     end_flush(yard)
     push(yard, one, other)
     end_flush(yard, 300)
-    yard.broker.slow.limit = LONG
+    yard.broker.slow_commands.threshold_us = LONG
     one.arrive(PUSH)
     yard.clock.time += LONG  # the round of the loop takes that long
-    yard.settle()
+    yard.run_pending()
     end_flush(yard, 300)
-    slow = yard.broker.slow.last()[0]
-    assert (slow.took, slow.work, slow.disk) == (LONG + 300, LONG, 300)
+    slow = yard.broker.slow_commands.newest_first()[0]
+    assert (slow.duration_us, slow.processing_us, slow.disk_us) == (LONG + 300, LONG, 300)
 
 
 @settings(max_examples=60, deadline=None)
@@ -296,7 +304,7 @@ def test_what_follows_when_nobody_was_waited_for_counts_as_before(yard: Simulate
 def test_nobody_waits_without_an_end_in_sight(random: Random) -> None:
     """Whoever waits, waits for a flush, for a round of the loop, or for others until a certain
     time; and gets all answers in the end."""
-    yard = SimulatedYard(
+    yard = SimulatedServer(
         inline_sync=False,
         segment_size=16 * MEBIBYTE,
         output_limit=random.choice([150, MEBIBYTE]),
@@ -321,11 +329,11 @@ def test_nobody_waits_without_an_end_in_sight(random: Random) -> None:
             del sent[leaver]
             leaver.close()
         if random.random() < 0.6:
-            yard.settle()
+            yard.run_pending()
         broker = yard.broker
-        if broker._holding and not broker._syncing and not broker._commit_planned:
-            assert broker._convoy.is_open
-    yard.settle()
+        if broker._awaiting_commit and not broker._syncing and not broker._commit_scheduled:
+            assert broker._commit_delay.is_active
+    yard.run_pending()
     for _ in range(100):  # more flushes than there can be
         if is_flushing(yard):
             yard.scheduler.finish_blocking()
@@ -333,7 +341,7 @@ def test_nobody_waits_without_an_end_in_sight(random: Random) -> None:
     assert {peer: peer.take().count(b"\n") for peer in sent} == sent
 
 
-def test_what_nobody_waits_for_does_not_end_the_wait(yard: SimulatedYard) -> None:
+def test_what_nobody_waits_for_does_not_end_the_wait(yard: SimulatedServer) -> None:
     one, other = prompt_pair(yard, LONG)
     end_flush(yard, LONG)
     assert are_answered(one, other)
@@ -347,7 +355,7 @@ def test_what_nobody_waits_for_does_not_end_the_wait(yard: SimulatedYard) -> Non
     assert is_flushing(yard)
 
 
-def test_records_alone_are_written_when_the_wait_is_over(yard: SimulatedYard) -> None:
+def test_records_alone_are_written_when_the_wait_is_over(yard: SimulatedServer) -> None:
     one, _ = prompt_pair(yard, LONG)
     end_flush(yard, LONG)
     one.send(b"FETCH\n")
@@ -358,7 +366,7 @@ def test_records_alone_are_written_when_the_wait_is_over(yard: SimulatedYard) ->
     assert yard.disk.calls("write") == writes + 1
 
 
-def test_nothing_is_written_for_nothing(yard: SimulatedYard) -> None:
+def test_nothing_is_written_for_nothing(yard: SimulatedServer) -> None:
     prompt_pair(yard)
     end_flush(yard)
     commits = yard.broker.commits
@@ -366,21 +374,21 @@ def test_nothing_is_written_for_nothing(yard: SimulatedYard) -> None:
     assert yard.broker.commits == commits
 
 
-def test_much_is_flushed_at_once_whoever_is_not_back(yard: SimulatedYard) -> None:
+def test_much_is_flushed_at_once_whoever_is_not_back(yard: SimulatedServer) -> None:
     prompt_pair(yard)
     end_flush(yard)
     yard.connect().arrive(b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * (MEBIBYTE - 2)) * 5)
     assert is_flushing(yard)
-    assert not yard.broker._convoy.is_open
+    assert not yard.broker._commit_delay.is_active
 
 
-def test_who_waits_is_closed_when_the_disk_fails_meanwhile(yard: SimulatedYard) -> None:
+def test_who_waits_is_closed_when_the_disk_fails_meanwhile(yard: SimulatedServer) -> None:
     one, _ = prompt_pair(yard)
     end_flush(yard)
     one.take()
     push(yard, one)
     yard.broker.fail(OSError("broken"))
-    yard.settle()
+    yard.run_pending()
     one.expect_closed()
     yard.scheduler.advance(FLUSH)
     assert not is_flushing(yard)
@@ -388,7 +396,7 @@ def test_who_waits_is_closed_when_the_disk_fails_meanwhile(yard: SimulatedYard) 
 
 @pytest.mark.parametrize("durability", ["write", "memory"])
 def test_replies_that_do_not_wait_for_the_disk_wait_for_nobody(durability: str) -> None:
-    yard = SimulatedYard(inline_sync=False, durability=durability)
+    yard = SimulatedServer(inline_sync=False, durability=durability)
     one, other = yard.connect(), yard.connect()
     yard.scheduler.slow = True
     for _ in range(3):

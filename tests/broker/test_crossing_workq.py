@@ -1,7 +1,7 @@
 """Requests of Workq that cross each other: what one connection does while another waits."""
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import exchange
 
 ID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c4"
@@ -13,11 +13,11 @@ LARGE = b"x" * 3000
 
 
 @pytest.fixture(params=["inline", "thread"])
-def yard(request: pytest.FixtureRequest) -> SimulatedYard:
-    return SimulatedYard(inline_sync=request.param == "inline", payload_memory=0)
+def yard(request: pytest.FixtureRequest) -> SimulatedServer:
+    return SimulatedServer(inline_sync=request.param == "inline", payload_memory=0)
 
 
-def test_what_arrives_while_commands_wait_comes_after_all_of_them(yard: SimulatedYard) -> None:
+def test_what_arrives_while_commands_wait_comes_after_all_of_them(yard: SimulatedServer) -> None:
     peer = yard.connect("workq")
     peer.send(b"lease q 1000\r\nlease q 1000\r\n")
     peer.send(b"result %b 0\r\n" % ID)
@@ -28,7 +28,7 @@ def test_what_arrives_while_commands_wait_comes_after_all_of_them(yard: Simulate
 
 
 def test_inspect_tells_nothing_wrong_of_a_job_that_is_deleted_meanwhile(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
 ) -> None:
     peer = yard.connect("workq")
     exchange(peer, b"add %b q 60000 3600000 3000\r\n%b\r\n" % (ID, LARGE), OK)
@@ -41,13 +41,13 @@ def test_inspect_tells_nothing_wrong_of_a_job_that_is_deleted_meanwhile(
     peer.expect_nothing()  # its payload is being read
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     other.expect(OK)
     shown = peer.take()
     assert shown == NOT_FOUND or b"\r\nstate 2\r\n" in shown
 
 
-def test_a_run_that_is_over_is_not_leased_any_more(yard: SimulatedYard) -> None:
+def test_a_run_that_is_over_is_not_leased_any_more(yard: SimulatedServer) -> None:
     caller, worker = yard.connect("workq"), yard.connect("workq")
     caller.send(b"run %b q 200 5 4\r\nping\r\n" % ID)
     yard.advance(0.0045)
@@ -60,7 +60,7 @@ def test_a_run_that_is_over_is_not_leased_any_more(yard: SimulatedYard) -> None:
 
 @pytest.mark.parametrize("finish", [b"", b"complete %b 2\r\nok\r\n" % ID])
 def test_a_run_that_is_over_in_the_moment_in_which_it_is_leased_goes_on(
-    yard: SimulatedYard, finish: bytes
+    yard: SimulatedServer, finish: bytes
 ) -> None:
     """The worker's wait for another job ends in the same tick, and its next command takes this."""
     caller, worker, other = (yard.connect("workq") for _ in range(3))
@@ -79,7 +79,7 @@ def test_a_run_that_is_over_in_the_moment_in_which_it_is_leased_goes_on(
 
 
 def test_the_only_attempt_of_a_task_worker_is_not_forgotten_in_a_crash(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
 ) -> None:
     peer, tasks = yard.connect("workq"), yard.connect("masenko")
     exchange(peer, b"add %b q 60000 3600000 4 -max-attempts=1\r\nping\r\n" % ID, OK)

@@ -1,7 +1,7 @@
 """Times of Workq jobs are absolute: a crash in between moves none of them, to the millisecond."""
 
 import pytest
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange
 
 ID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c4"
@@ -15,12 +15,12 @@ RESULT = b"result %b 0\r\n" % ID
 
 
 @pytest.fixture(params=["inline", "thread"])
-def yard(request: pytest.FixtureRequest) -> SimulatedYard:
-    return SimulatedYard(inline_sync=request.param == "inline")
+def yard(request: pytest.FixtureRequest) -> SimulatedServer:
+    return SimulatedServer(inline_sync=request.param == "inline")
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("workq")
 
 
@@ -28,12 +28,12 @@ def add(ttr: int, ttl: int, flags: bytes = b"", id: bytes = ID) -> bytes:
     return b"add %b q %d %d 4%b\r\nping\r\n" % (id, ttr, ttl, flags)
 
 
-def crash(yard: SimulatedYard) -> SimulatedPeer:
+def crash(yard: SimulatedServer) -> SimulatedPeer:
     yard.crash()
     return yard.connect("workq")
 
 
-def test_a_ready_job_expires_when_it_would_have(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_ready_job_expires_when_it_would_have(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     exchange(peer, add(1000, 10_000), OK)
     yard.advance(4)
     peer = crash(yard)
@@ -44,7 +44,7 @@ def test_a_ready_job_expires_when_it_would_have(yard: SimulatedYard, peer: Simul
     exchange(peer, LEASE, TIMEOUT)
 
 
-def test_a_result_expires_when_it_would_have(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_result_expires_when_it_would_have(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     exchange(peer, add(1000, 10_000), OK)
     yard.advance(3)
     exchange(peer, b"complete %b 4\r\npong\r\n" % ID, OK)
@@ -57,7 +57,7 @@ def test_a_result_expires_when_it_would_have(yard: SimulatedYard, peer: Simulate
 
 
 def test_who_waits_for_a_result_hears_of_the_expiry(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     exchange(peer, add(1000, 10_000), OK)
     yard.advance(4)
@@ -69,7 +69,7 @@ def test_who_waits_for_a_result_hears_of_the_expiry(
     peer.expect(NOT_FOUND)
 
 
-def test_a_lease_ends_when_it_would_have(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_lease_ends_when_it_would_have(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     exchange(peer, add(10_000, 60_000), OK)
     exchange(peer, LEASE, LEASED)
     exchange(peer, b"delete %b\r\n" % OTHER, NOT_FOUND)
@@ -83,7 +83,9 @@ def test_a_lease_ends_when_it_would_have(yard: SimulatedYard, peer: SimulatedPee
     exchange(peer, LEASE, LEASED)
 
 
-def test_the_last_attempt_ends_when_it_would_have(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_the_last_attempt_ends_when_it_would_have(
+    yard: SimulatedServer, peer: SimulatedPeer
+) -> None:
     exchange(peer, add(10_000, 60_000, b" -max-attempts=1"), OK)
     exchange(peer, LEASE, LEASED)
     yard.advance(4)
@@ -97,7 +99,7 @@ def test_the_last_attempt_ends_when_it_would_have(yard: SimulatedYard, peer: Sim
 
 
 def test_a_scheduled_job_comes_and_expires_when_it_would_have(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     assert yard.now() == 1_700_000_000.25  # 2023-11-14T22:13:20.25Z
     at = b"2023-11-14T22:13:30.250Z"

@@ -6,7 +6,7 @@ import random
 import pytest
 from support.crash_state import on_disk
 from support.effort import effort
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import error_of, exchange, queue_counts
 
 PUSH = b'PUSH {"name":"a"}\n'
@@ -15,8 +15,8 @@ TASK_1 = b'OK {"id":1,"queue":"default","name":"a"}\n'
 
 
 @pytest.fixture(params=["inline", "thread"])
-def yard(request: pytest.FixtureRequest) -> SimulatedYard:
-    return SimulatedYard(inline_sync=request.param == "inline")
+def yard(request: pytest.FixtureRequest) -> SimulatedServer:
+    return SimulatedServer(inline_sync=request.param == "inline")
 
 
 @pytest.fixture(params=["write", "sync"])
@@ -24,10 +24,10 @@ def operation(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def fail_on_push(yard: SimulatedYard, operation: str) -> SimulatedPeer:
+def fail_on_push(yard: SimulatedServer, operation: str) -> SimulatedPeer:
     """The disk fails under a push; gives the client that made it."""
     peer = yard.connect()
-    yard.disk.fail(operation)
+    yard.disk.fail_call(operation)
     peer.send(b'PUSH {"name":"unlucky"}\n')
     return peer
 
@@ -37,20 +37,20 @@ def refusal(peer: SimulatedPeer, command: bytes) -> str:
     return error_of(peer.read_line())
 
 
-def test_those_who_wait_are_closed_unanswered(yard: SimulatedYard, operation: str) -> None:
+def test_those_who_wait_are_closed_unanswered(yard: SimulatedServer, operation: str) -> None:
     waiting = [yard.connect() for _ in range(3)]
     idle = yard.connect()
-    yard.disk.fail(operation)
+    yard.disk.fail_call(operation)
     for peer in waiting:
         peer.arrive(PUSH + b"PING\n")
-    yard.settle()
+    yard.run_pending()
     for peer in waiting:
         peer.expect_closed()
     assert not idle.closed
 
 
 def test_everything_that_would_change_something_is_refused_with_the_reason(
-    yard: SimulatedYard, operation: str
+    yard: SimulatedServer, operation: str
 ) -> None:
     worker = yard.connect()
     exchange(worker, PUSH * 2, b'OK {"id":1}\nOK {"id":2}\n')
@@ -69,12 +69,14 @@ def test_everything_that_would_change_something_is_refused_with_the_reason(
         assert f"injected into {operation}" in text
 
 
-def test_counts_that_may_not_be_on_disk_are_not_shown(yard: SimulatedYard, operation: str) -> None:
+def test_counts_that_may_not_be_on_disk_are_not_shown(
+    yard: SimulatedServer, operation: str
+) -> None:
     fail_on_push(yard, operation)
     assert refusal(yard.connect(), b"INFO\n").startswith("read only: ")
 
 
-def test_what_promises_nothing_is_answered_as_ever(yard: SimulatedYard, operation: str) -> None:
+def test_what_promises_nothing_is_answered_as_ever(yard: SimulatedServer, operation: str) -> None:
     fail_on_push(yard, operation)
     peer = yard.connect()
     exchange(peer, b"PING\n", b"PONG {}\n")
@@ -85,11 +87,11 @@ def test_what_promises_nothing_is_answered_as_ever(yard: SimulatedYard, operatio
 
 
 def test_waiting_fetches_end_empty_when_their_time_is_over(
-    yard: SimulatedYard, operation: str
+    yard: SimulatedServer, operation: str
 ) -> None:
     waiter = yard.connect()
     waiter.send(b'FETCH {"timeout":"20s"}\n')
-    yard.disk.fail(operation)
+    yard.disk.fail_call(operation)
     yard.connect().send(b'PUSH {"name":"a","queue":"other"}\n')
     yard.advance(19)
     waiter.expect_nothing()
@@ -98,7 +100,7 @@ def test_waiting_fetches_end_empty_when_their_time_is_over(
 
 
 def test_a_task_whose_push_was_not_durable_is_never_handed_out(
-    yard: SimulatedYard, operation: str
+    yard: SimulatedServer, operation: str
 ) -> None:
     waiter = yard.connect()
     waiter.send(b'FETCH {"timeout":"20s"}\n')
@@ -107,7 +109,7 @@ def test_a_task_whose_push_was_not_durable_is_never_handed_out(
 
 
 def test_delayed_tasks_stay_where_they_are_and_do_not_keep_the_clock_busy(
-    yard: SimulatedYard, operation: str
+    yard: SimulatedServer, operation: str
 ) -> None:
     peer = yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
@@ -115,36 +117,36 @@ def test_delayed_tasks_stay_where_they_are_and_do_not_keep_the_clock_busy(
     exchange(peer, b'NACK {"id":1}\n', b"OK {}\n")
     fail_on_push(yard, operation)
     yard.advance(100)
-    job = yard.engine.state.live(1)
+    job = yard.engine.state.live_job(1)
     assert job is not None
     assert job.queue.delayed.size == 1
 
 
-def test_a_lost_connection_changes_nothing(yard: SimulatedYard, operation: str) -> None:
+def test_a_lost_connection_changes_nothing(yard: SimulatedServer, operation: str) -> None:
     worker = yard.connect()
     exchange(worker, PUSH, b'OK {"id":1}\n')
     exchange(worker, b"FETCH\n", TASK_1)
     fail_on_push(yard, operation)
     worker.close()
-    job = yard.engine.state.live(1)
+    job = yard.engine.state.live_job(1)
     assert job is not None
     assert job.lease is not None
 
 
-def test_the_failure_is_told_once(yard: SimulatedYard, operation: str) -> None:
+def test_the_failure_is_told_once(yard: SimulatedServer, operation: str) -> None:
     told: list[str] = []
     yard.broker.on_failure(told.append)
     fail_on_push(yard, operation)
     peer = yard.connect()
     refusal(peer, PUSH)
-    yard.broker.flush()
+    yard.broker.flush_journal()
     yard.advance(10)
     assert len(told) == 1
     assert "injected" in told[0]
 
 
 def test_all_that_was_acknowledged_is_there_after_a_restart(
-    yard: SimulatedYard, operation: str
+    yard: SimulatedServer, operation: str
 ) -> None:
     peer = yard.connect()
     exchange(peer, PUSH * 3, b'OK {"id":1}\nOK {"id":2}\nOK {"id":3}\n')
@@ -161,10 +163,10 @@ def test_all_that_was_acknowledged_is_there_after_a_restart(
 
 @pytest.mark.parametrize("seed", range(effort(20, 8)))
 def test_a_frame_that_was_written_in_part_is_no_frame(seed: int) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
-    yard.disk.fail("write", error=errno.ENOSPC, keep=7 * seed)
+    yard.disk.fail_call("write", error=errno.ENOSPC, keep=7 * seed)
     peer.send(PUSH * 2)
     peer.expect_closed()
     yard.crash(random.Random(seed))
@@ -174,52 +176,52 @@ def test_a_frame_that_was_written_in_part_is_no_frame(seed: int) -> None:
 
 def test_a_sync_that_fails_takes_those_with_it_who_came_later() -> None:
     """What came while it was on its way can not be promised any more either."""
-    yard = SimulatedYard(inline_sync=False)
+    yard = SimulatedServer(inline_sync=False)
     yard.scheduler.slow = True
     first, second = yard.connect(), yard.connect()
     first.send(PUSH)
     second.send(PUSH)
-    yard.disk.fail("sync")
+    yard.disk.fail_call("sync")
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     first.expect_closed()
     second.expect_closed()
 
 
 @pytest.mark.parametrize("durability", ["write", "memory"])
 def test_a_failing_sync_in_the_background_makes_the_server_read_only(durability: str) -> None:
-    yard = SimulatedYard(durability=durability)
+    yard = SimulatedServer(durability=durability)
     peer = yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
-    yard.disk.fail("sync")
+    yard.disk.fail_call("sync")
     yard.advance(1.1)
     assert refusal(peer, PUSH).startswith("read only: ")
 
 
 def test_a_failing_write_beside_a_sync_in_the_background_is_one_failure() -> None:
-    yard = SimulatedYard(durability="write")
+    yard = SimulatedServer(durability="write")
     yard.scheduler.slow = True
     told: list[str] = []
     yard.broker.on_failure(told.append)
     peer, other = yard.connect(), yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
     yard.advance(1.1)
-    yard.disk.fail("write")
+    yard.disk.fail_call("write")
     peer.send(PUSH)
     peer.expect_closed()
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     assert len(told) == 1
     assert refusal(other, PUSH).startswith("read only: ")
 
 
 def test_a_payload_that_cannot_be_read_closes_the_connection_that_wants_it() -> None:
-    yard = SimulatedYard(payload_memory=0)
+    yard = SimulatedServer(payload_memory=0)
     peer, other = yard.connect(), yard.connect()
     push = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 500_000)
     for number in range(1, 7):
         exchange(other, push, b'OK {"id":%d}\n' % number)
-    yard.disk.fail("read")
+    yard.disk.fail_call("read")
     peer.send(b"FETCH\n")
     peer.expect_closed()
     assert queue_counts(other) == {"default": (5, 1, 0)}
@@ -229,9 +231,9 @@ def test_a_payload_that_cannot_be_read_closes_the_connection_that_wants_it() -> 
         assert len(other.read_line()) > 500_000
 
 
-def with_cold_payloads() -> SimulatedYard:
+def with_cold_payloads() -> SimulatedServer:
     """One that has to read the first payload back, which takes its time."""
-    yard = SimulatedYard(payload_memory=0)
+    yard = SimulatedServer(payload_memory=0)
     peer = yard.connect("resp")
     for _ in range(300):
         peer.send(b"*3\r\n$5\r\nRPUSH\r\n$4\r\nlist\r\n$4000\r\n%b\r\n" % (b"x" * 4000))
@@ -240,11 +242,11 @@ def with_cold_payloads() -> SimulatedYard:
     return yard
 
 
-def fail_during_the_read(yard: SimulatedYard) -> None:
+def fail_during_the_read(yard: SimulatedServer) -> None:
     fail_on_push(yard, "write")
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
 
 
 @pytest.mark.parametrize(
@@ -275,6 +277,6 @@ def test_a_message_that_is_read_back_when_the_disk_has_failed_is_not_popped() ->
     peer.expect_closed()
 
 
-def test_nothing_unacknowledged_is_taken_for_durable(yard: SimulatedYard, operation: str) -> None:
+def test_nothing_unacknowledged_is_taken_for_durable(yard: SimulatedServer, operation: str) -> None:
     fail_on_push(yard, operation)
-    assert on_disk(yard.disk).live(1) is None
+    assert on_disk(yard.disk).live_job(1) is None

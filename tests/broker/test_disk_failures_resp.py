@@ -3,7 +3,7 @@
 import pytest
 from support.replies_resp import Failure, ask, command, refused, replies
 from support.resp_jobs import as_jobs, push, take
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.journal.memory import MemoryDisk
 
@@ -54,20 +54,20 @@ CHANGES_AND_LOOKS: list[Words] = [
 
 
 @pytest.fixture(params=["inline", "thread"])
-def yard(request: pytest.FixtureRequest) -> SimulatedYard:
-    return SimulatedYard(inline_sync=request.param == "inline")
+def yard(request: pytest.FixtureRequest) -> SimulatedServer:
+    return SimulatedServer(inline_sync=request.param == "inline")
 
 
-def break_down(yard: SimulatedYard, operation: str = "sync") -> SimulatedPeer:
+def break_down(yard: SimulatedServer, operation: str = "sync") -> SimulatedPeer:
     """The disk fails under a push; gives the client that made it."""
     peer = yard.connect("resp")
-    yard.disk.fail(operation)
+    yard.disk.fail_call(operation)
     peer.send(command("RPUSH", "l", "unlucky"))
     return peer
 
 
 @pytest.mark.parametrize("operation", ["sync", "write"])
-def test_nothing_is_answered_that_may_not_be_true(yard: SimulatedYard, operation: str) -> None:
+def test_nothing_is_answered_that_may_not_be_true(yard: SimulatedServer, operation: str) -> None:
     peer = yard.connect("resp")
     push(peer)
     assert take(peer).ref == b"1-1-1"
@@ -87,13 +87,13 @@ def test_nothing_is_answered_that_may_not_be_true(yard: SimulatedYard, operation
     assert ask(peer, "GET", "k") == b"v"
 
 
-def test_who_waits_for_a_reply_is_closed_unanswered(yard: SimulatedYard) -> None:
+def test_who_waits_for_a_reply_is_closed_unanswered(yard: SimulatedServer) -> None:
     peers = [yard.connect("resp") for _ in range(3)]
     idle = yard.connect("resp")
-    yard.disk.fail("sync")
+    yard.disk.fail_call("sync")
     for peer, verb in zip(peers, ("RPUSH", "SET", "JOB.PUSH"), strict=True):
         peer.arrive(command(verb, f"{verb}-key", "value") + command("PING"))
-    yard.settle()
+    yard.run_pending()
     for peer in peers:
         peer.expect_closed()
     assert ask(idle, "PING") == "PONG"
@@ -115,7 +115,7 @@ COLD: list[Words] = [
 @pytest.mark.parametrize("words", COLD)
 def test_what_is_read_back_when_the_disk_has_failed_is_not_told(words: Words) -> None:
     """A pop that is not on disk would give the same job again after the restart."""
-    yard = SimulatedYard(payload_memory=0)
+    yard = SimulatedServer(payload_memory=0)
     peer = yard.connect("resp")
     ask(peer, "SET", "k", b"old" * 1000)
     for number in range(300):
@@ -128,7 +128,7 @@ def test_what_is_read_back_when_the_disk_has_failed_is_not_told(words: Words) ->
     break_down(yard).expect_closed()
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     answer = replies(peer.take())
     if answer:
         assert str(answer[0]).startswith("READONLY ")
@@ -140,18 +140,18 @@ def test_what_is_read_back_when_the_disk_has_failed_is_not_told(words: Words) ->
 
 
 @pytest.fixture
-def full() -> SimulatedYard:
+def full() -> SimulatedServer:
     """One whose disk has room for three small segments, all of it used by a list."""
     disk = MemoryDisk()
-    disk.limit(3 * (1 << 16) + 1000)
-    yard = SimulatedYard(spare=True, disk=disk, segment_size=1 << 16)
+    disk.set_capacity(3 * (1 << 16) + 1000)
+    yard = SimulatedServer(spare=True, disk=disk, segment_size=1 << 16)
     peer = yard.connect("resp")
     while not isinstance(ask(peer, "RPUSH", "l", "x" * 1000), Failure):
         pass
     return yard
 
 
-def test_what_adds_is_refused_and_what_finishes_goes_on(full: SimulatedYard) -> None:
+def test_what_adds_is_refused_and_what_finishes_goes_on(full: SimulatedServer) -> None:
     peer = full.connect("resp")
     pushed = ask(peer, "LLEN", "l")
     assert pushed > 60

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 from broker.test_random_crashes import conversation, drain
-from support.crashing import CRASHES, Kind, Storm
+from support.crashing import CRASHES, Kind, SimulatedClientLoad
 from support.effort import effort
 from support.ledger import Ledger
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import error_of, exchange, queue_counts
 
 from taskyard.journal.memory import MemoryDisk
@@ -23,11 +23,11 @@ REFUSED = "no space: no room for the next segment of the journal: No space left 
 
 
 @pytest.fixture(params=["inline", "thread"])
-def yard(request: pytest.FixtureRequest) -> SimulatedYard:
+def yard(request: pytest.FixtureRequest) -> SimulatedServer:
     """One whose disk has room for three segments."""
     disk = MemoryDisk()
-    disk.limit(3 * SIZE + 1000)
-    return SimulatedYard(
+    disk.set_capacity(3 * SIZE + 1000)
+    return SimulatedServer(
         1000.0,
         spare=True,
         inline_sync=request.param == "inline",
@@ -36,7 +36,7 @@ def yard(request: pytest.FixtureRequest) -> SimulatedYard:
     )
 
 
-def fill(yard: SimulatedYard, peer: SimulatedPeer) -> int:
+def fill(yard: SimulatedServer, peer: SimulatedPeer) -> int:
     """Push until that is refused; gives how many were taken."""
     taken = 0
     while True:
@@ -57,7 +57,7 @@ def finish_one(peer: SimulatedPeer) -> int:
     return id
 
 
-def test_pushes_are_refused_and_the_connection_stays(yard: SimulatedYard) -> None:
+def test_pushes_are_refused_and_the_connection_stays(yard: SimulatedServer) -> None:
     peer = yard.connect()
     assert fill(yard, peer) > 60
     exchange(peer, b"PING\n", b"PONG {}\n")
@@ -67,14 +67,14 @@ def test_pushes_are_refused_and_the_connection_stays(yard: SimulatedYard) -> Non
     assert not yard.broker.failure
 
 
-def test_finishing_goes_on_in_the_room_kept_for_it(yard: SimulatedYard) -> None:
+def test_finishing_goes_on_in_the_room_kept_for_it(yard: SimulatedServer) -> None:
     peer = yard.connect()
     pushed = fill(yard, peer)
     assert [finish_one(peer) for _ in range(pushed)] == list(range(1, pushed + 1))
     assert queue_counts(peer) == {"default": (0, 0, 0)}
 
 
-def test_no_file_is_left_of_attempts_that_fail(yard: SimulatedYard) -> None:
+def test_no_file_is_left_of_attempts_that_fail(yard: SimulatedServer) -> None:
     peer = yard.connect()
     fill(yard, peer)
     used = yard.disk.used()
@@ -84,12 +84,12 @@ def test_no_file_is_left_of_attempts_that_fail(yard: SimulatedYard) -> None:
     assert SPARE not in names
 
 
-def test_pushes_go_on_by_themselves_once_there_is_room(yard: SimulatedYard) -> None:
+def test_pushes_go_on_by_themselves_once_there_is_room(yard: SimulatedServer) -> None:
     told: list[str] = []
-    yard.broker.room.on_change(told.append)
+    yard.broker.disk_space.on_refusal_change(told.append)
     peer = yard.connect()
     pushed = fill(yard, peer)
-    yard.disk.limit(-1)
+    yard.disk.set_capacity(-1)
     yard.advance(1.1)
     exchange(peer, PUSH, b'OK {"id":%d}\n' % (pushed + 1))
     assert told == [REFUSED.removeprefix("no space: "), ""]
@@ -101,21 +101,21 @@ def test_pushes_go_on_by_themselves_once_there_is_room(yard: SimulatedYard) -> N
 
 
 def test_the_disk_is_looked_at_about_once_a_second_and_only_while_it_is_full(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
 ) -> None:
     peer = yard.connect()
     fill(yard, peer)
     tries = yard.disk.calls("allocate")
     yard.advance(10)
     assert 8 <= yard.disk.calls("allocate") - tries <= 11
-    yard.disk.limit(-1)
+    yard.disk.set_capacity(-1)
     yard.advance(1.1)
     tries = yard.disk.calls("allocate")
     yard.advance(10)
     assert yard.disk.calls("allocate") == tries
 
 
-def use_up(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def use_up(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     """Take and fail jobs until there is no room for that either."""
     for _ in range(10_000):
         peer.send(b'FETCH {"timeout":"1s"}\n')
@@ -135,7 +135,7 @@ def use_up(yard: SimulatedYard, peer: SimulatedPeer) -> None:
 
 
 def test_when_that_room_is_used_up_everything_is_refused_until_there_is_more(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
 ) -> None:
     peer, worker, waiter = yard.connect(), yard.connect(), yard.connect()
     pushed = fill(yard, peer)
@@ -153,7 +153,7 @@ def test_when_that_room_is_used_up_everything_is_refused_until_there_is_more(
     peer.close()  # its jobs are failed when there is room
     yard.advance(20)  # and none of the retries has come
     assert not yard.broker.failure
-    yard.disk.limit(-1)
+    yard.disk.set_capacity(-1)
     yard.advance(5)
     exchange(worker, b'ACK {"id":2}\n', b"OK {}\n")
     exchange(waiter, PUSH, b'OK {"id":%d}\n' % (pushed + 1))
@@ -162,7 +162,7 @@ def test_when_that_room_is_used_up_everything_is_refused_until_there_is_more(
     assert queue_counts(yard.connect())["default"][2] == 0
 
 
-def test_a_restart_with_a_full_disk_goes_on_finishing(yard: SimulatedYard) -> None:
+def test_a_restart_with_a_full_disk_goes_on_finishing(yard: SimulatedServer) -> None:
     peer = yard.connect()
     pushed = fill(yard, peer)
     yard.restart()
@@ -172,7 +172,7 @@ def test_a_restart_with_a_full_disk_goes_on_finishing(yard: SimulatedYard) -> No
     finish_one(peer)
 
 
-def test_a_kill_with_a_full_disk_loses_nothing(yard: SimulatedYard) -> None:
+def test_a_kill_with_a_full_disk_loses_nothing(yard: SimulatedServer) -> None:
     peer = yard.connect()
     pushed = fill(yard, peer)
     for _ in range(10):
@@ -184,12 +184,12 @@ def test_a_kill_with_a_full_disk_loses_nothing(yard: SimulatedYard) -> None:
 
 @pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES, errno.EMFILE, errno.EDQUOT])
 def test_a_directory_in_which_nothing_can_be_made_is_like_a_full_disk(
-    yard: SimulatedYard, error: int
+    yard: SimulatedServer, error: int
 ) -> None:
     peer = yard.connect()
-    yard.disk.limit(-1)
+    yard.disk.set_capacity(-1)
     exchange(peer, PUSH, b'OK {"id":1}\n')
-    yard.disk.break_down("create", error)
+    yard.disk.fail_always("create", error)
     pushed = 1
     peer.send(PUSH)
     while (line := peer.read_line()).startswith(b"OK"):
@@ -205,14 +205,14 @@ def test_a_directory_in_which_nothing_can_be_made_is_like_a_full_disk(
 
 def test_a_spare_that_is_still_being_made_keeps_nobody_from_pushing() -> None:
     """The segment that is needed before it is ready is made at once."""
-    yard = SimulatedYard(spare=True, segment_size=SIZE)
+    yard = SimulatedServer(spare=True, segment_size=SIZE)
     yard.scheduler.slow = True
     peer = yard.connect()
     for number in range(1, 201):
         exchange(peer, PUSH, b'OK {"id":%d}\n' % number)
     assert len(yard.scheduler.blocking) == 1
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     yard.scheduler.slow = False
     for number in range(201, 401):
         exchange(peer, PUSH, b'OK {"id":%d}\n' % number)
@@ -222,10 +222,10 @@ def test_a_spare_that_is_still_being_made_keeps_nobody_from_pushing() -> None:
 
 def test_a_large_payload_on_a_full_disk_is_refused_alone() -> None:
     disk = MemoryDisk()
-    yard = SimulatedYard(spare=True, disk=disk, segment_size=SIZE)
+    yard = SimulatedServer(spare=True, disk=disk, segment_size=SIZE)
     peer = yard.connect()
     exchange(peer, PUSH * 25, b"".join(b'OK {"id":%d}\n' % id for id in range(1, 26)))
-    disk.limit(disk.used())  # the spare is there
+    disk.set_capacity(disk.used())  # the spare is there
     peer.send(b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 100_000))
     assert error_of(peer.read_line()) == NO_MORE
     exchange(peer, PUSH, b'OK {"id":26}\n')
@@ -234,16 +234,16 @@ def test_a_large_payload_on_a_full_disk_is_refused_alone() -> None:
 def test_what_piles_up_behind_a_slow_disk_has_its_room_before_it_is_taken() -> None:
     """The disk fills up while a sync is on its way; nothing that was taken is lost by that."""
     disk = MemoryDisk()
-    yard = SimulatedYard(spare=True, disk=disk, segment_size=SIZE, inline_sync=False)
+    yard = SimulatedServer(spare=True, disk=disk, segment_size=SIZE, inline_sync=False)
     peers = [yard.connect() for _ in range(10)]
     yard.scheduler.slow = True
-    disk.limit(disk.used() + 2 * SIZE)
+    disk.set_capacity(disk.used() + 2 * SIZE)
     for peer in peers:
         peer.arrive(PUSH * 50)
-    yard.settle()
+    yard.run_pending()
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     yard.scheduler.slow = False
     lines = b"".join(peer.take() for peer in peers).splitlines()
     assert len(lines) == 500
@@ -255,7 +255,7 @@ def test_what_piles_up_behind_a_slow_disk_has_its_room_before_it_is_taken() -> N
     assert queue_counts(yard.connect()) == {"default": (taken - 1, 0, 0)}
 
 
-def test_finished_work_makes_room_for_pushes(yard: SimulatedYard) -> None:
+def test_finished_work_makes_room_for_pushes(yard: SimulatedServer) -> None:
     """What was finished is compacted away, so the disk need not be emptied by anybody else."""
     peer = yard.connect()
     pushed = fill(yard, peer)
@@ -263,13 +263,13 @@ def test_finished_work_makes_room_for_pushes(yard: SimulatedYard) -> None:
         finish_one(peer)
     yard.advance(3)
     exchange(peer, PUSH, b'OK {"id":%d}\n' % (pushed + 1))
-    assert yard.journal.first > 0
+    assert yard.journal.first_base > 0
 
 
-def test_enospc_in_spite_of_allocation_is_a_failure(yard: SimulatedYard) -> None:
+def test_enospc_in_spite_of_allocation_is_a_failure(yard: SimulatedServer) -> None:
     peer, other = yard.connect(), yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
-    yard.disk.fail("write", error=errno.ENOSPC)
+    yard.disk.fail_call("write", error=errno.ENOSPC)
     peer.send(PUSH)
     peer.expect_closed()
     other.send(PUSH)
@@ -280,7 +280,7 @@ def test_enospc_in_spite_of_allocation_is_a_failure(yard: SimulatedYard) -> None
 def test_what_was_acknowledged_survives_a_disk_that_fills_and_empties(seed: int) -> None:
     chance = Random(seed)
     disk = MemoryDisk()
-    yard = SimulatedYard(
+    yard = SimulatedServer(
         heartbeat=1000.0,
         spare=chance.random() < 0.8,
         inline_sync=chance.random() < 0.5,
@@ -293,25 +293,25 @@ def test_what_was_acknowledged_survives_a_disk_that_fills_and_empties(seed: int)
     kinds = [Kind("masenko", partial(conversation, yard, ledger, chance))]
     for number in range(CRASHES):
         yard.scheduler.slow = chance.random() < 0.5
-        FullStorm(yard, kinds, chance, number).rage()
+        FullStorm(yard, kinds, chance, number).run_steps()
         ledger.crashed()
-        disk.limit(disk.used() + chance.choice((80_000, 200_000, 1 << 20)))
+        disk.set_capacity(disk.used() + chance.choice((80_000, 200_000, 1 << 20)))
         if chance.random() < 0.5:
             yard.crash(chance)
         else:
             yard.kill()
-    disk.limit(-1)
+    disk.set_capacity(-1)
     yard.advance(2)
     assert not yard.broker.failure
     drain(yard, ledger, chance)
     ledger.check()
 
 
-class FullStorm(Storm):
+class FullStorm(SimulatedClientLoad):
     """Between the requests the disk gets fuller and emptier."""
 
     def _step(self) -> None:
         if self._chance.random() < 0.15:
             disk = self._yard.disk
-            disk.limit(disk.used() + self._chance.choice((0, 0, 1000, 70_000, 140_000)))
+            disk.set_capacity(disk.used() + self._chance.choice((0, 0, 1000, 70_000, 140_000)))
         super()._step()

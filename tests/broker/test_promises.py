@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 from support.crash_state import on_disk
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import exchange
 
 from taskyard.engine.model.job import DELAYED, LEASED, MASENKO, READY, NewJob, Origin, Policy
@@ -22,24 +22,24 @@ TASK_1 = b'OK {"id":1,"queue":"default","name":"a"}\n'
 
 
 @pytest.fixture(params=["inline", "thread"])
-def yard(request: pytest.FixtureRequest) -> SimulatedYard:
-    return SimulatedYard(inline_sync=request.param == "inline")
+def yard(request: pytest.FixtureRequest) -> SimulatedServer:
+    return SimulatedServer(inline_sync=request.param == "inline")
 
 
 @pytest.fixture
-def slow() -> SimulatedYard:
+def slow() -> SimulatedServer:
     """One that syncs in a thread, which is done when the test says so."""
-    yard = SimulatedYard(inline_sync=False)
+    yard = SimulatedServer(inline_sync=False)
     yard.scheduler.slow = True
     return yard
 
 
-def sync_done(yard: SimulatedYard) -> None:
+def sync_done(yard: SimulatedServer) -> None:
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
 
 
-def push_before(yard: SimulatedYard, count: int = 1) -> None:
+def push_before(yard: SimulatedServer, count: int = 1) -> None:
     """Push tasks of which a client has been told, before the disk gets slow."""
     slow, yard.scheduler.slow = yard.scheduler.slow, False
     peer = yard.connect()
@@ -50,23 +50,23 @@ def push_before(yard: SimulatedYard, count: int = 1) -> None:
 
 
 def is_ready(state: State, reply: dict[str, object]) -> bool:
-    job = state.live(int(str(reply["id"])))
+    job = state.live_job(int(str(reply["id"])))
     return job is not None and job.state == READY
 
 
 def first_is_gone(state: State, _: dict[str, object]) -> bool:
-    return state.next_id > 1 and state.live(1) is None
+    return state.next_id > 1 and state.live_job(1) is None
 
 
 def first_has_failed_once(state: State, _: dict[str, object]) -> bool:
-    job = state.live(1)
+    job = state.live_job(1)
     return job is not None and job.state == DELAYED and job.fails == 1
 
 
 def transaction_is_whole(state: State, reply: dict[str, object]) -> bool:
     ids = reply["ids"]
     assert isinstance(ids, list)
-    return state.live(1) is None and all(state.live(id) is not None for id in ids)
+    return state.live_job(1) is None and all(state.live_job(id) is not None for id in ids)
 
 
 def counts_are_right(state: State, reply: dict[str, object]) -> bool:
@@ -93,7 +93,7 @@ def counts_are_right(state: State, reply: dict[str, object]) -> bool:
     ],
 )
 def test_a_reply_is_written_when_what_it_says_is_on_disk(
-    yard: SimulatedYard, command: bytes, promise: Promise
+    yard: SimulatedServer, command: bytes, promise: Promise
 ) -> None:
     replies = []
 
@@ -122,7 +122,7 @@ def test_a_reply_is_written_when_what_it_says_is_on_disk(
     ],
 )
 def test_a_reply_waits_as_long_as_the_sync_takes(
-    slow: SimulatedYard, command: bytes, reply: bytes
+    slow: SimulatedServer, command: bytes, reply: bytes
 ) -> None:
     push_before(slow)
     peer = slow.connect()
@@ -136,7 +136,7 @@ def test_a_reply_waits_as_long_as_the_sync_takes(
     peer.expect(reply)
 
 
-def test_info_waits_for_what_it_counts(slow: SimulatedYard) -> None:
+def test_info_waits_for_what_it_counts(slow: SimulatedServer) -> None:
     pusher, observer = slow.connect(), slow.connect()
     pusher.send(PUSH)
     observer.send(b"INFO\n")
@@ -145,7 +145,7 @@ def test_info_waits_for_what_it_counts(slow: SimulatedYard) -> None:
     assert b'"ready":1' in observer.read_line()
 
 
-def test_an_error_that_tells_of_a_change_waits_for_it(slow: SimulatedYard) -> None:
+def test_an_error_that_tells_of_a_change_waits_for_it(slow: SimulatedServer) -> None:
     push_before(slow)
     peer = slow.connect()
     exchange(peer, b"FETCH\n", TASK_1)
@@ -156,7 +156,7 @@ def test_an_error_that_tells_of_a_change_waits_for_it(slow: SimulatedYard) -> No
     peer.expect(b'OK {}\nERR {"msg":"task not acquired"}\n')
 
 
-def test_a_reply_that_need_not_wait_does_not_overtake_one_that_must(slow: SimulatedYard) -> None:
+def test_a_reply_that_need_not_wait_does_not_overtake_one_that_must(slow: SimulatedServer) -> None:
     peer, other = slow.connect(), slow.connect()
     peer.send(PUSH + b'PING\nFETCH {"queues":["none"],"timeout":"1s"}\nPING\n')
     exchange(other, b"PING\n", b"PONG {}\n")
@@ -166,7 +166,7 @@ def test_a_reply_that_need_not_wait_does_not_overtake_one_that_must(slow: Simula
     peer.expect(b'OK {"id":1}\nPONG {}\nEMPTY {}\nPONG {}\n')
 
 
-def test_replies_of_two_syncs_come_in_order(slow: SimulatedYard) -> None:
+def test_replies_of_two_syncs_come_in_order(slow: SimulatedServer) -> None:
     peer = slow.connect()
     peer.send(PUSH)
     peer.send(PUSH + b"PING\n")  # while the sync for the first one is on its way
@@ -177,7 +177,7 @@ def test_replies_of_two_syncs_come_in_order(slow: SimulatedYard) -> None:
     peer.expect(b'OK {"id":2}\nPONG {}\n')
 
 
-def test_a_task_is_handed_out_when_its_push_is_on_disk(slow: SimulatedYard) -> None:
+def test_a_task_is_handed_out_when_its_push_is_on_disk(slow: SimulatedServer) -> None:
     pusher, worker = slow.connect(), slow.connect()
     pusher.send(PUSH)
     worker.send(b"FETCH\n")
@@ -189,7 +189,7 @@ def test_a_task_is_handed_out_when_its_push_is_on_disk(slow: SimulatedYard) -> N
 
 
 def test_a_task_for_a_waiting_client_is_handed_out_when_its_push_is_on_disk(
-    slow: SimulatedYard,
+    slow: SimulatedServer,
 ) -> None:
     pusher, worker = slow.connect(), slow.connect()
     worker.send(b"FETCH\n")
@@ -202,7 +202,7 @@ def test_a_task_for_a_waiting_client_is_handed_out_when_its_push_is_on_disk(
 
 @pytest.mark.parametrize("payload", [b"", b',"payload":"x"'])
 def test_handing_out_a_task_does_not_wait_for_its_own_lease(
-    slow: SimulatedYard, payload: bytes
+    slow: SimulatedServer, payload: bytes
 ) -> None:
     pusher, worker = slow.connect(), slow.connect()
     pusher.send(b'PUSH {"name":"a"%b}\n' % payload)
@@ -215,17 +215,17 @@ def test_handing_out_a_task_does_not_wait_for_its_own_lease(
 
 
 def test_the_only_attempt_of_a_task_is_on_disk_before_it_is_handed_out(
-    slow: SimulatedYard,
+    slow: SimulatedServer,
 ) -> None:
     once = NewJob("default", "a", b"", Policy(max_attempts=1, max_fails=1))
-    slow.broker.begin()
+    slow.broker.begin_turn()
     slow.engine.push(once, Origin(MASENKO, "", "test"), slow.clock.now())
-    slow.broker.end()
-    slow.broker.flush()
+    slow.broker.end_turn()
+    slow.broker.flush_journal()
     worker = slow.connect()
     worker.send(b"FETCH\n")
     worker.expect_nothing()
-    job = on_disk(slow.disk).live(1)
+    job = on_disk(slow.disk).live_job(1)
     assert job is not None
     assert job.state == READY
     worker.witness = lambda _: assert_leased(slow)
@@ -233,7 +233,7 @@ def test_the_only_attempt_of_a_task_is_on_disk_before_it_is_handed_out(
     worker.expect(b'OK {"id":1,"queue":"default","name":"a","payload":""}\n')
 
 
-def test_a_task_is_handed_out_when_the_end_of_its_blocker_is_on_disk(slow: SimulatedYard) -> None:
+def test_a_task_is_handed_out_when_the_end_of_its_blocker_is_on_disk(slow: SimulatedServer) -> None:
     push_before(slow)
     holder, worker = slow.connect(), slow.connect()
     slow.scheduler.slow = False
@@ -250,7 +250,7 @@ def test_a_task_is_handed_out_when_the_end_of_its_blocker_is_on_disk(slow: Simul
 
 
 def test_a_task_comes_from_its_dead_queue_when_that_it_failed_is_on_disk(
-    slow: SimulatedYard,
+    slow: SimulatedServer,
 ) -> None:
     holder, worker = slow.connect(), slow.connect()
     slow.scheduler.slow = False
@@ -265,7 +265,7 @@ def test_a_task_comes_from_its_dead_queue_when_that_it_failed_is_on_disk(
     worker.expect(b'OK {"id":1,"queue":"dead","name":"a"}\n')
 
 
-def test_a_task_is_tried_again_when_that_it_failed_is_on_disk(slow: SimulatedYard) -> None:
+def test_a_task_is_tried_again_when_that_it_failed_is_on_disk(slow: SimulatedServer) -> None:
     push_before(slow)
     holder, worker = slow.connect(), slow.connect()
     exchange(holder, b"FETCH\n", TASK_1)
@@ -278,13 +278,13 @@ def test_a_task_is_tried_again_when_that_it_failed_is_on_disk(slow: SimulatedYar
     worker.expect(TASK_1[:-2] + b',"failures":1}\n')
 
 
-def assert_leased(yard: SimulatedYard) -> None:
-    job = on_disk(yard.disk).live(1)
+def assert_leased(yard: SimulatedServer) -> None:
+    job = on_disk(yard.disk).live_job(1)
     assert job is not None
     assert job.state == LEASED
 
 
-def test_a_lease_is_written_soon_though_nobody_waits_for_it(yard: SimulatedYard) -> None:
+def test_a_lease_is_written_soon_though_nobody_waits_for_it(yard: SimulatedServer) -> None:
     push_before(yard)
     worker = yard.connect()
     exchange(worker, b"FETCH\n", TASK_1)
@@ -294,7 +294,7 @@ def test_a_lease_is_written_soon_though_nobody_waits_for_it(yard: SimulatedYard)
     assert_leased(yard)
 
 
-def test_a_lease_goes_with_the_next_commit_if_that_comes_sooner(yard: SimulatedYard) -> None:
+def test_a_lease_goes_with_the_next_commit_if_that_comes_sooner(yard: SimulatedServer) -> None:
     push_before(yard)
     worker = yard.connect()
     exchange(worker, b"FETCH\n", TASK_1)
@@ -305,21 +305,21 @@ def test_a_lease_goes_with_the_next_commit_if_that_comes_sooner(yard: SimulatedY
 
 
 def test_in_write_mode_a_reply_waits_for_the_write_alone() -> None:
-    yard = SimulatedYard(durability="write")
+    yard = SimulatedServer(durability="write")
     yard.scheduler.slow = True
     peer = yard.connect()
     writes = yard.disk.calls("write")
     peer.witness = lambda _: assert_written(yard, writes + 1)
     exchange(peer, PUSH, b'OK {"id":1}\n')
-    assert on_disk(yard.disk).live(1) is None
+    assert on_disk(yard.disk).live_job(1) is None
 
 
-def assert_written(yard: SimulatedYard, writes: int) -> None:
+def assert_written(yard: SimulatedServer, writes: int) -> None:
     assert yard.disk.calls("write") == writes
 
 
 def test_in_write_mode_nobody_waits_for_a_sync_in_the_background() -> None:
-    yard = SimulatedYard(durability="write")
+    yard = SimulatedServer(durability="write")
     yard.scheduler.slow = True
     peer = yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
@@ -331,7 +331,7 @@ def test_in_write_mode_nobody_waits_for_a_sync_in_the_background() -> None:
 
 
 def test_in_memory_mode_a_reply_waits_for_nothing() -> None:
-    yard = SimulatedYard(durability="memory")
+    yard = SimulatedServer(durability="memory")
     peer = yard.connect()
     writes = yard.disk.calls("write")
     exchange(peer, PUSH + b"FETCH\n", b'OK {"id":1}\n' + TASK_1)
@@ -344,13 +344,13 @@ def test_in_memory_mode_a_reply_waits_for_nothing() -> None:
 def test_the_disk_is_synced_about_a_second_later_where_replies_do_not_wait(
     durability: str,
 ) -> None:
-    yard = SimulatedYard(durability=durability)
+    yard = SimulatedServer(durability=durability)
     peer = yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
     yard.advance(0.9)
-    assert on_disk(yard.disk).live(1) is None
+    assert on_disk(yard.disk).live_job(1) is None
     yard.advance(0.2)
-    assert on_disk(yard.disk).live(1) is not None
+    assert on_disk(yard.disk).live_job(1) is not None
     syncs = yard.disk.calls("sync")
     yard.advance(10)
     assert yard.disk.calls("sync") == syncs
@@ -358,7 +358,7 @@ def test_the_disk_is_synced_about_a_second_later_where_replies_do_not_wait(
 
 @pytest.mark.parametrize("durability", ["write", "memory"])
 def test_a_clean_stop_leaves_everything_on_disk_in_every_mode(durability: str) -> None:
-    yard = SimulatedYard(durability=durability)
+    yard = SimulatedServer(durability=durability)
     exchange(yard.connect(), PUSH, b'OK {"id":1}\n')
     yard.stop()
-    assert on_disk(yard.disk).live(1) is not None
+    assert on_disk(yard.disk).live_job(1) is not None

@@ -9,17 +9,17 @@ from functools import partial
 from random import Random
 
 import pytest
-from support.crashing import Client, Kind, Storm, make_yard, rage_and_crash
+from support.crashing import Client, Kind, SimulatedClientLoad, load_and_crash, make_yard
 from support.effort import effort
 from support.ledger import Ledger
 from support.load import DEAD, QUEUES, Conversation
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 SEEDS = effort(150, 24)
 LONGEST_WAIT = 120  # seconds of the fake clock in which every delay and retry is over
 
 
-def drain(yard: SimulatedYard, ledger: Ledger, chance: Random) -> None:
+def drain(yard: SimulatedServer, ledger: Ledger, chance: Random) -> None:
     """Take and finish everything, as one client that looks into every queue."""
     ledger.draining = True
     talk = conversation(yard, ledger, chance, "drain")
@@ -37,7 +37,7 @@ def drain(yard: SimulatedYard, ledger: Ledger, chance: Random) -> None:
 
 
 def held_now(
-    client: Client, talk: Conversation, yard: SimulatedYard, ledger: Ledger, queue: str
+    client: Client, talk: Conversation, yard: SimulatedServer, ledger: Ledger, queue: str
 ) -> bool:
     """Fetch one job of this queue, if there is one."""
     client.ask(talk.fetch(timeout_ms=1, queues=[queue]))
@@ -46,11 +46,11 @@ def held_now(
     return bool(ledger.held_by(talk.name))
 
 
-def conversation(yard: SimulatedYard, ledger: Ledger, chance: Random, name: str) -> Conversation:
+def conversation(yard: SimulatedServer, ledger: Ledger, chance: Random, name: str) -> Conversation:
     return Conversation(ledger, chance, name, yard.now, largest_payload=3000)
 
 
-def survive(yard: SimulatedYard, chance: Random, crash: Callable[[], None], fault: bool) -> None:
+def survive(yard: SimulatedServer, chance: Random, crash: Callable[[], None], fault: bool) -> None:
     """Storms, each ended by a crash, then a look at what is left."""
     ledger = Ledger()
     kinds = [Kind("masenko", partial(conversation, yard, ledger, chance))]
@@ -59,7 +59,9 @@ def survive(yard: SimulatedYard, chance: Random, crash: Callable[[], None], faul
         ledger.crashed()
         crash()
 
-    rage_and_crash(yard, chance, partial(Storm, yard, kinds, chance), fall, fault=fault)
+    load_and_crash(
+        yard, chance, partial(SimulatedClientLoad, yard, kinds, chance), fall, fault=fault
+    )
     drain(yard, ledger, chance)
     ledger.check()
 

@@ -10,24 +10,24 @@ from random import Random
 
 import pytest
 from support.crashing import CRASHES, STEPS, break_disk, make_yard
-from support.drill.crowd import Crowd
-from support.drill.glovebox import GloveboxTalk
-from support.drill.habits import Habits
+from support.drill.crowd import ClientPopulation
+from support.drill.glovebox import GloveboxDriver
+from support.drill.habits import DriverOptions
 from support.drill.yard_http import connect_http
 from support.effort import effort
-from support.simulated import SimulatedPeer, SimulatedYard
-from support.talk import Talk
+from support.simulated import SimulatedPeer, SimulatedServer
+from support.talk import ProtocolDriver
 
 SEEDS = effort(40, 10)
 
 
-def connect(yard: SimulatedYard, dialect: str) -> SimulatedPeer:
+def connect(yard: SimulatedServer, dialect: str) -> SimulatedPeer:
     return connect_http(yard) if dialect in ("glovebox", "api") else yard.connect(dialect)
 
 
 class Client:
-    def __init__(self, yard: SimulatedYard, crowd: Crowd, name: str) -> None:
-        dialect, self.talk = crowd.meet(name)
+    def __init__(self, yard: SimulatedServer, crowd: ClientPopulation, name: str) -> None:
+        dialect, self.talk = crowd.add_client(name)
         self._crowd = crowd
         self._peer = connect(yard, dialect)
 
@@ -37,7 +37,7 @@ class Client:
 
     def read(self) -> None:
         self.talk.receive(self._peer.take())
-        if isinstance(self.talk, GloveboxTalk):
+        if isinstance(self.talk, GloveboxDriver):
             self._peer.arrive(self.talk.answer())
 
     def leave(self) -> None:
@@ -46,24 +46,24 @@ class Client:
         if self.talk.is_idle():
             self.talk.leave()
         else:
-            self._crowd.lost(self.talk)
+            self._crowd.on_connection_lost(self.talk)
         self._peer.close()
 
     def is_gone(self) -> bool:
         return self._peer.closed
 
 
-class YardDoor:
+class SimulatedServerConnector:
     """The way into a yard that is left in peace."""
 
-    def __init__(self, yard: SimulatedYard) -> None:
+    def __init__(self, yard: SimulatedServer) -> None:
         self._yard = yard
         self._peers: dict[int, SimulatedPeer] = {}
 
-    def enter(self, dialect: str, talk: Talk) -> None:
+    def connect(self, dialect: str, talk: ProtocolDriver) -> None:
         self._peers[id(talk)] = connect(self._yard, dialect)
 
-    def ask(self, talk: Talk, request: bytes) -> None:
+    def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
         peer = self._peers[id(talk)]
         peer.send(request)
         talk.receive(peer.take())
@@ -75,12 +75,12 @@ class YardDoor:
     def wait(self, seconds: float) -> None:
         self._yard.advance(seconds)
 
-    def leave(self, talk: Talk) -> None:
+    def disconnect(self, talk: ProtocolDriver) -> None:
         talk.leave()
         self._peers.pop(id(talk)).close()
 
 
-def rage(yard: SimulatedYard, crowd: Crowd, chance: Random, name: str) -> None:
+def rage(yard: SimulatedServer, crowd: ClientPopulation, chance: Random, name: str) -> None:
     """Clients come and go, up to the moment when the server fails."""
     met = chance.randint(1, 5)
     clients = [Client(yard, crowd, f"{name}-{each}") for each in range(met)]
@@ -89,18 +89,20 @@ def rage(yard: SimulatedYard, crowd: Crowd, chance: Random, name: str) -> None:
         for index, client in enumerate(clients):
             client.read()
             if client.is_gone():
-                crowd.lost(client.talk)
+                crowd.on_connection_lost(client.talk)
                 clients[index] = Client(yard, crowd, name)
     for client in clients:
-        crowd.lost(client.talk)
+        crowd.on_connection_lost(client.talk)
 
 
-def step(yard: SimulatedYard, crowd: Crowd, chance: Random, clients: list[Client]) -> None:
+def step(
+    yard: SimulatedServer, crowd: ClientPopulation, chance: Random, clients: list[Client]
+) -> None:
     action = chance.random()
     if action < 0.5:
         chance.choice(clients).send(chance.choice([1, 1, 1, 2, 6]))
     elif action < 0.7:
-        yard.settle()
+        yard.run_pending()
     elif action < 0.8:
         yard.scheduler.step()
     elif action < 0.9:
@@ -114,30 +116,30 @@ def step(yard: SimulatedYard, crowd: Crowd, chance: Random, clients: list[Client
         clients[number] = Client(yard, crowd, "late")
 
 
-def survive(seed: int, fall: Callable[[SimulatedYard, Random], None], *, fault: bool) -> None:
+def survive(seed: int, fall: Callable[[SimulatedServer, Random], None], *, fault: bool) -> None:
     """Storms, each ended by a crash, some of them on a disk that fails; then a look at the rest."""
     chance = Random(seed)
     yard = make_yard(chance, seed)
-    habits = Habits(largest_payload=chance.choice([40, 3000]), disk_fails=fault)
-    crowd = Crowd(chance, yard.now, habits, sure_connections=not fault)
+    habits = DriverOptions(largest_payload=chance.choice([40, 3000]), disk_fails=fault)
+    crowd = ClientPopulation(chance, yard.now, habits, sure_connections=not fault)
     slow = chance.random() < 0.7
     for number in range(CRASHES):
         yard.scheduler.slow = slow
         if fault:
             break_disk(yard, chance)
         rage(yard, crowd, chance, f"storm{number}")
-        crowd.crashed()
+        crowd.on_crash()
         fall(yard, chance)
-        crowd.started()
-    crowd.drain(YardDoor(yard))
+        crowd.on_server_started()
+    crowd.drain(SimulatedServerConnector(yard))
     crowd.check()
 
 
-def cut_power(yard: SimulatedYard, chance: Random) -> None:
+def cut_power(yard: SimulatedServer, chance: Random) -> None:
     yard.crash(chance)
 
 
-def kill(yard: SimulatedYard, chance: Random) -> None:
+def kill(yard: SimulatedServer, chance: Random) -> None:
     yard.kill()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support.glovebox import Client
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 STEPS = 150
 LEVELS = ("ready", "write", "sync")
@@ -21,7 +21,7 @@ WORK_TIMEOUT = 20.0
 class Crew:
     def __init__(self, seed: int, durability: str, inline_sync: bool) -> None:
         self._chance = Random(seed)
-        self._yard = SimulatedYard(durability=durability, inline_sync=inline_sync)
+        self._yard = SimulatedServer(durability=durability, inline_sync=inline_sync)
         maker = Client(self._yard)
         maker.create("q", retries=1000)
         maker.next()

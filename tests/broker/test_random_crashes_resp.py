@@ -10,19 +10,19 @@ from functools import partial
 from random import Random
 
 import pytest
-from support.crashing import Kind, Storm, make_yard, rage_and_crash
+from support.crashing import Kind, SimulatedClientLoad, load_and_crash, make_yard
 from support.effort import effort
 from support.load_resp import TTR_MS, Crowd, Loners
 from support.replies_resp import ask, command
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 SEEDS = effort(60, 12)
 LARGEST = 3000
 
-Crash = Callable[[SimulatedYard, Random], None]
+Crash = Callable[[SimulatedServer, Random], None]
 
 
-def survive_alone(yard: SimulatedYard, chance: Random, crash: Crash) -> None:
+def survive_alone(yard: SimulatedServer, chance: Random, crash: Crash) -> None:
     loners = Loners(chance, LARGEST)
 
     def fall() -> None:
@@ -30,11 +30,13 @@ def survive_alone(yard: SimulatedYard, chance: Random, crash: Crash) -> None:
         loners.look(yard.connect("resp"))
 
     kinds = [Kind("resp", loners.meet)]
-    rage_and_crash(yard, chance, partial(Storm, yard, kinds, chance), fall, fault=False)
+    load_and_crash(
+        yard, chance, partial(SimulatedClientLoad, yard, kinds, chance), fall, fault=False
+    )
     loners.empty(yard.connect("resp"))
 
 
-def survive_together(yard: SimulatedYard, chance: Random, crash: Crash) -> None:
+def survive_together(yard: SimulatedServer, chance: Random, crash: Crash) -> None:
     crowd = Crowd(chance, LARGEST)
 
     def fall() -> None:
@@ -42,16 +44,18 @@ def survive_together(yard: SimulatedYard, chance: Random, crash: Crash) -> None:
         crash(yard, chance)
 
     kinds = [Kind("resp", crowd.meet)]
-    rage_and_crash(yard, chance, partial(Storm, yard, kinds, chance), fall, fault=False)
+    load_and_crash(
+        yard, chance, partial(SimulatedClientLoad, yard, kinds, chance), fall, fault=False
+    )
     yard.advance(2 * TTR_MS / 1000)
     crowd.take_everything(yard.connect("resp"))
 
 
-def power_cut(yard: SimulatedYard, chance: Random) -> None:
+def power_cut(yard: SimulatedServer, chance: Random) -> None:
     yard.crash(chance)
 
 
-def kill(yard: SimulatedYard, chance: Random) -> None:
+def kill(yard: SimulatedServer, chance: Random) -> None:
     yard.kill()
 
 
@@ -90,7 +94,7 @@ def test_jobs_of_one_command_survive_together_or_not_at_all(seed: int) -> None:
                 yard.scheduler.finish_blocking()
     told = peer.take().count(b"*")
     yard.crash(chance)
-    yard.settle()
+    yard.run_pending()
     peer = yard.connect("resp")
     for number, size in enumerate(sizes):
         there = ask(peer, "LLEN", f"q{number}")

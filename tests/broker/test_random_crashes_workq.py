@@ -8,19 +8,19 @@ from functools import partial
 from random import Random
 
 import pytest
-from support.crashing import Client, Kind, Storm, make_yard, rage_and_crash
+from support.crashing import Client, Kind, SimulatedClientLoad, load_and_crash, make_yard
 from support.drain_workq import drain
 from support.effort import effort
 from support.ledger_workq import Ledger
 from support.load_tasks import TaskWorker
 from support.load_workq import Conversation, Habits
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 SEEDS = effort(80, 16)
 
 
 def survive(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
     chance: Random,
     crash: Callable[[], None],
     *,
@@ -38,12 +38,14 @@ def survive(
         ledger.crashed()
         crash()
 
-    rage_and_crash(yard, chance, partial(Storm, yard, kinds, chance), fall, fault=fault)
+    load_and_crash(
+        yard, chance, partial(SimulatedClientLoad, yard, kinds, chance), fall, fault=fault
+    )
     take_everything(yard, ledger, chance)
     ledger.check()
 
 
-def take_everything(yard: SimulatedYard, ledger: Ledger, chance: Random) -> None:
+def take_everything(yard: SimulatedServer, ledger: Ledger, chance: Random) -> None:
     talk = conversation(yard, ledger, chance, "drain")
     client = Client(yard, "workq", talk)
     for request in drain(ledger, talk, wait_ms=1000, tries=5):
@@ -55,12 +57,17 @@ def take_everything(yard: SimulatedYard, ledger: Ledger, chance: Random) -> None
 
 
 def conversation(
-    yard: SimulatedYard, ledger: Ledger, chance: Random, name: str, *, habits: Habits | None = None
+    yard: SimulatedServer,
+    ledger: Ledger,
+    chance: Random,
+    name: str,
+    *,
+    habits: Habits | None = None,
 ) -> Conversation:
     return Conversation(ledger, chance, name, yard.now, habits)
 
 
-def task_worker(yard: SimulatedYard, ledger: Ledger, chance: Random, name: str) -> TaskWorker:
+def task_worker(yard: SimulatedServer, ledger: Ledger, chance: Random, name: str) -> TaskWorker:
     return TaskWorker(ledger, chance, name, yard.now)
 
 

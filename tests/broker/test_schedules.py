@@ -7,10 +7,10 @@ import pytest
 from support.api import ApiClient
 from support.crashing import break_disk, make_yard
 from support.effort import effort
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.engine.model.job import SECOND
-from taskyard.engine.records.job_lifecycle import Push
+from taskyard.engine.records.job_lifecycle import PushRecord
 from taskyard.engine.records.schedule_records import ScheduleTick
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
@@ -19,7 +19,7 @@ SEEDS = effort(60, 20)
 EVERY = {"a": 3, "b": 7, "c": 60}  # seconds
 
 
-def set_up(yard: SimulatedYard) -> dict[str, int]:
+def set_up(yard: SimulatedServer) -> dict[str, int]:
     """Schedules, and from when on their ticks are counted."""
     api = ApiClient(yard)
     since = {}
@@ -30,7 +30,7 @@ def set_up(yard: SimulatedYard) -> dict[str, int]:
     return since
 
 
-def live(yard: SimulatedYard, chance: Random) -> None:
+def live(yard: SimulatedServer, chance: Random) -> None:
     """Time passes, jobs are done, and the disk takes its time."""
     for _ in range(chance.randint(1, 30)):
         what = chance.random()
@@ -46,10 +46,10 @@ def live(yard: SimulatedYard, chance: Random) -> None:
             yard.scheduler.step()
 
 
-def check(yard: SimulatedYard, since: dict[str, int]) -> None:
+def check(yard: SimulatedServer, since: dict[str, int]) -> None:
     """Each tick up to now has run, or was missed and counted; and no two jobs are of one tick."""
     yard.scheduler.slow = False
-    yard.settle()
+    yard.run_pending()
     yard.advance(0.001)
     for name, start in since.items():
         schedule = yard.engine.state.schedules[name]
@@ -75,12 +75,12 @@ def test_no_tick_is_lost_or_doubled_by_power_cuts(seed: int) -> None:
     check_journal(yard)
 
 
-def check_journal(yard: SimulatedYard) -> None:
+def check_journal(yard: SimulatedServer) -> None:
     """As far as the journal still goes back: each run has its push, each push its run."""
     yard.stop()
     entries = JournalReader(yard.disk.directory(JOURNAL)).read()
     records = [entry.record for entry in entries]
-    pushed = [record.id for record in records if isinstance(record, Push)]
+    pushed = [record.id for record in records if isinstance(record, PushRecord)]
     ran = [record.job for record in records if isinstance(record, ScheduleTick)]
     assert ran == pushed
     due = Counter((r.name, r.due) for r in records if isinstance(r, ScheduleTick))

@@ -2,7 +2,7 @@
 
 import pytest
 from support.crash_state import on_disk
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange, queue_counts
 
 PUSH = b'PUSH {"name":"a"}\n'
@@ -10,18 +10,18 @@ TASK_1 = b'OK {"id":1,"queue":"default","name":"a"}\n'
 
 
 @pytest.fixture(params=["inline", "thread"])
-def yard(request: pytest.FixtureRequest) -> SimulatedYard:
-    return SimulatedYard(inline_sync=request.param == "inline")
+def yard(request: pytest.FixtureRequest) -> SimulatedServer:
+    return SimulatedServer(inline_sync=request.param == "inline")
 
 
-def end(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def end(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     """The client closes its half of the connection, and goes on reading."""
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
 
 
-def test_a_stop_answers_what_has_arrived(yard: SimulatedYard) -> None:
+def test_a_stop_answers_what_has_arrived(yard: SimulatedServer) -> None:
     peers = [yard.connect() for _ in range(3)]
     for peer in peers:
         peer.arrive(PUSH + b"PING\n")
@@ -32,7 +32,7 @@ def test_a_stop_answers_what_has_arrived(yard: SimulatedYard) -> None:
     assert on_disk(yard.disk).next_id == 4
 
 
-def test_a_stop_ends_waiting_fetches_and_answers_what_is_behind_them(yard: SimulatedYard) -> None:
+def test_a_stop_ends_waiting_fetches_and_answers_what_is_behind_them(yard: SimulatedServer) -> None:
     peer = yard.connect()
     peer.send(b"FETCH\n" + PUSH + b'FETCH {"queues":["none"]}\nPING\n')
     peer.expect_nothing()
@@ -42,7 +42,7 @@ def test_a_stop_ends_waiting_fetches_and_answers_what_is_behind_them(yard: Simul
 
 
 def test_a_stop_answers_what_had_to_wait_for_room() -> None:
-    yard = SimulatedYard(inline_sync=False, output_limit=100)
+    yard = SimulatedServer(inline_sync=False, output_limit=100)
     yard.scheduler.slow = True
     peer = yard.connect()
     peer.send(PUSH * 100)
@@ -54,7 +54,7 @@ def test_a_stop_answers_what_had_to_wait_for_room() -> None:
 
 
 def test_a_stop_waits_for_a_payload_that_is_being_read() -> None:
-    yard = SimulatedYard(payload_memory=0)
+    yard = SimulatedServer(payload_memory=0)
     peer = yard.connect()
     for number in range(1, 8):
         push = b'PUSH {"name":"a","payload":"%b"}\n' % (b"x" * 500_000)
@@ -62,28 +62,28 @@ def test_a_stop_waits_for_a_payload_that_is_being_read() -> None:
     yard.scheduler.slow = True
     peer.send(b"FETCH\nPING\n")
     peer.expect_nothing()
-    for receiver in yard.broker.receivers():
+    for receiver in yard.broker.connections():
         receiver.shut_down()
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     assert peer.read_line().startswith(b'OK {"id":1,')
     peer.expect(b"PONG {}\n")
     peer.expect_closed()
 
 
-def test_a_stop_takes_nothing_new(yard: SimulatedYard) -> None:
+def test_a_stop_takes_nothing_new(yard: SimulatedServer) -> None:
     peer = yard.connect()
     peer.arrive(b"FETCH\n")
-    for receiver in yard.broker.receivers():
+    for receiver in yard.broker.connections():
         receiver.shut_down()
     peer.arrive(PUSH)
-    yard.settle()
+    yard.run_pending()
     peer.expect(b"EMPTY {}\n")
     peer.expect_closed()
     assert yard.engine.state.next_id == 1
 
 
-def test_a_stop_counts_no_failure_for_what_is_held(yard: SimulatedYard) -> None:
+def test_a_stop_counts_no_failure_for_what_is_held(yard: SimulatedServer) -> None:
     peer = yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
     exchange(peer, b"FETCH\n", TASK_1)
@@ -91,7 +91,7 @@ def test_a_stop_counts_no_failure_for_what_is_held(yard: SimulatedYard) -> None:
     exchange(yard.connect(), b"FETCH\n", TASK_1)
 
 
-def test_a_client_that_sends_no_more_gets_its_replies(yard: SimulatedYard) -> None:
+def test_a_client_that_sends_no_more_gets_its_replies(yard: SimulatedServer) -> None:
     peer = yard.connect()
     peer.arrive(PUSH + b'PUSH {"name":"half"')
     end(yard, peer)
@@ -101,7 +101,7 @@ def test_a_client_that_sends_no_more_gets_its_replies(yard: SimulatedYard) -> No
 
 
 def test_a_client_that_sends_no_more_gets_its_replies_when_they_are_durable() -> None:
-    yard = SimulatedYard(inline_sync=False)
+    yard = SimulatedServer(inline_sync=False)
     yard.scheduler.slow = True
     peer = yard.connect()
     peer.send(PUSH)
@@ -109,12 +109,12 @@ def test_a_client_that_sends_no_more_gets_its_replies_when_they_are_durable() ->
     peer.expect_nothing()
     assert not peer.closed
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     peer.expect(b'OK {"id":1}\n')
     peer.expect_closed()
 
 
-def test_a_client_that_sends_no_more_fails_what_it_holds(yard: SimulatedYard) -> None:
+def test_a_client_that_sends_no_more_fails_what_it_holds(yard: SimulatedServer) -> None:
     peer, other = yard.connect(), yard.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
     exchange(peer, b"FETCH\n", TASK_1)
@@ -123,7 +123,7 @@ def test_a_client_that_sends_no_more_fails_what_it_holds(yard: SimulatedYard) ->
     assert queue_counts(other) == {"default": (0, 1, 0)}
 
 
-def test_a_client_that_sends_no_more_waits_for_no_task(yard: SimulatedYard) -> None:
+def test_a_client_that_sends_no_more_waits_for_no_task(yard: SimulatedServer) -> None:
     """It may be gone altogether; a task it would get now would only be failed by that."""
     peer, other = yard.connect(), yard.connect()
     peer.send(b"FETCH\nPING\n")
@@ -134,11 +134,11 @@ def test_a_client_that_sends_no_more_waits_for_no_task(yard: SimulatedYard) -> N
     assert queue_counts(other) == {"default": (1, 0, 0)}
 
 
-def test_a_client_that_is_closed_but_does_not_go_is_cut_off(yard: SimulatedYard) -> None:
+def test_a_client_that_is_closed_but_does_not_go_is_cut_off(yard: SimulatedServer) -> None:
     """One that does not read its last replies would be there for ever."""
     aborted: list[bool] = []
     yard.masenko.connect(Stubborn(aborted), "stubborn").feed(b"QUIT\n")
-    yard.settle()
+    yard.run_pending()
     assert not aborted
     yard.advance(46)
     assert aborted
@@ -146,7 +146,7 @@ def test_a_client_that_is_closed_but_does_not_go_is_cut_off(yard: SimulatedYard)
 
 @pytest.mark.parametrize("silence", [46, 92])
 def test_a_silent_client_that_does_not_go_is_cut_off(silence: int) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     aborted: list[bool] = []
     yard.masenko.connect(Stubborn(aborted), "stubborn")
     yard.advance(silence)
@@ -174,7 +174,7 @@ class Stubborn:
     def certificate_name(self) -> str:
         return ""
 
-    def linger(self) -> None:
+    def close_after_draining(self) -> None:
         pass
 
     def abort(self) -> None:

@@ -1,7 +1,7 @@
 """Turns: a connection with much to say does not keep the others waiting, nor the loop."""
 
 import pytest
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange
 
 PUSH = b'PUSH {"name":"a"}\n'
@@ -14,17 +14,17 @@ def watch_replies(peer: SimulatedPeer, name: str, seen: list[str]) -> None:
     peer.witness = lambda data: seen.extend([name] * data.count(b"\n"))
 
 
-def ask_together(yard: SimulatedYard, names: list[str], seen: list[str]) -> None:
+def ask_together(yard: SimulatedServer, names: list[str], seen: list[str]) -> None:
     """All send, in this order, before the loop goes on: the deep ones much."""
     peers = [yard.connect() for _ in names]
     for name, peer in zip(names, peers, strict=True):
         watch_replies(peer, name, seen)
         peer.arrive(b"PING\n" * (MUCH if "deep" in name else 1))
-    yard.settle()
+    yard.run_pending()
 
 
 def test_connections_take_turns_of_a_few_commands() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     seen: list[str] = []
     ask_together(yard, ["deep", "also deep"], seen)
     # The first one had a turn at once, and then was in line before the second.
@@ -35,14 +35,14 @@ def test_connections_take_turns_of_a_few_commands() -> None:
 
 
 def test_who_has_come_with_little_overtakes_those_with_much() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     seen: list[str] = []
     ask_together(yard, ["deep", "also deep", "plain", "also plain"], seen)
     assert seen[TURN : 2 * TURN + 2] == ["plain", *["deep"] * TURN, "also plain"]
 
 
 def test_those_with_much_have_as_many_turns_as_in_one_line_with_all() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     seen: list[str] = []
     ask_together(yard, ["deep"] * 2 + ["plain"] * 20, seen)
     [first, second, third] = [at for at, name in enumerate(seen) if name == "plain"][:3]
@@ -57,17 +57,17 @@ class RecordingPost:
     def __init__(self, seen: list[str]) -> None:
         self._seen = seen
 
-    def mark(self) -> None:
+    def mark_priority(self) -> None:
         self._seen.append("mark")
 
-    def hurry(self) -> None:
+    def send_priority_now(self) -> None:
         self._seen.append("hurry")
 
 
 def test_replies_to_who_had_little_are_wanted_before_those_with_much_go_on() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     seen: list[str] = []
-    yard.broker.line.post = RecordingPost(seen)
+    yard.broker.turn_queue.reply_sender = RecordingPost(seen)
     ask_together(yard, ["deep", "also deep", "plain", "also plain"], seen)
     assert seen[TURN : TURN + 4] == ["mark", "plain", "hurry", "deep"]
     assert seen.count("mark") == seen.count("hurry") == 1
@@ -75,26 +75,26 @@ def test_replies_to_who_had_little_are_wanted_before_those_with_much_go_on() -> 
 
 @pytest.mark.parametrize("name", ["deep", "plain"])
 def test_replies_are_not_wanted_at_once_where_all_are_alike(name: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     seen: list[str] = []
-    yard.broker.line.post = RecordingPost(seen)
+    yard.broker.turn_queue.reply_sender = RecordingPost(seen)
     ask_together(yard, [name] * 5, seen)
     assert set(seen) == {name}
 
 
 def test_replies_keep_the_order_of_commands_over_turns() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     peer.arrive(PUSH * 50)
     peer.arrive(PUSH * 50)
-    yard.settle()
+    yard.run_pending()
     peer.expect(b"".join(b'OK {"id":%d}\n' % id for id in range(1, 101)))
     peer.expect_nothing()
 
 
 def test_the_loop_looks_at_its_sockets_after_a_while() -> None:
     """Each look at the clock takes time here, as commands do in life."""
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     deep, plain = yard.connect(), yard.connect()
     real_now = yard.clock.now
 
@@ -116,33 +116,33 @@ def test_the_loop_looks_at_its_sockets_after_a_while() -> None:
             plain.arrive(b"PING\n")
     assert rounds > 10
     yard.clock.now = real_now  # type: ignore[method-assign]
-    yard.settle()
+    yard.run_pending()
     plain.expect(b"PONG {}\n")
 
 
 def test_what_waits_in_line_shares_a_commit_with_what_was_carried_out() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peers = [yard.connect() for _ in range(10)]
     syncs = yard.disk.calls("sync")
     for peer in peers:
         peer.arrive(PUSH * 5 * TURN)
-    yard.settle()
+    yard.run_pending()
     assert yard.disk.calls("sync") == syncs + 1
 
 
 def test_a_connection_that_ends_while_it_is_in_line_is_answered_and_closed() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     peer.arrive(PUSH * 3 * TURN)
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
     assert peer.take().count(b"\n") == 3 * TURN
     peer.expect_closed()
 
 
 def test_a_connection_that_is_lost_while_it_is_in_line_does_nothing_more() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     peer.arrive(PUSH * 3 * TURN)
     peer.close()
@@ -151,7 +151,7 @@ def test_a_connection_that_is_lost_while_it_is_in_line_does_nothing_more() -> No
 
 
 def test_a_stop_answers_what_is_in_line() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     peer.arrive(PUSH * 3 * TURN)
     yard.stop()
@@ -160,12 +160,12 @@ def test_a_stop_answers_what_is_in_line() -> None:
 
 
 def test_a_client_that_goes_with_many_jobs_gives_them_back_over_several_turns() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, other = yard.connect(), yard.connect()
     peer.send(b'PUSH {"name":"a","retry":0,"deadqueue":"dead"}\n' * 1000 + b"FETCH\n" * 1000)
     peer.take()
     assert peer.receiver is not None
-    peer.receiver.lost()
+    peer.receiver.on_disconnect()
     held = yard.engine.state.queues[b"default"].leased.size
     assert 0 < held < 1000
     exchange(other, b"PING\n", b"PONG {}\n")
@@ -176,11 +176,11 @@ def test_a_client_that_goes_with_many_jobs_gives_them_back_over_several_turns() 
 
 
 def test_jobs_that_are_still_to_be_given_back_at_a_crash_are_given_back_after_it() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     peer.send(PUSH * 1000 + b"FETCH\n" * 1000)
     assert peer.receiver is not None
-    peer.receiver.lost()
+    peer.receiver.on_disconnect()
     assert yard.engine.state.queues[b"default"].leased.size
     yard.crash()
     assert yard.engine.state.queues[b"default"].leased.size == 0
@@ -205,19 +205,19 @@ def request(method: str, path: str, body: bytes = b"") -> bytes:
     ],
 )
 def test_a_request_is_one_turn(dialect: str, data: bytes) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect(dialect)
     peer.send(data)
     peer.take()
-    before = yard.broker._turns
+    before = yard.broker._turn_count
     peer.arrive(data)
-    assert yard.broker._turns == before + 1
-    yard.settle()
+    assert yard.broker._turn_count == before + 1
+    yard.run_pending()
     assert peer.take() != b""
 
 
 def test_who_waits_has_the_job_of_a_request_in_the_same_turn() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     worker = yard.connect("resp")
     worker.send(b"BLPOP q 0\r\n")
     yard.connect("api").send(request("POST", "/api/v1/queues/q/jobs", b'{"payload":1}') * 2)

@@ -10,7 +10,7 @@ import pytest
 from support.tool import Tool
 
 from taskyard.cli import failure
-from taskyard.cli.completion import SHELLS, whole_parser
+from taskyard.cli.completion import SHELLS, build_full_parser
 from taskyard.cli.main import COMMANDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "cli.md"
@@ -108,7 +108,7 @@ def test_completion_knows_all_commands(shell: str) -> None:
 
 
 def test_the_whole_parser_has_all_commands() -> None:
-    text = whole_parser().format_help()
+    text = build_full_parser().format_help()
     for name in THERE:
         assert re.search(rf"^    {name}$|^    {name} ", text, re.MULTILINE)
 

@@ -181,7 +181,7 @@ def test_dump_of_a_part_with_payloads(data: Path) -> None:
 def test_dump_of_bytes_that_are_no_text(tmp_path: Path) -> None:
     run = Running(RealDisk(str(tmp_path)))
     run.push(b"\xff\xfe")
-    run.journal.log.append(ValueSet(run.now, ORIGIN, b"\xffkey", 0, False, b"v"))
+    run.journal.records.append(ValueSet(run.now, ORIGIN, b"\xffkey", 0, False, b"v"))
     run.journal.close()
     lines = journal("dump", tmp_path, "--payloads").lines()
     assert lines[1]["payload_base64"] == "//4="

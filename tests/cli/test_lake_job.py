@@ -75,8 +75,8 @@ def test_what_is_not_there(lake: Path, tmp_path: Path, capsys: pytest.CaptureFix
 def test_only_the_last_rows_are_shown_where_there_are_many(
     lake: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_job, "MOST", 2)
-    monkeypatch.setattr(one_job, "SHOWN", 3)
+    monkeypatch.setattr(one_job, "MAX_ROWS", 2)
+    monkeypatch.setattr(one_job, "MAX_SHOWN_BYTES", 3)
     found = json.loads(told(lake, capsys, "--json", "1"))
     assert ([row["seq"] for row in found["events"]], found["cut"]) == ([2, 4], True)
     assert found["runs"][0]["payload"] == {"size": 7, "cut": True, "text": '{"n'}

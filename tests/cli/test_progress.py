@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from taskyard.cli import progress as module
-from taskyard.cli.progress import Progress, bar
+from taskyard.cli.progress import ProgressBar, bar
 from taskyard.cli.units import amount, counted, exact, seconds_of, size, span
 
 
@@ -20,7 +20,7 @@ def test_a_bar(share: float, text: str) -> None:
 def test_what_is_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: 5.0)
     monkeypatch.setattr(module, "time", clock)
-    progress, unknown = Progress("purging mail", 200), Progress("waiting")
+    progress, unknown = ProgressBar("purging mail", 200), ProgressBar("waiting")
     clock.monotonic = lambda: 5.25
     progress.done = 50
     assert "purging mail ▕██████                  ▏  25% 50 of 200, " in progress._text(0)
@@ -31,7 +31,7 @@ def test_what_is_known_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_drawn_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with Progress("working", 3) as progress:
+    with ProgressBar("working", 3) as progress:
         progress.step()
         assert progress._thread is None
     assert capsys.readouterr().err == ""

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskyard.cli.text import cut, pad, safe, safe_json, safe_lines, width
+from taskyard.cli.text import (
+    cut,
+    escape_unsafe,
+    escape_unsafe_json,
+    escape_unsafe_lines,
+    pad,
+    width,
+)
 
 HOSTILE = [
     "\x1b[2J",
@@ -26,20 +33,20 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_what_acts_on_a_terminal_is_spelled_out(text: str) -> None:
-    shown = safe(text)
+    shown = escape_unsafe(text)
     assert shown.isprintable()
     assert shown != text
 
 
 @given(st.text(st.characters(codec=None)))
 def test_a_safe_text_has_no_controls_whatever_it_was(text: str) -> None:
-    shown = safe(text)
+    shown = escape_unsafe(text)
     assert not {unicodedata.category(char) for char in shown} & {"Cc", "Cs", "Zl", "Zp"}
 
 
 @given(st.text(st.characters(codec=None)))
 def test_json_is_made_safe_without_changing_what_it_says(text: str) -> None:
-    line = safe_json(json.dumps({"text": text}, ensure_ascii=False))
+    line = escape_unsafe_json(json.dumps({"text": text}, ensure_ascii=False))
     assert json.loads(line) == {"text": text}
     assert "\x1b" not in line
     assert "\x9b" not in line
@@ -47,7 +54,7 @@ def test_json_is_made_safe_without_changing_what_it_says(text: str) -> None:
 
 
 def test_lines_stay_lines() -> None:
-    assert safe_lines("a\tb\r\nc\x1b[1m") == ["a       b", "c\\e[1m"]
+    assert escape_unsafe_lines("a\tb\r\nc\x1b[1m") == ["a       b", "c\\e[1m"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +67,7 @@ def test_width(text: str, columns: int) -> None:
 
 @given(st.text(), st.integers(0, 30))
 def test_a_text_that_is_cut_is_never_too_wide(text: str, most: int) -> None:
-    assert width(cut(safe(text), most)) <= most
+    assert width(cut(escape_unsafe(text), most)) <= most
 
 
 def test_cutting_and_padding() -> None:

@@ -14,8 +14,8 @@ from support.process import WarmServer
 from support.pty_session import PtySession
 from support.tool import Tool
 
-from taskyard.cli.top_model import HISTORY, Look, Model, sparkline
-from taskyard.cli.top_names import MOST_NAMES, MOST_OPEN, Names
+from taskyard.cli.top_model import HISTORY, ServerSample, TopModel, sparkline
+from taskyard.cli.top_names import MAX_NAMES, MAX_OPEN_JOBS, NameStatistics
 
 QUICK = ("--interval", "200ms")
 
@@ -241,7 +241,7 @@ def test_it_needs_a_terminal(own: Tool) -> None:
 # What it reckons
 
 
-def look(at: float, **counters: int) -> Look:
+def look(at: float, **counters: int) -> ServerSample:
     zero = dict.fromkeys(
         ("pushed", "leases", "finished", "failed", "retried", "released", "expired", "removed"), 0
     )
@@ -254,11 +254,11 @@ def look(at: float, **counters: int) -> Look:
         "counters": {**zero, **counters},
     }
     server = {"journal": {"commits": int(at * 10), "records": int(at * 100)}}
-    return Look(at=at, server=server, queues=[queue], leases=[])
+    return ServerSample(at=at, server=server, queues=[queue], leases=[])
 
 
 def test_rates_are_what_came_since_the_last_look() -> None:
-    model = Model()
+    model = TopModel()
     model.update(look(10.0, pushed=100, finished=50))
     [line] = model.queues("name")
     assert (line.pushed_rate, line.done_rate) == (0, 0)
@@ -273,7 +273,7 @@ def test_rates_are_what_came_since_the_last_look() -> None:
 
 
 def test_a_history_is_bounded() -> None:
-    model = Model()
+    model = TopModel()
     for second in range(HISTORY * 2):
         model.update(look(float(second), finished=second))
     assert len(model.queues("name")[0].history) == HISTORY
@@ -290,31 +290,31 @@ def event(kind: str, id: int, second: float) -> tuple[str, dict[str, object]]:
 
 
 def test_names_get_their_times_from_events() -> None:
-    names = Names()
+    names = NameStatistics()
     for id, seconds, end in ((1, 2.0, "finish"), (2, 4.0, "finish"), (3, 1.0, "fail")):
-        names.feed(*event("lease", id, 0.0))
-        names.feed(*event(end, id, seconds))
+        names.add_event(*event("lease", id, 0.0))
+        names.add_event(*event(end, id, seconds))
     assert names.slowest(5) == []  # nobody knows their names yet
     assert names.unnamed() == [1, 2, 3]
     for id, name in ((1, "slow"), (2, "slow"), (3, "bad")):
-        names.know(id, name)
-    names.settle()
+        names.set_name(id, name)
+    names.count_named()
     assert [(each.name, each.mean, each.slowest) for each in names.slowest(5)] == [
         ("slow", 3.0, 4.0),
         ("bad", 1.0, 1.0),
     ]
-    assert [(each.name, each.failed, each.failing) for each in names.failing(5)] == [
+    assert [(each.name, each.failed, each.failure_rate) for each in names.most_failing(5)] == [
         ("bad", 1, 1.0)
     ]
 
 
 def test_names_take_no_more_memory_than_they_may() -> None:
-    names = Names()
-    for id in range(MOST_OPEN + 100):
-        names.feed(*event("lease", id, 0.0))
-        names.know(id, f"name {id % (MOST_NAMES * 2)}")
-        names.feed(*event("retry", id, 1.0))
-        names.feed(*event("lease", id, 0.0))
-    assert len(names.failing(MOST_OPEN)) == MOST_NAMES
-    assert len(names._since) == MOST_OPEN
-    assert len(names._names) == MOST_OPEN
+    names = NameStatistics()
+    for id in range(MAX_OPEN_JOBS + 100):
+        names.add_event(*event("lease", id, 0.0))
+        names.set_name(id, f"name {id % (MAX_NAMES * 2)}")
+        names.add_event(*event("retry", id, 1.0))
+        names.add_event(*event("lease", id, 0.0))
+    assert len(names.most_failing(MAX_OPEN_JOBS)) == MAX_NAMES
+    assert len(names._since) == MAX_OPEN_JOBS
+    assert len(names._names) == MAX_OPEN_JOBS

@@ -61,7 +61,7 @@ def test_a_user_is_added_with_a_password_from_the_input(run: Run, file: Path) ->
     assert run("add", "ada", *rules, given="hush hush\nmore\n") == (0, "", "")
     ada = only(file)
     assert ada.password is not None
-    assert ada.password.fits("hush hush")
+    assert ada.password.matches("hush hush")
     assert not ada.admin
     assert [(rule.patterns, sorted(rule.actions)) for rule in ada.rules] == [
         (["mail", "mail.*"], ["inspect", "push"])
@@ -88,7 +88,7 @@ def test_an_administrator_is_added_beside_others(run: Run, file: Path) -> None:
     assert users["root"].admin
     assert not users["ada"].admin
     assert users["root"].password is not None
-    assert users["root"].password.fits("y")
+    assert users["root"].password.matches("y")
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_a_password_is_changed(run: Run, file: Path) -> None:
     assert run("password", "ada", given="new\n") == (0, "", "")
     ada = only(file)
     assert ada.password is not None
-    assert ada.password.fits("new")
-    assert not ada.password.fits("old")
+    assert ada.password.matches("new")
+    assert not ada.password.matches("old")
     assert ada.admin
 
 
@@ -292,4 +292,4 @@ def test_at_a_terminal_the_password_is_asked_for_twice_and_not_shown(
     else:
         password = only(file).password
         assert password is not None
-        assert password.fits("hush")
+        assert password.matches("hush")

@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
-from taskyard.client.causes import Cause, RemoteError, RemoteTraceback, describe, summary, trimmed
+from taskyard.client.causes import (
+    Cause,
+    RemoteError,
+    RemoteTraceback,
+    describe_error,
+    summarize_error,
+    trim_traceback,
+)
 from taskyard.worker.coroutines import AsyncPool, run_coroutine, run_in_thread
-from taskyard.worker.pools import crash_of
+from taskyard.worker.pools import failure_of
 
 
 class Plain(Exception):
@@ -56,32 +63,32 @@ def raised(error: BaseException) -> BaseException:
 def test_frames_that_lead_to_the_function_are_left_out() -> None:
     with pytest.raises(Plain) as plain:
         asyncio.run(run_in_thread(lambda: fail(Plain("no"))))
-    assert functions_in(trimmed(inner(plain.value))) == ["<lambda>", "fail"]
+    assert functions_in(trim_traceback(inner(plain.value))) == ["<lambda>", "fail"]
 
 
 def test_frames_of_an_event_loop_are_left_out() -> None:
     with asyncio.Runner() as runner, pytest.raises(Plain) as plain:
         run_coroutine(fail_soon(Plain("no")), runner)
-    assert functions_in(trimmed(inner(plain.value))) == ["fail_soon"]
+    assert functions_in(trim_traceback(inner(plain.value))) == ["fail_soon"]
 
 
 def test_a_mistake_of_our_own_keeps_its_frames() -> None:
     pool: AsyncPool[Any] = AsyncPool(lambda job: fail_soon(Plain()), 1)
     with pytest.raises(AttributeError) as found:
         pool.submit()
-    assert functions_in(trimmed(inner(found.value))) == ["submit"]
+    assert functions_in(trim_traceback(inner(found.value))) == ["submit"]
 
 
 def test_an_error_is_described_by_a_line_and_its_traceback() -> None:
-    told = describe(raised(ValueError("no such address")))
+    told = describe_error(raised(ValueError("no such address")))
     assert told.startswith("ValueError: no such address\nTraceback (most recent call last):\n")
     assert told.endswith("ValueError: no such address\n")
-    assert summary(Plain("no")).endswith("test_causes.Plain: no")
-    assert summary(KeyError()) == "KeyError"
+    assert summarize_error(Plain("no")).endswith("test_causes.Plain: no")
+    assert summarize_error(KeyError()) == "KeyError"
 
 
 def test_a_crash_says_what_went_wrong_first() -> None:
-    crash = crash_of(raised(ValueError("odd")), "its outcome cannot be sent back: ")
+    crash = failure_of(raised(ValueError("odd")), "its outcome cannot be sent back: ")
     assert crash.reason.startswith("its outcome cannot be sent back: ValueError: odd\nTraceback")
     assert crash.cause is not None
     assert isinstance(crash.cause.error, ValueError)

@@ -118,7 +118,7 @@ def _wait_for_heartbeat(kind: str, client: Client) -> None:
     """The first one, which comes at once: else it might be the one whose answer is cut. The next
     ones come when a third of a long lease is over.
     """
-    keeper: Any = client._keeper if kind == "blocking" else getattr(client, "_keeping")  # noqa: B009
+    keeper: Any = client._lease_keeper if kind == "blocking" else getattr(client, "_keeping")  # noqa: B009
     wait_for(lambda: keeper._book._offset is not None)
 
 

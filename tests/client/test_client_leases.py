@@ -13,7 +13,7 @@ from support.waiting import wait_for
 import taskyard
 from taskyard import Client, Job
 from taskyard.client import keeper
-from taskyard.client.leases import Book
+from taskyard.client.leases import LeaseTable
 
 # Seconds. Who stands still for longer than a lease has rightly lost it: then a longer one is tried.
 LEASES = (0.5, 3.0, 15.0)
@@ -120,7 +120,7 @@ def test_an_extension_that_was_asked_for_is_kept(client: Client, queue: str) -> 
 def test_there_is_a_thread_only_while_something_is_held(
     url: str, queue: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "_LINGER", 0.01)
+    monkeypatch.setattr(keeper, "_IDLE_THREAD_S", 0.01)
 
     def threads() -> int:
         return sum(thread.name == "taskyard-leases" for thread in threading.enumerate())
@@ -145,7 +145,7 @@ def test_those_beside_one_that_is_refused_are_not_extended_for_ever(
     def threads() -> int:
         return sum(thread.name == "taskyard-leases" for thread in threading.enumerate())
 
-    monkeypatch.setattr(keeper, "_LINGER", 0.05)
+    monkeypatch.setattr(keeper, "_IDLE_THREAD_S", 0.05)
     wait_for(lambda: threads() == 0)
     with Client(url) as client:
         client.push_many(queue, [b"a", b"b"])
@@ -168,7 +168,7 @@ def taken(skew: float, now: float, ttr: float, ref: str = "1-1-1") -> Job:
 
 @pytest.mark.parametrize("skew", [-3600.0, -1.0, 0.0, 1.0, 3600.0])
 def test_a_clock_that_is_wrong_ends_no_lease(skew: float) -> None:
-    book = Book()
+    book = LeaseTable()
     book.add([taken(skew, 0.0, 10.0)], None, 0.0)
     now, ends = 0.0, 10.0  # the lease, as the server has it
     for _ in range(20):
@@ -176,60 +176,60 @@ def test_a_clock_that_is_wrong_ends_no_lease(skew: float) -> None:
         assert due is not None
         now = max(now, due) + 0.01  # it takes its time to get there
         assert now < ends
-        for held, seconds in book.due(now):
+        for held, seconds in book.collect_due(now):
             ends = now + seconds
-            assert book.extended(held, seconds, 1_000_000 + skew + ends, now) is None
+            assert book.on_extended(held, seconds, 1_000_000 + skew + ends, now) is None
     assert now > 40
     assert 8 <= ends - now <= 12
 
 
 def test_once_the_clock_is_known_nothing_is_extended_too_early() -> None:
-    book = Book()
-    book.chosen(taken(500.0, 0.0, 9.0), 9.0, 1_000_000 + 500 + 9, 0.0)
+    book = LeaseTable()
+    book.on_duration_set(taken(500.0, 0.0, 9.0), 9.0, 1_000_000 + 500 + 9, 0.0)
     book.add([taken(500.0, 0.0, 9.0)], None, 0.0)
     assert book.next_due() == pytest.approx(3.0)
-    assert book.due(2.9) == []
-    assert book.begin_end(taken(500.0, 0.0, 9.0)) == pytest.approx(9.0)
+    assert book.collect_due(2.9) == []
+    assert book.start_finish(taken(500.0, 0.0, 9.0)) == pytest.approx(9.0)
 
 
 def test_a_lease_that_is_being_ended_is_not_lost() -> None:
-    book = Book()
+    book = LeaseTable()
     job = taken(0.0, 0.0, 9.0)
     book.add([job], None, 0.0)
-    [(held, seconds)] = book.due(0.0)
-    book.begin_end(job)
-    assert book.extended(held, seconds, taskyard.StaleLease("STALE"), 0.1) is None
-    book.give_up_end(job)  # the server could not be told, so it goes on
+    [(held, seconds)] = book.collect_due(0.0)
+    book.start_finish(job)
+    assert book.on_extended(held, seconds, taskyard.StaleLease("STALE"), 0.1) is None
+    book.abort_finish(job)  # the server could not be told, so it goes on
     assert not job.lost
-    assert book.extended(held, seconds, taskyard.StaleLease("STALE"), 0.2) is job
+    assert book.on_extended(held, seconds, taskyard.StaleLease("STALE"), 0.2) is job
     assert job.lost
 
 
 def test_a_server_that_cannot_be_reached_is_tried_again_soon() -> None:
-    book = Book()
+    book = LeaseTable()
     book.add([taken(0.0, 0.0, 60.0)], None, 0.0)
-    [(held, _)] = book.due(0.0)
-    book.unreached(held, 0.0)
+    [(held, _)] = book.collect_due(0.0)
+    book.on_unreachable(held, 0.0)
     assert book.next_due() == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("first", ["ours", "the holder's"])
 def test_an_extension_that_crosses_one_of_the_holder_is_put_right(first: str) -> None:
     """In whatever order the answers come: the server may have had the other one last."""
-    book = Book()
+    book = LeaseTable()
     job = taken(0.0, 0.0, 2.0)
     book.add([job], None, 0.0)
-    [(held, seconds)] = book.due(0.0)
-    book.choose_span(job, 3600.0)
+    [(held, seconds)] = book.collect_due(0.0)
+    book.set_duration(job, 3600.0)
     if first == "ours":
-        book.extended(held, seconds, 1_000_000 + 0.2 + seconds, 0.2)
-    book.chosen(job, 3600.0, 1_000_000 + 3600 + 0.2, 0.2)
+        book.on_extended(held, seconds, 1_000_000 + 0.2 + seconds, 0.2)
+    book.on_duration_set(job, 3600.0, 1_000_000 + 3600 + 0.2, 0.2)
     if first != "ours":
-        book.extended(held, seconds, 1_000_000 + 0.2 + seconds, 0.2)
-    assert (held, 3600.0) in book.due(0.2)
+        book.on_extended(held, seconds, 1_000_000 + 0.2 + seconds, 0.2)
+    assert (held, 3600.0) in book.collect_due(0.2)
 
 
 def test_a_lease_without_end_is_left_alone() -> None:
-    book = Book()
+    book = LeaseTable()
     book.add([Job("1-1-1", "q", b"")], None, 0.0)
     assert book.next_due() is None

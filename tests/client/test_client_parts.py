@@ -15,11 +15,11 @@ import pytest
 
 import taskyard
 from taskyard.client import feeding
-from taskyard.client.api import Api
+from taskyard.client.api import ApiCalls
 from taskyard.client.commands import Call, fetch, push, push_all
-from taskyard.client.errors import NotNow, Refused, refusal
-from taskyard.client.feeding import PushFeed
-from taskyard.client.pushing import NewJob, milliseconds, push_words
+from taskyard.client.errors import NotNow, Refused, refusal_from_reply
+from taskyard.client.feeding import PushStream
+from taskyard.client.pushing import NewJob, push_words, to_milliseconds
 from taskyard.client.uids import new_uid, new_uids
 from taskyard.client.views import ScheduleInfo
 from taskyard.client.wire import Reply
@@ -49,14 +49,14 @@ def test_the_words_of_a_push(new: NewJob, words: list[object]) -> None:
 def test_the_time_of_a_wait_that_was_broken_off_counts() -> None:
     call = fetch(["a", "b"], 3, 10, 2, True)
     assert call.words[-2:] == ["WAIT", 10_000]
-    later = call.after(4.0)
+    later = call.with_remaining_wait(4.0)
     assert (later.words[-2:], later.wait) == (["WAIT", 6000], 6.0)
-    assert call.after(11.0).words[-2:] == ["WAIT", 0]
-    assert push(NewJob("q")).after(5.0).wait == 0
+    assert call.with_remaining_wait(11.0).words[-2:] == ["WAIT", 0]
+    assert push(NewJob("q")).with_remaining_wait(5.0).wait == 0
 
 
 def test_durations() -> None:
-    assert [milliseconds(span) for span in (0, 0.0004, 1.2345, timedelta(days=1))] == [
+    assert [to_milliseconds(span) for span in (0, 0.0004, 1.2345, timedelta(days=1))] == [
         0,
         1,
         1234,
@@ -64,7 +64,7 @@ def test_durations() -> None:
     ]
     for wrong in (-1, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="duration"):
-            milliseconds(wrong)
+            to_milliseconds(wrong)
     with pytest.raises(ValueError, match="run_at"):
         push_words(NewJob("q", run_at=float("inf")))
 
@@ -88,7 +88,7 @@ def test_uids_have_nothing_in_common_but_their_marks() -> None:
 
 def uids_of(count: int) -> list[str]:
     """Of the pushes of one push_many."""
-    sent = PushFeed(NewJob("q"), [b""] * count).next().decode().split("\r\n")
+    sent = PushStream(NewJob("q"), [b""] * count).next_commands().decode().split("\r\n")
     return [sent[at + 2] for at, word in enumerate(sent) if word == "UID"]
 
 
@@ -101,33 +101,33 @@ DUPLICATE = "DUPLICATE 7 is a job with this uid"
 def test_a_uid_of_our_own_that_is_known_is_an_error_unless_it_was_sent_before() -> None:
     call = push(NewJob("q"))
     with pytest.raises(taskyard.Duplicate):
-        call.read(refusal(DUPLICATE), False)
-    pushed = call.read(refusal(DUPLICATE), True)
+        call.read_reply(refusal_from_reply(DUPLICATE), False)
+    pushed = call.read_reply(refusal_from_reply(DUPLICATE), True)
     assert (pushed.id, pushed.uid, pushed.new) == (7, call.words[4], True)
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_given_uid_that_is_known_is_not_new(again: bool) -> None:
-    pushed = push(NewJob("q", uid=UID)).read(refusal(DUPLICATE), again)
+    pushed = push(NewJob("q", uid=UID)).read_reply(refusal_from_reply(DUPLICATE), again)
     assert (pushed.id, pushed.uid, pushed.new) == (7, UID, False)
 
 
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("uid", [None, UID])
 def test_a_uid_that_is_anothers_is_an_error(uid: str | None, again: bool) -> None:
-    taken = refusal("UIDTAKEN another push has this uid")
+    taken = refusal_from_reply("UIDTAKEN another push has this uid")
     for call in (push(NewJob("q", uid=uid)), push_all([NewJob("q", uid=uid)])):
         with pytest.raises(taskyard.UidTaken):
-            call.read(taken, again)
+            call.read_reply(taken, again)
 
 
 def test_among_many_a_known_uid_is_an_error_unless_it_was_sent_before() -> None:
-    feed = PushFeed(NewJob("q"), [b"a", b"b", b"c"])
-    feed.next()
-    feed.take([1, NotNow("OOM no room"), NotNow("OOM no room")])
-    feed.rewind()  # the server has said that it did not do them
-    feed.next()
-    feed.take([refusal(DUPLICATE), 3])
+    feed = PushStream(NewJob("q"), [b"a", b"b", b"c"])
+    feed.next_commands()
+    feed.on_replies([1, NotNow("OOM no room"), NotNow("OOM no room")])
+    feed.resend_unanswered()  # the server has said that it did not do them
+    feed.next_commands()
+    feed.on_replies([refusal_from_reply(DUPLICATE), 3])
     with pytest.raises(taskyard.Incomplete) as caught:
         feed.result()
     first, second, third = caught.value.outcomes
@@ -152,7 +152,7 @@ def test_among_many_a_known_uid_is_an_error_unless_it_was_sent_before() -> None:
     ],
 )
 def test_the_kinds_of_errors(text: str, kind: type[Refused]) -> None:
-    error = refusal(text)
+    error = refusal_from_reply(text)
     assert type(error) is kind
     assert error.code == text.partition(" ")[0]
 
@@ -160,64 +160,64 @@ def test_the_kinds_of_errors(text: str, kind: type[Refused]) -> None:
 # push_many, without a connection
 
 
-def answer(feed: PushFeed, sent: bytes, ids: Iterator[int]) -> None:
-    feed.take([next(ids) for _ in range(sent.count(b"JOB.PUSH"))])
+def answer(feed: PushStream, sent: bytes, ids: Iterator[int]) -> None:
+    feed.on_replies([next(ids) for _ in range(sent.count(b"JOB.PUSH"))])
 
 
 def test_no_more_than_a_window_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "_MOST_JOBS", 10)
+    monkeypatch.setattr(feeding, "_WINDOW_JOBS", 10)
     monkeypatch.setattr(feeding, "_CHUNK_JOBS", 4)
     read = itertools.count()
-    feed = PushFeed(NewJob("q"), (b"%d" % number for number in read))
+    feed = PushStream(NewJob("q"), (b"%d" % number for number in read))
     sent = b""
-    while chunk := feed.next():
+    while chunk := feed.next_commands():
         sent += chunk
     assert sent.count(b"JOB.PUSH") == 10
     assert next(read) == 10
-    feed.take([1, 2, 3])
-    assert feed.next().count(b"JOB.PUSH") == 3
+    feed.on_replies([1, 2, 3])
+    assert feed.next_commands().count(b"JOB.PUSH") == 3
 
 
 def test_large_payloads_make_the_window_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feeding, "_MOST_BYTES", 5000)
+    monkeypatch.setattr(feeding, "_WINDOW_BYTES", 5000)
     monkeypatch.setattr(feeding, "_CHUNK_BYTES", 1000)
-    feed = PushFeed(NewJob("q"), itertools.repeat(b"x" * 900))
-    assert sum(len(chunk) for chunk in iter(feed.next, b"")) < 7000
+    feed = PushStream(NewJob("q"), itertools.repeat(b"x" * 900))
+    assert sum(len(chunk) for chunk in iter(feed.next_commands, b"")) < 7000
     assert not feed.done
 
 
 def test_something_is_sent_however_slow_this_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
     hours = itertools.count(0.0, 3600.0)
     monkeypatch.setattr(feeding, "time", SimpleNamespace(monotonic=lambda: next(hours)))
-    feed = PushFeed(NewJob("q"), [b"a", b"b"])
-    assert feed.next().count(b"JOB.PUSH") == 1
-    assert feed.next().count(b"JOB.PUSH") == 1
+    feed = PushStream(NewJob("q"), [b"a", b"b"])
+    assert feed.next_commands().count(b"JOB.PUSH") == 1
+    assert feed.next_commands().count(b"JOB.PUSH") == 1
 
 
 def test_what_has_no_answer_is_sent_again_as_it_was() -> None:
-    feed = PushFeed(NewJob("q"), [b"a", b"b", b"c"])
-    first = feed.next()
-    feed.take([1])
-    feed.rewind()
-    again = feed.next()
+    feed = PushStream(NewJob("q"), [b"a", b"b", b"c"])
+    first = feed.next_commands()
+    feed.on_replies([1])
+    feed.resend_unanswered()
+    again = feed.next_commands()
     assert again in first
     assert b"a" not in again.split(b"\r\n")
-    feed.take([refusal("DUPLICATE 2 is a job with this uid"), 3])
+    feed.on_replies([refusal_from_reply("DUPLICATE 2 is a job with this uid"), 3])
     assert feed.done
     assert [(one.id, one.new) for one in feed.result()] == [(1, True), (2, True), (3, True)]
 
 
 def test_what_the_server_could_not_do_now_is_put_off() -> None:
-    feed = PushFeed(NewJob("q"), [b"a", b"b", b"c"])
-    feed.next()
+    feed = PushStream(NewJob("q"), [b"a", b"b", b"c"])
+    feed.next_commands()
     replies: list[Reply] = [NotNow("OOM no room"), 2, NotNow("OOM no room")]
-    feed.take(replies)
+    feed.on_replies(replies)
     assert feed.done
-    assert feed.held_up() is not None
-    feed.rewind()
-    assert feed.held_up() is None
-    assert feed.next().count(b"JOB.PUSH") == 2
-    feed.take([3, 4])
+    assert feed.transient_error() is not None
+    feed.resend_unanswered()
+    assert feed.transient_error() is None
+    assert feed.next_commands().count(b"JOB.PUSH") == 2
+    feed.on_replies([3, 4])
     assert feed.done
     assert [one.id for one in feed.result()] == [3, 2, 4]
 
@@ -233,7 +233,7 @@ def body_of(call: Call[ScheduleInfo]) -> object:
 
 
 def test_the_body_of_a_schedule() -> None:
-    made = Api("db2:").set_schedule(
+    made = ApiCalls("db2:").set_schedule(
         "every/night",
         "q",
         {
@@ -262,9 +262,9 @@ def test_the_body_of_a_schedule() -> None:
         "dead_queue": "db2:dead",
         "overlap": "skip",
     }
-    simple = Api().set_schedule("every/night", "q", {"every": 5, "payload": {"a": 1}})
+    simple = ApiCalls().set_schedule("every/night", "q", {"every": 5, "payload": {"a": 1}})
     assert body_of(simple) == {"queue": "q", "every": 5, "payload": {"a": 1}}
-    endless = Api().set_schedule("every/night", "q", {"every": 5, "retries": -1})
+    endless = ApiCalls().set_schedule("every/night", "q", {"every": 5, "retries": -1})
     assert body_of(endless) == {"queue": "q", "every": 5, "max_fails": 2**32 - 1}
 
 

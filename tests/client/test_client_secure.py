@@ -111,7 +111,7 @@ def test_a_server_that_is_not_to_be_trusted(
 
 
 def test_the_name_of_the_server_is_checked() -> None:
-    context = Address.parse("taskyards://h").context()
+    context = Address.parse("taskyards://h").create_tls_context()
     assert context is not None
     assert context.check_hostname
     assert context.verify_mode is ssl.CERT_REQUIRED

@@ -23,7 +23,7 @@ import taskyard
 from taskyard import AsyncClient, Client
 from taskyard.client import links
 from taskyard.client.address import Address
-from taskyard.client.pool import Pool
+from taskyard.client.pool import ConnectionPool
 
 
 def wait_until_awaited(client: Client, queue: str) -> None:
@@ -66,7 +66,7 @@ def test_a_close_ends_a_fetch_that_waits(url: str, queue: str) -> None:
 
 
 def test_who_waits_for_the_server_waits_for_no_other_thread(url: str) -> None:
-    pool = Pool(Address.parse(url), HANG_GUARD, 1)
+    pool = ConnectionPool(Address.parse(url), HANG_GUARD, 1)
     with ThreadPoolExecutor(2) as threads, pool.connection():
 
         def borrow(extra: bool) -> object:
@@ -181,7 +181,7 @@ def test_the_pushes_of_many_tasks_go_over_one_connection(server: WarmServer, que
 @pytest.fixture
 def patient_rescue(monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk may stand still for longer than a client waits to give back what it does not want."""
-    monkeypatch.setattr(links, "_RESCUE", HANG_GUARD)
+    monkeypatch.setattr(links, "_RELEASE_TIMEOUT_S", HANG_GUARD)
 
 
 @pytest.mark.usefixtures("patient_rescue")

@@ -21,8 +21,8 @@ from support.tool import Tool
 from support.waiting import wait_for
 from support.websocket_peer import WebSocketPeer
 
-from taskyard.backup.errors import PlaceTaken
-from taskyard.backup.places import new_directory
+from taskyard.backup.errors import TargetExists
+from taskyard.backup.places import create_directory
 from taskyard.engine.model.job import GONE, SUCCEEDED
 from taskyard.journal.disk import RealDisk
 from taskyard.pipeline.journal import FileJournal, TimelineChanged
@@ -180,7 +180,7 @@ def test_a_backup_under_load_has_all_that_was_acknowledged_before_it(
         counts = [queue["counts"] for queue in tool("queues", "--json").objects]
         waiting = ("ready", "delayed", "blocked", "leased", "limited")
         assert sum(each[state] for each in counts for state in waiting) == len(found)
-        view = FileJournal(str(server.data)).view()
+        view = FileJournal(str(server.data)).contents()
         assert view.timeline == restored["timeline"]
         view.check_timeline(made["timeline"], made["last_seq"] + 1)
         with pytest.raises(TimelineChanged):
@@ -268,7 +268,7 @@ def test_a_backup_that_is_killed_leaves_nothing_that_looks_like_one(
 
 def test_a_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
     def fill() -> None:
-        with new_directory(tmp_path / "backup") as disk:
+        with create_directory(tmp_path / "backup") as disk:
             disk.directory("segments").create("1", 10).close()
             raise OSError("the disk is full")
 
@@ -279,7 +279,7 @@ def test_a_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
     def make(path: Path) -> None:
-        with new_directory(path) as disk:
+        with create_directory(path) as disk:
             disk.create("file", 1).close()
 
     refused: list[Callable[[], object]] = [
@@ -289,7 +289,7 @@ def test_what_is_there_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     refused.append(lambda: make(tmp_path / "dangling"))
     for attempt in refused:
-        with pytest.raises(PlaceTaken):
+        with pytest.raises(TargetExists):
             attempt()
     make(tmp_path / "backup")
     assert os.listdir(tmp_path / "backup") == ["file"]

@@ -9,8 +9,8 @@ import pytest
 from support.process import WarmServer
 from support.wire import error_of, exchange, queue_counts
 
-from taskyard.journal.frames import FRAME_HEADER
-from taskyard.journal.segment import SEGMENT_HEADER
+from taskyard.journal.frames import FRAME_HEADER_BYTES
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES
 
 PUSHES = 12
 FLAGS = ("--segment-size", "1MiB", "--payload-limit", "64KiB", "--sync-mode", "inline")
@@ -49,9 +49,9 @@ def frames_of(segment: Path) -> list[Frame]:
     """Each frame begins with the length of its records; a length of 0 is the end."""
     data = segment.read_bytes()
     found = []
-    at = SEGMENT_HEADER
+    at = SEGMENT_HEADER_BYTES
     while length := int.from_bytes(data[at : at + 4], "little"):
-        frame = Frame(at, at + FRAME_HEADER + length)
+        frame = Frame(at, at + FRAME_HEADER_BYTES + length)
         found.append(frame)
         at = frame.end
     return found

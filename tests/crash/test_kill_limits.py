@@ -15,7 +15,7 @@ from support.process import WarmServer
 from support.replies_resp import ask, command
 from support.resp_jobs import Taken, push, take_many
 
-from taskyard.engine.records.job_lifecycle import Lease
+from taskyard.engine.records.job_lifecycle import LeaseRecord
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
@@ -94,7 +94,7 @@ def check_journal(server: WarmServer) -> int:
     for entry in reader.read():
         entry.record.seq = entry.seq
         model.see([entry.record])
-        leases += isinstance(entry.record, Lease)
+        leases += isinstance(entry.record, LeaseRecord)
     return leases
 
 

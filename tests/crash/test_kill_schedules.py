@@ -7,7 +7,7 @@ from typing import Any
 
 from support.process import WarmServer
 
-from taskyard.engine.records.job_lifecycle import Push
+from taskyard.engine.records.job_lifecycle import PushRecord
 from taskyard.engine.records.schedule_records import ScheduleTick
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
@@ -48,7 +48,7 @@ def test_a_schedule_survives_kills(tmp_path: Path) -> None:
     directory = RealDisk(str(server.data)).directory(JOURNAL)
     records = [entry.record for entry in JournalReader(directory).read()]
     ticks = [record for record in records if isinstance(record, ScheduleTick)]
-    assert [tick.job for tick in ticks] == [r.id for r in records if isinstance(r, Push)]
+    assert [tick.job for tick in ticks] == [r.id for r in records if isinstance(r, PushRecord)]
     due = ticks[0].due
     for tick in ticks[1:]:
         assert tick.due == due + (tick.missed + 1) * SECOND

@@ -48,7 +48,7 @@ notifies = st.builds(
 
 
 @dataclass(frozen=True)
-class Wish:
+class DrawnPush:
     """A push, as it was drawn; times and other jobs are relative to the moment of the push."""
 
     queue: str
@@ -66,7 +66,7 @@ class Wish:
     ids: tuple[int, ...] = ()  # blockers as they are
     notify: Notify | None = None
 
-    def new(self, now: int, blocked_by: list[int]) -> NewJob:
+    def make_new_job(self, now: int, blocked_by: list[int]) -> NewJob:
         """A new one each time: the engine may change what it was given."""
         return NewJob(
             self.queue,
@@ -85,9 +85,11 @@ class Wish:
         )
 
 
-plain_wishes = st.builds(Wish, queue=names, policy=policies, priority=st.sampled_from((0, 0, 1)))
-wishes = st.builds(
-    Wish,
+plain_pushes = st.builds(
+    DrawnPush, queue=names, policy=policies, priority=st.sampled_from((0, 0, 1))
+)
+pushes = st.builds(
+    DrawnPush,
     queue=names,
     policy=policies,
     payload=blobs,
@@ -100,8 +102,8 @@ wishes = st.builds(
     key=st.none() | keys,
     notify=st.none() | notifies,
 )
-blocked_wishes = st.builds(
-    Wish,
+blocked_pushes = st.builds(
+    DrawnPush,
     queue=names,
     policy=policies,
     delay=st.sampled_from((None, None, 4 * SECOND)),
@@ -151,10 +153,10 @@ faults: st.SearchStrategy[Mapping[str, object]] = st.sampled_from(
 
 # What a transaction may consist of: acks by pick, pushes, and pushes that wait for an earlier one.
 steps = st.lists(
-    picks | plain_wishes | blocked_wishes | st.tuples(wishes, st.sampled_from((-1, -1, -2))),
+    picks | plain_pushes | blocked_pushes | st.tuples(pushes, st.sampled_from((-1, -1, -2))),
     max_size=4,
 )
-DrawnStep = int | Wish | tuple[Wish, int]
+DrawnStep = int | DrawnPush | tuple[DrawnPush, int]
 
 Settings = Mapping[str, int]
 queue_settings: st.SearchStrategy[Settings] = st.fixed_dictionaries(

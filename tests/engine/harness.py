@@ -8,15 +8,15 @@ from support.effort import PLAIN, effort
 from support.model_view import effect_view
 from support.snapshot import lane_jobs
 
-from taskyard.engine.model.effects import Take, Waiter
+from taskyard.engine.model.effects import FetchRequest, Waiter
 from taskyard.engine.model.job import API, READY, SECOND, Job, NewJob, Notify, Origin, Policy
 from taskyard.engine.model.queue import Queue, QueueSettings
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
-from taskyard.engine.partial_replay import begin_partial
+from taskyard.engine.partial_replay import begin_partial_replay
 from taskyard.engine.records.decode import Decoder
 from taskyard.engine.records.job_lifecycle import Record
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.log import RecordBuffer
 from taskyard.engine.records.replay import apply_record
 
 START = 1_700_000_000 * SECOND
@@ -58,20 +58,20 @@ class Bench:
     def in_portions(self, portion: int) -> None:
         """From now on, also after a restart."""
         self.portion = portion
-        self.engine.portion = portion
+        self.engine.batch_chunk_jobs = portion
 
     # The journal
 
     def collect(self) -> list[Record]:
         """Take out what the engine has logged, as the journal does after each turn."""
-        log = self.engine.log
+        log = self.engine.records
         if not log.count:
             return []
-        base = log.base
+        base = log.start_position
         end = base + log.size()
         first = self.next_seq
         self.next_seq = log.next_seq
-        data = log.take(end + self.gap)
+        data = log.drain(end + self.gap)
         self.frames.append(Frame(base, first, data))
         return decode(data, base, first)
 
@@ -84,7 +84,7 @@ class Bench:
         self.collect()
         state = State(settings or self.settings)
         if start:
-            begin_partial(state, start)
+            begin_partial_replay(state, start)
         for frame in self.frames:
             if frame.base >= start:
                 for record in decode(frame.data, frame.base, frame.first, blobs=False):
@@ -98,9 +98,9 @@ class Bench:
 
     def _start(self, state: State) -> Engine:
         last = self.frames[-1] if self.frames else Frame(0, 1, b"")
-        log = Log(self.next_seq, last.end + self.gap)
+        log = RecordBuffer(self.next_seq, last.end + self.gap)
         engine = Engine(state, log, SALT, Random(self.seed))
-        engine.portion = self.portion
+        engine.batch_chunk_jobs = self.portion
         engine.boot("0", self.now)
         return engine
 
@@ -108,7 +108,7 @@ class Bench:
         """Bytes of the journal, written or not."""
         if not size:
             return b""
-        blob = self.engine.log.blob(at)
+        blob = self.engine.records.unwritten_blob(at)
         if blob is not None:
             return blob[:size]
         for frame in reversed(self.frames):
@@ -153,7 +153,7 @@ class Bench:
         )
         return self.engine.push(new, ORIGIN, self.now)
 
-    def wish(
+    def fetch_request(
         self,
         *queues: str,
         owner: int = OWNER,
@@ -161,17 +161,17 @@ class Bench:
         uniform: bool = False,
         pop: bool = False,
         ttr: int = 0,
-    ) -> Take:
+    ) -> FetchRequest:
         names = [name.encode() for name in queues or ("q",)]
-        return Take(names, owner, ORIGIN, bound, uniform, pop, ttr)
+        return FetchRequest(names, owner, ORIGIN, bound, uniform, pop, ttr)
 
     def try_to_take(self, *queues: str, owner: int = OWNER, bound: bool = False) -> Job | None:
         """Lease the next job, if there is one to be had."""
-        return self.engine.fetch(self.wish(*queues, owner=owner, bound=bound), self.now)
+        return self.engine.fetch(self.fetch_request(*queues, owner=owner, bound=bound), self.now)
 
     def take(self, *queues: str, owner: int = OWNER, bound: bool = False, ttr: int = 0) -> Job:
         """Lease the next job; there must be one."""
-        wish = self.wish(*queues, owner=owner, bound=bound, ttr=ttr)
+        wish = self.fetch_request(*queues, owner=owner, bound=bound, ttr=ttr)
         job = self.engine.fetch(wish, self.now)
         assert job is not None
         return job
@@ -184,8 +184,8 @@ class Bench:
         pop: bool = False,
         seconds: int = 30,
     ) -> Waiter:
-        wish = self.wish(*queues, owner=owner, bound=bound, pop=pop)
-        return self.engine.wait(wish, self.now + seconds * SECOND)
+        wish = self.fetch_request(*queues, owner=owner, bound=bound, pop=pop)
+        return self.engine.wait_for_job(wish, self.now + seconds * SECOND)
 
     def ack(self, job: Job, owner: int = OWNER) -> None:
         self.engine.ack(job.id, owner, ORIGIN, self.now)
@@ -194,7 +194,7 @@ class Bench:
         self.engine.nack(job.id, owner, error, ORIGIN, self.now)
 
     def delete(self, job: Job) -> None:
-        self.engine.delete(job.id, ORIGIN, self.now)
+        self.engine.delete_job(job.id, ORIGIN, self.now)
 
     def configure(self, queue: str = "q", settings: QueueSettings | None = None) -> Queue:
         return self.engine.configure_queue(
@@ -213,9 +213,9 @@ class Bench:
 
     def effects(self) -> list[tuple[object, ...]]:
         """What came out since the last time."""
-        return [effect_view(effect) for effect in self.engine.take_effects()]
+        return [effect_view(effect) for effect in self.engine.drain_effects()]
 
-    def pass_time(self, duration: int) -> None:
+    def advance_clock(self, duration: int) -> None:
         """Let time pass, each timer being met when it is due."""
         target = self.now + duration
         while 0 < self.engine.next_deadline(self.now) <= target:
@@ -234,7 +234,7 @@ def decode(data: bytes, base: int, first: int = 0, blobs: bool = True) -> list[R
         record = decoder.read(data, at, base)
         record.seq = first + len(records)
         records.append(record)
-        at = decoder.next
+        at = decoder.next_at
     return records
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from engine.draws import (
     NAMES,
     PAYLOAD_LIMIT,
+    DrawnPush,
     DrawnStep,
     Settings,
-    Wish,
     bad_queue_settings,
     blobs,
-    blocked_wishes,
+    blocked_pushes,
     budgets,
     durations,
     faults,
@@ -21,11 +21,11 @@ from engine.draws import (
     origins,
     owners,
     picks,
-    plain_wishes,
+    plain_pushes,
     policies,
+    pushes,
     scores,
     steps,
-    wishes,
 )
 from engine.harness import ORIGIN, SALT, START
 from engine.upkeep_rules import UpkeepRules
@@ -33,12 +33,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 from support.model_world import OPEN
 
-from taskyard.engine.model.effects import Take, Waiter, Watcher
+from taskyard.engine.model.effects import FetchRequest, JobWatcher, Waiter
 from taskyard.engine.model.job import FOREVER, SECOND, Origin, Policy
 from taskyard.engine.model.uid import derive_uid
 from taskyard.engine.operations.facade import Engine
 from taskyard.engine.operations.finish import BY_POLICY, NEVER
-from taskyard.engine.operations.push import Step
+from taskyard.engine.operations.push import TransactionStep
 
 
 def with_job(*states: str) -> Callable[["JobRules"], bool]:
@@ -55,7 +55,7 @@ class JobRules(UpkeepRules):
         seed=st.integers(0, 3),
         window=st.sampled_from((0, 20 * SECOND, 20 * SECOND)),
         letters=st.integers(0, 5),
-        jobs=st.lists(plain_wishes | wishes, min_size=2, max_size=10),
+        jobs=st.lists(plain_pushes | pushes, min_size=2, max_size=10),
         sessions=st.sets(st.sampled_from((1, 2))),
         max_jobs=st.sampled_from((-1, -1, -1, 6)),
     )
@@ -64,7 +64,7 @@ class JobRules(UpkeepRules):
         seed: int,
         window: int,
         letters: int,
-        jobs: list[Wish],
+        jobs: list[DrawnPush],
         sessions: set[int],
         max_jobs: int,
     ) -> None:
@@ -96,7 +96,7 @@ class JobRules(UpkeepRules):
 
     def meet_due(self, budget: int) -> None:
         # Woken jobs are handed out after each portion, so that its size shows to those who wait.
-        self.tick(1000 if self.engine.waiting else budget)
+        self.tick(1000 if self.engine.waiters else budget)
 
     @rule(duration=durations)
     def clock_runs_ahead(self, duration: int) -> None:
@@ -110,24 +110,24 @@ class JobRules(UpkeepRules):
 
     # Pushing
 
-    def push_wish(self, wish: Wish, origin: Origin) -> None:
+    def push_wish(self, wish: DrawnPush, origin: Origin) -> None:
         ids = [self.some_job(pick) for pick in wish.blockers]
         self.do(
-            lambda engine: engine.push(wish.new(self.now, ids), origin, self.now),
-            lambda model, _: model.push(wish.new(self.now, ids), origin, self.now),
+            lambda engine: engine.push(wish.make_new_job(self.now, ids), origin, self.now),
+            lambda model, _: model.push(wish.make_new_job(self.now, ids), origin, self.now),
         )
 
-    @rule(many=st.lists(plain_wishes, min_size=1, max_size=4))
-    def push_plain(self, many: list[Wish]) -> None:
+    @rule(many=st.lists(plain_pushes, min_size=1, max_size=4))
+    def push_plain(self, many: list[DrawnPush]) -> None:
         for wish in many:
             self.push_wish(wish, ORIGIN)
 
-    @rule(wish=wishes, origin=origins)
-    def push(self, wish: Wish, origin: Origin) -> None:
+    @rule(wish=pushes, origin=origins)
+    def push(self, wish: DrawnPush, origin: Origin) -> None:
         self.push_wish(wish, origin)
 
-    @rule(wish=blocked_wishes)
-    def push_blocked(self, wish: Wish) -> None:
+    @rule(wish=blocked_pushes)
+    def push_blocked(self, wish: DrawnPush) -> None:
         self.push_wish(wish, ORIGIN)
 
     @rule(drawn=steps, owner=owners)
@@ -141,21 +141,21 @@ class JobRules(UpkeepRules):
             lambda model, _: model.transact(both[1], owner, ORIGIN, self.now),
         )
 
-    def make_steps(self, drawn: list[DrawnStep]) -> list[Step]:
+    def make_steps(self, drawn: list[DrawnStep]) -> list[TransactionStep]:
         made = []
         for each in drawn:
             if isinstance(each, int):
-                made.append(Step(None, self.some_job(each, "leased")))
-            elif isinstance(each, Wish):
+                made.append(TransactionStep(None, self.some_job(each, "leased")))
+            elif isinstance(each, DrawnPush):
                 ids = [self.some_job(pick) for pick in each.blockers]
-                made.append(Step(each.new(self.now, ids)))
+                made.append(TransactionStep(each.make_new_job(self.now, ids)))
             else:
-                made.append(Step(each[0].new(self.now, [each[1]])))
+                made.append(TransactionStep(each[0].make_new_job(self.now, [each[1]])))
         return made
 
     # Taking
 
-    def fetch_or_wait(self, take: Take, patience: int | None) -> None:
+    def fetch_or_wait(self, take: FetchRequest, patience: int | None) -> None:
         got = self.do(
             lambda engine: engine.fetch(take, self.now),
             lambda model, got: model.fetch(take, self.now, self.queue_of(got)),
@@ -169,9 +169,9 @@ class JobRules(UpkeepRules):
         job = self.engine.state.jobs.get(id) if isinstance(id, int) else None
         return None if job is None else job.queue.utf8
 
-    def wait(self, take: Take, deadline: int) -> None:
+    def wait(self, take: FetchRequest, deadline: int) -> None:
         def start(engine: Engine) -> Waiter:
-            waiter = engine.wait(take, deadline)
+            waiter = engine.wait_for_job(take, deadline)
             self.waiting.waiters[waiter.number] = waiter
             return waiter
 
@@ -180,7 +180,7 @@ class JobRules(UpkeepRules):
     @rule(owner=owners, bound=st.booleans(), uniform=st.booleans(), count=st.integers(1, 3))
     def fetch_anything(self, owner: int, bound: bool, uniform: bool, count: int) -> None:
         for _ in range(count):
-            take = Take([b"a", b"b", b"dead"], owner, ORIGIN, bound, uniform)
+            take = FetchRequest([b"a", b"b", b"dead"], owner, ORIGIN, bound, uniform)
             self.fetch_or_wait(take, None)
 
     @rule(
@@ -208,7 +208,7 @@ class JobRules(UpkeepRules):
     ) -> None:
         encoded = [name.encode() for name in queues]
         for number in range(count):
-            take = Take(encoded, owner + number, origin, bound, uniform, pop, ttr)
+            take = FetchRequest(encoded, owner + number, origin, bound, uniform, pop, ttr)
             self.fetch_or_wait(take, patience)
 
     @rule(
@@ -233,7 +233,9 @@ class JobRules(UpkeepRules):
         encoded = [name.encode() for name in queues]
         for number in range(count):
             holder = owner + number
-            take = Take(encoded, holder, ORIGIN, pop=not move_to, last=last, move_to=move_to)
+            take = FetchRequest(
+                encoded, holder, ORIGIN, pop=not move_to, last=last, move_to=move_to
+            )
             take.front = front
             self.fetch_or_wait(take, patience)
 
@@ -260,7 +262,7 @@ class JobRules(UpkeepRules):
         id = self.some_job(pick, "leased")
         owner = self.holder_of(id, right)
         self.do(
-            lambda engine: engine.extend(id, owner, ttr, ORIGIN, self.now),
+            lambda engine: engine.extend_lease(id, owner, ttr, ORIGIN, self.now),
             lambda model, _: model.extend(id, owner, ttr, self.now),
         )
 
@@ -270,7 +272,7 @@ class JobRules(UpkeepRules):
         id = self.some_job(pick, "leased")
         owner = self.holder_of(id, right)
         self.do(
-            lambda engine: engine.give_back(id, owner, ORIGIN, self.now),
+            lambda engine: engine.release_lease(id, owner, ORIGIN, self.now),
             lambda model, _: model.give_back(id, owner, self.now),
         )
 
@@ -347,8 +349,8 @@ class JobRules(UpkeepRules):
         id = self.some_job(pick)
         deadline = 0 if patience is None else self.now + patience
 
-        def start(engine: Engine) -> Watcher:
-            watcher = engine.watch(id, 1, deadline)
+        def start(engine: Engine) -> JobWatcher:
+            watcher = engine.watch_job(id, 1, deadline)
             self.waiting.watchers[watcher.number] = watcher
             return watcher
 
@@ -371,7 +373,7 @@ class JobRules(UpkeepRules):
     def delete(self, pick: int) -> None:
         id = self.some_job(pick)
         self.do(
-            lambda engine: engine.delete(id, ORIGIN, self.now),
+            lambda engine: engine.delete_job(id, ORIGIN, self.now),
             lambda model, _: model.delete(id, self.now),
         )
 
@@ -380,7 +382,7 @@ class JobRules(UpkeepRules):
     def move(self, pick: int, to: str, front: bool) -> None:
         id = self.some_job(pick)
         self.do(
-            lambda engine: engine.move(id, to, front, ORIGIN, self.now),
+            lambda engine: engine.move_job(id, to, front, ORIGIN, self.now),
             lambda model, _: model.move(id, to, front, self.now),
         )
 
@@ -405,7 +407,7 @@ class JobRules(UpkeepRules):
     def wake_now(self, pick: int, state: str) -> None:
         id = self.some_job(pick, state)
         self.do(
-            lambda engine: engine.wake_now(id, ORIGIN, self.now),
+            lambda engine: engine.wake_job(id, ORIGIN, self.now),
             lambda model, _: model.wake_now(id, self.now),
         )
 
@@ -414,7 +416,7 @@ class JobRules(UpkeepRules):
     def replay(self, pick: int, state: str) -> None:
         id = self.some_job(pick, state)
         self.do(
-            lambda engine: engine.replay(id, ORIGIN, self.now),
+            lambda engine: engine.replay_dead_letter(id, ORIGIN, self.now),
             lambda model, _: model.replay(id, self.now),
         )
 
@@ -423,27 +425,29 @@ class JobRules(UpkeepRules):
     def take_out(self, pick: int, state: str) -> None:
         id = self.some_job(pick, state)
         self.do(
-            lambda engine: engine.take_out(id, ORIGIN, self.now),
+            lambda engine: engine.remove_from_list(id, ORIGIN, self.now),
             lambda model, _: model.take_out(id, self.now),
         )
 
     # What must be refused, or must change nothing
 
-    @rule(wish=wishes, fault=faults, before=st.lists(plain_wishes, max_size=2))
-    def push_badly(self, wish: Wish, fault: Mapping[str, object], before: list[Wish]) -> None:
+    @rule(wish=pushes, fault=faults, before=st.lists(plain_pushes, max_size=2))
+    def push_badly(
+        self, wish: DrawnPush, fault: Mapping[str, object], before: list[DrawnPush]
+    ) -> None:
         bad = replace(wish, **fault)  # type: ignore[arg-type]
         self.push_wish(bad, ORIGIN)
-        self.transact([*before, bad, Wish("a", Policy())], 1)
+        self.transact([*before, bad, DrawnPush("a", Policy())], 1)
 
-    @rule(wish=wishes, pick=picks)
-    def push_twice(self, wish: Wish, pick: int) -> None:
+    @rule(wish=pushes, pick=picks)
+    def push_twice(self, wish: DrawnPush, pick: int) -> None:
         """A uid that is taken: given to another job, or derived for one that was given none."""
         mine = replace(wish, uid=b"1" * 16)
         self.push_wish(mine, ORIGIN)
         self.push_wish(mine, ORIGIN)
         self.push_wish(mine, Origin(1, "mallory", ""))
         self.push_wish(replace(mine, queue="dead"), ORIGIN)
-        twice = [Wish("a", Policy(), uid=b"9" * 16)] * 2
+        twice = [DrawnPush("a", Policy(), uid=b"9" * 16)] * 2
         self.transact([*twice], 1)
         self.push_wish(replace(wish, uid=derive_uid(SALT, self.some_job(pick))), ORIGIN)
 
@@ -469,8 +473,8 @@ class JobRules(UpkeepRules):
     def misuse_the_rest(self, pick: int, which: int, bad: Settings) -> None:
         too_large = b"x" * (PAYLOAD_LIMIT + 1)
         misuses: tuple[Callable[[], object], ...] = (
-            lambda: self.fetch_or_wait(Take([b"a"], 1, ORIGIN, ttr=-1), None),
-            lambda: self.wait(Take([b"a"], 1, ORIGIN, ttr=-1), self.now + SECOND),
+            lambda: self.fetch_or_wait(FetchRequest([b"a"], 1, ORIGIN, ttr=-1), None),
+            lambda: self.wait(FetchRequest([b"a"], 1, ORIGIN, ttr=-1), self.now + SECOND),
             lambda: self.fail(pick, too_large),
             lambda: self.move(pick, "two words", False),
             lambda: self.move(pick, "", False),

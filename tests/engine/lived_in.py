@@ -9,7 +9,7 @@ from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings
 
 
-def lived_in() -> Bench:
+def make_used_engine() -> Bench:
     """A server with something of everything in it."""
     bench = Bench(EngineSettings(finished_bytes=4 * 512))
     engine = bench.engine

@@ -12,14 +12,20 @@ from support.model_invariants import check_invariants
 from support.model_view import effect_view, engine_view, model_view
 from support.snapshot import snapshot
 
-from taskyard.engine.model.effects import Notice, Waiter, Watcher
-from taskyard.engine.model.errors import DuplicateJob, StepRefused, TaskyardError
+from taskyard.engine.model.effects import JobWatcher, LifecycleNotice, Waiter
+from taskyard.engine.model.errors import DuplicateJob, TaskyardError, TransactionStepRefused
 from taskyard.engine.model.job import FOREVER, SECOND, Job
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.state import EngineSettings, Session, State
+from taskyard.engine.model.state import DurableSession, EngineSettings, State
 from taskyard.engine.operations.facade import Engine
 from taskyard.engine.operations.finish import ATTEMPTS_USED_UP
-from taskyard.engine.records.job_changes import Fail, Release, Remove, Retry, Wake
+from taskyard.engine.records.job_changes import (
+    FailRecord,
+    ReleaseRecord,
+    RemoveRecord,
+    RetryRecord,
+    WakeRecord,
+)
 from taskyard.engine.records.job_lifecycle import Record
 from taskyard.engine.records.replay import apply_record
 from taskyard.engine.records.side_records import BatchDone
@@ -38,15 +44,15 @@ class Waiting:
     """Objects of the engine that the test must hand back to it."""
 
     waiters: dict[int, Waiter] = field(default_factory=dict)
-    watchers: dict[int, Watcher] = field(default_factory=dict)
+    watchers: dict[int, JobWatcher] = field(default_factory=dict)
 
 
 def outcome(call: Callable[[], object]) -> object:
     """What came back, or how it was refused, in terms that both sides have."""
     try:
         return plain(call())
-    except StepRefused as error:
-        return Refusal(StepRefused, (error.index, type(error.cause)))
+    except TransactionStepRefused as error:
+        return Refusal(TransactionStepRefused, (error.index, type(error.cause)))
     except DuplicateJob as error:
         return Refusal(DuplicateJob, (error.job_id,))
     except TaskyardError as error:
@@ -56,22 +62,22 @@ def outcome(call: Callable[[], object]) -> object:
 def plain(value: object) -> object:
     if isinstance(value, Job):
         return value.id
-    if isinstance(value, Waiter | Watcher):
+    if isinstance(value, Waiter | JobWatcher):
         return value.number
     if isinstance(value, list):
         return [plain(each) for each in value]
-    return None if isinstance(value, Queue | Session) else value
+    return None if isinstance(value, Queue | DurableSession) else value
 
 
 def order_of(records: list[Record]) -> dict[tuple[str, object], int]:
     """Which timers seem to have been met in which order."""
     met: list[tuple[str, object]] = []
     for record in records:
-        if isinstance(record, Release | Fail):
+        if isinstance(record, ReleaseRecord | FailRecord):
             met.append(("lease", record.id))
-        elif isinstance(record, Wake):
+        elif isinstance(record, WakeRecord):
             met += [("wake", record.queue), ("wake one", record.id)]
-        elif isinstance(record, Remove):
+        elif isinstance(record, RemoveRecord):
             met += [("ttl", record.id), ("dead", record.queue), ("dead one", record.id)]
         elif isinstance(record, BatchDone):
             met.append(("consumer", record.consumer))
@@ -112,8 +118,8 @@ class SideBySide(RuleBasedStateMachine):
         ended = [
             each.id
             for each in self.follow()
-            if isinstance(each, Release)
-            or (isinstance(each, Fail) and each.reason == ATTEMPTS_USED_UP)
+            if isinstance(each, ReleaseRecord)
+            or (isinstance(each, FailRecord) and each.reason == ATTEMPTS_USED_UP)
         ]
         self.model.boot(self.now, ended)
         self.compare()
@@ -143,11 +149,13 @@ class SideBySide(RuleBasedStateMachine):
         before = len(self.bench.frames)
         got = outcome(lambda: engine(self.engine))
         records = self.follow()
-        self.model.retries = {each.id: each.run_at for each in records if isinstance(each, Retry)}
+        self.model.retries = {
+            each.id: each.run_at for each in records if isinstance(each, RetryRecord)
+        }
         wanted = outcome(lambda: model(self.model, got))
         assert got == wanted
         assert not isinstance(got, Refusal) or len(self.bench.frames) == before
-        if self.engine.state.followups:
+        if self.engine.state.pending_dependents:
             self.tick(1000)
         else:
             self.compare()
@@ -191,8 +199,11 @@ class SideBySide(RuleBasedStateMachine):
         assert view == model_view(self.model)
         assert effects == sorted(self.model.effects)
         for effect in self.engine.effects:
-            assert not isinstance(effect, Notice) or 0 < effect.mark <= self.engine.log.mark()
-        self.engine.take_effects()
+            assert (
+                not isinstance(effect, LifecycleNotice)
+                or 0 < effect.durable_position <= self.engine.records.end_position()
+            )
+        self.engine.drain_effects()
         self.model.take_effects()
         check_invariants(self.engine)
         planned = [when for when, _, _ in self.model.planned() if 0 < when < FOREVER]

@@ -53,7 +53,7 @@ class UpkeepRules(SideBySide):
 
     def purge(self, name: str, state: int, count: int) -> None:
         self.do(
-            lambda engine: engine.purge(name.encode(), state, count, ORIGIN, self.now),
+            lambda engine: engine.purge_queue(name.encode(), state, count, ORIGIN, self.now),
             lambda model, _: model.purge(name.encode(), state, count, self.now),
         )
 
@@ -147,7 +147,7 @@ class UpkeepRules(SideBySide):
     def expire_value(self, key: bytes, lasts: int | None) -> None:
         expires_at = 0 if lasts is None else self.now + lasts
         self.do(
-            lambda engine: engine.expire_value(key, expires_at, ORIGIN, self.now),
+            lambda engine: engine.set_value_expiry(key, expires_at, ORIGIN, self.now),
             lambda model, _: model.expire_value(key, expires_at, self.now),
         )
 
@@ -169,6 +169,6 @@ class UpkeepRules(SideBySide):
         known = self.model.sessions.get(id)
         upto = (known.numbered if known is not None else 0) - back
         self.do(
-            lambda engine: engine.letters_delivered(id, upto, ORIGIN, self.now),
+            lambda engine: engine.acknowledge_notices(id, upto, ORIGIN, self.now),
             lambda model, _: model.letters_delivered(id, upto),
         )

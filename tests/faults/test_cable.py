@@ -14,9 +14,9 @@ import pytest
 from support.effort import effort
 from support.faults import crowds
 from support.faults.cable import FAR, NEAR, Cable
-from support.faults.far_side import FarSide
+from support.faults.far_side import RemoteNamespace
 from support.faults.run import under_load
-from support.faults.storm import Storm, Streams
+from support.faults.storm import Streams, TcpClientLoad
 from support.process import ServerProcess
 from support.replies_resp import command
 from support.sockets import SocketPeer
@@ -53,7 +53,7 @@ class CabledServer(ServerProcess):
         found = [line.split()[2:4] for line in lines]
         return sum(peer.startswith(FAR_HEX) and state == "01" for peer, state in found)
 
-    def _peer(self, listener: str, side: FarSide) -> SocketPeer:
+    def _peer(self, listener: str, side: RemoteNamespace) -> SocketPeer:
         address = self.address(listener)
         peer = SocketPeer(address, opened=side.connect(address))
         self._peers.append(peer)
@@ -157,7 +157,9 @@ def fetch(server: CabledServer, queue: bytes) -> bytes:
     return line
 
 
-def wait_for_losses(storm: Storm, count: int, connected: list[asyncio.StreamWriter]) -> None:
+def wait_for_losses(
+    storm: TcpClientLoad, count: int, connected: list[asyncio.StreamWriter]
+) -> None:
     """Until so many more clients have given up, or all who were there have."""
     enough = storm.cut_off + count
     storm.wait_until(
@@ -197,5 +199,5 @@ def test_a_line_that_fails_again_and_again_loses_nothing(
             cable.mend()
             tally["cuts of the line"] += 1
         run.wait(50)
-        run.storm.gather()
+        run.storm.pause_clients()
         run.wait_until(lambda: not server.from_afar())

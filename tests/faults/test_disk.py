@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from support.faults.crowds import FLAGS
-from support.faults.run import Run, under_load
+from support.faults.run import LoadedServer, under_load
 from support.faults.tracing import Injection
 from support.process import WarmServer
 from support.sockets import HANG_GUARD
@@ -40,7 +40,7 @@ def start(tmp_path: Path, chance: Random) -> WarmServer:
     return WarmServer(tmp_path, "--sync-mode", mode, *FLAGS, *SMALL_SEGMENTS)
 
 
-def injection(run: Run, fault: str, chance: Random) -> Injection:
+def injection(run: LoadedServer, fault: str, chance: Random) -> Injection:
     number = chance.randint(1, 5)
     return Injection(run.server.pid, run.server.data.parent, fault.format(n=number))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support.listeners import DIALECTS
 from support.process import WarmServer
-from support.rolling import LEASE, Crew
+from support.rolling import LEASE, RollingClients
 from support.waiting import wait_for
 from tasks import yard
 from tasks.workers import WorkerProcess, marks
@@ -26,7 +26,7 @@ def test_clients_of_all_dialects_come_back(tmp_path: Path) -> None:
     with WarmServer(tmp_path, *PATIENT) as server, ExitStack() as ending:
         ports = {dialect: server.address(dialect) for dialect in DIALECTS}
         server.flags += [flag for name in DIALECTS for flag in port_flag(name, ports[name])]
-        crew = Crew(ports)
+        crew = RollingClients(ports)
         ending.callback(crew.stop)
         crew.start()
         worker = ending.enter_context(WorkerProcess(tmp_path, crew.url, *WORK))
@@ -46,7 +46,7 @@ def test_clients_of_all_dialects_come_back(tmp_path: Path) -> None:
         wait_for(partial(served, crew))
         wait_for(lambda: len(marks(tmp_path, "noted")) >= noted)
         assert not failed(crew)
-        for name, book in crew.books.items():
+        for name, book in crew.logs.items():
             assert len(book.pushed) == SHARE * RESTARTS, name
             assert book.back == [], name
         assert sorted(map(int, marks(tmp_path, "noted"))) == list(range(noted))
@@ -58,15 +58,15 @@ def port_flag(dialect: str, address: tuple[str, int]) -> list[str]:
     return [f"--{dialect}-port", str(address[1])]
 
 
-def has_begun(crew: Crew, number: int) -> bool:
+def has_begun(crew: RollingClients, number: int) -> bool:
     """Something of what was allowed last is on its way."""
-    before = len(crew.books) * (SHARE * number + SHARE // 2)
-    return sum(len(book.pushed) for book in crew.books.values()) > before or bool(failed(crew))
+    before = len(crew.logs) * (SHARE * number + SHARE // 2)
+    return sum(len(book.pushed) for book in crew.logs.values()) > before or bool(failed(crew))
 
 
-def served(crew: Crew) -> bool:
-    return all(book.is_served() for book in crew.books.values()) or bool(failed(crew))
+def served(crew: RollingClients) -> bool:
+    return all(book.is_served() for book in crew.logs.values()) or bool(failed(crew))
 
 
-def failed(crew: Crew) -> list[str]:
-    return [f"{name}: {error}" for name, book in crew.books.items() for error in book.errors]
+def failed(crew: RollingClients) -> list[str]:
+    return [f"{name}: {error}" for name, book in crew.logs.items() for error in book.errors]

@@ -18,11 +18,11 @@ from types import FrameType
 from typing import Final
 
 from guard.workloads import DIALECTS, SHAPES, Channel, Workload, title
-from support.simulated import GloveboxPeer, SimulatedPeer, SimulatedYard
+from support.simulated import GloveboxPeer, SimulatedPeer, SimulatedServer
 
 import taskyard
 from taskyard.broker.build import form
-from taskyard.broker.outbox import Outbox
+from taskyard.broker.outbox import ReplyQueue
 
 PRODUCT: Final = str(Path(taskyard.__file__).parent) + "/"
 LISTENERS: Final = {"lists": "resp", "pqueue": "resp"}
@@ -31,7 +31,7 @@ ROUNDS: Final = 10
 
 
 class Lines:
-    def __init__(self, yard: SimulatedYard, peer: SimulatedPeer) -> None:
+    def __init__(self, yard: SimulatedServer, peer: SimulatedPeer) -> None:
         self._yard = yard
         self._peer = peer
 
@@ -39,12 +39,12 @@ class Lines:
         self._peer.arrive(b"".join(messages))
 
     def hear(self) -> bytes:
-        self._yard.settle()
+        self._yard.run_pending()
         return self._peer.read_line()
 
 
 class Messages:
-    def __init__(self, yard: SimulatedYard, peer: GloveboxPeer) -> None:
+    def __init__(self, yard: SimulatedServer, peer: GloveboxPeer) -> None:
         self._yard = yard
         self._peer = peer
         assert peer.next()["type"] == "hello"
@@ -52,10 +52,10 @@ class Messages:
     def say(self, messages: Sequence[bytes]) -> None:
         assert self._peer.connection is not None
         for message in messages:
-            self._peer.connection.text(message)
+            self._peer.connection.on_text(message)
 
     def hear(self) -> bytes:
-        self._yard.settle()
+        self._yard.run_pending()
         return json.dumps(self._peer.next()).encode()
 
 
@@ -63,7 +63,7 @@ class Inside:
     """The broker in this process, where nothing happens until somebody wants to hear something."""
 
     def __init__(self) -> None:
-        self._yard = SimulatedYard(segment_size=1 << 22)
+        self._yard = SimulatedServer(segment_size=1 << 22)
 
     def open(self, dialect: str) -> Channel:
         if dialect == "glovebox":
@@ -117,14 +117,14 @@ def count() -> dict[str, float]:
 
 def make_dearer() -> None:
     """A function that each reply goes through calls a hundred others more."""
-    send = Outbox.send
+    send = ReplyQueue.send
 
-    def dearer(self: Outbox, reply: bytes, mark: int) -> None:
+    def dearer(self: ReplyQueue, reply: bytes, mark: int) -> None:
         for _ in range(100):
-            self.waits()
+            self.has_waiting()
         send(self, reply, mark)
 
-    setattr(Outbox, "send", dearer)  # noqa: B010 (mypy refuses the assignment)
+    setattr(ReplyQueue, "send", dearer)  # noqa: B010 (mypy refuses the assignment)
 
 
 def main() -> int:

@@ -10,15 +10,15 @@ from support.retaining import SEGMENT, RetainingYard, without_ring
 from taskyard.backup.making import make_backup
 from taskyard.backup.manifest import MANIFEST, SEGMENTS, Manifest
 from taskyard.backup.restoring import restore
-from taskyard.backup.source import DirectorySource, Look, Wanted
+from taskyard.backup.source import BackupExtent, DirectorySource, SegmentRange
 from taskyard.journal.identity import Identity
 from taskyard.journal.memory import MemoryDisk
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 
 NOW = 1_800_000_000_000_000
 
 
-class Busy(DirectorySource):
+class BusySource(DirectorySource):
     """Something happens before each read of a copy; it knows the state at each of its looks."""
 
     def __init__(self, yard: RetainingYard, between: Callable[[], None]) -> None:
@@ -27,37 +27,37 @@ class Busy(DirectorySource):
         self._between = between
         self.states: list[tuple[int, dict[str, object]]] = []
 
-    def look(self) -> Look:
+    def read_extent(self) -> BackupExtent:
         self.states.append(state_of(self._yard))
-        return super().look()
+        return super().read_extent()
 
-    def read(self, wanted: Wanted, start: int, end: int) -> bytes:
+    def read_bytes(self, segment: SegmentRange, start: int, end: int) -> bytes:
         self._between()
-        return super().read(wanted, start, end)
+        return super().read_bytes(segment, start, end)
 
 
 def state_of(yard: RetainingYard) -> tuple[int, dict[str, object]]:
     """The last record, and all that lives then; it is on disk."""
-    yard.broker.flush()  # what compaction has written forward
-    yard.settle()
-    assert yard.journal.durable_seq == yard.engine.log.next_seq - 1
+    yard.broker.flush_journal()  # what compaction has written forward
+    yard.run_pending()
+    assert yard.journal.durable_seq == yard.engine.records.next_seq - 1
     return int(yard.journal.durable_seq), without_ring(yard.engine.state)
 
 
-def lived_in(
-    kept: int = 30, limits: Limits | None = None, lake: bool = False, spare: bool = False
+def make_used_server(
+    kept: int = 30, limits: RetentionLimits | None = None, lake: bool = False, spare: bool = False
 ) -> RetainingYard:
     """Some passes of compaction, jobs that stay, and a journal that begins behind 0.
 
     `spare`: the files of segments that were dropped are used again.
     """
-    yard = RetainingYard(limits or Limits(0), spare=spare)
+    yard = RetainingYard(limits or RetentionLimits(0), spare=spare)
     if lake:
         yard.register("lake", 1)
     for _ in range(kept):
         yard.push()
         yard.work(SEGMENT // 2)
-    assert yard.journal.base > 0
+    assert yard.journal.replay_start > 0
     return yard
 
 

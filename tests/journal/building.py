@@ -3,11 +3,11 @@
 import contextlib
 from random import Random
 
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.job import MASENKO, Job, NewJob, Origin, Policy
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
-from taskyard.journal.cold import Load
+from taskyard.journal.cold import ReadRequest
 from taskyard.journal.disk import Disk
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
@@ -48,7 +48,7 @@ class Running:
             disk, settings, self.state, now, Random(seed + now).randbytes
         )
         self.now = max(now, self.state.time)
-        self.engine = Engine(self.state, self.journal.log, self.journal.salt, Random(seed))
+        self.engine = Engine(self.state, self.journal.records, self.journal.salt, Random(seed))
         self.engine.boot("test", self.now)
         self.owner = self.engine.new_owner()
 
@@ -58,7 +58,9 @@ class Running:
 
     def take(self, queue: bytes = b"work") -> Job | None:
         self.now += 1
-        return self.engine.fetch(Take([queue], self.owner, ORIGIN, bound=True), self.now)
+        return self.engine.fetch(
+            FetchRequest([queue], self.owner, ORIGIN, bound_to_connection=True), self.now
+        )
 
     def ack(self, job: Job) -> None:
         self.now += 1
@@ -67,14 +69,14 @@ class Running:
     def sync(self) -> None:
         point = self.journal.sync_point()
         point.run()
-        self.journal.synced(point)
+        self.journal.on_synced(point)
 
     def commit(self) -> None:
         self.journal.write()
         self.sync()
 
     def blob(self, at: int, size: int) -> bytes:
-        found = self.journal.read(at, size)
+        found = self.journal.read_blob(at, size)
         if found is not None:
             return found
         load = self.load(at, size)
@@ -82,16 +84,16 @@ class Running:
         assert load.data is not None
         return load.data
 
-    def load(self, at: int, size: int) -> Load:
-        return self.journal.reads.load(at, size, _nobody)
+    def load(self, at: int, size: int) -> ReadRequest:
+        return self.journal.disk_reads.request_read(at, size, _nobody)
 
-    def finish_reads(self) -> list[Load]:
+    def finish_reads(self) -> list[ReadRequest]:
         """Run all cold reads there are, one after the other; gives those who waited for them."""
-        over: list[Load] = []
-        while (read := self.journal.reads.next_read()) is not None:
+        over: list[ReadRequest] = []
+        while (read := self.journal.disk_reads.next_read()) is not None:
             with contextlib.suppress(OSError):
                 read.run()
-            over += self.journal.reads.done(read)
+            over += self.journal.disk_reads.on_read_done(read)
         return over
 
     def payload(self, job: Job) -> bytes:
@@ -107,7 +109,7 @@ def picture(state: State) -> object:
             job.name,
             job.state,
             job.priority,
-            job.position,
+            job.order_key,
             job.attempts,
             job.fails,
             job.losses,
@@ -120,7 +122,7 @@ def picture(state: State) -> object:
         for job in state.jobs
     )
     queues = sorted(
-        (queue.name, queue.pushed, queue.leases, queue.finished, queue.number)
+        (queue.name, queue.pushed, queue.leases, queue.finished, queue.created_seq)
         for queue in state.queues.values()
     )
     return (jobs, queues, state.time, state.epoch, state.next_id)

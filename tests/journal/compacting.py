@@ -6,8 +6,8 @@ from support.retaining import SEGMENT, RetainingYard
 
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.memory import MemoryDisk
-from taskyard.journal.repair import carry_out, plan_repair
-from taskyard.journal.retention import Limits
+from taskyard.journal.repair import execute_repair, plan_repair
+from taskyard.journal.retention import RetentionLimits
 from taskyard.journal.segment import segment_names
 
 NOW = 1_800_000_000_000_000
@@ -19,13 +19,13 @@ LAYOUTS = range(28, 35)
 
 def compacted(kept: int, readers: bool = False, seed: int = 1) -> RetainingYard:
     """Some passes, jobs that stay, and a journal that begins behind 0."""
-    yard = RetainingYard(Limits(4 * SEGMENT), seed)
+    yard = RetainingYard(RetentionLimits(4 * SEGMENT), seed)
     if readers:
         yard.register("lake", 1)
     for _ in range(kept):
         yard.push()
         yard.work(SEGMENT // 2)
-    assert yard.journal.first > 0
+    assert yard.journal.first_base > 0
     yard.stop()
     return yard
 
@@ -42,14 +42,14 @@ def flip(disk: MemoryDisk, name: str, offset: int) -> None:
 
 
 def fix(disk: MemoryDisk, seed: int = 5) -> None:
-    carry_out(disk, plan_repair(disk), "damaged-now", random.Random(seed).randbytes, NOW)
+    execute_repair(disk, plan_repair(disk), "damaged-now", random.Random(seed).randbytes, NOW)
 
 
 def starts_again(yard: RetainingYard) -> None:
     """A repaired journal starts, works, and starts once more."""
-    assert not plan_repair(yard.disk).needed()
+    assert not plan_repair(yard.disk).is_needed()
     yard._start()
-    yard.settle()
+    yard.run_pending()
     yard.work(8 * SEGMENT)
     known = sorted(job.id for job in yard.engine.state.jobs if job.queue.name == "kept")
     yard.restart()

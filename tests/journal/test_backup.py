@@ -6,10 +6,10 @@ from typing import Self
 import pytest
 from journal.backing_up import (
     NOW,
-    Busy,
+    BusySource,
     back_up,
     files,
-    lived_in,
+    make_used_server,
     state_of,
     with_files,
 )
@@ -19,17 +19,17 @@ from support.effort import effort
 from support.retaining import SEGMENT, RetainingYard, without_ring
 
 from taskyard.backup import making
-from taskyard.backup.errors import BadBackup, JournalMoves
+from taskyard.backup.errors import BadBackup, JournalCompactedTooFast
 from taskyard.backup.making import make_backup
 from taskyard.backup.manifest import MANIFEST, read_manifest
 from taskyard.backup.restoring import check_backup
-from taskyard.backup.source import DirectorySource, Wanted
-from taskyard.journal.drop import DropWork
-from taskyard.journal.errors import JournalCorrupt, JournalError, JournalPassed
+from taskyard.backup.source import DirectorySource, SegmentRange
+from taskyard.journal.drop import RemoveSegments
+from taskyard.journal.errors import JournalCorrupt, JournalError, SegmentRemoved
 from taskyard.journal.identity import JOURNAL, BadIdentity
 from taskyard.journal.memory import MemoryDisk, MemoryFile
-from taskyard.journal.retention import Limits
-from taskyard.journal.segment import SEGMENT_HEADER, base_of
+from taskyard.journal.retention import RetentionLimits
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of
 
 OPERATIONS = ("create", "write", "sync", "sync_directory")
 
@@ -39,7 +39,7 @@ def state_in(backup: MemoryDisk) -> dict[str, object]:
 
 
 def test_it_has_everything_up_to_one_record() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     last_seq, state = state_of(yard)
     backup, manifest = back_up(yard.disk)
     assert manifest.last_seq == last_seq
@@ -58,8 +58,8 @@ def test_it_is_consistent_while_segments_are_dropped_under_it(
     seed: int, spare: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is kept for readers here, so the copy has to begin anew with what is left."""
-    monkeypatch.setattr(making, "PORTION", 20_000)  # some to a segment
-    yard = lived_in(spare=spare)
+    monkeypatch.setattr(making, "CHUNK_BYTES", 20_000)  # some to a segment
+    yard = make_used_server(spare=spare)
     chance = Random(seed)
     work = iter([6 * SEGMENT])
 
@@ -67,7 +67,7 @@ def test_it_is_consistent_while_segments_are_dropped_under_it(
         yard.push()
         yard.work(next(work, chance.choice([0, 0, 4000, 12_000])))
 
-    source = Busy(yard, between)
+    source = BusySource(yard, between)
     backup = MemoryDisk()
     manifest = make_backup(source, backup, NOW)
     assert len(source.states) > 1
@@ -75,14 +75,14 @@ def test_it_is_consistent_while_segments_are_dropped_under_it(
 
 
 def test_a_reader_keeps_what_is_being_copied() -> None:
-    yard = lived_in(limits=Limits(1 << 30))
+    yard = make_used_server(limits=RetentionLimits(1 << 30))
     yard.register("backup", yard.first_seq())
 
     def between() -> None:
         yard.push()
         yard.work(SEGMENT)
 
-    source = Busy(yard, between)
+    source = BusySource(yard, between)
     manifest = make_backup(source, backup := MemoryDisk(), NOW)
     assert [(manifest.last_seq, state_in(backup))] == source.states
 
@@ -99,34 +99,34 @@ class Racing:
 
     def view(self, name: str) -> MemoryFile:
         file = self._disk.view(name)
-        DropWork(self._disk, [base_of(name)], True, 0).run()
+        RemoveSegments(self._disk, [base_of(name)], True, 0).run()
         return file
 
 
 def test_a_segment_that_is_used_again_while_it_is_read_is_not_taken_for_what_it_was() -> None:
-    disk = lived_in().disk
-    [wanted, *_] = DirectorySource(disk).look().segments
+    disk = make_used_server().disk
+    [wanted, *_] = DirectorySource(disk).read_extent().segments
     source = DirectorySource(Racing(disk.directory(JOURNAL)))  # type: ignore[arg-type]
-    with pytest.raises(JournalPassed):
-        source.read(wanted, 5000, 6000)
+    with pytest.raises(SegmentRemoved):
+        source.read_bytes(wanted, 5000, 6000)
 
 
 class Passing(DirectorySource):
     """Whatever is wanted has just been dropped."""
 
-    def read(self, wanted: Wanted, start: int, end: int) -> bytes:
-        raise JournalPassed(wanted.name)
+    def read_bytes(self, segment: SegmentRange, start: int, end: int) -> bytes:
+        raise SegmentRemoved(segment.name)
 
 
 def test_it_gives_up_if_it_never_catches_up() -> None:
     backup = MemoryDisk()
-    with pytest.raises(JournalMoves):
-        make_backup(Passing(lived_in().disk), backup, NOW)
+    with pytest.raises(JournalCompactedTooFast):
+        make_backup(Passing(make_used_server().disk), backup, NOW)
     assert MANIFEST not in backup.names()
 
 
 def test_what_is_only_kept_for_readers_is_left_out() -> None:
-    yard = lived_in(limits=Limits(1 << 30), lake=True)
+    yard = make_used_server(limits=RetentionLimits(1 << 30), lake=True)
     yard.restart()  # the newest header says where a replay begins
     assert yard.retained() > 4 * SEGMENT
     _, manifest = back_up(yard.disk)
@@ -135,9 +135,9 @@ def test_what_is_only_kept_for_readers_is_left_out() -> None:
 
 
 def test_damage_in_what_is_only_kept_for_readers_does_not_matter() -> None:
-    yard = lived_in(limits=Limits(1 << 30), lake=True)
+    yard = make_used_server(limits=RetentionLimits(1 << 30), lake=True)
     yard.restart()
-    for offset in (10, SEGMENT_HEADER + 50):
+    for offset in (10, SEGMENT_HEADER_BYTES + 50):
         flip(yard.disk, names(yard.disk)[0], offset)
     backup, _ = back_up(yard.disk)
     assert check_backup(backup)[1].state.jobs.size >= 30
@@ -171,7 +171,7 @@ def test_what_was_written_is_in_it_though_no_later_frame_says_that_it_is_durable
 
 
 @pytest.mark.parametrize("which", range(3))
-@pytest.mark.parametrize("offset", [10, SEGMENT_HEADER + 60])
+@pytest.mark.parametrize("offset", [10, SEGMENT_HEADER_BYTES + 60])
 def test_there_is_none_of_a_damaged_journal(which: int, offset: int) -> None:
     disk = MemoryDisk()
     run = Running(disk, segment_size=2000)
@@ -193,7 +193,7 @@ def test_there_is_none_of_nothing() -> None:
     disk = MemoryDisk()
     with pytest.raises(BadIdentity):
         back_up(disk)
-    disk.put("identity.json", back_up(lived_in().disk)[1].timeline.encode())
+    disk.put("identity.json", back_up(make_used_server().disk)[1].timeline.encode())
     with pytest.raises(BadIdentity):
         back_up(disk)
 
@@ -215,10 +215,10 @@ def steps(yard: RetainingYard) -> list[tuple[str, int]]:
 
 
 def test_a_failing_disk_leaves_nothing_that_looks_like_a_backup() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     for operation, nth in steps(yard):
         disk = MemoryDisk()
-        disk.fail(operation, nth)
+        disk.fail_call(operation, nth)
         with pytest.raises(OSError, match=r"."):
             make_backup(DirectorySource(yard.disk), disk, NOW)
         disk.heal()
@@ -232,7 +232,7 @@ def test_a_failing_disk_leaves_nothing_that_looks_like_a_backup() -> None:
 
 
 def test_it_survives_a_power_cut_once_it_is_made() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     backup, manifest = back_up(yard.disk)
     backup.crash()
     assert check_backup(backup)[0] == manifest

@@ -9,20 +9,20 @@ from support.effort import effort
 from support.retaining import ORIGIN, SEGMENT, RetainingYard, without_ring
 
 from taskyard.engine.model.job import FAILED, NewJob, Policy
-from taskyard.engine.records.job_lifecycle import BASE
+from taskyard.engine.records.job_lifecycle import CHECKPOINT
 from taskyard.journal.errors import JournalIncomplete
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.repair import plan_repair
-from taskyard.journal.retention import Limits
-from taskyard.journal.segment import SEGMENT_HEADER, base_of, segment_name
+from taskyard.journal.retention import RetentionLimits
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of, segment_name
 
 
 def bases(disk: MemoryDisk) -> list[int]:
     """Positions of the Base records."""
-    entries = JournalReader(disk.directory(JOURNAL)).read(carries=True)
-    return [int(entry.position) for entry in entries if entry.record.kind() == BASE]
+    entries = JournalReader(disk.directory(JOURNAL)).read(snapshots=True)
+    return [int(entry.position) for entry in entries if entry.record.kind() == CHECKPOINT]
 
 
 @pytest.mark.parametrize("kept", LAYOUTS)
@@ -32,12 +32,12 @@ def test_damage_before_the_base_record_leaves_what_was_carried_until_then(kept: 
     next_id = yard.engine.state.next_id
     flip(yard.disk, names(yard.disk)[0], SEGMENT // 2)
     plan = plan_repair(yard.disk)
-    assert plan.closing is not None
-    assert plan.closing.partial
-    assert plan.closing.counted >= plan.closing.jobs
-    assert plan.closing.next_id == next_id
+    assert plan.checkpoint_plan is not None
+    assert plan.checkpoint_plan.partial
+    assert plan.checkpoint_plan.counted_jobs >= plan.checkpoint_plan.jobs
+    assert plan.checkpoint_plan.next_id == next_id
     fix(yard.disk)
-    assert recover(yard.disk).state.counts()[0] == plan.closing.jobs
+    assert recover(yard.disk).state.entity_counts()[0] == plan.checkpoint_plan.jobs
     starts_again(yard)
     known = {job.id for job in yard.engine.state.jobs if job.queue.name == "kept"}
     assert known < before
@@ -45,7 +45,7 @@ def test_damage_before_the_base_record_leaves_what_was_carried_until_then(kept: 
 
 
 @pytest.mark.parametrize("kept", LAYOUTS)
-@pytest.mark.parametrize("offset", [10, SEGMENT_HEADER + 5])
+@pytest.mark.parametrize("offset", [10, SEGMENT_HEADER_BYTES + 5])
 def test_damage_at_the_very_beginning_leaves_nothing(offset: int, kept: int) -> None:
     yard = compacted(kept)
     flip(yard.disk, names(yard.disk)[0], offset)
@@ -59,14 +59,14 @@ def test_what_is_kept_for_readers_saves_the_rest(kept: int) -> None:
     yard = compacted(kept, readers=True)
     yard._start()  # from now on a header knows of the last base
     yard.stop()
-    base = yard.journal.base
+    base = yard.journal.replay_start
     assert any(position < base for position in bases(yard.disk))
     name = next(name for name in names(yard.disk) if base_of(name) == base)
     flip(yard.disk, name, SEGMENT // 4)
     plan = plan_repair(yard.disk)
-    assert plan.closing is not None
-    assert not plan.closing.partial
-    assert plan.closing.start < base
+    assert plan.checkpoint_plan is not None
+    assert not plan.checkpoint_plan.partial
+    assert plan.checkpoint_plan.start < base
     fix(yard.disk)
     starts_again(yard)
 
@@ -77,15 +77,15 @@ def test_damage_that_only_readers_meet_costs_nothing(kept: int) -> None:
     yard = compacted(kept, readers=True)
     yard._start()
     reader = JournalReader(yard.disk.directory(JOURNAL))
-    while (recorded := reader.segments()[-1].recovery_base) == yard.journal.base:
+    while (recorded := reader.segments()[-1].recovery_base) == yard.journal.replay_start:
         yard.work(4000)
     yard.stop()
     before = without_ring(yard.engine.state)
     name = next(name for name in names(yard.disk) if base_of(name) == recorded)
     flip(yard.disk, name, SEGMENT // 4)
     plan = plan_repair(yard.disk)
-    assert plan.passed is not None
-    assert plan.passed.file == name
+    assert plan.skippable_damage is not None
+    assert plan.skippable_damage.file == name
     assert plan.damage is None
     fix(yard.disk)
     yard.disk.crash()
@@ -109,7 +109,7 @@ def test_damage_in_what_is_retained_does_not_make_a_repair_lose_more(kept: int) 
     flip(yard.disk, segment_name(retained), 1000)
     flip(yard.disk, segment_name(last.base), 1000)
     plan = plan_repair(yard.disk)
-    assert plan.passed is None
+    assert plan.skippable_damage is None
     assert plan.damage is not None
     assert plan.damage.file == segment_name(last.base)
     fix(yard.disk)
@@ -138,28 +138,28 @@ def test_a_journal_whose_last_frame_was_its_base_record(kept: int) -> None:
 
 
 def test_jobs_that_wait_for_a_lost_one_hear_that_it_is_gone() -> None:
-    yard = RetainingYard(Limits(0))
+    yard = RetainingYard(RetentionLimits(0))
     blocker = yard.push(size=10)
-    compactor = yard.broker.upkeep.compactor
-    compactor.percent = 0
+    compactor = yard.broker.compaction_scheduler.compactor
+    compactor.target_percent = 0
     yard.work(SEGMENT + 4000)
     new = NewJob("kept", "waits", b"", Policy(), blocked_by=[blocker])
     dependent = yard.engine.push(new, ORIGIN, yard.turn())
     yard.end()
-    compactor.percent = 200
-    while not yard.journal.base:
+    compactor.target_percent = 200
+    while not yard.journal.replay_start:
         yard.work(4000)
-    assert yard.journal.base < dependent.payload_at
+    assert yard.journal.replay_start < dependent.payload_at
     at = int(yard.engine.job(blocker).payload_at)  # of its carry
     assert at > dependent.payload_at
     yard.stop()
     name = [name for name in names(yard.disk) if base_of(name) <= at][-1]
     flip(yard.disk, name, at - base_of(name))
     fix(yard.disk)
-    assert not plan_repair(yard.disk).needed()
+    assert not plan_repair(yard.disk).is_needed()
     yard._start()
     yard.advance(1)
-    assert yard.engine.state.live(blocker) is None
+    assert yard.engine.state.live_job(blocker) is None
     assert yard.engine.job(dependent.id).state == FAILED
     starts_again(yard)
 
@@ -175,7 +175,7 @@ def test_a_repair_after_any_damage_gives_a_journal_that_starts(seed: int, reader
         size = len(yard.disk.directory(JOURNAL).content(name))
         flip(yard.disk, name, chance.randrange(size))
     plan = plan_repair(yard.disk)
-    if plan.needed():
+    if plan.is_needed():
         old = load_identity(yard.disk)
         fix(yard.disk, seed + 1000)
         new = load_identity(yard.disk)

@@ -38,7 +38,7 @@ class Life:
                 if job is not None:
                     run.ack(job)
         run.journal.write()
-        self.pictures[run.journal.log.next_seq - 1] = picture(run.state)
+        self.pictures[run.journal.records.next_seq - 1] = picture(run.state)
 
     def sync(self) -> None:
         """One time in three the sync is taken before more is written and done after it."""
@@ -46,7 +46,7 @@ class Life:
         if self.random.random() < 0.33:
             self.work()
         point.run()
-        self.run.journal.synced(point)
+        self.run.journal.on_synced(point)
         self.durable = max(self.durable, int(self.run.journal.durable_seq))
 
     def crash(self) -> None:
@@ -87,7 +87,7 @@ def test_a_crash_during_recovery_is_recovered_from(seed: int) -> None:
         durable = int(life.run.journal.durable_seq)
         life.disk.crash(life.random)
         operation = life.random.choice(("sync", "sync_directory", "truncate", "remove", "create"))
-        life.disk.fail(operation)
+        life.disk.fail_call(operation)
         try:
             life.run = life._start()
         except OSError:

@@ -254,14 +254,14 @@ def test_files_are_of_no_use_after_a_crash() -> None:
 def test_faults_come_when_they_are_due() -> None:
     disk = MemoryDisk()
     file = disk.create("a", 0)
-    disk.fail("write", nth=2, error=errno.ENOSPC, keep=1)
+    disk.fail_call("write", nth=2, error=errno.ENOSPC, keep=1)
     file.write_at(0, [b"ab"])
     with pytest.raises(OSError, match="injected") as raised:
         file.write_at(2, [b"cd"])
     assert raised.value.errno == errno.ENOSPC
     assert disk.content("a") == b"abc"
     file.write_at(2, [b"ef"])
-    disk.fail("sync")
+    disk.fail_call("sync")
     with pytest.raises(OSError, match="injected"):
         file.sync()
     disk.crash()

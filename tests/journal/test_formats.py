@@ -21,7 +21,7 @@ from taskyard.journal.identity import IDENTITY, JOURNAL
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.repair import plan_repair
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 from taskyard.journal.segment import base_of
 
 PLACE = Path(__file__).parent / "formats"
@@ -90,9 +90,9 @@ def test_it_has_exactly_what_was_in_it(name: str) -> None:
     recovery = recover(disk)
     state = recovery.state
     assert jobs(disk, state) == told["jobs"]
-    assert recovery.base > 0  # it was compacted
+    assert recovery.replay_start > 0  # it was compacted
     values = {
-        key.decode(): blob(disk, int(value.at), int(value.size))
+        key.decode(): blob(disk, int(value.value_at), int(value.size))
         for key, value in state.values.items()
     }
     assert values == told.get("values", {})
@@ -129,7 +129,7 @@ class Later(RetainingYard):
 
     def __init__(self, disk: MemoryDisk) -> None:
         self._begins = int(recover(disk).state.time) + 1
-        super().__init__(Limits(0), disk=disk)
+        super().__init__(RetentionLimits(0), disk=disk)
 
     def _start(self) -> None:
         self.clock.time = max(self.clock.time, self._begins)
@@ -143,7 +143,7 @@ def test_it_is_compacted_and_nothing_is_lost(name: str) -> None:
         yard.push(OURS, size=1)
         yard.work(1 << 14)
     yard.restart()
-    yard.settle()
+    yard.run_pending()
     told = expected(name)
     found = jobs(yard.disk, yard.engine.state)
     assert {key: job["queue"] for key, job in found.items()} == {
@@ -160,13 +160,13 @@ def check_uids(yard: Later, name: str) -> None:
     for uid, queue in uids.items():
         known = bytes.fromhex(uid.replace("-", ""))
         wish = NewJob(queue, queue, b"", Policy(), uid=known)
-        assert engine.repeated_id(wish, NOBODY) == engine.known_id(known) > 0
+        assert engine.repeated_push_id(wish, NOBODY) == engine.job_id_of_uid(known) > 0
         elsewhere = NewJob("elsewhere", "elsewhere", b"", Policy(), uid=known)
         if (name, uid) == ANYONES:
-            assert engine.repeated_id(elsewhere, NOBODY) == engine.known_id(known)
+            assert engine.repeated_push_id(elsewhere, NOBODY) == engine.job_id_of_uid(known)
         else:
             with pytest.raises(UidTaken):
-                engine.repeated_id(elsewhere, NOBODY)
+                engine.repeated_push_id(elsewhere, NOBODY)
 
 
 @each
@@ -184,10 +184,10 @@ def test_its_uids_are_known_and_stay_so_when_it_is_compacted(name: str) -> None:
 @each
 def test_all_its_records_can_be_read(name: str) -> None:
     directory = written(name).directory(JOURNAL)
-    entries = list(JournalReader(directory, blobs=True).read(0, carries=True))
+    entries = list(JournalReader(directory, blobs=True).read(0, snapshots=True))
     seqs = [entry.seq for entry in entries]
     assert seqs == list(range(seqs[0], seqs[0] + len(seqs)))
-    assert not plan_repair(written(name)).needed()
+    assert not plan_repair(written(name)).is_needed()
 
 
 @each

@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 from journal.building import flipped
 
 from taskyard.journal.frames import (
-    FRAME_HEADER,
-    Content,
+    FRAME_HEADER_BYTES,
     Frame,
+    SegmentBytes,
     frame_header,
     next_frame,
     written_end,
@@ -21,8 +21,8 @@ SALT = 0x1122_3344_5566_7788
 U63 = st.integers(0, 2**63 - 1)
 
 
-def content(data: bytes) -> Content:
-    return Content(data, len(data))
+def content(data: bytes) -> SegmentBytes:
+    return SegmentBytes(data, len(data))
 
 
 def frame_at(data: bytes, offset: int, salt: int) -> Frame | None:
@@ -41,7 +41,7 @@ def test_layout_is_the_documented_one() -> None:
     assert header[20:24] == bytes(4)
     assert header[24:32] == b"\x88\x77\x66\x55\x44\x33\x22\x11"
     assert header[32:40] == b"\x05\x04\0\0\0\0\0\0"
-    assert len(header) == FRAME_HEADER
+    assert len(header) == FRAME_HEADER_BYTES
 
 
 @given(
@@ -102,8 +102,8 @@ def test_where_the_written_part_ends() -> None:
 
 def test_a_frame_may_end_in_zeros_that_were_not_read() -> None:
     whole = frame(b"records" + bytes(5000))
-    unread = Content(whole[: FRAME_HEADER + 7], len(whole) + 100)
+    unread = SegmentBytes(whole[: FRAME_HEADER_BYTES + 7], len(whole) + 100)
     found = frame_in(unread, 0, SALT)
     assert found is not None
     assert unread.data[found.body : found.end] == b"records" + bytes(5000)
-    assert frame_in(Content(whole[: FRAME_HEADER + 7], len(whole) - 1), 0, SALT) is None
+    assert frame_in(SegmentBytes(whole[: FRAME_HEADER_BYTES + 7], len(whole) - 1), 0, SALT) is None

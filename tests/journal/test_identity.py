@@ -15,7 +15,7 @@ from taskyard.journal.identity import (
     BadIdentity,
     DirectoryLock,
     Identity,
-    Reach,
+    JournalExtent,
     is_locked,
     load_identity,
     new_identity,
@@ -47,13 +47,13 @@ def test_there_is_none_in_a_new_directory() -> None:
 
 def test_it_is_read_back_as_saved() -> None:
     disk = MemoryDisk()
-    saved = identity().branch(b"n" * 16, Reach(1000, 17, 5, 12), 456)
+    saved = identity().branch(b"n" * 16, JournalExtent(1000, 17, 5, 12), 456)
     save_identity(disk, saved)
     disk.crash()
     loaded = load_identity(disk)
     assert loaded is not None
     assert (loaded.timeline, loaded.salt, loaded.created) == (b"n" * 16, saved.salt, 123)
-    reach = loaded.reach
+    reach = loaded.extent
     assert (reach.end, reach.last_seq, reach.epoch, reach.next_id) == (1000, 17, 5, 12)
     past = loaded.earlier[0]
     assert (past.timeline, past.end, past.last_seq, past.ended) == (
@@ -68,9 +68,9 @@ def test_saving_it_anew_is_all_or_nothing() -> None:
     for operation, random in [("write", None), ("sync", Random(1)), ("rename", Random(2))]:
         disk = MemoryDisk()
         save_identity(disk, identity())
-        disk.fail(operation)
+        disk.fail_call(operation)
         with pytest.raises(OSError, match="injected"):
-            save_identity(disk, identity().branch(b"n" * 16, Reach(1000, 17), 456))
+            save_identity(disk, identity().branch(b"n" * 16, JournalExtent(1000, 17), 456))
         disk.crash(random)
         loaded = load_identity(disk)
         assert loaded is not None
@@ -110,7 +110,7 @@ def test_a_reach_may_be_anything_from_nothing_to_the_largest_number() -> None:
     disk.put("identity.json", WHOLE[:-1] + b', "reach": ' + reach + b"}")
     loaded = load_identity(disk)
     assert loaded is not None
-    assert (loaded.reach.end, loaded.reach.last_seq) == (0, largest)
+    assert (loaded.extent.end, loaded.extent.last_seq) == (0, largest)
 
 
 def test_one_of_an_earlier_version_says_nothing_of_its_reach() -> None:
@@ -118,13 +118,13 @@ def test_one_of_an_earlier_version_says_nothing_of_its_reach() -> None:
     disk.put("identity.json", WHOLE)
     loaded = load_identity(disk)
     assert loaded is not None
-    assert loaded.reach.end == 0
+    assert loaded.extent.end == 0
 
 
 def test_segments_are_of_the_timeline_that_was_current_then() -> None:
     one = identity()
-    two = one.branch(b"2" * 16, Reach(1000, 17), 456)
-    three = two.branch(b"3" * 16, Reach(5000, 99), 457)
+    two = one.branch(b"2" * 16, JournalExtent(1000, 17), 456)
+    three = two.branch(b"3" * 16, JournalExtent(5000, 99), 457)
     assert [three.timeline_at(at) for at in (0, 999, 1000, 4999, 5000)] == [
         one.timeline,
         one.timeline,
@@ -136,8 +136,8 @@ def test_segments_are_of_the_timeline_that_was_current_then() -> None:
 
 def test_a_branch_further_back_forgets_what_came_after_it() -> None:
     one = identity()
-    two = one.branch(b"2" * 16, Reach(1000, 17), 456)
-    three = two.branch(b"3" * 16, Reach(500, 9), 457)
+    two = one.branch(b"2" * 16, JournalExtent(1000, 17), 456)
+    three = two.branch(b"3" * 16, JournalExtent(500, 9), 457)
     assert [three.timeline_at(at) for at in (0, 499, 500, 2000)] == [
         one.timeline,
         one.timeline,

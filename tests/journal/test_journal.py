@@ -23,8 +23,8 @@ def test_a_new_directory_gets_an_empty_journal(disk: MemoryDisk) -> None:
     state = fresh_state()
     journal, report = open_journal(disk, JournalSettings(), state, START)
     assert (report.segments, report.records, report.bytes, report.torn_bytes) == (0, 0, 0, 0)
-    assert journal.durable == journal.written == journal.log.mark()
-    assert journal.log.next_seq == 1
+    assert journal.durable == journal.written == journal.records.end_position()
+    assert journal.records.next_seq == 1
     assert (len(journal.timeline), len(journal.salt)) == (16, 16)
 
 
@@ -32,14 +32,14 @@ def test_marks_follow_what_is_written_and_synced(disk: MemoryDisk) -> None:
     run = Running(disk)
     run.commit()
     run.push()
-    mark = run.journal.log.mark()
+    mark = run.journal.records.end_position()
     assert run.journal.written < mark
     assert run.journal.write()
-    assert run.journal.written == mark == run.journal.log.mark()
+    assert run.journal.written == mark == run.journal.records.end_position()
     assert run.journal.durable < mark
     run.sync()
     assert run.journal.durable == mark
-    assert run.journal.durable_seq == run.journal.log.next_seq - 1
+    assert run.journal.durable_seq == run.journal.records.next_seq - 1
 
 
 def test_there_is_nothing_to_write_without_records(disk: MemoryDisk) -> None:
@@ -70,7 +70,7 @@ def test_a_sync_covers_what_was_written_when_it_was_taken(disk: MemoryDisk) -> N
     run.push()
     run.journal.write()
     point.run()
-    run.journal.synced(point)
+    run.journal.on_synced(point)
     assert run.journal.durable == before < run.journal.written
 
 
@@ -78,7 +78,7 @@ def test_a_sync_that_was_not_done_is_not_believed(disk: MemoryDisk) -> None:
     run = Running(disk)
     run.journal.write()
     with pytest.raises(ValueError, match="not been done"):
-        run.journal.synced(run.journal.sync_point())
+        run.journal.on_synced(run.journal.sync_point())
 
 
 def test_the_first_sync_also_brings_the_files_name_to_disk(disk: MemoryDisk) -> None:
@@ -128,7 +128,7 @@ def test_a_payload_larger_than_many_blocks_is_read_back(disk: MemoryDisk) -> Non
     payload = Random(1).randbytes(3_000_000)
     run = Running(disk)
     job = run.push(payload)
-    assert run.journal.read(job.payload_at, job.payload_size) == payload
+    assert run.journal.read_blob(job.payload_at, job.payload_size) == payload
     run.commit()
     assert run.payload(job) == payload
     run.journal.close()
@@ -142,7 +142,7 @@ def test_a_blob_that_is_partly_in_memory_is_put_together(disk: MemoryDisk) -> No
     payload = Random(2).randbytes(1_500_000)
     job = run.push(payload)
     run.commit()
-    assert run.journal.read(job.payload_at, job.payload_size) is None
+    assert run.journal.read_blob(job.payload_at, job.payload_size) is None
     load = run.load(job.payload_at, job.payload_size)
     assert any(part is not None for part in load.parts)
     run.push(bytes(2_000_000))
@@ -158,12 +158,12 @@ def test_a_cold_read_brings_its_neighbours_into_memory(disk: MemoryDisk) -> None
     run.journal.close()
     again = Running(disk)
     load = again.load(jobs[0].payload_at, 50)
-    assert again.journal.read(jobs[0].payload_at, 50) is None
+    assert again.journal.read_blob(jobs[0].payload_at, 50) is None
     again.finish_reads()
     reads = disk.calls("read")
     assert load.data == b"00000" * 10
     for number, job in enumerate(jobs):
-        assert again.journal.read(job.payload_at, 50) == b"%05d" % number * 10
+        assert again.journal.read_blob(job.payload_at, 50) == b"%05d" % number * 10
     assert disk.calls("read") == reads
 
 
@@ -186,9 +186,9 @@ def test_what_is_in_memory_after_all_need_not_be_read(disk: MemoryDisk) -> None:
     job = run.push(b"here")
     run.commit()
     load = run.load(job.payload_at, job.payload_size)
-    assert load.over
+    assert load.is_done
     assert load.data == b"here"
-    assert run.journal.reads.next_read() is None
+    assert run.journal.disk_reads.next_read() is None
 
 
 def test_what_is_not_there_cannot_be_read(disk: MemoryDisk) -> None:
@@ -208,11 +208,11 @@ def test_a_segment_that_became_shorter_is_an_error(disk: MemoryDisk) -> None:
     directory = disk.directory("journal")
     directory.put(segments(disk)[0], directory.content(segments(disk)[0])[:500])
     load = again.load(job.payload_at, job.payload_size)
-    read = again.journal.reads.next_read()
+    read = again.journal.disk_reads.next_read()
     assert read is not None
     with pytest.raises(OSError, match="shorter than it was"):
         read.run()
-    assert again.journal.reads.done(read) == [load]
+    assert again.journal.disk_reads.on_read_done(read) == [load]
     assert load.data is None
 
 
@@ -221,7 +221,7 @@ def test_the_cache_stays_within_its_budget(disk: MemoryDisk) -> None:
     for _ in range(100):
         run.push(bytes(100_000))
         run.commit()
-        assert run.journal._cache.held() <= 2 << 20
+        assert run.journal._cache.held_bytes() <= 2 << 20
 
 
 def test_a_failed_sync_is_never_repeated(disk: MemoryDisk) -> None:
@@ -230,7 +230,7 @@ def test_a_failed_sync_is_never_repeated(disk: MemoryDisk) -> None:
     durable = run.journal.durable
     run.push()
     run.journal.write()
-    disk.fail("sync")
+    disk.fail_call("sync")
     point = run.journal.sync_point()
     with pytest.raises(OSError, match="injected"):
         point.run()
@@ -239,7 +239,7 @@ def test_a_failed_sync_is_never_repeated(disk: MemoryDisk) -> None:
         with pytest.raises(JournalFailed, match="a sync has failed"):
             call()
     with pytest.raises(ValueError, match="not been done"):
-        run.journal.synced(point)
+        run.journal.on_synced(point)
     assert disk.calls("sync") == syncs
     assert run.journal.durable == durable
     assert "injected" in run.journal.failure
@@ -254,7 +254,7 @@ def test_nothing_is_written_after_a_failed_write(disk: MemoryDisk, keep: int) ->
     run.commit()
     before = picture(recover(disk).state)
     job = run.push(b"unwritten")
-    disk.fail("write", error=errno.ENOSPC, keep=keep)
+    disk.fail_call("write", error=errno.ENOSPC, keep=keep)
     with pytest.raises(OSError, match="injected") as raised:
         run.journal.write()
     assert raised.value.errno == errno.ENOSPC
@@ -271,7 +271,7 @@ def test_nothing_is_written_after_a_failed_write(disk: MemoryDisk, keep: int) ->
 def test_records_stay_in_the_log_while_there_is_no_room_for_them(disk: MemoryDisk) -> None:
     run = Running(disk, segment_size=1000)
     run.push(bytes(1000))
-    disk.fail("allocate", error=errno.ENOSPC)
+    disk.fail_call("allocate", error=errno.ENOSPC)
     with pytest.raises(OSError, match="injected"):
         run.journal.write()
     assert not run.journal.failure
@@ -292,7 +292,7 @@ def test_what_is_behind_a_rotation_is_synced_before_it_counts(disk: MemoryDisk) 
     run.push(b"third")
     run.journal.write()
     early.run()
-    run.journal.synced(early)
+    run.journal.on_synced(early)
     assert run.journal.durable < run.journal.written
     run.sync()
     assert run.journal.durable == run.journal.written
@@ -321,7 +321,7 @@ def test_two_syncs_may_be_out_at_once(disk: MemoryDisk) -> None:
         points.append(run.journal.sync_point())
     for point in reversed(points):
         point.run()
-        run.journal.synced(point)
+        run.journal.on_synced(point)
     assert run.journal.durable == run.journal.written
 
 
@@ -350,7 +350,7 @@ def test_an_empty_segment_at_the_end_is_used_again(disk: MemoryDisk) -> None:
     for _ in range(3):
         open_journal(disk, JournalSettings(4096), fresh_state(), START)
         assert len(segments(disk)) == 2
-    assert Running(disk).journal.log.next_seq == 3
+    assert Running(disk).journal.records.next_seq == 3
 
 
 def test_a_killed_servers_records_are_synced_before_anyone_relies_on_them(
@@ -364,7 +364,7 @@ def test_a_killed_servers_records_are_synced_before_anyone_relies_on_them(
     again = Running(disk)
     disk.crash()
     assert picture(recover(disk).state)[0] == picture(run.state)[0]  # type: ignore[index]
-    assert again.journal.durable_seq == run.journal.log.next_seq - 1
+    assert again.journal.durable_seq == run.journal.records.next_seq - 1
 
 
 def test_they_are_synced_also_where_they_fill_their_segment_to_the_last_byte(
@@ -376,7 +376,7 @@ def test_they_are_synced_also_where_they_fill_their_segment_to_the_last_byte(
     run.journal.write()
     base = run.journal._segment.base
     disk.directory(JOURNAL).open(segments(disk)[-1]).truncate(run.journal.written - base)
-    killed_at = run.journal.log.next_seq
+    killed_at = run.journal.records.next_seq
     Running(disk)
     disk.crash()
     assert recover(disk).next_seq >= killed_at

@@ -4,19 +4,21 @@ from support.retaining import ORIGIN, POLICY, SEGMENT, RetainingYard
 
 from taskyard.engine.model.job import NewJob
 from taskyard.journal.identity import JOURNAL
-from taskyard.journal.portion import Place, Portion
+from taskyard.journal.portion import ChunkPosition, JournalChunk
 from taskyard.journal.segment import segment_names
 
 
 def portion(
-    yard: RetainingYard, from_seq: int, limit: int = 100, place: Place | None = None
-) -> Portion:
-    found = Portion(yard.disk.directory(JOURNAL), from_seq, yard.journal.durable_seq, limit, place)
+    yard: RetainingYard, from_seq: int, limit: int = 100, place: ChunkPosition | None = None
+) -> JournalChunk:
+    found = JournalChunk(
+        yard.disk.directory(JOURNAL), from_seq, yard.journal.durable_seq, limit, place
+    )
     found.run()
     return found
 
 
-def seqs(found: Portion) -> list[int]:
+def seqs(found: JournalChunk) -> list[int]:
     return [record.seq for record in found.records]
 
 
@@ -38,14 +40,14 @@ def test_portions_give_what_the_reader_gives() -> None:
         assert len(work.records) <= 37
         assert work.next_seq > next_seq
         found += seqs(work)
-        next_seq, place = work.next_seq, work.place
+        next_seq, place = work.next_seq, work.position
     assert found == yard.read(1)[: len(found)]
     assert next_seq == yard.journal.durable_seq + 1
 
 
 def test_a_place_is_only_a_hint() -> None:
     yard = kept_yard()
-    place = portion(yard, 1, 50).place
+    place = portion(yard, 1, 50).position
     assert place is not None
     with_hint, without = portion(yard, 51, 50, place), portion(yard, 51, 50)
     assert seqs(with_hint) == seqs(without)
@@ -61,7 +63,7 @@ def test_a_portion_ends_within_a_frame_and_goes_on_there() -> None:
     yard.end()
     first = portion(yard, 1, 40)
     assert seqs(first) == list(range(1, 41))
-    assert seqs(portion(yard, first.next_seq, 100, first.place)) == list(range(41, 102))
+    assert seqs(portion(yard, first.next_seq, 100, first.position)) == list(range(41, 102))
 
 
 def test_what_is_not_durable_is_not_given() -> None:
@@ -79,9 +81,9 @@ def test_a_portion_says_that_its_beginning_was_dropped() -> None:
     yard.work(12 * SEGMENT)
     assert yard.first_seq() > 1
     work = portion(yard, 1)
-    assert work.passed
+    assert work.segment_removed
     assert work.records == []
-    assert not portion(yard, yard.first_seq()).passed
+    assert not portion(yard, yard.first_seq()).segment_removed
 
 
 def test_damage_is_told_with_its_place() -> None:

@@ -4,12 +4,12 @@ import pytest
 from journal.building import Running, copy, flipped, segments
 
 from taskyard.engine import compaction as carrying
-from taskyard.engine.records.job_lifecycle import EVENT_NAMES, Push
+from taskyard.engine.records.job_lifecycle import EVENT_NAMES, PushRecord
 from taskyard.journal.disk import Disk
-from taskyard.journal.errors import JournalCorrupt, LeftBehind
+from taskyard.journal.errors import JournalCorrupt, RecordsRemoved
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.memory import MemoryDisk
-from taskyard.journal.reader import Entry, JournalReader
+from taskyard.journal.reader import JournalEntry, JournalReader
 
 
 @pytest.fixture
@@ -17,7 +17,9 @@ def disk() -> MemoryDisk:
     return MemoryDisk()
 
 
-def entries(disk: Disk, from_seq: int = 1, blobs: bool = False, live: bool = False) -> list[Entry]:
+def entries(
+    disk: Disk, from_seq: int = 1, blobs: bool = False, live: bool = False
+) -> list[JournalEntry]:
     return list(JournalReader(disk.directory(JOURNAL), blobs, live).read(from_seq))
 
 
@@ -75,7 +77,7 @@ def test_blobs_come_if_they_are_wanted(disk: MemoryDisk) -> None:
         assert bare.blob == b""
         assert bare.blob_at == full.blob_at
         assert bare.blob_size == len(full.blob)
-        assert isinstance(full, Push)
+        assert isinstance(full, PushRecord)
         assert run.engine.job(full.id).payload_at == full.blob_at
 
 
@@ -165,18 +167,18 @@ def test_a_segment_that_is_just_being_made_is_not_there_yet(disk: MemoryDisk) ->
 
 def dropped(run: Running, count: int) -> int:
     """Drop the first segments; gives the first record that is left."""
-    work = run.journal.drop_before(run.journal._bases[count])
+    work = run.journal.remove_segments_before(run.journal._bases[count])
     assert work is not None
     work.run()
-    run.journal.dropped(work)
-    return int(run.journal.first_seq_of(run.journal.first))
+    run.journal.on_segments_removed(work)
+    return int(run.journal.first_seq_of(run.journal.first_base))
 
 
 def test_who_wants_what_is_gone_is_told_how_much_it_missed(disk: MemoryDisk) -> None:
     run = filled(disk)
     first = dropped(run, 2)
     for live in (False, True):
-        with pytest.raises(LeftBehind) as raised:
+        with pytest.raises(RecordsRemoved) as raised:
             seqs(disk, 2, live)
         told = raised.value
         assert (told.wanted, told.first, told.missed) == (2, first, first - 2)
@@ -184,15 +186,15 @@ def test_who_wants_what_is_gone_is_told_how_much_it_missed(disk: MemoryDisk) -> 
         assert f"{first - 2} records were missed; the first one left is {first}" in str(told)
         assert seqs(disk, first, live)[0] == first
         assert seqs(disk, 0, live)[0] == first
-    with pytest.raises(LeftBehind, match=f"record {first - 1} is .* 1 record was missed"):
+    with pytest.raises(RecordsRemoved, match=f"record {first - 1} is .* 1 record was missed"):
         seqs(disk, first - 1)
-    assert run.journal.missed(2) == first - 2
-    assert run.journal.missed(first) == run.journal.missed(first + 5) == 0
+    assert run.journal.missed_records(2) == first - 2
+    assert run.journal.missed_records(first) == run.journal.missed_records(first + 5) == 0
 
 
 def test_large_numbers_can_be_read() -> None:
     text = "records 1 to 5210 are not there any more: 5,210 records were missed; "
-    assert str(LeftBehind(1, 5211)) == text + "the first one left is 5211"
+    assert str(RecordsRemoved(1, 5211)) == text + "the first one left is 5211"
 
 
 def test_a_segment_that_goes_while_it_is_read(disk: MemoryDisk) -> None:
@@ -201,7 +203,7 @@ def test_a_segment_that_goes_while_it_is_read(disk: MemoryDisk) -> None:
     entries = reader.read(1)
     got = [next(entries).seq]
     first = dropped(run, 4)
-    with pytest.raises(LeftBehind) as raised:
+    with pytest.raises(RecordsRemoved) as raised:
         got.extend(entry.seq for entry in entries)
     assert got == list(range(1, raised.value.wanted))
     assert raised.value.first == first
@@ -211,13 +213,15 @@ def test_a_segment_that_goes_while_it_is_read(disk: MemoryDisk) -> None:
 def test_carries_are_no_events(disk: MemoryDisk) -> None:
     run = Running(disk)
     job = run.push()
-    carrying.carry_job(run.engine, job, carrying.job_moves(job, 1 << 40), b"payload", run.now)
+    carrying.snapshot_job(
+        run.engine, job, carrying.blobs_to_move(job, 1 << 40), b"payload", run.now
+    )
     run.push()
-    carrying.carry_queue(run.engine, job.queue, run.now)
+    carrying.snapshot_queue(run.engine, job.queue, run.now)
     run.journal.close()
     assert seqs(disk) == [1, 2, 4]
     reader = JournalReader(disk.directory(JOURNAL))
-    assert [entry.seq for entry in reader.read(carries=True)] == [1, 2, 3, 4, 5]
+    assert [entry.seq for entry in reader.read(snapshots=True)] == [1, 2, 3, 4, 5]
     list(reader.read(3))
     assert reader.next_seq == 6
 

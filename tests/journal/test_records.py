@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.carries import (
     BLOB,
-    CARRIES,
-    CARRY,
     I64,
     IDS,
     NAME,
@@ -19,6 +17,8 @@ from support.carries import (
     SCHEDULE,
     SETTINGS,
     SHORT,
+    SNAPSHOT_EXAMPLES,
+    SNAPSHOT_STRATEGY,
     TEXT,
     U8,
     U32,
@@ -44,7 +44,7 @@ from taskyard.engine.records import schedule_records as t
 from taskyard.engine.records import side_records as s
 from taskyard.engine.records.decode import Decoder
 from taskyard.engine.records.describe import describe
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.log import RecordBuffer
 
 NEW_JOB = st.builds(
     NewJob,
@@ -66,52 +66,52 @@ NEW_JOB = st.builds(
 
 # The arguments after time and origin, in the order of the constructors; and their attributes.
 KINDS: dict[Any, tuple[list[Any], tuple[str, ...]]] = {
-    r.Boot: ([I64, TEXT], ("epoch", "version")),
-    r.Push: ([POSITIVE, NAME, NEW_JOB, st.none() | IDS], ("id", "queue")),
-    r.Lease: (
+    r.BootRecord: ([I64, TEXT], ("epoch", "version")),
+    r.PushRecord: ([POSITIVE, NAME, NEW_JOB, st.none() | IDS], ("id", "queue")),
+    r.LeaseRecord: (
         [POSITIVE, NAME, I64, st.booleans(), U32, U32, I64],
         ("id", "queue", "owner", "bound", "epoch", "attempt", "deadline"),
     ),
-    r.Finish: (
+    r.FinishRecord: (
         [POSITIVE, NAME, U32, U8, I64, st.none() | UID, BLOB],
         ("id", "queue", "attempt", "way", "kept_until", "uid"),
     ),
-    j.Retry: (
+    j.RetryRecord: (
         [POSITIVE, NAME, U32, POSITIVE, st.booleans(), BLOB],
         ("id", "queue", "attempt", "run_at", "keyless"),
     ),
-    j.Release: (
+    j.ReleaseRecord: (
         [POSITIVE, NAME, U32, U8, st.booleans()],
         ("id", "queue", "attempt", "reason", "keyless"),
     ),
-    j.Fail: (
+    j.FailRecord: (
         [POSITIVE, NAME, U32, st.booleans(), TEXT, TEXT, BLOB],
         ("id", "queue", "attempt", "explicit", "reason", "dead_queue"),
     ),
-    j.Wake: ([POSITIVE, NAME], ("id", "queue")),
-    j.Unblock: ([POSITIVE, NAME, POSITIVE], ("id", "queue", "blocker")),
-    j.Remove: (
+    j.WakeRecord: ([POSITIVE, NAME], ("id", "queue")),
+    j.UnblockRecord: ([POSITIVE, NAME, POSITIVE], ("id", "queue", "blocker")),
+    j.RemoveRecord: (
         [POSITIVE, NAME, U8, st.booleans(), st.none() | UID],
         ("id", "queue", "cause", "ended", "uid"),
     ),
-    j.Move: ([POSITIVE, NAME, NAME, st.booleans()], ("id", "queue", "to", "front")),
-    j.Rescore: ([POSITIVE, NAME, I64], ("id", "queue", "priority")),
-    j.Extend: ([POSITIVE, NAME, U32, I64], ("id", "queue", "attempt", "deadline")),
-    j.Progress: (
+    j.MoveRecord: ([POSITIVE, NAME, NAME, st.booleans()], ("id", "queue", "to", "front")),
+    j.RescoreRecord: ([POSITIVE, NAME, I64], ("id", "queue", "priority")),
+    j.ExtendRecord: ([POSITIVE, NAME, U32, I64], ("id", "queue", "attempt", "deadline")),
+    j.ProgressRecord: (
         [POSITIVE, NAME, U32, U32, TEXT],
         ("id", "queue", "attempt", "permille", "message"),
     ),
-    j.Replay: ([POSITIVE, NAME, st.booleans()], ("id", "queue", "keyless")),
+    j.ReplayRecord: ([POSITIVE, NAME, st.booleans()], ("id", "queue", "keyless")),
     s.QueueSet: ([NAME, SETTINGS], ("queue",)),
     s.QueueGone: ([NAME], ("queue",)),
     s.ValueSet: ([SHORT, I64, st.booleans(), BLOB], ("key", "expires_at", "keep")),
     s.ValueGone: ([SHORT], ("key",)),
-    s.SessionSet: ([POSITIVE, st.integers(0, 4), POSITIVE], ("id", "event", "upto")),
+    s.SessionChange: ([POSITIVE, st.integers(0, 4), POSITIVE], ("id", "event", "upto")),
     s.BatchDone: (
         [TEXT, I64, st.booleans(), st.booleans()],
         ("consumer", "number", "dropped", "expired"),
     ),
-    s.Forget: ([I64], ("before",)),
+    s.ForgetUids: ([I64], ("before",)),
     s.ReaderSet: ([TEXT, I64, I64], ("name", "next_seq", "lease_until")),
     s.ReaderGone: ([TEXT], ("name",)),
     t.ScheduleSet: ([SCHEDULE], ("queue",)),
@@ -169,7 +169,7 @@ SETTINGS_FIELDS = (
 
 
 @st.composite
-def batches(draw: st.DrawFn) -> s.Batch:
+def batches(draw: st.DrawFn) -> s.BatchRecord:
     """As many counts as queues."""
     taken = draw(st.lists(st.tuples(NAME, POSITIVE), max_size=3))
     queues = st.just([name for name, _ in taken])
@@ -177,13 +177,13 @@ def batches(draw: st.DrawFn) -> s.Batch:
     ids = draw(IDS)
     attempts = st.lists(U32, min_size=len(ids), max_size=len(ids))
     held = (st.just(ids), queues, counts, attempts)
-    return draw(st.builds(s.Batch, I64, ORIGIN, TEXT, I64, I64, U32, I64, *held))
+    return draw(st.builds(s.BatchRecord, I64, ORIGIN, TEXT, I64, I64, U32, I64, *held))
 
 
 EVENT: st.SearchStrategy[r.Record] = st.one_of(
     batches(), *(st.builds(kind, I64, ORIGIN, *each) for kind, (each, _) in KINDS.items())
 )
-RECORD = EVENT | CARRY
+RECORD = EVENT | SNAPSHOT_STRATEGY
 
 
 def fields(thing: Any, names: tuple[str, ...]) -> list[Any]:
@@ -194,8 +194,10 @@ def content(record: r.Record) -> list[Any]:
     """All that an event says, but for its blob."""
     origin = record.origin
     found = [type(record), record.time, origin.dialect, origin.user, origin.holder]
-    found += fields(record, BATCH_FIELDS if type(record) is s.Batch else KINDS[type(record)][1])
-    if isinstance(record, r.Push):
+    found += fields(
+        record, BATCH_FIELDS if type(record) is s.BatchRecord else KINDS[type(record)][1]
+    )
+    if isinstance(record, r.PushRecord):
         job = record.job
         found += fields(job, JOB_FIELDS) + fields(job.policy, POLICY_FIELDS)
         found.append(record.blockers or None)
@@ -218,8 +220,8 @@ def carried(record: r.Record) -> dict[str, object]:
 def test_every_kind_is_tested() -> None:
     bases: tuple[Any, ...] = (r.Record, j.JobRecord, j.AttemptRecord)
     known: set[Any] = {kind for base in bases for kind in base.__subclasses__()}
-    carries = {type(record) for record in CARRIES}
-    assert known - {*bases} == {*KINDS, s.Batch} | carries
+    carries = {type(record) for record in SNAPSHOT_EXAMPLES}
+    assert known - {*bases} == {*KINDS, s.BatchRecord} | carries
     assert len(r.EVENT_NAMES) == len(KINDS) + 1 + len(carries)
 
 
@@ -232,16 +234,16 @@ def test_every_kind_is_tested() -> None:
 def test_what_is_appended_is_read_back(
     appended: list[r.Record], base: int, first_seq: int, blobs: bool
 ) -> None:
-    log = Log(first_seq, base)
+    log = RecordBuffer(first_seq, base)
     for record in appended:
         log.append(record)
-    kept = [log.blob(record.blob_at) for record in appended]
-    data = log.take(base + log.size() + 40)
+    kept = [log.unwritten_blob(record.blob_at) for record in appended]
+    data = log.drain(base + log.size() + 40)
     decoder = Decoder(blobs)
     at = 0
     for number, record in enumerate(appended):
         read = decoder.read(data, at, base)
-        if record.kind() < r.FIRST_CARRY:
+        if record.kind() < r.FIRST_SNAPSHOT:
             assert content(read) == content(record)
         else:
             assert carried(read) == carried(record)
@@ -252,7 +254,7 @@ def test_what_is_appended_is_read_back(
             assert read.blob_at == record.blob_at
             assert data[read.blob_at - base :].startswith(record.blob)
             assert kept[number] == record.blob
-        at = decoder.next
+        at = decoder.next_at
     assert at == len(data)
 
 
@@ -267,7 +269,7 @@ def test_every_kind_can_be_described(record: r.Record, blobs: bool) -> None:
 
 
 def test_a_carried_job_is_described_with_all_it_has() -> None:
-    log = Log(9, 1000)
+    log = RecordBuffer(9, 1000)
     record = a_job(full=True)
     log.append(record)
     found = describe(record, True)
@@ -293,7 +295,7 @@ def test_a_carried_job_is_described_with_all_it_has() -> None:
 def test_a_dialect_that_is_not_known_yet_is_described_by_its_number() -> None:
     known = len(DIALECT_NAMES)
     names = [
-        describe(r.Boot(1, Origin(number, "", ""), 1, "1"), False)["dialect"]
+        describe(r.BootRecord(1, Origin(number, "", ""), 1, "1"), False)["dialect"]
         for number in range(known + 2)
     ]
     assert names == [*DIALECT_NAMES, str(known), str(known + 1)]
@@ -301,16 +303,16 @@ def test_a_dialect_that_is_not_known_yet_is_described_by_its_number() -> None:
 
 def test_names_and_keys_are_described_as_text_whatever_they_are() -> None:
     new = NewJob("q", "name", b"", Policy(), key=b"k\xff", limit_key="schlüssel".encode())
-    found = describe(r.Push(1, Origin(1, "", ""), 7, b"q", new), False)
+    found = describe(r.PushRecord(1, Origin(1, "", ""), 7, b"q", new), False)
     assert (found["queue"], found["key"], found["limit_key"]) == ("q", "k\\xff", "schlüssel")
 
 
 def test_what_a_push_and_a_queue_say_is_described() -> None:
     origin = Origin(1, "", "")
     new = NewJob("q", "name", b"", Policy(), ttl_ms=5, notify=Notify(3, 4, 5))
-    found = describe(r.Push(1, origin, 7, b"q", new), False)
+    found = describe(r.PushRecord(1, origin, 7, b"q", new), False)
     assert (found["ttl_ms"], found["notify"]) == (5, 3)
-    plain = describe(r.Push(1, origin, 7, b"q", NewJob("q", "name", b"", Policy())), False)
+    plain = describe(r.PushRecord(1, origin, 7, b"q", NewJob("q", "name", b"", Policy())), False)
     assert "ttl_ms" not in plain
     assert "notify" not in plain
     settings = describe(s.QueueSet(1, origin, b"q", QueueSettings(retries=3)), False)["settings"]
@@ -319,11 +321,11 @@ def test_what_a_push_and_a_queue_say_is_described() -> None:
 
 
 def test_uids_are_described_as_hex() -> None:
-    buried = [record for record in CARRIES if record.kind() == r.CARRY_GRAVE]
+    buried = [record for record in SNAPSHOT_EXAMPLES if record.kind() == r.SNAPSHOT_TOMBSTONES]
     assert describe(buried[0], False)["uids"] == ["75" * 16, "76" * 16]
     origin = buried[0].origin
-    assert "uid" not in describe(r.Finish(1, origin, 7, b"q", 3, r.POPPED), False)
-    finish = r.Finish(1, origin, 7, b"q", 3, r.POPPED, 0, b"u" * 16)
+    assert "uid" not in describe(r.FinishRecord(1, origin, 7, b"q", 3, r.POPPED), False)
+    finish = r.FinishRecord(1, origin, 7, b"q", 3, r.POPPED, 0, b"u" * 16)
     assert describe(finish, False)["uid"] == "75" * 16
 
 
@@ -333,15 +335,15 @@ def test_settings_are_written_as_they_were_before_there_was_an_overflow() -> Non
     numbers = (3, 0, -1, -1, 0, 0, 7, 9)
     encoded = b"\x01" + b"".join(each.to_bytes(8, "little", signed=True) for each in numbers)
     record = s.QueueSet(1, Origin(1, "", ""), b"q", settings)
-    log = Log(1, 0)
+    log = RecordBuffer(1, 0)
     log.append(record)
-    data = log.take(0)
+    data = log.drain(0)
     assert encoded in data
     decoded = Decoder(True).read(data, 0, 0)
     assert isinstance(decoded, s.QueueSet)
     assert decoded.settings.overflow == OVERFLOW_REFUSE
     settings.overflow = OVERFLOW_DEAD
     log.append(s.QueueSet(1, Origin(1, "", ""), b"q", settings))
-    decoded = Decoder(True).read(log.take(0), 0, 0)
+    decoded = Decoder(True).read(log.drain(0), 0, 0)
     assert isinstance(decoded, s.QueueSet)
     assert decoded.settings.overflow == OVERFLOW_DEAD

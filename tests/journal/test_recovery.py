@@ -19,15 +19,15 @@ from journal.building import (
 )
 
 from taskyard.engine.model.job import SYSTEM_ORIGIN
-from taskyard.engine.records.job_lifecycle import Boot, Finish
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.job_lifecycle import BootRecord, FinishRecord
+from taskyard.engine.records.log import RecordBuffer
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete, JournalTooNew
-from taskyard.journal.frames import Content, frame_header
+from taskyard.journal.frames import SegmentBytes, frame_header
 from taskyard.journal.identity import JOURNAL, load_identity, save_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.repair import plan_repair
-from taskyard.journal.segment import SEGMENT_HEADER, base_of, parse_header, segment_name
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of, parse_header, segment_name
 
 
 class Written:
@@ -46,7 +46,7 @@ class Written:
             run.journal.write()
             if number < frames - unsynced:
                 run.sync()
-            seq = run.journal.log.next_seq - 1
+            seq = run.journal.records.next_seq - 1
             self.ends.append((segment_name(base), run.journal.written - base))
             self.seqs.append(seq)
             self.pictures[seq] = picture(run.state)
@@ -61,7 +61,7 @@ class Written:
 
     def start(self, frame: int) -> tuple[str, int]:
         """Where a frame begins; the journal of these tests is small enough for one file."""
-        return (self.ends[0][0], SEGMENT_HEADER) if frame == 0 else self.ends[frame - 1]
+        return (self.ends[0][0], SEGMENT_HEADER_BYTES) if frame == 0 else self.ends[frame - 1]
 
     def content(self, name: str) -> bytes:
         return self.disk.directory(JOURNAL).content(name)
@@ -114,7 +114,7 @@ def assert_damaged(result: Recovery | JournalCorrupt, written: Written, frame: i
 def test_an_intact_journal_gives_its_last_state(synced: Written) -> None:
     result = outcome(synced, synced.disk)
     assert isinstance(result, Recovery)
-    assert result.next_seq == synced.run.journal.log.next_seq
+    assert result.next_seq == synced.run.journal.records.next_seq
     assert (result.torn_at, result.torn_bytes) == ("", 0)
 
 
@@ -178,7 +178,7 @@ def test_bit_flips_behind_the_end_change_nothing(synced: Written) -> None:
     for bit in random.sample(range(end * 8, len(data) * 8), 60):
         result = outcome(synced, synced.with_segment(name, flipped(data, bit)))
         assert isinstance(result, Recovery)
-        assert result.next_seq == synced.run.journal.log.next_seq
+        assert result.next_seq == synced.run.journal.records.next_seq
 
 
 @pytest.mark.parametrize("frame", [5, 6, 7])
@@ -231,10 +231,10 @@ def test_frames_of_another_salt_are_not_taken_for_ours(synced: Written) -> None:
     other.commit()
     old = other.disk.directory(JOURNAL).open(segments(other.disk)[0]).read_at(0, 1000)
     name, end = synced.ends[-1]
-    data = synced.content(name)[:end] + old[SEGMENT_HEADER:]
+    data = synced.content(name)[:end] + old[SEGMENT_HEADER_BYTES:]
     result = outcome(synced, synced.with_segment(name, data))
     assert isinstance(result, Recovery)
-    assert result.next_seq == synced.run.journal.log.next_seq
+    assert result.next_seq == synced.run.journal.records.next_seq
 
 
 def test_a_frame_out_of_sequence_is_damage(synced: Written) -> None:
@@ -259,7 +259,7 @@ def many() -> Written:
 def test_every_flip_in_a_header_is_damage_even_in_the_last_segment(many: Written) -> None:
     for name in segments(many.disk)[:2] + segments(many.disk)[-1:]:
         data = many.content(name)
-        for bit in range(0, SEGMENT_HEADER * 8, 5):
+        for bit in range(0, SEGMENT_HEADER_BYTES * 8, 5):
             result = outcome(many, many.with_segment(name, flipped(data, bit)))
             assert isinstance(result, JournalCorrupt), bit
             assert (result.file, result.offset) == (name, 0)
@@ -270,7 +270,7 @@ def test_flips_in_frames_of_earlier_segments_are_damage(many: Written) -> None:
     for frame in range(0, 21, 4):
         name, end = many.ends[frame]
         before, offset = many.start(frame)
-        start = offset if before == name else SEGMENT_HEADER
+        start = offset if before == name else SEGMENT_HEADER_BYTES
         data = many.content(name)
         for bit in random.sample(range(start * 8, end * 8), 25):
             result = outcome(many, many.with_segment(name, flipped(data, bit)))
@@ -314,10 +314,10 @@ def test_a_segment_under_another_name_is_damage(many: Written) -> None:
 def test_a_segment_that_begins_with_another_record_is_damage(many: Written, further: int) -> None:
     name = segments(many.disk)[1]
     data = many.content(name)
-    header = parse_header(Content(data, len(data)))
+    header = parse_header(SegmentBytes(data, len(data)))
     expected = header.first_seq
     header.first_seq += further
-    result = outcome(many, many.with_segment(name, header.encoded() + data[SEGMENT_HEADER:]))
+    result = outcome(many, many.with_segment(name, header.encode() + data[SEGMENT_HEADER_BYTES:]))
     assert isinstance(result, JournalCorrupt)
     assert (result.file, result.offset, result.seq) == (name, 0, expected)
     assert f"it begins with record {expected + further} instead" in str(result)
@@ -338,7 +338,7 @@ def test_a_segment_that_was_cut_short_before_others_is_damage(many: Written) -> 
     names = segments(many.disk)
     name = names[1]
     length = base_of(names[2]) - base_of(name)
-    for size in (0, 10, SEGMENT_HEADER, SEGMENT_HEADER + 20, length - 1):
+    for size in (0, 10, SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES + 20, length - 1):
         result = outcome(many, many.with_segment(name, many.content(name)[:size]))
         assert isinstance(result, JournalCorrupt)
         assert result.file == name
@@ -375,7 +375,7 @@ def test_a_last_segment_without_header_whose_frames_were_durable_is_damage() -> 
     written = Written(6)
     name = segments(written.disk)[0]
     data = written.content(name)
-    for wiped in (SEGMENT_HEADER, SEGMENT_HEADER + 50, 512):
+    for wiped in (SEGMENT_HEADER_BYTES, SEGMENT_HEADER_BYTES + 50, 512):
         result = outcome(written, written.with_segment(name, bytes(wiped) + data[wiped:]))
         assert isinstance(result, JournalCorrupt)
         assert (result.file, result.offset) == (name, 0)
@@ -388,7 +388,7 @@ def test_segments_behind_a_torn_one_are_dropped_if_nothing_says_it_was_durable()
     run.push(bytes(600))
     run.journal.write()
     torn = run.journal.written
-    run.journal._size = 1500
+    run.journal._segment_size = 1500
     run.push(bytes(600))
     run.journal.write()
     run.push(b"in the next segment")
@@ -412,7 +412,7 @@ def test_a_crash_while_a_tail_is_cut_off_does_no_harm() -> None:
             written = Written(3)
             run = written.run
             run.journal.settings.segment_size = 1500
-            run.journal._size = 1500
+            run.journal._segment_size = 1500
             for _ in range(4):
                 run.push(bytes(600))
                 run.journal.write()
@@ -421,7 +421,7 @@ def test_a_crash_while_a_tail_is_cut_off_does_no_harm() -> None:
             data = disk.directory(JOURNAL).content(name)
             start = written.ends[-1][1]
             disk = copy(disk, name, data[:start] + bytes(30) + data[start + 30 :])
-            disk.break_down(operation)
+            disk.fail_always(operation)
             with pytest.raises(OSError, match="injected"):
                 Running(disk)
             disk.crash(Random(seed))
@@ -438,9 +438,9 @@ def one_more(synced: Written, body: bytes) -> MemoryDisk:
 
 
 def test_a_record_that_cannot_be_applied_is_named(synced: Written) -> None:
-    log = Log()
-    log.append(Finish(START, ORIGIN, 99, b"work", 1, 0))
-    result = outcome(synced, one_more(synced, log.take(0)))
+    log = RecordBuffer()
+    log.append(FinishRecord(START, ORIGIN, 99, b"work", 1, 0))
+    result = outcome(synced, one_more(synced, log.drain(0)))
     assert isinstance(result, JournalCorrupt)
     name, end = synced.ends[-1]
     assert (result.file, result.offset) == (name, end)
@@ -469,10 +469,10 @@ def test_a_frame_that_says_it_has_fewer_records_is_named(synced: Written) -> Non
     name, end = synced.ends[-1]
     data = synced.content(name)
     salt = int.from_bytes(data[48:56], "little", signed=True)
-    log = Log(1, 0)
+    log = RecordBuffer(1, 0)
     for epoch in (8, 9):
-        log.append(Boot(synced.run.now, SYSTEM_ORIGIN, epoch, "test"))
-    body = log.take(0)
+        log.append(BootRecord(synced.run.now, SYSTEM_ORIGIN, epoch, "test"))
+    body = log.drain(0)
     frame = frame_header(body, synced.seqs[-1] + 1, 1, salt, 0) + body
     result = outcome(synced, synced.with_segment(name, data[:end] + frame))
     assert isinstance(result, JournalCorrupt)
@@ -512,7 +512,7 @@ def test_segments_that_are_all_gone_are_missed_from_the_last_record_on() -> None
         disk.directory(JOURNAL).remove(name)
     with pytest.raises(JournalIncomplete, match="no segment is there") as raised:
         recover(disk)
-    assert raised.value.seq == identity.reach.last_seq + 1 > 1
+    assert raised.value.seq == identity.extent.last_seq + 1 > 1
 
 
 def test_other_files_in_the_directory_are_left_alone(synced: Written) -> None:
@@ -531,7 +531,7 @@ def test_a_segment_that_cannot_be_read_ends_recovery_with_that_error() -> None:
         run.commit()
     run.journal.close()
     assert len(segments(disk)) > 3
-    disk.fail("read", nth=3)
+    disk.fail_call("read", nth=3)
     with pytest.raises(OSError, match="injected into read"):
         recover(disk)
-    assert recover(disk).next_seq == run.journal.log.next_seq
+    assert recover(disk).next_seq == run.journal.records.next_seq

@@ -6,11 +6,11 @@ import pytest
 from journal.building import Running, copy, flipped, picture, recover, segments
 
 from taskyard.journal.errors import JournalCorrupt
-from taskyard.journal.frames import Content
+from taskyard.journal.frames import SegmentBytes
 from taskyard.journal.identity import IDENTITY, JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
-from taskyard.journal.repair import carry_out, plan_repair
-from taskyard.journal.segment import SEGMENT_HEADER, parse_header
+from taskyard.journal.repair import execute_repair, plan_repair
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, parse_header
 
 ASIDE = "damaged-now"
 NOW = 1_800_000_000_000_000
@@ -28,26 +28,26 @@ def disk() -> MemoryDisk:
     return disk
 
 
-def damaged(disk: MemoryDisk, index: int, offset: int = SEGMENT_HEADER + 60) -> MemoryDisk:
+def damaged(disk: MemoryDisk, index: int, offset: int = SEGMENT_HEADER_BYTES + 60) -> MemoryDisk:
     name = segments(disk)[index]
     data = disk.directory(JOURNAL).content(name)
     return copy(disk, name, flipped(data, offset % len(data) * 8))
 
 
 def fix(disk: MemoryDisk, seed: int = 5) -> None:
-    carry_out(disk, plan_repair(disk), ASIDE, Random(seed).randbytes, NOW)
+    execute_repair(disk, plan_repair(disk), ASIDE, Random(seed).randbytes, NOW)
 
 
 def test_an_intact_journal_needs_none(disk: MemoryDisk) -> None:
-    assert not plan_repair(disk).needed()
+    assert not plan_repair(disk).is_needed()
 
 
 def test_a_torn_tail_needs_none(disk: MemoryDisk) -> None:
-    assert not plan_repair(damaged(disk, -1, -5)).needed()
+    assert not plan_repair(damaged(disk, -1, -5)).is_needed()
 
 
 @pytest.mark.parametrize("index", [0, 1, 2, 3])
-@pytest.mark.parametrize("offset", [10, SEGMENT_HEADER + 60, 400])
+@pytest.mark.parametrize("offset", [10, SEGMENT_HEADER_BYTES + 60, 400])
 def test_all_before_the_damage_is_kept(disk: MemoryDisk, index: int, offset: int) -> None:
     broken = damaged(disk, index, offset)
     with pytest.raises(JournalCorrupt) as raised:
@@ -80,7 +80,7 @@ def test_nothing_is_deleted(disk: MemoryDisk) -> None:
 
 
 def test_what_is_lost_is_counted(disk: MemoryDisk) -> None:
-    broken = damaged(disk, 1, SEGMENT_HEADER + 60)
+    broken = damaged(disk, 1, SEGMENT_HEADER_BYTES + 60)
     plan = plan_repair(broken)
     lost = plan.last_lost - plan.first_lost + 1
     assert plan.readable == lost - 1
@@ -124,13 +124,13 @@ def test_a_repair_that_was_cut_off_is_repeated(disk: MemoryDisk, operation: str,
         broken = damaged(disk, 2, 400)
         wanted = plan_repair(broken).last_kept
         plan = plan_repair(broken)
-        broken.fail(operation, nth)
+        broken.fail_call(operation, nth)
         try:
-            carry_out(broken, plan, ASIDE, Random(seed).randbytes, NOW)
+            execute_repair(broken, plan, ASIDE, Random(seed).randbytes, NOW)
         except OSError:
             broken.crash(Random(seed))
-        if plan_repair(broken).needed():
-            carry_out(broken, plan_repair(broken), ASIDE, Random(seed).randbytes, NOW)
+        if plan_repair(broken).is_needed():
+            execute_repair(broken, plan_repair(broken), ASIDE, Random(seed).randbytes, NOW)
         assert recover(broken).next_seq - 1 == wanted
 
 
@@ -211,12 +211,12 @@ def test_what_an_earlier_use_of_a_file_has_left_is_not_counted_as_lost(disk: Mem
     """A recycled segment has old frames behind its own, which nobody misses."""
     name = segments(disk)[2]
     data = disk.directory(JOURNAL).content(name)
-    header = parse_header(Content(data, len(data)))
-    damaged_at = SEGMENT_HEADER + 60
+    header = parse_header(SegmentBytes(data, len(data)))
+    damaged_at = SEGMENT_HEADER_BYTES + 60
     plain = plan_repair(copy(disk, name, flipped(data, damaged_at * 8)))
     header.recycled = True
     old = b"left over" * 100
-    recycled = header.encoded() + flipped(data, damaged_at * 8)[SEGMENT_HEADER:] + old
+    recycled = header.encode() + flipped(data, damaged_at * 8)[SEGMENT_HEADER_BYTES:] + old
     plan = plan_repair(copy(disk, name, recycled))
     assert (plan.bytes, plan.first_lost, plan.last_lost) == (
         plain.bytes,

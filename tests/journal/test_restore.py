@@ -4,14 +4,14 @@ from random import Random
 from typing import Final
 
 import pytest
-from journal.backing_up import NOW, back_up, lived_in, restored, state_of
+from journal.backing_up import NOW, back_up, make_used_server, restored, state_of
 from journal.building import recover
 from journal.compacting import names
 from support.retaining import ORIGIN, RetainingYard, without_ring
 
 from taskyard.backup.manifest import MANIFEST, Manifest
 from taskyard.backup.restoring import restore
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.errors import JobNotFound, NotLeaseholder
 from taskyard.engine.model.job import SECOND
 from taskyard.journal.errors import JournalError
@@ -19,8 +19,8 @@ from taskyard.journal.identity import IDENTITY, JOURNAL, RESTORING, load_identit
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.segment import segment_name
-from taskyard.pipeline.journal import JournalView, TimelineChanged
-from taskyard.pipeline.journal_http import WebJournal
+from taskyard.pipeline.journal import JournalContents, TimelineChanged
+from taskyard.pipeline.journal_http import HttpJournal
 
 OPERATIONS: Final = ("create", "write", "sync", "rename", "sync_directory")
 
@@ -30,7 +30,7 @@ def go_on(disk: MemoryDisk) -> RetainingYard:
 
 
 def test_all_is_as_it_was() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     _, was = state_of(yard)
     backup, _ = back_up(yard.disk)
     disk, _ = restored(backup)
@@ -40,15 +40,15 @@ def test_all_is_as_it_was() -> None:
 
 
 def test_a_server_goes_on_with_it_and_compacts_it() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     backup, _ = back_up(yard.disk)
     kept = sorted(job.id for job in yard.engine.state.jobs if job.queue.name == "kept")
     disk, _ = restored(backup)
     other = go_on(disk)
-    first = other.journal.first
+    first = other.journal.first_base
     for _ in range(40):
         other.work(1 << 15)
-    assert other.journal.first > first
+    assert other.journal.first_base > first
     other.restart()
     found = sorted(job.id for job in other.engine.state.jobs if job.queue.name == "kept")
     assert found == kept
@@ -56,7 +56,7 @@ def test_a_server_goes_on_with_it_and_compacts_it() -> None:
 
 
 def test_it_has_a_timeline_of_its_own_from_the_backup_on() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     backup, manifest = back_up(yard.disk)
     disk, identity = restored(backup)
     loaded = load_identity(disk)
@@ -70,7 +70,7 @@ def test_it_has_a_timeline_of_its_own_from_the_backup_on() -> None:
 
 
 def test_a_backup_of_what_was_restored_knows_all_timelines() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     disk, first = restored(back_up(yard.disk)[0])
     other = go_on(disk)
     other.work(1 << 16)
@@ -79,21 +79,21 @@ def test_a_backup_of_what_was_restored_knows_all_timelines() -> None:
     assert timelines == [yard.journal.timeline, first.timeline]
 
 
-def view_of(yard: RetainingYard) -> JournalView:
+def view_of(yard: RetainingYard) -> JournalContents:
     identity = yard.journal.identity
     earlier = tuple((past.timeline.hex(), int(past.last_seq)) for past in identity.earlier)
     durable = int(yard.journal.durable_seq)
-    return JournalView(
-        WebJournal("http://unused"), identity.timeline.hex(), 1, durable, (), earlier
+    return JournalContents(
+        HttpJournal("http://unused"), identity.timeline.hex(), 1, durable, (), earlier
     )
 
 
 def test_readers_are_told_if_they_had_read_more_than_the_backup_has() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     yard.register("lake", yard.first_seq())
     backup, manifest = back_up(yard.disk)
     was = yard.journal.timeline.hex()
-    yard.commit("lake", int(yard.engine.log.next_seq))
+    yard.commit("lake", int(yard.engine.records.next_seq))
     other = go_on(restored(backup)[0])
     other.work(1 << 16)
     assert other.journal.durable_seq > manifest.last_seq + 2
@@ -105,11 +105,11 @@ def test_readers_are_told_if_they_had_read_more_than_the_backup_has() -> None:
 
 
 def test_readers_are_where_they_were_and_get_what_follows() -> None:
-    yard = lived_in()
-    position = int(yard.engine.log.next_seq)
+    yard = make_used_server()
+    position = int(yard.engine.records.next_seq)
     yard.register("lake", position)
     backup, manifest = back_up(yard.disk)
-    yard.commit("lake", int(yard.engine.log.next_seq))
+    yard.commit("lake", int(yard.engine.records.next_seq))
     disk, _ = restored(backup)
     other = go_on(disk)
     reader = other.engine.reader("lake")
@@ -121,12 +121,14 @@ def test_readers_are_where_they_were_and_get_what_follows() -> None:
 
 
 def test_what_was_leased_after_the_backup_cannot_be_finished() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     backup, _ = back_up(yard.disk)
 
     def lease(of: RetainingYard) -> tuple[int, int, int]:
         now = of.turn()
-        take = Take([b"kept"], of.engine.new_owner(), ORIGIN, bound=False, ttr=60 * SECOND)
+        take = FetchRequest(
+            [b"kept"], of.engine.new_owner(), ORIGIN, bound_to_connection=False, ttr=60 * SECOND
+        )
         job = of.engine.fetch(take, now)
         assert job is not None
         assert job.lease is not None
@@ -145,7 +147,7 @@ def test_what_was_leased_after_the_backup_cannot_be_finished() -> None:
 
 
 def test_ids_and_uids_given_after_the_backup_are_not_given_again() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     backup, _ = back_up(yard.disk)
     later = [yard.push() for _ in range(5)]
     other = go_on(restored(backup)[0])
@@ -171,10 +173,10 @@ def steps(backup: MemoryDisk) -> list[tuple[str, int]]:
 
 
 def test_a_restore_that_is_stopped_leaves_nothing_that_a_server_would_take() -> None:
-    backup, manifest = back_up(lived_in().disk)
+    backup, manifest = back_up(make_used_server().disk)
     for operation, nth in steps(backup):
         disk = MemoryDisk()
-        disk.fail(operation, nth)
+        disk.fail_call(operation, nth)
         with pytest.raises(OSError, match=r"."):
             restore(backup, disk, Random(1).randbytes, NOW)
         disk.heal()
@@ -198,7 +200,7 @@ def _refused_or_whole(disk: MemoryDisk, manifest: Manifest) -> None:
 
 
 def test_a_bad_backup_changes_nothing() -> None:
-    backup, manifest = back_up(lived_in().disk)
+    backup, manifest = back_up(make_used_server().disk)
     name = manifest.segments[0].name
     segments = backup.directory("segments")
     data = bytearray(segments.content(name))
@@ -212,7 +214,7 @@ def test_a_bad_backup_changes_nothing() -> None:
 
 
 def test_the_restored_segments_are_those_of_the_backup() -> None:
-    yard = lived_in()
+    yard = make_used_server()
     backup, manifest = back_up(yard.disk)
     disk, _ = restored(backup)
     expected = [part.name for part in manifest.segments]

@@ -5,7 +5,12 @@ from hypothesis import strategies as st
 
 from taskyard.engine.model.job import FOREVER
 from taskyard.engine.model.state import NamedReader
-from taskyard.journal.retention import Limits, Spans, Verdict, judge
+from taskyard.journal.retention import (
+    RetainedSegments,
+    RetentionLimits,
+    RetentionPlan,
+    plan_retention,
+)
 
 
 def reader(next_seq: int, lease_until: int) -> NamedReader:
@@ -16,7 +21,7 @@ def reader(next_seq: int, lease_until: int) -> NamedReader:
 
 
 @st.composite
-def spans(draw: st.DrawFn) -> Spans:
+def spans(draw: st.DrawFn) -> RetainedSegments:
     """Some segments; an empty one begins with the same record as the next."""
     count = draw(st.integers(1, 6))
     base = draw(st.integers(0, 50))
@@ -30,14 +35,16 @@ def spans(draw: st.DrawFn) -> Spans:
         base += draw(st.integers(1, 30))
         seq += draw(st.integers(0, 30))
         created += draw(st.integers(0, 30))
-    return Spans(bases, seqs, times)
+    return RetainedSegments(bases, seqs, times)
 
 
 READERS = st.lists(st.builds(reader, st.integers(1, 250), st.integers(0, 300)), max_size=4)
-LIMITS = st.builds(Limits, st.integers(0, 200), st.integers(0, 300))
+LIMITS = st.builds(RetentionLimits, st.integers(0, 200), st.integers(0, 300))
 
 
-def slow_judge(readers: list[NamedReader], spans: Spans, limits: Limits, now: int) -> int:
+def slow_judge(
+    readers: list[NamedReader], spans: RetainedSegments, limits: RetentionLimits, now: int
+) -> int:
     """The same said segment by segment."""
     base = spans.bases[-1]
     kept = base
@@ -53,42 +60,47 @@ def slow_judge(readers: list[NamedReader], spans: Spans, limits: Limits, now: in
     return kept
 
 
-def verdict(readers: list[NamedReader], spans: Spans, limits: Limits, now: int) -> Verdict:
-    return judge(readers, spans, limits, now)
+def verdict(
+    readers: list[NamedReader], spans: RetainedSegments, limits: RetentionLimits, now: int
+) -> RetentionPlan:
+    return plan_retention(readers, spans, limits, now)
 
 
 @given(readers=READERS, spans=spans(), limits=LIMITS, now=st.integers(0, 400))
 def test_what_is_kept_is_what_is_wanted_within_the_limits(
-    readers: list[NamedReader], spans: Spans, limits: Limits, now: int
+    readers: list[NamedReader], spans: RetainedSegments, limits: RetentionLimits, now: int
 ) -> None:
     found = verdict(readers, spans, limits, now)
-    assert found.base == slow_judge(readers, spans, limits, now)
-    assert found.base in spans.bases
-    assert found.again > now
+    assert found.first_kept == slow_judge(readers, spans, limits, now)
+    assert found.first_kept in spans.bases
+    assert found.recheck_at > now
 
 
 @given(readers=READERS, spans=spans(), limits=LIMITS, now=st.integers(0, 400))
 def test_nothing_changes_before_the_time_that_is_told(
-    readers: list[NamedReader], spans: Spans, limits: Limits, now: int
+    readers: list[NamedReader], spans: RetainedSegments, limits: RetentionLimits, now: int
 ) -> None:
     found = verdict(readers, spans, limits, now)
-    for later in range(now, min(found.again, 700)):
-        assert slow_judge(readers, spans, limits, later) == found.base
+    for later in range(now, min(found.recheck_at, 700)):
+        assert slow_judge(readers, spans, limits, later) == found.first_kept
 
 
 def test_without_readers_nothing_is_kept() -> None:
-    found = verdict([], Spans([0, 10, 20], [1, 5, 9], [0, 1, 2]), Limits(), 3)
-    assert (found.base, found.again) == (20, FOREVER)
+    found = verdict([], RetainedSegments([0, 10, 20], [1, 5, 9], [0, 1, 2]), RetentionLimits(), 3)
+    assert (found.first_kept, found.recheck_at) == (20, FOREVER)
 
 
 def test_the_segment_with_the_next_record_is_kept() -> None:
-    three = Spans([0, 10, 20], [1, 5, 9], [0, 1, 2])
-    kept = [verdict([reader(seq, 100)], three, Limits(), 3).base for seq in (1, 4, 5, 8, 9, 50)]
+    three = RetainedSegments([0, 10, 20], [1, 5, 9], [0, 1, 2])
+    kept = [
+        verdict([reader(seq, 100)], three, RetentionLimits(), 3).first_kept
+        for seq in (1, 4, 5, 8, 9, 50)
+    ]
     assert kept == [0, 0, 10, 10, 20, 20]
 
 
 def test_of_several_times_the_first_is_told() -> None:
-    three = Spans([0, 10, 20], [1, 5, 9], [0, 30, 60])
+    three = RetainedSegments([0, 10, 20], [1, 5, 9], [0, 30, 60])
     both = [reader(1, 100), reader(7, 50)]
-    assert verdict(both, three, Limits(age=1000), 3).again == 50
-    assert verdict(both, three, Limits(age=5), 3).again == 35
+    assert verdict(both, three, RetentionLimits(age=1000), 3).recheck_at == 50
+    assert verdict(both, three, RetentionLimits(age=5), 3).recheck_at == 35

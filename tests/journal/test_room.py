@@ -27,7 +27,7 @@ def disk() -> MemoryDisk:
 
 def running(disk: MemoryDisk, size: int = SIZE) -> Running:
     run = Running(disk, size)
-    run.engine.room = run.journal.room
+    run.engine.journal_space = run.journal.space
     run.commit()
     return run
 
@@ -39,39 +39,39 @@ def allocated(run: Running) -> int:
 
 
 def fill_up(disk: MemoryDisk) -> None:
-    disk.limit(disk.used())
+    disk.set_capacity(disk.used())
 
 
 def make_spare(journal: Journal) -> bool:
     """As the broker does it; whether there was anything to do."""
-    work = journal.spare()
+    work = journal.prepare_next_segment()
     if work is None:
         return False
     work.run()
-    journal.spared(work)
+    journal.on_segment_prepared(work)
     return True
 
 
 def test_the_room_is_what_is_left_of_the_segment(disk: MemoryDisk) -> None:
     run = running(disk)
-    assert run.journal.room.free == SIZE - run.journal.log.base
+    assert run.journal.space.free_bytes == SIZE - run.journal.records.start_position
     run.push(bytes(1000))
     run.commit()
-    assert run.journal.room.free == SIZE - run.journal.log.base
+    assert run.journal.space.free_bytes == SIZE - run.journal.records.start_position
 
 
 def test_a_segment_is_made_longer_for_what_does_not_fit(disk: MemoryDisk) -> None:
     run = running(disk)
     for _ in range(5):
         run.push(bytes(40_000))
-    assert allocated(run) >= run.journal.log.base + run.journal.log.size() > SIZE
+    assert allocated(run) >= run.journal.records.start_position + run.journal.records.size() > SIZE
     run.commit()
     assert picture(recover(disk).state) == picture(run.state)
 
 
 def test_what_was_too_much_of_that_is_given_back(disk: MemoryDisk) -> None:
     run = running(disk)
-    assert run.journal.extend(10 * SIZE)
+    assert run.journal.try_extend(10 * SIZE)
     assert allocated(run) > 10 * SIZE
     first = segments(disk)[0]
     run.push(bytes(SIZE))
@@ -90,9 +90,9 @@ def test_frames_are_never_written_behind_what_is_allocated(disk: MemoryDisk) -> 
                 run.push(bytes(random.choice((0, 100, 5000, 30_000))))
             fill_up(disk)
             assert run.journal._write_frame()
-            disk.limit(-1)
+            disk.set_capacity(-1)
             run.journal._rotate() if run.journal._is_full() else None
-            run.journal._count_room()
+            run.journal._update_space()
 
 
 def test_without_room_a_push_is_refused_and_nothing_is_written(disk: MemoryDisk) -> None:
@@ -108,27 +108,27 @@ def test_without_room_a_push_is_refused_and_nothing_is_written(disk: MemoryDisk)
 
 def test_a_smaller_piece_is_taken_where_the_usual_one_is_not_there(disk: MemoryDisk) -> None:
     run = running(disk)
-    need = run.journal.room.free + 100
-    disk.limit(disk.used() + 100)
-    assert run.journal.extend(need)
-    assert run.journal.room.free == need
-    assert not run.journal.extend(need + 1)
+    need = run.journal.space.free_bytes + 100
+    disk.set_capacity(disk.used() + 100)
+    assert run.journal.try_extend(need)
+    assert run.journal.space.free_bytes == need
+    assert not run.journal.try_extend(need + 1)
 
 
 def test_more_than_one_frame_can_hold_is_refused(disk: MemoryDisk) -> None:
     run = running(disk)
-    assert not run.journal.extend(1 << 31)
-    assert "too much is waiting" in run.journal.room.reason
+    assert not run.journal.try_extend(1 << 31)
+    assert "too much is waiting" in run.journal.space.extend_failure
 
 
 def test_a_failed_journal_has_no_room(disk: MemoryDisk) -> None:
     run = running(disk)
     run.push()
-    disk.fail("write")
+    disk.fail_call("write")
     with pytest.raises(OSError, match="injected"):
         run.journal.write()
-    assert not run.journal.extend(1 << 20)
-    assert "a write has failed" in run.journal.room.reason
+    assert not run.journal.try_extend(1 << 20)
+    assert "a write has failed" in run.journal.space.extend_failure
 
 
 def test_a_segment_is_used_to_its_end_while_the_next_cannot_be_made(disk: MemoryDisk) -> None:
@@ -138,7 +138,7 @@ def test_a_segment_is_used_to_its_end_while_the_next_cannot_be_made(disk: Memory
         run.push(bytes(700))
         fill_up(disk)
         run.commit()
-    assert run.journal.room.refusing == NO_NEXT
+    assert run.journal.space.push_refusal == NO_NEXT
     with pytest.raises(NoSpace, match=NO_NEXT):
         run.push()
     assert len(segments(disk)) == 1
@@ -153,15 +153,15 @@ def test_a_segment_is_used_to_its_end_while_the_next_cannot_be_made(disk: Memory
 def test_it_goes_on_when_there_is_room_again(disk: MemoryDisk) -> None:
     run = running(disk)
     fill_up(disk)
-    while not run.journal.room.refusing:
+    while not run.journal.space.push_refusal:
         run.push(bytes(700))
         run.commit()
     assert make_spare(run.journal)
     assert not make_spare(run.journal)  # not before it is told to try again
-    disk.limit(-1)
-    run.journal.retry()
+    disk.set_capacity(-1)
+    run.journal.retry_preparation()
     assert make_spare(run.journal)
-    assert not run.journal.room.refusing
+    assert not run.journal.space.push_refusal
     assert len(segments(disk)) == 2
     run.push()
     run.commit()
@@ -171,7 +171,7 @@ def test_it_goes_on_when_there_is_room_again(disk: MemoryDisk) -> None:
 
 def test_a_push_that_fits_only_the_next_segment_goes_there(disk: MemoryDisk) -> None:
     run = running(disk)
-    run.journal.settings.spare = True
+    run.journal.settings.prepare_ahead = True
     run.push(bytes(40_000))
     run.commit()
     assert make_spare(run.journal)
@@ -189,11 +189,11 @@ def test_a_next_segment_that_fails_on_the_way_leaves_nothing(
 ) -> None:
     run = running(disk)
     before = disk.directory(JOURNAL).names()
-    disk.break_down(operation, errno.EACCES)
+    disk.fail_always(operation, errno.EACCES)
     run.journal._rotate()
     disk.heal()
     assert disk.directory(JOURNAL).names() == before
-    assert f"injected into {operation}" in run.journal.room.refusing
+    assert f"injected into {operation}" in run.journal.space.push_refusal
     assert make_spare(run.journal)
     run.push()
     run.commit()
@@ -202,14 +202,14 @@ def test_a_next_segment_that_fails_on_the_way_leaves_nothing(
 
 def test_a_start_on_a_disk_that_is_almost_full_takes_what_there_is(disk: MemoryDisk) -> None:
     open_journal(disk, JournalSettings(1 << 20), State(EngineSettings()), 1)[0].close()
-    disk.limit(disk.used() + 100_000)
+    disk.set_capacity(disk.used() + 100_000)
     journal, _ = open_journal(disk, JournalSettings(1 << 20), State(EngineSettings()), 2)
-    assert 50_000 < journal.room.free < 100_000
+    assert 50_000 < journal.space.free_bytes < 100_000
 
 
 def test_a_start_without_any_room_is_refused(disk: MemoryDisk) -> None:
     open_journal(disk, JournalSettings(1 << 20), State(EngineSettings()), 1)[0].close()
-    disk.limit(disk.used() + 10_000)
+    disk.set_capacity(disk.used() + 10_000)
     with pytest.raises(OSError, match=NO_SPACE):
         open_journal(disk, JournalSettings(1 << 20), State(EngineSettings()), 2)
 
@@ -228,7 +228,7 @@ def test_a_real_disk_keeps_the_room_it_has_promised(tmp_path: Path, preallocate:
     journal, _ = open_journal(RealDisk(str(tmp_path)), settings, State(EngineSettings()), 1)
     file = next((tmp_path / JOURNAL).glob("*.seg"))
     assert file.stat().st_blocks * 512 >= 1 << 20
-    assert journal.extend(5 << 20)
+    assert journal.try_extend(5 << 20)
     assert file.stat().st_blocks * 512 >= 5 << 20
     journal.close()
     assert file.stat().st_size == 128

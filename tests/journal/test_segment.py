@@ -5,10 +5,10 @@ import pytest
 from journal.building import flipped
 
 from taskyard.journal.errors import JournalTooNew
-from taskyard.journal.frames import Content
+from taskyard.journal.frames import SegmentBytes
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     BadHeader,
     SegmentHeader,
     base_of,
@@ -22,31 +22,31 @@ HEADER = SegmentHeader(bytes(range(16)), 1 << 40, 77, -5, 1_700_000_000_000_000,
 
 
 def parsed(data: bytes) -> SegmentHeader:
-    return parse_header(Content(data, len(data)))
+    return parse_header(SegmentBytes(data, len(data)))
 
 
 def test_what_is_written_is_read_back() -> None:
-    read = parsed(HEADER.encoded())
+    read = parsed(HEADER.encode())
     assert read.timeline == bytes(range(16))
     assert (read.base, read.first_seq, read.salt) == (1 << 40, 77, -5)
     assert (read.created, read.durable) == (1_700_000_000_000_000, 70)
     assert (read.recovery_base, read.retention_base) == (11, 12)
-    assert len(HEADER.encoded()) == SEGMENT_HEADER
+    assert len(HEADER.encode()) == SEGMENT_HEADER_BYTES
 
 
 def test_no_flipped_bit_goes_unnoticed() -> None:
-    for bit in range(SEGMENT_HEADER * 8):
+    for bit in range(SEGMENT_HEADER_BYTES * 8):
         with pytest.raises(BadHeader):
-            parsed(flipped(HEADER.encoded(), bit))
+            parsed(flipped(HEADER.encode(), bit))
 
 
 def test_a_short_file_is_no_segment() -> None:
     with pytest.raises(BadHeader, match="too short"):
-        parsed(HEADER.encoded()[:-1])
+        parsed(HEADER.encode()[:-1])
 
 
 def of_format(version: int) -> bytes:
-    head = HEADER.encoded()[:8] + version.to_bytes(4, "little") + HEADER.encoded()[12:124]
+    head = HEADER.encode()[:8] + version.to_bytes(4, "little") + HEADER.encode()[12:124]
     crc: int = google_crc32c.value(head)
     return head + crc.to_bytes(4, "little")
 
@@ -68,7 +68,7 @@ def test_there_is_no_format_before_the_first() -> None:
 
 def test_a_format_is_not_believed_if_the_checksum_is_wrong() -> None:
     with pytest.raises(BadHeader, match="checksum"):
-        parsed(HEADER.encoded()[:8] + b"\x02\0\0\0" + HEADER.encoded()[12:])
+        parsed(HEADER.encode()[:8] + b"\x02\0\0\0" + HEADER.encode()[12:])
 
 
 def test_names_say_the_base() -> None:
@@ -106,10 +106,10 @@ def test_segments_are_listed_in_order() -> None:
 def test_a_file_has_the_name_of_a_segment_only_with_its_header(operation: str) -> None:
     disk = MemoryDisk()
     disk.put("spare", bytes(4096))
-    disk.fail(operation, keep=10)
+    disk.fail_call(operation, keep=10)
     with pytest.raises(OSError, match="injected"):
         create_segment(disk, HEADER, "spare")
     assert disk.names() == ["spare"]
     create_segment(disk, HEADER, "spare")
     assert disk.names() == [segment_name(HEADER.base)]
-    assert disk.content(segment_name(HEADER.base)) == HEADER.encoded() + bytes(4096 - 128)
+    assert disk.content(segment_name(HEADER.base)) == HEADER.encode() + bytes(4096 - 128)

@@ -4,33 +4,38 @@ import itertools
 
 import pytest
 from support.replies_resp import command
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
-from taskyard.journal.drop import DropWork
-from taskyard.journal.segment import SEGMENT_HEADER, segment_name
-from taskyard.journal.serving import SegmentRead, Span, span_of, spans_from
+from taskyard.journal.drop import RemoveSegments
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, segment_name
+from taskyard.journal.serving import (
+    DurableSegment,
+    SegmentRead,
+    durable_segment,
+    durable_segments_from,
+)
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard(segment_size=1 << 14, compaction=0)
+def yard() -> SimulatedServer:
+    return SimulatedServer(segment_size=1 << 14, compaction=0)
 
 
-def fill(yard: SimulatedYard, count: int = 40) -> None:
+def fill(yard: SimulatedServer, count: int = 40) -> None:
     peer = yard.connect("resp")
     for _ in range(count):
         peer.send(command("JOB.PUSH", "q", b"x" * 1000))
 
 
-def read(yard: SimulatedYard, span: Span, start: int = 0, end: int = -1) -> SegmentRead:
+def read(yard: SimulatedServer, span: DurableSegment, start: int = 0, end: int = -1) -> SegmentRead:
     work = SegmentRead(yard.journal.directory, span, start, span.size if end < 0 else end)
     work.run()
     return work
 
 
-def test_segments_follow_one_another_without_a_gap(yard: SimulatedYard) -> None:
+def test_segments_follow_one_another_without_a_gap(yard: SimulatedServer) -> None:
     fill(yard)
-    spans = spans_from(yard.journal, 0)
+    spans = durable_segments_from(yard.journal, 0)
     assert len(spans) > 2
     for before, after in itertools.pairwise(spans):
         assert before.last_seq + 1 == after.first_seq
@@ -38,17 +43,17 @@ def test_segments_follow_one_another_without_a_gap(yard: SimulatedYard) -> None:
     assert spans[-1].last_seq == yard.journal.durable_seq
 
 
-def test_those_before_a_record_are_left_out(yard: SimulatedYard) -> None:
+def test_those_before_a_record_are_left_out(yard: SimulatedServer) -> None:
     fill(yard)
-    second = spans_from(yard.journal, 0)[1]
+    second = durable_segments_from(yard.journal, 0)[1]
     for seq in (second.first_seq, second.last_seq):
-        assert spans_from(yard.journal, seq)[0].base == second.base
-    assert spans_from(yard.journal, yard.journal.durable_seq + 1) == []
+        assert durable_segments_from(yard.journal, seq)[0].base == second.base
+    assert durable_segments_from(yard.journal, yard.journal.durable_seq + 1) == []
 
 
-def test_the_bytes_are_those_of_the_file(yard: SimulatedYard) -> None:
+def test_the_bytes_are_those_of_the_file(yard: SimulatedServer) -> None:
     fill(yard)
-    for span in spans_from(yard.journal, 0):
+    for span in durable_segments_from(yard.journal, 0):
         content = yard.journal.directory.view(segment_name(span.base)).read_at(0, span.size)
         assert read(yard, span).data == content
         assert read(yard, span, 200, 300).data == content[200:300]
@@ -56,44 +61,44 @@ def test_the_bytes_are_those_of_the_file(yard: SimulatedYard) -> None:
 
 @pytest.mark.parametrize("durability", ["write", "memory"])
 def test_what_is_not_durable_is_not_told_of(durability: str) -> None:
-    yard = SimulatedYard(durability=durability)
+    yard = SimulatedServer(durability=durability)
     fill(yard, 1)
     yard.advance(2)
-    [before] = spans_from(yard.journal, 0)
+    [before] = durable_segments_from(yard.journal, 0)
     fill(yard, 5)
     yard.advance(0.1)
     assert yard.journal.written > yard.journal.durable
-    [after] = spans_from(yard.journal, 0)
+    [after] = durable_segments_from(yard.journal, 0)
     assert (after.size, after.last_seq) == (before.size, before.last_seq)
     yard.advance(2)
-    [after] = spans_from(yard.journal, 0)
+    [after] = durable_segments_from(yard.journal, 0)
     assert after.last_seq == before.last_seq + 5
 
 
-def test_a_segment_of_which_nothing_is_durable_is_not_there_yet(yard: SimulatedYard) -> None:
+def test_a_segment_of_which_nothing_is_durable_is_not_there_yet(yard: SimulatedServer) -> None:
     fill(yard)
     journal = yard.journal
-    last = spans_from(journal, 0)[-1].base
+    last = durable_segments_from(journal, 0)[-1].base
     journal.durable_seq = journal.first_seq_of(last) - 1
-    assert span_of(journal, last) is None
-    assert spans_from(journal, 0)[-1].base < last
+    assert durable_segment(journal, last) is None
+    assert durable_segments_from(journal, 0)[-1].base < last
 
 
-def test_a_segment_that_was_dropped_is_gone(yard: SimulatedYard) -> None:
+def test_a_segment_that_was_dropped_is_gone(yard: SimulatedServer) -> None:
     fill(yard)
-    span = spans_from(yard.journal, 0)[0]
+    span = durable_segments_from(yard.journal, 0)[0]
     yard.journal.directory.remove(segment_name(span.base))
     work = read(yard, span)
-    assert work.gone
+    assert work.segment_removed
     assert work.data is None
 
 
-def test_a_file_that_is_used_again_is_not_read_for_the_old_segment(yard: SimulatedYard) -> None:
+def test_a_file_that_is_used_again_is_not_read_for_the_old_segment(yard: SimulatedServer) -> None:
     """It was opened by its old name, which it has no more; then it gets another header."""
     fill(yard)
-    span = spans_from(yard.journal, 0)[0]
+    span = durable_segments_from(yard.journal, 0)[0]
     directory = yard.journal.directory
-    work = SegmentRead(directory, span, SEGMENT_HEADER, span.size)
+    work = SegmentRead(directory, span, SEGMENT_HEADER_BYTES, span.size)
 
     class Slow:
         """The segment is dropped between the two looks at its header."""
@@ -105,7 +110,7 @@ def test_a_file_that_is_used_again_is_not_read_for_the_old_segment(yard: Simulat
         def read_at(self, offset: int, size: int) -> bytes:
             self._reads += 1
             if self._reads == 2:
-                DropWork(directory, [span.base], True, 1).run()
+                RemoveSegments(directory, [span.base], True, 1).run()
             return self._file.read_at(offset, size)
 
         def close(self) -> None:
@@ -116,15 +121,15 @@ def test_a_file_that_is_used_again_is_not_read_for_the_old_segment(yard: Simulat
             assert name == segment_name(span.base)
             return Slow()
 
-    work = SegmentRead(Shown(), span, SEGMENT_HEADER, span.size)  # type: ignore[arg-type]
+    work = SegmentRead(Shown(), span, SEGMENT_HEADER_BYTES, span.size)  # type: ignore[arg-type]
     work.run()
-    assert work.gone
+    assert work.segment_removed
     assert work.data is None
 
 
-def test_a_segment_that_lacks_what_was_durable_is_an_error(yard: SimulatedYard) -> None:
+def test_a_segment_that_lacks_what_was_durable_is_an_error(yard: SimulatedServer) -> None:
     fill(yard)
-    span = spans_from(yard.journal, 0)[0]
+    span = durable_segments_from(yard.journal, 0)[0]
     yard.journal.directory.open(segment_name(span.base)).truncate(span.size - 1)
     with pytest.raises(OSError, match="shorter"):
         read(yard, span)

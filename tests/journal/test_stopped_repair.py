@@ -14,11 +14,11 @@ from taskyard.journal.errors import JournalCorrupt, JournalIncomplete
 from taskyard.journal.identity import JOURNAL, load_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
-from taskyard.journal.repair import carry_out, plan_repair
-from taskyard.journal.segment import SEGMENT_HEADER, base_of
+from taskyard.journal.repair import execute_repair, plan_repair
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, base_of
 
 OPERATIONS = ("create", "write", "sync", "rename", "sync_directory", "truncate")
-HEADER, FIRST_FRAME, LATER = 10, SEGMENT_HEADER, SEGMENT // 2
+HEADER, FIRST_FRAME, LATER = 10, SEGMENT_HEADER_BYTES, SEGMENT // 2
 
 
 class Found:
@@ -33,7 +33,7 @@ class Found:
     def damaged(self, offset: int) -> MemoryDisk:
         """All segments up to the one where a replay may begin are damaged."""
         disk = copy(self.disk)
-        start = recover(disk).state.base
+        start = recover(disk).state.replay_start
         for name in names(disk):
             if base_of(name) <= start:
                 flip(disk, name, offset)
@@ -59,7 +59,7 @@ def steps(disk: MemoryDisk) -> list[tuple[str, int]]:
 
 def knows_its_numbers(disk: MemoryDisk, known: Found) -> None:
     """Neither ids nor epochs are given twice, and the journal can be used."""
-    assert not plan_repair(disk).needed()
+    assert not plan_repair(disk).is_needed()
     assert recover(disk).state.next_id >= known.next_id
     yard = RetainingYard(disk=disk)
     assert yard.engine.state.epoch > known.epoch
@@ -77,10 +77,10 @@ def test_numbers_that_were_given_are_not_given_again(kept: int, offset: int, rea
     known = found(kept, readers)
     disk = known.damaged(offset)
     plan = plan_repair(disk)
-    assert plan.closing is not None
-    assert plan.closing.partial
-    assert plan.closing.next_id == known.next_id
-    carry_out(disk, plan, "damaged-now", Random(1).randbytes, NOW)
+    assert plan.checkpoint_plan is not None
+    assert plan.checkpoint_plan.partial
+    assert plan.checkpoint_plan.next_id == known.next_id
+    execute_repair(disk, plan, "damaged-now", Random(1).randbytes, NOW)
     disk.crash()
     assert recover(disk).next_seq == plan.last_kept + 2  # with the Base record of the repair
     knows_its_numbers(disk, known)
@@ -95,7 +95,7 @@ def test_a_journal_is_refused_until_its_repair_is_done(
     known = found(kept, readers)
     for operation, nth in steps(known.damaged(offset)):
         disk = known.damaged(offset)
-        disk.fail(operation, nth)
+        disk.fail_call(operation, nth)
         with pytest.raises(OSError, match="injected"):
             fix(disk)
         disk.crash()
@@ -112,13 +112,13 @@ def test_a_repair_that_is_stopped_again_and_again(seed: int) -> None:
     known = found(chance.choice(LAYOUTS), chance.random() < 0.5)
     disk = known.damaged(chance.choice([HEADER, FIRST_FRAME, LATER]))
     for _ in range(chance.randrange(1, 5)):
-        if not plan_repair(disk).needed():
+        if not plan_repair(disk).is_needed():
             break
-        disk.fail(*chance.choice(steps(disk)))
+        disk.fail_call(*chance.choice(steps(disk)))
         with contextlib.suppress(OSError):  # what is set aside already is not copied again
             fix(disk)
         disk.crash(chance)
-    if plan_repair(disk).needed():
+    if plan_repair(disk).is_needed():
         fix(disk, seed)
     disk.crash()
     knows_its_numbers(disk, known)
@@ -130,7 +130,7 @@ def test_what_readers_have_saves_all_if_a_header_is_lost(kept: int) -> None:
     known = found(kept, True)
     disk = copy(known.disk)
     RetainingYard(disk=disk).stop()  # from now on a header knows of the last base
-    start = recover(disk).base
+    start = recover(disk).replay_start
     name = next(name for name in names(disk) if base_of(name) == start)
     first_seq = next(
         header.first_seq
@@ -139,12 +139,12 @@ def test_what_readers_have_saves_all_if_a_header_is_lost(kept: int) -> None:
     )
     flip(disk, name, HEADER)
     plan = plan_repair(disk)
-    assert plan.closing is not None
-    assert plan.closing.earlier
+    assert plan.checkpoint_plan is not None
+    assert plan.checkpoint_plan.begins_in_retained
     assert plan.last_kept == first_seq - 1
     fix(disk)
     disk.crash()
-    assert not plan_repair(disk).needed()
+    assert not plan_repair(disk).is_needed()
     assert recover(disk).next_seq == first_seq + 1  # with the Base record of the repair
 
 
@@ -167,7 +167,7 @@ def twice() -> MemoryDisk:
 def ends_of_runs(disk: MemoryDisk) -> int:
     identity = load_identity(disk)
     assert identity is not None
-    return int(identity.reach.end)
+    return int(identity.extent.end)
 
 
 def test_a_start_notes_how_far_the_journal_goes(twice: MemoryDisk) -> None:
@@ -213,7 +213,7 @@ def test_an_end_that_was_there_at_an_earlier_start_is_not_taken_for_torn(
         recover(twice)
     fix(twice)
     assert recover(twice).next_seq - 1 == 12
-    assert directory.directory("damaged-now").content(last).startswith(data[:SEGMENT_HEADER])
+    assert directory.directory("damaged-now").content(last).startswith(data[:SEGMENT_HEADER_BYTES])
 
 
 def test_that_all_segments_are_missing_is_noticed(twice: MemoryDisk) -> None:
@@ -233,7 +233,7 @@ def test_that_all_segments_are_missing_is_noticed(twice: MemoryDisk) -> None:
 
 def test_a_full_disk_keeps_the_older_note(twice: MemoryDisk) -> None:
     before = ends_of_runs(twice)
-    twice.fail("create")  # of the new identity.json
+    twice.fail_call("create")  # of the new identity.json
     Running(twice).journal.close()
     assert ends_of_runs(twice) == before
     recover(twice)

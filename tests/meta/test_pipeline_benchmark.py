@@ -155,7 +155,7 @@ def test_a_journal_is_written_with_about_as_many_records_as_are_wanted(tmp_path:
     last = write_journal(tmp_path / "data", 5_000)
 
     assert 5_000 <= last < 6_000
-    assert open_journal(str(tmp_path / "data")).view().durable_seq == last
+    assert open_journal(str(tmp_path / "data")).contents().durable_seq == last
 
 
 def write_tables(directory: Path, sums: dict[str, tuple[str, ...]], amount: int) -> None:

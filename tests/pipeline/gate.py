@@ -15,7 +15,7 @@ _OF_A_TASK: Final = b" /api/v1/journal/segments/"
 _OF_THE_DRIVER: Final = b" /api/v1/journal?"
 
 
-class Gate(Proxy):
+class StoppingProxy(Proxy):
     """A task's connection is one that asks for segments, and never for what there is."""
 
     def __init__(self, target: Callable[[], tuple[str, int]]) -> None:
@@ -25,14 +25,14 @@ class Gate(Proxy):
         self._go = threading.Event()
         self._lock = threading.Lock()
 
-    def close_after(self, size: int) -> None:
+    def stop_after(self, size: int) -> None:
         """Tasks get so many bytes more, and then wait."""
         with self._lock:
             self._left = size
             self.is_holding = False
             self._go.clear()
 
-    def open(self) -> None:
+    def resume(self) -> None:
         with self._lock:
             self._left = None
             self.is_holding = False
@@ -41,7 +41,7 @@ class Gate(Proxy):
     def hang_up(self) -> None:
         """End the connections there are; who waits never gets the rest."""
         super().hang_up()
-        self.open()
+        self.resume()
 
     def _join(self, client: socket.socket, server: socket.socket) -> None:
         pair = _Pair(client, server)

@@ -9,7 +9,7 @@ from random import Random
 
 from support.batches import ack_all, drop_all, lease_all
 
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.job import (
     API,
     CLIENT,
@@ -96,19 +96,19 @@ class History:
         entropy = Random(self.now)
         self.journal, _ = open_journal(disk, settings, state, self.now, entropy.randbytes)
         self.now = max(self.now, state.time)
-        self.engine = Engine(state, self.journal.log, self.journal.salt, entropy)
+        self.engine = Engine(state, self.journal.records, self.journal.salt, entropy)
         self.engine.boot("history", self.now)
         self.write()
 
     def write(self) -> None:
-        self.engine.take_effects()
+        self.engine.drain_effects()
         self.journal.write()
 
     def close(self) -> None:
         self.journal.write()
         point = self.journal.sync_point()
         point.run()
-        self.journal.synced(point)
+        self.journal.on_synced(point)
         self.journal.close()
 
     def restart(self, downtime: int = 0) -> None:
@@ -138,7 +138,7 @@ class History:
         return job
 
     def lease(self, queue: str, worker: Origin, owner: int, ttr: int = 0) -> Job | None:
-        take = Take([queue.encode()], owner, worker, ttr=ttr)
+        take = FetchRequest([queue.encode()], owner, worker, ttr=ttr)
         job = self.engine.fetch(take, self.now)
         self.write()
         return job
@@ -240,11 +240,11 @@ class Walk:
     def lease(self) -> None:
         for _ in range(self.random.choice((1, 1, 3))):
             worker, owner = self.worker()
-            take = Take(
+            take = FetchRequest(
                 [name.encode() for name in self.random.sample(QUEUES, 3)],
                 owner,
                 worker,
-                bound=self.random.random() < 0.3,
+                bound_to_connection=self.random.random() < 0.3,
             )
             self.history.engine.fetch(take, self.history.now)
 
@@ -271,13 +271,15 @@ class Walk:
     def hold(self) -> None:
         if found := self.held():
             job, owner, worker = found
-            self.history.engine.progress(job.id, owner, 500, "half", worker, self.history.now)
-            self.history.engine.extend(job.id, owner, MINUTE, worker, self.history.now)
+            self.history.engine.report_progress(
+                job.id, owner, 500, "half", worker, self.history.now
+            )
+            self.history.engine.extend_lease(job.id, owner, MINUTE, worker, self.history.now)
 
     def give_back(self) -> None:
         if found := self.held():
             job, owner, worker = found
-            self.history.engine.give_back(job.id, owner, worker, self.history.now)
+            self.history.engine.release_lease(job.id, owner, worker, self.history.now)
 
     def disconnect(self) -> None:
         worker, owner = self.worker()
@@ -301,7 +303,7 @@ class Walk:
         elif kind < 0.8:
             engine.fail(job.id, self.random.choice(ERRORS), worker, now)
         elif job.state == READY:
-            engine.take_out(job.id, worker, now)
+            engine.remove_from_list(job.id, worker, now)
 
     def batch(self) -> None:
         engine, now = self.history.engine, self.history.now
@@ -323,12 +325,12 @@ class Walk:
         job = self.pick(*OPEN, FAILED)
         if job is not None:
             to = self.random.choice(QUEUES)
-            self.history.engine.move(job.id, to, False, PUSHERS[1], self.history.now)
+            self.history.engine.move_job(job.id, to, False, PUSHERS[1], self.history.now)
 
     def revive(self) -> None:
         job = self.pick(FAILED)
         if job is not None:
-            self.history.engine.replay(job.id, PUSHERS[1], self.history.now)
+            self.history.engine.replay_dead_letter(job.id, PUSHERS[1], self.history.now)
 
     def rescore(self) -> None:
         job = self.pick(READY, LEASED, DELAYED)
@@ -338,18 +340,18 @@ class Walk:
     def wake_now(self) -> None:
         job = self.pick(DELAYED)
         if job is not None:
-            self.history.engine.wake_now(job.id, PUSHERS[1], self.history.now)
+            self.history.engine.wake_job(job.id, PUSHERS[1], self.history.now)
 
     def delete(self) -> None:
         job = self.pick(0, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
         if job is not None:
-            self.history.engine.delete(job.id, PUSHERS[1], self.history.now)
+            self.history.engine.delete_job(job.id, PUSHERS[1], self.history.now)
 
     def purge(self) -> None:
         name = self.random.choice(QUEUES).encode()
         state = self.random.choice((READY, FAILED, DELAYED, 0))
         if self.history.engine.queue(name) is not None:
-            self.history.engine.purge(name, state, 3, PUSHERS[1], self.history.now)
+            self.history.engine.purge_queue(name, state, 3, PUSHERS[1], self.history.now)
 
     def configure(self) -> None:
         name = self.random.choice(QUEUES).encode()

@@ -36,11 +36,11 @@ def add_jobs(run: Running, jobs: int, payload: bytes = b"payload") -> None:
 
 def dropped(run: Running, count: int) -> int:
     """Drop the first segments; gives the first record that is left."""
-    work = run.journal.drop_before(run.journal._bases[count])
+    work = run.journal.remove_segments_before(run.journal._bases[count])
     assert work is not None
     work.run()
-    run.journal.dropped(work)
-    return int(run.journal.first_seq_of(run.journal.first))
+    run.journal.on_segments_removed(work)
+    return int(run.journal.first_seq_of(run.journal.first_base))
 
 
 def dropped_beyond(run: Running, seq: int) -> int:

@@ -14,8 +14,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from taskyard.pipeline.journal import open_journal, plan, read
-from taskyard.pipeline.lake.build import Builder, build_tables
+from taskyard.pipeline.journal import open_journal, plan_ranges, read_range
+from taskyard.pipeline.lake.build import TableBuilder, build_tables
 from taskyard.pipeline.lake.kernel import Kernel
 from taskyard.pipeline.lake.maintain import maintain
 from taskyard.pipeline.lake.snapshot import Lake, open_lake
@@ -76,15 +76,15 @@ def fill(
 ) -> None:
     """The same in this process and without Spark, for tests of what becomes of a lake then."""
     journal = open_journal(str(data))
-    view = journal.view()
-    builder = Builder(Store(storage_of(lake)))
+    view = journal.contents()
+    builder = TableBuilder(Store(storage_of(lake)))
     first = builder.store.next_seq or view.first_seq
     for seq in range(first, view.durable_seq + 1, records):
         last = min(seq + records - 1, view.durable_seq)
         rows: list[Any] = []
-        for some in plan(view, seq, last, 1):
+        for some in plan_ranges(view, seq, last, 1):
             read_from = (view.timeline, some.first_seq, some.last_seq)
-            rows += pack(read(some, read_columns(columns)), columns, read_from)
+            rows += pack(read_range(some, read_columns(columns)), columns, read_from)
         builder.add(HereEvents(rows))  # type: ignore[arg-type]
         maintain(builder.store)
 

@@ -17,8 +17,15 @@ import numpy as np
 from taskyard.engine.model.job import DIALECT_NAMES, JSON, Origin
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records.job_changes import Move, Remove, Replay, Rescore, Unblock, Wake
-from taskyard.engine.records.side_records import Batch
+from taskyard.engine.records.job_changes import (
+    MoveRecord,
+    RemoveRecord,
+    ReplayRecord,
+    RescoreRecord,
+    UnblockRecord,
+    WakeRecord,
+)
+from taskyard.engine.records.side_records import BatchRecord
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
@@ -58,7 +65,7 @@ class Life:
     run: int = 1
     state: str | None = None
     queue: str = ""
-    push: r.Push | None = None
+    push: r.PushRecord | None = None
     began_at: int | None = None  # this run
     ready_since: int | None = None  # while it is ready
     ready_at: int | None = None  # for the first time in this run
@@ -137,7 +144,7 @@ class Oracle:
     # Reading
 
     def see(self, record: r.Record) -> None:
-        if isinstance(record, Batch):
+        if isinstance(record, BatchRecord):
             queues = [
                 queue
                 for queue, count in zip(record.queues, record.counts, strict=True)
@@ -183,7 +190,7 @@ class Oracle:
 
     # What happens
 
-    def _push(self, life: Life, record: r.Push) -> None:
+    def _push(self, life: Life, record: r.PushRecord) -> None:
         life.push = record
         life.began_at = record.time
         life.priority = record.job.priority
@@ -193,25 +200,25 @@ class Oracle:
         else:
             self._wait_or_ready(life, record.job.run_at, record.time)
 
-    def _unblock(self, life: Life, record: Unblock) -> None:
+    def _unblock(self, life: Life, record: UnblockRecord) -> None:
         if life.push is None:
             return
         life.unblocked += 1
         if life.unblocked == len(life.push.blockers or ()):
             self._wait_or_ready(life, life.push.job.run_at, record.time)
 
-    def _wake(self, life: Life, record: Wake) -> None:
+    def _wake(self, life: Life, record: WakeRecord) -> None:
         self._ready(life, record.time)
 
-    def _rescore(self, life: Life, record: Rescore) -> None:
+    def _rescore(self, life: Life, record: RescoreRecord) -> None:
         life.priority = record.priority
 
-    def _replay(self, life: Life, record: Replay) -> None:
+    def _replay(self, life: Life, record: ReplayRecord) -> None:
         self._new_run(life, record.time)
         self._ready(life, record.time)
         self._minute(life.queue, record.time).counts["arrivals"] += 1
 
-    def _lease(self, life: Life, record: r.Lease) -> None:
+    def _lease(self, life: Life, record: r.LeaseRecord) -> None:
         self._start(life, record, record.attempt)
 
     def _start(self, life: Life, record: r.Record, number: int) -> None:
@@ -227,7 +234,7 @@ class Oracle:
             minute.workers.add(record.origin.holder)
         self._enter(life, "leased")
 
-    def _finish(self, life: Life, record: r.Finish) -> None:
+    def _finish(self, life: Life, record: r.FinishRecord) -> None:
         way = r.FINISH_WAYS[record.way]
         if life.state is None and way in ("pop", "remove"):
             self._start(life, record, record.attempt + 1)
@@ -239,7 +246,7 @@ class Oracle:
         self._leave(life)
         del self.lives[life.id]
 
-    def _retry(self, life: Life, record: j.Retry) -> None:
+    def _retry(self, life: Life, record: j.RetryRecord) -> None:
         error = error_of(record)
         life.retries += 1
         self._minute(life.queue, record.time).counts["retries"] += 1
@@ -248,13 +255,13 @@ class Oracle:
         if life.state != "blocked":
             self._wait_or_ready(life, record.run_at, record.time)
 
-    def _release(self, life: Life, record: j.Release) -> None:
+    def _release(self, life: Life, record: j.ReleaseRecord) -> None:
         life.releases += 1
         self._minute(life.queue, record.time).counts["releases"] += 1
         self._end_attempt(life, record, "released", r.RELEASE_REASONS[record.reason])
         self._ready(life, record.time)
 
-    def _fail(self, life: Life, record: j.Fail) -> None:
+    def _fail(self, life: Life, record: j.FailRecord) -> None:
         error = error_of(record)
         kind = class_of(error)
         self._minute(life.queue, record.time).counts["failures"] += 1
@@ -272,7 +279,7 @@ class Oracle:
         else:
             self._enter(life, "failed")
 
-    def _remove(self, life: Life, record: Remove) -> None:
+    def _remove(self, life: Life, record: RemoveRecord) -> None:
         if not record.ended:
             cause = r.REMOVE_CAUSES[record.cause]
             self._minute(life.queue, record.time).counts["removals"] += 1
@@ -281,7 +288,7 @@ class Oracle:
         self._leave(life)
         del self.lives[life.id]
 
-    def _move(self, life: Life, record: Move) -> None:
+    def _move(self, life: Life, record: MoveRecord) -> None:
         self._end_attempt(life, record, "moved", None)
         if life.state == "failed":
             self._new_run(life, record.time)

@@ -9,7 +9,7 @@ from taskyard.engine.model.job import DIALECT_NAMES, JSON
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records import side_records as s
-from taskyard.engine.records.describe import told
+from taskyard.engine.records.describe import describe_masked
 from taskyard.engine.records.schedule_records import ScheduleGone, ScheduleSet, ScheduleTick
 from taskyard.pipeline.records.fields import ALL_COLUMNS
 
@@ -26,7 +26,7 @@ def plain_rows(records: Iterable[r.Record]) -> list[Row]:
     """Of records with their numbers and blobs."""
     found: list[Row] = []
     for record in records:
-        if record.kind() < r.FIRST_CARRY:
+        if record.kind() < r.FIRST_SNAPSHOT:
             found += rows_of(record)
     return found
 
@@ -42,9 +42,9 @@ def rows_of(record: r.Record) -> list[Row]:
         "user": record.origin.user or None,
         "holder": record.origin.holder or None,
     }
-    if isinstance(record, s.Batch):
+    if isinstance(record, s.BatchRecord):
         return batch_rows(record, row)
-    if isinstance(record, j.JobRecord | r.Push | r.Lease | r.Finish):
+    if isinstance(record, j.JobRecord | r.PushRecord | r.LeaseRecord | r.FinishRecord):
         row |= {"job_id": record.id, "queue": text(record.queue)}
         return [row | job_columns(record)]
     return [row | other_columns(record)]
@@ -53,38 +53,38 @@ def rows_of(record: r.Record) -> list[Row]:
 def job_columns(record: Any) -> Row:
     number = {"attempt": min(record.attempt, INT_MAX)} if hasattr(record, "attempt") else {}
     match record:
-        case r.Push():
+        case r.PushRecord():
             return push_columns(record)
-        case r.Lease() | j.Extend():
+        case r.LeaseRecord() | j.ExtendRecord():
             return {**number, "deadline": moment(record.deadline)}
-        case r.Finish():
+        case r.FinishRecord():
             reason, result = word(r.FINISH_WAYS, record.way), record.blob or None
             told = {"reason": reason, "result_size": record.blob_size, "result": result}
             return {**number, **told, "uid": hexadecimal(record.uid)}
-        case j.Retry():
+        case j.RetryRecord():
             return {**number, "run_at": moment(record.run_at), **error_columns(record)}
-        case j.Release():
+        case j.ReleaseRecord():
             return {**number, "reason": word(r.RELEASE_REASONS, record.reason)}
-        case j.Fail():
+        case j.FailRecord():
             told = {"explicit": record.explicit, "reason": record.reason or None}
             told["to_queue"] = record.dead_queue or None
             return {**number, **told, **error_columns(record)}
-        case j.Unblock():
+        case j.UnblockRecord():
             return {"blocker": record.blocker}
-        case j.Remove():
+        case j.RemoveRecord():
             reason = word(r.REMOVE_CAUSES, record.cause)
             return {"reason": reason, "ended": record.ended, "uid": hexadecimal(record.uid)}
-        case j.Move():
+        case j.MoveRecord():
             return {"to_queue": text(record.to)}
-        case j.Rescore():
+        case j.RescoreRecord():
             return {"priority": record.priority}
-        case j.Progress():
+        case j.ProgressRecord():
             return {**number, "permille": record.permille, "message": record.message or None}
         case _:
             return {}
 
 
-def push_columns(record: r.Push) -> Row:
+def push_columns(record: r.PushRecord) -> Row:
     job = record.job
     return {
         "uid": hexadecimal(job.uid),
@@ -106,7 +106,7 @@ def error_columns(record: r.Record) -> Row:
     return {"error_size": record.blob_size, "error": error}
 
 
-def batch_rows(record: s.Batch, row: Row) -> list[Row]:
+def batch_rows(record: s.BatchRecord, row: Row) -> list[Row]:
     row |= {"consumer": record.consumer or None, "batch": record.number}
     row |= {"deadline": moment(record.deadline)}
     queues = [q for q, n in zip(record.queues, record.counts, strict=True) for _ in range(n)]
@@ -126,12 +126,12 @@ def batch_rows(record: s.Batch, row: Row) -> list[Row]:
 
 
 def other_columns(record: r.Record) -> Row:
-    shown = told(b"", record)
+    shown = describe_masked(b"", record)
     details = {name: value for name, value in shown.items() if name not in NOT_IN_DETAILS}
     row: Row = {"details": json.dumps(details, ensure_ascii=False)}
     if isinstance(record, s.BatchDone):
         row |= {"consumer": record.consumer, "batch": record.number}
-    elif isinstance(record, s.SessionSet):
+    elif isinstance(record, s.SessionChange):
         row["reason"] = shown["session_event"]
     elif isinstance(record, s.QueueSet | s.QueueGone | ScheduleGone | ScheduleTick):
         row["queue"] = text(record.queue)

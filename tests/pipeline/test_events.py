@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from taskyard.journal.disk import RealDisk
-from taskyard.journal.identity import Reach, load_identity, save_identity
+from taskyard.journal.identity import JournalExtent, load_identity, save_identity
 from taskyard.pipeline import journal
 from taskyard.pipeline.journal import TimelineChanged, open_journal
 from taskyard.pipeline.records.fields import DEFAULT_COLUMNS, UnknownColumn
@@ -109,7 +109,7 @@ def test_a_batch_of_another_history_is_not_read_again(data: Path) -> None:
     disk = RealDisk(str(data))
     identity = load_identity(disk)
     assert identity is not None
-    save_identity(disk, identity.branch(b"t" * 16, Reach(1000, 10), 1))
+    save_identity(disk, identity.branch(b"t" * 16, JournalExtent(1000, 10), 1))
     with pytest.raises(TimelineChanged, match="records up to 10"):
         reader.partitions(start, end)
     later = EventsStreamReader(EventOptions({"path": str(data)}))  # as after a restart
@@ -147,18 +147,18 @@ def test_a_wrong_option_is_named(options: dict[str, str], message: str) -> None:
 
 def test_options_may_be_in_lower_case_and_have_their_usual_names() -> None:
     options = EventOptions({"path": "x", "maxrecordspertrigger": "7", "columns": "+payload"})
-    assert options.most_records == 7
+    assert options.max_records == 7
     assert options.columns == (*DEFAULT_COLUMNS, "payload")
     with pytest.raises(UnknownColumn):
         EventOptions({"path": "x", "columns": "colour"})
     options = EventOptions({"path": "x", "maxOffsetsPerTrigger": "7", "minPartitions": "3"})
-    assert (options.most_records, options.partitions) == (7, 3)
+    assert (options.max_records, options.partitions) == (7, 3)
 
 
 def test_a_batch_is_limited_by_the_bytes_of_its_records(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "_LEAST_BYTES", 400)
+    monkeypatch.setattr(journal, "_MIN_RANGE_BYTES", 400)
     written(data, 60).journal.close()
     options = {"path": str(data), "maxBytesPerTrigger": "2000"}
     reader = EventsStreamReader(EventOptions(options))
@@ -221,7 +221,7 @@ def test_packed_blocks_have_the_events_of_a_range_of_jobs(
         assert rows.schema == packed_schema(plain.column_names)
         found = read_range(rows)
         assert found is not None
-        assert found[0] == open_journal(str(data)).view().timeline
+        assert found[0] == open_journal(str(data)).contents().timeline
         if "job_id" in rows.column_names:
             jobs = rows["job_id"].to_pylist()
             assert {-1 if job is None else job >> RANGE_BITS for job in jobs} == {block.ids}

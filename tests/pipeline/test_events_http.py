@@ -22,10 +22,15 @@ from support.waiting import wait_for
 
 import taskyard.spark
 from taskyard.access.secrets import hash_password, token_digest, token_text
-from taskyard.journal.errors import JournalCorrupt, LeftBehind
+from taskyard.journal.errors import JournalCorrupt, RecordsRemoved
 from taskyard.pipeline import journal
-from taskyard.pipeline.journal import Mark, open_journal, plan, read
-from taskyard.pipeline.journal_http import ServerRefused, ServerUnreachable, Web, WebJournal
+from taskyard.pipeline.journal import FrameMark, open_journal, plan_ranges, read_range
+from taskyard.pipeline.journal_http import (
+    HttpJournal,
+    ServerHttpClient,
+    ServerRefused,
+    ServerUnreachable,
+)
 from taskyard.pipeline.records.fields import ALL_COLUMNS
 from taskyard.pipeline.spark.events_source import EventOptions, EventsReader
 
@@ -41,17 +46,20 @@ def small_server(tmp_path: Path) -> Iterator[Server]:
 
 
 def rows(url: str, parts: int) -> list[dict[str, Any]]:
-    view = open_journal(url).view()
-    planned = pickle.loads(pickle.dumps(plan(view, view.first_seq, view.durable_seq, parts)))
+    view = open_journal(url).contents()
+    planned = pickle.loads(pickle.dumps(plan_ranges(view, view.first_seq, view.durable_seq, parts)))
     assert len(planned) <= parts
     return [
-        row for each in planned for batch in read(each, ALL_COLUMNS) for row in batch.to_pylist()
+        row
+        for each in planned
+        for batch in read_range(each, ALL_COLUMNS)
+        for row in batch.to_pylist()
     ]
 
 
 def test_all_records_come_over_http(small_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server = small_server
-    monkeypatch.setattr(journal, "_LEAST_BYTES", 20_000)
+    monkeypatch.setattr(journal, "_MIN_RANGE_BYTES", 20_000)
     taskyard.spark.commit_reader(server.http_url(), "lake", 1)  # or compaction drops what is done
     server.work(100)
     every = [rows(server.http_url(), parts) for parts in (1, 5)]
@@ -65,41 +73,41 @@ def test_a_mark_that_is_none_is_noticed(
     small_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a payload could bring about that holds a copy of a part of the journal."""
-    monkeypatch.setattr(journal, "_LEAST_BYTES", 8000)
+    monkeypatch.setattr(journal, "_MIN_RANGE_BYTES", 8000)
     small_server.work(20)
-    view = open_journal(small_server.http_url()).view()
+    view = open_journal(small_server.http_url()).contents()
     segment = view.segments[0]
-    wrong = (Mark(segment.first_seq + 9, segment.base, segment.bytes // 2),)
-    planned = plan(replace(view, marks=wrong), 1, view.durable_seq, 2)
+    wrong = (FrameMark(segment.first_seq + 9, segment.base, segment.bytes // 2),)
+    planned = plan_ranges(replace(view, marks=wrong), 1, view.durable_seq, 2)
     assert len(planned) == 2
     with pytest.raises(JournalCorrupt):
-        list(read(planned[0]))
+        list(read_range(planned[0]))
     with pytest.raises(JournalCorrupt):
-        list(read(planned[1]))
+        list(read_range(planned[1]))
 
 
 def test_who_wants_what_is_gone_is_told_how_much(tmp_path: Path) -> None:
     with Server(tmp_path, *SMALL, "--retain-bytes", "0") as server:
         server.work(10)
         journal = open_journal(server.http_url())
-        before = journal.view()
-        (planned,) = plan(before, 1, before.durable_seq, 1)
+        before = journal.contents()
+        (planned,) = plan_ranges(before, 1, before.durable_seq, 1)
         server.work(100, 4000)
-        wait_for(lambda: journal.view().first_seq > 5)
-        with pytest.raises(LeftBehind, match="the first one left is"):
-            list(read(planned))
-        with pytest.raises(LeftBehind):
-            plan(journal.view(), 1, 100, 1)
+        wait_for(lambda: journal.contents().first_seq > 5)
+        with pytest.raises(RecordsRemoved, match="the first one left is"):
+            list(read_range(planned))
+        with pytest.raises(RecordsRemoved):
+            plan_ranges(journal.contents(), 1, 100, 1)
 
 
 def test_a_server_that_comes_back_is_asked_again(server: Server) -> None:
     server.work(3)
-    journal = WebJournal(server.http_url())
-    before = journal.view()
+    journal = HttpJournal(server.http_url())
+    before = journal.contents()
     server.kill()
     starting = threading.Thread(target=server.restart)
     starting.start()
-    assert journal.view().durable_seq > before.durable_seq
+    assert journal.contents().durable_seq > before.durable_seq
     starting.join()
 
 
@@ -143,25 +151,27 @@ def test_a_server_that_is_busy_is_asked_again_for_as_long_as_is_said(stranger: s
 def test_a_server_of_another_kind_is_told(stranger: str) -> None:
     Answers.status = 200
     with pytest.raises(ServerUnreachable, match="does not answer like a server of Taskyard"):
-        open_journal(stranger, patience=0).view()
+        open_journal(stranger, patience=0).contents()
 
 
 def test_nobody_there_is_told() -> None:
     with pytest.raises(ServerUnreachable, match=r"no answer from http://127\.0\.0\.1:9"):
-        Web("http://ann:secret@127.0.0.1:9", patience=0).call("GET", "/api/v1/journal")
+        ServerHttpClient("http://ann:secret@127.0.0.1:9", patience=0).call_json(
+            "GET", "/api/v1/journal"
+        )
     with pytest.raises(ValueError, match="'host' is not an address") as raised:
-        Web("ftp://ann:secret@host")
+        ServerHttpClient("ftp://ann:secret@host")
     assert "secret" not in str(raised.value)
     for wrong in ("http://ann:secret/@host", "http://[ann:secret@host"):
         with pytest.raises(ValueError, match="is not an address like http://host:8080") as raised:
-            Web(wrong)
+            ServerHttpClient(wrong)
         assert "secret" not in str(raised.value)
 
 
 @pytest.mark.parametrize("end", ["\n", "\u20ac"])
 def test_a_token_that_no_header_can_have_is_not_shown(end: str) -> None:
     with pytest.raises(ValueError, match="the token has a character") as raised:
-        open_journal("http://127.0.0.1:9", f"secret{end}", 0).view()
+        open_journal("http://127.0.0.1:9", f"secret{end}", 0).contents()
     assert "secret" not in str(raised.value)
 
 
@@ -174,14 +184,14 @@ def test_credentials_are_needed_and_sent(tmp_path: Path) -> None:
     )
     with Server(tmp_path, "--users", str(file)) as server:
         with pytest.raises(ServerRefused, match="401"):
-            open_journal(server.http_url()).view()
-        named = open_journal(server.http_url("lake:s%3Ae%40cret@")).view()
+            open_journal(server.http_url()).contents()
+        named = open_journal(server.http_url("lake:s%3Ae%40cret@")).contents()
         assert named.durable_seq > 0
-        assert open_journal(server.http_url(), TOKEN).view().timeline == named.timeline
+        assert open_journal(server.http_url(), TOKEN).contents().timeline == named.timeline
 
 
 def readers(server: Server) -> dict[str, Any]:
-    answer = Web(server.http_url()).call("GET", "/api/v1/readers")
+    answer = ServerHttpClient(server.http_url()).call_json("GET", "/api/v1/readers")
     return {reader["name"]: reader for reader in answer["readers"]}
 
 
@@ -247,17 +257,17 @@ def url(tmp_path_factory: pytest.TempPathFactory, certificates: Certificates) ->
 
 def test_a_server_and_a_client_know_each_other(url: str, certificates: Certificates) -> None:
     files = f"?ca={certificates.ca}&cert={certificates.path('lake-both.pem')}"
-    assert open_journal(url + files).view().first_seq == 1
+    assert open_journal(url + files).contents().first_seq == 1
 
 
 def test_a_server_that_nobody_vouches_for_is_not_asked_again(url: str) -> None:
     with pytest.raises(ServerUnreachable, match="certificate verify failed"):
-        open_journal(url).view()
+        open_journal(url).contents()
 
 
 def test_files_that_cannot_be_used_are_named(url: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"missing\.pem cannot be used: .*No such file"):
-        open_journal(f"{url}?ca={tmp_path / 'missing.pem'}").view()
+        open_journal(f"{url}?ca={tmp_path / 'missing.pem'}").contents()
 
 
 @pytest.mark.parametrize(

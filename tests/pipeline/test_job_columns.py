@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import types as t
 
-from taskyard.pipeline.spark.options import OptionError, Options
+from taskyard.pipeline.spark.options import OptionError, SourceOptions
 from taskyard.pipeline.spark.queue import QueueDataSource
 
 URL = "taskyard://localhost"
@@ -86,7 +86,7 @@ def test_a_column_that_means_something_else_can_be_left_alone() -> None:
 def test_a_password_is_not_shown() -> None:
     for wrong in ("taskyard://ann:sec/ret@host", "http://ann:secret@host"):
         with pytest.raises(OptionError) as raised:
-            Options({"url": wrong}, ("url",)).address()
+            SourceOptions({"url": wrong}, ("url",)).address()
         assert "sec" not in str(raised.value)
 
 

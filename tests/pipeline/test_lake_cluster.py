@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 from pipeline.cluster import Cluster
-from pipeline.gate import Gate
+from pipeline.gate import StoppingProxy
 from pipeline.lake_driver import GOOD, Drivers
 from pipeline.lake_runs import assert_right
 from pipeline.oracle import read_records
@@ -47,13 +47,13 @@ class Yard:
         save_users(tmp_path / "users.toml", users)
         self.server = Server(tmp_path, "--users", str(tmp_path / "users.toml"))
         self.pushed = 0
-        self.gate = Gate(lambda: self.server.address("http"))
+        self.gate = StoppingProxy(lambda: self.server.address("http"))
         self.drivers = Drivers(tmp_path, cluster.master)
 
     def start_and_hold(self) -> int:
         """A task is in the middle of its bytes; gives the driver's pid."""
         self.pushed += self.server.speak_all_dialects(_ROUNDS)
-        self.gate.close_after(self.random.randrange(500, 5000))
+        self.gate.stop_after(self.random.randrange(500, 5000))
         url = f"http://ann:{PASSWORD}@127.0.0.1:{self.gate.port}"
         pid = self.drivers.start(None, self.lake, url=url, max_records=_RECORDS)
         wait_for(lambda: self.gate.is_holding, SPARK_GUARD)
@@ -92,7 +92,7 @@ def test_every_record_is_there_once_whoever_is_killed(yard: Yard, rounds: int) -
         yard.gate.hang_up()
     yard.start_and_hold()
     _assert_hidden(yard)
-    yard.gate.open()
+    yard.gate.resume()
     assert yard.drivers.wait() == GOOD, yard.drivers.log()
     yard.server.kill()
     assert_right(yard.lake, yard.server.data)

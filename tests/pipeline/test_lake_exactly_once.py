@@ -20,7 +20,7 @@ from support.effort import LONG
 from support.waiting import SPARK_GUARD, wait_for
 
 from taskyard.pipeline.lake import store
-from taskyard.pipeline.lake.files import Change
+from taskyard.pipeline.lake.files import TableChange
 from taskyard.pipeline.lake.snapshot import last_watermark, open_lake
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import CHECKPOINT, LakeInUse, Store
@@ -122,7 +122,7 @@ def test_a_step_is_not_refused_if_another_process_comes_right_behind_it(
     def look(delta: DeltaTable) -> None:
         if not others and "watermark" in delta.table_uri:
             others.append(Store(Storage(tmp_path)))
-            others[0].change(others[0].vacuum)
+            others[0].run_step(others[0].vacuum)
         original(delta)
 
     monkeypatch.setattr(DeltaTable, "update_incremental", look)
@@ -243,9 +243,9 @@ def test_a_lake_that_rests_for_days_keeps_the_logs_that_are_needed(
     for path in tmp_path.glob("*/_delta_log/*"):
         os.utime(path, (0, 0))
     some = Store(Storage(tmp_path))
-    some._commit(JOBS, some.next_step, Change())
+    some._commit(JOBS, some.next_step, TableChange())
     while some._tables["jobs"].version() % 2:
-        some._commit(JOBS, some.next_step, Change())
+        some._commit(JOBS, some.next_step, TableChange())
     assert not (tmp_path / "jobs" / "_delta_log" / f"{0:020d}.json").exists()
     assert_right(before, data)
     assert_right(tmp_path, data)

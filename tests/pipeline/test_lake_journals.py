@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from pipeline.gate import Gate
+from pipeline.gate import StoppingProxy
 from pipeline.histories import HOUR, History, write_history
 from pipeline.journals import dropped_beyond, written
 from pipeline.lake_runs import assert_right, finish, read_in, read_one, run
@@ -132,10 +132,10 @@ def test_a_server_that_stays_away_ends_the_query_and_the_lake_goes_on_another_ti
     """It goes in the middle of what a task reads. See test_lake_cluster for one that comes back."""
     server.speak_all_dialects(34)
     lake = tmp_path / "lake"
-    with Gate(lambda: server.address("http")) as gate:
+    with StoppingProxy(lambda: server.address("http")) as gate:
         url = f"http://127.0.0.1:{gate.port}"
         first = LakeFiller(Storage(lake), url=url, patience=0.1, max_records=400)
-        gate.close_after(2000)
+        gate.stop_after(2000)
         query = first.start(spark, None)
         wait_for(lambda: gate.is_holding, SPARK_GUARD)
         server.kill()

@@ -63,11 +63,11 @@ def test_small_files_are_merged(data: Path, lake: Path) -> None:
     assert merged > 0
     assert count_files(some) < files
     assert compact(some, many=2) == 0
-    some.change(some.vacuum)
+    some.run_step(some.vacuum)
     assert rows_of(lake) == rows
     assert_right(lake, data)
     assert_right(before, data)
-    some.change(some.purge)
+    some.run_step(some.purge)
     assert rows_of(lake) == rows
     with pytest.raises(FileNotFoundError):
         before.arrow("events")
@@ -80,7 +80,7 @@ def test_files_of_steps_that_came_to_no_end_go_after_a_day(lake: Path) -> None:
         path.write_bytes(b"half a file")
     os.utime(strays[0], (0, 0))
     rows, some = rows_of(lake), Store(Storage(lake))
-    some.change(some.vacuum)
+    some.run_step(some.vacuum)
     assert [path.exists() for path in strays] == [False, True]
     assert rows_of(lake) == rows
 
@@ -114,7 +114,7 @@ def test_days_before_the_retention_go(spark: SparkSession, data: Path, lake: Pat
             assert rows_of(lake)[name] == rows[name]
     with pytest.raises(LakeError, match="were dropped, and the jobs that were open then cannot"):
         rebuild(spark, some)
-    some.change(some.purge)
+    some.run_step(some.purge)
     left = {path.parent.name for path in (lake / "events").rglob("date=*/*.parquet")}
     assert min(left) >= f"date={first}"
 
@@ -124,7 +124,7 @@ def test_a_rebuild_makes_the_same_tables(
 ) -> None:
     rows = rows_of(lake)
     told: list[int] = []
-    monkeypatch.setattr("taskyard.pipeline.lake.maintain._PORTION", 300)
+    monkeypatch.setattr("taskyard.pipeline.lake.maintain._CHUNK_ROWS", 300)
     total = rebuild(spark, Store(Storage(lake)), told.append)
     assert told[-1] == total == len(rows["events"])
     assert len(told) > 1
@@ -271,13 +271,13 @@ def test_a_step_that_finds_files_erased_is_made_again(tmp_path: Path) -> None:
             erase(other, 1)
         return int(some.read("jobs").num_rows)
 
-    assert (some.change(work), tries) == (1, 2)
+    assert (some.run_step(work), tries) == (1, 2)
 
     def fail() -> None:
         raise FileNotFoundError("not for another process")
 
     with pytest.raises(FileNotFoundError, match="not for another process"):
-        some.change(fail)
+        some.run_step(fail)
 
 
 def test_payloads_are_left_out_unless_they_are_wanted(with_secrets: Path, tmp_path: Path) -> None:
@@ -440,7 +440,7 @@ _FAILED = pa.schema(
 def test_errors_that_all_differ_do_not_make_groups_without_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(failures, "GROUPS", 3)
+    monkeypatch.setattr(failures, "MAX_GROUPS", 3)
     began = datetime(2030, 1, 1, tzinfo=UTC)
     rows = [
         {
@@ -461,6 +461,6 @@ def test_errors_that_all_differ_do_not_make_groups_without_end(
             table, failures.group(pa.Table.from_pylist(rows[at : at + 7], _FAILED))
         )
     counts = {row["error_class"]: row["count"] for row in table.to_pylist()}
-    assert counts == {"Errora": 4, "Errorb": 4, "Errorc": 4, failures.REST: 8}
-    (rest,) = [row for row in table.to_pylist() if row["error_class"] == failures.REST]
+    assert counts == {"Errora": 4, "Errorb": 4, "Errorc": 4, failures.OTHER_ERRORS: 8}
+    (rest,) = [row for row in table.to_pylist() if row["error_class"] == failures.OTHER_ERRORS]
     assert (rest["first_seen"], rest["last_seen"]) == (rows[3]["time"], rows[19]["time"])

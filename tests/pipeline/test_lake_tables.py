@@ -14,10 +14,10 @@ from pipeline.oracle import compute, read_records
 from pyspark.sql import DataFrame, SparkSession
 from support.effort import LONG, effort
 
-from taskyard.engine.compaction import carry_queue
+from taskyard.engine.compaction import snapshot_queue
 from taskyard.engine.model.job import Policy
-from taskyard.engine.model.state import FIRST_SESSION
-from taskyard.engine.records.describe import stand_in
+from taskyard.engine.model.state import FIRST_SESSION_ID
+from taskyard.engine.records.describe import masked_session_id
 from taskyard.pipeline.journal import open_journal
 from taskyard.pipeline.lake import kernel
 from taskyard.pipeline.lake.build import build_tables
@@ -97,7 +97,7 @@ def test_a_share_is_worked_on_in_slices(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In this process, where a slice can be made small."""
-    monkeypatch.setattr(kernel, "SLICE", 1)
+    monkeypatch.setattr(kernel, "SLICE_EVENTS", 1)
     fill(data, tmp_path, 400)
     assert_right(tmp_path, data)
 
@@ -149,7 +149,7 @@ def test_a_minute_is_shown_before_its_end_and_is_there_once(
         before = open_lake(lake)
         queue = history.engine.queue(b"mail")
         assert queue is not None
-        carry_queue(history.engine, queue, history.now)
+        snapshot_queue(history.engine, queue, history.now)
         history.write()
         history.journal.sync_point().run()
         read_in(spark, data, lake)
@@ -193,7 +193,7 @@ def test_a_percent_sign_is_refused_where_readers_would_decode_it(tmp_path: Path)
 
 def test_a_lake_has_other_numbers_for_sessions(tmp_path: Path) -> None:
     """The ids of Glovebox sessions are secrets."""
-    sessions = (FIRST_SESSION | 0x1234_5678_9ABC_DEF1, FIRST_SESSION | 0x0FED_CBA9_8765_4321)
+    sessions = (FIRST_SESSION_ID | 0x1234_5678_9ABC_DEF1, FIRST_SESSION_ID | 0x0FED_CBA9_8765_4321)
     data, lake = tmp_path / "data", tmp_path / "lake"
     history = History(data, Random(1))
     for session in sessions:
@@ -204,7 +204,7 @@ def test_a_lake_has_other_numbers_for_sessions(tmp_path: Path) -> None:
     rows = open_lake(lake).arrow("events").to_pylist()
     found = {json.loads(row["details"])["id"] for row in rows if row["event"] == "session"}
     salt = open_journal(str(data)).salt()
-    assert found == {stand_in(salt, session) for session in sessions}
+    assert found == {masked_session_id(salt, session) for session in sessions}
     assert not [session for session in sessions if str(session) in str(rows)]
 
 

@@ -98,7 +98,7 @@ def test_a_dead_letter_is_open_and_closed_until_it_is_replayed(history: History)
     dead = compute_so_far(history)
     assert [row["state"] for row in dead.open_jobs] == ["failed"]
     assert [row["outcome"] for row in dead.jobs] == ["failed"]
-    history.engine.replay(job.id, WORKER, history.now)
+    history.engine.replay_dead_letter(job.id, WORKER, history.now)
     revived = compute_so_far(history)
     (row,) = revived.open_jobs
     assert (row["state"], row["run"], row["attempts"]) == ("ready", 2, 0)
@@ -152,7 +152,7 @@ def test_the_minutes_of_a_queue(history: History) -> None:
 def test_a_journal_that_begins_in_the_middle(history: History) -> None:
     history.push("q", "task", EVER)
     history.push("q", "task", EVER)
-    before = history.journal.log.next_seq
+    before = history.journal.records.next_seq
     one = history.lease("q", WORKER, 1)
     assert one is not None
     history.pass_time(2 * SECOND)

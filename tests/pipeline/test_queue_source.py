@@ -19,7 +19,7 @@ from support.waiting import wait_for
 from taskyard.client.client import Client
 from taskyard.client.errors import Claimed
 from taskyard.pipeline.spark import queue_source
-from taskyard.pipeline.spark.options import Options
+from taskyard.pipeline.spark.options import SourceOptions
 from taskyard.spark import acknowledge
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def test_a_listener_acknowledges_what_a_stopped_query_has_done(
 def test_two_queries_do_not_get_the_same_jobs(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_source, "_AFTERMATH", 0.1)
+    monkeypatch.setattr(queue_source, "_TASK_EXIT_S", 0.1)
     client.push_many("shared", [b"x"] * 5)
     one, other = [_reader(client, queues="shared", consumer="shared") for _ in range(2)]
     start = one.initialOffset()
@@ -184,7 +184,7 @@ def test_two_queries_do_not_get_the_same_jobs(
 def test_a_driver_that_is_killed_leaves_its_consumer_and_its_batch_to_the_next(
     spark: SparkSession, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue_source, "_AFTERMATH", 0.1)
+    monkeypatch.setattr(queue_source, "_TASK_EXIT_S", 0.1)
     client.push_many("stuck", [b"x"] * 5)
     command = [sys.executable, "-c", _STUCK, str(client.address), str(tmp_path / "one")]
     with Driver(tmp_path, command) as driver:
@@ -204,7 +204,7 @@ def test_a_query_that_has_lost_its_consumer_cannot_end_what_another_one_does(
     server: Server, own_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one's connection is lost with the server, and the second one is quicker."""
-    monkeypatch.setattr(queue_source, "_AFTERMATH", 0.1)
+    monkeypatch.setattr(queue_source, "_TASK_EXIT_S", 0.1)
     client = own_client
     client.push_many("q", [b"x"] * 5)
     first, second = [_reader(client, queues="q", consumer="c") for _ in range(2)]
@@ -279,7 +279,9 @@ def test_a_query_that_comes_too_late_gets_an_error_and_no_jobs(
 
 def _reader(client: Client, **options: str) -> queue_source.QueueStreamReader:
     given = {"url": str(client.address), **options}
-    return queue_source.QueueStreamReader(Options(given, queue_source.KNOWN, queue_source.ALIASES))
+    return queue_source.QueueStreamReader(
+        SourceOptions(given, queue_source.KNOWN, queue_source.ALIASES)
+    )
 
 
 def _jobs(spark: SparkSession, client: Client, **options: Any) -> DataFrame:

@@ -12,20 +12,20 @@ from pipeline.oracle import read_records
 from pipeline.plain_rows import plain_rows
 
 from taskyard.journal.disk import RealDisk
-from taskyard.journal.errors import JournalCorrupt, LeftBehind
+from taskyard.journal.errors import JournalCorrupt, RecordsRemoved
 from taskyard.journal.identity import JOURNAL, DirectoryLock
 from taskyard.journal.segment import segment_names
 from taskyard.pipeline import journal
 from taskyard.pipeline.journal import (
     FileJournal,
-    JournalView,
+    JournalContents,
     NoJournal,
     TimelineChanged,
     open_journal,
-    plan,
-    read,
+    plan_ranges,
+    read_range,
 )
-from taskyard.pipeline.journal_http import WebJournal
+from taskyard.pipeline.journal_http import HttpJournal
 from taskyard.pipeline.records.fields import ALL_COLUMNS
 
 
@@ -37,8 +37,8 @@ def data(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a few kilobytes are worth several tasks and several portions."""
-    monkeypatch.setattr(journal, "_LEAST_BYTES", 200)
-    monkeypatch.setattr(journal, "_PORTION", 600)
+    monkeypatch.setattr(journal, "_MIN_RANGE_BYTES", 200)
+    monkeypatch.setattr(journal, "_CHUNK_BYTES", 600)
 
 
 def expected(data: Path, first: int, last: int) -> list[dict[str, Any]]:
@@ -46,15 +46,18 @@ def expected(data: Path, first: int, last: int) -> list[dict[str, Any]]:
 
 
 def rows(data: Path, first: int, last: int, parts: int) -> list[dict[str, Any]]:
-    view = open_journal(str(data)).view(first)
-    planned = pickle.loads(pickle.dumps(plan(view, first, last, parts)))
+    view = open_journal(str(data)).contents(first)
+    planned = pickle.loads(pickle.dumps(plan_ranges(view, first, last, parts)))
     return [
-        row for each in planned for batch in read(each, ALL_COLUMNS, 5) for row in batch.to_pylist()
+        row
+        for each in planned
+        for batch in read_range(each, ALL_COLUMNS, 5)
+        for row in batch.to_pylist()
     ]
 
 
 def durable(data: Path) -> int:
-    return open_journal(str(data)).view().durable_seq
+    return open_journal(str(data)).contents().durable_seq
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 8, 50])
@@ -67,19 +70,19 @@ def test_any_stretch_is_read_once_and_in_order(data: Path, parts: int) -> None:
 
 def test_ranges_are_about_as_large_as_each_other(data: Path) -> None:
     written(data, 300, 1 << 20, b"x").journal.close()
-    view = open_journal(str(data)).view()
+    view = open_journal(str(data)).contents()
     assert len(view.segments) == 1
-    planned = plan(view, 1, view.durable_seq, 4)
+    planned = plan_ranges(view, 1, view.durable_seq, 4)
     assert len(planned) == 4
     sizes = [each.bytes for each in planned]
     assert max(sizes) < 1.5 * min(sizes)
 
 
 def test_small_stretches_are_not_split(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "_LEAST_BYTES", 1 << 20)
+    monkeypatch.setattr(journal, "_MIN_RANGE_BYTES", 1 << 20)
     written(data, 30, 2000, b"x").journal.close()
-    view = open_journal(str(data)).view()
-    assert len(plan(view, 1, view.durable_seq, 8)) == 1
+    view = open_journal(str(data)).contents()
+    assert len(plan_ranges(view, 1, view.durable_seq, 8)) == 1
 
 
 def test_a_frame_may_be_larger_than_a_portion(data: Path) -> None:
@@ -89,8 +92,8 @@ def test_a_frame_may_be_larger_than_a_portion(data: Path) -> None:
 
 def test_nothing_is_planned_where_nothing_is(data: Path) -> None:
     written(data, 30, 2000, b"x").journal.close()
-    view = open_journal(str(data)).view(92)
-    assert plan(view, 92, 200, 4) == []
+    view = open_journal(str(data)).contents(92)
+    assert plan_ranges(view, 92, 200, 4) == []
 
 
 def test_beside_a_writer_only_durable_records_are_seen(data: Path) -> None:
@@ -103,10 +106,10 @@ def test_beside_a_writer_only_durable_records_are_seen(data: Path) -> None:
         run.push(b"payload")
         known = int(run.journal.durable_seq)
         run.journal.write()
-        view = journal.view(len(seen) + 1)
+        view = journal.contents(len(seen) + 1)
         assert view.durable_seq == known
-        for each in plan(view, len(seen) + 1, view.durable_seq, 2):
-            for batch in read(each, ("seq",)):
+        for each in plan_ranges(view, len(seen) + 1, view.durable_seq, 2):
+            for batch in read_range(each, ("seq",)):
                 seen += batch["seq"].to_pylist()
         assert seen == list(range(1, known + 1))
         run.sync()
@@ -118,24 +121,24 @@ def test_looking_again_reads_on_from_where_it_was(data: Path) -> None:
     lock = DirectoryLock(str(data))
     run = written(data, 100, 1 << 20, b"x")
     journal = open_journal(str(data))
-    before = journal.view()
+    before = journal.contents()
     run.push()
     run.commit()
     run.push()
     run.commit()
-    after = journal.view(before.durable_seq + 1)
-    new = plan(after, before.durable_seq + 1, after.durable_seq, 2)
+    after = journal.contents(before.durable_seq + 1)
+    new = plan_ranges(after, before.durable_seq + 1, after.durable_seq, 2)
     assert sum(each.bytes for each in new) < 1000 < after.segments[-1].bytes
     lock.release()
 
 
 def test_a_range_that_goes_before_it_is_read(data: Path) -> None:
     run = written(data, 30, 2000, b"x")
-    view = open_journal(str(data)).view()
-    (planned,) = plan(view, 2, view.durable_seq, 1)
+    view = open_journal(str(data)).contents()
+    (planned,) = plan_ranges(view, 2, view.durable_seq, 1)
     first = dropped(run, 2)
-    with pytest.raises(LeftBehind) as raised:
-        list(read(planned))
+    with pytest.raises(RecordsRemoved) as raised:
+        list(read_range(planned))
     assert (raised.value.wanted, raised.value.first) == (2, first)
 
 
@@ -156,7 +159,7 @@ def test_a_damage_in_the_newest_segment_is_not_taken_for_its_end(data: Path) -> 
     path = data / JOURNAL / name
     path.write_bytes(flipped(path.read_bytes(), 8 * 400))
     with pytest.raises(JournalCorrupt) as raised:
-        open_journal(str(data)).view()
+        open_journal(str(data)).contents()
     assert raised.value.file == name
 
 
@@ -185,7 +188,7 @@ def test_a_journal_that_was_copied_is_read_where_it_is(data: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(("next_seq", "fine"), [(1, True), (51, True), (52, False)])
 def test_who_has_read_what_is_not_there_any_more_cannot_go_on(next_seq: int, fine: bool) -> None:
-    view = JournalView(WebJournal("http://unused"), "c", 1, 200, (), (("a", 80), ("b", 50)))
+    view = JournalContents(HttpJournal("http://unused"), "c", 1, 200, (), (("a", 80), ("b", 50)))
     view.check_timeline("c", 200)
     if fine:
         view.check_timeline("a", next_seq)

@@ -17,8 +17,8 @@ from support.waiting import wait_for
 
 from taskyard.cli.main import main
 from taskyard.client.client import Client
-from taskyard.pipeline.journal import open_journal, plan, read
-from taskyard.pipeline.lake.replay import Counts, Replay, Wanted
+from taskyard.pipeline.journal import open_journal, plan_ranges, read_range
+from taskyard.pipeline.lake.replay import LakeReplay, ReplayCounts, ReplayRequest
 from taskyard.pipeline.lake.snapshot import open_lake
 
 ATTEMPT = {"job_id": 2, "worker": "w9"}
@@ -34,8 +34,8 @@ def lake(tmp_path: Path) -> SmallLake:
     return SmallLake(tmp_path / "lake")
 
 
-def replay(lake: SmallLake, client: Client, where: str, **more: Any) -> Counts:
-    with Replay(open_lake(lake.path), Wanted(where, **more)) as chosen:
+def replay(lake: SmallLake, client: Client, where: str, **more: Any) -> ReplayCounts:
+    with LakeReplay(open_lake(lake.path), ReplayRequest(where, **more)) as chosen:
         counts = chosen.counts()
         chosen.push(str(client.address))
         return counts
@@ -59,9 +59,9 @@ def replays(lake: SmallLake) -> list[dict[str, Any]]:
 
 def uids_of_pushes(server: Server, queue: str) -> set[str]:
     """As events have them, and so a lake that reads them."""
-    view = open_journal(server.http_url()).view()
-    ranges = plan(view, view.first_seq, view.durable_seq, 1)
-    batches = [batch for each in ranges for batch in read(each, ("event", "queue", "uid"))]
+    view = open_journal(server.http_url()).contents()
+    ranges = plan_ranges(view, view.first_seq, view.durable_seq, 1)
+    batches = [batch for each in ranges for batch in read_range(each, ("event", "queue", "uid"))]
     rows = [row for batch in batches for row in batch.to_pylist()]
     return {row["uid"] for row in rows if (row["event"], row["queue"]) == ("push", queue)}
 
@@ -73,7 +73,7 @@ def test_what_a_condition_picks_is_pushed_as_it_was(
     other = closed_job(5, queue="other")
     lake.fill(jobs=[closed_job(1), closed_job(2, payload=b"\xff\0"), closed_job(3), done, other])
     where = f"{FAILED} and queue = 'mail' and date >= '2030-01-31' and job_id < 3"
-    assert replay(lake, client, where, to="as-it-was") == Counts(new=2)
+    assert replay(lake, client, where, to="as-it-was") == ReplayCounts(new=2)
     first, second = client.fetch("as-it-was", count=2)
     assert (first.payload, first.name) == (b"\xff\0", "send")
     assert (second.payload, second.name) == (b'{"n":1}', "send")
@@ -93,11 +93,11 @@ def test_a_repeated_replay_pushes_nothing_unless_it_is_meant(
     client: Client, lake: SmallLake
 ) -> None:
     lake.fill(jobs=[closed_job(1), closed_job(2), closed_job(2, run=2)])
-    assert replay(lake, client, FAILED, to="once", limit=1) == Counts(new=1)
-    assert replay(lake, client, FAILED, to="once") == Counts(new=2, replayed=1)
-    assert replay(lake, client, FAILED, to="once") == Counts(replayed=3)
+    assert replay(lake, client, FAILED, to="once", limit=1) == ReplayCounts(new=1)
+    assert replay(lake, client, FAILED, to="once") == ReplayCounts(new=2, replayed=1)
+    assert replay(lake, client, FAILED, to="once") == ReplayCounts(replayed=3)
     assert len(list(client.jobs("once"))) == 3
-    assert replay(lake, client, FAILED, to="once", again="b") == Counts(new=3)
+    assert replay(lake, client, FAILED, to="once", again="b") == ReplayCounts(new=3)
     assert len(list(client.jobs("once"))) == 6
     assert len(replays(lake)) == 6
 
@@ -109,8 +109,10 @@ def test_what_was_counted_is_pushed_also_when_the_condition_holds_no_more(
     lake.fill(jobs=[closed_job(1), closed_job(2), closed_job(3, outcome="succeeded")])
     over = lake.path / "over"
     is_early = f"(select count(*) from glob('{over}')) = 0"
-    with Replay(open_lake(lake.path), Wanted(f"{FAILED} and {is_early}", to="counted")) as chosen:
-        assert chosen.counts() == Counts(new=2)
+    with LakeReplay(
+        open_lake(lake.path), ReplayRequest(f"{FAILED} and {is_early}", to="counted")
+    ) as chosen:
+        assert chosen.counts() == ReplayCounts(new=2)
         over.touch()
         chosen.push(str(client.address))
     assert jobs_in(client, "counted") == [1, 2]
@@ -124,15 +126,15 @@ def test_what_was_pushed_by_one_that_was_cut_off_is_not_pushed_again(
 ) -> None:
     lake.fill(jobs=[closed_job(id) for id in range(1, 4)])
 
-    def die(chosen: Replay) -> None:
+    def die(chosen: LakeReplay) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Replay, "_record", die)
+    monkeypatch.setattr(LakeReplay, "_record_replays", die)
     with pytest.raises(KeyboardInterrupt):
         replay(lake, client, FAILED, to="cut-off", limit=2)
     monkeypatch.undo()
     assert jobs_in(client, "cut-off") == [1, 2]
-    assert replay(lake, client, FAILED, to="cut-off") == Counts(new=3)  # for all it knows
+    assert replay(lake, client, FAILED, to="cut-off") == ReplayCounts(new=3)  # for all it knows
     assert jobs_in(client, "cut-off") == [1, 2, 3]
     assert len(replays(lake)) == 3
 
@@ -142,13 +144,13 @@ def test_one_that_the_lake_has_seen_come_back_is_not_pushed_again(
 ) -> None:
     """Also when the server has forgotten its uid, and nobody could write that it was replayed."""
     lake.fill(jobs=[closed_job(1), closed_job(2)])
-    with Replay(open_lake(lake.path), Wanted(FAILED, to="seen")) as chosen:
+    with LakeReplay(open_lake(lake.path), ReplayRequest(FAILED, to="seen")) as chosen:
         uid = chosen.uids()[1]
     lake.fill(jobs=[closed_job(77, uid=uid, outcome="succeeded")])
-    assert replay(lake, client, FAILED, to="seen") == Counts(new=1, returned=1)
+    assert replay(lake, client, FAILED, to="seen") == ReplayCounts(new=1, returned=1)
     assert jobs_in(client, "seen") == [2]
     assert {row["job_id"]: row["new"] for row in replays(lake)} == {1: False, 2: True}
-    assert replay(lake, client, FAILED, to="seen") == Counts(replayed=2)
+    assert replay(lake, client, FAILED, to="seen") == ReplayCounts(replayed=2)
 
 
 def test_jobs_whose_payload_is_not_there_are_left_out(client: Client, lake: SmallLake) -> None:
@@ -157,8 +159,8 @@ def test_jobs_whose_payload_is_not_there_are_left_out(client: Client, lake: Smal
     unseen = closed_job(3, payload=None, payload_size=None, name=None)
     lake.fill(jobs=[erased, empty, unseen])
     counts = replay(lake, client, FAILED, to="left-out")
-    assert counts == Counts(new=1, no_payload=1, no_push=1)
-    assert (counts.left_out, counts.there) == (2, 0)
+    assert counts == ReplayCounts(new=1, no_payload=1, no_push=1)
+    assert (counts.left_out, counts.replayed_before) == (2, 0)
     (job,) = client.jobs("left-out")
     assert client.inspect(job.id).payload_size == 0
 
@@ -249,7 +251,7 @@ def test_what_cannot_be_is_one_sentence(
 def test_a_condition_may_ask_other_tables(lake: SmallLake) -> None:
     lake.fill(jobs=[closed_job(1), closed_job(2)], attempts=[ATTEMPT])
     where = "job_id in (select job_id from attempts where worker = 'w9')"
-    with Replay(open_lake(lake.path), Wanted(where)) as chosen:
+    with LakeReplay(open_lake(lake.path), ReplayRequest(where)) as chosen:
         (row,) = chosen.sample(10)
     assert (row["job_id"], row["queue"], row["to_queue"]) == (2, "mail", "mail")
 
@@ -269,5 +271,5 @@ def test_uids_are_those_of_earlier_versions(lake: SmallLake) -> None:
     lake.fill(jobs=[closed_job(1)])
     opened = open_lake(lake.path)
     digest = hashlib.sha256(f"{opened.id}\0001\0001\0mail\0tag".encode()).hexdigest()
-    with Replay(opened, Wanted("true", again="tag")) as chosen:
+    with LakeReplay(opened, ReplayRequest("true", replay_tag="tag")) as chosen:
         assert chosen.uids() == {1: f"{digest[:12]}8{digest[12:15]}a{digest[15:30]}"}

@@ -29,11 +29,11 @@ from taskyard.pipeline.lake.snapshot import Lake, open_lake
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import Store
 from taskyard.pipeline.report import STEPS, write_report
-from taskyard.pipeline.report.data import Findings, gather
-from taskyard.pipeline.report.scope import Options, Target, any_of, make_scope
+from taskyard.pipeline.report.data import ReportData, gather_report_data
+from taskyard.pipeline.report.scope import ReportOptions, Target, any_of, make_scope
 from taskyard.pipeline.report.text import count, duration, labels, share
 from taskyard.pipeline.report.views import NAMES, POINTS, ROWS, Panel, make_panels, panels_of
-from taskyard.pipeline.views import VIEWS, Column, Plot, View
+from taskyard.pipeline.views import VIEWS, Plot, View, ViewColumn
 
 PLOTS = {
     *("throughput", "depth", "wait", "run", "wait-queues", "run-queues", "wait-heat", "run-heat"),
@@ -52,7 +52,7 @@ TURNED = "a\u202eb"
 @dataclass
 class Report:
     folder: Path
-    options: Options
+    options: ReportOptions
 
     @cached_property
     def tables(self) -> Tables:
@@ -63,8 +63,8 @@ class Report:
         return open_lake(self.folder / "lake")
 
     @cached_property
-    def found(self) -> Findings:
-        return gather(self.lake, self.options, lambda: None)
+    def found(self) -> ReportData:
+        return gather_report_data(self.lake, self.options, lambda: None)
 
     @property
     def file(self) -> Path:
@@ -92,7 +92,7 @@ class Report:
 
 def make_report(folder: Path, **scope: Any) -> Report:
     write_report(open_lake(folder / "lake"), folder / "report.html", **scope)
-    return Report(folder, Options(**scope))
+    return Report(folder, ReportOptions(**scope))
 
 
 @pytest.fixture(scope="module")
@@ -249,8 +249,8 @@ def test_the_storm_and_the_stop_are_found(day: Report) -> None:
 def test_a_span_and_a_choice_of_queues(day: Report) -> None:
     since = datetime(2026, 2, 2, 9, 0, 30, tzinfo=UTC)
     until = since + timedelta(hours=1)
-    options = Options(("im*", "nothing"), since, until)
-    found = gather(day.lake, options, lambda: None)
+    options = ReportOptions(("im*", "nothing"), since, until)
+    found = gather_report_data(day.lake, options, lambda: None)
     waits = [
         row["wait_seconds"]
         for row in day.tables.attempts
@@ -432,7 +432,7 @@ def test_the_page_in_a_browser(day: Report, crowd: Report, tmp_path: Path) -> No
 
 
 def view_of(plot: Plot, **units: str) -> View:
-    columns = {name: Column(name, unit, "") for name, unit in units.items()}
+    columns = {name: ViewColumn(name, unit, "") for name, unit in units.items()}
     return View("some", "Some rows", "All about them.", {}, columns, plot, (), "")
 
 
@@ -450,7 +450,7 @@ def test_a_view_that_is_a_table() -> None:
     row = {"text": TURNED, "at": hours(1)[0], "wait": 90.0, "share": 0.5, "jobs": 12_345, "of": []}
     panel, figure = panel_of(view, [row, dict.fromkeys(row)])
     assert figure is None
-    assert panel.says == "All about them."
+    assert panel.caption == "All about them."
     assert panel.heads == ["Text", "At", "Wait", "Share", "Jobs (jobs)", "Of"]
     assert panel.rows[0] == [
         "a\\u202eb",
@@ -469,15 +469,15 @@ def test_of_many_rows_of_a_view_the_first_are_there() -> None:
     panel, figure = panel_of(view, rows)
     assert len(panel.rows) == ROWS
     assert len(figure["data"][0]["x"]) == POINTS
-    assert f"The table has the first {ROWS} of {count(POINTS + 1)} rows." in panel.says
-    assert f"Drawn are the first {count(POINTS)} of {count(POINTS + 1)} points." in panel.says
+    assert f"The table has the first {ROWS} of {count(POINTS + 1)} rows." in panel.caption
+    assert f"Drawn are the first {count(POINTS)} of {count(POINTS + 1)} points." in panel.caption
 
 
 def test_a_view_without_rows() -> None:
     view = view_of(Plot("line", "number", "value", facet="queue"), queue="", number="", value="s")
     nothing = pa.table({name: pa.array([], pa.float64()) for name in view.columns})
     (panel,) = panels_of(view, nothing)
-    assert (panel.rows, panel.figure, panel.says) == (
+    assert (panel.rows, panel.figure, panel.caption) == (
         [],
         None,
         "All about them. There are no rows.",
@@ -493,7 +493,7 @@ def test_lines_of_a_view() -> None:
     ]
     rows[-1]["wait"] = math.nan
     panel, figure = panel_of(view, rows)
-    assert panel.says.endswith("Drawn are the 6 highest of 10 by queue.")
+    assert panel.caption.endswith("Drawn are the 6 highest of 10 by queue.")
     assert [trace["name"] for trace in figure["data"]] == ["c", "d", "e", "f", "g", "h"]
     assert figure["data"][-1]["y"] == [9.5, 9.5, None]
     assert figure["data"][0]["x"] == ["2026-02-02 00:00", "2026-02-02 01:00", "2026-02-02 02:00"]
@@ -517,7 +517,7 @@ def test_bars_of_a_view() -> None:
     assert figure["names"][:3] == ["23", "21", "19"]  # there are two ways of these
     assert len(figure["names"]) == NAMES
     assert figure["data"][1]["x"][:3] == [23.0, 21.0, 19.0]
-    assert panel.says.endswith("Drawn are the 20 highest of 25 by name.")
+    assert panel.caption.endswith("Drawn are the 20 highest of 25 by name.")
     view = view_of(Plot("bar", "day", "jobs"), day="", jobs="jobs")
     _, figure = panel_of(view, [{"day": date(2026, 2, 2), "jobs": 3}, {"day": None, "jobs": 1}])
     assert [(each["x"], each["y"]) for each in figure["data"]] == [(["2026-02-02 00:00"], [3.0])]

@@ -8,7 +8,7 @@ import pytest
 from pipeline.histories import WORKERS, History
 from pipeline.lake_runs import fill
 
-from taskyard.cli.failure import REFUSED, USAGE, Failure
+from taskyard.cli.failure import REFUSED, USAGE, CommandFailed
 from taskyard.cli.lake import main
 from taskyard.cli.lake_read import read_target, read_time
 from taskyard.engine.model.job import SECOND, Policy
@@ -35,7 +35,7 @@ def test_times(value: str | None, time: datetime | None) -> None:
 
 @pytest.mark.parametrize("value", ["", "soon", "12", "2026-13-01", "99999999d", "9999999999h"])
 def test_what_is_no_time(value: str) -> None:
-    with pytest.raises(Failure, match="not a time"):
+    with pytest.raises(CommandFailed, match="not a time"):
         read_time("--since", value, END)
 
 
@@ -49,7 +49,7 @@ def test_targets() -> None:
     "value", ["mail", "mail=", "=3", "mail=-1", "mail=0", "mail=soon", "m=inf"]
 )
 def test_what_is_no_target(value: str) -> None:
-    with pytest.raises(Failure, match="write QUEUE=TIME"):
+    with pytest.raises(CommandFailed, match="write QUEUE=TIME"):
         read_target(value)
 
 

@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 import hiredis
 import pyarrow as pa
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
-from taskyard.client.errors import Duplicate, Refused, refusal
+from taskyard.client.errors import Duplicate, Refused, refusal_from_reply
 from taskyard.client.feeding import CommandFeed
 from taskyard.engine.model.job import default_policy
 from taskyard.pipeline.spark.job_columns import JobColumns
@@ -106,7 +106,7 @@ def test_what_is_null_is_not_said() -> None:
 
 
 def test_a_row_that_says_nothing_of_failures_has_the_retries_of_every_push_of_ours() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("resp")
     peer.send(_commands({"payload": pa.array([b"a"]), "uid": pa.array([UID])}, queue="q")[0])
     peer.expect(b":1\r\n")
@@ -208,7 +208,7 @@ class TestFeed:
         assert feed.next() == b"123"
         feed.take([11])
         assert feed.next() == b"4"
-        feed.rewind()
+        feed.resend_unanswered()
         assert feed.next() == b"234"
         assert feed.next() == b""
         feed.take([12, 13, 14])
@@ -218,21 +218,21 @@ class TestFeed:
     def test_what_the_server_cannot_do_now_is_sent_again(self) -> None:
         feed = CommandFeed(iter([[b"1", b"2", b"3"]]), _refused)
         feed.next()
-        feed.take([11, refusal("OOM queue is full"), 13])
+        feed.take([11, refusal_from_reply("OOM queue is full"), 13])
         assert feed.done
-        assert feed.held_up() is not None
-        feed.rewind()
+        assert feed.transient_error() is not None
+        feed.resend_unanswered()
         assert feed.next() == b"2"
         assert feed.next() == b""
         feed.take([12])
-        assert feed.held_up() is None
+        assert feed.transient_error() is None
         assert feed.done
         assert feed.answered == 3
 
     def test_what_was_done_before_is_answered_too(self) -> None:
         feed = CommandFeed(iter([[b"1", b"2"]]), _refused)
         feed.next()
-        feed.take([refusal("DUPLICATE 7 it has this uid"), b"delayed"])
+        feed.take([refusal_from_reply("DUPLICATE 7 it has this uid"), b"delayed"])
         assert feed.next() == b""
         assert feed.done
         assert (feed.answered, feed.error) == (2, None)

@@ -7,7 +7,7 @@ import pytest
 from engine.harness import ORIGIN, Bench, machine_settings, property_settings
 from engine.harness import decode as decode_records
 from engine.job_rules import JobRules
-from engine.lived_in import lived_in
+from engine.lived_in import make_used_engine
 from engine.records.test_records import EXAMPLES, encode, name_of, older
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ from taskyard.pipeline.records.fields import (
     schema,
 )
 
-EVENTS = [record for record in EXAMPLES if record.kind() < r.FIRST_CARRY]
+EVENTS = [record for record in EXAMPLES if record.kind() < r.FIRST_SNAPSHOT]
 
 
 def rows(data: bytes, columns: tuple[str, ...] = ALL_COLUMNS) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ TestRowsOfHistories.settings = machine_settings(examples=40, steps=60)
 
 
 def test_a_server_with_something_of_everything() -> None:
-    check(lived_in())
+    check(make_used_engine())
 
 
 def assert_alike(*given: r.Record) -> None:
@@ -98,7 +98,7 @@ def test_a_column_alone_is_the_same_as_with_all_others() -> None:
 
 
 def test_only_the_numbers_that_are_wanted_come() -> None:
-    data = encode(*[j.Wake(1, ORIGIN, id, b"q") for id in range(10)])
+    data = encode(*[j.WakeRecord(1, ORIGIN, id, b"q") for id in range(10)])
     found = decode_frames(data, [(0, len(data), 100)], ("seq", "job_id"), 103, 105)
     assert found.to_pydict() == {"seq": [103, 104, 105], "job_id": [3, 4, 5]}
     assert decode_frames(data, [(0, len(data), 100)], ("seq",), 200).num_rows == 0
@@ -113,7 +113,9 @@ def a_batch(version: int) -> bytes:
     """Version 1 does not have the number of each job's attempt at the end, and only version 3 has
     the consumer's user."""
     user = "ada" if version == 3 else ""
-    new = encode(s.Batch(1, ORIGIN, "consumer", 9, 2, 3, 99, [7, 8], [b"q"], [2], [1, 4], user))
+    new = encode(
+        s.BatchRecord(1, ORIGIN, "consumer", 9, 2, 3, 99, [7, 8], [b"q"], [2], [1, 4], user)
+    )
     assert new[5] == max(version, 2)
     if version >= 2:
         return new
@@ -124,7 +126,7 @@ def a_batch(version: int) -> bytes:
 @pytest.mark.parametrize(("version", "attempts"), [(1, [None, None]), (2, [1, 4]), (3, [1, 4])])
 def test_a_batch_is_a_row_a_job_and_one_for_itself(version: int, attempts: list[int]) -> None:
     columns = ("seq", "part", "event", "job_id", "attempt", "queue", "batch", "consumer")
-    wake = encode(j.Wake(1, ORIGIN, 5, b"w"))
+    wake = encode(j.WakeRecord(1, ORIGIN, 5, b"w"))
     assert [tuple(row.values()) for row in rows(wake + a_batch(version) + wake, columns)] == [
         (1, 0, "wake", 5, None, "w", None, None),
         (2, 0, "batch", None, None, None, 2, "consumer"),
@@ -146,15 +148,17 @@ def test_values_are_described_as_a_dump_does_it() -> None:
 
 def test_bytes_that_are_no_text_are_spelled_out() -> None:
     job = NewJob("q", "näme", b"\xff\x00", Policy(), key=b"\xffk")
-    error = j.Retry(1, ORIGIN, 7, b"\xfe", 3, 0, False, b"bad \xff")
-    pushed, retried = rows(encode(r.Push(1, ORIGIN, 7, b"\xffq", job), error))
+    error = j.RetryRecord(1, ORIGIN, 7, b"\xfe", 3, 0, False, b"bad \xff")
+    pushed, retried = rows(encode(r.PushRecord(1, ORIGIN, 7, b"\xffq", job), error))
     assert (pushed["queue"], pushed["key"], pushed["name"]) == ("\\xffq", "\\xffk", "näme")
     assert pushed["payload"] == b"\xff\x00"
     assert (retried["queue"], retried["error"]) == ("\\xfe", "bad \ufffd")
 
 
 def test_a_text_of_ours_that_is_not_utf_8_is_damage() -> None:
-    data = encode(j.Progress(1, ORIGIN, 7, b"q", 3, 10, "half")).replace(b"half", b"ha\xff\xff")
+    data = encode(j.ProgressRecord(1, ORIGIN, 7, b"q", 3, 10, "half")).replace(
+        b"half", b"ha\xff\xff"
+    )
     with pytest.raises(CorruptRecord, match="UTF-8"):
         rows(data)
 
@@ -177,7 +181,7 @@ def test_a_record_that_was_cut_off_or_is_of_another_version_is_refused(record: r
 
 @pytest.mark.parametrize("kind", [0, 50, 63, 100, 255])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
-    data = bytearray(encode(r.Boot(1, ORIGIN, 2, "1.0")))
+    data = bytearray(encode(r.BootRecord(1, ORIGIN, 2, "1.0")))
     data[4] = kind
     with pytest.raises(CorruptRecord, match="unknown kind"):
         rows(bytes(data))
@@ -206,5 +210,5 @@ def test_columns_are_named_by_an_option() -> None:
 
 def test_origins_may_be_as_long_as_they_can_be() -> None:
     origin = Origin(200, "u" * 255, "é" * 127)
-    (row,) = rows(encode(j.Wake(1, origin, 1, b"q")))
+    (row,) = rows(encode(j.WakeRecord(1, origin, 1, b"q")))
     assert (row["dialect"], row["user"], row["holder"]) == ("200", "u" * 255, "é" * 127)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 from support.effort import LONG, PLAIN
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import SocketWire
 from support.wire import SimulatedWire, Wire
 
@@ -15,7 +15,7 @@ KINDS = ["simulated", "socket"] if LONG or not PLAIN else ["simulated"]
 @pytest.fixture
 def yard() -> SimulatedWire:
     """A fresh server whose clock the test moves."""
-    return SimulatedYard()
+    return SimulatedServer()
 
 
 @pytest.fixture(params=KINDS)
@@ -30,7 +30,7 @@ def wire(request: pytest.FixtureRequest) -> Wire:
 def shared_wire(request: pytest.FixtureRequest) -> Iterator[Wire]:
     """A server of either kind whose queues and ids other tests of the module may have used."""
     if request.param == "simulated":
-        yield SimulatedYard()
+        yield SimulatedServer()
         return
     server: SocketWire = request.getfixturevalue("module_socket_server")
     yield server

@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
-from taskyard.protocols.digits import decimal, digits_of, number_at, put_decimal
+from taskyard.protocols.digits import decimal, digit_count, number_at, put_decimal
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 
@@ -25,7 +25,7 @@ def test_a_number_in_decimal(number: int) -> None:
     put_decimal(out, number)
     assert out.getvalue() == str(number).encode()
     if number >= 0:
-        assert digits_of(number) == len(str(number))
+        assert digit_count(number) == len(str(number))
 
 
 @given(

@@ -8,7 +8,7 @@ from support.api import NDJSON, ApiClient
 from support.exchanges import get
 from support.replies_resp import ask, refused
 from support.resp_jobs import take
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import error_of, exchange
 
 from taskyard.access.principal import ADMIN, INSPECT, PUSH, Principal, Rule
@@ -20,12 +20,12 @@ UID = b"6ba7b810-9dad-11d1-80b4-00c04fd430c4"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     """One job in the queue mail, which takes no more."""
     api = ApiClient(yard)
     api.push(text="there")
@@ -43,7 +43,7 @@ def said(request: pytest.FixtureRequest, api: ApiClient) -> str:
     return text
 
 
-def test_masenko(yard: SimulatedYard, said: str) -> None:
+def test_masenko(yard: SimulatedServer, said: str) -> None:
     peer = yard.connect()
     peer.send(b'PUSH {"name":"a","queue":"mail"}\n')
     assert error_of(peer.read_line()) == f"draining: {said}"
@@ -53,7 +53,7 @@ def test_masenko(yard: SimulatedYard, said: str) -> None:
     assert peer.read_line().startswith(b"OK ")
 
 
-def test_workq(yard: SimulatedYard, said: str) -> None:
+def test_workq(yard: SimulatedServer, said: str) -> None:
     peer = yard.connect("workq")
     answer = f"-SERVER-ERROR {said}\r\n".encode()
     exchange(peer, b"add %b mail 1000 60000 1\r\nx\r\n" % UID, answer)
@@ -63,7 +63,7 @@ def test_workq(yard: SimulatedYard, said: str) -> None:
     assert b"there" in peer.take()
 
 
-def test_resp(yard: SimulatedYard, said: str) -> None:
+def test_resp(yard: SimulatedServer, said: str) -> None:
     peer = yard.connect("resp")
     assert refused(peer, "RPUSH", "mail", "a") == f"DRAINING {said}"
     assert refused(peer, "LPUSH", "mail", "a", "b") == f"DRAINING {said}"
@@ -74,7 +74,7 @@ def test_resp(yard: SimulatedYard, said: str) -> None:
     assert ask(peer, "LPOP", "mail") == b"there"
 
 
-def test_new_items_of_pqueue(yard: SimulatedYard) -> None:
+def test_new_items_of_pqueue(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
     ask(peer, "UPDATE", "a", 1)
     ApiClient(yard).call("PATCH", "/api/v1/queues/pqueue", {"draining": True}).ok()
@@ -82,7 +82,7 @@ def test_new_items_of_pqueue(yard: SimulatedYard) -> None:
     assert refused(peer, "UPDATE", "b", 1).startswith("DRAINING queue pqueue")
 
 
-def test_glovebox(yard: SimulatedYard, said: str) -> None:
+def test_glovebox(yard: SimulatedServer, said: str) -> None:
     peer = yard.connect_glovebox()
     peer.next()
     peer.send_json(type="post", queue="mail", message=[1], label=7)
@@ -104,7 +104,7 @@ def test_a_push_that_is_repeated_is_answered_as_before(api: ApiClient) -> None:
     assert (reply.status, reply.body["id"], reply.body["duplicate"]) == (200, first, True)
 
 
-def test_the_server_says_how_far_it_is(yard: SimulatedYard, api: ApiClient) -> None:
+def test_the_server_says_how_far_it_is(yard: SimulatedServer, api: ApiClient) -> None:
     api.push(delay=5)
     before = api.get("/api/v1/server").ok()
     assert (before["draining"], before["unfinished"], before["accepting"]) == (False, None, True)
@@ -124,7 +124,7 @@ def test_the_server_says_how_far_it_is(yard: SimulatedYard, api: ApiClient) -> N
     api.push()
 
 
-def test_readiness_tells_it(yard: SimulatedYard, api: ApiClient) -> None:
+def test_readiness_tells_it(yard: SimulatedServer, api: ApiClient) -> None:
     api.post("/api/v1/server/drain").ok()
     answer = get(Health(yard.broker).routes(), "/readyz").answer()
     assert (answer.status, json.loads(answer.body)["reason"]) == (503, "draining")
@@ -132,7 +132,7 @@ def test_readiness_tells_it(yard: SimulatedYard, api: ApiClient) -> None:
     assert get(Health(yard.broker).routes(), "/readyz").answer().status == 200
 
 
-def test_only_who_may_administer_all_queues_drains_the_server(yard: SimulatedYard) -> None:
+def test_only_who_may_administer_all_queues_drains_the_server(yard: SimulatedServer) -> None:
     some = Principal("some", [Rule(["mail"], [ADMIN, PUSH]), Rule(["*"], [INSPECT])])
     every = Principal("every", [Rule(["*"], [ADMIN])])
     for path in ("/api/v1/server/drain", "/api/v1/server/undrain"):
@@ -141,7 +141,7 @@ def test_only_who_may_administer_all_queues_drains_the_server(yard: SimulatedYar
 
 
 def test_a_drained_queue_stays_so_over_a_restart_and_a_drained_server_does_not(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     api.call("PATCH", "/api/v1/queues/mail", {"draining": True}).ok()
     api.post("/api/v1/server/drain").ok()

@@ -2,17 +2,17 @@
 
 import pytest
 from support.api import NDJSON, ApiClient
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import error_of, exchange
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     api = ApiClient(yard)
     api.call("PUT", "/api/v1/queues/mail", {"max_jobs": 2}).ok()
     api.push()
@@ -24,7 +24,7 @@ FULL = "queue is full: it may have 2 jobs"
 
 
 @pytest.mark.usefixtures("api")
-def test_masenko(yard: SimulatedYard) -> None:
+def test_masenko(yard: SimulatedServer) -> None:
     peer = yard.connect()
     peer.send(b'PUSH {"name":"a","queue":"mail"}\n')
     assert error_of(peer.read_line()) == FULL
@@ -36,7 +36,7 @@ def test_masenko(yard: SimulatedYard) -> None:
 
 
 @pytest.mark.usefixtures("api")
-def test_workq(yard: SimulatedYard) -> None:
+def test_workq(yard: SimulatedServer) -> None:
     peer = yard.connect("workq")
     uid = b"6ba7b810-9dad-11d1-80b4-00c04fd430c4"
     answer = f"-SERVER-ERROR {FULL}\r\n".encode()
@@ -46,7 +46,7 @@ def test_workq(yard: SimulatedYard) -> None:
 
 
 @pytest.mark.usefixtures("api")
-def test_resp(yard: SimulatedYard) -> None:
+def test_resp(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
     answer = f"-OOM {FULL}\r\n".encode()
     exchange(peer, b"RPUSH mail a\r\n", answer)
@@ -54,7 +54,7 @@ def test_resp(yard: SimulatedYard) -> None:
     exchange(peer, b"LLEN mail\r\n", b":2\r\n")
 
 
-def test_new_items_of_pqueue(yard: SimulatedYard) -> None:
+def test_new_items_of_pqueue(yard: SimulatedServer) -> None:
     ApiClient(yard).call("PUT", "/api/v1/queues/pqueue", {"max_jobs": 1}).ok()
     peer = yard.connect("resp")
     peer.send(b"UPDATE a 1\r\nUPDATE a 1\r\nUPDATE b 1\r\n")
@@ -62,7 +62,7 @@ def test_new_items_of_pqueue(yard: SimulatedYard) -> None:
 
 
 @pytest.mark.usefixtures("api")
-def test_glovebox(yard: SimulatedYard) -> None:
+def test_glovebox(yard: SimulatedServer) -> None:
     peer = yard.connect_glovebox()
     peer.next()
     peer.send_json(type="post", queue="mail", message=[1], label=7)

@@ -17,8 +17,8 @@ from protocols.test_permissions import (
     log_in,
     make_yard,
 )
-from support.fixed_gate import FixedGate
-from support.simulated import SimulatedYard
+from support.fixed_gate import FixedAuthenticator
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import INSPECT, PUSH, TAKE, Principal, Rule
 from taskyard.engine.model.job import NewJob, Policy
@@ -45,7 +45,7 @@ def test_a_wrong_secret_changes_nothing(dialect: str, wrong: bytes, text: bytes)
     peer = enter(yard, gate, dialect, "worker")
     peer.send(wrong)
     gate.answer()
-    yard.settle()
+    yard.run_pending()
     assert text in peer.take()
     assert connection_of(peer).principal is USERS["worker"]
 
@@ -65,7 +65,7 @@ def test_what_follows_waits_until_it_is_known_who_it_is(dialect: str, words: byt
     peer.send(words)
     assert peer.take() == b""
     gate.answer()
-    yard.settle()
+    yard.run_pending()
     assert b"x" in peer.take()
     assert [name for _, name in gate.asked] == ["root" if b"HELLO" in words else ""]
 
@@ -76,8 +76,8 @@ def test_a_client_that_goes_before_it_is_recognised_is_forgotten() -> None:
     peer.send(b"AUTH root root-secret\r\n")
     peer.close()
     gate.answer()
-    yard.settle()
-    assert yard.resp.traffic.clients == 0
+    yard.run_pending()
+    assert yard.resp.stats.open_connections == 0
 
 
 def test_reset_is_to_be_nobody_again() -> None:
@@ -89,7 +89,7 @@ def test_reset_is_to_be_nobody_again() -> None:
 
 @pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
 def test_without_users_there_is_nothing_to_log_in_to(dialect: str) -> None:
-    peer = SimulatedYard().connect(dialect)
+    peer = SimulatedServer().connect(dialect)
     words = {"masenko": b'AUTH {"token":"x"}\n', "workq": b"auth x\r\n", "resp": b"AUTH x\r\n"}
     texts = {
         "masenko": b'ERR {"msg":"unknown verb AUTH"}\n',
@@ -123,15 +123,15 @@ WAITING = {
 def test_who_waits_and_may_no_longer_is_told_so(wait: str) -> None:
     dialect = wait.partition(" ")[0]
     user = Principal("late", [Rule(["quiet"], [TAKE]), Rule(["elsewhere"], [PUSH])])
-    gate = FixedGate({"late": user})
-    yard = SimulatedYard(gate=gate)
+    gate = FixedAuthenticator({"late": user})
+    yard = SimulatedServer(gate=gate)
     peer = yard.connect(dialect, certificate="late")
     peer.send(WAITING[wait])
-    connection_of(peer).rules_changed()
+    connection_of(peer).on_permissions_changed()
     assert peer.take() == b""
-    user.change([Rule(["elsewhere"], [PUSH])], free=False)
-    connection_of(peer).rules_changed()
-    yard.settle()
+    user.set_rules([Rule(["elsewhere"], [PUSH])], is_superuser=False)
+    connection_of(peer).on_permissions_changed()
+    yard.run_pending()
     assert is_denied(dialect, "late", peer.take())
     yard.connect("resp", certificate="late").send(b"RPUSH elsewhere x\r\n")
     yard.engine.push(NewJob("quiet", "quiet", b"x", Policy()), ORIGIN, yard.clock.now())
@@ -144,13 +144,13 @@ def test_who_waits_and_may_no_longer_is_told_so(wait: str) -> None:
 @pytest.mark.parametrize("may", [True, False])
 def test_who_waits_for_a_result_must_be_allowed_to_see_it_when_it_comes(may: bool) -> None:
     user = Principal("late", [Rule(["mail"], [INSPECT])])
-    yard = SimulatedYard(gate=FixedGate({"late": user, "root": USERS["root"]}))
+    yard = SimulatedServer(gate=FixedAuthenticator({"late": user, "root": USERS["root"]}))
     root = yard.connect("resp", certificate="root")
     root.send(b"JOB.PUSH mail x FAILS 1 DEAD morgue\r\n")
     peer = yard.connect("resp", certificate="late")
     peer.send(b"JOB.RESULT 1 WAIT 20000\r\n")
     if not may:
-        user.change([Rule(["other"], [INSPECT])], free=False)
+        user.set_rules([Rule(["other"], [INSPECT])], is_superuser=False)
     root.send(b"JOB.TAKE 1 mail\r\nJOB.FAIL 1-1-1 oops\r\n")
     reply = peer.take()
     assert reply.startswith(b"*5\r\n:1\r\n$6\r\nfailed\r\n" if may else b"-NOJOB ")
@@ -159,15 +159,15 @@ def test_who_waits_for_a_result_must_be_allowed_to_see_it_when_it_comes(may: boo
 @pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
 def test_a_user_has_so_many_connections(dialect: str) -> None:
     users = {"few": Principal("few", [Rule(["mail"], [TAKE])])}
-    gate = FixedGate(users, most=2)
-    yard = SimulatedYard(gate=gate)
+    gate = FixedAuthenticator(users, most=2)
+    yard = SimulatedServer(gate=gate)
     first, second = yard.connect(dialect, certificate="few"), yard.connect(dialect)
     log_in(yard, gate, dialect, second, "few")
     log_in(yard, gate, dialect, second, "few")  # it is one all the same
     third = yard.connect(dialect)
     assert is_denied(dialect, "few", answer_to_login(yard, gate, dialect, third, "few"))
-    assert connection_of(third).principal is gate.stranger
-    assert connection_of(yard.connect(dialect, certificate="few")).principal is gate.stranger
+    assert connection_of(third).principal is gate.anonymous
+    assert connection_of(yard.connect(dialect, certificate="few")).principal is gate.anonymous
     first.close()
     log_in(yard, gate, dialect, third, "few")
     for peer in (second, third):
@@ -186,7 +186,7 @@ def test_a_string_in_front_of_a_queue_does_not_open_the_queue_to_be_deleted() ->
     assert pusher.take() == b"+OK\r\n"
     yard.engine.push(NewJob("mail2", "mail2", b"x", Policy()), ORIGIN, yard.clock.now())
     pusher.send(b"DEL mail2 mail2\r\n")
-    yard.settle()
+    yard.run_pending()
     assert pusher.take() == b":1\r\n"
     queue = yard.engine.queue(b"mail2")
     assert queue is not None
@@ -223,7 +223,7 @@ def test_who_may_not_push_does_not_learn_what_a_key_is() -> None:
 
 def test_reset_leaves_the_user_whose_certificate_was_shown() -> None:
     users = {"few": Principal("few", [Rule(["mail"], [TAKE])])}
-    yard = SimulatedYard(gate=FixedGate(users, most=1))
+    yard = SimulatedServer(gate=FixedAuthenticator(users, most=1))
     peer = yard.connect("resp", certificate="few")
     peer.send(b"RESET\r\nLPOP mail\r\n")
     assert peer.take() == b"+RESET\r\n$-1\r\n"
@@ -234,10 +234,10 @@ def test_reset_leaves_the_user_whose_certificate_was_shown() -> None:
 
 def test_a_transaction_must_be_allowed_when_it_is_done() -> None:
     user = Principal("late", [Rule(["mail"], [PUSH])])
-    yard = SimulatedYard(gate=FixedGate({"late": user}))
+    yard = SimulatedServer(gate=FixedAuthenticator({"late": user}))
     peer = yard.connect("masenko", certificate="late")
     peer.send(b'ATOMIC\nPUSH {"name":"n","queue":"mail"}\n')
-    user.change([], free=False)
+    user.set_rules([], is_superuser=False)
     peer.send(b"DONE\n")
     assert is_denied("masenko", "late", peer.take())
     assert yard.engine.queue(b"mail") is None
@@ -254,13 +254,13 @@ def test_who_waits_for_a_result_and_may_no_longer_is_told_so(command: str, actio
     yard, gate = make_yard()
     user = Principal("late", [Rule(["mail"], [action])])
     peer = yard.connect("workq")
-    connection_of(peer).change_principal(user)
+    connection_of(peer).set_principal(user)
     peer.send(command.encode())
-    connection_of(peer).rules_changed()
+    connection_of(peer).on_permissions_changed()
     assert peer.take() == b""
-    user.change([], free=False)
-    connection_of(peer).rules_changed()
-    yard.settle()
+    user.set_rules([], is_superuser=False)
+    connection_of(peer).on_permissions_changed()
+    yard.run_pending()
     assert is_denied("workq", "late", peer.take())
     worker = enter(yard, gate, "workq", "worker")
     worker.send(f"complete {UID} 1\r\nx\r\n".encode())
@@ -279,7 +279,7 @@ def test_the_queue_in_which_a_job_ends_is_the_one_that_counts(
     dialect: str, end: str, to: str
 ) -> None:
     user = Principal("late", [Rule(["mail", "first"], [INSPECT])])
-    yard = SimulatedYard(gate=FixedGate({"late": user, "root": USERS["root"]}))
+    yard = SimulatedServer(gate=FixedAuthenticator({"late": user, "root": USERS["root"]}))
     root = yard.connect("resp", certificate="root")
     root.send(f"JOB.PUSH first x UID {MOVED} TTL 600000 FAILS 1 DEAD dead\r\n".encode())
     peer = yard.connect(dialect, certificate="late")
@@ -288,7 +288,7 @@ def test_the_queue_in_which_a_job_ends_is_the_one_that_counts(
         "workq": f"result {MOVED} 20000\r\n",
     }
     peer.send(asks[dialect].encode())
-    yard.engine.move(1, to, False, ORIGIN, yard.clock.now())
+    yard.engine.move_job(1, to, False, ORIGIN, yard.clock.now())
     ends = {"done": b"JOB.DONE 1-1-1 pong\r\n", "failed": b"JOB.FAIL 1-1-1 oops\r\n"}
     if end == "late":
         yard.advance(21)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 
 import pytest
-from support.fixed_gate import FixedGate
-from support.simulated import GloveboxPeer, SimulatedPeer, SimulatedYard
+from support.fixed_gate import FixedAuthenticator
+from support.simulated import GloveboxPeer, SimulatedPeer, SimulatedServer
 
 from taskyard.access.principal import ADMIN, INSPECT, PUSH, TAKE, Principal, Rule
 from taskyard.access.principal import JOURNAL as JOURNAL_ACTION
@@ -21,7 +21,7 @@ from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.records import job_lifecycle as kinds
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.reader import JournalReader
-from taskyard.protocols.conversation import Conversation
+from taskyard.protocols.conversation import ProtocolConnection
 
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 OTHER_UID = "6ba7b811-9dad-11d1-80b4-00c04fd430c8"
@@ -35,7 +35,7 @@ USERS = {
     "boss": Principal("boss", [Rule(["mail*"], [ADMIN])]),
     "elsewhere": Principal("elsewhere", [Rule(["other"], [PUSH, TAKE, INSPECT, ADMIN])]),
     "worker": Principal("worker", [Rule(["mail"], [PUSH, TAKE, INSPECT])]),
-    "root": Principal("root", free=True),
+    "root": Principal("root", is_superuser=True),
 }
 NAMES = ["", *USERS]  # "": has not logged in
 STRANGER = Principal()
@@ -178,11 +178,11 @@ CASES = [
 ]
 
 
-def make_yard() -> tuple[SimulatedYard, FixedGate]:
-    gate = FixedGate(USERS, STRANGER)
-    yard = SimulatedYard(gate=gate)
+def make_yard() -> tuple[SimulatedServer, FixedAuthenticator]:
+    gate = FixedAuthenticator(USERS, STRANGER)
+    yard = SimulatedServer(gate=gate)
     engine, now = yard.engine, yard.clock.now()
-    yard.broker.begin()
+    yard.broker.begin_turn()
     engine.create_queue("mail", QueueSettings(), ORIGIN, now)
     uid = bytes.fromhex(UID.replace("-", ""))
     policy = Policy(ttr=MINUTE, max_fails=5)
@@ -190,12 +190,14 @@ def make_yard() -> tuple[SimulatedYard, FixedGate]:
     engine.push(NewJob("mail", "mail", b"x", policy), ORIGIN, now)
     engine.set_value(b"mail:0", b"v", now + MINUTE, ORIGIN, now)
     engine.update_keyed("pqueue", b"item", 1, policy, ORIGIN, now)
-    yard.broker.end()
-    yard.settle()
+    yard.broker.end_turn()
+    yard.run_pending()
     return yard, gate
 
 
-def enter(yard: SimulatedYard, gate: FixedGate, dialect: str, name: str) -> SimulatedPeer:
+def enter(
+    yard: SimulatedServer, gate: FixedAuthenticator, dialect: str, name: str
+) -> SimulatedPeer:
     if dialect == "glovebox":
         glovebox = yard.connect_glovebox(principal=USERS[name] if name else STRANGER)
         glovebox.next()
@@ -207,14 +209,14 @@ def enter(yard: SimulatedYard, gate: FixedGate, dialect: str, name: str) -> Simu
 
 
 def log_in(
-    yard: SimulatedYard, gate: FixedGate, dialect: str, peer: SimulatedPeer, name: str
+    yard: SimulatedServer, gate: FixedAuthenticator, dialect: str, peer: SimulatedPeer, name: str
 ) -> None:
     reply = answer_to_login(yard, gate, dialect, peer, name)
     assert reply == {"masenko": b"OK {}\n"}.get(dialect, b"+OK\r\n")
 
 
 def answer_to_login(
-    yard: SimulatedYard, gate: FixedGate, dialect: str, peer: SimulatedPeer, name: str
+    yard: SimulatedServer, gate: FixedAuthenticator, dialect: str, peer: SimulatedPeer, name: str
 ) -> bytes:
     words = {
         "masenko": f'AUTH {{"user":"{name}","password":"{name}-secret"}}\n',
@@ -223,11 +225,11 @@ def answer_to_login(
     }
     peer.send(words[dialect].encode())
     gate.answer()
-    yard.settle()
+    yard.run_pending()
     return peer.take()
 
 
-def lease_of(yard: SimulatedYard) -> bytes:
+def lease_of(yard: SimulatedServer) -> bytes:
     """The ref of a job that somebody with every permission has taken."""
     peer = yard.connect("resp")
     connection_of(peer).principal = USERS["root"]
@@ -235,7 +237,7 @@ def lease_of(yard: SimulatedYard) -> bytes:
     return peer.take().split(b"\r\n")[3]
 
 
-def batch_of(yard: SimulatedYard) -> str:
+def batch_of(yard: SimulatedServer) -> str:
     """The name of a consumer that somebody with every permission has leased a batch for."""
     peer = yard.connect("resp")
     connection_of(peer).principal = USERS["root"]
@@ -244,12 +246,12 @@ def batch_of(yard: SimulatedYard) -> str:
     return "spark"
 
 
-def connection_of(peer: SimulatedPeer) -> Conversation:
-    assert isinstance(peer.receiver, Conversation)
+def connection_of(peer: SimulatedPeer) -> ProtocolConnection:
+    assert isinstance(peer.receiver, ProtocolConnection)
     return peer.receiver
 
 
-def say(yard: SimulatedYard, peer: SimulatedPeer, case: Case) -> bytes:
+def say(yard: SimulatedServer, peer: SimulatedPeer, case: Case) -> bytes:
     if isinstance(peer, GloveboxPeer):
         requests: dict[str, Callable[[], None]] = {
             "post": partial(
@@ -306,9 +308,9 @@ def test_a_command_is_carried_out_for_those_who_may(case: Case, name: str) -> No
     principal = USERS[name] if name else STRANGER
     allowed = all(may(principal, action, queue) for action, queue in case.needs)
     if "{" not in case.command:
-        before = yard.journal.log.mark()
+        before = yard.journal.records.end_position()
         reply = say(yard, peer, case)
-        assert allowed or yard.journal.log.mark() == before
+        assert allowed or yard.journal.records.end_position() == before
     else:
         reply = say(yard, peer, case)
     assert is_denied(case.dialect, name, reply) is not allowed, reply
@@ -360,7 +362,7 @@ def test_strangers_who_may_inspect_everything_see_the_figures_as_well(
     queues: list[str], has_figures: bool
 ) -> None:
     stranger = Principal("", [Rule(queues, [INSPECT])])
-    yard = SimulatedYard(gate=FixedGate(USERS, stranger))
+    yard = SimulatedServer(gate=FixedAuthenticator(USERS, stranger))
     peer = yard.connect("masenko")
     peer.send(b"INFO\n")
     assert (b'"clients":1' in peer.take()) is has_figures

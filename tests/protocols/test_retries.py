@@ -9,14 +9,14 @@ import pytest
 from support.api import ApiClient
 from support.replies_resp import ask
 from support.resp_jobs import take, take_many
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard import App
 from taskyard.cli import push as cli_push
 from taskyard.cli import schedules as cli_schedules
-from taskyard.cli.session import Session
+from taskyard.cli.session import Context
 from taskyard.client import commands
-from taskyard.client.feeding import PushFeed
+from taskyard.client.feeding import PushStream
 from taskyard.client.pushing import NewJob, encode
 from taskyard.client.scheduling import schedule_body
 from taskyard.client.wire import Command
@@ -26,14 +26,14 @@ QUEUE = "/api/v1/queues/q"
 SCHEDULE = "/api/v1/schedules/s"
 SECOND = 1_000_000
 
-Door = Callable[[SimulatedYard], None]
+Door = Callable[[SimulatedServer], None]
 
 
-def send(yard: SimulatedYard, words: Command) -> None:
+def send(yard: SimulatedServer, words: Command) -> None:
     ask(yard.connect("resp"), *words)
 
 
-def tick(yard: SimulatedYard, body: dict[str, Any]) -> None:
+def tick(yard: SimulatedServer, body: dict[str, Any]) -> None:
     """Set a schedule, and let its first tick come."""
     api = ApiClient(yard)
     api.call("PUT", SCHEDULE, {"queue": "q", "every": 60, **body}).ok()
@@ -45,7 +45,7 @@ def arguments(module: Any, *argv: str) -> Any:
     return module.parser().parse_args(argv)
 
 
-class Spoken(Session):
+class Spoken(Context):
     """One of a command line that is only read."""
 
     def __init__(self, given: Any) -> None:
@@ -55,19 +55,19 @@ class Spoken(Session):
         return name
 
 
-def cli_job(yard: SimulatedYard) -> None:
+def cli_job(yard: SimulatedServer) -> None:
     options = cli_push._options(Spoken(arguments(cli_push, "q", "x")))
     send(yard, commands.push(NewJob("q", b"x", **options)).words)
 
 
-def cli_schedule(yard: SimulatedYard) -> None:
+def cli_schedule(yard: SimulatedServer) -> None:
     given = arguments(cli_schedules, "set", "s", "--every", "60s", "q")
     tick(yard, cli_schedules._settings(Spoken(given)))
 
 
-def feed(yard: SimulatedYard) -> None:
+def feed(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
-    peer.send(PushFeed(NewJob("q"), [b"x"]).next())
+    peer.send(PushStream(NewJob("q"), [b"x"]).next_commands())
     peer.expect(b":1\r\n")
 
 
@@ -80,7 +80,7 @@ def task() -> Any:
     return work
 
 
-def task_schedule(yard: SimulatedYard) -> None:
+def task_schedule(yard: SimulatedServer) -> None:
     app = App(name="app", queue="q")
     declared = Schedules(app)
 
@@ -110,7 +110,7 @@ OURS: dict[str, Door] = {
 }
 
 
-def lived(yard: SimulatedYard, restart: bool = False) -> tuple[int, list[float]]:
+def lived(yard: SimulatedServer, restart: bool = False) -> tuple[int, list[float]]:
     """How often the one job of the queue is taken until it has failed, and what it waits for."""
     pauses: list[float] = []
     peer = yard.connect("resp")
@@ -121,7 +121,7 @@ def lived(yard: SimulatedYard, restart: bool = False) -> tuple[int, list[float]]
         if outcome == "failed":
             return attempt, pauses
         known = yard.engine.job(job.id)
-        pauses.append((known.position - yard.clock.now()) / SECOND if outcome == "delayed" else 0)
+        pauses.append((known.order_key - yard.clock.now()) / SECOND if outcome == "delayed" else 0)
         if restart:
             yard.restart()
             peer = yard.connect("resp")
@@ -132,7 +132,7 @@ def lived(yard: SimulatedYard, restart: bool = False) -> tuple[int, list[float]]
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("door", OURS)
 def test_a_push_that_says_nothing_is_the_same_through_every_door(door: str, restart: bool) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     OURS[door](yard)
     attempts, pauses = lived(yard, restart)
     assert attempts == 4
@@ -143,7 +143,7 @@ def test_a_push_that_says_nothing_is_the_same_through_every_door(door: str, rest
 def test_the_pauses_of_two_jobs_differ_and_a_seed_gives_the_same_again() -> None:
     seen = []
     for seed in (1, 2, 1):
-        yard = SimulatedYard(seed=seed)
+        yard = SimulatedServer(seed=seed)
         OURS["JOB.PUSH"](yard)
         seen.append(lived(yard))
     assert seen[0] == seen[2] != seen[1]
@@ -151,7 +151,7 @@ def test_the_pauses_of_two_jobs_differ_and_a_seed_gives_the_same_again() -> None
 
 @pytest.mark.parametrize("door", OURS)
 def test_the_settings_of_a_queue_count_more_than_the_default(door: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     settings = {"retries": 1, "backoff": "exponential", "backoff_base": 100, "backoff_cap": 100}
     ApiClient(yard).call("PUT", QUEUE, settings).ok()
     OURS[door](yard)
@@ -162,21 +162,21 @@ def test_the_settings_of_a_queue_count_more_than_the_default(door: str) -> None:
 
 @pytest.mark.parametrize("door", OURS)
 def test_a_queue_is_given_other_settings_while_its_jobs_wait(door: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     OURS[door](yard)
     ApiClient(yard).call("PUT", QUEUE, {"retries": 5, "backoff": "none"}).ok()
     assert lived(yard) == (6, [0] * 5)
 
 
 def test_a_queue_that_says_exponential_alone_has_the_first_pause_of_the_default() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     ApiClient(yard).call("PUT", QUEUE, {"backoff": "exponential"}).ok()
     OURS["HTTP"](yard)
     attempts, pauses = lived(yard)
     assert (attempts, [round(pause + 0.5) > 0 for pause in pauses]) == (4, [True] * 3)
 
 
-SAYING: dict[str, Callable[[SimulatedYard, int, float], None]] = {
+SAYING: dict[str, Callable[[SimulatedServer, int, float], None]] = {
     "JOB.PUSH": lambda yard, retries, first: send(
         yard, ["JOB.PUSH", "q", "x", "FAILS", retries + 1, "BACKOFF", round(first * 1000), 5000]
     ),
@@ -244,7 +244,7 @@ SAYING: dict[str, Callable[[SimulatedYard, int, float], None]] = {
 
 @pytest.mark.parametrize("door", SAYING)
 def test_what_a_push_says_counts_most(door: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     ApiClient(yard).call("PUT", QUEUE, {"retries": 9, "backoff": "none"}).ok()
     SAYING[door](yard, 2, 3)
     attempts, pauses = lived(yard)
@@ -257,7 +257,7 @@ def test_what_a_push_says_counts_most(door: str) -> None:
 
 @pytest.mark.parametrize("door", SAYING)
 def test_a_push_may_say_that_there_is_no_pause(door: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     settings = {"retries": 9, "backoff": "exponential", "backoff_base": 100}
     ApiClient(yard).call("PUT", QUEUE, settings).ok()
     SAYING[door](yard, 2, 0)
@@ -266,7 +266,7 @@ def test_a_push_may_say_that_there_is_no_pause(door: str) -> None:
 
 @pytest.mark.parametrize("kind", ["none", "quartic"])
 def test_the_api_has_other_kinds_of_pauses(kind: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     ApiClient(yard).call("POST", f"{QUEUE}/jobs", {"backoff": kind}).ok()
     attempts, pauses = lived(yard)
     assert attempts == 4
@@ -280,11 +280,11 @@ def test_the_length_of_pauses_that_are_not_exponential_is_refused(field: str) ->
         (SCHEDULE, "PUT", {"queue": "q", "every": 60}),
     ):
         body |= {"backoff": "quartic", field: 1}
-        ApiClient(SimulatedYard()).call(method, path, body).problem(400, "invalid-value", field)
+        ApiClient(SimulatedServer()).call(method, path, body).problem(400, "invalid-value", field)
 
 
 def test_a_worker_that_says_when_does_not_say_how_often() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     OURS["JOB.PUSH"](yard)
     peer = yard.connect("resp")
     for _ in range(3):
@@ -296,13 +296,13 @@ def test_a_worker_that_says_when_does_not_say_how_often() -> None:
 
 
 def test_an_element_of_a_list_has_one_try() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     ask(yard.connect("resp"), "RPUSH", "q", "x")
     assert lived(yard) == (1, [])
 
 
 def test_an_item_has_one_try() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("resp")
     ask(peer, "UPDATE", "x", 1)
     [job] = take_many(peer, "pqueue")
@@ -310,7 +310,7 @@ def test_an_item_has_one_try() -> None:
 
 
 def test_a_job_of_workq_has_one_try() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     peer.send(b"add 6ba7b810-9dad-41d1-80b4-00c04fd430c8 q 60000 600000 1\r\nx\r\n")
     peer.expect(b"+OK\r\n")
@@ -318,10 +318,10 @@ def test_a_job_of_workq_has_one_try() -> None:
 
 
 def test_a_task_of_masenko_has_its_twenty_retries() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("masenko")
     peer.send(b'PUSH {"name": "x", "queue": "q"}\n')
-    yard.settle()
+    yard.run_pending()
     attempts, pauses = lived(yard)
     assert attempts == 21
     assert [round(pause) for pause in pauses] == [number**4 for number in range(1, 21)]
@@ -330,7 +330,7 @@ def test_a_task_of_masenko_has_its_twenty_retries() -> None:
 # What is shown
 
 
-def test_what_holds_is_shown(yard: SimulatedYard) -> None:
+def test_what_holds_is_shown(yard: SimulatedServer) -> None:
     api = ApiClient(yard)
     OURS["JOB.PUSH"](yard)
     assert api.job(1)["max_fails"] == 4
@@ -341,7 +341,7 @@ def test_what_holds_is_shown(yard: SimulatedYard) -> None:
     assert b"\r\nmax-fails 8\r\n" in workq.take()
 
 
-def test_a_schedule_that_says_nothing_shows_that(yard: SimulatedYard) -> None:
+def test_a_schedule_that_says_nothing_shows_that(yard: SimulatedServer) -> None:
     api = ApiClient(yard)
     shown = api.call("PUT", SCHEDULE, {"queue": "q", "every": 60}).ok()
     assert (shown["max_fails"], shown["backoff"]) == (None, None)

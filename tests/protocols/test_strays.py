@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 COMMANDS = {
     "masenko": b'PUSH {"name":"n","queue":"mail"}\n',
@@ -23,7 +23,7 @@ ANSWERS = {
 @pytest.mark.parametrize("head", [b"POST /x HTTP/1.1\r\nHost: localhost\r\n\r\n", b"Host: a\r\n"])
 @pytest.mark.parametrize("size", [1, 1000])
 def test_what_a_page_sends_is_not_carried_out(dialect: str, head: bytes, size: int) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect(dialect)
     sent = head + COMMANDS[dialect]
     for start in range(0, len(sent), size):
@@ -57,7 +57,7 @@ def answer(dialect: str, text: str) -> bytes:
     ],
 )
 def test_the_first_line_of_a_request_ends_it(dialect: str, size: int, head: bytes) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect(dialect)
     if dialect == "workq":
         head = head.replace(b"1.1\n", b"1.1\r\n")
@@ -81,7 +81,7 @@ def test_nothing_inside_of_a_tls_handshake_is_carried_out(
     dialect: str, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect(dialect)
     sent = client_hello(b"\r\n" + COMMANDS[dialect])
     for start in range(0, len(sent), size):
@@ -96,7 +96,7 @@ def test_nothing_inside_of_a_tls_handshake_is_carried_out(
 
 @pytest.mark.parametrize("dialect", ["masenko", "workq"])
 def test_commands_of_redis_are_not_carried_out_word_by_word(dialect: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect(dialect)
     peer.send(b"*1\r\n$4\r\nPING\r\n" + COMMANDS[dialect])
     assert peer.take() == answer(dialect, "this port does not speak RESP")
@@ -106,7 +106,7 @@ def test_commands_of_redis_are_not_carried_out_word_by_word(dialect: str) -> Non
 
 @pytest.mark.parametrize("dialect", COMMANDS)
 def test_the_head_of_a_proxy_is_no_command(dialect: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect(dialect)
     peer.send(b"PROXY TCP4 10.0.0.1 10.0.0.2 51000 7419\r\n" + COMMANDS[dialect])
     assert peer.take() == answer(dialect, "this port does not take the PROXY protocol")
@@ -115,7 +115,7 @@ def test_the_head_of_a_proxy_is_no_command(dialect: str) -> None:
 
 
 def test_a_payload_may_begin_as_a_handshake_does() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     peer.send(b"add 6ba7b810-9dad-11d1-80b4-00c04fd430c8 mail 1000 1000 2\r\n")
     peer.send(b"\x16\x03\r\n")
@@ -123,13 +123,13 @@ def test_a_payload_may_begin_as_a_handshake_does() -> None:
 
 
 def test_a_word_that_looks_like_an_array_is_no_stranger_to_redis() -> None:
-    peer = SimulatedYard().connect("resp")
+    peer = SimulatedServer().connect("resp")
     peer.send(b" *1\r\nPING\r\n")
     peer.expect(b"-ERR unknown command '*1', with args beginning with: \r\n+PONG\r\n")
 
 
 def test_lines_of_redis_that_only_look_like_a_request_are_carried_out() -> None:
-    peer = SimulatedYard().connect("resp")
+    peer = SimulatedServer().connect("resp")
     peer.send(b"SET / HTTP/1.1\r\nGET /\r\nGET HTTP/1.1\r\nRPUSH GET / HTTP/1.1\r\nGET / 1 2\r\n")
     wrong = b"-ERR wrong number of arguments for 'get' command\r\n"
     assert peer.take() == b"+OK\r\n$8\r\nHTTP/1.1\r\n$-1\r\n:2\r\n" + wrong

@@ -6,39 +6,40 @@ from collections.abc import Callable
 
 import pytest
 from support.api import ApiClient
-from support.fixed_gate import FixedGate
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.fixed_gate import FixedAuthenticator
+from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.access.principal import INSPECT, PUSH, TAKE, Principal, Rule
 
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 QUEUE = "s.pay"
 ADA, EVE = (
-    Principal(name, [Rule([QUEUE], [PUSH, TAKE, INSPECT])], free=False) for name in ("ada", "eve")
+    Principal(name, [Rule([QUEUE], [PUSH, TAKE, INSPECT])], is_superuser=False)
+    for name in ("ada", "eve")
 )
-GATE = FixedGate({"ada": ADA, "eve": EVE})
+GATE = FixedAuthenticator({"ada": ADA, "eve": EVE})
 TAKEN = b"another push has this uid, and this one does not repeat it"
 
-Say = Callable[[SimulatedYard, Principal], bytes]
+Say = Callable[[SimulatedServer, Principal], bytes]
 
 
-def connect(yard: SimulatedYard, dialect: str, user: Principal) -> SimulatedPeer:
+def connect(yard: SimulatedServer, dialect: str, user: Principal) -> SimulatedPeer:
     peer = yard.connect(dialect)
     peer.send(f"auth {user.name} {user.name}-secret\r\n".encode())
     GATE.answer()
-    yard.settle()
+    yard.run_pending()
     assert peer.take() == b"+OK\r\n"
     return peer
 
 
-def said(yard: SimulatedYard, dialect: str, user: Principal, words: str) -> bytes:
+def said(yard: SimulatedServer, dialect: str, user: Principal, words: str) -> bytes:
     peer = connect(yard, dialect, user)
     peer.send(words.encode())
-    yard.settle()
+    yard.run_pending()
     return peer.take()
 
 
-def over_http(yard: SimulatedYard, user: Principal) -> bytes:
+def over_http(yard: SimulatedServer, user: Principal) -> bytes:
     reply = ApiClient(yard, principal=user).post(f"/api/v1/queues/{QUEUE}/jobs", {"uid": UID})
     return str(reply.status).encode() + b" " + str(reply.body.get("type", "")).encode()
 
@@ -76,7 +77,7 @@ REFUSED = {
 @pytest.mark.parametrize("then", WAYS)
 @pytest.mark.parametrize("first", WAYS)
 def test_a_uid_is_of_the_user_who_pushed_it(first: str, then: str) -> None:
-    yard = SimulatedYard(gate=GATE)
+    yard = SimulatedServer(gate=GATE)
     assert WAYS[first](yard, ADA) == PUSHED[first]
     for _ in range(2):
         assert WAYS[then](yard, ADA) == REPEATED[then]

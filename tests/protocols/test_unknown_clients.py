@@ -4,9 +4,9 @@ takes to say it."""
 from __future__ import annotations
 
 import pytest
-from support.fixed_gate import FixedGate
+from support.fixed_gate import FixedAuthenticator
 from support.replies_resp import command
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.access.principal import INSPECT, PUSH, Principal, Rule
 
@@ -46,18 +46,18 @@ def line(dialect: str, size: int) -> bytes:
 
 
 @pytest.fixture
-def gate() -> FixedGate:
-    return FixedGate({"ada": Principal("ada", [Rule(["mail"], [PUSH])])})
+def gate() -> FixedAuthenticator:
+    return FixedAuthenticator({"ada": Principal("ada", [Rule(["mail"], [PUSH])])})
 
 
 @pytest.fixture
-def yard(gate: FixedGate) -> SimulatedYard:
-    return SimulatedYard(gate=gate)
+def yard(gate: FixedAuthenticator) -> SimulatedServer:
+    return SimulatedServer(gate=gate)
 
 
-def recognise(yard: SimulatedYard, gate: FixedGate) -> None:
+def recognise(yard: SimulatedServer, gate: FixedAuthenticator) -> None:
     gate.answer()
-    yard.settle()
+    yard.run_pending()
 
 
 def in_pieces(peer: SimulatedPeer, data: bytes, size: int = 10_000) -> None:
@@ -70,7 +70,7 @@ def in_pieces(peer: SimulatedPeer, data: bytes, size: int = 10_000) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_is_too_large_for_a_stranger_ends_the_connection(
-    yard: SimulatedYard, dialect: str
+    yard: SimulatedServer, dialect: str
 ) -> None:
     peer = yard.connect(dialect)
     peer.send(line(dialect, LIMIT))
@@ -82,14 +82,14 @@ def test_what_is_too_large_for_a_stranger_ends_the_connection(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_it_ends_before_all_of_it_has_come(yard: SimulatedYard, dialect: str) -> None:
+def test_it_ends_before_all_of_it_has_come(yard: SimulatedServer, dialect: str) -> None:
     peer = yard.connect(dialect)
     in_pieces(peer, line(dialect, BIG)[: LIMIT + 10])
     peer.expect(TOO_MUCH[dialect])
     peer.expect_closed()
 
 
-def test_a_command_of_a_stranger_has_few_arguments(yard: SimulatedYard) -> None:
+def test_a_command_of_a_stranger_has_few_arguments(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
     peer.send(command("DEL", *["k"] * 9))
     peer.expect(b"-NOAUTH Authentication required.\r\n")
@@ -108,7 +108,9 @@ def test_a_command_of_a_stranger_has_few_arguments(yard: SimulatedYard) -> None:
         (b"x" * (LIMIT + 1) + b"\r\n", b"too big inline request"),
     ],
 )
-def test_what_nobody_may_send_is_called_that(yard: SimulatedYard, words: bytes, why: bytes) -> None:
+def test_what_nobody_may_send_is_called_that(
+    yard: SimulatedServer, words: bytes, why: bytes
+) -> None:
     peer = yard.connect("resp")
     peer.send(words)
     peer.expect(b"-ERR Protocol error: " + why + b"\r\n")
@@ -117,27 +119,29 @@ def test_what_nobody_may_send_is_called_that(yard: SimulatedYard, words: bytes, 
 
 @pytest.mark.parametrize("size", [LIMIT, LIMIT + 1, BIG, 2_000_000])
 def test_a_payload_that_will_be_denied_is_dropped_as_it_comes(
-    yard: SimulatedYard, size: int
+    yard: SimulatedServer, size: int
 ) -> None:
     peer = yard.connect("workq")
     data = push("workq", size)
     for at in range(0, len(data), 10_000):
         peer.send(data[at : at + 10_000])
         assert peer.receiver is not None
-        assert peer.receiver.holding() <= LIMIT + 10_000
+        assert peer.receiver.buffered_bytes() <= LIMIT + 10_000
     peer.expect(b"-CLIENT-ERROR Permission denied\r\n")
     peer.send(b"inspect queues 0 10\r\n")  # is read from its beginning
     peer.expect(b"+OK 0\r\n")
 
 
-def test_no_transaction_is_kept_for_a_stranger(yard: SimulatedYard, gate: FixedGate) -> None:
+def test_no_transaction_is_kept_for_a_stranger(
+    yard: SimulatedServer, gate: FixedAuthenticator
+) -> None:
     peer = yard.connect("resp")
     peer.send(b"MULTI\r\nPING\r\nEXEC\r\n")
     peer.expect(b"-NOAUTH Authentication required.\r\n+PONG\r\n-ERR EXEC without MULTI\r\n")
     peer = yard.connect("masenko")
     peer.send(b"ATOMIC\n" + b'ACK {"id":1}\n' * 9)
     assert peer.receiver is not None
-    assert peer.receiver.holding() == 0
+    assert peer.receiver.buffered_bytes() == 0
     peer.send(b"DONE\n")
     peer.expect(b'ERR {"msg":"permission denied: log in first"}\n')
 
@@ -147,7 +151,7 @@ def test_no_transaction_is_kept_for_a_stranger(yard: SimulatedYard, gate: FixedG
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_who_has_logged_in_may_send_what_is_large(
-    yard: SimulatedYard, gate: FixedGate, dialect: str
+    yard: SimulatedServer, gate: FixedAuthenticator, dialect: str
 ) -> None:
     peer = yard.connect(dialect)
     peer.send(LOGIN[dialect])
@@ -160,7 +164,7 @@ def test_who_has_logged_in_may_send_what_is_large(
 @pytest.mark.parametrize("size", [10, 10_000, 10_000_000], ids=["cut", "in pieces", "at once"])
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_is_large_may_follow_the_login_at_once(
-    yard: SimulatedYard, gate: FixedGate, dialect: str, size: int
+    yard: SimulatedServer, gate: FixedAuthenticator, dialect: str, size: int
 ) -> None:
     peer = yard.connect(dialect)
     data = LOGIN[dialect] + push(dialect, BIG)
@@ -169,7 +173,7 @@ def test_what_is_large_may_follow_the_login_at_once(
         peer.send(data[sent : sent + size])
         sent += size
     assert peer.receiver is not None
-    assert peer.receiver.holding() <= max(LIMIT, size) + size
+    assert peer.receiver.buffered_bytes() <= max(LIMIT, size) + size
     peer.expect_nothing()
     recognise(yard, gate)
     assert peer.reading
@@ -179,7 +183,7 @@ def test_what_is_large_may_follow_the_login_at_once(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_what_is_large_behind_a_wrong_login_is_a_strangers(
-    yard: SimulatedYard, gate: FixedGate, dialect: str
+    yard: SimulatedServer, gate: FixedAuthenticator, dialect: str
 ) -> None:
     peer = yard.connect(dialect)
     peer.send(LOGIN[dialect].replace(b"-secret", b"-secreT") + line(dialect, LIMIT + 1))
@@ -191,13 +195,15 @@ def test_what_is_large_behind_a_wrong_login_is_a_strangers(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_certificate_is_enough(yard: SimulatedYard, dialect: str) -> None:
+def test_a_certificate_is_enough(yard: SimulatedServer, dialect: str) -> None:
     peer = yard.connect(dialect, "ada")
     peer.send(push(dialect, BIG))
     peer.expect(PUSHED[dialect])
 
 
-def test_who_is_nobody_again_is_a_stranger_again(yard: SimulatedYard, gate: FixedGate) -> None:
+def test_who_is_nobody_again_is_a_stranger_again(
+    yard: SimulatedServer, gate: FixedAuthenticator
+) -> None:
     peer = yard.connect("resp")
     peer.send(LOGIN["resp"])
     recognise(yard, gate)
@@ -209,45 +215,45 @@ def test_who_is_nobody_again_is_a_stranger_again(yard: SimulatedYard, gate: Fixe
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_strangers_who_may_do_something_are_not_bounded(dialect: str) -> None:
-    gate = FixedGate({}, Principal("", [Rule(["mail"], [PUSH])]))
-    peer = SimulatedYard(gate=gate).connect(dialect)
+    gate = FixedAuthenticator({}, Principal("", [Rule(["mail"], [PUSH])]))
+    peer = SimulatedServer(gate=gate).connect(dialect)
     peer.send(push(dialect, BIG))
     peer.expect(PUSHED[dialect])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_new_rules_count_for_strangers_who_are_there(
-    yard: SimulatedYard, gate: FixedGate, dialect: str
+    yard: SimulatedServer, gate: FixedAuthenticator, dialect: str
 ) -> None:
     peer = yard.connect(dialect)
     receiver = peer.receiver
     assert receiver is not None
-    gate.stranger.change([Rule(["mail"], [PUSH])], False)
-    receiver.rules_changed()
+    gate.anonymous.set_rules([Rule(["mail"], [PUSH])], False)
+    receiver.on_permissions_changed()
     peer.send(push(dialect, BIG))
     peer.expect(PUSHED[dialect])
-    gate.stranger.change([], False)
-    receiver.rules_changed()
+    gate.anonymous.set_rules([], False)
+    receiver.on_permissions_changed()
     peer.send(line(dialect, LIMIT + 1))
     peer.expect(TOO_MUCH[dialect])
     peer.expect_closed()
 
 
 def test_rules_that_change_in_the_middle_of_a_payload_do_not_shift_what_is_read(
-    yard: SimulatedYard, gate: FixedGate
+    yard: SimulatedServer, gate: FixedAuthenticator
 ) -> None:
     peer = yard.connect("workq")
     data = push("workq", BIG)
     peer.send(data[:1000])
-    gate.stranger.change([Rule(["mail"], [INSPECT])], False)
+    gate.anonymous.set_rules([Rule(["mail"], [INSPECT])], False)
     assert peer.receiver is not None
-    peer.receiver.rules_changed()
+    peer.receiver.on_permissions_changed()
     peer.send(data[1000:] + b"inspect queues 0 10\r\n")
     peer.expect(b"-CLIENT-ERROR Permission denied\r\n+OK 0\r\n")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_without_users_nobody_is_bounded(dialect: str) -> None:
-    peer = SimulatedYard().connect(dialect)
+    peer = SimulatedServer().connect(dialect)
     peer.send(push(dialect, BIG))
     peer.expect(PUSHED[dialect])

@@ -6,22 +6,22 @@ from typing import Any
 import pytest
 from support.api import ApiClient
 from support.replies_resp import ask, refused
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.monitoring.event_filter import BadRequest, asked_for
-from taskyard.shared.misspelt import meant
+from taskyard.protocols.http.monitoring.event_filter import InvalidEventQuery, parse_event_query
+from taskyard.shared.misspelt import closest_name
 
 QUEUE = "/api/v1/queues/q"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -39,13 +39,13 @@ def api(yard: SimulatedYard) -> ApiClient:
     ],
 )
 def test_the_word_that_was_meant_is_guessed(word: str, known: list[str], found: str) -> None:
-    assert meant(word, known) == found
+    assert closest_name(word, known) == found
 
 
 # RESP
 
 
-def test_a_word_of_a_push_on_the_wire(yard: SimulatedYard) -> None:
+def test_a_word_of_a_push_on_the_wire(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
     peer.send(b"JOB.PUSH q x RETRIES 3\r\nPING\r\n")
     peer.expect(
@@ -54,12 +54,12 @@ def test_a_word_of_a_push_on_the_wire(yard: SimulatedYard) -> None:
     )
 
 
-def test_a_word_with_line_ends_is_no_other_reply(yard: SimulatedYard) -> None:
+def test_a_word_with_line_ends_is_no_other_reply(yard: SimulatedServer) -> None:
     text = refused(yard.connect("resp"), "JOB.PUSH", "q", "x", b"A\r\n+OK", 1)
     assert "A  +OK" in text
 
 
-def test_a_long_word_is_cut(yard: SimulatedYard) -> None:
+def test_a_long_word_is_cut(yard: SimulatedServer) -> None:
     text = refused(yard.connect("resp"), "JOB.PUSH", "q", "x", "W" * 100_000)
     assert len(text) < 500
 
@@ -74,7 +74,7 @@ def test_a_long_word_is_cut(yard: SimulatedYard) -> None:
     ],
 )
 def test_a_command_of_ours_that_is_not_there(
-    yard: SimulatedYard, command: str, known: str, rather: str
+    yard: SimulatedServer, command: str, known: str, rather: str
 ) -> None:
     text = refused(yard.connect("resp"), command, "q")
     assert text.startswith(f"ERR unknown command '{command}'")
@@ -82,13 +82,13 @@ def test_a_command_of_ours_that_is_not_there(
     assert rather in text
 
 
-def test_other_commands_that_are_not_there_are_refused_as_redis_does(yard: SimulatedYard) -> None:
+def test_other_commands_that_are_not_there_are_refused_as_redis_does(yard: SimulatedServer) -> None:
     text = refused(yard.connect("resp"), "FT.SEARCH", "q")
     assert text == "ERR unknown command 'FT.SEARCH', with args beginning with: 'q' "
 
 
 @pytest.mark.parametrize("command", ["CLIENT", "COMMAND", "CONFIG", "SLOWLOG"])
-def test_a_help_that_is_advertised_is_there(yard: SimulatedYard, command: str) -> None:
+def test_a_help_that_is_advertised_is_there(yard: SimulatedServer, command: str) -> None:
     peer = yard.connect("resp")
     assert refused(peer, command, "NONSENSE").endswith(f"Try {command} HELP.")
     first, *lines = ask(peer, command, "HELP")
@@ -152,7 +152,13 @@ def test_a_help_that_is_advertised_is_there(yard: SimulatedYard, command: str) -
     ],
 )
 def test_a_wrong_field_names_those_that_there_are(
-    yard: SimulatedYard, api: ApiClient, method: str, path: str, body: Any, field: str, detail: str
+    yard: SimulatedServer,
+    api: ApiClient,
+    method: str,
+    path: str,
+    body: Any,
+    field: str,
+    detail: str,
 ) -> None:
     api.push("q")
     told = api.call(
@@ -178,8 +184,8 @@ def test_a_wrong_parameter_names_those_that_there_are(api: ApiClient) -> None:
 
 def test_a_wrong_parameter_of_the_events_names_those_that_there_are() -> None:
     request = Request("GET", "/api/v1/events", {"queues": "mail"}, {}, b"", "here")
-    with pytest.raises(BadRequest) as refused:
-        asked_for(request, "t", 1)
+    with pytest.raises(InvalidEventQuery) as refused:
+        parse_event_query(request, "t", 1)
     assert str(refused.value) == (
         "there is no parameter queues here: did you mean queue? "
         "There are after, event, queue, until"

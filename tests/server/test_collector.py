@@ -4,9 +4,9 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
-from taskyard.server.collector import Collector
+from taskyard.server.collector import GcTuner
 
 
 class Jobs:
@@ -24,10 +24,10 @@ def jobs() -> Jobs:
 
 
 @pytest.fixture(autouse=True)
-def collector(jobs: Jobs) -> Iterator[Collector]:
+def collector(jobs: Jobs) -> Iterator[GcTuner]:
     thresholds = gc.get_threshold()
     gc.unfreeze()
-    collector = Collector(jobs)
+    collector = GcTuner(jobs)
     collector.start()
     yield collector
     collector.stop()
@@ -58,7 +58,7 @@ def test_garbage_in_cycles_is_still_found_with_many_jobs(jobs: Jobs) -> None:
 
 
 def test_lists_that_come_as_others_go_are_not_left_to_add_up(
-    jobs: Jobs, collector: Collector
+    jobs: Jobs, collector: GcTuner
 ) -> None:
     """Python counts only how many more were made than dropped, and sees nothing to do."""
     jobs.count = 100_000
@@ -69,14 +69,14 @@ def test_lists_that_come_as_others_go_are_not_left_to_add_up(
         old.pop()
         young.append([])
     assert len(gc.get_objects(0)) > 5_000
-    collector.tend()
+    collector.on_growth()
     assert len(gc.get_objects(0)) < 1_000
 
 
-def test_with_few_jobs_there_is_nothing_to_tend(jobs: Jobs, collector: Collector) -> None:
+def test_with_few_jobs_there_is_nothing_to_tend(jobs: Jobs, collector: GcTuner) -> None:
     jobs.count = 99_999
     young = [[] for _ in range(100)]  # type: ignore[var-annotated]
-    collector.tend()
+    collector.on_growth()
     there = {id(each) for each in gc.get_objects(0)}
     assert {id(each) for each in young} <= there
 
@@ -94,7 +94,7 @@ def test_with_few_jobs_again_everything_is_looked_at_again(jobs: Jobs) -> None:
 
 def test_after_its_end_the_collector_is_left_to_itself(jobs: Jobs) -> None:
     before = len(gc.callbacks)
-    other = Collector(jobs)
+    other = GcTuner(jobs)
     other.start()
     other.stop()
     other.stop()
@@ -102,7 +102,7 @@ def test_after_its_end_the_collector_is_left_to_itself(jobs: Jobs) -> None:
 
 
 def test_a_connection_leaves_nothing_for_the_collector() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
 
     def visit() -> None:
         peer = yard.connect()

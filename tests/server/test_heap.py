@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from taskyard.server.heap import keep_heap
+from taskyard.server.heap import tune_malloc
 
 PAGES = 256
 BUFFERS = 4  # at a time
@@ -32,4 +32,4 @@ def test_buffers_are_made_of_the_pages_of_earlier_ones() -> None:
 
 def test_a_c_library_without_such_settings_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ctypes.CDLL", lambda name: object())
-    keep_heap()
+    tune_malloc()

@@ -25,7 +25,7 @@ from support.users import user, users_of
 from support.waiting import wait_for
 
 from taskyard.access.users import save_users
-from taskyard.server.errand import Ended, Errand
+from taskyard.server.errand import OneShotProcess, ProcessResult
 
 ADMIN, MAILER, BOTH, SEES = "ty_admin", "ty_mailer", "ty_both", "ty_sees"
 POLICY = (
@@ -268,10 +268,10 @@ def test_without_a_lake_there_is_none(tmp_path: Path) -> None:
 # Errands
 
 
-def run(code: str, seconds: float = 60.0) -> Ended:
-    found: list[Ended] = []
+def run(code: str, seconds: float = 60.0) -> ProcessResult:
+    found: list[ProcessResult] = []
     command = [sys.executable, "-c", code]
-    errand = Errand(command, seconds, lambda call, *args: call(*args), found.append)
+    errand = OneShotProcess(command, seconds, lambda call, *args: call(*args), found.append)
     errand.start()
     wait_for(lambda: bool(found))
     return found[0]
@@ -281,8 +281,8 @@ def test_an_errand_tells_how_it_ended() -> None:
     said = (
         "import sys; print('out'); sys.stderr.write('first\\nlast\\n  at line 1\\n'); sys.exit(3)"
     )
-    assert run(said) == Ended(3, b"out\n", "last")
-    assert run("pass") == Ended(0, b"", "")
+    assert run(said) == ProcessResult(3, b"out\n", "last")
+    assert run("pass") == ProcessResult(0, b"", "")
 
 
 def test_an_errand_that_takes_too_long_is_ended_with_all_it_has_started(tmp_path: Path) -> None:
@@ -298,17 +298,17 @@ def test_an_errand_that_takes_too_long_is_ended_with_all_it_has_started(tmp_path
     while not (file.exists() and file.read_text()):  # it was ended before it has started anything
         seconds *= 2
         ended = run(code, seconds)
-        assert (ended.code, ended.words) == (-1, f"it took longer than {seconds} seconds")
+        assert (ended.code, ended.message) == (-1, f"it took longer than {seconds} seconds")
     wait_for(lambda: not state_of(int(file.read_text())))
 
 
 def test_an_errand_that_cannot_be_started_says_so() -> None:
-    found: list[Ended] = []
-    errand = Errand(["/nowhere/at/all"], 60, lambda call, *args: call(*args), found.append)
+    found: list[ProcessResult] = []
+    errand = OneShotProcess(["/nowhere/at/all"], 60, lambda call, *args: call(*args), found.append)
     errand.start()
     wait_for(lambda: bool(found))
     assert found[0].code == -1
-    assert "it cannot be started" in found[0].words
+    assert "it cannot be started" in found[0].message
 
 
 def test_an_errand_ends_with_its_server(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from support.sockets import HANG_GUARD
 from support.waiting import wait_for
 from support.wire import exchange
 
-from taskyard.server.lake_process import LakeProcess, Patience
+from taskyard.server.lake_process import LakeProcess, RestartPolicy
 
 PUSH = b'PUSH {"name":"a"}\n'
 
@@ -196,12 +196,12 @@ class Heard:
 
     def on_start(self, pid: int) -> None: ...
 
-    def on_report(self, line: bytes) -> None:
+    def on_progress(self, line: bytes) -> None:
         self.lines.append(line)
 
-    def on_words(self, line: str) -> None: ...
+    def on_log_line(self, line: str) -> None: ...
 
-    def on_death(self, why: str, pause: float) -> None:
+    def on_crash(self, why: str, pause: float) -> None:
         self.ends.append(why)
 
     def on_end(self) -> None:
@@ -211,7 +211,7 @@ class Heard:
 def supervise(command: list[str]) -> Heard:
     """Until it has ended, and been started again."""
     heard = Heard()
-    patience = Patience(first_pause=0.01, farewell=0.1)
+    patience = RestartPolicy(first_pause=0.01, group_exit_timeout=0.1)
     process = LakeProcess(command, heard, lambda call, *given: call(*given), patience)
     process.start()
     wait_for(lambda: len(heard.ends) >= 2)

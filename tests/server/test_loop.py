@@ -11,15 +11,15 @@ import pytest
 import uvloop
 
 from taskyard.broker.clock import AnchoredClock
-from taskyard.server.loop import LoopScheduler
+from taskyard.server.loop import AsyncioScheduler
 
-Scene = Callable[[LoopScheduler, AnchoredClock], Awaitable[None]]
+Scene = Callable[[AsyncioScheduler, AnchoredClock], Awaitable[None]]
 
 
 def play(scene: Scene) -> None:
     async def run() -> None:
         clock = AnchoredClock()
-        scheduler = LoopScheduler(asyncio.get_running_loop(), clock)
+        scheduler = AsyncioScheduler(asyncio.get_running_loop(), clock)
         try:
             await scene(scheduler, clock)
         finally:
@@ -29,7 +29,7 @@ def play(scene: Scene) -> None:
 
 
 def test_an_alarm_never_rings_early() -> None:
-    async def scene(scheduler: LoopScheduler, clock: AnchoredClock) -> None:
+    async def scene(scheduler: AsyncioScheduler, clock: AnchoredClock) -> None:
         early: list[int] = []
         rung = asyncio.Event()
         left = 200
@@ -52,7 +52,7 @@ def test_an_alarm_never_rings_early() -> None:
 
 
 def test_an_alarm_for_the_past_rings_at_once() -> None:
-    async def scene(scheduler: LoopScheduler, clock: AnchoredClock) -> None:
+    async def scene(scheduler: AsyncioScheduler, clock: AnchoredClock) -> None:
         rung = asyncio.Event()
         scheduler.call_at(0, rung.set)
         await rung.wait()
@@ -61,7 +61,7 @@ def test_an_alarm_for_the_past_rings_at_once() -> None:
 
 
 def test_an_alarm_can_be_cancelled_and_may_be_centuries_away() -> None:
-    async def scene(scheduler: LoopScheduler, clock: AnchoredClock) -> None:
+    async def scene(scheduler: AsyncioScheduler, clock: AnchoredClock) -> None:
         rung = asyncio.Event()
         scheduler.call_at(2**62, rung.set)
         alarm = scheduler.call_at(clock.now(), rung.set)
@@ -76,7 +76,7 @@ def test_an_alarm_can_be_cancelled_and_may_be_centuries_away() -> None:
 
 @pytest.mark.parametrize("error", [None, OSError("broken")])
 def test_blocking_work_runs_in_a_thread_and_is_told_of_on_the_loop(error: OSError | None) -> None:
-    async def scene(scheduler: LoopScheduler, _: AnchoredClock) -> None:
+    async def scene(scheduler: AsyncioScheduler, _: AnchoredClock) -> None:
         told: asyncio.Future[tuple[str, BaseException | None]] = asyncio.Future()
         threads: list[str] = []
 
@@ -98,7 +98,7 @@ def test_blocking_work_runs_in_a_thread_and_is_told_of_on_the_loop(error: OSErro
 def test_the_end_waits_for_blocking_work() -> None:
     done = threading.Event()
 
-    async def scene(scheduler: LoopScheduler, _: AnchoredClock) -> None:
+    async def scene(scheduler: AsyncioScheduler, _: AnchoredClock) -> None:
         begun = threading.Event()
         go_on = threading.Event()
 
@@ -116,11 +116,11 @@ def test_the_end_waits_for_blocking_work() -> None:
 
 
 def test_a_fine_alarm_rings_once_and_not_early() -> None:
-    async def scene(scheduler: LoopScheduler, _: AnchoredClock) -> None:
+    async def scene(scheduler: AsyncioScheduler, _: AnchoredClock) -> None:
         rung: asyncio.Queue[int] = asyncio.Queue()
         for delay in (0, 1, 300, 2_000):
             began = time.monotonic_ns()
-            scheduler.call_within(delay, lambda: rung.put_nowait(time.monotonic_ns()))
+            scheduler.call_after_us(delay, lambda: rung.put_nowait(time.monotonic_ns()))
             assert (await rung.get() - began) // 1000 >= delay
         assert rung.empty()
 
@@ -128,16 +128,16 @@ def test_a_fine_alarm_rings_once_and_not_early() -> None:
 
 
 def test_a_fine_alarm_takes_the_place_of_the_one_before_and_can_be_cancelled() -> None:
-    async def scene(scheduler: LoopScheduler, clock: AnchoredClock) -> None:
+    async def scene(scheduler: AsyncioScheduler, clock: AnchoredClock) -> None:
         rung: list[str] = []
         passed = asyncio.Event()
-        scheduler.call_within(100, lambda: rung.append("replaced"))
-        scheduler.call_within(200, lambda: rung.append("cancelled")).cancel()
+        scheduler.call_after_us(100, lambda: rung.append("replaced"))
+        scheduler.call_after_us(200, lambda: rung.append("cancelled")).cancel()
         scheduler.call_at(clock.now() + 5_000, passed.set)
         await passed.wait()
-        scheduler.call_within(100, lambda: rung.append("replaced"))
+        scheduler.call_after_us(100, lambda: rung.append("replaced"))
         last = asyncio.Event()
-        scheduler.call_within(150, last.set)
+        scheduler.call_after_us(150, last.set)
         await last.wait()
         assert not rung
 
@@ -145,14 +145,14 @@ def test_a_fine_alarm_takes_the_place_of_the_one_before_and_can_be_cancelled() -
 
 
 def test_a_fine_alarm_that_has_rung_unheard_can_be_set_anew() -> None:
-    async def scene(scheduler: LoopScheduler, _: AnchoredClock) -> None:
+    async def scene(scheduler: AsyncioScheduler, _: AnchoredClock) -> None:
         rung: list[str] = []
-        scheduler.call_within(1, lambda: rung.append("first"))
+        scheduler.call_after_us(1, lambda: rung.append("first"))
         until = time.monotonic_ns() + 1_000_000
         while time.monotonic_ns() < until:
             pass  # the loop does not look at it meanwhile
         last = asyncio.Event()
-        scheduler.call_within(1_000, last.set)
+        scheduler.call_after_us(1_000, last.set)
         await last.wait()
         assert not rung
 

@@ -13,10 +13,10 @@ from support.resp import SocketClient, command, value
 from support.sockets import HANG_GUARD
 from support.tool import Tool
 
-from taskyard.broker.metrics import Verb
-from taskyard.broker.receiver import Receiver
-from taskyard.broker.slow import Slow
-from taskyard.server.slow_log import SlowLog
+from taskyard.broker.metrics import CommandStats
+from taskyard.broker.receiver import ClientConnection
+from taskyard.broker.slow import SlowCommandLog
+from taskyard.server.slow_log import SlowCommandReporter
 
 MANY = 5000  # commands in a transaction, which are carried out in one go
 
@@ -25,16 +25,18 @@ class World:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.scheduler = FakeScheduler(self.clock)
-        self.log = SlowLog(self.clock, self.scheduler)
-        self.slow = Slow()
-        self.slow.on_slow(self.log.tell)
-        self.receiver = Receiver(1, "masenko")
-        self.receiver.connection = 7
+        self.log = SlowCommandReporter(self.clock, self.scheduler)
+        self.slow = SlowCommandLog()
+        self.slow.on_slow(self.log.report)
+        self.receiver = ClientConnection(1, "masenko")
+        self.receiver.connection_number = 7
 
     def be_slow(self, times: int) -> None:
         for _ in range(times):
             now = self.clock.now()
-            self.slow.note(self.receiver, Verb("PUSH"), 3, 2, now - 250_040, 20_000, 200_000, now)
+            self.slow.record(
+                self.receiver, CommandStats("PUSH"), 3, 2, now - 250_040, 20_000, 200_000, now
+            )
 
 
 @pytest.fixture(autouse=True)

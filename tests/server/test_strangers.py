@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 from server.net.test_limits import OUTPUT, SECOND, Socket
-from support.fixed_gate import FixedGate
+from support.fixed_gate import FixedAuthenticator
 from support.process import WarmServer
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import HANG_GUARD
 from support.users import user, users_of
 
 from taskyard.access.principal import INSPECT, TAKE, Principal, Rule
 from taskyard.access.users import save_users
 from taskyard.protocols.http.connection import Http
-from taskyard.protocols.http.credentials import Identification
+from taskyard.protocols.http.credentials import RequestIdentifier
 from taskyard.protocols.http.guard import unauthenticated
 from taskyard.protocols.http.router import Router
-from taskyard.server.net.connection import Connection, Dialect, OpenConnections
-from taskyard.server.net.listening import Admission
-from taskyard.server.strangers import Strangers
+from taskyard.server.net.connection import Connection, ConnectionRegistry, ProtocolFactory
+from taskyard.server.net.listening import ConnectionLimits
+from taskyard.server.strangers import LoginTimeouts
 
 PATIENCE = 10 * SECOND
 LOGINS = {
@@ -49,26 +49,26 @@ class Rig:
     def __init__(
         self, total: int = 100, stranger: Principal | None = None, patience: int | None = PATIENCE
     ) -> None:
-        self.gate = FixedGate({"ada": Principal("ada", free=True)}, stranger)
-        self.yard = SimulatedYard(heartbeat=3600.0, output_limit=OUTPUT, gate=self.gate)
+        self.gate = FixedAuthenticator({"ada": Principal("ada", is_superuser=True)}, stranger)
+        self.yard = SimulatedServer(heartbeat=3600.0, output_limit=OUTPUT, gate=self.gate)
         broker = self.yard.broker
-        self.strain = broker.metrics.strain
-        self.everyone = OpenConnections()
-        self.strangers = Strangers(
-            broker, self.yard.scheduler, patience, self.gate.stranger.is_unknown
+        self.strain = broker.metrics.limit_counters
+        self.everyone = ConnectionRegistry()
+        self.strangers = LoginTimeouts(
+            broker, self.yard.scheduler, patience, self.gate.anonymous.needs_login
         )
-        self.everyone.strangers = self.strangers
-        self.admission = Admission(total, 0, self.strain)
-        self.admission.make_room = self.strangers.make_room
+        self.everyone.login_tracker = self.strangers
+        self.admission = ConnectionLimits(total, 0, self.strain)
+        self.admission.evict_oldest = self.strangers.evict_oldest
         http = Http(
             broker,
             self.yard.scheduler,
             Router([]),
             output_limit=OUTPUT,
             body_limit=OUTPUT,
-            identify=Identification(self.gate, unauthenticated).identify,
+            identify=RequestIdentifier(self.gate, unauthenticated).identify,
         )
-        self._dialects: dict[str, Dialect] = {
+        self._dialects: dict[str, ProtocolFactory] = {
             "masenko": self.yard.masenko,
             "workq": self.yard.workq,
             "resp": self.yard.resp,
@@ -76,32 +76,32 @@ class Rig:
         }
 
     def connect(self, dialect: str = "resp") -> Client:
-        refusal = self.admission.refusal("192.0.2.1")
+        refusal = self.admission.admit("192.0.2.1")
         assert not refusal, refusal
         return Client(self, self._dialects[dialect])
 
 
 class Client:
-    def __init__(self, rig: Rig, dialect: Dialect) -> None:
+    def __init__(self, rig: Rig, dialect: ProtocolFactory) -> None:
         self._rig = rig
         self.socket = Socket()
         self.connection = Connection(
-            dialect, OUTPUT, rig.everyone, lambda: rig.admission.leave("192.0.2.1")
+            dialect, OUTPUT, rig.everyone, lambda: rig.admission.release("192.0.2.1")
         )
         self.socket.protocol = self.connection
         self.socket.reads = True
-        self.connection.is_coming()
+        self.connection.start_login_timeout()
         self.connection.connection_made(self.socket)
 
     def send(self, data: bytes) -> None:
         self.connection.data_received(data)
-        self._rig.yard.settle()
+        self._rig.yard.run_pending()
 
     def log_in(self, dialect: str) -> None:
         words, answer = LOGINS[dialect]
         self.send(words)
         self._rig.gate.answer()
-        self._rig.yard.settle()
+        self._rig.yard.run_pending()
         assert self.take() == answer
 
     def take(self) -> bytes:
@@ -129,7 +129,7 @@ def test_who_does_not_log_in_is_let_go(rig: Rig, dialect: str) -> None:
     assert client.ended == ""
     rig.yard.advance(0.2)
     assert (client.take(), client.ended) == (ENDS[dialect], "closed")
-    assert rig.strain.stalled_login == 1
+    assert rig.strain.login_timeouts == 1
 
 
 @pytest.mark.parametrize("dialect", LOGINS)
@@ -173,9 +173,9 @@ def test_strangers_who_may_do_nothing_any_more_have_the_same_time(dialect: str) 
     rig = Rig(stranger=Principal(rules=rules))
     client = rig.connect(dialect)
     rig.yard.advance(11)
-    rig.gate.stranger.change([], free=False)
-    for receiver in rig.yard.broker.receivers():
-        receiver.rules_changed()
+    rig.gate.anonymous.set_rules([], is_superuser=False)
+    for receiver in rig.yard.broker.connections():
+        receiver.on_permissions_changed()
     rig.yard.advance(10.1)
     assert (client.take(), client.ended) == (ENDS[dialect], "closed")
 
@@ -196,7 +196,7 @@ def test_a_wrong_login_gives_no_more_time(rig: Rig, dialect: str) -> None:
     client = rig.connect(dialect)
     client.send(LOGINS[dialect][0].replace(b"ada", b"eve"))
     rig.gate.answer()
-    rig.yard.settle()
+    rig.yard.run_pending()
     client.take()
     rig.yard.advance(10)
     assert (client.take(), client.ended) == (ENDS[dialect], "closed")
@@ -230,7 +230,7 @@ def test_a_request_of_a_user_keeps_an_http_connection(rig: Rig) -> None:
     client = rig.connect("http")
     client.send(KNOWN)
     rig.gate.answer()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert client.take().startswith(b"HTTP/1.1 404 ")
     rig.yard.advance(50)
     assert client.ended == ""
@@ -243,7 +243,7 @@ def test_a_request_that_is_on_its_way_is_waited_for(rig: Rig) -> None:
     assert client.ended == ""
     client.send(KNOWN[-2:])
     rig.gate.answer()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert client.take().startswith(b"HTTP/1.1 404 ")
     rig.yard.advance(30)
     assert client.ended == ""
@@ -272,23 +272,23 @@ def test_the_oldest_stranger_makes_room() -> None:
     known, first, second = rig.connect(), rig.connect("workq"), rig.connect("masenko")
     known.log_in("resp")
     third = rig.connect()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert (first.ended, second.ended) == ("aborted", "")
-    assert rig.admission.open == 3
+    assert rig.admission.open_count == 3
     fourth = rig.connect()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert second.ended == "aborted"
     third.log_in("resp")
     fourth.log_in("resp")
-    assert rig.admission.refusal("192.0.2.1") == "too many connections"
+    assert rig.admission.admit("192.0.2.1") == "too many connections"
     assert (known.ended, third.ended, fourth.ended) == ("", "", "")
-    assert (rig.strain.made_room, rig.strain.refused_total) == (2, 1)
+    assert (rig.strain.evicted_logins, rig.strain.refused_total) == (2, 1)
 
 
 def test_nobody_makes_room_where_strangers_may_do_something() -> None:
     rig = Rig(total=1, stranger=Principal(rules=[Rule(["*"], [INSPECT])]))
     client = rig.connect()
-    assert rig.admission.refusal("192.0.2.1") == "too many connections"
+    assert rig.admission.admit("192.0.2.1") == "too many connections"
     assert client.ended == ""
 
 
@@ -296,48 +296,48 @@ def test_a_login_that_is_being_checked_makes_no_room() -> None:
     rig = Rig(total=1)
     client = rig.connect()
     client.send(LOGINS["resp"][0])
-    assert rig.admission.refusal("192.0.2.1") == "too many connections"
+    assert rig.admission.admit("192.0.2.1") == "too many connections"
     rig.gate.answer()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert (client.take(), client.ended) == (b"+OK\r\n", "")
 
 
 def test_who_has_not_shaken_hands_yet_makes_room() -> None:
     """With TLS: what speaks it stands in front of the connection."""
     rig = Rig(total=1)
-    assert rig.admission.refusal("192.0.2.1") == ""
-    leave = rig.admission.leave
+    assert rig.admission.admit("192.0.2.1") == ""
+    leave = rig.admission.release
     coming = Connection(rig.yard.resp, OUTPUT, rig.everyone, lambda: leave("192.0.2.1"))
-    coming.is_coming()
-    assert rig.admission.refusal("192.0.2.1") == "too many connections"  # it is in nobody's hands
+    coming.start_login_timeout()
+    assert rig.admission.admit("192.0.2.1") == "too many connections"  # it is in nobody's hands
     outer = Socket()
     outer.protocol = coming
-    coming.outer = outer
+    coming.tls_transport = outer
     rig.connect()
     assert outer.ended == "aborted"
-    assert rig.admission.open == 1
+    assert rig.admission.open_count == 1
 
 
 def test_an_address_that_has_all_it_may_have_gets_no_room_from_others() -> None:
     rig = Rig(total=2)
-    admission = Admission(2, 1, rig.strain)
-    admission.make_room = rig.strangers.make_room
-    assert [admission.refusal(address) for address in "ab"] == ["", ""]
+    admission = ConnectionLimits(2, 1, rig.strain)
+    admission.evict_oldest = rig.strangers.evict_oldest
+    assert [admission.admit(address) for address in "ab"] == ["", ""]
     stranger = rig.connect()
-    assert admission.refusal("a") == "too many connections"
+    assert admission.admit("a") == "too many connections"
     assert stranger.ended == ""
 
 
 def test_clients_of_this_machine_may_have_all_connections() -> None:
     rig = Rig()
-    admission = Admission(10, 5, rig.strain, spares_local=True)
+    admission = ConnectionLimits(10, 5, rig.strain, exempts_local=True)
     for _ in range(10):
-        assert admission.refusal("127.0.0.1") == ""
+        assert admission.admit("127.0.0.1") == ""
     for _ in range(10):
-        admission.leave("127.0.0.1")
-    refusals = [admission.refusal("192.0.2.1") for _ in range(6)]
+        admission.release("127.0.0.1")
+    refusals = [admission.admit("192.0.2.1") for _ in range(6)]
     assert refusals == [""] * 5 + ["too many connections from this address"]
-    assert admission.refusal("::1") == ""
+    assert admission.admit("::1") == ""
 
 
 # On a real server

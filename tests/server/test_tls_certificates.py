@@ -12,14 +12,14 @@ import pytest
 import uvloop
 from redis import Redis
 from support.process import WarmServer
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import HANG_GUARD
 from support.tls import HERE, Certificates, TlsPeer
 from support.wire import exchange
 from websockets.asyncio.client import connect
 
-from taskyard.broker.receiver import Receiver
-from taskyard.server.net.connection import Connection, OpenConnections
+from taskyard.broker.receiver import ClientConnection
+from taskyard.server.net.connection import Connection, ConnectionRegistry
 from taskyard.server.settings.config import ConfigError, load_settings
 from taskyard.server.tls import holder_name, make_context
 from taskyard.server.tls_transport import TlsTransport
@@ -138,10 +138,10 @@ class Listening:
     """A dialect that asks every client's connection for the name of its holder."""
 
     def __init__(self) -> None:
-        self._yard = SimulatedYard()
+        self._yard = SimulatedServer()
         self.names: list[str] = []
 
-    def connect(self, transport: Connection, peer: str) -> Receiver:
+    def connect(self, transport: Connection, peer: str) -> ClientConnection:
         self.names.append(transport.certificate_name())
         return self._yard.masenko.connect(transport, peer)
 
@@ -160,7 +160,7 @@ def names_told(context: ssl.SSLContext, clients: list[ssl.SSLContext]) -> list[s
             assert peer.tls.session_reused
 
     async def serve() -> None:
-        open_connections = OpenConnections()
+        open_connections = ConnectionRegistry()
         server = await asyncio.get_running_loop().create_server(
             lambda: TlsTransport(context, Connection(listening, 1000, open_connections), 30.0),
             "127.0.0.1",
@@ -169,7 +169,7 @@ def names_told(context: ssl.SSLContext, clients: list[ssl.SSLContext]) -> list[s
         for client in clients:
             await asyncio.to_thread(come, server.sockets[0].getsockname(), client)
         server.close()
-        await open_connections.all_closed(30.0)
+        await open_connections.wait_until_closed(30.0)
 
     uvloop.run(serve())
     return listening.names
@@ -202,7 +202,7 @@ def test_a_certificate_without_a_subject_has_no_name() -> None:
 
 def test_a_connection_without_tls_has_no_name() -> None:
     listening = Listening()
-    connection = Connection(listening, 1000, OpenConnections())
+    connection = Connection(listening, 1000, ConnectionRegistry())
     assert connection.certificate_name() == ""
 
 

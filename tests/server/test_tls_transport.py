@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.tls import HERE, Certificates
 
-from taskyard.server.net.connection import Connection, OpenConnections
+from taskyard.server.net.connection import Connection, ConnectionRegistry
 from taskyard.server.settings.config import load_settings
 from taskyard.server.tls import make_context
 from taskyard.server.tls_transport import TlsTransport
@@ -65,8 +65,8 @@ class Rig:
     """A client in memory, the transport, a connection, and the simulated broker behind it."""
 
     def __init__(self, context: ssl.SSLContext, client: ssl.SSLContext) -> None:
-        self.yard = SimulatedYard(output_limit=LIMIT)
-        self.open = OpenConnections()
+        self.yard = SimulatedServer(output_limit=LIMIT)
+        self.open = ConnectionRegistry()
         self.connection = Connection(self.yard.masenko, LIMIT, self.open)
         self.socket = WatchedSocket()
         self.transport = TlsTransport(context, self.connection, 3600)
@@ -87,7 +87,7 @@ class Rig:
         data = self._outgoing.read() + more
         if data:
             self.transport.data_received(data)
-            self.yard.settle()
+            self.yard.run_pending()
         self._incoming.write(self.socket.written)
         self.socket.written.clear()
 
@@ -156,7 +156,7 @@ def test_who_does_not_read_is_not_read_from(play: Play) -> None:
         assert rig.hear() == b""
         rig.transport.resume_writing()
         assert rig.socket.is_reading()
-        rig.yard.settle()
+        rig.yard.run_pending()
         rig.deliver()
         assert rig.hear() == b"PONG {}\n"
 
@@ -176,7 +176,7 @@ def test_a_large_reply_is_encrypted_in_portions(play: Play) -> None:
 
 def test_a_connection_that_lingers_drops_what_still_comes(play: Play) -> None:
     def scene(rig: Rig) -> None:
-        rig.connection.linger()
+        rig.connection.close_after_draining()
         assert rig.socket.happened == ["write_eof"]
         rig.deliver()
         assert rig.has_heard_the_end()
@@ -230,7 +230,7 @@ def test_a_reply_goes_out_after_both_ends_of_the_client(play: Play) -> None:
         rig.transport.data_received(rig._outgoing.read())
         assert rig.transport.eof_received()
         assert rig.socket.happened == []
-        rig.yard.settle()
+        rig.yard.run_pending()
         rig.deliver()
         assert rig.client.read(100) == b'OK {"id":1}\n'
         assert rig.socket.happened == ["close"]
@@ -241,11 +241,11 @@ def test_a_reply_goes_out_after_both_ends_of_the_client(play: Play) -> None:
 def test_a_lost_connection_is_told(play: Play) -> None:
     def scene(rig: Rig) -> None:
         rig.say(b'PUSH {"name":"a"}\nFETCH\n')
-        job = rig.yard.engine.state.live(1)
+        job = rig.yard.engine.state.live_job(1)
         assert job is not None
         assert job.lease is not None
         rig.transport.connection_lost(ConnectionResetError())
-        rig.yard.settle()
+        rig.yard.run_pending()
         assert job.lease is None
 
     play(scene)
@@ -256,7 +256,7 @@ def test_a_connection_that_comes_during_the_stop_is_shut_down(certificates: Cert
 
     async def on_loop() -> None:
         rig = Rig(make_context(load_settings(given, {})), certificates.client())
-        rig.open.closing = True
+        rig.open.shutting_down = True
         rig.shake_hands()
         assert rig.socket.happened == ["close"]
         rig.transport.connection_lost(None)
@@ -275,6 +275,6 @@ def test_nobody_hears_of_a_client_that_goes_before_hands_are_shaken(
         rig.transport.resume_writing()
         assert not rig.transport.eof_received()
         rig.transport.connection_lost(None)
-        await rig.open.all_closed(0)  # none was ever open
+        await rig.open.wait_until_closed(0)  # none was ever open
 
     asyncio.run(on_loop())

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from taskyard.shared.error_line import LOOK, error_line
+from taskyard.shared.error_line import MAX_END_CHARS, error_line
 
 
 def traceback_of(function: Callable[[], object]) -> str:
@@ -135,7 +135,7 @@ def test_the_last_exception_of_a_chain_may_have_no_traceback() -> None:
 
 
 @pytest.mark.parametrize("frames", [50, 200, 100_000])
-@pytest.mark.parametrize("message", [10, 10 * LOOK])
+@pytest.mark.parametrize("message", [10, 10 * MAX_END_CHARS])
 def test_of_a_large_error_only_both_ends_are_looked_at(frames: int, message: int) -> None:
     first = traceback_of(fail)
     chain = "\nDuring handling of the above exception, another exception occurred:\n\n"
@@ -143,11 +143,11 @@ def test_of_a_large_error_only_both_ends_are_looked_at(frames: int, message: int
     last = f"KeyError: {'x' * message}"
     text = f"{first}{chain}Traceback (most recent call last):\n{deep}{last}\n"
     got = error_line(text)
-    if message < LOOK:
+    if message < MAX_END_CHARS:
         assert got == last
     elif frames > 1000:  # where the line begins is at neither end
         assert got == "Traceback (most recent call last):"
-    assert error_line(text[:LOOK], text[-LOOK:]) == got
+    assert error_line(text[:MAX_END_CHARS], text[-MAX_END_CHARS:]) == got
 
 
 @pytest.mark.parametrize("cut", range(60))
@@ -158,4 +158,4 @@ def test_where_the_middle_is_missing_is_all_the_same(cut: int) -> None:
 
 
 def test_a_long_line_is_no_longer_than_what_is_looked_at() -> None:
-    assert error_line("x" * 10_000_000) == "x" * LOOK
+    assert error_line("x" * 10_000_000) == "x" * MAX_END_CHARS

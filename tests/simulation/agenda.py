@@ -13,7 +13,7 @@ SECOND = 1_000_000
 REMEMBERED = 400  # events that a trace shows
 
 
-class Agenda:
+class EventQueue:
     """Times are in microseconds since the beginning."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Agenda:
 
     # What was seen
 
-    def saw(self, what: str, data: bytes = b"") -> None:
+    def record(self, what: str, data: bytes = b"") -> None:
         """Part of what two runs of a seed must have in common."""
         self._digest.update(b"%d %b %d " % (self.now, what.encode(), len(data)))
         self._digest.update(data)

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
-from simulation.agenda import SECOND, Agenda
-from simulation.crowd import Met
+from simulation.agenda import SECOND, EventQueue
+from simulation.crowd import SetClient
 from simulation.network import Link
 
 
-class Temper:
+class ClientPace:
     """How a client behaves."""
 
     def __init__(self, chance: Random, idle: bool = False) -> None:
         self.pause = chance.choice((300, 2000, 20_000, 200_000))  # microseconds between requests
         self.burst = chance.choice((1, 1, 1, 3, 10))  # requests at once, at most
         self.requests = chance.choice((5, 20, 60))  # then it leaves
-        self.rude = chance.random() < 0.2  # leaves without waiting for replies
+        self.leaves_abruptly = chance.random() < 0.2  # leaves without waiting for replies
         self.reads_every = chance.choice((0, 0, 0, 0, 30_000, 700_000))  # microseconds; 0: at once
         self.reads = chance.choice((200, 4096))  # bytes at a time
         if idle:
@@ -36,21 +36,27 @@ class Host(Protocol):
 
 class SimulatedClient:
     def __init__(
-        self, agenda: Agenda, chance: Random, host: Host, name: str, met: Met, temper: Temper
+        self,
+        agenda: EventQueue,
+        chance: Random,
+        host: Host,
+        name: str,
+        met: SetClient,
+        temper: ClientPace,
     ) -> None:
         self.name = name
-        self.met = met
+        self.connected_client = met
         self._agenda = agenda
         self._chance = chance
         self._host = host
-        self._temper = temper
+        self._pace = temper
         self._link: Link | None = None
         self._left = temper.requests
         self._unread = bytearray()
         self._reading = False  # a look at what has come is planned
         self.hears: Callable[[], None] | None = None  # when something was received
 
-    def begin(self, link: Link, acts: bool = True) -> None:
+    def start(self, link: Link, acts: bool = True) -> None:
         self._link = link
         if acts:
             self._plan()
@@ -60,7 +66,7 @@ class SimulatedClient:
         return self._link
 
     def _plan(self) -> None:
-        pause = self._temper.pause
+        pause = self._pace.pause
         self._agenda.after(self._chance.randrange(pause // 2, 2 * pause), self._act)
 
     def _act(self) -> None:
@@ -71,19 +77,19 @@ class SimulatedClient:
             self._leave(link)
             return
         if link.can_send() and not self._unread:
-            talk = self.met.talk
-            count = min(self._left, self._chance.randint(1, self._temper.burst))
+            talk = self.connected_client.talk
+            count = min(self._left, self._chance.randint(1, self._pace.burst))
             self._left -= count
             link.send(b"".join(talk.request() for _ in range(count)))
         self._plan()
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         if self._link is not None:
             self._link.send(data)
 
     def _leave(self, link: Link) -> None:
-        talk = self.met.talk
-        if not talk.is_idle() and not self._temper.rude:
+        talk = self.connected_client.talk
+        if not talk.is_idle() and not self._pace.leaves_abruptly:
             self._plan()
             return
         self._link = None
@@ -98,7 +104,7 @@ class SimulatedClient:
         link.close()
         self._host.gone(self, lost=False)
 
-    def retire(self, gently: bool) -> None:
+    def stop_soon(self, gently: bool) -> None:
         """It is to leave: once all is answered, or at once."""
         if gently:
             self._left = 0
@@ -109,7 +115,7 @@ class SimulatedClient:
         """In order, at the end of a drain."""
         link, self._link = self._link, None
         if link is not None:
-            self.met.talk.leave()
+            self.connected_client.talk.leave()
             link.close()
 
     def hang_up(self) -> None:
@@ -124,11 +130,11 @@ class SimulatedClient:
     def arrived(self, data: bytes) -> None:
         if self._link is None:
             return
-        if self._temper.reads_every:
+        if self._pace.reads_every:
             self._unread += data
             if not self._reading:
                 self._reading = True
-                self._agenda.after(self._temper.reads_every, self._read)
+                self._agenda.after(self._pace.reads_every, self._read)
             return
         self._link.read(len(data))
         self._receive(data)
@@ -137,16 +143,16 @@ class SimulatedClient:
         self._reading = False
         if self._link is None:
             return
-        data = bytes(self._unread[: self._temper.reads])
+        data = bytes(self._unread[: self._pace.reads])
         del self._unread[: len(data)]
         self._link.read(len(data))
         if self._unread:
             self._reading = True
-            self._agenda.after(self._temper.reads_every, self._read)
+            self._agenda.after(self._pace.reads_every, self._read)
         self._receive(data)
 
     def _receive(self, data: bytes) -> None:
-        talk = self.met.talk
+        talk = self.connected_client.talk
         talk.receive(data)
         answer = getattr(talk, "answer", None)  # what it has to say by itself, such as a pong
         if answer is not None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple, Protocol
 
-from support.talk import Talk
+from support.talk import ProtocolDriver
 
 DIALECTS = ("masenko", "workq", "resp", "glovebox", "api")
 """The last two are bytes of HTTP, from the request for an upgrade or the first request line on."""
@@ -22,21 +22,21 @@ KILL = "kill"  # the process ends at once
 STOP = "stop"  # a clean stop: everything is on disk
 
 
-class Met(Protocol):
+class SetClient(Protocol):
     """A client that has come, and the listener that it goes to."""
 
     @property
     def dialect(self) -> str: ...
 
     @property
-    def talk(self) -> Talk: ...
+    def talk(self) -> ProtocolDriver: ...
 
 
-class Guest(NamedTuple):
+class PlainClient(NamedTuple):
     """The same, for whoever has no class of its own."""
 
     dialect: str
-    talk: Talk
+    talk: ProtocolDriver
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class SimulationContext:
     """What a crowd is told of where it is. All chance comes from one Random."""
 
     chance: Random
@@ -64,42 +64,42 @@ class World:
     settings: Rules
 
 
-class Door(Protocol):
+class ServerConnector(Protocol):
     """The way to a server that is left in peace, for the end of a run. Nothing fails any more."""
 
-    def enter(self, dialect: str, talk: Talk) -> None:
+    def connect(self, dialect: str, talk: ProtocolDriver) -> None:
         """Connect this one."""
 
-    def ask(self, talk: Talk, request: bytes) -> None:
+    def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
         """Carry it, and what comes back, until the talk is idle."""
 
     def wait(self, seconds: float) -> None:
         """Let so much time pass."""
 
-    def leave(self, talk: Talk) -> None:
+    def disconnect(self, talk: ProtocolDriver) -> None:
         """Close its connection; the server has heard of it when this returns."""
 
 
-class Crowd(Protocol):
-    def meet(self, name: str) -> Met:
+class ClientSet(Protocol):
+    def add_client(self, name: str) -> SetClient:
         """Somebody new, or a client that comes back."""
 
-    def lost(self, talk: Talk) -> None:
+    def on_connection_lost(self, talk: ProtocolDriver) -> None:
         """Its connection has ended without `leave`, whoever has ended it, perhaps in the middle of
         something. What it had asked for may still reach the server, or may be there already; when
         the server hears of the end is another matter. It receives nothing more."""
 
-    def crashed(self, how: str, safe: float) -> None:
+    def on_crash(self, how: str, safe: float) -> None:
         """The server is gone (POWER, KILL, STOP). `lost` was called for all who were connected.
 
         Whatever was told to a client before the time `safe` must be there afterwards; with
         durability "sync" that is infinity. What was told later may have been forgotten.
         """
 
-    def started(self) -> None:
+    def on_server_started(self) -> None:
         """It is there again."""
 
-    def drain(self, door: Door) -> None:
+    def drain(self, door: ServerConnector) -> None:
         """Take and finish whatever is there. All connections have ended, and the server knows."""
 
     def check(self) -> object:
@@ -109,4 +109,4 @@ class Crowd(Protocol):
         """Figures for the sum: acknowledged, finished, redelivered, lost, invented, ..."""
 
 
-MakeCrowd = Callable[[World], Crowd]
+MakeClientSet = Callable[[SimulationContext], ClientSet]

@@ -24,7 +24,9 @@ class Plan:
     clients: int = 5  # at a time
     visits: int = 60  # connections in all
     idlers: int = 0  # connections on which next to nothing is said
-    weather: dict[str, float] = field(default_factory=dict)  # kinds of trouble, how often a minute
+    fault_rates: dict[str, float] = field(
+        default_factory=dict
+    )  # kinds of trouble, how often a minute
     script: tuple[tuple[float, str], ...] = ()  # trouble at fixed times
     cut: tuple[int, bool] | None = None  # a power cut at this operation of the disk; after it
     recovery_cuts: float = 0.2  # how often the power fails during a start
@@ -33,7 +35,7 @@ class Plan:
 
     def rules(self) -> Rules:
         settings = self.settings
-        fails = any(self.weather.get(kind) for kind in ("error", "full"))
+        fails = any(self.fault_rates.get(kind) for kind in ("error", "full"))
         return Rules(
             durability=settings.durability,
             heartbeat=settings.heartbeat / SECOND,
@@ -126,7 +128,7 @@ def draw_plan(seed: int) -> Plan:
         clients=clients,
         visits=clients * chance.choice((3, 8)),
         idlers=1200 if many else chance.choice((0, 0, 20)),
-        weather=weather,
+        fault_rates=weather,
         gentle=chance.random() < 0.2,
         recovery_cuts=chance.choice((0.0, 0.3, 0.6)),
         largest_payload=chance.choice((100, 400, 3000)),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from simulation.crowd import Crowd, World
-from support.drill.crowd import Crowd as Drill
-from support.drill.habits import Habits
+from simulation.crowd import ClientSet, SimulationContext
+from support.drill.crowd import ClientPopulation as Drill
+from support.drill.habits import DriverOptions
 
 
-def drilled(world: World) -> Crowd:
+def history_checked_clients(world: SimulationContext) -> ClientSet:
     rules = world.settings
-    habits = Habits(
+    habits = DriverOptions(
         largest_payload=rules.largest_payload,
         heartbeat=rules.heartbeat,
         default_ttr=rules.default_ttr,

@@ -35,10 +35,10 @@ class Alarm:
         self.cancelled = True
 
 
-class Ready(Protocol):
+class ReadyHandler(Protocol):
     """Something that came from outside and waits for the next round."""
 
-    def attend(self) -> None: ...
+    def on_ready(self) -> None: ...
 
 
 class NoTask:
@@ -58,7 +58,7 @@ class Loop:
         self._soon: deque[Call] = deque()
         self._alarms: list[tuple[int, int, Alarm]] = []
         self._alarm_number = 0
-        self._ready: deque[Ready] = deque()
+        self._ready: deque[ReadyHandler] = deque()
         self._wake_at = -1  # an event of the agenda is set for that
         self.alive = True
         self.clock: Callable[[], int] = machine.wall  # the broker's, once there is one
@@ -77,13 +77,13 @@ class Loop:
                 soon.append(alarm.call)
         ready, self._ready = self._ready, deque()
         for one in ready:
-            one.attend()
+            one.on_ready()
         for _ in range(len(soon)):
             if not soon:
                 return  # the process has ended itself
             soon.popleft()()
 
-    def arrived(self, one: Ready) -> None:
+    def arrived(self, one: ReadyHandler) -> None:
         self._ready.append(one)
         self.wake()
 
@@ -108,9 +108,9 @@ class Loop:
             return
         self._wake_at = -1
         machine.in_round(self.round)
-        self._go_on()
+        self._run_round()
 
-    def _go_on(self) -> None:
+    def _run_round(self) -> None:
         if not self.alive:
             return
         if self._soon or self._ready:
@@ -182,7 +182,7 @@ def _unless_cancelled(alarm: Alarm, call: Call) -> None:
         call()
 
 
-class Threads:
+class ThreadTiming:
     """How long work off the loop takes."""
 
     def __init__(self, machine: Machine) -> None:
@@ -198,8 +198,8 @@ class Scheduler:
     def __init__(self, machine: Machine, loop: Loop) -> None:
         self._machine = machine
         self._loop = loop
-        self._threads = Threads(machine)
-        self._errands: list[_Errand] = []  # not done yet
+        self._threads = ThreadTiming(machine)
+        self._errands: list[_BlockingOperation] = []  # not done yet
 
     def call_soon(self, call: Call) -> None:
         loop = self._loop
@@ -212,7 +212,7 @@ class Scheduler:
         due = self._machine.monotonic() + (delay + TIMER_SLACK if delay else 0)
         return self._loop._set_alarm(due, call)
 
-    def call_within(self, delay: int, call: Call) -> Alarm:
+    def call_after_us(self, delay: int, call: Call) -> Alarm:
         return self._loop._set_alarm(self._machine.monotonic() + delay, call)
 
     def run_blocking(self, work: Call, done: Callable[[BaseException | None], None]) -> None:
@@ -221,22 +221,22 @@ class Scheduler:
         begins = machine.free_at()
         lasts = self._threads.duration()
         syncs = isinstance(getattr(work, "__self__", None), ThreadSync)
-        errand = _Errand(machine, self._loop, work, done, syncs, self._errands)
+        errand = _BlockingOperation(machine, self._loop, work, done, syncs, self._errands)
         self._errands.append(errand)
         happens = begins + chance.randrange(lasts)
-        machine.agenda.at(happens, errand.happen)
-        machine.agenda.at(begins + lasts, errand.tell)
+        machine.agenda.at(happens, errand.complete)
+        machine.agenda.at(begins + lasts, errand.deliver_result)
 
-    def flush(self, file: int, done: Callable[[int, int], None]) -> bool:
+    def flush_file(self, file: int, done: Callable[[int, int], None]) -> bool:
         return False
 
     def close(self) -> None:
         """Wait for what was asked for."""
         for errand in list(self._errands):
-            errand.happen()
+            errand.complete()
 
 
-class _Errand:
+class _BlockingOperation:
     """Work in a thread."""
 
     def __init__(
@@ -246,7 +246,7 @@ class _Errand:
         work: Call,
         done: Callable[[BaseException | None], None],
         syncs: bool,
-        errands: list[_Errand],
+        errands: list[_BlockingOperation],
     ) -> None:
         self._machine = machine
         self._loop = loop
@@ -258,7 +258,7 @@ class _Errand:
         self._errands = errands
         self._over = False
 
-    def happen(self) -> None:
+    def complete(self) -> None:
         if self._loop.alive and not self._over:
             self._over = True
             self._errands.remove(self)
@@ -273,8 +273,8 @@ class _Errand:
             if self._syncs:
                 self._machine.synced_at = self._safe
 
-    def tell(self) -> None:
+    def deliver_result(self) -> None:
         self._loop.arrived(self)
 
-    def attend(self) -> None:
+    def on_ready(self) -> None:
         self._done(self._error)

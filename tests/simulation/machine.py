@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from simulation.agenda import Agenda, Call
+from simulation.agenda import Call, EventQueue
 from simulation.loop import ROUND, Loop
 
 from taskyard.journal.memory import MemoryDisk
@@ -21,7 +21,7 @@ class PowerCut(BaseException):
     """The power fails in the middle of an operation: no error that anybody could handle."""
 
 
-class Slowness:
+class SlowDisk:
     """How long operations of the disk take, in microseconds: at most, and how often at all."""
 
     def __init__(self, longest: int = 0, often: float = 0.0) -> None:
@@ -30,12 +30,12 @@ class Slowness:
 
 
 class Machine:
-    def __init__(self, agenda: Agenda, chance: Random) -> None:
+    def __init__(self, agenda: EventQueue, chance: Random) -> None:
         self.agenda = agenda
         self.chance = chance
         self.disk = MemoryDisk()
         self.disk.watch(self._watch)
-        self.slow = Slowness()
+        self.slow = SlowDisk()
         self.loop = Loop(self)
         self.rounding = False
         self.dark = False  # there is no power
@@ -102,7 +102,7 @@ class Machine:
             self._wakes_at = self._stopped_until
             self.loop.plan()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         """The process is another one, and runs."""
         self._suspended -= max(0, self._wakes_at - self.agenda.now)
         # The one before may have read what it was ahead: that has passed, or the clock would stand.
@@ -143,7 +143,7 @@ class Machine:
         if not done:
             self.operations += 1
             self.kinds[operation] = self.kinds.get(operation, 0) + 1
-            self.agenda.saw(f"disk {operation} {path}")
+            self.agenda.record(f"disk {operation} {path}")
             if self.rounding and self.slow.longest:
                 self._ahead += self.slowness()
         elif operation == "write" and path.endswith(".seg"):
@@ -159,11 +159,11 @@ class Machine:
         self.cut = None
         self.dark = False
         self.disk.crash(self.chance)
-        self._go_on()
+        self._resume()
 
     def kill(self) -> None:
         """Only the process ends."""
         self.loop.die()
         self.cut = None
         self.disk.heal()
-        self._go_on()
+        self._resume()

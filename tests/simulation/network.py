@@ -14,7 +14,7 @@ from itertools import pairwise
 from random import Random
 from typing import Any, Protocol
 
-from simulation.agenda import Agenda
+from simulation.agenda import EventQueue
 from simulation.loop import Loop
 
 from taskyard.server.net.connection import Connection
@@ -34,7 +34,7 @@ class Client(Protocol):
         """The connection has ended, and not by this client."""
 
 
-class Manner:
+class LinkOptions:
     """How a link behaves."""
 
     def __init__(self, chance: Random) -> None:
@@ -45,7 +45,7 @@ class Manner:
 
 class Link:
     def __init__(
-        self, agenda: Agenda, chance: Random, loop: Loop, client: Client, manner: Manner
+        self, agenda: EventQueue, chance: Random, loop: Loop, client: Client, manner: LinkOptions
     ) -> None:
         self._agenda = agenda
         self._chance = chance
@@ -120,7 +120,7 @@ class Link:
         if client is not None:
             for data in arriving:
                 if data:
-                    self._agenda.saw(f"{self.name} <", data)
+                    self._agenda.record(f"{self.name} <", data)
                     client.arrived(data)
         self._end_client()
 
@@ -164,7 +164,7 @@ class Link:
         server = self.server
         if server is None:
             return
-        self._agenda.saw(f"{self.name} >", data)
+        self._agenda.record(f"{self.name} >", data)
         server.arrive(data)
 
     def carry_down(self, data: bytes) -> None:
@@ -185,7 +185,7 @@ class Link:
             if data and self.server is not None:  # nobody is there: the answer is a reset
                 self._agenda.after(self._manner.latency, self._lose_server)
             return
-        self._agenda.saw(f"{self.name} <", data)
+        self._agenda.record(f"{self.name} <", data)
         if data:
             client.arrived(data)
         else:
@@ -282,7 +282,7 @@ class ServerEnd(asyncio.Transport):
 
     # From the loop
 
-    def attend(self) -> None:
+    def on_ready(self) -> None:
         self._listed = False
         if self.lost:
             return

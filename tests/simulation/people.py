@@ -2,47 +2,51 @@
 
 from __future__ import annotations
 
-from simulation.crowd import Crowd, Door, Guest, Met, World
-from simulation.drilled import drilled
-from simulation.talks import QUEUES, TALKS, TTR_MS, PlainTalk, RespTalk
-from simulation.tally import Tally
-from support.talk import Talk
+from simulation.crowd import ClientSet, PlainClient, ServerConnector, SetClient, SimulationContext
+from simulation.drilled import history_checked_clients
+from simulation.talks import DRIVERS, QUEUES, TTR_MS, PlainDriver, RespDriver
+from simulation.tally import JobTally
+from support.talk import ProtocolDriver
 
 
-class People:
-    def __init__(self, world: World) -> None:
+class ClientMix:
+    def __init__(self, world: SimulationContext) -> None:
         self._world = world
-        self._tally = Tally(world.clock)
-        self._met = 0
+        self._tally = JobTally(world.clock)
+        self._client_count = 0
 
-    def meet(self, name: str) -> Met:
+    def add_client(self, name: str) -> SetClient:
         """Each dialect in turn at first."""
-        self._met += 1
-        kind = TALKS[self._met - 1] if self._met <= len(TALKS) else self._world.chance.choice(TALKS)
+        self._client_count += 1
+        kind = (
+            DRIVERS[self._client_count - 1]
+            if self._client_count <= len(DRIVERS)
+            else self._world.chance.choice(DRIVERS)
+        )
         largest = self._world.settings.largest_payload
-        return Guest(kind.dialect, kind(self._tally, self._world.chance, name, largest))
+        return PlainClient(kind.dialect, kind(self._tally, self._world.chance, name, largest))
 
-    def lost(self, talk: Talk) -> None:
-        if isinstance(talk, PlainTalk):
+    def on_connection_lost(self, talk: ProtocolDriver) -> None:
+        if isinstance(talk, PlainDriver):
             talk.lost()
 
-    def crashed(self, how: str, safe: float) -> None:
-        self._tally.crashed(safe)
+    def on_crash(self, how: str, safe: float) -> None:
+        self._tally.on_crash(safe)
 
-    def started(self) -> None:
+    def on_server_started(self) -> None:
         """Nothing was agreed upon with the server that is gone."""
 
-    def drain(self, door: Door) -> None:
+    def drain(self, door: ServerConnector) -> None:
         """Pop what is there, until all leases are over."""
-        talk = RespTalk(self._tally, self._world.chance, "drain", 10)
-        door.enter("resp", talk)
+        talk = RespDriver(self._tally, self._world.chance, "drain", 10)
+        door.connect("resp", talk)
         for _ in range(3):
             for queue in QUEUES:
                 talk.empty = False
                 while not talk.empty:
-                    door.ask(talk, talk.pop(queue, 50))
+                    door.exchange(talk, talk.pop(queue, 50))
             door.wait(TTR_MS / 1000)
-        door.leave(talk)
+        door.disconnect(talk)
 
     def check(self) -> None:
         self._tally.check()
@@ -51,6 +55,6 @@ class People:
         return dict(self._tally.counts)
 
 
-def the_crowd(world: World) -> Crowd:
+def choose_clients(world: SimulationContext) -> ClientSet:
     """Those of the drill, whose book knows every rule; or plain ones, who are content with less."""
-    return drilled(world) if world.chance.random() < 0.7 else People(world)
+    return history_checked_clients(world) if world.chance.random() < 0.7 else ClientMix(world)

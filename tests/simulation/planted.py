@@ -12,12 +12,12 @@ from taskyard.server.settings.config import Durability
 
 def lying_disk(run: Run) -> None:
     """A flush is told as done, and nothing has happened."""
-    run.machine.disk.lie()
+    run.machine.disk.ignore_syncs()
 
 
 def lost_write(run: Run) -> None:
     """The journal has a hole where a frame should be."""
-    run.machine.disk.lose(40)
+    run.machine.disk.lose_write(40)
 
 
 def early_replies(run: Run) -> None:
@@ -25,13 +25,13 @@ def early_replies(run: Run) -> None:
     run.promises_sync = True
 
 
-def stormy(seed: int, durability: Durability = "sync") -> Plan:
+def power_cut_plan(seed: int, durability: Durability = "sync") -> Plan:
     """Power cuts, and nothing else that could be to blame."""
     plan = draw_plan(seed)
     plan.settings = replace(
         plan.settings, durability=durability, max_commands_per_second=None, segment_size=16_384
     )
-    plan.weather = {"power": 20.0, "point": 20.0}
+    plan.fault_rates = {"power": 20.0, "point": 20.0}
     plan.seconds = 5.0
     plan.clients = 6
     plan.visits = 24

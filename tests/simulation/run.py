@@ -13,16 +13,25 @@ from math import inf
 from random import Random
 from typing import Any, cast
 
-from simulation.agenda import SECOND, Agenda, Call
-from simulation.client import SimulatedClient, Temper
-from simulation.crowd import KILL, POWER, STOP, Crowd, Guest, MakeCrowd, Met, World
+from simulation.agenda import SECOND, Call, EventQueue
+from simulation.client import ClientPace, SimulatedClient
+from simulation.crowd import (
+    KILL,
+    POWER,
+    STOP,
+    ClientSet,
+    MakeClientSet,
+    PlainClient,
+    SetClient,
+    SimulationContext,
+)
 from simulation.draws import Plan
-from simulation.machine import Machine, PowerCut, Slowness
-from simulation.network import Link, Manner
+from simulation.machine import Machine, PowerCut, SlowDisk
+from simulation.network import Link, LinkOptions
 from simulation.server import Server
 from support.replaying import check_replay
-from support.simulated import SimulatedYard
-from support.talk import Talk
+from support.simulated import SimulatedServer
+from support.talk import ProtocolDriver
 
 from taskyard.journal.errors import JournalError
 
@@ -46,20 +55,22 @@ class Outcome:
 
 
 class Run:
-    def __init__(self, plan: Plan, make_crowd: MakeCrowd) -> None:
+    def __init__(self, plan: Plan, make_crowd: MakeClientSet) -> None:
         self.plan = plan
         self.outcome = Outcome(plan.seed)
-        self.agenda = Agenda()
+        self.agenda = EventQueue()
         self.chance = Random(f"run {plan.seed}")
         self.machine = Machine(self.agenda, self.chance)
         self._inside = Random(f"server {plan.seed}")
         self.server: Server | None = None
         self._last_time = self.machine.wall() / SECOND
-        self.crowd: Crowd = make_crowd(World(Random(f"crowd {plan.seed}"), self.now, plan.rules()))
+        self.clients: ClientSet = make_crowd(
+            SimulationContext(Random(f"crowd {plan.seed}"), self.now, plan.rules())
+        )
         self._links: list[Link] = []
         self._clients: dict[str, SimulatedClient] = {}
         self._visits = 0
-        self._peace = False
+        self._faults_stopped = False
         self._starting = False
         self.promises_sync = False  # whatever the server's mode is: see planted.py
         self.operations_of_work = 0  # of the disk, until peace came
@@ -72,17 +83,17 @@ class Run:
 
     # The whole
 
-    def go(self) -> Outcome:
+    def run(self) -> Outcome:
         with _running(self):
             self.machine.cut = self.plan.cut
             self._start()
             for _ in range(self.plan.clients):
                 self._plan_visit()
             for _ in range(self.plan.idlers):
-                self._come(idle=True)
-            self._plan_weather()
+                self._connect_client(idle=True)
+            self._plan_faults()
             for seconds, kind in self.plan.script:
-                self.agenda.at(round(seconds * SECOND), partial(self._happen, kind))
+                self.agenda.at(round(seconds * SECOND), partial(self._run_fault, kind))
             self._pass(round(self.plan.seconds * SECOND))
             self.end()
         return self.outcome
@@ -90,21 +101,21 @@ class Run:
     def end(self) -> None:
         """Peace comes."""
         self.operations_of_work = self.machine.operations
-        self._make_peace()
+        self._stop_faults()
         self.check_replay()
-        self.crowd.drain(_Door(self))
-        self.crowd.check()
+        self.clients.drain(_Connector(self))
+        self.clients.check()
         self.sum_up()
 
     def check_replay(self) -> None:
         """What is on disk is what the server knows."""
         server = self.server
         assert server is not None
-        self.machine.in_round(partial(check_replay, cast("SimulatedYard", server)))
+        self.machine.in_round(partial(check_replay, cast("SimulatedServer", server)))
 
     def sum_up(self) -> None:
         outcome = self.outcome
-        outcome.jobs.update(self.crowd.counts())
+        outcome.jobs.update(self.clients.counts())
         outcome.seconds = self.agenda.now / SECOND
         outcome.operations = self.machine.operations
         outcome.digest = f"{self.agenda.digest()} {self.machine.disk.digest().hex()}"
@@ -131,12 +142,16 @@ class Run:
         machine = self.machine
         loop = machine.new_loop()
         asyncio._set_running_loop(cast(Any, loop))
-        self.agenda.saw("start")
-        if not self._peace and self.chance.random() < self.plan.recovery_cuts:
+        self.agenda.record("start")
+        if not self._faults_stopped and self.chance.random() < self.plan.recovery_cuts:
             self._cut_at_some_point(30)
-        if not self._peace and self.plan.weather.get("error") and self.chance.random() < 0.2:
+        if (
+            not self._faults_stopped
+            and self.plan.fault_rates.get("error")
+            and self.chance.random() < 0.2
+        ):
             self.outcome.faults["read"] += 1
-            machine.disk.fail("read", self.chance.randint(1, 8))
+            machine.disk.fail_call("read", self.chance.randint(1, 8))
         try:
             machine.in_round(partial(self._make_server, loop))
         except PowerCut:
@@ -145,12 +160,12 @@ class Run:
         except JournalError as error:
             raise AssertionError(f"the server does not start: {error}") from error
         except OSError as error:
-            self.agenda.saw(f"no start: {error}")
+            self.agenda.record(f"no start: {error}")
             self.outcome.faults["start refused"] += 1
             loop.die()
             self._start_after(self.chance.randrange(SECOND))
             return
-        self.crowd.started()
+        self.clients.on_server_started()
         assert self.server is not None
         self.server.broker.on_failure(self._disk_failed)
 
@@ -165,7 +180,7 @@ class Run:
             self.agenda.after(microseconds, self._start)
 
     def _power_fails(self, where: str = "") -> None:
-        self.agenda.saw(f"power cut {where}")
+        self.agenda.record(f"power cut {where}")
         self.outcome.crashes[where or "between"] += 1
         self.machine.power_off()
         waits = self.promises_sync or self.plan.settings.durability == "sync"
@@ -175,14 +190,14 @@ class Run:
     def _kill(self) -> None:
         if self.server is None:
             return
-        self.agenda.saw("kill")
+        self.agenda.record("kill")
         self.outcome.crashes["kill"] += 1
         self.machine.kill()
         memory = self.plan.settings.durability == "memory" and not self.promises_sync
         self._server_is_gone(KILL, self.machine.written_at if memory else inf)
 
     def _stopped(self) -> None:
-        self.agenda.saw("stopped")
+        self.agenda.record("stopped")
         self.machine.loop.die()
         server = self.server
         failed = server is not None and bool(server.broker.failure)
@@ -195,12 +210,12 @@ class Run:
         links, self._links = self._links, []
         for link in links:
             link.server_died()
-        self.crowd.crashed(how, safe)
+        self.clients.on_crash(how, safe)
         self._start_after(self.chance.choice((1000, 100_000, 2 * SECOND)))
 
     def _disk_failed(self, reason: str) -> None:
         """Whoever looks after the server starts it anew."""
-        self.agenda.saw(f"read only: {reason}")
+        self.agenda.record(f"read only: {reason}")
         restart = self._kill if self.chance.random() < 0.5 else self._stop
         server = self.server
         self.agenda.after(self.chance.randrange(SECOND), partial(self._if_still, server, restart))
@@ -212,7 +227,7 @@ class Run:
     def _stop(self) -> None:
         server = self.server
         if server is not None and server.is_accepting():
-            self.agenda.saw("stop")
+            self.agenda.record("stop")
             self.outcome.crashes["stop"] += 1
             self.machine.in_round(partial(server.begin_stop, self._stopped))
             server.loop.wake()
@@ -220,63 +235,65 @@ class Run:
     # Clients
 
     def _plan_visit(self) -> None:
-        if self._visits < self.plan.visits and not self._peace:
+        if self._visits < self.plan.visits and not self._faults_stopped:
             self._visits += 1
-            self.agenda.after(self.chance.randrange(300_000), self._come)
+            self.agenda.after(self.chance.randrange(300_000), self._connect_client)
 
-    def _come(self, idle: bool = False) -> None:
-        if self._peace:
+    def _connect_client(self, idle: bool = False) -> None:
+        if self._faults_stopped:
             return
         if self.server is None or not self.server.is_accepting():
-            self.agenda.after(self.chance.randrange(1, SECOND), partial(self._come, idle))
+            self.agenda.after(self.chance.randrange(1, SECOND), partial(self._connect_client, idle))
             return
         number = self.outcome.connections
-        met = self.crowd.meet(f"c{number}")
-        temper = Temper(self.chance, idle)
-        temper.rude = temper.rude and not self.plan.gentle
-        self.connect(met, f"c{number}", temper, Manner(self.chance))
+        met = self.clients.add_client(f"c{number}")
+        temper = ClientPace(self.chance, idle)
+        temper.leaves_abruptly = temper.leaves_abruptly and not self.plan.gentle
+        self.connect(met, f"c{number}", temper, LinkOptions(self.chance))
 
-    def connect(self, met: Met, name: str, temper: Temper, manner: Manner) -> SimulatedClient:
+    def connect(
+        self, met: SetClient, name: str, temper: ClientPace, manner: LinkOptions
+    ) -> SimulatedClient:
         client = SimulatedClient(self.agenda, self.chance, self, name, met, temper)
         assert self.server is not None
         link = Link(self.agenda, self.chance, self.machine.loop, client, manner)
         self.outcome.connections += 1
         self._clients[name] = client
         self._links.append(link)
-        client.begin(link, acts=not self._peace)
-        self.agenda.saw(f"connect {name} {met.dialect}")
+        client.start(link, acts=not self._faults_stopped)
+        self.agenda.record(f"connect {name} {met.dialect}")
         self.machine.in_round(partial(self.server.accept, met.dialect, link))
         self.server.loop.wake()
         return client
 
     def gone(self, client: SimulatedClient, lost: bool) -> None:
         del self._clients[client.name]
-        self.agenda.saw(f"{'lost' if lost else 'left'} {client.name}")
+        self.agenda.record(f"{'lost' if lost else 'left'} {client.name}")
         if lost:
-            self.crowd.lost(client.met.talk)
+            self.clients.on_connection_lost(client.connected_client.talk)
         self._links = [link for link in self._links if link.is_open()]
         self._plan_visit()
 
     # Trouble
 
-    def _plan_weather(self) -> None:
-        for kind in sorted(self.plan.weather):
-            self._plan_trouble(kind)
+    def _plan_faults(self) -> None:
+        for kind in sorted(self.plan.fault_rates):
+            self._plan_fault(kind)
 
-    def _plan_trouble(self, kind: str) -> None:
-        pause = self.chance.expovariate(self.plan.weather[kind] / 60)
-        self.agenda.after(round(pause * SECOND), partial(self._trouble, kind))
+    def _plan_fault(self, kind: str) -> None:
+        pause = self.chance.expovariate(self.plan.fault_rates[kind] / 60)
+        self.agenda.after(round(pause * SECOND), partial(self._next_fault, kind))
 
-    def _trouble(self, kind: str) -> None:
-        if self._peace:
+    def _next_fault(self, kind: str) -> None:
+        if self._faults_stopped:
             return
-        self._plan_trouble(kind)
-        self._happen(kind)
+        self._plan_fault(kind)
+        self._run_fault(kind)
 
-    def _happen(self, kind: str) -> None:
+    def _run_fault(self, kind: str) -> None:
         if self.server is not None:
             call = getattr(self, "_" + kind.replace("-", "_"))
-            self.agenda.saw(f"trouble: {kind}")
+            self.agenda.record(f"trouble: {kind}")
             self.outcome.faults[kind] += 1
             call()
 
@@ -297,24 +314,24 @@ class Run:
             ("write", "sync", "sync_directory", "create", "rename", "remove", "allocate")
         )
         nth = chance.randint(1, 20 if kind in ("write", "sync") else 3)
-        self.machine.disk.fail(kind, nth, chance.choice(ERRORS), chance.randrange(5000))
+        self.machine.disk.fail_call(kind, nth, chance.choice(ERRORS), chance.randrange(5000))
 
     def _short(self) -> None:
-        self.machine.disk.shorten(self.chance.randint(1, 10), self.chance.randrange(3000))
+        self.machine.disk.shorten_write(self.chance.randint(1, 10), self.chance.randrange(3000))
 
     def _full(self) -> None:
         disk, chance = self.machine.disk, self.chance
-        disk.limit(disk.used() + chance.choice((0, 1000, 20_000)))
-        self.agenda.after(chance.randrange(1, 10 * SECOND), partial(disk.limit, -1))
+        disk.set_capacity(disk.used() + chance.choice((0, 1000, 20_000)))
+        self.agenda.after(chance.randrange(1, 10 * SECOND), partial(disk.set_capacity, -1))
 
     def _slow(self) -> None:
         chance = self.chance
         longest = chance.choice((10_000, 300_000, 5 * SECOND))
-        self.machine.slow = Slowness(longest, chance.choice((0.02, 0.3)))
+        self.machine.slow = SlowDisk(longest, chance.choice((0.02, 0.3)))
         self.agenda.after(chance.randrange(1, 10 * SECOND), self._not_slow)
 
     def _not_slow(self) -> None:
-        self.machine.slow = Slowness()
+        self.machine.slow = SlowDisk()
 
     def _clock(self) -> None:
         by = self.chance.choice((SECOND, 60 * SECOND, 3600 * SECOND, 30 * DAY))
@@ -357,16 +374,16 @@ class Run:
 
     # Peace
 
-    def _make_peace(self) -> None:
-        self._peace = True
+    def _stop_faults(self) -> None:
+        self._faults_stopped = True
         machine = self.machine
         machine.cut = None
-        machine.slow = Slowness()
+        machine.slow = SlowDisk()
         machine.disk.heal()
-        machine.disk.limit(-1)
+        machine.disk.set_capacity(-1)
         self._await(self._is_up)
         for client in list(self._clients.values()):
-            client.retire(self.plan.gentle)
+            client.stop_soon(self.plan.gentle)
         if self.plan.gentle:
             self._await(lambda: not self._clients)
         for link in self._links:
@@ -387,7 +404,7 @@ class Run:
             self._pass(10_000)
 
 
-class _Door:
+class _Connector:
     """The way in for the crowd in peace."""
 
     def __init__(self, run: Run) -> None:
@@ -395,19 +412,19 @@ class _Door:
         self._clients: dict[int, SimulatedClient] = {}  # by the identity of their talks
         self._names = 0
 
-    def enter(self, dialect: str, talk: Talk) -> None:
+    def connect(self, dialect: str, talk: ProtocolDriver) -> None:
         self._names += 1
         quiet = Random(self._names)
-        temper = Temper(quiet)
+        temper = ClientPace(quiet)
         temper.reads_every = 0
         client = self._run.connect(
-            Guest(dialect, talk), f"drain{self._names}", temper, Manner(quiet)
+            PlainClient(dialect, talk), f"drain{self._names}", temper, LinkOptions(quiet)
         )
         self._clients[id(talk)] = client
         self.wait(0.1)
 
-    def ask(self, talk: Talk, request: bytes) -> None:
-        self._clients[id(talk)].say(request)
+    def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
+        self._clients[id(talk)].send(request)
         run = self._run
         end = run.agenda.now + PATIENCE
         while not talk.is_idle():
@@ -418,7 +435,7 @@ class _Door:
     def wait(self, seconds: float) -> None:
         self._run.until(self._run.agenda.now + round(seconds * SECOND))
 
-    def leave(self, talk: Talk) -> None:
+    def disconnect(self, talk: ProtocolDriver) -> None:
         client = self._clients.pop(id(talk))
         client.leave_now()
         self.wait(1)

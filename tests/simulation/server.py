@@ -14,17 +14,17 @@ from taskyard.broker.clock import AnchoredClock
 from taskyard.engine.model.state import State
 from taskyard.engine.operations.facade import Engine
 from taskyard.journal.opening import open_journal
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 from taskyard.protocols.masenko.connection import Masenko
 from taskyard.protocols.resp.resp import make_resp
 from taskyard.protocols.workq.connection import Workq
-from taskyard.server.app import GOODBYE
-from taskyard.server.net.connection import Connection, Dialect, OpenConnections
-from taskyard.server.net.flow import Flow
-from taskyard.server.net.stalls import Stalls
+from taskyard.server.app import CLIENT_CLOSE_SECONDS
+from taskyard.server.net.connection import Connection, ConnectionRegistry, ProtocolFactory
+from taskyard.server.net.flow import MemoryLimiter
+from taskyard.server.net.stalls import StallDetector
 from taskyard.server.parts import engine_settings, journal_settings
 from taskyard.server.settings.config import Settings
-from taskyard.server.web import Web
+from taskyard.server.web import HttpApplication
 from taskyard.shared.process import Usage
 
 LISTENERS = {
@@ -54,7 +54,7 @@ class Server:
         self.settings = settings
         self.disk = machine.disk
         self._chance = chance
-        self.connections = OpenConnections()
+        self.connections = ConnectionRegistry()
         self._stopping_since = -1
         self.stopped = False
         self._recover()
@@ -73,7 +73,7 @@ class Server:
         self.clock = AnchoredClock(int(state.time), machine.wall_ns, machine.monotonic_ns)
         self.loop.clock = self.clock.now
         self.scheduler = Scheduler(machine, self.loop)
-        self.engine = Engine(state, self.journal.log, self.journal.salt, self._chance)
+        self.engine = Engine(state, self.journal.records, self.journal.salt, self._chance)
         self.engine.boot("simulated", self.clock.now())
         self.broker = Broker(
             self.engine,
@@ -83,21 +83,25 @@ class Server:
             settings.durability,
             settings.durability == "sync" and settings.sync_mode == "inline",
             settings.compaction or 0,
-            Limits(settings.retain_bytes, settings.retain_age),
+            RetentionLimits(settings.retain_bytes, settings.retain_age),
         )
-        self.broker.flush()
+        self.broker.flush_journal()
         if self.broker.failure:
             raise OSError(self.broker.failure)
-        self.broker.begin()
-        self.broker.end()
+        self.broker.begin_turn()
+        self.broker.end_turn()
 
     def _listen(self) -> None:
         settings, broker, scheduler = self.settings, self.broker, self.scheduler
-        broker.pacer.rate = settings.max_commands_per_second or 0
-        self._flow = Flow(self.connections, broker, scheduler, settings.memory_limit, no_time)
-        self._stalls = Stalls(self.connections, broker, scheduler, settings.stall_timeout)
+        broker.rate_limiter.commands_per_second = settings.max_commands_per_second or 0
+        self._flow = MemoryLimiter(
+            self.connections, broker, scheduler, settings.memory_limit, no_time
+        )
+        self._stalls = StallDetector(self.connections, broker, scheduler, settings.stall_timeout)
         self._stalls.start()
-        self.web = Web(settings, broker, scheduler, draw=self._draw, process=no_usage)
+        self.web = HttpApplication(
+            settings, broker, scheduler, draw_session_id=self._draw, process_usage=no_usage
+        )
         masenko = Masenko(
             broker,
             scheduler,
@@ -120,7 +124,7 @@ class Server:
             self.web.api,
             settings.http_body_limit,
         )
-        self._dialects: dict[str, Dialect] = {
+        self._dialects: dict[str, ProtocolFactory] = {
             "masenko": masenko,
             "workq": workq,
             "resp": resp,
@@ -143,18 +147,18 @@ class Server:
         """Take nothing new, answer what has arrived; `done` is called when the process ends."""
         self._stopping_since = self.machine.agenda.now
         self.web.stop()
-        self.connections.closing = True
+        self.connections.shutting_down = True
         self._stalls.stop()
         self._flow.stop()
-        for receiver in self.broker.receivers():
+        for receiver in self.broker.connections():
             receiver.shut_down()
-        self.broker.flush()
+        self.broker.flush_journal()
         self._await_end(done)
 
     def _await_end(self, done: Callable[[], None]) -> None:
         open_now = self.connections.all()
         waited = self.machine.agenda.now - self._stopping_since
-        if open_now and waited < GOODBYE * 1_000_000:
+        if open_now and waited < CLIENT_CLOSE_SECONDS * 1_000_000:
             self.loop.call_later(0.01, self._await_end, done)
             return
         for connection in open_now:
@@ -162,7 +166,7 @@ class Server:
         self.loop.call_soon(self._end, done)
 
     def _end(self, done: Callable[[], None]) -> None:
-        self.broker.flush()
+        self.broker.flush_journal()
         self.scheduler.close()
         if not self.broker.failure:
             self.journal.close()

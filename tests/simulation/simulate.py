@@ -9,9 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from random import Random
 
-from simulation.crowd import MakeCrowd
+from simulation.crowd import MakeClientSet
 from simulation.draws import Plan, draw_plan, short_plan
-from simulation.people import People, the_crowd
+from simulation.people import ClientMix, choose_clients
 from simulation.run import Outcome, Run
 
 Change = Callable[[Run], None]
@@ -19,14 +19,14 @@ Change = Callable[[Run], None]
 
 
 def simulate(
-    plan: Plan, make_crowd: MakeCrowd = the_crowd, change: Change | None = None
+    plan: Plan, make_crowd: MakeClientSet = choose_clients, change: Change | None = None
 ) -> Outcome:
     """Whatever goes wrong is in the outcome."""
     run = Run(plan, make_crowd)
     if change is not None:
         change(run)
     try:
-        return run.go()
+        return run.run()
     except Exception as error:
         outcome = run.outcome
         outcome.failure = outcome.failure or f"{type(error).__name__}: {error}"
@@ -42,7 +42,7 @@ def simulate_point(point: tuple[str, int, bool]) -> Outcome:
     sync_mode, number, done = point
     plan = short_plan(sync_mode)
     plan.cut = (number, done)
-    outcome = simulate(plan, People)
+    outcome = simulate(plan, ClientMix)
     outcome.seed = number
     return outcome
 
@@ -67,10 +67,10 @@ def simulate_many(seeds: Iterable[int], processes: int = 0) -> Iterator[Outcome]
         yield from pool.map(simulate_seed, seeds, chunksize=1)
 
 
-def points_of(plan: Plan, make_crowd: MakeCrowd = People) -> int:
+def points_of(plan: Plan, make_crowd: MakeClientSet = ClientMix) -> int:
     """How many operations of the disk a run has before peace comes."""
     run = Run(plan, make_crowd)
-    run.go()
+    run.run()
     return run.operations_of_work
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from simulation.frames import Frames, handshake, masked
-from simulation.tally import Note, Tally
+from simulation.tally import JobNote, JobTally
 from support.replies_resp import Failure, Incomplete, command
 from support.replies_resp import ReplyReader as RespReader
 from support.replies_workq import Reply, Shape
@@ -30,18 +30,18 @@ RETRIES = 1_000_000
 NO_HEARTBEAT = b'ERR {"msg":"no heartbeat"}'
 
 
-class PlainTalk:
+class PlainDriver:
     """What all have in common: pushes, and now and then something else."""
 
     dialect = ""
 
-    def __init__(self, tally: Tally, chance: Random, name: str, largest: int) -> None:
+    def __init__(self, tally: JobTally, chance: Random, name: str, largest: int) -> None:
         self.name = name
         self.tally = tally
         self.chance = chance
         self._largest = largest
         self._made = 0
-        self.held: list[tuple[Note, Any]] = []  # what it has, and how to name it
+        self.held: list[tuple[JobNote, Any]] = []  # what it has, and how to name it
         self.open: deque[Any] = deque()  # what becomes of the replies to come
         self.pops: list[str] = []  # queues that requests without a reply may have popped from
 
@@ -51,21 +51,21 @@ class PlainTalk:
             return self.finish(*self.held.pop(chance.randrange(len(self.held))))
         return self.push(self.new()) if chance.random() < 0.5 else self.take()
 
-    def new(self) -> Note:
+    def new(self) -> JobNote:
         self._made += 1
         token = f"{self.name}.{self._made}"
         pad = "x" * self.chance.choice((0, 10, self.chance.randrange(self._largest)))
-        note = Note(token, self.dialect, f"{token} {pad}")
-        self.tally.pushing(note)
+        note = JobNote(token, self.dialect, f"{token} {pad}")
+        self.tally.before_push(note)
         return note
 
-    def push(self, note: Note) -> bytes:
+    def push(self, note: JobNote) -> bytes:
         raise NotImplementedError
 
     def take(self) -> bytes:
         return self.push(self.new())
 
-    def finish(self, note: Note, key: Any) -> bytes:
+    def finish(self, note: JobNote, key: Any) -> bytes:
         raise NotImplementedError
 
     def is_idle(self) -> bool:
@@ -81,23 +81,23 @@ class PlainTalk:
         self.pops.clear()
         self.open.clear()
 
-    def answer_push(self, note: Note, done: bool) -> None:
+    def answer_push(self, note: JobNote, done: bool) -> None:
         if done:
-            self.tally.pushed(note)
+            self.tally.on_pushed(note)
         else:
-            self.tally.refused(note)
+            self.tally.on_push_refused(note)
 
-    def answer_finish(self, note: Note, done: bool) -> None:
+    def answer_finish(self, note: JobNote, done: bool) -> None:
         if done:
-            self.tally.ended(note)
+            self.tally.on_ended(note)
         else:
-            self.tally.not_ended(note)
+            self.tally.on_end_refused(note)
 
 
-class MasenkoTalk(PlainTalk):
+class MasenkoDriver(PlainDriver):
     dialect = "masenko"
 
-    def __init__(self, tally: Tally, chance: Random, name: str, largest: int) -> None:
+    def __init__(self, tally: JobTally, chance: Random, name: str, largest: int) -> None:
         super().__init__(tally, chance, name, largest)
         self._unread = b""
 
@@ -110,7 +110,7 @@ class MasenkoTalk(PlainTalk):
             assert self.open, f"{self.name} got {line!r} for nothing"
             self.open.popleft()(verb, json.loads(text))
 
-    def push(self, note: Note) -> bytes:
+    def push(self, note: JobNote) -> bytes:
         self.open.append(lambda verb, _: self.answer_push(note, verb == "OK"))
         fields = {"name": "n", "queue": note.queue, "retry": RETRIES, "payload": note.payload}
         return self._line("PUSH", fields)
@@ -120,14 +120,14 @@ class MasenkoTalk(PlainTalk):
 
         def taken(verb: str, body: dict[str, Any]) -> None:
             if verb == "OK":
-                note = self.tally.came(body["payload"], FOR_MASENKO, asked)
+                note = self.tally.on_job_received(body["payload"], FOR_MASENKO, asked)
                 self.held.append((note, body["id"]))
 
         self.open.append(taken)
         return self._line("FETCH", {"queues": list(FOR_MASENKO), "timeout": "50ms"})
 
-    def finish(self, note: Note, key: Any) -> bytes:
-        self.tally.ending(note)
+    def finish(self, note: JobNote, key: Any) -> bytes:
+        self.tally.before_end(note)
         self.open.append(lambda verb, _: self.answer_finish(note, verb == "OK"))
         return self._line("ACK", {"id": key})
 
@@ -135,10 +135,10 @@ class MasenkoTalk(PlainTalk):
         return f"{verb} {json.dumps(fields)}\n".encode()
 
 
-class WorkqTalk(PlainTalk):
+class WorkqDriver(PlainDriver):
     dialect = "workq"
 
-    def __init__(self, tally: Tally, chance: Random, name: str, largest: int) -> None:
+    def __init__(self, tally: JobTally, chance: Random, name: str, largest: int) -> None:
         super().__init__(tally, chance, name, largest)
         self._replies = WorkqReader()
 
@@ -153,7 +153,7 @@ class WorkqTalk(PlainTalk):
             heard(reply)
         assert self._replies.is_empty(), "a reply to nothing"
 
-    def push(self, note: Note) -> bytes:
+    def push(self, note: JobNote) -> bytes:
         uid = UUID(int=self.chance.getrandbits(128))
         note.expires = self.tally.clock() + TTL_MS / 1000 - 60
         data = json.dumps(note.payload).encode()
@@ -166,14 +166,14 @@ class WorkqTalk(PlainTalk):
 
         def taken(reply: Reply) -> None:
             if not reply.error:
-                note = self.tally.came(json.loads(reply.data), QUEUES, asked)
+                note = self.tally.on_job_received(json.loads(reply.data), QUEUES, asked)
                 self.held.append((note, reply.words[0]))
 
         self._ask(Shape.BLOCK, taken)
         return f"lease {' '.join(QUEUES)} {self.chance.choice((0, 50))}\r\n".encode()
 
-    def finish(self, note: Note, key: Any) -> bytes:
-        self.tally.ending(note)
+    def finish(self, note: JobNote, key: Any) -> bytes:
+        self.tally.before_end(note)
         self._ask(Shape.NOTHING, lambda reply: self.answer_finish(note, not reply.error))
         return f"complete {key} 2\r\nok\r\n".encode()
 
@@ -181,10 +181,10 @@ class WorkqTalk(PlainTalk):
         self.open.append((shape, heard))
 
 
-class RespTalk(PlainTalk):
+class RespDriver(PlainDriver):
     dialect = "resp"
 
-    def __init__(self, tally: Tally, chance: Random, name: str, largest: int) -> None:
+    def __init__(self, tally: JobTally, chance: Random, name: str, largest: int) -> None:
         super().__init__(tally, chance, name, largest)
         self._replies = RespReader()
         self.empty = False  # the last pop found nothing
@@ -199,7 +199,7 @@ class RespTalk(PlainTalk):
             self.open.popleft()(reply)
         assert self._replies.is_empty(), "a reply to nothing"
 
-    def push(self, note: Note) -> bytes:
+    def push(self, note: JobNote) -> bytes:
         self.open.append(lambda reply: self.answer_push(note, not isinstance(reply, Failure)))
         data = json.dumps(note.payload).encode()
         return command(self.chance.choice(("RPUSH", "LPUSH")), note.queue, data)
@@ -218,7 +218,9 @@ class RespTalk(PlainTalk):
             self.empty = not reply
             if isinstance(reply, list):
                 for data in reply:
-                    self.tally.ended(self.tally.came(json.loads(data), (queue,), asked))
+                    self.tally.on_ended(
+                        self.tally.on_job_received(json.loads(data), (queue,), asked)
+                    )
 
         self.open.append(popped)
         return command("LPOP", queue, count)
@@ -229,25 +231,25 @@ class RespTalk(PlainTalk):
         def taken(reply: Any) -> None:
             if isinstance(reply, list):
                 for job in reply:
-                    note = self.tally.came(json.loads(job[8]), QUEUES, asked)
+                    note = self.tally.on_job_received(json.loads(job[8]), QUEUES, asked)
                     self.held.append((note, job[0]))
 
         self.open.append(taken)
         words = ("WAIT", 50, "TTR", TTR_MS, "COUNT", 2)
         return command("JOB.TAKE", len(QUEUES), *QUEUES, *words)
 
-    def finish(self, note: Note, key: Any) -> bytes:
-        self.tally.ending(note)
+    def finish(self, note: JobNote, key: Any) -> bytes:
+        self.tally.before_end(note)
         self.open.append(lambda reply: self.answer_finish(note, reply == "OK"))
         return command("JOB.DONE", key)
 
 
-class ApiTalk(PlainTalk):
+class ApiDriver(PlainDriver):
     """Only pushes."""
 
     dialect = "api"
 
-    def __init__(self, tally: Tally, chance: Random, name: str, largest: int) -> None:
+    def __init__(self, tally: JobTally, chance: Random, name: str, largest: int) -> None:
         super().__init__(tally, chance, name, largest)
         self._unread = b""
 
@@ -266,7 +268,7 @@ class ApiTalk(PlainTalk):
             assert self.open, f"{self.name} got {head!r} for nothing"
             self.open.popleft()(int(lines[0].split(" ")[1]))
 
-    def push(self, note: Note) -> bytes:
+    def push(self, note: JobNote) -> bytes:
         self.open.append(lambda status: self.answer_push(note, status in (200, 201)))
         return self._request("POST", f"queues/{note.queue}/jobs", {"payload": note.payload})
 
@@ -303,10 +305,10 @@ class ApiTalk(PlainTalk):
         return head.encode() + body
 
 
-class GloveboxTalk(PlainTalk):
+class GloveboxDriver(PlainDriver):
     dialect = "glovebox"
 
-    def __init__(self, tally: Tally, chance: Random, name: str, largest: int) -> None:
+    def __init__(self, tally: JobTally, chance: Random, name: str, largest: int) -> None:
         super().__init__(tally, chance, name, largest)
         self._frames = Frames()
         self._said = b""  # what it has to say by itself
@@ -354,7 +356,7 @@ class GloveboxTalk(PlainTalk):
         fields = {"type": "create", "queue": self.dialect, "retries": RETRIES, "label": self._next}
         return masked(1, json.dumps(fields).encode(), self.chance)
 
-    def push(self, note: Note) -> bytes:
+    def push(self, note: JobNote) -> bytes:
         def heard(told: dict[str, Any]) -> None:
             self.answer_push(note, told["type"] == "notice")
 
@@ -366,15 +368,15 @@ class GloveboxTalk(PlainTalk):
 
         def heard(told: dict[str, Any]) -> None:
             if told["type"] == "message":
-                note = self.tally.came(json.loads(told["body"]), (self.dialect,), asked)
+                note = self.tally.on_job_received(json.loads(told["body"]), (self.dialect,), asked)
                 self.held.append((note, told["sequence"]))
 
         return self._ask(
             heard, type="fetch", queue=self.dialect, work_timeout=TTR_MS / 1000, sync="sync"
         )
 
-    def finish(self, note: Note, key: Any) -> bytes:
-        self.tally.ending(note)
+    def finish(self, note: JobNote, key: Any) -> bytes:
+        self.tally.before_end(note)
 
         def heard(told: dict[str, Any]) -> None:
             self.answer_finish(note, told["type"] == "notice")
@@ -384,4 +386,4 @@ class GloveboxTalk(PlainTalk):
         )
 
 
-TALKS = (MasenkoTalk, WorkqTalk, RespTalk, GloveboxTalk, ApiTalk)
+DRIVERS = (MasenkoDriver, WorkqDriver, RespDriver, GloveboxDriver, ApiDriver)

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from math import inf
 
 
-class Untrue(AssertionError):
+class HistoryViolation(AssertionError):
     """The server has said or done what it must not."""
 
 
 @dataclass(slots=True)
-class Note:
+class JobNote:
     """One job, by the token that its payload carries."""
 
     token: str
@@ -32,10 +32,10 @@ class Note:
     comes: int = 0
 
 
-class Tally:
+class JobTally:
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
-        self.notes: dict[str, Note] = {}
+        self.notes: dict[str, JobNote] = {}
         self.counts: Counter[str] = Counter()
         self._tick = 0
         self._lost_pops: Counter[str] = Counter()  # by queue, pops whose reply never came
@@ -46,25 +46,25 @@ class Tally:
 
     # Pushes
 
-    def pushing(self, note: Note) -> None:
+    def before_push(self, note: JobNote) -> None:
         self.notes[note.token] = note
         self.counts["asked"] += 1
 
-    def pushed(self, note: Note) -> None:
+    def on_pushed(self, note: JobNote) -> None:
         note.told_at = min(note.told_at, self.clock())
         self.counts["acknowledged"] += 1
 
-    def refused(self, note: Note) -> None:
+    def on_push_refused(self, note: JobNote) -> None:
         note.refused = True
         self.counts["refused"] += 1
 
     # Jobs that come
 
-    def came(self, payload: str, queues: tuple[str, ...], asked: int) -> Note:
+    def on_job_received(self, payload: str, queues: tuple[str, ...], asked: int) -> JobNote:
         """The reply to a request that was sent at the tick `asked`."""
         note = self.notes.get(payload.partition(" ")[0])
         if note is None:
-            raise Untrue(f"invented: {payload[:60]!r}")
+            raise HistoryViolation(f"invented: {payload[:60]!r}")
         _require(note.payload == payload, f"{note.token} came with another payload")
         _require(note.queue in queues, f"{note.token} of {note.queue} came from {queues}")
         _require(not note.refused, f"invented: {note.token} was refused")
@@ -75,13 +75,13 @@ class Tally:
             self.counts["redelivered"] += 1
         return note
 
-    def ending(self, note: Note) -> None:
+    def before_end(self, note: JobNote) -> None:
         note.ends += 1
 
-    def not_ended(self, note: Note) -> None:
+    def on_end_refused(self, note: JobNote) -> None:
         note.ends -= 1
 
-    def ended(self, note: Note) -> None:
+    def on_ended(self, note: JobNote) -> None:
         note.over_tick = min(note.over_tick, self.tick())
         note.over_at = min(note.over_at, self.clock())
         self.counts["finished"] += 1
@@ -91,7 +91,7 @@ class Tally:
 
     # The end of a server, and of everything
 
-    def crashed(self, safe: float) -> None:
+    def on_crash(self, safe: float) -> None:
         """Whatever was told later than that may have been forgotten."""
         self.counts["crashes"] += 1
         for note in self.notes.values():
@@ -121,4 +121,4 @@ class Tally:
 
 def _require(truth: bool, otherwise: str) -> None:
     if not truth:
-        raise Untrue(otherwise)
+        raise HistoryViolation(otherwise)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from simulation.agenda import SECOND, Agenda
-from simulation.client import Temper
-from simulation.crowd import Guest
+from simulation.agenda import SECOND, EventQueue
+from simulation.client import ClientPace
+from simulation.crowd import PlainClient
 from simulation.draws import Plan
-from simulation.machine import Machine, PowerCut, Slowness
-from simulation.network import Manner
-from simulation.people import People
+from simulation.machine import Machine, PowerCut, SlowDisk
+from simulation.network import LinkOptions
+from simulation.people import ClientMix
 from simulation.run import Run
 
 from taskyard.broker.clock import AnchoredClock
@@ -42,24 +42,24 @@ class Line:
 
 @pytest.fixture
 def machine() -> Machine:
-    return Machine(Agenda(), Random(1))
+    return Machine(EventQueue(), Random(1))
 
 
 @pytest.fixture
 def run() -> Run:
     settings = Settings(heartbeat=3 * SECOND, output_limit=4096)
-    run = Run(Plan(1, settings), People)
+    run = Run(Plan(1, settings), ClientMix)
     run._start()
-    run._peace = True  # nobody else comes
+    run._faults_stopped = True  # nobody else comes
     return run
 
 
 def connect(run: Run, dialect: str, talk: Line) -> str:
-    temper, manner = Temper(Random(1)), Manner(Random(1))
+    temper, manner = ClientPace(Random(1)), LinkOptions(Random(1))
     temper.reads_every = 0
     name = f"c{run.outcome.connections}"
-    run.connect(Guest(dialect, talk), name, temper, manner)
-    run._clients[name].say(talk.request())
+    run.connect(PlainClient(dialect, talk), name, temper, manner)
+    run._clients[name].send(talk.request())
     return name
 
 
@@ -89,7 +89,7 @@ def test_a_suspended_machine_does_not_count_the_time(machine: Machine) -> None:
 
 def test_the_clock_goes_on_when_a_process_is_killed_on_a_slow_disk(machine: Machine) -> None:
     file = machine.disk.create("a", 0)
-    machine.slow = Slowness(60 * SECOND, 1.0)
+    machine.slow = SlowDisk(60 * SECOND, 1.0)
     seen = []
 
     def write() -> None:
@@ -106,7 +106,7 @@ def test_the_clock_goes_on_when_a_process_is_killed_on_a_slow_disk(machine: Mach
 
 def test_what_comes_to_a_busy_process_comes_after_what_it_does(machine: Machine) -> None:
     file = machine.disk.create("a", 0)
-    machine.slow = Slowness(60 * SECOND, 1.0)
+    machine.slow = SlowDisk(60 * SECOND, 1.0)
     machine.in_round(lambda: file.write_at(0, [b"slow"]))
     free = machine.free_at()
     assert free > SECOND
@@ -155,15 +155,15 @@ def test_a_client_that_does_not_read_is_not_read_from(run: Run) -> None:
     talk = Line(b"".join(b"PING\n" for _ in range(20_000)))
     name = connect(run, "masenko", talk)
     client = run._clients[name]
-    client._temper.reads_every = 100 * SECOND
+    client._pace.reads_every = 100 * SECOND
     wait(run, 2)
     server = run.server
     assert server is not None
     connection = server.connections.all()[0]
-    assert 4096 < connection.unsent() < 3 * 4096
-    assert connection._stuffed
-    client._temper.reads_every = 1000
-    client._temper.reads = 100_000
+    assert 4096 < connection.unsent_bytes() < 3 * 4096
+    assert connection._output_blocked
+    client._pace.reads_every = 1000
+    client._pace.reads = 100_000
     client._read()
     wait(run, 2)
     assert talk.heard == b"PONG {}\n" * 20_000

@@ -3,7 +3,7 @@ compaction and spare segments, of a clean stop, and of the recovery from all tha
 
 import pytest
 from simulation.draws import short_plan
-from simulation.people import People
+from simulation.people import ClientMix
 from simulation.run import Run
 from simulation.simulate import every_point, points_of, simulate
 from support.effort import LONG
@@ -20,7 +20,7 @@ def test_a_power_cut_at_any_point_loses_nothing(sync_mode: str) -> None:
     for point in every_point(points, SHARE):
         plan = short_plan(sync_mode)
         plan.cut = point
-        outcome = simulate(plan, People)
+        outcome = simulate(plan, ClientMix)
         assert not outcome.failure, (point, outcome.failure)
         crashes.update(outcome.crashes)
     assert {"before write", "after write", "before sync", "after sync"} <= crashes
@@ -28,7 +28,7 @@ def test_a_power_cut_at_any_point_loses_nothing(sync_mode: str) -> None:
 
 def test_the_work_has_every_kind_of_operation() -> None:
     """So that the test above says what it seems to say."""
-    run = Run(short_plan(), People)
-    run.go()
+    run = Run(short_plan(), ClientMix)
+    run.run()
     assert set(run.machine.kinds) == set(POINTS)
     assert run.outcome.connections > 10

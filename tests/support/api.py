@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 from support.json_schema import check
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
-from taskyard.access.principal import Allow, Principal, by_its_rules
-from taskyard.broker.outbox import Outbox
-from taskyard.broker.receiver import Receiver
+from taskyard.access.principal import Allow, Principal, check_rules
+from taskyard.broker.outbox import ReplyQueue
+from taskyard.broker.receiver import ClientConnection
 from taskyard.protocols.http.messages import Request, Response, Route, Stream
 from taskyard.protocols.http.monitoring.history import History
-from taskyard.protocols.http.routing import Api
+from taskyard.protocols.http.routing import ApiRoutes
 from taskyard.shared.api_messages import LakeView
 
 NDJSON = "application/x-ndjson"
@@ -50,21 +50,21 @@ class Reply:
 class FakeExchange:
     """Holds the answer back until what it shows is durable, as the listener does."""
 
-    def __init__(self, yard: SimulatedYard, request: Request) -> None:
+    def __init__(self, yard: SimulatedServer, request: Request) -> None:
         self.request = request
         self.response: Response | None = None
         self.sent = False
         self.aborted = False
-        self._outbox = Outbox(yard.broker, self, Receiver(0), 1 << 30)
+        self._outbox = ReplyQueue(yard.broker, self, ClientConnection(0), 1 << 30)
 
     def reply(self, response: Response) -> None:
         assert self.response is None, "answered twice"
         self.response = response
-        self._outbox.send(b"x", response.mark)
-        self._outbox.flush()
+        self._outbox.send(b"x", response.position)
+        self._outbox.flush_output()
 
     def stream(
-        self, content_type: str, *, on_room: Callable[[], None], on_close: Callable[[], None]
+        self, content_type: str, *, on_writable: Callable[[], None], on_close: Callable[[], None]
     ) -> Stream:
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class FakeExchange:
     def certificate_name(self) -> str:
         return ""
 
-    def linger(self) -> None: ...
+    def close_after_draining(self) -> None: ...
 
     def abort(self) -> None:
         self.aborted = True
@@ -91,12 +91,12 @@ class FakeExchange:
 class ApiClient:
     def __init__(
         self,
-        yard: SimulatedYard,
-        allow: Allow = by_its_rules,
+        yard: SimulatedServer,
+        allow: Allow = check_rules,
         principal: Principal | None = None,
     ) -> None:
         self.yard = yard
-        self._principal = Principal("ada", free=True) if principal is None else principal
+        self._principal = Principal("ada", is_superuser=True) if principal is None else principal
         self._allow = allow
         self._broker: object = None
         self._routes: list[Route] = []
@@ -104,15 +104,15 @@ class ApiClient:
         self.lake: LakeView | None = None
         self.history: History | None = None
 
-    def api(self) -> Api:
+    def api(self) -> ApiRoutes:
         yard = self.yard
-        return Api(
+        return ApiRoutes(
             yard.broker,
             yard.scheduler,
             durability="sync",
             max_losses=10,
             connections=lambda: {"workq": 1},
-            lake=lambda: self.lake,
+            lake_status=lambda: self.lake,
             history=self.history,
             allow=self._allow,
         )
@@ -145,14 +145,14 @@ class ApiClient:
             params,
         )
         exchange = FakeExchange(self.yard, request)
-        self.yard.broker.begin()
+        self.yard.broker.begin_turn()
         handler(exchange)
-        self.yard.broker.end()
+        self.yard.broker.end_turn()
         return exchange
 
     def call(self, method: str, path: str, value: Any = None, **more: Any) -> Reply:
         exchange = self.begin(method, path, value, **more)
-        self.yard.settle()
+        self.yard.run_pending()
         return self.finish(exchange)
 
     def finish(self, exchange: FakeExchange) -> Reply:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskyard.engine.model.job import Job, Origin
-from taskyard.engine.operations.batches import MAX_BATCH, BatchRequest
+from taskyard.engine.operations.batches import MAX_BATCH_JOBS, BatchRequest
 from taskyard.engine.operations.facade import Engine
 
 
@@ -23,7 +23,7 @@ def lease_all(
         pass
     if not request.count:
         return []
-    held = engine.read_batch(consumer, request.got, 0, MAX_BATCH, now)
+    held = engine.read_batch(consumer, request.result_number, 0, MAX_BATCH_JOBS, now)
     assert len(held) == request.count
     return [job for job in held if job is not None]
 

@@ -11,7 +11,7 @@ from taskyard.engine.model.job import (
     MIN_PRIORITY,
     READY,
     SYSTEM_ORIGIN,
-    Extra,
+    JobExtras,
     Lease,
     NewJob,
     Notify,
@@ -19,10 +19,10 @@ from taskyard.engine.model.job import (
     Policy,
 )
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.state import Consumer, Letter, Session
+from taskyard.engine.model.state import BatchConsumer, DurableSession, SessionNotice
 from taskyard.engine.records import carry_records as c
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records.schedule_records import CarrySchedule
+from taskyard.engine.records.schedule_records import ScheduleSnapshot
 from taskyard.engine.schedules.schedule import Schedule
 
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -49,7 +49,7 @@ SETTINGS = st.builds(
     *[I64] * 8,
 )
 LEASE = st.builds(Lease, I64, st.booleans(), TEXT, U32, U32, I64, I64)
-LETTER = st.builds(Letter, POSITIVE, I64, POSITIVE, U64, U8)
+SESSION_NOTICE = st.builds(SessionNotice, POSITIVE, I64, POSITIVE, U64, U8)
 
 _JOB: dict[str, st.SearchStrategy[object]] = {
     "state": st.integers(0, 5),
@@ -86,8 +86,8 @@ _EXTRA: dict[str, st.SearchStrategy[object]] = {
 
 
 @st.composite
-def extras(draw: st.DrawFn) -> Extra:
-    extra = Extra()
+def extras(draw: st.DrawFn) -> JobExtras:
+    extra = JobExtras()
     for name, drawn in _EXTRA.items():
         setattr(extra, name, draw(drawn))
     if extra.uid is not None:  # an old record of such a one has no producer
@@ -96,10 +96,10 @@ def extras(draw: st.DrawFn) -> Extra:
 
 
 @st.composite
-def carried_jobs(draw: st.DrawFn) -> c.CarryJob:
+def job_snapshots(draw: st.DrawFn) -> c.JobSnapshot:
     record = draw(
         st.builds(
-            c.CarryJob,
+            c.JobSnapshot,
             I64,
             ORIGIN,
             POSITIVE,
@@ -113,23 +113,23 @@ def carried_jobs(draw: st.DrawFn) -> c.CarryJob:
     for name, drawn in _JOB.items():
         setattr(record, name, draw(drawn))
     record.lease = draw(st.none() | LEASE)
-    record.extra = draw(st.none() | extras())
+    record.extras = draw(st.none() | extras())
     return record
 
 
 @st.composite
-def sessions(draw: st.DrawFn) -> Session:
-    session = Session(draw(POSITIVE), draw(I64), 0)
+def sessions(draw: st.DrawFn) -> DurableSession:
+    session = DurableSession(draw(POSITIVE), draw(I64), 0)
     session.attached = draw(st.booleans())
     session.numbered = draw(POSITIVE)
     session.delivered = draw(POSITIVE)
-    session.outbox = deque(draw(st.lists(LETTER, max_size=4)))
+    session.outbox = deque(draw(st.lists(SESSION_NOTICE, max_size=4)))
     return session
 
 
 @st.composite
-def consumers(draw: st.DrawFn) -> Consumer:
-    consumer = Consumer(draw(TEXT), draw(I64))
+def consumers(draw: st.DrawFn) -> BatchConsumer:
+    consumer = BatchConsumer(draw(TEXT), draw(I64))
     consumer.number = draw(I64)
     consumer.open = draw(st.booleans())
     consumer.expired = draw(st.booleans())
@@ -169,26 +169,26 @@ SCHEDULE = schedules()
 
 
 @st.composite
-def carried_graves(draw: st.DrawFn) -> c.CarryGrave:
+def tombstone_snapshots(draw: st.DrawFn) -> c.TombstonesSnapshot:
     buried = draw(st.lists(st.tuples(UID, POSITIVE), max_size=5))
     uids = [uid for uid, _ in buried]
     ids = [id for _, id in buried]
     producers = [draw(UID) for _ in uids]
     first = draw(st.booleans())
-    return c.CarryGrave(draw(I64), draw(ORIGIN), draw(I64), first, uids, ids, producers)
+    return c.TombstonesSnapshot(draw(I64), draw(ORIGIN), draw(I64), first, uids, ids, producers)
 
 
 @st.composite
-def carried_keys(draw: st.DrawFn) -> c.CarryKeys:
+def limit_key_snapshots(draw: st.DrawFn) -> c.KeyLimitsSnapshot:
     known = draw(st.lists(st.tuples(SHORT, POSITIVE), max_size=5))
     keys = [key for key, _ in known]
-    return c.CarryKeys(draw(I64), draw(ORIGIN), draw(NAME), keys, [tat for _, tat in known])
+    return c.KeyLimitsSnapshot(draw(I64), draw(ORIGIN), draw(NAME), keys, [tat for _, tat in known])
 
 
-CARRY: st.SearchStrategy[r.Record] = st.one_of(
-    carried_jobs(),
+SNAPSHOT_STRATEGY: st.SearchStrategy[r.Record] = st.one_of(
+    job_snapshots(),
     st.builds(
-        c.CarryQueue,
+        c.QueueSnapshot,
         I64,
         ORIGIN,
         NAME,
@@ -197,38 +197,38 @@ CARRY: st.SearchStrategy[r.Record] = st.one_of(
         st.lists(POSITIVE, min_size=8, max_size=8),
         POSITIVE,
     ),
-    carried_keys(),
-    st.builds(c.CarryValue, I64, ORIGIN, SHORT, I64, BLOB),
-    st.builds(c.CarrySession, I64, ORIGIN, sessions()),
-    st.builds(c.CarryConsumer, I64, ORIGIN, consumers()),
-    carried_graves(),
-    st.builds(CarrySchedule, I64, ORIGIN, SCHEDULE),
-    st.builds(c.CarryReader, I64, ORIGIN, TEXT, I64, I64),
-    st.builds(c.Base, I64, POSITIVE, POSITIVE, POSITIVE, IDS),
+    limit_key_snapshots(),
+    st.builds(c.ValueSnapshot, I64, ORIGIN, SHORT, I64, BLOB),
+    st.builds(c.SessionSnapshot, I64, ORIGIN, sessions()),
+    st.builds(c.ConsumerSnapshot, I64, ORIGIN, consumers()),
+    tombstone_snapshots(),
+    st.builds(ScheduleSnapshot, I64, ORIGIN, SCHEDULE),
+    st.builds(c.ReaderSnapshot, I64, ORIGIN, TEXT, I64, I64),
+    st.builds(c.Checkpoint, I64, POSITIVE, POSITIVE, POSITIVE, IDS),
 )
 
 
-def a_job(full: bool = False) -> c.CarryJob:
+def a_job(full: bool = False) -> c.JobSnapshot:
     """A plain ready job, or a leased one that has everything."""
     moves = c.MOVES_PAYLOAD | c.MOVES_RESULT | c.MOVES_ERROR if full else c.MOVES_PAYLOAD
     blob = b"payloadresulterror" if full else b"payload"
     policy = Policy(1, 2, -1, 4, 2, 6, 7, "dead", True) if full else Policy()
-    record = c.CarryJob(1, SYSTEM_ORIGIN, 7, b"q", "name", policy, moves, blob)
+    record = c.JobSnapshot(1, SYSTEM_ORIGIN, 7, b"q", "name", policy, moves, blob)
     for number, name in enumerate(_JOB):
         setattr(record, name, number)
     record.state = LEASED if full else READY
     record.content = 1
     record.payload_size = 7
-    record.weight = 100
+    record.record_bytes = 100
     if full:
         record.position = -(2**63)
         record.lease = Lease(9, True, "holder", 2**32 - 1, 2**32 - 2, 3, 2**63 - 1)
-        record.extra = _full_extra()
+        record.extras = _full_extra()
     return record
 
 
-def _full_extra() -> Extra:
-    extra = Extra()
+def _full_extra() -> JobExtras:
+    extra = JobExtras()
     extra.uid = b"u" * 16
     extra.producer = b"p" * 16
     extra.key = b"key"
@@ -244,16 +244,16 @@ def _full_extra() -> Extra:
     return extra
 
 
-def _a_session() -> Session:
-    session = Session(5, 6, 0)
+def _a_session() -> DurableSession:
+    session = DurableSession(5, 6, 0)
     session.attached = False
     session.numbered, session.delivered = 9, 7
-    session.outbox = deque([Letter(8, 1, 2, 2**64 - 1, 4), Letter(9, 1, 3, 0, 64)])
+    session.outbox = deque([SessionNotice(8, 1, 2, 2**64 - 1, 4), SessionNotice(9, 1, 3, 0, 64)])
     return session
 
 
-def _a_consumer() -> Consumer:
-    consumer = Consumer("consumer", 9)
+def _a_consumer() -> BatchConsumer:
+    consumer = BatchConsumer("consumer", 9)
     consumer.number = 4
     consumer.open = True
     consumer.deadline = 99
@@ -276,10 +276,10 @@ def a_schedule() -> Schedule:
     return schedule
 
 
-CARRIES: list[r.Record] = [
+SNAPSHOT_EXAMPLES: list[r.Record] = [
     a_job(),
     a_job(full=True),
-    c.CarryQueue(
+    c.QueueSnapshot(
         1,
         SYSTEM_ORIGIN,
         b"q",
@@ -288,14 +288,16 @@ CARRIES: list[r.Record] = [
         [*range(8)],
         2**62,
     ),
-    c.CarryKeys(1, SYSTEM_ORIGIN, b"q", [b"k" * 255, b"l"], [2**62, 5]),
-    c.CarryValue(1, SYSTEM_ORIGIN, b"key", 99, b"value"),
-    c.CarrySession(1, SYSTEM_ORIGIN, _a_session()),
-    c.CarryConsumer(1, SYSTEM_ORIGIN, _a_consumer()),
-    c.CarryReader(1, SYSTEM_ORIGIN, "reader", 7, 99),
-    CarrySchedule(1, SYSTEM_ORIGIN, a_schedule()),
-    c.CarryGrave(1, SYSTEM_ORIGIN, 5, True, [b"u" * 16, b"v" * 16], [1, 2], [b"p" * 16] * 2),
-    c.Base(1, 4096, 2, 9, [1, 2, 3, 4, 5, 6, 7]),
+    c.KeyLimitsSnapshot(1, SYSTEM_ORIGIN, b"q", [b"k" * 255, b"l"], [2**62, 5]),
+    c.ValueSnapshot(1, SYSTEM_ORIGIN, b"key", 99, b"value"),
+    c.SessionSnapshot(1, SYSTEM_ORIGIN, _a_session()),
+    c.ConsumerSnapshot(1, SYSTEM_ORIGIN, _a_consumer()),
+    c.ReaderSnapshot(1, SYSTEM_ORIGIN, "reader", 7, 99),
+    ScheduleSnapshot(1, SYSTEM_ORIGIN, a_schedule()),
+    c.TombstonesSnapshot(
+        1, SYSTEM_ORIGIN, 5, True, [b"u" * 16, b"v" * 16], [1, 2], [b"p" * 16] * 2
+    ),
+    c.Checkpoint(1, 4096, 2, 9, [1, 2, 3, 4, 5, 6, 7]),
 ]
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from support.simulated import SimulatedPeer, SimulatedYard
-from support.talk import Meet, Talk
+from support.simulated import SimulatedPeer, SimulatedServer
+from support.talk import MakeDriver, ProtocolDriver
 
 CRASHES = 3
 STEPS = 80
@@ -19,7 +19,7 @@ STEPS = 80
 class Client:
     """A talk and the simulated connection that carries it."""
 
-    def __init__(self, yard: SimulatedYard, dialect: str, talk: Talk) -> None:
+    def __init__(self, yard: SimulatedServer, dialect: str, talk: ProtocolDriver) -> None:
         self._peer: SimulatedPeer = yard.connect(dialect)
         self.talk = talk
 
@@ -48,14 +48,14 @@ class Kind(NamedTuple):
     """A kind of clients that come."""
 
     dialect: str
-    meet: Meet
+    meet: MakeDriver
 
 
-class Storm:
+class SimulatedClientLoad:
     """One run of the server with clients that come and go, up to the moment it fails."""
 
     def __init__(
-        self, yard: SimulatedYard, kinds: Sequence[Kind], chance: Random, number: int
+        self, yard: SimulatedServer, kinds: Sequence[Kind], chance: Random, number: int
     ) -> None:
         self._yard = yard
         self._kinds = kinds
@@ -64,7 +64,7 @@ class Storm:
         self._met = 0
         self._clients = [self._new_client() for _ in range(chance.randint(1, 4))]
 
-    def rage(self) -> None:
+    def run_steps(self) -> None:
         for _ in range(self._chance.randint(1, STEPS)):
             self._step()
             for client in self._clients:
@@ -76,7 +76,7 @@ class Storm:
         if action < 0.5:
             chance.choice(self._clients).send(chance.choice([1, 1, 1, 2, 6]))
         elif action < 0.7:
-            yard.settle()
+            yard.run_pending()
         elif action < 0.8:
             yard.scheduler.step()
         elif action < 0.9:
@@ -97,8 +97,8 @@ class Storm:
         return Client(self._yard, kind.dialect, talk)
 
 
-def make_yard(chance: Random, seed: int, durability: str = "sync") -> SimulatedYard:
-    return SimulatedYard(
+def make_yard(chance: Random, seed: int, durability: str = "sync") -> SimulatedServer:
+    return SimulatedServer(
         heartbeat=1000.0,
         durability=durability,
         spare=chance.random() < 0.5,
@@ -110,10 +110,10 @@ def make_yard(chance: Random, seed: int, durability: str = "sync") -> SimulatedY
     )
 
 
-def rage_and_crash(
-    yard: SimulatedYard,
+def load_and_crash(
+    yard: SimulatedServer,
     chance: Random,
-    storm: Callable[[int], Storm],
+    storm: Callable[[int], SimulatedClientLoad],
     crash: Callable[[], None],
     *,
     fault: bool,
@@ -124,12 +124,12 @@ def rage_and_crash(
         yard.scheduler.slow = slow
         if fault:
             break_disk(yard, chance)
-        storm(number).rage()
+        storm(number).run_steps()
         crash()
 
 
-def break_disk(yard: SimulatedYard, chance: Random) -> None:
+def break_disk(yard: SimulatedServer, chance: Random) -> None:
     """Some call will fail, if it comes to that."""
     operation = chance.choice(["write", "sync", "sync_directory", "create", "rename"])
     nth = chance.randint(1, 20 if operation in ("write", "sync") else 2)
-    yard.disk.fail(operation, nth=nth, keep=chance.randint(0, 5000))
+    yard.disk.fail_call(operation, nth=nth, keep=chance.randint(0, 5000))

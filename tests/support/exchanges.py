@@ -11,20 +11,20 @@ from taskyard.protocols.http.messages import Handler, Request, Response, Route
 class FakeStream:
     """What a client has been sent; while it is `stuffed` it reads nothing."""
 
-    def __init__(self, on_room: Callable[[], None], on_close: Callable[[], None]) -> None:
-        self._on_room = on_room
+    def __init__(self, on_writable: Callable[[], None], on_close: Callable[[], None]) -> None:
+        self._on_writable = on_writable
         self._on_close = on_close
         self.data = b""
         self.marks: list[int] = []
         self.stuffed = False
         self.closed = False  # by the server
 
-    def send(self, data: bytes, mark: int = 0) -> None:
+    def send(self, data: bytes, position: int = 0) -> None:
         assert not self.closed
         self.data += data
-        self.marks.append(mark)
+        self.marks.append(position)
 
-    def has_room(self) -> bool:
+    def accepts_more(self) -> bool:
         return not self.stuffed
 
     def close(self) -> None:
@@ -35,7 +35,7 @@ class FakeStream:
 
     def read_again(self) -> None:
         self.stuffed = False
-        self._on_room()
+        self._on_writable()
 
     def hang_up(self) -> None:
         self._on_close()
@@ -73,12 +73,12 @@ class FakeExchange:
         self.response = response
 
     def stream(
-        self, content_type: str, *, on_room: Callable[[], None], on_close: Callable[[], None]
+        self, content_type: str, *, on_writable: Callable[[], None], on_close: Callable[[], None]
     ) -> FakeStream:
         assert self.response is None
         assert self.streamed is None
         self.content_type = content_type
-        self.streamed = FakeStream(on_room, on_close)
+        self.streamed = FakeStream(on_writable, on_close)
         return self.streamed
 
     def answer(self) -> Response:

@@ -73,7 +73,7 @@ class FakeScheduler:
         heapq.heappush(self._alarms, (when, next(self._numbers), alarm))
         return alarm
 
-    def call_within(self, delay: int, call: Callable[[], None]) -> Alarm:
+    def call_after_us(self, delay: int, call: Callable[[], None]) -> Alarm:
         return self.call_at(self._clock.time + delay, call)
 
     def run_blocking(
@@ -83,7 +83,7 @@ class FakeScheduler:
         if not self.slow:
             self.finish_blocking()
 
-    def flush(self, file: int, done: Callable[[int, int], None]) -> bool:
+    def flush_file(self, file: int, done: Callable[[int, int], None]) -> bool:
         return False
 
     def finish_blocking(self) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from taskyard.access.gate import NOBODY, Account, Asker
+from taskyard.access.gate import NO_REQUEST, Account, RequestRef
 from taskyard.access.principal import Principal
 
 
-class FixedGate:
+class FixedAuthenticator:
     def __init__(
         self, users: Mapping[str, Principal], stranger: Principal | None = None, most: int = 0
     ) -> None:
@@ -23,26 +23,26 @@ class FixedGate:
         return True
 
     @property
-    def stranger(self) -> Principal:
+    def anonymous(self) -> Principal:
         return self._stranger
 
     @property
-    def most_connections(self) -> int:
+    def max_connections_per_user(self) -> int:
         return self._most
 
     @property
-    def count(self) -> int:
+    def user_count(self) -> int:
         return len(self._users)
 
     @property
-    def wrong(self) -> int:
+    def failed_logins(self) -> int:
         return 0
 
     @property
-    def turned_away(self) -> int:
+    def overload_refusals(self) -> int:
         return 0
 
-    def recall(self, address: str, name: str, secret: str) -> Principal | None:
+    def cached_login(self, address: str, name: str, secret: str) -> Principal | None:
         return None
 
     def log_in(
@@ -51,7 +51,7 @@ class FixedGate:
         name: str,
         secret: str,
         done: Callable[[Principal | None], None],
-        asker: Asker = NOBODY,
+        request: RequestRef = NO_REQUEST,
     ) -> None:
         self.asked.append((address, name))
         known = name or secret.removesuffix("-secret")
@@ -64,7 +64,7 @@ class FixedGate:
         for each in waiting:
             each()
 
-    def holder_of(self, certificate: str) -> Principal | None:
+    def find_by_certificate(self, certificate: str) -> Principal | None:
         return self._users.get(certificate)
 
     def account(self, name: str) -> Account | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
-from support.simulated import GloveboxPeer, SimulatedYard
+from support.simulated import GloveboxPeer, SimulatedServer
 
 from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.protocols.glovebox.types import (
     LEVEL_NAMES,
-    NOT_SAID,
     STAGE_NAMES,
+    UNSPECIFIED,
     Create,
     Fetch,
     Finish,
@@ -24,7 +24,7 @@ ALL = STAGE_NAMES
 class Client:
     def __init__(
         self,
-        yard: SimulatedYard,
+        yard: SimulatedServer,
         *,
         binary: bool = False,
         sends_binary: bool = False,
@@ -109,7 +109,7 @@ class Client:
         response: str | None = None,
     ) -> None:
         if self._sends_binary:
-            level = NOT_SAID if response is None else LEVEL_NAMES.index(response)
+            level = UNSPECIFIED if response is None else LEVEL_NAMES.index(response)
             self.peer.send_request(Finish(queue, sequence, shard, label, level))
         else:
             self.peer.send_json(

@@ -1,12 +1,12 @@
 """What is remembered of uids, in plain values."""
 
-from taskyard.engine.structures.tombstones import Grave, Tombstones
+from taskyard.engine.structures.tombstones import TombstoneBucket, Tombstones
 
 
-def remembered(tombstones: Tombstones) -> dict[bytes, int]:
+def remembered_uids(tombstones: Tombstones) -> dict[bytes, int]:
     """The job of each uid."""
-    return {uid: int(stone.id) for uid, stone in tombstones.stones.items()}
+    return {uid: int(stone.id) for uid, stone in tombstones.by_uid.items()}
 
 
-def pairs(grave: Grave) -> list[tuple[bytes, int]]:
-    return [(uid, int(stone.id)) for uid, stone in zip(grave.uids, grave.stones, strict=True)]
+def uid_pairs(grave: TombstoneBucket) -> list[tuple[bytes, int]]:
+    return [(uid, int(stone.id)) for uid, stone in zip(grave.uids, grave.tombstones, strict=True)]

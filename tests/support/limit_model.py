@@ -12,7 +12,7 @@ from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records import side_records as s
-from taskyard.engine.records.carry_records import CarryJob
+from taskyard.engine.records.carry_records import JobSnapshot
 
 Rate = tuple[int, int]  # count and period in microseconds
 
@@ -96,32 +96,36 @@ class LimitModel:
             self._see(record)
 
     def _see(self, record: r.Record) -> None:
-        if isinstance(record, r.Push):
+        if isinstance(record, r.PushRecord):
             new = record.job
             job = LimitedJob(record.id, record.queue, new.limit_key, new.priority, record.seq, True)
             if new.run_at > record.time:
                 job.ready = False
             self.jobs[job.id] = job
-        elif isinstance(record, r.Lease):
+        elif isinstance(record, r.LeaseRecord):
             self._start(record.id, False, record.time)
-        elif isinstance(record, s.Batch):
+        elif isinstance(record, s.BatchRecord):
             for id in record.ids:
                 self._start(id, False, record.time)
-        elif isinstance(record, r.Finish):
+        elif isinstance(record, r.FinishRecord):
             if record.way == r.POPPED:
                 self._start(record.id, True, record.time)
             del self.jobs[record.id]
-        elif isinstance(record, j.Fail | j.Remove):
+        elif isinstance(record, j.FailRecord | j.RemoveRecord):
             del self.jobs[record.id]
         elif isinstance(record, s.QueueSet):
             self._configure(record.queue, record.settings)
         elif isinstance(record, s.QueueGone):
             self._configure(record.queue, QueueSettings())
-        elif isinstance(record, j.Release | j.Retry | j.Wake | j.Move | j.Rescore):
+        elif isinstance(
+            record, j.ReleaseRecord | j.RetryRecord | j.WakeRecord | j.MoveRecord | j.RescoreRecord
+        ):
             self._change(record)
         else:
-            assert isinstance(record, r.Boot | s.BatchDone) or record.kind() >= r.FIRST_CARRY
-            assert not isinstance(record, CarryJob) or record.state < 6
+            assert (
+                isinstance(record, r.BootRecord | s.BatchDone) or record.kind() >= r.FIRST_SNAPSHOT
+            )
+            assert not isinstance(record, JobSnapshot) or record.state < 6
 
     def _start(self, id: int, pop: bool, now: int) -> None:
         job = self.jobs[id]
@@ -148,19 +152,21 @@ class LimitModel:
         self.settings[queue] = new
 
     def _change(self, record: r.Record) -> None:
-        assert isinstance(record, j.Release | j.Retry | j.Wake | j.Move | j.Rescore)
+        assert isinstance(
+            record, j.ReleaseRecord | j.RetryRecord | j.WakeRecord | j.MoveRecord | j.RescoreRecord
+        )
         job = self.jobs[record.id]
-        if isinstance(record, j.Rescore):
+        if isinstance(record, j.RescoreRecord):
             job.priority = record.priority
             if job.ready:
                 job.position = record.seq
             return
-        if isinstance(record, j.Wake):
+        if isinstance(record, j.WakeRecord):
             job.position = record.seq
-        elif isinstance(record, j.Move):
+        elif isinstance(record, j.MoveRecord):
             job.queue, job.position = record.to, -record.seq if record.front else record.seq
         job.leased = False
-        job.ready = not (isinstance(record, j.Retry) and record.run_at > record.time)
+        job.ready = not (isinstance(record, j.RetryRecord) and record.run_at > record.time)
 
 
 def _rate(rules: QueueSettings) -> Rate | None:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from support.exchanges import FakeExchange, FakeStream, get
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.engine.model.job import API, NewJob, Origin, Policy
@@ -20,7 +20,7 @@ PATH = "/api/v1/events"
 class Listening:
     """The events of a yard, and its clients."""
 
-    def __init__(self, yard: SimulatedYard, most: int = 100) -> None:
+    def __init__(self, yard: SimulatedServer, most: int = 100) -> None:
         self.yard = yard
         self.events = Events(yard.broker, yard.scheduler, most)
 
@@ -35,7 +35,7 @@ class Listening:
         **query: str,
     ) -> FakeExchange:
         asked = get(self.events.routes(), PATH, query, headers, who)
-        self.yard.settle()
+        self.yard.run_pending()
         return asked
 
     def listen(
@@ -58,15 +58,15 @@ class Listening:
         return problem
 
 
-def push(yard: SimulatedYard, queue: str = "q", count: int = 1, payload: bytes = b"") -> None:
+def push(yard: SimulatedServer, queue: str = "q", count: int = 1, payload: bytes = b"") -> None:
     for _ in range(count):
-        now = yard.broker.begin()
+        now = yard.broker.begin_turn()
         yard.engine.push(NewJob(queue, "task", payload, Policy()), ORIGIN, now)
-        yard.broker.end()
+        yard.broker.end_turn()
     yard.advance(0.01)
 
 
-def recorded(yard: SimulatedYard, after: int = 0) -> list[dict[str, object]]:
+def recorded(yard: SimulatedServer, after: int = 0) -> list[dict[str, object]]:
     """What `taskyard journal dump` shows."""
     reader = JournalReader(yard.disk.directory(JOURNAL))
     return [describe(entry.record, False) for entry in reader.read(after + 1)]

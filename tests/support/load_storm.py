@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from support.ledger import Ledger
 from support.load import DEAD, QUEUES, Conversation
-from support.talk import Meet
+from support.talk import MakeDriver
 
 
 class Door(NamedTuple):
     """Where a kind of clients comes in."""
 
     address: tuple[str, int]
-    meet: Meet
+    meet: MakeDriver
 
 
 class SocketStorm:

@@ -33,7 +33,7 @@ from taskyard.engine.model.errors import (
 )
 from taskyard.engine.model.job import STATE_NAMES, NewJob, Origin, Policy
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.stages import CALLED
+from taskyard.engine.model.stages import SYNCHRONOUS_CALL
 
 Event = tuple[int, str, object]  # deadline, kind, whose
 Hints = Mapping[tuple[str, object], int]  # the order in which things happened, as far as known
@@ -67,7 +67,7 @@ class Model(Pushing):
         for id in order:
             self.take_back(self.jobs[id], now)
         for job in list(self.jobs.values()):
-            called = job.notify is not None and job.notify.stages & CALLED
+            called = job.notify is not None and job.notify.stages & SYNCHRONOUS_CALL
             if called and job.state not in ("leased", "gone"):
                 self._delete(job, now)  # nobody waits for it any more
         self.settle(now)

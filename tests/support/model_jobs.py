@@ -18,7 +18,7 @@ from taskyard.engine.model.effects import (
     WATCH_GONE,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
-    Take,
+    FetchRequest,
 )
 from taskyard.engine.model.errors import (
     DuplicateResult,
@@ -101,15 +101,15 @@ class Lifecycle(World):
 
     # Taking
 
-    def fetch(self, take: Take, now: int, chosen: bytes | None) -> int | None:
+    def fetch(self, take: FetchRequest, now: int, chosen: bytes | None) -> int | None:
         """`chosen` is the queue the engine took from, where chance had a say."""
         self._check_take(take)
         able = [name for name in take.queues if self.first_ready(name) is not None]
         if not able:
             return None
-        if take.uniform:
+        if take.random_queue:
             assert chosen in able, f"{chosen!r} is not one of {able}"
-        name = chosen if take.uniform and chosen is not None else able[0]
+        name = chosen if take.random_queue and chosen is not None else able[0]
         job = self.in_state(name, "ready")[-1 if take.last else 0]
         self._hand_over(job, take, now)
         if take.move_to:
@@ -125,13 +125,13 @@ class Lifecycle(World):
         self.settle(now)
         return job.id
 
-    def wait(self, take: Take, deadline: int) -> int:
+    def wait(self, take: FetchRequest, deadline: int) -> int:
         self._check_take(take)
         self.numbered += 1
         self.waiters.append(Waiter(self.numbered, take, deadline))
         return self.numbered
 
-    def _check_take(self, take: Take) -> None:
+    def _check_take(self, take: FetchRequest) -> None:
         require(take.ttr >= 0, "ttr")
         require(not take.move_to or valid_name(take.move_to), "queue")
 
@@ -155,7 +155,7 @@ class Lifecycle(World):
         waiting = [waiter for waiter in self.waiters if name in waiter.take.queues]
         return waiting[0] if waiting else None
 
-    def _hand_over(self, job: Job, take: Take, now: int) -> None:
+    def _hand_over(self, job: Job, take: FetchRequest, now: int) -> None:
         if take.pop:
             self._finish(job, b"", now)
             return
@@ -163,10 +163,10 @@ class Lifecycle(World):
             self.put_ready(job, take.move_to, take.front)
             return
         limits = [ttr for ttr in (job.policy.ttr, take.ttr) if ttr]
-        if not limits and not take.bound:
+        if not limits and not take.bound_to_connection:
             limits = [self.settings.default_ttr]
         deadline = min(now + min(limits), FOREVER) if limits else 0
-        self.lease(job, take.owner, take.bound, take.origin.holder, now, deadline)
+        self.lease(job, take.owner, take.bound_to_connection, take.origin.holder, now, deadline)
 
     def put_ready(self, job: Job, to: str, front: bool) -> None:
         self._leave(job)

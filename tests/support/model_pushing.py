@@ -10,15 +10,15 @@ from taskyard.engine.model.errors import (
     DuplicateJob,
     NotLeaseholder,
     QueueFull,
-    StepRefused,
     TaskyardError,
+    TransactionStepRefused,
     UidTaken,
 )
 from taskyard.engine.model.job import NewJob, Notify, Origin
 from taskyard.engine.model.queue import OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.model.stages import STAGE_FINISH, STAGE_READY, STAGE_SYNC, STAGE_WRITE
 from taskyard.engine.model.uid import derive_uid
-from taskyard.engine.operations.push import Step
+from taskyard.engine.operations.push import TransactionStep
 
 
 class Pushing(Lifecycle):
@@ -37,7 +37,9 @@ class Pushing(Lifecycle):
         self.settle(now)
         return job.id
 
-    def transact(self, steps: list[Step], owner: int, origin: Origin, now: int) -> list[int]:
+    def transact(
+        self, steps: list[TransactionStep], owner: int, origin: Origin, now: int
+    ) -> list[int]:
         """All steps or none of them; a blocker of -k is the k-th push before."""
         self._check_steps(steps, owner, origin)
         over = self._overflowing(steps)
@@ -57,7 +59,7 @@ class Pushing(Lifecycle):
         self.settle(now)
         return ids
 
-    def _check_steps(self, steps: list[Step], owner: int, origin: Origin) -> None:
+    def _check_steps(self, steps: list[TransactionStep], owner: int, origin: Origin) -> None:
         pushed = 0
         used: set[object] = set()
         for index, step in enumerate(steps):
@@ -77,7 +79,7 @@ class Pushing(Lifecycle):
                     require(blocker != 0 and blocker >= -pushed, "blocked_by")
                 pushed += 1
             except TaskyardError as error:
-                raise StepRefused(index, error) from error
+                raise TransactionStepRefused(index, error) from error
 
     def _waiting(self) -> list[tuple[bytes, int]]:
         """Queue and size of each job that has not ended."""
@@ -97,7 +99,7 @@ class Pushing(Lifecycle):
             raise QueueFull
         return too_many or too_large
 
-    def _overflowing(self, steps: list[Step]) -> set[int]:
+    def _overflowing(self, steps: list[TransactionStep]) -> set[int]:
         """The steps that go to the dead letters, each seen after those before it."""
         waiting = self._waiting()
         found = set()
@@ -112,7 +114,7 @@ class Pushing(Lifecycle):
                     found.add(index)
                     queue = step.new.policy.dead_queue
             except QueueFull as error:
-                raise StepRefused(index, error) from error
+                raise TransactionStepRefused(index, error) from error
             if queue:
                 waiting.append((queue.encode(), len(step.new.payload)))
         return found

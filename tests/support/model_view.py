@@ -2,16 +2,22 @@
 
 from collections.abc import Callable
 
-from support.graves import remembered
+from support.graves import remembered_uids
 from support.model import Model
 from support.model_world import Job as ModelJob
 from support.model_world import Lease as ModelLease
 from support.snapshot import LANES, LEASE, POLICY, SETTINGS, fields, lane_jobs, sorted_queues
 
-from taskyard.engine.model.effects import Assigned, Effect, GaveUp, Notice, Watched
-from taskyard.engine.model.job import LEASED, READY, STATE_NAMES, Extra, Job, Lease, Notify
+from taskyard.engine.model.effects import (
+    Effect,
+    JobAssigned,
+    JobEvent,
+    LifecycleNotice,
+    WaitTimedOut,
+)
+from taskyard.engine.model.job import LEASED, READY, STATE_NAMES, Job, JobExtras, Lease, Notify
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.state import Session
+from taskyard.engine.model.state import DurableSession
 from taskyard.engine.operations.facade import Engine
 
 Read = Callable[[int, int], bytes]  # bytes of the journal at a place
@@ -42,9 +48,9 @@ def engine_view(engine: Engine, read: Read) -> View:
         "counts": (state.epoch, state.next_id, state.evicted),
         "jobs": {job.id: _engine_job(job, read) for job in state.jobs},
         "queues": [_engine_queue(queue) for queue in sorted_queues(state)],
-        "tombstones": remembered(state.tombstones),
+        "tombstones": remembered_uids(state.tombstones),
         "values": {
-            key: (read(value.at, value.size), value.expires_at)
+            key: (read(value.value_at, value.size), value.expires_at)
             for key, value in state.values.items()
         },
         "sessions": {id: _engine_session(each) for id, each in state.sessions.items()},
@@ -54,7 +60,7 @@ def engine_view(engine: Engine, read: Read) -> View:
         },
         "waiting": {
             name: [(waiter.number, waiter.timer.deadline) for waiter in line.values()]
-            for name, line in engine.waiting.items()
+            for name, line in engine.waiters.items()
         },
         "watching": sorted(
             (number, id) for id, watchers in engine.watchers.items() for number in watchers
@@ -83,18 +89,18 @@ def model_view(model: Model) -> View:
 
 
 def effect_view(effect: Effect) -> tuple[object, ...]:
-    if isinstance(effect, Assigned):
+    if isinstance(effect, JobAssigned):
         return "assigned", effect.waiter.number, effect.job.id
-    if isinstance(effect, GaveUp):
+    if isinstance(effect, WaitTimedOut):
         return "gave up", effect.waiter.number
-    if isinstance(effect, Watched):
+    if isinstance(effect, JobEvent):
         return "watched", effect.watcher.number, effect.event, effect.watcher.job_id
-    assert isinstance(effect, Notice)
+    assert isinstance(effect, LifecycleNotice)
     return "notice", effect.session, effect.label, effect.stage, effect.job_id
 
 
 def _engine_job(job: Job, read: Read) -> View:
-    extra = job.extra or Extra()
+    extra = job.extras or JobExtras()
     return {
         **fields(job, JOB),
         **fields(extra, EXTRA),
@@ -148,7 +154,7 @@ def _engine_queue(queue: Queue) -> View:
 def _engine_line(queue: Queue) -> list[int]:
     """Ready and leased jobs, each in its place."""
     jobs = lane_jobs(queue, READY) + lane_jobs(queue, LEASED)
-    return [job.id for job in sorted(jobs, key=lambda job: job.position)]
+    return [job.id for job in sorted(jobs, key=lambda job: job.order_key)]
 
 
 def _model_queue(model: Model, name: bytes) -> View:
@@ -168,7 +174,7 @@ def _model_queue(model: Model, name: bytes) -> View:
     }
 
 
-def _engine_session(session: Session) -> View:
+def _engine_session(session: DurableSession) -> View:
     letters = [
         (letter.number, letter.time, letter.job, letter.label, letter.stage)
         for letter in session.outbox

@@ -1,6 +1,6 @@
 """Is what the journal says exactly what the running engine knows?"""
 
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.snapshot import Plain, snapshot
 
 from taskyard.engine.model.state import State
@@ -16,15 +16,15 @@ def persistent(state: State) -> Plain:
     jobs = found["jobs"]
     assert isinstance(jobs, dict)
     found["jobs"] = {id: job for id, job in jobs.items() if job["state"] != "gone"}
-    found["weight"] = state.weight()
+    found["weight"] = state.compacted_size()
     return found
 
 
-def replay(yard: SimulatedYard) -> Recovery:
+def replay(yard: SimulatedServer) -> Recovery:
     """Write and sync everything, and read it back as a start would."""
-    yard.broker.flush()
-    while yard.engine.log.count and not yard.broker.failure:
-        yard.broker.flush()  # those who waited for the one before have gone on
+    yard.broker.flush_journal()
+    while yard.engine.records.count and not yard.broker.failure:
+        yard.broker.flush_journal()  # those who waited for the one before have gone on
     identity = load_identity(yard.disk)
     assert identity is not None
     state = State(yard.engine.state.settings)
@@ -33,7 +33,7 @@ def replay(yard: SimulatedYard) -> Recovery:
     return recovery
 
 
-def check_replay(yard: SimulatedYard) -> Recovery:
+def check_replay(yard: SimulatedServer) -> Recovery:
     """A start from what is on disk would know exactly what this server knows."""
     recovery = replay(yard)
     here, there = persistent(yard.engine.state), persistent(recovery.state)

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.sockets import HANG_GUARD
 
 Address = tuple[str, int]
@@ -222,7 +222,7 @@ class SocketSide:
 class SimulatedClient:
     """A connection to a server whose clock moves while a reply is waited for."""
 
-    def __init__(self, yard: SimulatedYard, peer: SimulatedPeer) -> None:
+    def __init__(self, yard: SimulatedServer, peer: SimulatedPeer) -> None:
         self._yard = yard
         self._peer = peer
         self._unread = b""
@@ -246,7 +246,7 @@ class SimulatedClient:
             waited += TICK
 
     def drain(self) -> tuple[bytes, bool]:
-        self._yard.settle()
+        self._yard.run_pending()
         data, self._unread = self._unread + self._peer.take(), b""
         return data, not self._peer.closed
 
@@ -255,7 +255,7 @@ class SimulatedClient:
 
 
 class SimulatedSide:
-    def __init__(self, yard: SimulatedYard) -> None:
+    def __init__(self, yard: SimulatedServer) -> None:
         self.yard = yard
 
     def connect(self) -> SimulatedClient:

@@ -1,10 +1,10 @@
 """Long lists on a simulated server, as tests of the RESP listener make and look at them."""
 
 from support.replies_resp import Word, command, replies
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 
-def fill(yard: SimulatedYard, values: list[bytes], queue: str = "l") -> SimulatedPeer:
+def fill(yard: SimulatedServer, values: list[bytes], queue: str = "l") -> SimulatedPeer:
     """Push these values; gives a client."""
     peer = yard.connect("resp")
     for at in range(0, len(values), 5000):
@@ -14,7 +14,7 @@ def fill(yard: SimulatedYard, values: list[bytes], queue: str = "l") -> Simulate
     return peer
 
 
-def length(yard: SimulatedYard, queue: str = "l") -> int:
+def length(yard: SimulatedServer, queue: str = "l") -> int:
     found = yard.engine.queue(queue.encode())
     return found.ready.size if found is not None else 0
 
@@ -30,5 +30,5 @@ def run(peer: SimulatedPeer, *words: Word) -> object:
     return reply
 
 
-def content(yard: SimulatedYard, queue: str = "l") -> object:
+def content(yard: SimulatedServer, queue: str = "l") -> object:
     return run(yard.connect("resp"), "LRANGE", queue, 0, -1)

@@ -1,6 +1,6 @@
 """A yard with small segments, work that comes and goes, and readers of its journal."""
 
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.snapshot import job_snapshot, snapshot
 
 from taskyard.engine.model.job import API, GONE, SECOND, NewJob, Origin, Policy
@@ -8,7 +8,7 @@ from taskyard.engine.model.state import State
 from taskyard.journal.identity import JOURNAL
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.reader import JournalReader
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 from taskyard.journal.segment import segment_names
 
 ORIGIN = Origin(API, "tester", "reader")
@@ -17,12 +17,12 @@ HOUR = 3600 * SECOND
 SEGMENT = 1 << 16
 
 
-class RetainingYard(SimulatedYard):
+class RetainingYard(SimulatedServer):
     """Small segments, pushes that are done at once, and readers."""
 
     def __init__(
         self,
-        limits: Limits | None = None,
+        limits: RetentionLimits | None = None,
         seed: int = 1,
         disk: MemoryDisk | None = None,
         spare: bool = False,
@@ -30,10 +30,10 @@ class RetainingYard(SimulatedYard):
         super().__init__(segment_size=SEGMENT, limits=limits, seed=seed, disk=disk, spare=spare)
 
     def turn(self) -> int:
-        return self.broker.begin()
+        return self.broker.begin_turn()
 
     def end(self) -> None:
-        self.broker.end()
+        self.broker.end_turn()
         self.advance(0.01)
 
     def work(self, size: int) -> None:
@@ -58,7 +58,7 @@ class RetainingYard(SimulatedYard):
         self.end()
 
     def first_seq(self) -> int:
-        return int(self.journal.first_seq_of(self.journal.first))
+        return int(self.journal.first_seq_of(self.journal.first_base))
 
     def read(self, from_seq: int, carries: bool = False) -> list[int]:
         reader = JournalReader(self.disk.directory(JOURNAL), live=True)
@@ -69,7 +69,7 @@ class RetainingYard(SimulatedYard):
 
     def retained(self) -> int:
         """Bytes that are only kept for readers."""
-        return int(self.journal.base - self.journal.first)
+        return int(self.journal.replay_start - self.journal.first_base)
 
 
 def without_ring(state: State) -> dict[str, object]:

@@ -29,7 +29,7 @@ AWAY = (OSError, EOFError, WebSocketException, redis.ConnectionError)
 Ports = dict[str, tuple[str, int]]  # addresses by dialect, which stay the same
 
 
-class Book:
+class DeliveryLog:
     """What one client was told. A token is used for one try to push, so it stands for one job."""
 
     def __init__(self) -> None:
@@ -67,14 +67,14 @@ class Book:
         return len(self.pushed) >= self.allowed and self.done.issuperset(self.pushed)
 
 
-class Crew:
+class RollingClients:
     """All clients, in threads."""
 
     def __init__(self, ports: Ports) -> None:
         host, port = ports["resp"]
         self.url = f"taskyard://{host}:{port}"
         self.ports = ports
-        self.books: dict[str, Book] = {}
+        self.logs: dict[str, DeliveryLog] = {}
         self._threads: list[threading.Thread] = []
         self._consumer = Consumer(self.url, ["toq"], poll=0.1, lease=LEASE)
 
@@ -88,25 +88,25 @@ class Crew:
         self._add("toq", self._push_toq, self._take_toq)
 
     def allow(self, count: int) -> None:
-        for book in self.books.values():
+        for book in self.logs.values():
             book.allowed += count
 
     def stop(self) -> None:
-        for book in self.books.values():
+        for book in self.logs.values():
             book.over.set()
         self._consumer.stop()
         for thread in self._threads:
             thread.join(HANG_GUARD)
             assert not thread.is_alive(), f"{thread.name} goes on"
 
-    def _add(self, name: str, *parts: Callable[[Book], None]) -> None:
-        book = self.books[name] = Book()
+    def _add(self, name: str, *parts: Callable[[DeliveryLog], None]) -> None:
+        book = self.logs[name] = DeliveryLog()
         for part in parts:
             thread = threading.Thread(target=self._keep_on, args=(book, part), name=part.__name__)
             self._threads.append(thread)
             thread.start()
 
-    def _keep_on(self, book: Book, part: Callable[[Book], None]) -> None:
+    def _keep_on(self, book: DeliveryLog, part: Callable[[DeliveryLog], None]) -> None:
         """Come back whenever the server has gone."""
         while not book.over.is_set():
             try:
@@ -119,14 +119,14 @@ class Crew:
 
     # Masenko and Workq: sockets and lines
 
-    def _push_masenko(self, book: Book) -> None:
+    def _push_masenko(self, book: DeliveryLog) -> None:
         with Lines(self.ports["masenko"]) as lines:
             for token in book.tokens():
                 pushed = {"name": token, "queue": "masenko"}
                 assert lines.ask(f"PUSH {json.dumps(pushed)}\n").startswith("OK ")
                 book.was_pushed(token)
 
-    def _take_masenko(self, book: Book) -> None:
+    def _take_masenko(self, book: DeliveryLog) -> None:
         with Lines(self.ports["masenko"]) as lines:
             while not book.over.is_set():
                 verb, _, rest = lines.ask(
@@ -138,14 +138,14 @@ class Crew:
                     assert lines.ask(f'ACK {{"id":{job["id"]}}}\n') == "OK {}\n"
                     book.was_done(job["name"])
 
-    def _push_workq(self, book: Book) -> None:
+    def _push_workq(self, book: DeliveryLog) -> None:
         with Lines(self.ports["workq"]) as lines:
             for token in book.tokens():
                 head = f"add {uuid4()} workq {LEASE * 1000} 600000 {len(token)}\r\n"
                 assert lines.ask(f"{head}{token}\r\n") == "+OK\r\n"
                 book.was_pushed(token)
 
-    def _take_workq(self, book: Book) -> None:
+    def _take_workq(self, book: DeliveryLog) -> None:
         with Lines(self.ports["workq"]) as lines:
             while not book.over.is_set():
                 if lines.ask("lease workq 1000\r\n") != "+OK 1\r\n":
@@ -158,13 +158,13 @@ class Crew:
 
     # Redis
 
-    def _push_redis(self, book: Book) -> None:
+    def _push_redis(self, book: DeliveryLog) -> None:
         with self._redis() as client:
             for token in book.tokens():
                 client.rpush("redis", token)
                 book.was_pushed(token)
 
-    def _take_redis(self, book: Book) -> None:
+    def _take_redis(self, book: DeliveryLog) -> None:
         """What is popped is done: its answer is the acknowledgement."""
         with self._redis() as client:
             while not book.over.is_set():
@@ -180,7 +180,7 @@ class Crew:
 
     # Glovebox, with sessions that outlive their sockets
 
-    def _push_glovebox(self, book: Book) -> None:
+    def _push_glovebox(self, book: DeliveryLog) -> None:
         with Talker(self.ports["http"], False) as talker:
             talker.say("create", queue="glovebox", label=1)
             talker.hear()  # it may be there already
@@ -189,7 +189,7 @@ class Crew:
                 talker.hears(type="notice", label=2, notice="sync")
                 book.was_pushed(token)
 
-    def _take_glovebox(self, book: Book) -> None:
+    def _take_glovebox(self, book: DeliveryLog) -> None:
         session: dict[str, str] = {"DURABLE-SESSION": "true"}
         while not book.over.is_set():
             try:
@@ -199,7 +199,7 @@ class Crew:
             except AWAY:
                 book.over.wait(PAUSE)
 
-    def _fetch_glovebox(self, talker: Talker, book: Book) -> None:
+    def _fetch_glovebox(self, talker: Talker, book: DeliveryLog) -> None:
         while not book.over.is_set():
             talker.say("fetch", queue="glovebox", block_timeout=1, work_timeout=LEASE, label=3)
             told = talker.hear()
@@ -213,13 +213,13 @@ class Crew:
 
     # Taskyard's own clients, which need nobody to bring them back
 
-    def _push_client(self, book: Book) -> None:
+    def _push_client(self, book: DeliveryLog) -> None:
         with taskyard.Client(self.url) as client:
             for token in book.tokens():
                 client.push("client", token.encode())
                 book.was_pushed(token)
 
-    def _take_client(self, book: Book) -> None:
+    def _take_client(self, book: DeliveryLog) -> None:
         with taskyard.Client(self.url) as client:
             while not book.over.is_set():
                 for job in client.fetch("client", wait=1, ttr=LEASE):
@@ -227,7 +227,7 @@ class Crew:
                     client.ack(job)
                     book.was_done(job.payload.decode())
 
-    def _push_async(self, book: Book) -> None:
+    def _push_async(self, book: DeliveryLog) -> None:
         async def push() -> None:
             async with taskyard.AsyncClient(self.url) as client:
                 for token in book.tokens():
@@ -236,7 +236,7 @@ class Crew:
 
         asyncio.run(push())
 
-    def _take_async(self, book: Book) -> None:
+    def _take_async(self, book: DeliveryLog) -> None:
         async def take() -> None:
             async with taskyard.AsyncClient(self.url) as client:
                 while not book.over.is_set():
@@ -249,7 +249,7 @@ class Crew:
 
     # toq
 
-    def _push_toq(self, book: Book) -> None:
+    def _push_toq(self, book: DeliveryLog) -> None:
         with Producer(self.url) as producer:
             for token in book.tokens():
                 task = Task.of("note", token)
@@ -258,7 +258,7 @@ class Crew:
                 assert producer.result(task.id, timeout=HANG_GUARD).succeeded
                 book.was_done(token)
 
-    def _take_toq(self, book: Book) -> None:
+    def _take_toq(self, book: DeliveryLog) -> None:
         self._consumer.register("note", lambda task: book.was_taken(task.arguments()[0]))
         self._consumer.run()
 

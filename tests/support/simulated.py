@@ -16,26 +16,26 @@ from typing import Any
 
 from support.fake_loop import FakeClock, FakeScheduler
 
-from taskyard.access.gate import Gate
+from taskyard.access.gate import Authenticator
 from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.broker.broker import Broker
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.receiver import ClientConnection
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
 from taskyard.journal.journal import Journal
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 from taskyard.journal.settings import JournalSettings
 from taskyard.protocols.glovebox import bincode
 from taskyard.protocols.glovebox import messages as glovebox_messages
 from taskyard.protocols.glovebox.commands import Glovebox
 from taskyard.protocols.glovebox.connection import GloveboxConnection
-from taskyard.protocols.glovebox.types import Error, Request
+from taskyard.protocols.glovebox.types import Error, GloveboxRequest
 from taskyard.protocols.glovebox.websocket_frames import BINARY, PING, TEXT
 from taskyard.protocols.http.connection import Http
 from taskyard.protocols.http.router import Router
-from taskyard.protocols.http.routing import Api
+from taskyard.protocols.http.routing import ApiRoutes
 from taskyard.protocols.masenko.connection import Masenko
 from taskyard.protocols.resp.connection import Resp
 from taskyard.protocols.resp.resp import make_resp
@@ -45,18 +45,18 @@ from taskyard.protocols.workq.connection import Workq
 class SimulatedPeer:
     """One client; also the transport that its connection writes to."""
 
-    def __init__(self, yard: SimulatedYard) -> None:
-        self._yard = yard
+    def __init__(self, yard: SimulatedServer) -> None:
+        self._server = yard
         self._received = bytearray()
         self._gone = False
         self.closed = False
         self.reading = True
-        self.receiver: Receiver | None = None
+        self.receiver: ClientConnection | None = None
         self.witness: Callable[[bytes], None] | None = None  # sees each write as it is made
 
     def send(self, data: bytes) -> None:
         self.arrive(data)
-        self._yard.settle()
+        self._server.run_pending()
 
     def arrive(self, data: bytes) -> None:
         """These bytes reach the server in the round of its loop that is to be run next."""
@@ -89,7 +89,7 @@ class SimulatedPeer:
 
     def close(self) -> None:
         self._lose()
-        self._yard.settle()
+        self._server.run_pending()
 
     def take(self) -> bytes:
         """Everything received so far that was not looked at yet."""
@@ -119,14 +119,14 @@ class SimulatedPeer:
     def _shut(self) -> None:
         if not self.closed:
             self.closed = True
-            self._yard.scheduler.call_soon(self._lose)
+            self._server.scheduler.call_soon(self._lose)
 
     def _lose(self) -> None:
         self.closed = True
         receiver = self.receiver
         self.receiver = None
         if receiver is not None:
-            receiver.lost()
+            receiver.on_disconnect()
 
 
 class ServerSide:
@@ -146,14 +146,14 @@ class ServerSide:
     def close(self) -> None:
         self._peer._shut()
 
-    def linger(self) -> None:
+    def close_after_draining(self) -> None:
         self._peer._shut()
 
 
 class GloveboxPeer(SimulatedPeer):
     """A client that sends and gets whole WebSocket messages, and answers pings by itself."""
 
-    def __init__(self, yard: SimulatedYard, binary: bool) -> None:
+    def __init__(self, yard: SimulatedServer, binary: bool) -> None:
         super().__init__(yard)
         self.binary = binary  # what the server speaks to it
         self.connection: GloveboxConnection | None = None
@@ -165,15 +165,15 @@ class GloveboxPeer(SimulatedPeer):
 
     def send_text(self, text: bytes) -> None:
         if self.connection is not None and not self.closed:
-            self.connection.text(text)
-        self._yard.settle()
+            self.connection.on_text(text)
+        self._server.run_pending()
 
     def send_data(self, data: bytes) -> None:
         if self.connection is not None and not self.closed:
-            self.connection.data(data)
-        self._yard.settle()
+            self.connection.on_binary(data)
+        self._server.run_pending()
 
-    def send_request(self, request: Request) -> None:
+    def send_request(self, request: GloveboxRequest) -> None:
         self.send_data(bincode.encode_request(request))
 
     def write(self, data: bytes) -> None:
@@ -185,14 +185,14 @@ class GloveboxPeer(SimulatedPeer):
     def _frame(self, opcode: int, payload: bytes) -> None:
         if opcode == PING:
             if self.answers_pings:
-                self._yard.scheduler.call_soon(partial(self._pong, payload))
+                self._server.scheduler.call_soon(partial(self._pong, payload))
             return
         assert opcode == (BINARY if self.binary else TEXT)
         self.responses.append(as_json(payload) if self.binary else json.loads(payload))
 
     def _pong(self, payload: bytes) -> None:
         if self.connection is not None and not self.closed:
-            self.connection.pong(payload)
+            self.connection.on_pong(payload)
 
     def next(self) -> dict[str, Any]:
         assert self.responses, "no response has come"
@@ -233,7 +233,7 @@ def as_json(data: bytes) -> dict[str, Any]:
     return form
 
 
-class SimulatedYard:
+class SimulatedServer:
     """A server that listens to nobody; `connect` gives a client of it."""
 
     def __init__(
@@ -250,15 +250,15 @@ class SimulatedYard:
         disk: MemoryDisk | None = None,
         segment_size: int = 1 << 20,
         compaction: int = 200,
-        limits: Limits | None = None,
+        limits: RetentionLimits | None = None,
         lease_ttr: bool = False,
         creation: bool = True,
         max_losses: int = 10,
         seed: int = 1,
-        gate: Gate | None = None,
+        gate: Authenticator | None = None,
         batch_limit: int = 10_000,
     ) -> None:
-        self._gate = gate
+        self._authenticator = gate
         self._batch_limit = batch_limit
         self._heartbeat = round(heartbeat * 1_000_000)
         self._settings = settings or EngineSettings()
@@ -270,7 +270,7 @@ class SimulatedYard:
         self._flushes_aside = flushes_aside
         self._segment_size = segment_size
         self._compaction = compaction
-        self.limits = limits or Limits()
+        self.limits = limits or RetentionLimits()
         self._lease_ttr = lease_ttr
         self._creation = creation
         self.max_losses = max_losses
@@ -286,14 +286,14 @@ class SimulatedYard:
             segment_size=self._segment_size,
             payload_memory=self._payload_memory,
             durability=self._durability,
-            spare=self._spare,
+            prepare_ahead=self._spare,
         )
         self.journal: Journal
         self.journal, self.report = open_journal(
             self.disk, settings, state, self.clock.now(), self._random.randbytes
         )
         self.scheduler = FakeScheduler(self.clock)
-        self.engine = Engine(state, self.journal.log, self.journal.salt, self._random)
+        self.engine = Engine(state, self.journal.records, self.journal.salt, self._random)
         self.engine.boot("simulated", self.clock.now())
         self.broker = Broker(
             self.engine,
@@ -306,9 +306,9 @@ class SimulatedYard:
             self.limits,
             self._flushes_aside,
         )
-        self.broker.flush()
-        self.broker.begin()
-        self.broker.end()
+        self.broker.flush_journal()
+        self.broker.begin_turn()
+        self.broker.end_turn()
         self.masenko = Masenko(
             self.broker,
             self.scheduler,
@@ -316,25 +316,25 @@ class SimulatedYard:
             self._settings.payload_limit,
             self._output_limit,
             self.max_losses,
-            self._gate,
+            self._authenticator,
         )
-        self.workq = Workq(self.broker, self._output_limit, self._lease_ttr, 0, self._gate)
+        self.workq = Workq(self.broker, self._output_limit, self._lease_ttr, 0, self._authenticator)
         self.resp = make_resp(
             self.broker,
             "pqueue",
             self._settings.payload_limit,
             self._output_limit,
             10,
-            self._gate,
+            self._authenticator,
             self._batch_limit,
             Router(
-                Api(
+                ApiRoutes(
                     self.broker, self.scheduler, durability="sync", max_losses=self.max_losses
                 ).routes()
             ),
         )
         self.glovebox = Glovebox(
-            self.broker, self.scheduler, self._output_limit, self._creation, self._draw_id
+            self.broker, self.scheduler, self._output_limit, self._creation, self._make_session_id
         )
         self._http: Http | None = None  # until somebody wants it
 
@@ -352,7 +352,7 @@ class SimulatedYard:
         speaks = dialects[dialect]
         peer.receiver = speaks.connect(ServerSide(peer, certificate), f"peer:{len(self._peers)}")
         self._peers.append(peer)
-        self.settle()
+        self.run_pending()
         return peer
 
     def _connect_api(self) -> SimulatedPeer:
@@ -377,13 +377,13 @@ class SimulatedYard:
         peer.receiver = connection
         peer.connection = connection
         self._peers.append(peer)
-        self.settle()
+        self.run_pending()
         return peer
 
-    def _draw_id(self) -> int:
+    def _make_session_id(self) -> int:
         return 1 << 62 | self._random.getrandbits(62)
 
-    def settle(self) -> None:
+    def run_pending(self) -> None:
         self.scheduler.settle()
 
     def now(self) -> float:
@@ -399,10 +399,10 @@ class SimulatedYard:
 
     def stop(self) -> None:
         """As the server does it."""
-        for receiver in self.broker.receivers():
+        for receiver in self.broker.connections():
             receiver.shut_down()
-        self.broker.flush()
-        self.settle()
+        self.broker.flush_journal()
+        self.run_pending()
         self.journal.close()
 
     def crash(self, chance: random.Random | None = None) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from support.simulated import ServerSide, SimulatedPeer, SimulatedYard
+from support.simulated import ServerSide, SimulatedPeer, SimulatedServer
 
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.receiver import ClientConnection
 from taskyard.protocols.http.connection import Http
 from taskyard.protocols.http.router import Router
-from taskyard.protocols.http.routing import Api
+from taskyard.protocols.http.routing import ApiRoutes
 
 BODY_LIMIT = 1 << 24
 
@@ -20,19 +20,19 @@ class FakeSocket(ServerSide):
         self._of = peer
         self._certificate = certificate
 
-    def become(self, receiver: Receiver) -> None:
+    def switch_protocol(self, receiver: ClientConnection) -> None:
         self._of.receiver = receiver
 
-    def raw(self) -> asyncio.Transport:
+    def detach_transport(self) -> asyncio.Transport:
         raise NotImplementedError
 
     def certificate_name(self) -> str:
         return self._certificate
 
 
-def api_listener(yard: SimulatedYard) -> Http:
+def api_listener(yard: SimulatedServer) -> Http:
     """The JSON API of this run of the server."""
-    api = Api(yard.broker, yard.scheduler, durability="sync", max_losses=yard.max_losses)
+    api = ApiRoutes(yard.broker, yard.scheduler, durability="sync", max_losses=yard.max_losses)
     return Http(
         yard.broker,
         yard.scheduler,
@@ -42,7 +42,9 @@ def api_listener(yard: SimulatedYard) -> Http:
     )
 
 
-def connect(yard: SimulatedYard, http: Http, address: str, certificate: str = "") -> SimulatedPeer:
+def connect(
+    yard: SimulatedServer, http: Http, address: str, certificate: str = ""
+) -> SimulatedPeer:
     peer = SimulatedPeer(yard)
     peer.receiver = http.connect(FakeSocket(peer, certificate), address)
     return peer

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from taskyard.pipeline.lake.files import Change, write_files
+from taskyard.pipeline.lake.files import TableChange, write_files
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import Store
 from taskyard.pipeline.lake.tables import RANGE_BITS, TABLES
@@ -40,7 +40,7 @@ def fill(storage: Storage, last_time: datetime = BEGAN, **rows: list[dict[str, A
     for name, added in rows.items():
         placed = [{**_place(name, row), **row} for row in added]
         table = pa.Table.from_pylist(placed, schema=TABLES[name].schema)
-        changes[name] = Change(write_files(storage, TABLES[name], store.next_step, table))
+        changes[name] = TableChange(write_files(storage, TABLES[name], store.next_step, table))
     store.apply(changes, batch=store.next_step, timeline="00" * 16, last_time=last_time)
 
 

@@ -4,9 +4,9 @@ Deadlines are taken from the state itself, not from the heap of timers: the time
 be early, since they are not moved when the job they were set for leaves.
 """
 
-from support.graves import pairs
+from support.graves import uid_pairs
 
-from taskyard.engine.limits import gate_weight, over_at
+from taskyard.engine.limits import key_limit_record_bytes, rate_expires_at_us
 from taskyard.engine.model.job import (
     BLOCKED,
     DELAYED,
@@ -17,16 +17,16 @@ from taskyard.engine.model.job import (
     READY,
     STATE_NAMES,
     SUCCEEDED,
-    Extra,
     Job,
+    JobExtras,
     Lease,
     Notify,
     Policy,
 )
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.state import Consumer, NamedReader, Session, State, Value
+from taskyard.engine.model.state import BatchConsumer, DurableSession, NamedReader, State, Value
 from taskyard.engine.schedules.schedule import Schedule
-from taskyard.engine.transitions import dead_until, held_by
+from taskyard.engine.transitions import dead_letter_expiry, jobs_bound_to
 
 LANES = (BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
 
@@ -140,14 +140,19 @@ def snapshot(state: State, now: int = 0) -> Plain:
         "queues": [queue_snapshot(queue, now) for queue in sorted_queues(state)],
         "uids": {uid: job.id for uid, job in state.uids.items()},
         "tombstones": {
-            uid: (stone.id, stone.producer) for uid, stone in state.tombstones.stones.items()
+            uid: (stone.id, stone.producer) for uid, stone in state.tombstones.by_uid.items()
         },
-        "graves": {since: sorted(pairs(grave)) for since, grave in state.tombstones.graves.items()},
+        "graves": {
+            since: sorted(uid_pairs(grave)) for since, grave in state.tombstones.buckets.items()
+        },
         "dependents": {blocker: sorted(jobs) for blocker, jobs in state.dependents.items()},
         "followups": pending_followups(state),
-        "held": {owner: sorted(job.id for job in held_by(state, owner)) for owner in state.held},
-        "ring": [job.id for job in state.finished],
-        "ring_bytes": state.finished_bytes,
+        "held": {
+            owner: sorted(job.id for job in jobs_bound_to(state, owner))
+            for owner in state.bound_jobs_by_owner
+        },
+        "ring": [job.id for job in state.finished_ring],
+        "ring_bytes": state.finished_ring_bytes,
         "values": {key: _value(value) for key, value in state.values.items()},
         "sessions": {id: _session(session) for id, session in state.sessions.items()},
         "consumers": {name: _consumer(each) for name, each in state.consumers.items()},
@@ -164,18 +169,21 @@ def lasting(state: State, now: int = 0) -> Plain:
     """
     live = {job.id: job_snapshot(job) for job in state.jobs if job.state != GONE}
     anchors: dict[object, object] = {
-        **{id: (each.anchor, each.noted) for id, each in state.sessions.items()},
-        **{("consumer", name): each.anchor for name, each in state.consumers.items()},
-        **{("reader", name): each.anchor for name, each in state.readers.items()},
-        **{("schedule", name): each.anchor for name, each in state.schedules.items()},
-        **{("grave", since): each.anchor for since, each in state.tombstones.graves.items()},
+        **{
+            id: (each.record_seq, each.changed_since_snapshot)
+            for id, each in state.sessions.items()
+        },
+        **{("consumer", name): each.record_seq for name, each in state.consumers.items()},
+        **{("reader", name): each.record_seq for name, each in state.readers.items()},
+        **{("schedule", name): each.record_seq for name, each in state.schedules.items()},
+        **{("grave", since): each.record_seq for since, each in state.tombstones.buckets.items()},
     }
     return {
         **{name: each for name, each in snapshot(state, now).items() if name not in _OF_GONE},
         "jobs": dict(sorted(live.items())),
-        "weights": {job.id: job.weight for job in state.jobs if job.state != GONE},
-        "weight": state.weight() - _weight_of_stale_keys(state, max(now, state.time)),
-        "queues in order": [(queue.name, queue.at) for queue in state.queues.values()],
+        "weights": {job.id: job.record_bytes for job in state.jobs if job.state != GONE},
+        "weight": state.compacted_size() - _weight_of_stale_keys(state, max(now, state.time)),
+        "queues in order": [(queue.name, queue.record_at) for queue in state.queues.values()],
         "anchors": anchors,
     }
 
@@ -187,48 +195,56 @@ def sorted_queues(state: State) -> list[Queue]:
 
 def lane_jobs(queue: Queue, state: int) -> list[Job]:
     """The jobs of one state in their order."""
-    order = queue.order(state)
+    order = queue.priority_queue(state)
     if order is not None:
         return order.slice(0, order.size)
-    lane = queue.lane(state)
+    lane = queue.ordered_jobs(state)
     return lane.slice(0, lane.size)
 
 
 def waiting_jobs(queue: Queue) -> list[Job]:
     """Ready jobs and those that limits set aside, which is not persistent, in delivery order."""
     found = [*lane_jobs(queue, READY), *lane_jobs(queue, LIMITED)]
-    return sorted(found, key=lambda job: (-job.priority, job.position, job.id))
+    return sorted(found, key=lambda job: (-job.priority, job.order_key, job.id))
 
 
 def rates(queue: Queue, now: int) -> dict[object, object]:
     """What was started, as far as it still matters, and how much is out."""
-    found: dict[object, object] = {"": queue.tat} if over_at(queue.tat) > now else {}
-    for key, gate in (queue.gates or {}).items():
-        tat = gate.tat if over_at(gate.tat) > now else 0
-        if tat or gate.running:
-            found[key] = tat, gate.running
+    found: dict[object, object] = (
+        {"": queue.theoretical_arrival_ns}
+        if rate_expires_at_us(queue.theoretical_arrival_ns) > now
+        else {}
+    )
+    for key, gate in (queue.key_limits or {}).items():
+        tat = (
+            gate.theoretical_arrival_ns
+            if rate_expires_at_us(gate.theoretical_arrival_ns) > now
+            else 0
+        )
+        if tat or gate.leased_count:
+            found[key] = tat, gate.leased_count
     return found
 
 
 def _weight_of_stale_keys(state: State, now: int) -> int:
     """Keys whose rates do not matter any more are forgotten some time, not by a record."""
     return sum(
-        gate_weight(gate)
+        key_limit_record_bytes(gate)
         for queue in state.queues.values()
-        for gate in (queue.gates or {}).values()
-        if gate.tat and over_at(gate.tat) <= now
+        for gate in (queue.key_limits or {}).values()
+        if gate.theoretical_arrival_ns and rate_expires_at_us(gate.theoretical_arrival_ns) <= now
     )
 
 
 def job_snapshot(job: Job) -> Plain:
-    extra = job.extra
+    extra = job.extras
     return {
         **fields(job, _JOB),
         "queue": job.queue.utf8,
         "state": STATE_NAMES[READY if job.state == LIMITED else job.state],
         "policy": _policy(job.policy),
         "lease": None if job.lease is None else _lease(job.lease),
-        **_extra(Extra() if extra is None else extra),
+        **_extra(JobExtras() if extra is None else extra),
     }
 
 
@@ -251,7 +267,7 @@ def queue_snapshot(queue: Queue, now: int) -> Plain:
 def pending_followups(state: State) -> dict[int, tuple[list[int], list[int]]]:
     """Who must still hear of an ended job; those told by now, or removed, are left out."""
     found = {}
-    for blocker, followup in state.followups.items():
+    for blocker, followup in state.pending_dependents.items():
         failed = [id for id in followup.failed if waits_for(state, id, blocker)]
         succeeded = [id for id in followup.succeeded if waits_for(state, id, blocker)]
         if failed or succeeded:
@@ -260,10 +276,10 @@ def pending_followups(state: State) -> dict[int, tuple[list[int], list[int]]]:
 
 
 def waits_for(state: State, id: int, blocker: int) -> bool:
-    job = state.live(id)
-    if job is None or job.state != BLOCKED or job.extra is None:
+    job = state.live_job(id)
+    if job is None or job.state != BLOCKED or job.extras is None:
         return False
-    return job.extra.blockers is not None and blocker in job.extra.blockers
+    return job.extras.blockers is not None and blocker in job.extras.blockers
 
 
 def deadlines(state: State) -> dict[tuple[object, ...], int]:
@@ -271,9 +287,9 @@ def deadlines(state: State) -> dict[tuple[object, ...], int]:
     found = _job_deadlines(state)
     for queue in state.queues.values():
         if queue.delayed.size:
-            found["wake", queue.utf8] = queue.delayed.first().position
+            found["wake", queue.utf8] = queue.delayed.first().order_key
         if queue.dead.size:
-            found["dead", queue.utf8] = dead_until(state, queue, queue.dead.first())
+            found["dead", queue.utf8] = dead_letter_expiry(state, queue, queue.dead.first())
     for value in state.values.values():
         if value.expires_at:
             found["value", value.key] = value.expires_at
@@ -284,8 +300,8 @@ def deadlines(state: State) -> dict[tuple[object, ...], int]:
         if consumer.deadline:
             found["consumer", consumer.name] = consumer.deadline
     found |= {("schedule", s.name): s.next_at for s in state.schedules.values() if s.next_at}
-    if state.tombstones.graves:
-        found["tombstones",] = state.tombstones.first_end()
+    if state.tombstones.buckets:
+        found["tombstones",] = state.tombstones.first_expiry()
     return found
 
 
@@ -294,8 +310,8 @@ def _job_deadlines(state: State) -> dict[tuple[object, ...], int]:
     for job in state.jobs:
         if job.lease is not None and job.lease.deadline:
             found["lease", job.id] = job.lease.deadline
-        if job.extra is not None and job.extra.expires_at and job.state != GONE:
-            found["ttl", job.id] = job.extra.expires_at
+        if job.extras is not None and job.extras.expires_at and job.state != GONE:
+            found["ttl", job.id] = job.extras.expires_at
     return found
 
 
@@ -304,7 +320,7 @@ def fields(thing: object, names: tuple[str, ...]) -> Plain:
 
 
 def _number(queue: Queue) -> int:
-    return queue.number
+    return queue.created_seq
 
 
 def _id(job: Job) -> int:
@@ -319,7 +335,7 @@ def _lease(lease: Lease) -> Plain:
     return fields(lease, LEASE)
 
 
-def _extra(extra: Extra) -> Plain:
+def _extra(extra: JobExtras) -> Plain:
     return {
         **fields(extra, _EXTRA),
         "blockers": sorted(extra.blockers or ()),
@@ -335,13 +351,13 @@ def _value(value: Value) -> Plain:
     return fields(value, ("key", "at", "size", "expires_at"))
 
 
-def _session(session: Session) -> Plain:
+def _session(session: DurableSession) -> Plain:
     letters = [fields(letter, _LETTER) for letter in session.outbox]
     names = ("id", "attached", "since", "numbered", "delivered")
     return {**fields(session, names), "outbox": letters}
 
 
-def _consumer(consumer: Consumer) -> Plain:
+def _consumer(consumer: BatchConsumer) -> Plain:
     names = ("name", "owner", "number", "open", "expired", "deadline", "user")
     lists = {name: list(getattr(consumer, name)) for name in ("ids", "attempts", "queues")}
     return {**fields(consumer, names), **lists}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 
-class Talk(Protocol):
+class ProtocolDriver(Protocol):
     def request(self) -> bytes:
         """The next one, whatever comes to its mind."""
 
@@ -20,5 +20,5 @@ class Talk(Protocol):
         """It is about to go away, with no request open."""
 
 
-Meet = Callable[[str], Talk]
+MakeDriver = Callable[[str], ProtocolDriver]
 """Makes a client of this name."""

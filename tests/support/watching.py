@@ -5,36 +5,38 @@ from typing import Any
 
 import msgspec
 from support.exchanges import FakeExchange, FakeStream
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import ANONYMOUS, Principal
 from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.monitoring.live import PATH, Live
-from taskyard.protocols.http.monitoring.live_head import About
-from taskyard.protocols.http.monitoring.live_messages import LiveLook
-from taskyard.protocols.http.monitoring.watch import PORTION, Watch
+from taskyard.protocols.http.monitoring.live import PATH, LiveStream
+from taskyard.protocols.http.monitoring.live_head import SummarySources
+from taskyard.protocols.http.monitoring.live_messages import LiveSample
+from taskyard.protocols.http.monitoring.watch import CHUNK_QUEUES, StatsSampler
 
 
 class Watching:
     def __init__(
         self,
-        yard: SimulatedYard | None = None,
+        yard: SimulatedServer | None = None,
         most: int = 100,
-        about: About | None = None,
-        portion: int = PORTION,
+        about: SummarySources | None = None,
+        portion: int = CHUNK_QUEUES,
     ) -> None:
-        self.yard = yard or SimulatedYard()
-        self.watch = Watch(self.yard.broker, self.yard.scheduler, lambda: {"http": 0}, portion)
+        self.yard = yard or SimulatedServer()
+        self.watch = StatsSampler(
+            self.yard.broker, self.yard.scheduler, lambda: {"http": 0}, portion
+        )
         self.watch.start()
-        about = about or About(connections=lambda: {"masenko": 1, "http": 2})
-        self.live = Live(
-            self.yard.broker, self.yard.scheduler, self.watch, about, most_listeners=most
+        about = about or SummarySources(connections=lambda: {"masenko": 1, "http": 2})
+        self.live = LiveStream(
+            self.yard.broker, self.yard.scheduler, self.watch, about, max_listeners=most
         )
 
     def ask(self, principal: Principal = ANONYMOUS, **query: str) -> FakeExchange:
         exchange = FakeExchange(Request("GET", PATH, query, principal=principal))
         self.live.routes()[0].handler(exchange)
-        self.yard.settle()
+        self.yard.run_pending()
         return exchange
 
     def listen(self, principal: Principal = ANONYMOUS, **query: str) -> FakeStream:
@@ -66,7 +68,7 @@ def looks(stream: FakeStream) -> list[dict[str, Any]]:
     """Those that have come since the last time; each is as its type says."""
     found = stream.events()
     for look in found:
-        msgspec.convert(look, LiveLook)
+        msgspec.convert(look, LiveSample)
     return found
 
 

@@ -19,26 +19,26 @@ from support.sockets import HANG_GUARD, POLL_INTERVAL
 from support.websocket_client import connect
 from websockets.sync.client import ClientConnection
 
-from taskyard.access.principal import Allow, by_its_rules
+from taskyard.access.principal import Allow, check_rules
 from taskyard.broker.broker import Broker
 from taskyard.broker.clock import AnchoredClock
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.facade import Engine
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 from taskyard.journal.settings import JournalSettings
 from taskyard.protocols.http.messages import Identify, anonymous
-from taskyard.server.loop import LoopScheduler
-from taskyard.server.net.connection import Connection, OpenConnections
+from taskyard.server.loop import AsyncioScheduler
+from taskyard.server.net.connection import Connection, ConnectionRegistry
 from taskyard.server.settings.config import Settings
-from taskyard.server.web import Web
+from taskyard.server.web import HttpApplication
 
 T = TypeVar("T")
 
 
 class WebServer:
-    def __init__(self, allow: Allow = by_its_rules, identify: Identify = anonymous) -> None:
+    def __init__(self, allow: Allow = check_rules, identify: Identify = anonymous) -> None:
         self._allow = allow
         self._identify = identify
         self._loop = asyncio.new_event_loop()
@@ -78,8 +78,8 @@ class WebServer:
             time.sleep(POLL_INTERVAL)
 
     def _is_quiet(self) -> bool:
-        on_disk = self.engine.log.mark() <= self.broker.journal.durable
-        return on_disk and not self.web.glovebox.traffic.clients
+        on_disk = self.engine.records.end_position() <= self.broker.journal.durable
+        return on_disk and not self.web.glovebox.stats.open_connections
 
     def get(self, path: str, **headers: str) -> tuple[int, str, bytes]:
         """The status, the kind and the bytes of an answer."""
@@ -107,24 +107,24 @@ class WebServer:
         chance = random.Random(1)
         state = State(EngineSettings())
         settings = JournalSettings(
-            segment_size=1 << 20, payload_memory=1 << 20, durability="sync", spare=False
+            segment_size=1 << 20, payload_memory=1 << 20, durability="sync", prepare_ahead=False
         )
         journal, _ = open_journal(self.disk, settings, state, clock.now(), chance.randbytes)
-        self._scheduler = LoopScheduler(self._loop, clock)
-        self.engine = Engine(state, journal.log, journal.salt, chance)
+        self._scheduler = AsyncioScheduler(self._loop, clock)
+        self.engine = Engine(state, journal.records, journal.salt, chance)
         self.engine.boot("test", clock.now())
         self.broker = Broker(
-            self.engine, journal, clock, self._scheduler, "sync", True, 200, Limits()
+            self.engine, journal, clock, self._scheduler, "sync", True, 200, RetentionLimits()
         )
-        self.broker.flush()
-        self.web = Web(
+        self.broker.flush_journal()
+        self.web = HttpApplication(
             Settings(),
             self.broker,
             self._scheduler,
             allow=self._allow,
             identify=self._identify,
         )
-        self._open = OpenConnections()
+        self._open = ConnectionRegistry()
         factory = partial(Connection, self.web.http, 1 << 20, self._open)
         self._listener = await self._loop.create_server(factory, "127.0.0.1", 0)
         self.address: tuple[str, int] = self._listener.sockets[0].getsockname()[:2]
@@ -132,7 +132,7 @@ class WebServer:
     async def _stop(self) -> None:
         self._listener.close()
         self.web.stop()
-        for receiver in self.broker.receivers():
+        for receiver in self.broker.connections():
             receiver.shut_down()
-        await self._open.all_closed(HANG_GUARD)
+        await self._open.wait_until_closed(HANG_GUARD)
         await asyncio.sleep(0)  # what was closed is let go of

@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.parser import ParsedRequest
 
 _socket = socket.socket()  # nothing but its options are set
 
@@ -23,10 +23,10 @@ def frame(first: int, payload: bytes = b"", mask: bytes = b"\x01\x02\x03\x04") -
     return head + mask + bytes(byte ^ mask[at % 4] for at, byte in enumerate(payload))
 
 
-def request() -> Incoming:
+def request() -> ParsedRequest:
     """The one that asks for an upgrade."""
     headers = {"sec-websocket-key": "dGhlIHNhbXBsZSBub25jZQ=="}
-    return Incoming(Request("GET", "/connect", {}, headers), "/connect", True)
+    return ParsedRequest(Request("GET", "/connect", {}, headers), "/connect", True)
 
 
 class Wire(asyncio.Transport):
@@ -77,16 +77,16 @@ class Ear:
         self.hung_up = False
         self.why = ""
 
-    def text(self, data: bytes) -> None:
+    def on_text(self, data: bytes) -> None:
         self._hear("text", data)
 
-    def data(self, data: bytes) -> None:
+    def on_binary(self, data: bytes) -> None:
         self._hear("data", data)
 
-    def pong(self, data: bytes) -> None:
+    def on_pong(self, data: bytes) -> None:
         self._hear("pong", data)
 
-    def hang_up(self, why: str) -> None:
+    def on_close(self, why: str) -> None:
         self.hung_up = True
         self.why = why
 

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 import pytest
 
 import taskyard
-from taskyard.client.source import Again, Done, Failed, Job, Verdict
+from taskyard.client.source import Failed, Job, RetryLater, Success, Verdict
 from taskyard.tasks.batch import make_table
-from taskyard.tasks.bundling import Bundles
-from taskyard.worker.bundles import Bundle, BundlingPool
-from taskyard.worker.pools import Crash, ThreadPool
+from taskyard.tasks.bundling import GroupRunner
+from taskyard.worker.bundles import GroupingPool, JobGroup
+from taskyard.worker.pools import RunFailure, ThreadPool
 
 COLUMNS = {"a": int, "b": float}
 
@@ -35,13 +35,13 @@ def verdicts_of(
         Job(f"{number}-1-1", "default", payload, "task", id=100 + number)
         for number, payload in enumerate(payloads)
     ]
-    return Bundles(app)(Bundle("b", "default", b"", "task", jobs=jobs))
+    return GroupRunner(app)(JobGroup("b", "default", b"", "task", jobs=jobs))
 
 
 def shown(verdict: Verdict) -> str:
-    if isinstance(verdict, Done):
+    if isinstance(verdict, Success):
         return verdict.result.decode()
-    assert isinstance(verdict, Again | Failed)
+    assert isinstance(verdict, RetryLater | Failed)
     return f"{type(verdict).__name__} {verdict.error.decode().partition(chr(10))[0]}"
 
 
@@ -87,7 +87,7 @@ def test_numbers_of_numpy_have_json_wherever_they_are() -> None:
 
 
 def test_no_results_are_successes_without() -> None:
-    assert verdicts_of(lambda t: None, rows(2), result=False) == [Done(), Done()]
+    assert verdicts_of(lambda t: None, rows(2), result=False) == [Success(), Success()]
 
 
 def test_a_row_fails_alone_by_an_exception_or_a_text_in_its_place() -> None:
@@ -138,7 +138,7 @@ def test_all_rows_fail_when_that_is_meant(options: dict[str, Any]) -> None:
         raise taskyard.TryAgain("away") if not options else ValueError("away")
 
     found = verdicts_of(function, rows(4), **options)
-    assert all(isinstance(one, Again) for one in found)
+    assert all(isinstance(one, RetryLater) for one in found)
     assert calls == [4]
 
 
@@ -222,25 +222,25 @@ def test_a_pool_bundles_what_comes_at_once_and_reports_each_job() -> None:
     told: dict[str, Any] = {}
 
     def execute(job: Job) -> Any:
-        if not isinstance(job, Bundle):
+        if not isinstance(job, JobGroup):
             return "alone"
         if len(job.jobs) == 1:
             raise ValueError("one")
         return [len(job.jobs)] * len(job.jobs)
 
-    pool: BundlingPool[Any] = BundlingPool(ThreadPool(execute, 2), {"many": 3})
+    pool: GroupingPool[Any] = GroupingPool(ThreadPool(execute, 2), {"many": 3})
     assert pool.size == 6
     pool.start(lambda job, outcome: told.update({job.ref: outcome}))
     pool.submit(*[job(number) for number in range(4)], job(4, "other"))
     pool.close()
     crash = told.pop("3")
     assert told == {"0": 3, "1": 3, "2": 3, "4": "alone"}
-    assert isinstance(crash, Crash)
+    assert isinstance(crash, RunFailure)
     assert "ValueError: one" in crash.reason
 
 
 def test_bundles_that_nobody_has_begun_with_are_withdrawn_whole() -> None:
-    pool: BundlingPool[Any] = BundlingPool(ThreadPool(lambda job: None, 1), {"many": 2})
+    pool: GroupingPool[Any] = GroupingPool(ThreadPool(lambda job: None, 1), {"many": 2})
     jobs = [job(number) for number in range(6)]
     pool.submit(*jobs)
     assert pool.withdraw(1) == jobs[4:]

@@ -21,9 +21,9 @@ from support.effort import effort
 from taskyard.tasks.codec import (
     Codec,
     Envelope,
+    arguments_key,
     encode_arguments,
     encode_result,
-    key_of,
     read_envelope,
 )
 from taskyard.tasks.context import CurrentJob
@@ -117,7 +117,7 @@ NAMED = st.dictionaries(
 def there_and_back(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Any, Any]:
     codec = Codec(function, "task", CurrentJob)
     payload = encode_arguments(Envelope(args, kwargs))
-    found, named = codec.decode(read_envelope(payload))
+    found, named = codec.decode_arguments(read_envelope(payload))
     return tuple(found), named
 
 
@@ -169,7 +169,7 @@ def number(value: int, other: str = "") -> int:
 def test_arguments_that_do_not_fit_are_refused(payload: bytes, said: str) -> None:
     codec = Codec(number, "task", CurrentJob)
     with pytest.raises(BadArguments, match=said):
-        codec.decode(read_envelope(payload))
+        codec.decode_arguments(read_envelope(payload))
 
 
 @pytest.mark.parametrize(
@@ -184,11 +184,14 @@ def test_arguments_that_do_not_fit_are_refused(payload: bytes, said: str) -> Non
 def test_others_may_push_bare_arguments(
     payload: bytes, args: list[Any], kwargs: dict[str, Any]
 ) -> None:
-    assert Codec(number, "task", CurrentJob).decode(read_envelope(payload)) == (args, kwargs)
+    assert Codec(number, "task", CurrentJob).decode_arguments(read_envelope(payload)) == (
+        args,
+        kwargs,
+    )
 
 
 def test_a_payload_of_nothing_is_a_call_without_arguments() -> None:
-    assert Codec(lambda: None, "task", CurrentJob).decode(read_envelope(b"")) == ([], {})
+    assert Codec(lambda: None, "task", CurrentJob).decode_arguments(read_envelope(b"")) == ([], {})
 
 
 def test_what_has_no_json_is_refused() -> None:
@@ -213,7 +216,7 @@ def test_a_type_that_only_python_knows_is_refused_at_once() -> None:
     for function in (send, each):
         with pytest.raises(TypeError, match="JSON has nothing that is a "):
             Codec(function, "task", CurrentJob)
-    Codec(optional, "task", CurrentJob).check([None], {})
+    Codec(optional, "task", CurrentJob).check_arguments([None], {})
 
 
 def test_what_can_be_walked_through_comes_as_a_list() -> None:
@@ -236,14 +239,16 @@ def test_the_current_job_is_given_by_the_worker() -> None:
 
     codec = Codec(task, "task", CurrentJob)
     assert codec.context_name == "job"
-    codec.check((1,), {})
+    codec.check_arguments((1,), {})
     with pytest.raises(BadArguments, match="'job' is given by the worker"):
-        codec.check((1,), {"job": 1})
+        codec.check_arguments((1,), {"job": 1})
 
 
 @given(st.dictionaries(TEXT, INTS), st.sets(TEXT))
 def test_keys_do_not_depend_on_the_order_of_things(named: dict[str, int], some: set[str]) -> None:
     turned = dict(reversed(list(named.items())))
-    assert key_of("task", [named, some], {}) == key_of("task", [turned, set(some)], {})
-    assert key_of("task", [named, some], {}) != key_of("other", [named, some], {})
-    assert key_of("task", [named, some], {}) != key_of("task", [named, some, 1], {})
+    assert arguments_key("task", [named, some], {}) == arguments_key(
+        "task", [turned, set(some)], {}
+    )
+    assert arguments_key("task", [named, some], {}) != arguments_key("other", [named, some], {})
+    assert arguments_key("task", [named, some], {}) != arguments_key("task", [named, some, 1], {})

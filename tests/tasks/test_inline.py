@@ -16,7 +16,7 @@ import taskyard
 from taskyard import App, BadArguments, Middleware, Retry, TaskFailed, chain, group
 from taskyard.client.pushing import NewJob
 from taskyard.client.source import Job
-from taskyard.tasks.canvas import MOST_JOBS
+from taskyard.tasks.canvas import MAX_JOBS
 
 
 @dataclass
@@ -217,7 +217,7 @@ def test_a_group_may_be_larger_than_what_one_job_can_wait_for() -> None:
         assert (members | total.s()).push().result() == 2 * sum(range(600))
     assert max(len(run.blocked_by) for run in runs.runs) == 255
     with pytest.raises(ValueError, match="at most 1000 jobs"):
-        group(double.s(1) for _ in range(MOST_JOBS + 1)).push()
+        group(double.s(1) for _ in range(MAX_JOBS + 1)).push()
 
 
 def test_arguments_of_steps_are_checked_when_they_run() -> None:

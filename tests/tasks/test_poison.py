@@ -15,9 +15,9 @@ from toq.brokers import Running
 
 import taskyard
 from taskyard import App, TaskFailed
-from taskyard.client.source import Again, Job, Returned
-from taskyard.tasks.running import settle
-from taskyard.worker.pools import Crash
+from taskyard.client.source import Job, Released, RetryLater
+from taskyard.tasks.running import decide_verdict
+from taskyard.worker.pools import RunFailure
 
 _numbers = itertools.count(1)
 
@@ -98,9 +98,9 @@ def test_the_last_word_of_a_task_is_no_lost_lease(
 
 
 def test_a_job_that_no_process_could_be_had_for_is_given_back() -> None:
-    verdict = settle(Job("1-1-1", "q", b""), Crash("no process", begun=False))
-    assert verdict == Returned()
-    assert settle(Job("1-1-1", "q", b""), Crash("why")) == Again(b"why")
+    verdict = decide_verdict(Job("1-1-1", "q", b""), RunFailure("no process", begun=False))
+    assert verdict == Released()
+    assert decide_verdict(Job("1-1-1", "q", b""), RunFailure("why")) == RetryLater(b"why")
 
 
 def test_the_leases_of_a_task_are_as_short_as_it_says(app: App) -> None:

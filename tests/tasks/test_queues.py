@@ -13,7 +13,7 @@ from toq.brokers import Running
 
 from taskyard.client.address import Address
 from taskyard.tasks import source
-from taskyard.tasks.source import Queues
+from taskyard.tasks.source import QueueOrder
 
 pytestmark = pytest.mark.usefixtures("app")
 
@@ -48,9 +48,9 @@ def test_queues_with_weights_have_their_share_and_none_starves(
 
 
 def test_the_first_in_line_goes_by_the_weights() -> None:
-    queues = Queues({"a": 6.0, "b": 3.0, "c": 1.0})
-    first = Counter(queues.order()[0] for _ in range(20_000))
-    assert sorted(queues.order()) == ["a", "b", "c"]
+    queues = QueueOrder({"a": 6.0, "b": 3.0, "c": 1.0})
+    first = Counter(queues.next_order()[0] for _ in range(20_000))
+    assert sorted(queues.next_order()) == ["a", "b", "c"]
     for name, share in (("a", 0.6), ("b", 0.3), ("c", 0.1)):
         assert abs(first[name] / 20_000 - share) < 0.03
 
@@ -81,5 +81,5 @@ def test_the_timeout_of_the_url_holds_for_workers(
 ) -> None:
     timeouts: list[object] = []
     monkeypatch.setattr(source, "Connection", lambda _, timeout=None: timeouts.append(timeout))
-    source.TaskSource(Address.parse(f"taskyard://localhost{query}"), Queues({"q": None}), 30.0)
+    source.TaskSource(Address.parse(f"taskyard://localhost{query}"), QueueOrder({"q": None}), 30.0)
     assert timeouts == [timeout] * 3

@@ -14,8 +14,8 @@ from support.effort import effort
 
 from taskyard.client.source import Job
 from taskyard.toq import RETRYING, NotATask, Result, Task
-from taskyard.toq.messages import id_of, with_progress
-from taskyard.toq.work import task_of
+from taskyard.toq.messages import encode_retry_state, read_id
+from taskyard.toq.work import read_running_task
 
 
 def test_a_task_has_the_fields_of_toq_in_their_order() -> None:
@@ -80,7 +80,7 @@ def test_what_is_no_task_is_refused_with_the_reason(message: bytes, reason: str)
 def test_any_bytes_are_a_task_or_refused(message: bytes) -> None:
     with contextlib.suppress(NotATask):
         Task.from_json(message)
-    assert isinstance(id_of(message), str)
+    assert isinstance(read_id(message), str)
 
 
 _FIELDS = st.fixed_dictionaries(
@@ -105,10 +105,10 @@ _FIELDS = st.fixed_dictionaries(
 @given(_FIELDS, st.integers(0, 3))
 def test_a_task_of_any_producer_survives_its_retries(fields: dict[str, Any], fails: int) -> None:
     message = json.dumps(fields).encode()
-    counted = task_of(Job(ref="1", queue="q", payload=message, fails=fails))
+    counted = read_running_task(Job(ref="1", queue="q", payload=message, fails=fails))
     assert counted.tried == fields.get("tried", 0) + fails
     counted.state = RETRYING
-    rewritten = with_progress(message, counted)
+    rewritten = encode_retry_state(message, counted)
     kept = {name: value for name, value in json.loads(rewritten).items() if name in fields}
     for name in ("tried", "road", "state"):
         kept.pop(name, None)
@@ -120,7 +120,7 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
     deep = b'{"id":"1","more":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(NotATask):
         Task.from_json(deep)
-    assert id_of(deep) == ""
+    assert read_id(deep) == ""
 
 
 @pytest.mark.parametrize(
@@ -128,24 +128,24 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
     [(b'{"id":"1","key":2}', "1"), (b'{"id":1}', ""), (b"{}", ""), (b"[]", ""), (b"\xff", "")],
 )
 def test_the_id_of_what_is_no_task(message: bytes, found: str) -> None:
-    assert id_of(message) == found
+    assert read_id(message) == found
 
 
 def test_progress_leaves_all_else_as_it_was_written() -> None:
     message = b'{"trace":{"a":1.50},"tried":0,"id":"1","key":"a"}'
     task = Task.from_json(message)
     task.tried, task.road, task.state = 1, ["q", "retry_time_1"], 4
-    assert with_progress(message, task) == (
+    assert encode_retry_state(message, task) == (
         b'{"trace":{"a":1.50},"tried":1,"id":"1","key":"a","road":["q","retry_time_1"],"state":4}'
     )
 
 
 def test_a_task_is_the_same_whether_its_broker_counts_fails_or_its_message_does() -> None:
     pushed = Task(id="1", key="a", retry=True, max_retries=5, road=["before"]).to_json()
-    counted = task_of(Job(ref="1", queue="q", payload=pushed, fails=2))
+    counted = read_running_task(Job(ref="1", queue="q", payload=pushed, fails=2))
     fields = json.loads(pushed)
     fields.update(tried=2, road=["before", "q", "retry_time_1", "retry_time_2"], state=4)
-    rewritten = task_of(Job(ref="1", queue="q", payload=json.dumps(fields).encode()))
+    rewritten = read_running_task(Job(ref="1", queue="q", payload=json.dumps(fields).encode()))
     assert counted == rewritten
     assert counted.road == fields["road"]
     assert (counted.state, counted.tried) == (1, 2)

@@ -11,9 +11,9 @@ from toq.brokers import RedisBroker, Running
 from toq.consumers import Consumers, PatientProducer
 
 from taskyard.client.errors import Unavailable
-from taskyard.client.source import Again, Done, Failed, Job, Returned
+from taskyard.client.source import Failed, Job, Released, RetryLater, Success
 from taskyard.toq import Countdown, Producer, Task
-from taskyard.toq.backends.redis_source import MOST_LOSSES, REGISTRY, RedisSource
+from taskyard.toq.backends.redis_source import MAX_LOSSES, REGISTRY, RedisSource
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def queued(redis: Running, queue: str) -> object:
 
 
 def take(source: RedisSource, count: int = 1) -> list[Job]:
-    return source.take(count, 0.01)
+    return source.fetch_jobs(count, 0.01)
 
 
 def test_a_task_is_on_the_processing_list_while_it_runs(
@@ -59,7 +59,7 @@ def test_a_task_is_on_the_processing_list_while_it_runs(
     jobs = take(source, 2)
     assert [job.payload for job in jobs] == [b"one", b"two"]
     assert processing(redis, queue) == [[b"one", b"two"]]
-    assert source.finish([(jobs[0], Done())]) == []
+    assert source.finish_jobs([(jobs[0], Success())]) == []
     assert processing(redis, queue) == [[b"two"]]
 
 
@@ -79,10 +79,10 @@ def test_tasks_of_the_dead_go_back_to_the_front_in_their_order(
     redis.ask("RPUSH", queue, "one", "two", "three")
     take(source, 2)
     other = RedisSource(redis.url, ["another"], 30.0, 500)
-    other.keep([])
+    other.extend_leases([])
     assert queued(redis, queue) == [b"three"]
     die(redis)
-    other.keep([])
+    other.extend_leases([])
     assert queued(redis, queue) == [b"one", b"two", b"three"]
     assert processing(redis, queue) == []
     members = redis.ask("SMEMBERS", REGISTRY)
@@ -97,15 +97,15 @@ def test_one_that_was_taken_for_dead_notices_and_goes_on(
     jobs = take(source, 2)
     other = RedisSource(redis.url, ["another"], 30.0, 500)
     die(redis)
-    other.keep([])
+    other.extend_leases([])
     key = f"result-{queue}"
-    assert source.finish([(jobs[0], Failed(b"", b"no", key)), (jobs[1], Returned())]) == jobs
+    assert source.finish_jobs([(jobs[0], Failed(b"", b"no", key)), (jobs[1], Released())]) == jobs
     assert redis.ask("EXISTS", key) == 0
-    assert source.finish([(jobs[0], Done(b"yes", key))]) == jobs[:1]
+    assert source.finish_jobs([(jobs[0], Success(b"yes", key))]) == jobs[:1]
     assert redis.ask("GET", key) == b"yes"
     assert [job.payload for job in take(source, 2)] == [b"one", b"two"]
     die(redis)
-    other.keep([])
+    other.extend_leases([])
     assert queued(redis, queue) == [b"one", b"two"]
     other.close()
 
@@ -116,10 +116,10 @@ def test_a_task_that_kills_its_consumers_is_put_aside(
     message = Task(id=f"deadly-{queue}", key="a").to_json()
     redis.ask("RPUSH", queue, message)
     other = RedisSource(redis.url, ["another"], 30.0, 500)
-    for _ in range(MOST_LOSSES + 1):
+    for _ in range(MAX_LOSSES + 1):
         assert len(take(source)) == 1
         die(redis)
-        other.keep([])
+        other.extend_leases([])
     assert queued(redis, queue) == []
     assert redis.ask("LRANGE", f"toq:dead:{queue}", 0, -1) == [message]
     with PatientProducer(redis.url) as producer:
@@ -133,11 +133,11 @@ def test_a_task_that_ends_is_not_blamed_for_earlier_losses(
     other = RedisSource(redis.url, ["another"], 30.0, 500)
     for _ in range(2):
         redis.ask("RPUSH", queue, "same")
-        for _ in range(MOST_LOSSES):
+        for _ in range(MAX_LOSSES):
             take(source)
             die(redis)
-            other.keep([])
-        assert source.finish([(take(source)[0], Done())]) == []
+            other.extend_leases([])
+        assert source.finish_jobs([(take(source)[0], Success())]) == []
     assert redis.ask("EXISTS", f"toq:losses:{queue}") == 0
     other.close()
 
@@ -147,8 +147,8 @@ def test_equal_messages_are_tasks_of_their_own(
 ) -> None:
     redis.ask("RPUSH", queue, "same", "same")
     jobs = take(source, 2)
-    again = Again(b"", 0.0, b"same")
-    assert source.finish([(job, again) for job in jobs]) == []
+    again = RetryLater(b"", 0.0, b"same")
+    assert source.finish_jobs([(job, again) for job in jobs]) == []
     assert redis.ask("ZCARD", f"toq:retry:{queue}") == 2
     assert [job.payload for job in take(source, 2)] == [b"same", b"same"]
 
@@ -212,7 +212,7 @@ def cut_off(redis: Running, source: RedisSource) -> None:
 
     def wait() -> None:
         try:
-            source.take(1, 5.0)
+            source.fetch_jobs(1, 5.0)
         except Unavailable as error:
             raised.append(error)
 
@@ -247,7 +247,7 @@ def test_what_was_taken_without_an_answer_is_not_forgotten(
         redis.ask("LMOVE", queue, own_list(redis, queue), "LEFT", "RIGHT")
     found = [job.payload for _ in range(3) for job in take(source, 2)]
     assert found == [b"same", b"one", b"two"]
-    assert source.finish([(held, Done())]) == []
+    assert source.finish_jobs([(held, Success())]) == []
     assert processing(redis, queue) == [[b"same", b"one", b"two"]]
 
 
@@ -256,16 +256,16 @@ def test_what_has_ended_meanwhile_is_not_taken_for_forgotten(
 ) -> None:
     redis.ask("RPUSH", queue, "one", "two")
     jobs = take(source, 2)
-    assert source.finish([(jobs[0], Done())]) == []
+    assert source.finish_jobs([(jobs[0], Success())]) == []
     cut_off(redis, source)
     assert take(source) == []
-    assert source.finish([(jobs[1], Done())]) == []
+    assert source.finish_jobs([(jobs[1], Success())]) == []
     assert take(source) == []
 
 
 def test_a_wait_is_shorter_than_the_time_an_answer_may_take(redis: Running, queue: str) -> None:
     source = RedisSource(redis.url, [queue], 3600.0, 500)
-    assert source.take(1, 60.0) == []  # else Unavailable
+    assert source.fetch_jobs(1, 60.0) == []  # else Unavailable
     source.close()
 
 
@@ -275,14 +275,14 @@ def test_a_replica_is_waited_for_and_each_verdict_told_once(
     """As after a fail-over, when the old master is still the one that is talked to."""
     redis.ask("RPUSH", queue, "one", "two")
     jobs = take(source, 2)
-    assert source.finish([(jobs[0], Done())]) == []
+    assert source.finish_jobs([(jobs[0], Success())]) == []
     redis.ask("REPLICAOF", "127.0.0.1", "1")
     try:
         with pytest.raises(Unavailable):
-            source.finish([(jobs[1], Done())])
+            source.finish_jobs([(jobs[1], Success())])
         with pytest.raises(Unavailable):
-            source._wait(0.01)
+            source._wait_for_message(0.01)
     finally:
         redis.ask("REPLICAOF", "NO", "ONE")
-    assert source.finish([(jobs[1], Done())]) == []
+    assert source.finish_jobs([(jobs[1], Success())]) == []
     assert processing(redis, queue) == []

@@ -13,7 +13,7 @@ from support.waiting import wait_for
 from toq.brokers import Running, TaskyardBroker
 from toq.consumers import Consumers, PatientProducer
 
-from taskyard.client.source import Again, Done, Failed, Job, Returned
+from taskyard.client.source import Failed, Job, Released, RetryLater, Success
 from taskyard.toq import Producer, Refused, Result, Task, Unavailable
 from taskyard.toq.backends.taskyard import TaskyardSource
 
@@ -94,25 +94,25 @@ def test_the_fails_of_the_job_are_the_retries_of_the_task(
     yard: Running, queue: str, producer: Producer, source: TaskyardSource
 ) -> None:
     producer.enqueue(queue, Task.of("a", max_retries=1))
-    job = source.take(1, 5)[0]
-    again = Again(b"why", 0.0, b"", b"the result", f"result-{queue}")
-    assert source.finish([(job, again)]) == []
+    job = source.fetch_jobs(1, 5)[0]
+    again = RetryLater(b"why", 0.0, b"", b"the result", f"result-{queue}")
+    assert source.finish_jobs([(job, again)]) == []
     assert yard.ask("EXISTS", f"result-{queue}") == 0
-    second = source.take(1, 5)[0]
+    second = source.fetch_jobs(1, 5)[0]
     assert (second.attempt, second.fails) == (2, 1)
     # Only so many retries were allowed when it was pushed, so this one is final.
-    assert source.finish([(second, again)]) == []
+    assert source.finish_jobs([(second, again)]) == []
     assert yard.ask("GET", f"result-{queue}") == b"the result"
-    assert source.take(1, 0) == []
+    assert source.fetch_jobs(1, 0) == []
 
 
 def test_a_failure_for_good_is_one_whatever_the_job_would_allow(
     yard: Running, queue: str, source: TaskyardSource
 ) -> None:
     yard.ask("JOB.PUSH", queue, "one", "NAME", "a", "FAILS", 5)
-    job = source.take(1, 5)[0]
-    assert source.finish([(job, Failed(b"why"))]) == []
-    assert source.take(1, 0) == []
+    job = source.fetch_jobs(1, 5)[0]
+    assert source.finish_jobs([(job, Failed(b"why"))]) == []
+    assert source.fetch_jobs(1, 0) == []
 
 
 def test_a_plain_list_entry_is_tried_again_as_often_as_its_task_says(
@@ -121,20 +121,20 @@ def test_a_plain_list_entry_is_tried_again_as_often_as_its_task_says(
     task = Task(key="a", retry=True, max_retries=5).to_json()
     yard.ask("RPUSH", queue, task)
     for fails in range(3):
-        job = source.take(1, 5)[0]
+        job = source.fetch_jobs(1, 5)[0]
         assert (job.payload, job.fails) == (task, fails)
-        again = Again(b"why", 0.0, task)
-        assert source.finish([(job, again)]) == []
-        assert source.finish([(job, again)]) == [job]
+        again = RetryLater(b"why", 0.0, task)
+        assert source.finish_jobs([(job, again)]) == []
+        assert source.finish_jobs([(job, again)]) == [job]
 
 
 def test_a_task_that_is_given_back_has_no_fail(
     queue: str, producer: Producer, source: TaskyardSource
 ) -> None:
     producer.enqueue(queue, Task(key="a"))
-    job = source.take(1, 5)[0]
-    assert source.finish([(job, Returned())]) == []
-    again = source.take(1, 5)[0]
+    job = source.fetch_jobs(1, 5)[0]
+    assert source.finish_jobs([(job, Released())]) == []
+    again = source.fetch_jobs(1, 5)[0]
     assert (again.attempt, again.fails) == (2, 0)
 
 
@@ -142,12 +142,12 @@ def test_a_lease_that_is_over_is_known(
     yard: Running, queue: str, producer: Producer, source: TaskyardSource
 ) -> None:
     producer.enqueue_many(queue, [Task(key="a"), Task(key="a")])
-    first, second = source.take(2, 5)
-    assert source.keep([first, second]) == []
-    assert source.finish([(first, Done(b"yes", f"one-{queue}"))]) == []
-    assert source.keep([first, second]) == [first]
+    first, second = source.fetch_jobs(2, 5)
+    assert source.extend_leases([first, second]) == []
+    assert source.finish_jobs([(first, Success(b"yes", f"one-{queue}"))]) == []
+    assert source.extend_leases([first, second]) == [first]
     failed = Failed(b"why", b"no", f"two-{queue}")
-    assert source.finish([(first, Done()), (second, failed)]) == [first]
+    assert source.finish_jobs([(first, Success()), (second, failed)]) == [first]
     assert yard.ask("GET", f"one-{queue}") == b"yes"
     assert yard.ask("GET", f"two-{queue}") == b"no"
 
@@ -235,12 +235,12 @@ def test_a_failure_that_comes_too_late_does_not_hide_the_success_of_another(
     producer.enqueue(queue, task)
     key = f"toq:rst:{task.id}"
     slow = TaskyardSource(yard.url, [queue], 0.1, 500)
-    [late] = slow.take(1, 5.0)
-    [job] = source.take(1, HANG_GUARD)  # when the lease of the slow one is over
-    assert slow.finish([(late, Failed(b"e", b"failed", key))]) == [late]
+    [late] = slow.fetch_jobs(1, 5.0)
+    [job] = source.fetch_jobs(1, HANG_GUARD)  # when the lease of the slow one is over
+    assert slow.finish_jobs([(late, Failed(b"e", b"failed", key))]) == [late]
     assert yard.ask("GET", key) is None
-    assert source.finish([(job, Done(b"succeeded", key))]) == []
-    assert slow.finish([(late, Failed(b"e", b"failed", key))]) == [late]
+    assert source.finish_jobs([(job, Success(b"succeeded", key))]) == []
+    assert slow.finish_jobs([(late, Failed(b"e", b"failed", key))]) == [late]
     assert yard.ask("GET", key) == b"succeeded"
     slow.close()
 
@@ -260,11 +260,16 @@ def test_a_server_that_can_do_nothing_now_is_waited_for() -> None:
         source = TaskyardSource(f"taskyard://127.0.0.1:{server.server_address[1]}", ["q"], 30, 500)
         job = Job(ref="1-1-1", queue="q", payload=b"")
         with pytest.raises(Unavailable):
-            source.take(1, 0.0)
+            source.fetch_jobs(1, 0.0)
         with pytest.raises(Unavailable):
-            source.keep([job])
-        for verdict in (Done(b"", "k"), Failed(b"", b"", "k"), Returned(), Again(b"", 0, b"")):
+            source.extend_leases([job])
+        for verdict in (
+            Success(b"", "k"),
+            Failed(b"", b"", "k"),
+            Released(),
+            RetryLater(b"", 0, b""),
+        ):
             with pytest.raises(Unavailable):
-                source.finish([(job, verdict)])
+                source.finish_jobs([(job, verdict)])
         source.close()
         server.shutdown()

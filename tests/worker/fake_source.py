@@ -36,7 +36,7 @@ class FakeSource:
             self._ready.put(job)
         return jobs
 
-    def take(self, count: int, wait: float) -> list[Job]:
+    def fetch_jobs(self, count: int, wait: float) -> list[Job]:
         self._check()
         if self.error is not None:
             raise self.error
@@ -51,7 +51,7 @@ class FakeSource:
         self.taken += found
         return found
 
-    def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
+    def finish_jobs(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
         self._check()
         if self.finish_error is not None:
             error, self.finish_error = self.finish_error, None
@@ -59,7 +59,7 @@ class FakeSource:
         self.verdicts += verdicts
         return []
 
-    def keep(self, jobs: Sequence[Job]) -> list[Job]:
+    def extend_leases(self, jobs: Sequence[Job]) -> list[Job]:
         self._check()
         self.keeps += 1
         self.kept += jobs

@@ -28,12 +28,12 @@ from taskyard.worker.coroutines import (
 from taskyard.worker.interrupts import (
     NEVER,
     Cancelled,
-    Limits,
     SoftTimeLimit,
-    ThreadPlace,
-    Watch,
+    ThreadSlot,
+    TimeLimits,
+    TimeLimitWatcher,
 )
-from taskyard.worker.pools import Crash, Pool, ThreadPool
+from taskyard.worker.pools import Pool, RunFailure, ThreadPool
 from taskyard.worker.processes import ProcessPool
 
 SOON = 0.03
@@ -86,13 +86,13 @@ async def run_async(one: Job) -> str:
     return one.payload.decode()
 
 
-def limits(one: Job) -> Limits:
+def limits(one: Job) -> TimeLimits:
     words = one.payload.decode().split()
     if "soft" in words:
-        return Limits(SOON)
+        return TimeLimits(SOON)
     if "hard" in words:
-        return Limits(hard=SOON)
-    return Limits()
+        return TimeLimits(hard=SOON)
+    return TimeLimits()
 
 
 class Reports:
@@ -113,7 +113,9 @@ class Reports:
 
 def is_early(outcome: Any) -> bool:
     """Whether its time was over before the run had come to where it heeds that."""
-    return isinstance(outcome, Crash) and outcome.reason.endswith(f"{SoftTimeLimit.__name__}\n")
+    return isinstance(outcome, RunFailure) and outcome.reason.endswith(
+        f"{SoftTimeLimit.__name__}\n"
+    )
 
 
 def heeded(run: Callable[[], Any]) -> Any:
@@ -174,7 +176,7 @@ def is_interrupted(pool: Pool[Any]) -> bool:
 def test_a_hard_limit_ends_the_run_and_the_pool_goes_on(reports: Reports) -> None:
     for text in ("stubborn hard", "async hard"):
         outcome = reports.outcome(text)
-        assert outcome == Crash("it was still running after its time limit of 0.03 seconds")
+        assert outcome == RunFailure("it was still running after its time limit of 0.03 seconds")
     assert reports.outcome("more") == "more"
     reports.pool.close()
 
@@ -194,7 +196,7 @@ def test_a_run_can_be_cancelled(reports: Reports, text: str) -> None:
         except queue.Empty:
             continue
     assert found[0][0] == text
-    assert found[0][1] == "Cancelled" or isinstance(found[0][1], Crash)
+    assert found[0][1] == "Cancelled" or isinstance(found[0][1], RunFailure)
     assert reports.outcome("more") == "more"
     reports.pool.close()
 
@@ -214,7 +216,7 @@ def test_a_job_in_line_can_be_cancelled() -> None:
     reports.pool.cancel(waiting)
     go_on.set()
     assert reports.next() == ("running", "done")
-    assert reports.next() == ("waiting", Crash("it was cancelled before it began"))
+    assert reports.next() == ("waiting", RunFailure("it was cancelled before it began"))
     assert begun == ["running"]
     reports.pool.close()
 
@@ -229,8 +231,8 @@ def test_an_interruption_never_hits_the_next_run() -> None:
             pass
         return "done"
 
-    def some(one: Job) -> Limits:
-        return Limits(0.0005) if one.ref.startswith("limited") else Limits()
+    def some(one: Job) -> TimeLimits:
+        return TimeLimits(0.0005) if one.ref.startswith("limited") else TimeLimits()
 
     reports = Reports(ThreadPool(brief, 1, some))
     for number in range(200):
@@ -246,29 +248,29 @@ def test_an_interruption_never_hits_the_next_run() -> None:
 
 
 def test_what_was_not_raised_in_time_is_taken_back() -> None:
-    place = ThreadPlace(lambda *_: None)
-    place.settle_in()
+    place = ThreadSlot(lambda *_: None)
+    place.attach_thread()
     one = job("one")
-    place.begin(one, Limits())
+    place.begin_run(one, TimeLimits())
     with place.lock:
-        place._sent = True  # as an interruption does that comes from another thread
-    place.leave()
-    assert not place._sent
-    assert not place.cancel(one)
+        place._interrupt_sent = True  # as an interruption does that comes from another thread
+    place.end_run()
+    assert not place._interrupt_sent
+    assert not place.cancel_run(one)
 
 
 def test_a_watch_looks_when_the_first_is_due() -> None:
     looked: queue.SimpleQueue[float] = queue.SimpleQueue()
 
-    class Looked(ThreadPlace):
-        def look(self, now: float) -> float:
+    class Looked(ThreadSlot):
+        def enforce_limits(self, now: float) -> float:
             looked.put(now)
             return NEVER
 
-    watch = Watch(lambda: [Looked(lambda *_: None)])
+    watch = TimeLimitWatcher(lambda: [Looked(lambda *_: None)])
     far, near = time.monotonic() + 3600, time.monotonic() + SOON
-    watch.look_at(far)
-    watch.look_at(near)
+    watch.check_at(far)
+    watch.check_at(near)
     assert looked.get(timeout=HANG_GUARD) >= near
     watch.close()
 
@@ -305,7 +307,7 @@ def test_a_plain_function_beside_the_loop_is_told_when_its_time_is_over() -> Non
     told = ""
     while not told:  # again if the thread of one had not begun when its time was over
         assert time.monotonic() < deadline
-        assert isinstance(reports.outcome("x hard"), Crash)
+        assert isinstance(reports.outcome("x hard"), RunFailure)
         with contextlib.suppress(queue.Empty):
             told = seen.get(timeout=1)
     assert told == "Cancelled"
@@ -320,7 +322,7 @@ def test_what_comes_before_the_thread_beside_the_loop_has_begun_is_not_lost(
     called: list[bool] = []
 
     async def main() -> None:
-        coroutines._idle.append(busy)
+        coroutines._idle_threads.append(busy)
         run = Interruptible(run_in_thread(lambda: called.append(True)))
 
         async def wait() -> None:
@@ -339,21 +341,21 @@ def test_what_comes_before_the_thread_beside_the_loop_has_begun_is_not_lost(
     assert not called
 
 
-class Unlucky(ThreadPlace):
+class Unlucky(ThreadSlot):
     """What comes from outside comes just when an exception of the job is being caught."""
 
     times = 0
 
-    def leave_surely(self) -> None:
+    def end_run_uninterrupted(self) -> None:
         self.times += 1
         if self.times == 1:
             raise SoftTimeLimit
-        super().leave_surely()
+        super().end_run_uninterrupted()
 
 
 def test_a_run_that_is_interrupted_while_it_fails_is_reported() -> None:
     class UnluckyPool(ThreadPool[str]):
-        def _place(self, number: int) -> ThreadPlace:
+        def _create_slot(self, number: int) -> ThreadSlot:
             return Unlucky(lambda place, job, why: None)
 
     def fail(one: Job) -> str:
@@ -361,13 +363,13 @@ def test_a_run_that_is_interrupted_while_it_fails_is_reported() -> None:
             raise ValueError("why")
         return one.ref
 
-    reports: queue.SimpleQueue[tuple[str, str | Crash]] = queue.SimpleQueue()
+    reports: queue.SimpleQueue[tuple[str, str | RunFailure]] = queue.SimpleQueue()
     pool = UnluckyPool(fail, 1)
     pool.start(lambda one, outcome: reports.put((one.ref, outcome)))
     pool.submit(job("fails"), job("next"))
     ref, outcome = reports.get(timeout=HANG_GUARD)
     assert ref == "fails"
-    assert isinstance(outcome, Crash)
+    assert isinstance(outcome, RunFailure)
     assert "ValueError: why" in outcome.reason
     assert reports.get(timeout=HANG_GUARD) == ("next", "next")
     pool.close()

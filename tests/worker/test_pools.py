@@ -19,7 +19,7 @@ from support.waiting import wait_for
 
 from taskyard.client.source import Job
 from taskyard.worker.coroutines import AsyncPool
-from taskyard.worker.pools import Crash, Pool, ThreadPool
+from taskyard.worker.pools import Pool, RunFailure, ThreadPool
 from taskyard.worker.processes import ProcessPool
 
 
@@ -112,7 +112,7 @@ def test_jobs_are_run_one_after_the_other(kind: str) -> None:
     assert [reports.next() for _ in range(3)] == expected
     for text, end in (("raise", "ValueError: why\n"), ("leave", "SystemExit: bye\n")):
         outcome = reports.submit(text)
-        assert isinstance(outcome, Crash)
+        assert isinstance(outcome, RunFailure)
         assert outcome.reason.endswith(end)
     assert reports.submit("more") == b"more"
     reports.pool.close()
@@ -205,7 +205,7 @@ def test_jobs_run_in_another_process(processes: Reports) -> None:
 )
 def test_a_process_that_dies_is_replaced(processes: Reports, text: str, reason: str) -> None:
     pid = processes.submit("pid")
-    assert processes.submit(text) == Crash(reason)
+    assert processes.submit(text) == RunFailure(reason)
     assert processes.submit("pid") not in (pid, None)
 
 
@@ -218,14 +218,14 @@ def test_a_process_that_died_while_idle_costs_no_job(processes: Reports) -> None
 
 def test_an_outcome_that_cannot_be_sent_is_a_crash(processes: Reports) -> None:
     outcome = processes.submit("unpicklable")
-    assert isinstance(outcome, Crash)
+    assert isinstance(outcome, RunFailure)
     assert outcome.reason.startswith("its outcome cannot be sent back")
     assert processes.submit("one") == b"one"
 
 
 def test_an_outcome_that_cannot_be_received_is_a_crash(processes: Reports) -> None:
     outcome = processes.submit("riddle")
-    assert isinstance(outcome, Crash)
+    assert isinstance(outcome, RunFailure)
     assert "no number" in outcome.reason
     assert processes.submit("pid") is not None
 
@@ -279,7 +279,7 @@ def test_a_job_for_which_no_process_can_be_started_is_not_begun(tmp_path: Path) 
     reports.submit("exit 1")
     (tmp_path / "broken").touch()
     outcome = reports.submit("pid")
-    assert isinstance(outcome, Crash)
+    assert isinstance(outcome, RunFailure)
     assert not outcome.begun
     assert "could not be started" in outcome.reason
     (tmp_path / "broken").unlink()

@@ -13,18 +13,18 @@ from support.waiting import wait_for
 from worker.fake_source import FakeSource
 
 from taskyard.client.backoff import Backoff
-from taskyard.client.source import Done, Failed, Job, Returned, Verdict
+from taskyard.client.source import Failed, Job, Released, Success, Verdict
 from taskyard.worker.interrupts import Cancelled
-from taskyard.worker.pools import Crash, ThreadPool
+from taskyard.worker.pools import RunFailure, ThreadPool
 from taskyard.worker.runtime import Runtime
 
 QUICK = Backoff(0.001, 0.01)
 
 
-def settle(job: Job, outcome: bytes | Crash) -> Verdict:
-    if isinstance(outcome, Crash):
+def settle(job: Job, outcome: bytes | RunFailure) -> Verdict:
+    if isinstance(outcome, RunFailure):
         return Failed(outcome.reason.encode())
-    return Done(outcome)
+    return Success(outcome)
 
 
 class Worker:
@@ -89,8 +89,8 @@ def test_jobs_are_taken_run_and_reported(rig: Rig) -> None:
     jobs = rig.source.push(b"a", b"b", b"fail")
     wait_for(lambda: len(rig.source.verdicts) == 3)
     verdicts = dict(rig.source.verdicts)
-    assert verdicts[jobs[0]] == Done(b"a")
-    assert verdicts[jobs[1]] == Done(b"b")
+    assert verdicts[jobs[0]] == Success(b"a")
+    assert verdicts[jobs[1]] == Success(b"b")
     failed = verdicts[jobs[2]]
     assert isinstance(failed, Failed)
     assert failed.error.endswith(b"ValueError: why\n")
@@ -110,13 +110,13 @@ def test_a_job_that_was_run_makes_room_before_it_is_reported(rig: Rig) -> None:
     rig.start(size=1)
     rig.source.push(b"a")
     wait_for(lambda: rig.source.verdicts)
-    finish, blocked = rig.source.finish, threading.Event()
+    finish, blocked = rig.source.finish_jobs, threading.Event()
 
     def finish_later(verdicts: Any) -> list[Job]:
         assert blocked.wait(HANG_GUARD)
         return finish(verdicts)
 
-    rig.source.finish = finish_later  # type: ignore[method-assign]
+    rig.source.finish_jobs = finish_later  # type: ignore[method-assign]
     rig.source.push(b"b", b"c")
     wait_for(lambda: len(rig.worker.begun) == 3)
     blocked.set()
@@ -130,19 +130,19 @@ def test_a_stop_finishes_what_runs_and_gives_back_what_waits(rig: Rig) -> None:
     assert len(rig.source.taken) == 3
     runtime.stop()
     wait_for(lambda: len(rig.source.verdicts) == 2)
-    assert rig.source.verdicts == [(jobs[2], Returned()), (jobs[1], Returned())]
+    assert rig.source.verdicts == [(jobs[2], Released()), (jobs[1], Released())]
     rig.source.push(b"late")
     rig.worker.go_on.set()
     rig.wait()
     assert rig.returned == [True]
-    assert rig.source.verdicts[-1] == (jobs[0], Done(b"hold"))
+    assert rig.source.verdicts[-1] == (jobs[0], Success(b"hold"))
     assert len(rig.source.taken) == 3
     assert rig.source.closed.wait(HANG_GUARD)
 
 
 def test_a_stop_begins_with_nothing_while_the_source_does_not_answer(rig: Rig) -> None:
     jobs = rig.source.push(b"hold", b"a")
-    take, asked, answer = rig.source.take, threading.Event(), threading.Event()
+    take, asked, answer = rig.source.fetch_jobs, threading.Event(), threading.Event()
 
     def take_later(count: int, wait: float) -> list[Job]:
         if rig.source.taken:
@@ -150,15 +150,15 @@ def test_a_stop_begins_with_nothing_while_the_source_does_not_answer(rig: Rig) -
             assert answer.wait(HANG_GUARD)
         return take(count, wait)
 
-    rig.source.take = take_later  # type: ignore[method-assign]
+    rig.source.fetch_jobs = take_later  # type: ignore[method-assign]
     runtime = rig.start(size=1, prefetch=2)
     wait_for(lambda: rig.worker.begun)
     assert asked.wait(HANG_GUARD)
     runtime.stop()
-    wait_for(lambda: rig.source.verdicts == [(jobs[1], Returned())])
+    wait_for(lambda: rig.source.verdicts == [(jobs[1], Released())])
     late = rig.source.push(b"b")
     answer.set()
-    wait_for(lambda: rig.source.verdicts[1:] == [(late[0], Returned())])
+    wait_for(lambda: rig.source.verdicts[1:] == [(late[0], Released())])
 
 
 def test_a_kill_gives_back_what_runs(rig: Rig) -> None:
@@ -170,7 +170,7 @@ def test_a_kill_gives_back_what_runs(rig: Rig) -> None:
     rig.wait()
     assert rig.returned == [False]
     # It does not wait for long until all is told.
-    wait_for(lambda: rig.source.verdicts == [(jobs[1], Returned()), (jobs[0], Returned())])
+    wait_for(lambda: rig.source.verdicts == [(jobs[1], Released()), (jobs[0], Released())])
     assert rig.source.closed.wait(HANG_GUARD)
 
 
@@ -182,7 +182,7 @@ def test_the_first_signal_stops_and_the_second_kills(rig: Rig) -> None:
     runtime.stop_or_kill()
     rig.wait()
     assert rig.returned == [False]
-    wait_for(lambda: rig.source.verdicts == [(jobs[0], Returned())])
+    wait_for(lambda: rig.source.verdicts == [(jobs[0], Released())])
 
 
 def test_a_lease_is_extended_while_its_job_runs(rig: Rig) -> None:
@@ -245,7 +245,7 @@ def test_a_stop_waits_for_a_source_that_is_away(rig: Rig) -> None:
     wait_for(lambda: rig.source.failures > 5)
     rig.source.away.clear()
     rig.wait()
-    assert [verdict for _, verdict in rig.source.verdicts] == [Done(b"hold")]
+    assert [verdict for _, verdict in rig.source.verdicts] == [Success(b"hold")]
 
 
 def test_a_stop_gives_up_on_a_source_that_stays_away(
@@ -269,7 +269,7 @@ def test_an_error_of_the_source_ends_the_run_when_what_runs_is_done(rig: Rig) ->
     rig.worker.go_on.set()
     rig.wait()
     assert rig.raised == [rig.source.error]
-    assert [verdict for _, verdict in rig.source.verdicts] == [Done(b"hold")]
+    assert [verdict for _, verdict in rig.source.verdicts] == [Success(b"hold")]
 
 
 def test_a_report_that_fails_harms_no_other(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -278,7 +278,7 @@ def test_a_report_that_fails_harms_no_other(rig: Rig, caplog: pytest.LogCaptureF
     rig.source.push(b"a")
     wait_for(lambda: "these jobs will be run again" in caplog.text)
     rig.source.push(b"b")
-    wait_for(lambda: [verdict for _, verdict in rig.source.verdicts] == [Done(b"b")])
+    wait_for(lambda: [verdict for _, verdict in rig.source.verdicts] == [Success(b"b")])
 
 
 def test_a_job_without_a_verdict_has_failed(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -305,17 +305,17 @@ def test_a_burst_does_what_its_own_jobs_lead_to(rig: Rig) -> None:
     rig.start(size=2, burst=True, wait=0.0)
     wait_for(lambda: rig.worker.begun)
     wait_for(lambda: len(rig.source.asked_for) >= 2)
-    finish = rig.source.finish
+    finish = rig.source.finish_jobs
 
     def finish_and_push(verdicts: Any) -> list[Job]:
         if len(rig.source.verdicts) == 0:
             rig.source.push(b"after")
         return finish(verdicts)
 
-    rig.source.finish = finish_and_push  # type: ignore[method-assign]
+    rig.source.finish_jobs = finish_and_push  # type: ignore[method-assign]
     rig.worker.go_on.set()
     rig.wait()
-    assert [verdict for _, verdict in rig.source.verdicts] == [Done(b"hold"), Done(b"after")]
+    assert [verdict for _, verdict in rig.source.verdicts] == [Success(b"hold"), Success(b"after")]
 
 
 def test_many_short_jobs_are_held_ready_and_few_long_ones() -> None:
@@ -338,7 +338,7 @@ def long_ones_given_back(rig: Rig) -> int:
     # Short ones were expected. When it turns out that they are long, the others get them back.
     wait_for(lambda: len(rig.source.taken) - len(rig.source.verdicts) == 2)
     assert len(rig.worker.begun) == 3002
-    return sum(verdict == Returned() for _, verdict in rig.source.verdicts)
+    return sum(verdict == Released() for _, verdict in rig.source.verdicts)
 
 
 def test_what_jobs_say_is_told_and_not_too_often(rig: Rig) -> None:
@@ -353,7 +353,7 @@ def test_what_jobs_say_is_told_and_not_too_often(rig: Rig) -> None:
     wait_for(lambda: rig.worker.begun)
     began = time.monotonic()
     for number in range(1000):
-        runtime.note(job, number)
+        runtime.report_progress(job, number)
     wait_for(lambda: told and told[-1] == (job, 999))
     assert len(told) < 4 + 4 * (time.monotonic() - began)  # four times a second
 
@@ -381,7 +381,7 @@ def test_a_note_about_a_job_whose_lease_is_over_ends_its_run(rig: Rig) -> None:
 
     def run(job: Job) -> bytes:
         try:
-            runtime.note(job, "half")
+            runtime.report_progress(job, "half")
             wait_for(lambda: False)
         except Cancelled:
             ended.set()
@@ -402,7 +402,7 @@ def test_what_a_job_said_last_before_it_ended_is_no_lost_lease(
     asked = threading.Event()
 
     def run(job: Job) -> bytes:
-        runtime.note(job, "all but done")
+        runtime.report_progress(job, "all but done")
         return b""
 
     def tell(notes: Any) -> list[Job]:

@@ -19,17 +19,17 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class RequestRef:
     """How the log names the command by which somebody says who they are."""
 
-    connection: int = 0
-    request: str = ""
+    connection_number: int = 0
+    request_id: str = ""
 
 
-NOBODY: Final = Asker()
+NO_REQUEST: Final = RequestRef()
 
 
-class Gate(Protocol):
+class Authenticator(Protocol):
     """Recognises users. The answer may take a while, and takes longer after wrong ones."""
 
     @property
@@ -38,31 +38,31 @@ class Gate(Protocol):
         ...
 
     @property
-    def stranger(self) -> Principal:
+    def anonymous(self) -> Principal:
         """What those may do who have not said who they are."""
         ...
 
     @property
-    def count(self) -> int:
+    def user_count(self) -> int:
         """How many users there are."""
         ...
 
     @property
-    def wrong(self) -> int:
+    def failed_logins(self) -> int:
         """How often a name, password or token was wrong."""
         ...
 
     @property
-    def turned_away(self) -> int:
+    def overload_refusals(self) -> int:
         """How often nobody had the time to look."""
         ...
 
     @property
-    def most_connections(self) -> int:
+    def max_connections_per_user(self) -> int:
         """Of one user; 0: any number."""
         ...
 
-    def recall(self, address: str, name: str, secret: str) -> Principal | None:
+    def cached_login(self, address: str, name: str, secret: str) -> Principal | None:
         """Who that is, if it is right and takes no time to find out; None: `log_in` will tell.
 
         Asked before that, it spares those a round of the loop who log in with every request.
@@ -75,7 +75,7 @@ class Gate(Protocol):
         name: str,
         secret: str,
         done: Callable[[Principal | None], None],
-        asker: Asker = NOBODY,
+        request: RequestRef = NO_REQUEST,
     ) -> None:
         """Ask with a password, or with a token if `name` is empty; None: it is wrong.
 
@@ -84,7 +84,7 @@ class Gate(Protocol):
         """
         ...
 
-    def holder_of(self, certificate: str) -> Principal | None:
+    def find_by_certificate(self, certificate: str) -> Principal | None:
         """Whose TLS client certificate has this common name."""
         ...
 
@@ -93,7 +93,7 @@ class Gate(Protocol):
         ...
 
 
-class OpenGate:
+class OpenAuthenticator:
     """No users are configured: everybody may do everything."""
 
     @property
@@ -101,26 +101,26 @@ class OpenGate:
         return False
 
     @property
-    def stranger(self) -> Principal:
+    def anonymous(self) -> Principal:
         return ANONYMOUS
 
     @property
-    def count(self) -> int:
+    def user_count(self) -> int:
         return 0
 
     @property
-    def wrong(self) -> int:
+    def failed_logins(self) -> int:
         return 0
 
     @property
-    def turned_away(self) -> int:
+    def overload_refusals(self) -> int:
         return 0
 
     @property
-    def most_connections(self) -> int:
+    def max_connections_per_user(self) -> int:
         return 0
 
-    def recall(self, address: str, name: str, secret: str) -> Principal | None:
+    def cached_login(self, address: str, name: str, secret: str) -> Principal | None:
         return None
 
     def log_in(
@@ -129,26 +129,30 @@ class OpenGate:
         name: str,
         secret: str,
         done: Callable[[Principal | None], None],
-        asker: Asker = NOBODY,
+        request: RequestRef = NO_REQUEST,
     ) -> None:
         raise NotImplementedError  # nobody asks where there are no users
 
-    def holder_of(self, certificate: str) -> Principal | None:
+    def find_by_certificate(self, certificate: str) -> Principal | None:
         return None
 
     def account(self, name: str) -> Account | None:
         return None
 
 
-def at_the_gate(gate: Gate, certificate: str) -> Principal:
+def authenticate_certificate(authenticator: Authenticator, certificate: str) -> Principal:
     """Who a client is that has said nothing yet, but may have shown a certificate."""
-    holder = gate.holder_of(certificate) if certificate else None
-    return gate.stranger if holder is None or not has_room(gate, holder) else holder
+    holder = authenticator.find_by_certificate(certificate) if certificate else None
+    return (
+        authenticator.anonymous
+        if holder is None or not may_connect(authenticator, holder)
+        else holder
+    )
 
 
-def has_room(gate: Gate, principal: Principal) -> bool:
+def may_connect(authenticator: Authenticator, principal: Principal) -> bool:
     """Whether one more connection may be this user's."""
-    most = gate.most_connections
+    most = authenticator.max_connections_per_user
     return not most or not principal.name or principal.connections < most
 
 

@@ -14,260 +14,277 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.access.gate import NOBODY, Account, Asker
+from taskyard.access.gate import NO_REQUEST, Account, RequestRef
 from taskyard.access.principal import Principal
-from taskyard.access.registry import Registry
-from taskyard.access.secrets import MAX_SECRET, PasswordHash, mark_of
-from taskyard.access.slowness import LONGEST, Guesses, Place, Places, network_of
+from taskyard.access.registry import UserRegistry
+from taskyard.access.secrets import MAX_SECRET, PasswordHash, credential_digest
+from taskyard.access.slowness import (
+    MAX_DELAY_US,
+    AddressThrottle,
+    GuessCounter,
+    LoginThrottle,
+    network_of,
+)
 from taskyard.access.users import Users
 from taskyard.broker.seams import Clock, Scheduler
 from taskyard.shared.names import MAX_NAME
 
-AT_ONCE: Final = 2  # checks; each takes a processor and some memory
-MOST_CHECKS: Final = 64  # that wait for those
-MOST_OF_ONE: Final = 32  # different ones that wait at one address
-REMEMBERED_FOR: Final = 300_000_000  # microseconds
-MOST_REMEMBERED: Final = 10_000
+MAX_CONCURRENT_CHECKS: Final = 2  # checks; each takes a processor and some memory
+MAX_QUEUED_CHECKS: Final = 64  # that wait for those
+MAX_QUEUED_PER_ADDRESS: Final = 32  # different ones that wait at one address
+CACHED_LOGIN_US: Final = 300_000_000  # microseconds
+MAX_CACHED_LOGINS: Final = 10_000
 
-Done = Callable[[Principal | None], None]
+OnLogin = Callable[[Principal | None], None]
 
 log = logging.getLogger("taskyard")
 
 
-class Gatekeeper:
+class UserAuthenticator:
     """A Gate (see gate.py) with users."""
 
     def __init__(
-        self, users: Users, clock: Clock, scheduler: Scheduler, most_connections: int = 0
+        self, users: Users, clock: Clock, scheduler: Scheduler, max_connections_per_user: int = 0
     ) -> None:
-        self.most_connections = most_connections  # of one user; 0: any number
-        self._registry = Registry(users)
+        self.max_connections_per_user = max_connections_per_user  # of one user; 0: any number
+        self._registry = UserRegistry(users)
         self._clock = clock
         self._scheduler = scheduler
         self._key = secrets.token_bytes(32)  # of this process: what is remembered ends with it
-        self._remembered: dict[bytes, tuple[Principal, int]] = {}  # until when
-        self._places: Places[_Attempt] = Places()
-        self._guesses = Guesses()
-        self._attempts: dict[tuple[str, bytes], _Attempt] = {}
-        self._line: deque[_Attempt] = deque()  # for a check
-        self._checks = 0  # that are going on
-        self._edition = 0  # of the users
-        self.wrong = 0
-        self.turned_away = 0
+        self._cached_logins: dict[bytes, tuple[Principal, int]] = {}  # until when
+        self._login_throttle: LoginThrottle[_LoginAttempt] = LoginThrottle()
+        self._guess_counter = GuessCounter()
+        self._attempts: dict[tuple[str, bytes], _LoginAttempt] = {}
+        self._queued_checks: deque[_LoginAttempt] = deque()  # for a check
+        self._running_checks = 0  # that are going on
+        self._users_version = 0  # of the users
+        self.failed_logins = 0
+        self.overload_refusals = 0
 
     @property
     def has_users(self) -> bool:
         return True
 
     @property
-    def count(self) -> int:
-        return self._registry.count
+    def user_count(self) -> int:
+        return self._registry.user_count
 
     @property
-    def stranger(self) -> Principal:
-        return self._registry.stranger
+    def anonymous(self) -> Principal:
+        return self._registry.anonymous
 
-    def change(self, users: Users) -> None:
+    def replace_users(self, users: Users) -> None:
         """From now on these are the users; whoever asks is looked at anew."""
-        self._edition += 1
-        self._remembered.clear()
-        self._registry.load(users)
+        self._users_version += 1
+        self._cached_logins.clear()
+        self._registry.replace_users(users)
 
-    def holder_of(self, certificate: str) -> Principal | None:
+    def find_by_certificate(self, certificate: str) -> Principal | None:
         return self._registry.by_certificate(certificate)
 
     def account(self, name: str) -> Account | None:
         return self._registry.account(name)
 
-    def recall(self, address: str, name: str, secret: str) -> Principal | None:
+    def cached_login(self, address: str, name: str, secret: str) -> Principal | None:
         if not name:
             return self._registry.by_token(secret)
-        known = self._known(mark_of(self._key, name, secret))
-        if known is None or not len(self._guesses):
+        known = self._find_cached(credential_digest(self._key, name, secret))
+        if known is None or not len(self._guess_counter):
             return known
-        guessed = mark_of(self._key, network_of(address), name)
-        return None if self._guesses.are_many(guessed, self._clock.now()) else known
+        guessed = credential_digest(self._key, network_of(address), name)
+        return None if self._guess_counter.has_many(guessed, self._clock.now()) else known
 
     def log_in(
-        self, address: str, name: str, secret: str, done: Done, asker: Asker = NOBODY
+        self, address: str, name: str, secret: str, done: OnLogin, request: RequestRef = NO_REQUEST
     ) -> None:
-        known = self.recall(address, name, secret)
+        known = self.cached_login(address, name, secret)
         if known is not None:
-            self._scheduler.call_soon(_Answer([done], known).tell)
+            self._scheduler.call_soon(_LoginReply([done], known).deliver)
             return
-        place = self._places.of(address, self._clock.now())
+        place = self._login_throttle.for_address(address, self._clock.now())
         if not name or len(secret) > MAX_SECRET or len(name) > MAX_NAME:
-            self._refuse(place, "", [done], asker)
+            self._reject(place, "", [done], request)
             return
-        mark = mark_of(self._key, name, secret)
-        attempt = self._attempts.get((place.name, mark))
+        mark = credential_digest(self._key, name, secret)
+        attempt = self._attempts.get((place.network, mark))
         if attempt is not None:  # the same from many connections, as a client with a pool asks
-            attempt.dones.append(done)
+            attempt.callbacks.append(done)
             return
-        guessed = mark_of(self._key, place.name, name)
-        self._guesses.add(guessed, mark, self._clock.now())
-        if len(place.line) >= MOST_OF_ONE:
-            self._turn_away([done], asker)
+        guessed = credential_digest(self._key, place.network, name)
+        self._guess_counter.record_guess(guessed, mark, self._clock.now())
+        if len(place.queue) >= MAX_QUEUED_PER_ADDRESS:
+            self._refuse_overloaded([done], request)
         else:
-            attempt = _Attempt(self, place, name, secret, mark, guessed, done, asker)
-            self._attempts[place.name, mark] = attempt
-            place.line.append(attempt)
-            self._go_on(place)
+            attempt = _LoginAttempt(self, place, name, secret, mark, guessed, done, request)
+            self._attempts[place.network, mark] = attempt
+            place.queue.append(attempt)
+            self._start_next(place)
 
-    def _known(self, mark: bytes) -> Principal | None:
-        found = self._remembered.get(mark)
+    def _find_cached(self, digest: bytes) -> Principal | None:
+        found = self._cached_logins.get(digest)
         if found is None:
             return None
         principal, until = found
         if self._clock.now() < until:
             return principal
-        del self._remembered[mark]
+        del self._cached_logins[digest]
         return None
 
-    def _remember(self, mark: bytes, principal: Principal) -> None:
-        if len(self._remembered) >= MOST_REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]  # the oldest
-        self._remembered[mark] = (principal, self._clock.now() + REMEMBERED_FOR)
+    def _cache_login(self, digest: bytes, principal: Principal) -> None:
+        if len(self._cached_logins) >= MAX_CACHED_LOGINS:
+            del self._cached_logins[next(iter(self._cached_logins))]  # the oldest
+        self._cached_logins[digest] = (principal, self._clock.now() + CACHED_LOGIN_US)
 
     # The course of an attempt: the line of its address, the line for a check, the check
 
-    def _go_on(self, place: Place[_Attempt]) -> None:
-        if place.busy or not place.line:
+    def _start_next(self, throttle: AddressThrottle[_LoginAttempt]) -> None:
+        if throttle.busy or not throttle.queue:
             return
-        place.busy = True
-        attempt = place.line.popleft()
-        if self._clock.now() < place.free_at:
-            self._scheduler.call_at(place.free_at, attempt.begin)
+        throttle.busy = True
+        attempt = throttle.queue.popleft()
+        if self._clock.now() < throttle.retry_at:
+            self._scheduler.call_at(throttle.retry_at, attempt.start)
         else:
-            self.begin(attempt)
+            self.start_attempt(attempt)
 
-    def begin(self, attempt: _Attempt) -> None:
-        known = self._known(attempt.mark)  # from another address meanwhile
+    def start_attempt(self, attempt: _LoginAttempt) -> None:
+        known = self._find_cached(attempt.digest)  # from another address meanwhile
         if known is not None:
-            self._accept(attempt, known)
-            self._leave(attempt)
-        elif self._checks < AT_ONCE:
-            self._check(attempt)
-        elif len(self._line) < MOST_CHECKS:
-            self._line.append(attempt)
+            self._accept_attempt(attempt, known)
+            self._finish_attempt(attempt)
+        elif self._running_checks < MAX_CONCURRENT_CHECKS:
+            self._start_check(attempt)
+        elif len(self._queued_checks) < MAX_QUEUED_CHECKS:
+            self._queued_checks.append(attempt)
         else:
-            self._turn_away(attempt.dones, attempt.asker)
-            self._leave(attempt)
+            self._refuse_overloaded(attempt.callbacks, attempt.request)
+            self._finish_attempt(attempt)
 
-    def _check(self, attempt: _Attempt) -> None:
-        self._checks += 1
-        attempt.edition = self._edition
+    def _start_check(self, attempt: _LoginAttempt) -> None:
+        self._running_checks += 1
+        attempt.users_version = self._users_version
         attempt.password = self._registry.password_of(attempt.name)
-        self._scheduler.run_blocking(attempt.check, attempt.checked)
+        self._scheduler.run_blocking(attempt.check_password, attempt.on_checked)
 
-    def checked(self, attempt: _Attempt, error: BaseException | None) -> None:
-        self._checks -= 1
+    def on_checked(self, attempt: _LoginAttempt, error: BaseException | None) -> None:
+        self._running_checks -= 1
         if error is not None:
-            told = {"connection": attempt.asker.connection, "request": attempt.asker.request}
+            told = {
+                "connection": attempt.request.connection_number,
+                "request": attempt.request.request_id,
+            }
             reason = type(error).__name__
             log.error("a password could not be checked: %s", reason, extra={"fields": told})
-            self._turn_away(attempt.dones, attempt.asker)
-        elif attempt.edition != self._edition:
-            self._check(attempt)  # other users now, and perhaps another password
+            self._refuse_overloaded(attempt.callbacks, attempt.request)
+        elif attempt.users_version != self._users_version:
+            self._start_check(attempt)  # other users now, and perhaps another password
             return
         else:
-            self._decide(attempt)
-        self._leave(attempt)
-        while self._line and self._checks < AT_ONCE:
-            self._check(self._line.popleft())
+            self._decide_attempt(attempt)
+        self._finish_attempt(attempt)
+        while self._queued_checks and self._running_checks < MAX_CONCURRENT_CHECKS:
+            self._start_check(self._queued_checks.popleft())
 
-    def _decide(self, attempt: _Attempt) -> None:
-        principal = self._registry.by_name(attempt.name) if attempt.fits else None
+    def _decide_attempt(self, attempt: _LoginAttempt) -> None:
+        principal = self._registry.by_name(attempt.name) if attempt.is_correct else None
         if principal is None:
-            self._refuse(attempt.place, attempt.name, attempt.dones, attempt.asker)
+            self._reject(attempt.throttle, attempt.name, attempt.callbacks, attempt.request)
             return
-        self._remember(attempt.mark, principal)
-        self._accept(attempt, principal)
+        self._cache_login(attempt.digest, principal)
+        self._accept_attempt(attempt, principal)
 
-    def _accept(self, attempt: _Attempt, principal: Principal) -> None:
-        self._guesses.was_right(attempt.guessed, attempt.mark)
-        self._scheduler.call_soon(_Answer(attempt.dones, principal).tell)
+    def _accept_attempt(self, attempt: _LoginAttempt, principal: Principal) -> None:
+        self._guess_counter.forget_guess(attempt.name_digest, attempt.digest)
+        self._scheduler.call_soon(_LoginReply(attempt.callbacks, principal).deliver)
 
-    def _leave(self, attempt: _Attempt) -> None:
-        del self._attempts[attempt.place.name, attempt.mark]
-        attempt.place.busy = False
-        self._go_on(attempt.place)
+    def _finish_attempt(self, attempt: _LoginAttempt) -> None:
+        del self._attempts[attempt.throttle.network, attempt.digest]
+        attempt.throttle.busy = False
+        self._start_next(attempt.throttle)
 
-    def _refuse(self, place: Place[_Attempt], name: str, dones: list[Done], asker: Asker) -> None:
-        self.wrong += 1
-        when = place.was_wrong(self._clock.now())
-        self._scheduler.call_at(when, _Answer(dones, None).tell)
+    def _reject(
+        self,
+        throttle: AddressThrottle[_LoginAttempt],
+        name: str,
+        callbacks: list[OnLogin],
+        request: RequestRef,
+    ) -> None:
+        self.failed_logins += 1
+        when = throttle.record_failure(self._clock.now())
+        self._scheduler.call_at(when, _LoginReply(callbacks, None).deliver)
         # Not each of them, or the log would be at the mercy of whoever tries. A name that nobody
         # has may be a password that was typed in the wrong place.
-        if place.wrong & (place.wrong - 1) == 0:
+        if throttle.failures & (throttle.failures - 1) == 0:
             known = name if self._registry.by_name(name) is not None else ""
             told = {
-                "address": place.name,
+                "address": throttle.network,
                 "user": known,
-                "times": place.wrong,
-                "connection": asker.connection,
-                "request": asker.request,
+                "times": throttle.failures,
+                "connection": request.connection_number,
+                "request": request.request_id,
             }
             log.warning("wrong name, password or token", extra={"fields": told})
 
-    def _turn_away(self, dones: list[Done], asker: Asker) -> None:
+    def _refuse_overloaded(self, callbacks: list[OnLogin], request: RequestRef) -> None:
         """There is no time to look at it, and who sends so many must not get answers sooner."""
-        self.turned_away += 1
-        if self.turned_away & (self.turned_away - 1) == 0:
+        self.overload_refusals += 1
+        if self.overload_refusals & (self.overload_refusals - 1) == 0:
             told = {
-                "times": self.turned_away,
-                "connection": asker.connection,
-                "request": asker.request,
+                "times": self.overload_refusals,
+                "connection": request.connection_number,
+                "request": request.request_id,
             }
             log.warning("too many wait for their password to be checked", extra={"fields": told})
-        self._scheduler.call_at(self._clock.now() + LONGEST, _Answer(dones, None).tell)
+        self._scheduler.call_at(
+            self._clock.now() + MAX_DELAY_US, _LoginReply(callbacks, None).deliver
+        )
 
 
-class _Attempt:
+class _LoginAttempt:
     """A name and a password that are not known yet, and all who wait to hear of it."""
 
     def __init__(
         self,
-        keeper: Gatekeeper,
-        place: Place[_Attempt],
+        authenticator: UserAuthenticator,
+        throttle: AddressThrottle[_LoginAttempt],
         name: str,
         secret: str,
-        mark: bytes,
-        guessed: bytes,
-        done: Done,
-        asker: Asker,
+        digest: bytes,
+        name_digest: bytes,
+        done: OnLogin,
+        request: RequestRef,
     ) -> None:
-        self.place = place
+        self.throttle = throttle
         self.name = name
-        self.mark = mark
-        self.guessed = guessed  # stands for the name at this address
-        self.dones = [done]
-        self.asker = asker  # the first of them
+        self.digest = digest
+        self.name_digest = name_digest  # stands for the name at this address
+        self.callbacks = [done]
+        self.request = request  # the first of them
         self.password: PasswordHash | None = None
-        self.edition = 0
-        self.fits = False
-        self._keeper = keeper
+        self.users_version = 0
+        self.is_correct = False
+        self._authenticator = authenticator
         self._secret = secret
 
-    def begin(self) -> None:
-        self._keeper.begin(self)
+    def start(self) -> None:
+        self._authenticator.start_attempt(self)
 
-    def check(self) -> None:
+    def check_password(self) -> None:
         """Off the loop."""
         assert self.password is not None
-        self.fits = self.password.fits(self._secret)
+        self.is_correct = self.password.matches(self._secret)
 
-    def checked(self, error: BaseException | None) -> None:
-        self._keeper.checked(self, error)
+    def on_checked(self, error: BaseException | None) -> None:
+        self._authenticator.on_checked(self, error)
 
 
-class _Answer:
+class _LoginReply:
     """What those who have asked are told, in a turn of its own."""
 
-    def __init__(self, dones: list[Done], principal: Principal | None) -> None:
-        self._dones = dones
+    def __init__(self, callbacks: list[OnLogin], principal: Principal | None) -> None:
+        self._callbacks = callbacks
         self._principal = principal
 
-    def tell(self) -> None:
-        for done in self._dones:
+    def deliver(self) -> None:
+        for done in self._callbacks:
             done(self._principal)

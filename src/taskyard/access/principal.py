@@ -13,8 +13,8 @@ JOURNAL: Final = "journal"  # read the journal itself: everything there was in a
 
 ACTIONS: Final = (PUSH, TAKE, INSPECT, ADMIN, JOURNAL)
 
-_REMEMBERED: Final = 4096  # queues of one principal
-_LONGEST_REMEMBERED: Final = 255  # characters; a key of RESP may have as many as a payload
+_MAX_CACHED_QUEUES: Final = 4096  # queues of one principal
+_MAX_CACHED_NAME_CHARS: Final = 255  # characters; a key of RESP may have as many as a payload
 
 
 class Denied(Exception):
@@ -34,13 +34,13 @@ class Rule:
         self._parts = [each.split("*") for each in patterns]
         self._everywhere = "*" in patterns
 
-    def fits(self, queue: str) -> bool:
+    def matches(self, queue: str) -> bool:
         if not queue:
             return self._everywhere
-        return any(_fits(parts, queue) for parts in self._parts)
+        return any(_matches(parts, queue) for parts in self._parts)
 
 
-def _fits(parts: list[str], name: str) -> bool:
+def _matches(parts: list[str], name: str) -> bool:
     """Whether the parts of a pattern stand in the name in their order, with anything between.
 
     A part is looked for behind the one before it and never again, so that the time does not
@@ -69,84 +69,88 @@ class Principal:
     read again, so that connections which are open notice.
     """
 
-    def __init__(self, name: str = "", rules: list[Rule] | None = None, free: bool = False) -> None:
+    def __init__(
+        self, name: str = "", rules: list[Rule] | None = None, is_superuser: bool = False
+    ) -> None:
         self.name = name
-        self.free = free  # may do everything, so that nobody needs to ask
+        self.is_superuser = is_superuser  # may do everything, so that nobody needs to ask
         self.connections = 0  # that stay open and are this user's
         self._rules = rules or []
-        self._known: dict[str, frozenset[str]] = {}
+        self._cached_actions: dict[str, frozenset[str]] = {}
 
-    def change(self, rules: list[Rule], free: bool) -> None:
+    def set_rules(self, rules: list[Rule], is_superuser: bool) -> None:
         self._rules = rules
-        self.free = free
-        self._known = {}
+        self.is_superuser = is_superuser
+        self._cached_actions = {}
 
     def may(self, action: str, queue: str) -> bool:
         """Whether it may do this to that queue; "": to the server as a whole."""
-        if self.free:
+        if self.is_superuser:
             return True
-        known = self._known.get(queue)
+        known = self._cached_actions.get(queue)
         if known is None:
-            known = self._actions(queue)
+            known = self._cache_actions(queue)
         return action in known
 
-    def grants(self, action: str, queue: str) -> bool:
+    def grants_uncached(self, action: str, queue: str) -> bool:
         """The same, looked up in the rules each time: for other threads than the event loop's."""
-        return self.free or action in self._granted(queue)
+        return self.is_superuser or action in self._granted_actions(queue)
 
-    def may_somewhere(self, action: str) -> bool:
+    def may_on_any_queue(self, action: str) -> bool:
         """Whether there may be queues to which it may do this."""
-        return self.free or any(action in rule.actions for rule in self._rules)
+        return self.is_superuser or any(action in rule.actions for rule in self._rules)
 
-    def is_powerless(self) -> bool:
+    def has_no_permissions(self) -> bool:
         """Whether it may do nothing at all."""
-        return not self.free and not self._rules
+        return not self.is_superuser and not self._rules
 
-    def is_unknown(self) -> bool:
+    def needs_login(self) -> bool:
         """Whether it has to say who it is before it can do anything."""
-        return not self.name and self.is_powerless()
+        return not self.name and self.has_no_permissions()
 
-    def check(self, action: str, queue: str) -> None:
+    def check_permission(self, action: str, queue: str) -> None:
         if not self.may(action, queue):
-            raise Denied(self._refusal(action, queue))
+            raise Denied(self._denial_text(action, queue))
 
-    def check_unnamed(self, action: str, queue: str) -> None:
+    def check_permission_unnamed(self, action: str, queue: str) -> None:
         """The same for a queue that the client has not named, and perhaps must not know of."""
         if not self.may(action, queue):
-            raise Denied(f"{self._who()} has no permission to {action} on the queue of this job")
+            raise Denied(
+                f"{self._describe()} has no permission to {action} on the queue of this job"
+            )
 
-    def _granted(self, queue: str) -> frozenset[str]:
+    def _granted_actions(self, queue: str) -> frozenset[str]:
         actions: set[str] = set()
         for rule in self._rules:
-            if rule.fits(queue):
+            if rule.matches(queue):
                 actions |= rule.actions
         return frozenset(actions)
 
-    def _actions(self, queue: str) -> frozenset[str]:
-        found = self._granted(queue)
-        if len(queue) <= _LONGEST_REMEMBERED:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[queue] = found
+    def _cache_actions(self, queue: str) -> frozenset[str]:
+        found = self._granted_actions(queue)
+        if len(queue) <= _MAX_CACHED_NAME_CHARS:
+            if len(self._cached_actions) >= _MAX_CACHED_QUEUES:
+                self._cached_actions.clear()
+            self._cached_actions[queue] = found
         return found
 
-    def check_somewhere(self, action: str) -> None:
-        if not self.may_somewhere(action):
-            raise Denied(f"{self._who()} has no permission to {action} on any queue")
+    def check_permission_on_any_queue(self, action: str) -> None:
+        if not self.may_on_any_queue(action):
+            raise Denied(f"{self._describe()} has no permission to {action} on any queue")
 
-    def _refusal(self, action: str, queue: str) -> str:
+    def _denial_text(self, action: str, queue: str) -> str:
         where = f"queue {queue}" if queue else "the server as a whole"
-        return f"{self._who()} has no permission to {action} on {where}"
+        return f"{self._describe()} has no permission to {action} on {where}"
 
-    def _who(self) -> str:
+    def _describe(self) -> str:
         return f"user {self.name}" if self.name else "who has not logged in"
 
 
-ANONYMOUS: Final = Principal(free=True)  # everybody, where no users are configured
+ANONYMOUS: Final = Principal(is_superuser=True)  # everybody, where no users are configured
 
 # Who, which action, and on which queue ("": on the server as a whole); raises Denied.
 Allow = Callable[[Principal, str, str], None]
 
 
-def by_its_rules(principal: Principal, action: str, queue: str) -> None:
-    principal.check(action, queue)
+def check_rules(principal: Principal, action: str, queue: str) -> None:
+    principal.check_permission(action, queue)

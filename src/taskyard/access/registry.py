@@ -7,29 +7,35 @@ from typing import Final
 
 from taskyard.access.gate import Account
 from taskyard.access.principal import Principal
-from taskyard.access.secrets import USUAL, PasswordHash, mark_of, stand_in, token_digest
+from taskyard.access.secrets import (
+    DEFAULT_COST,
+    PasswordHash,
+    credential_digest,
+    dummy_hash,
+    token_digest,
+)
 from taskyard.access.users import User, Users
 
 
-class Registry:
+class UserRegistry:
     """Principals stay the same objects while their users stay; their rules change in place."""
 
     def __init__(self, users: Users) -> None:
-        self.stranger: Final = Principal()
+        self.anonymous: Final = Principal()
         self._key = secrets.token_bytes(32)
         self._principals: dict[str, Principal] = {}
         self._accounts: dict[str, Account] = {}
         self._passwords: dict[str, PasswordHash] = {}
         self._tokens: dict[bytes, Principal] = {}
         self._certificates: dict[str, Principal] = {}
-        self._stand_ins: list[PasswordHash] = []
-        self.load(users)
+        self._dummy_hashes: list[PasswordHash] = []
+        self.replace_users(users)
 
     @property
-    def count(self) -> int:
+    def user_count(self) -> int:
         return len(self._principals)
 
-    def load(self, users: Users) -> None:
+    def replace_users(self, users: Users) -> None:
         """From now on these are the users. Those who are not among them may do nothing, and will
         not even if one of the same name comes back: that one has to log in again."""
         before, self._principals = self._principals, {}
@@ -41,14 +47,14 @@ class Registry:
             known = before.pop(user.name) if user.name in before else Principal(user.name)
             self._add(user, known)
         for gone in before.values():
-            gone.change([], False)
-        self.stranger.change(users.anonymous, False)
+            gone.set_rules([], False)
+        self.anonymous.set_rules(users.anonymous, False)
         # As many of each cost as there are: from the time nobody can tell whether a name is known.
-        costs = [known.cost for known in self._passwords.values()] or [USUAL]
-        self._stand_ins = [stand_in(cost) for cost in costs]
+        costs = [known.cost for known in self._passwords.values()] or [DEFAULT_COST]
+        self._dummy_hashes = [dummy_hash(cost) for cost in costs]
 
     def _add(self, user: User, principal: Principal) -> None:
-        principal.change(user.rules, user.admin)
+        principal.set_rules(user.rules, user.admin)
         self._principals[user.name] = principal
         password = b"" if user.password is None else user.password.text().encode()
         self._accounts[user.name] = Account(principal, password, tuple(user.tokens))
@@ -78,5 +84,5 @@ class Registry:
         if known is not None:
             return known
         # Always the same one for a name, as it would be if it were a user's.
-        number = int.from_bytes(mark_of(self._key, name, "")[:8], "big")
-        return self._stand_ins[number % len(self._stand_ins)]
+        number = int.from_bytes(credential_digest(self._key, name, "")[:8], "big")
+        return self._dummy_hashes[number % len(self._dummy_hashes)]

@@ -17,9 +17,9 @@ MAX_SECRET: Final = 1024  # bytes of a password or token
 MAX_MEMORY: Final = 1 << 28  # bytes that one check may take
 TOKEN_PREFIX: Final = "ty_"  # noqa: S105 (so that those who search for lost secrets know it)
 
-_SALT: Final = 16
-_KEY: Final = 32
-_TOKEN: Final = 32
+_SALT_BYTES: Final = 16
+_KEY_BYTES: Final = 32
+_TOKEN_BYTES: Final = 32
 _PASSWORD_TEXT: Final = re.compile(
     r"scrypt\$n=([0-9]{1,8}),r=([0-9]{1,3}),p=([0-9]{1,3})\$((?:[0-9a-f]{2}){8,64})"
     r"\$((?:[0-9a-f]{2}){16,64})",
@@ -47,7 +47,7 @@ class Cost:
         return ""
 
 
-USUAL: Final = Cost(1 << 15, 8, 3)  # 32 MiB, and about 0.3 seconds
+DEFAULT_COST: Final = Cost(1 << 15, 8, 3)  # 32 MiB, and about 0.3 seconds
 
 
 class PasswordHash:
@@ -58,7 +58,7 @@ class PasswordHash:
         self._salt = salt
         self._key = key
 
-    def fits(self, password: str) -> bool:
+    def matches(self, password: str) -> bool:
         """Slow, and equally slow for right and wrong ones."""
         found = _scrypt(password, self.cost, self._salt, len(self._key))
         return hmac.compare_digest(found, self._key)
@@ -69,19 +69,19 @@ class PasswordHash:
         return f"{head}${self._salt.hex()}${self._key.hex()}"
 
 
-def hash_password(password: str, cost: Cost = USUAL) -> PasswordHash:
+def hash_password(password: str, cost: Cost = DEFAULT_COST) -> PasswordHash:
     """Raises ValueError for what cannot be a password."""
     if not password:
         raise ValueError("a password must not be empty")
     if len(_bytes(password)) > MAX_SECRET:
         raise ValueError(f"a password must not be longer than {MAX_SECRET} bytes")
-    salt = secrets.token_bytes(_SALT)
-    return PasswordHash(cost, salt, _scrypt(password, cost, salt, _KEY))
+    salt = secrets.token_bytes(_SALT_BYTES)
+    return PasswordHash(cost, salt, _scrypt(password, cost, salt, _KEY_BYTES))
 
 
-def stand_in(cost: Cost) -> PasswordHash:
+def dummy_hash(cost: Cost) -> PasswordHash:
     """One that nobody's password fits, which takes as long to find out."""
-    return PasswordHash(cost, secrets.token_bytes(_SALT), secrets.token_bytes(_KEY))
+    return PasswordHash(cost, secrets.token_bytes(_SALT_BYTES), secrets.token_bytes(_KEY_BYTES))
 
 
 def read_password_hash(text: str) -> PasswordHash:
@@ -96,7 +96,7 @@ def read_password_hash(text: str) -> PasswordHash:
 
 
 def new_token() -> str:
-    return TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN)
+    return TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
 
 
 def token_digest(token: str) -> bytes:
@@ -115,7 +115,7 @@ def read_token_digest(text: str) -> bytes:
     return bytes.fromhex(found[1])
 
 
-def mark_of(key: bytes, name: str, secret: str) -> bytes:
+def credential_digest(key: bytes, name: str, secret: str) -> bytes:
     """Stands for a name and a secret where they are to be known again, but not to be kept."""
     first = _bytes(name)
     size = len(first).to_bytes(8, "big")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from taskyard.access.gate import NOBODY, Asker, Gate
+from taskyard.access.gate import NO_REQUEST, Authenticator, RequestRef
 from taskyard.access.principal import Principal
 from taskyard.access.secrets import token_digest
 from taskyard.broker.seams import Clock
@@ -27,8 +27,8 @@ from taskyard.broker.seams import Clock
 KEY_FILE: Final = "session.key"
 KEY_SIZE: Final = 32
 SECOND: Final = 1_000_000
-_FORM: Final = "1"  # of the text in a cookie; raised if it ever means something else
-_TEXT: Final = re.compile(
+_COOKIE_VERSION: Final = "1"  # of the text in a cookie; raised if it ever means something else
+_COOKIE_PATTERN: Final = re.compile(
     r"1\.([A-Za-z0-9_-]{1,400})\.([0-9]{1,12})\.([A-Za-z0-9_-]{43})", re.ASCII
 )
 
@@ -36,9 +36,9 @@ log = logging.getLogger("taskyard")
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     principal: Principal
-    until: int  # microseconds
+    expires_at: int  # microseconds
 
 
 class SessionKey:
@@ -58,16 +58,16 @@ class SessionKey:
             except OSError as error:
                 log.warning("%s cannot be read, so all have to log in again: %s", KEY_FILE, error)
                 found = b""
-            self._key = found if len(found) == KEY_SIZE else self._make()
+            self._key = found if len(found) == KEY_SIZE else self._create()
         return self._key
 
-    def get(self) -> bytes:
+    def get_or_create(self) -> bytes:
         found = self.find()
         if not found:
-            self._key = found = self._make()
+            self._key = found = self._create()
         return found
 
-    def _make(self) -> bytes:
+    def _create(self) -> bytes:
         key = secrets.token_bytes(KEY_SIZE)
         draft = self._path.with_name(f".{KEY_FILE}.{os.getpid()}")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
@@ -83,76 +83,82 @@ class SessionKey:
         return key
 
 
-class Sessions:
-    def __init__(self, gate: Gate, key: SessionKey, clock: Clock, length: int) -> None:
+class BrowserSessions:
+    def __init__(
+        self, authenticator: Authenticator, key: SessionKey, clock: Clock, length_us: int
+    ) -> None:
         """`length` is in microseconds."""
-        self.gate: Final = gate
+        self.authenticator: Final = authenticator
         self._key = key
         self._clock = clock
-        self._length = length
+        self._length_us = length_us
 
     def log_in(
         self,
         address: str,
         name: str,
         secret: str,
-        done: Callable[[str, Session | None], None],
-        asker: Asker = NOBODY,
+        done: Callable[[str, BrowserSession | None], None],
+        request: RequestRef = NO_REQUEST,
     ) -> None:
         """Ask the gate, as every login does; gives the text of a cookie too."""
-        self.gate.log_in(address, name, secret, _Login(self, name, secret, done).told, asker)
+        self.authenticator.log_in(
+            address, name, secret, _PendingLogin(self, name, secret, done).on_result, request
+        )
 
-    def begin(self, principal: Principal, name: str, secret: str) -> tuple[str, Session] | None:
+    def create_session(
+        self, principal: Principal, name: str, secret: str
+    ) -> tuple[str, BrowserSession] | None:
         """None: the user has another secret by now, or is gone."""
-        account = self.gate.account(principal.name)
+        account = self.authenticator.account(principal.name)
         if account is None:
             return None
         proof = account.password if name else token_digest(secret)
         if not name and proof not in account.tokens:
             return None
-        end = (self._clock.now() + self._length) // SECOND
-        signed = _sign(self._key.get(), principal.name, end, proof)
-        text = f"{_FORM}.{_text_of(principal.name.encode())}.{end}.{_text_of(signed)}"
-        return text, Session(principal, end * SECOND)
+        end = (self._clock.now() + self._length_us) // SECOND
+        signed = _sign(self._key.get_or_create(), principal.name, end, proof)
+        text = f"{_COOKIE_VERSION}.{_encode_base64(principal.name.encode())}.{end}.{_encode_base64(signed)}"
+        return text, BrowserSession(principal, end * SECOND)
 
-    def recall(self, text: str) -> Session | None:
+    def find_session(self, text: str) -> BrowserSession | None:
         """Whose session that is, if there is such a one."""
-        found = _TEXT.fullmatch(text)
+        found = _COOKIE_PATTERN.fullmatch(text)
         key = self._key.find()
         if found is None or not key:
             return None
         try:
-            name = _bytes_of(found[1]).decode()
-            signed = _bytes_of(found[3])
+            name = _decode_base64(found[1]).decode()
+            signed = _decode_base64(found[3])
         except (binascii.Error, ValueError):
             return None
         end = int(found[2])
-        account = self.gate.account(name)
+        account = self.authenticator.account(name)
         if account is None or self._clock.now() >= end * SECOND:
             return None
         for proof in (account.password, *account.tokens):
             if proof and hmac.compare_digest(_sign(key, name, end, proof), signed):
-                return Session(account.principal, end * SECOND)
+                return BrowserSession(account.principal, end * SECOND)
         return None
 
 
-class _Login:
+class _PendingLogin:
     """One that waits for the gate."""
 
     def __init__(
         self,
-        sessions: Sessions,
+        sessions: BrowserSessions,
         name: str,
         secret: str,
-        done: Callable[[str, Session | None], None],
+        done: Callable[[str, BrowserSession | None], None],
     ) -> None:
         self._sessions = sessions
         self._name = name
         self._secret = secret
         self._done = done
 
-    def told(self, principal: Principal | None) -> None:
-        begun = principal and self._sessions.begin(principal, self._name, self._secret)
+    def on_result(self, principal: Principal | None) -> None:
+        begun = principal and self._sessions.create_session(principal, self._name, self._secret)
         if begun:
             self._done(*begun)
         else:
@@ -165,9 +171,9 @@ def _sign(key: bytes, name: str, end: int, proof: bytes) -> bytes:
     return hmac.digest(key, message, "sha256")
 
 
-def _text_of(data: bytes) -> str:
+def _encode_base64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _bytes_of(text: str) -> bytes:
+def _decode_base64(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -10,70 +10,74 @@ import ipaddress
 from collections import OrderedDict, deque
 from typing import Final, Generic, TypeVar
 
-FIRST: Final = 250_000  # microseconds that the first wrong answer takes; each further one twice
-LONGEST: Final = 8_000_000
-QUIET: Final = 600_000_000  # after which it is forgotten
-MOST: Final = 10_000  # addresses that are remembered
-GUESSES: Final = 4  # different secrets for one name that may be mistakes
-MOST_GUESSED: Final = 50_000  # names, each at its address, that are remembered
+FIRST_DELAY_US: Final = (
+    250_000  # microseconds that the first wrong answer takes; each further one twice
+)
+MAX_DELAY_US: Final = 8_000_000
+FORGET_AFTER_US: Final = 600_000_000  # after which it is forgotten
+MAX_ADDRESSES: Final = 10_000  # addresses that are remembered
+MAX_MISTAKES: Final = 4  # different secrets for one name that may be mistakes
+MAX_GUESSED_NAMES: Final = 50_000  # names, each at its address, that are remembered
 
 _DOUBLINGS: Final = 5  # from FIRST to LONGEST
 
 T = TypeVar("T")
 
 
-class Place(Generic[T]):
+class AddressThrottle(Generic[T]):
     """One address, and those who ask from there, one after the other."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.wrong = 0
-        self.last = 0  # when it was wrong
-        self.free_at = 0  # when it may ask again
+    def __init__(self, network: str) -> None:
+        self.network = network
+        self.failures = 0
+        self.last_failure_at = 0  # when it was wrong
+        self.retry_at = 0  # when it may ask again
         self.busy = False  # somebody from there is being looked at, or is next
-        self.line: deque[T] = deque()
+        self.queue: deque[T] = deque()
 
-    def was_wrong(self, now: int) -> int:
+    def record_failure(self, now: int) -> int:
         """Count it; gives the time of its answer."""
-        self.wrong += 1
-        self.last = now
-        self.free_at = now + min(LONGEST, FIRST << min(self.wrong - 1, _DOUBLINGS))
-        return self.free_at
+        self.failures += 1
+        self.last_failure_at = now
+        self.retry_at = now + min(
+            MAX_DELAY_US, FIRST_DELAY_US << min(self.failures - 1, _DOUBLINGS)
+        )
+        return self.retry_at
 
 
-class Places(Generic[T]):
+class LoginThrottle(Generic[T]):
     """Those that were heard of lately."""
 
-    def __init__(self, most: int = MOST) -> None:
-        self._most = most
-        self._places: OrderedDict[str, Place[T]] = OrderedDict()
+    def __init__(self, max_addresses: int = MAX_ADDRESSES) -> None:
+        self._max_addresses = max_addresses
+        self._addresses: OrderedDict[str, AddressThrottle[T]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._addresses)
 
-    def of(self, address: str, now: int) -> Place[T]:
+    def for_address(self, address: str, now: int) -> AddressThrottle[T]:
         name = network_of(address)
-        place = self._places.get(name)
+        place = self._addresses.get(name)
         if place is None:
-            self._make_room()
-            place = Place(name)
-            self._places[name] = place
-        elif now >= place.last + QUIET:
-            place.wrong = 0
-        self._places.move_to_end(name)
+            self._evict_idle()
+            place = AddressThrottle(name)
+            self._addresses[name] = place
+        elif now >= place.last_failure_at + FORGET_AFTER_US:
+            place.failures = 0
+        self._addresses.move_to_end(name)
         return place
 
-    def _make_room(self) -> None:
+    def _evict_idle(self) -> None:
         """Not by dropping one where somebody waits: their turns are kept there."""
-        if len(self._places) < self._most:
+        if len(self._addresses) < self._max_addresses:
             return
-        for name, place in self._places.items():
+        for name, place in self._addresses.items():
             if not place.busy:
-                del self._places[name]
+                del self._addresses[name]
                 return
 
 
-class Guesses:
+class GuessCounter:
     """Which names were tried with secrets that nobody knew, by address.
 
     What is known already is answered at once, what is not waits in line: to whoever tries many
@@ -81,38 +85,38 @@ class Guesses:
     The keys and marks stand for names and secrets, and are not those.
     """
 
-    def __init__(self, most: int = MOST_GUESSED) -> None:
-        self._most = most
+    def __init__(self, max_names: int = MAX_GUESSED_NAMES) -> None:
+        self._max_names = max_names
         self._guessed: OrderedDict[bytes, tuple[int, tuple[bytes, ...]]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._guessed)
 
-    def are_many(self, key: bytes, now: int) -> bool:
-        return len(self._marks(key, now)) >= GUESSES
+    def has_many(self, name_digest: bytes, now: int) -> bool:
+        return len(self._recent_guesses(name_digest, now)) >= MAX_MISTAKES
 
-    def add(self, key: bytes, mark: bytes, now: int) -> None:
-        marks = self._marks(key, now)
-        if mark not in marks and len(marks) < GUESSES:
-            marks = (*marks, mark)
-        if key not in self._guessed and len(self._guessed) >= self._most:
+    def record_guess(self, name_digest: bytes, digest: bytes, now: int) -> None:
+        marks = self._recent_guesses(name_digest, now)
+        if digest not in marks and len(marks) < MAX_MISTAKES:
+            marks = (*marks, digest)
+        if name_digest not in self._guessed and len(self._guessed) >= self._max_names:
             self._guessed.popitem(last=False)
-        self._guessed[key] = (now, marks)
-        self._guessed.move_to_end(key)
+        self._guessed[name_digest] = (now, marks)
+        self._guessed.move_to_end(name_digest)
 
-    def was_right(self, key: bytes, mark: bytes) -> None:
+    def forget_guess(self, name_digest: bytes, digest: bytes) -> None:
         """It was no guess."""
-        when, marks = self._guessed.get(key, (0, ()))
-        if mark not in marks:
+        when, marks = self._guessed.get(name_digest, (0, ()))
+        if digest not in marks:
             return
         if len(marks) == 1:
-            del self._guessed[key]
+            del self._guessed[name_digest]
         else:
-            self._guessed[key] = (when, tuple(each for each in marks if each != mark))
+            self._guessed[name_digest] = (when, tuple(each for each in marks if each != digest))
 
-    def _marks(self, key: bytes, now: int) -> tuple[bytes, ...]:
-        when, marks = self._guessed.get(key, (0, ()))
-        return marks if now < when + QUIET else ()
+    def _recent_guesses(self, name_digest: bytes, now: int) -> tuple[bytes, ...]:
+        when, marks = self._guessed.get(name_digest, (0, ()))
+        return marks if now < when + FORGET_AFTER_US else ()
 
 
 def network_of(address: str) -> str:

@@ -36,8 +36,8 @@ from taskyard.shared.names import valid_name
 
 _USER_KEYS: Final = ("password", "tokens", "certificate", "admin", "rules")
 _RULE_KEYS: Final = ("queues", "allow")
-_BARE: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # needs no quotes in TOML
-_HEAD: Final = "# Written by `taskyard user`, which does not keep comments.\n"
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # needs no quotes in TOML
+_FILE_HEADER: Final = "# Written by `taskyard user`, which does not keep comments.\n"
 
 
 class UsersError(Exception):
@@ -89,7 +89,7 @@ def parse_users(text: str, file: str) -> Users:
     return users
 
 
-def is_open_to_others(path: Path) -> bool:
+def is_accessible_to_others(path: Path) -> bool:
     """Whether users of this machine who have nothing to do with it can read or change it."""
     return bool(path.stat().st_mode & stat.S_IRWXO)
 
@@ -120,7 +120,7 @@ def save_users(path: Path, users: Users) -> None:
 
 
 def format_users(users: Users) -> str:
-    parts = [_HEAD]
+    parts = [_FILE_HEADER]
     for user in users.users.values():
         parts.append(f"\n[users.{_key(user.name)}]\n")
         if user.password is not None:
@@ -167,14 +167,14 @@ def make_rule(patterns: list[str], actions: list[str]) -> Rule:
 def _read(found: dict[str, Any]) -> Users:
     _check_keys(found, ("users", "anonymous"), "at the top")
     users = Users()
-    for name, table in _table(found.get("users", {}), "users").items():
+    for name, table in _check_table(found.get("users", {}), "users").items():
         try:
             check_name(name)
-            users.users[name] = _read_user(name, _table(table, "it"))
+            users.users[name] = _read_user(name, _check_table(table, "it"))
         except ValueError as error:
             raise ValueError(f"user {name!r}: {error}") from None
     try:
-        anonymous = _table(found.get("anonymous", {}), "it")
+        anonymous = _check_table(found.get("anonymous", {}), "it")
         _check_keys(anonymous, ("rules",), "here")
         users.anonymous = _read_rules(anonymous)
     except ValueError as error:
@@ -187,11 +187,11 @@ def _read_user(name: str, table: dict[str, Any]) -> User:
     user = User(name, rules=_read_rules(table))
     password = table.get("password")
     if password is not None:
-        user.password = _secret("password", password, read_password_hash)
+        user.password = _read_secret("password", password, read_password_hash)
     tokens = table.get("tokens", [])
     if not isinstance(tokens, list):
         raise ValueError("tokens must be an array")
-    user.tokens = [_secret("one of the tokens", each, read_token_digest) for each in tokens]
+    user.tokens = [_read_secret("one of the tokens", each, read_token_digest) for each in tokens]
     certificate = table.get("certificate", "")
     if not isinstance(certificate, str) or ("certificate" in table and not certificate):
         raise ValueError("certificate must be the common name of a certificate")
@@ -203,7 +203,7 @@ def _read_user(name: str, table: dict[str, Any]) -> User:
     return user
 
 
-def _secret(what: str, value: object, read: Any) -> Any:
+def _read_secret(what: str, value: object, read: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError(f"{what} must be a string")
     try:
@@ -219,22 +219,22 @@ def _read_rules(table: dict[str, Any]) -> list[Rule]:
     read = []
     for number, rule in enumerate(rules, 1):
         try:
-            fields = _table(rule, "it")
+            fields = _check_table(rule, "it")
             _check_keys(fields, _RULE_KEYS, "here")
-            read.append(make_rule(_strings(fields, "queues"), _strings(fields, "allow")))
+            read.append(make_rule(_read_strings(fields, "queues"), _read_strings(fields, "allow")))
         except ValueError as error:
             raise ValueError(f"rule {number}: {error}") from None
     return read
 
 
-def _strings(table: dict[str, Any], key: str) -> list[str]:
+def _read_strings(table: dict[str, Any], key: str) -> list[str]:
     value = table.get(key)
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"{key} must be an array of strings")
     return value
 
 
-def _table(value: object, what: str) -> dict[str, Any]:
+def _check_table(value: object, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ValueError(f"{what} must be a table")
     return value
@@ -268,13 +268,13 @@ def _format_rules(rules: list[Rule]) -> str:
     if not rules:
         return ""
     lines = [
-        f"    {{ queues = {_list(rule.patterns)}, allow = {_list(_in_order(rule))} }},\n"
+        f"    {{ queues = {_list(rule.patterns)}, allow = {_list(_ordered_actions(rule))} }},\n"
         for rule in rules
     ]
     return f"rules = [\n{''.join(lines)}]\n"
 
 
-def _in_order(rule: Rule) -> list[str]:
+def _ordered_actions(rule: Rule) -> list[str]:
     return [action for action in ACTIONS if action in rule.actions]
 
 
@@ -283,7 +283,7 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _key(name: str) -> str:
-    return name if _BARE.fullmatch(name) else _quote(name)
+    return name if _BARE_KEY.fullmatch(name) else _quote(name)
 
 
 def _quote(text: str) -> str:

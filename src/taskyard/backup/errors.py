@@ -7,11 +7,11 @@ class BadBackup(JournalError):
     """It is not what was backed up, so nothing is made of it."""
 
 
-class PlaceTaken(JournalError):
+class TargetExists(JournalError):
     """Something stands where a backup or a data directory was to be made."""
 
 
-class JournalMoves(JournalError):
+class JournalCompactedTooFast(JournalError):
     """Compaction was always faster than the copy."""
 
     def __init__(self) -> None:

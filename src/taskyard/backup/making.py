@@ -11,54 +11,54 @@ from collections.abc import Callable
 from typing import Final
 
 from taskyard import __version__
-from taskyard.backup.errors import BadBackup, JournalMoves
+from taskyard.backup.errors import BadBackup, JournalCompactedTooFast
 from taskyard.backup.manifest import (
     FORMAT,
     SEGMENTS,
     Manifest,
-    Part,
-    identity_part,
+    SegmentEntry,
+    identity_entry,
     write_manifest,
 )
-from taskyard.backup.source import Look, Source, Wanted
+from taskyard.backup.source import BackupExtent, BackupSource, SegmentRange
 from taskyard.engine.model.state import EngineSettings, State
-from taskyard.journal.collector import CollectorPaused
+from taskyard.journal.collector import GarbageCollectionPaused
 from taskyard.journal.disk import Disk, File
-from taskyard.journal.errors import JournalIncomplete, JournalPassed
+from taskyard.journal.errors import JournalIncomplete, SegmentRemoved
 from taskyard.journal.identity import Identity
 from taskyard.journal.recovery import Recovery
 
-PORTION: Final = 1 << 20
-_ROUNDS: Final = 20  # in which segments may be dropped before they were copied
+CHUNK_BYTES: Final = 1 << 20
+_MAX_ATTEMPTS: Final = 20  # in which segments may be dropped before they were copied
 
 
-def nobody(_: int) -> None:
+def ignore_progress(_: int) -> None:
     """Told of bytes when nobody wants to be."""
 
 
 def make_backup(
-    source: Source, disk: Disk, now: int, told: Callable[[int], None] = nobody
+    source: BackupSource, disk: Disk, now: int, on_copied: Callable[[int], None] = ignore_progress
 ) -> Manifest:
     """Fill the empty directory `disk`; `told` hears how many more bytes were copied."""
-    copy = _Copy(source, disk.directory(SEGMENTS), told)
-    for _ in range(_ROUNDS):
-        look = source.look()
+    copy = _SegmentCopy(source, disk.directory(SEGMENTS), on_copied)
+    for _ in range(_MAX_ATTEMPTS):
+        look = source.read_extent()
         try:
-            copy.bring_to(look)
-            recovery = replay(copy.directory, look.identity, look.end, look.last_seq)
-        except (JournalPassed, JournalIncomplete):
+            copy.copy_extent(look)
+            recovery = replay_copy(copy.directory, look.identity, look.end, look.last_seq)
+        except (SegmentRemoved, JournalIncomplete):
             continue  # a segment was dropped meanwhile, or a later record stands for what was
-        manifest = _describe(look, recovery, copy, now)
+        manifest = _make_manifest(look, recovery, copy, now)
         disk.sync()
         write_manifest(disk, manifest)
         return manifest
-    raise JournalMoves
+    raise JournalCompactedTooFast
 
 
-def replay(directory: Disk, identity: Identity, end: int, last_seq: int) -> Recovery:
+def replay_copy(directory: Disk, identity: Identity, end: int, last_seq: int) -> Recovery:
     """Check every frame and apply all records; they must go exactly so far."""
     recovery = Recovery(directory, identity, State(EngineSettings()))
-    with CollectorPaused():
+    with GarbageCollectionPaused():
         recovery.run()
     if (recovery.end, recovery.next_seq - 1) != (end, last_seq) or recovery.torn_at:
         raise BadBackup(
@@ -68,72 +68,76 @@ def replay(directory: Disk, identity: Identity, end: int, last_seq: int) -> Reco
     return recovery
 
 
-class _Copy:
+class _SegmentCopy:
     """The segments that were copied, and what is known of them."""
 
-    def __init__(self, source: Source, directory: Disk, told: Callable[[int], None]) -> None:
+    def __init__(
+        self, source: BackupSource, directory: Disk, on_copied: Callable[[int], None]
+    ) -> None:
         self.directory = directory
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, SegmentEntry] = {}
         self._source = source
-        self._told = told
+        self._on_copied = on_copied
 
-    def bring_to(self, look: Look) -> None:
+    def copy_extent(self, extent: BackupExtent) -> None:
         """Have exactly what `look` says, each file on disk for good."""
-        wanted = {segment.name: segment for segment in look.segments}
+        wanted = {segment.name: segment for segment in extent.segments}
         for name, part in list(self.parts.items()):
             if name not in wanted or wanted[name].size != part.bytes:
                 self.directory.remove(name)
                 del self.parts[name]
-        self._source.keep(look)
+        self._source.retain_extent(extent)
         for name, segment in wanted.items():
             if name not in self.parts:
-                self._copy(look, segment)
+                self._copy_segment(extent, segment)
         self.directory.sync()
 
-    def _copy(self, look: Look, wanted: Wanted) -> None:
-        file = self.directory.create(wanted.name, 0)
+    def _copy_segment(self, extent: BackupExtent, segment: SegmentRange) -> None:
+        file = self.directory.create(segment.name, 0)
         try:
-            digest = self._fill(file, look, wanted)
+            digest = self._copy_bytes(file, extent, segment)
             file.sync()
-        except JournalPassed:
-            self.directory.remove(wanted.name)
+        except SegmentRemoved:
+            self.directory.remove(segment.name)
             raise
         finally:
             file.close()
-        self.parts[wanted.name] = Part(wanted.name, wanted.size, digest)
+        self.parts[segment.name] = SegmentEntry(segment.name, segment.size, digest)
 
-    def _fill(self, file: File, look: Look, wanted: Wanted) -> str:
+    def _copy_bytes(self, file: File, extent: BackupExtent, segment: SegmentRange) -> str:
         digest = hashlib.sha256()
         at = 0
-        while at < wanted.size:
-            self._source.keep(look)
-            data = self._source.read(wanted, at, min(at + PORTION, wanted.size))
+        while at < segment.size:
+            self._source.retain_extent(extent)
+            data = self._source.read_bytes(segment, at, min(at + CHUNK_BYTES, segment.size))
             if not data:
-                raise BadBackup(f"{wanted.name} ends at byte {at}, and not at {wanted.size}")
+                raise BadBackup(f"{segment.name} ends at byte {at}, and not at {segment.size}")
             file.write_at(at, [data])
             digest.update(data)
             at += len(data)
-            self._told(len(data))
+            self._on_copied(len(data))
         return digest.hexdigest()
 
 
-def _describe(look: Look, recovery: Recovery, copy: _Copy, now: int) -> Manifest:
+def _make_manifest(
+    extent: BackupExtent, recovery: Recovery, copy: _SegmentCopy, now: int
+) -> Manifest:
     state = recovery.state
-    parts = [copy.parts[segment.name] for segment in look.segments]
-    first_seq = look.segments[0].first_seq
+    parts = [copy.parts[segment.name] for segment in extent.segments]
+    first_seq = extent.segments[0].first_seq
     return Manifest(
         format=FORMAT,
         version=__version__,
         made=now,
-        timeline=look.identity.timeline.hex(),
+        timeline=extent.identity.timeline.hex(),
         first_seq=first_seq,
-        last_seq=look.last_seq,
-        end=look.end,
-        records=look.last_seq - first_seq + 1,
-        jobs=int(state.jobs.size) - len(state.finished),
+        last_seq=extent.last_seq,
+        end=extent.end,
+        records=extent.last_seq - first_seq + 1,
+        jobs=int(state.jobs.size) - len(state.finished_ring),
         epoch=int(state.epoch),
         next_id=int(state.next_id),
         bytes=sum(part.bytes for part in parts),
-        identity=identity_part(look.identity),
+        identity=identity_entry(extent.identity),
         segments=parts,
     )

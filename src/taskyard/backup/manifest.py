@@ -12,7 +12,7 @@ import msgspec
 
 from taskyard.backup.errors import BadBackup
 from taskyard.journal.disk import Disk, File
-from taskyard.journal.identity import Identity, identity_fields, identity_of
+from taskyard.journal.identity import Identity, identity_fields, parse_identity
 
 MANIFEST: Final = "manifest.json"
 SEGMENTS: Final = "segments"
@@ -20,7 +20,7 @@ FORMAT: Final = 1
 _CHECKSUM: Final = "checksum"
 
 
-class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SegmentEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One segment of the journal, as far as it is in the backup."""
 
     name: str
@@ -42,12 +42,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     next_id: int
     bytes: int  # of all segments
     identity: dict[str, Any]  # identity.json of the journal
-    segments: list[Part]
+    segments: list[SegmentEntry]
 
-    def journal(self) -> Identity:
+    def journal_identity(self) -> Identity:
         """Which journal it is a backup of; BadBackup if that makes no sense."""
         try:
-            return identity_of(self.identity)
+            return parse_identity(self.identity)
         except (KeyError, TypeError, ValueError) as error:
             raise BadBackup(f"{MANIFEST} is of no use: {error}") from error
 
@@ -68,7 +68,7 @@ def read_manifest(disk: Disk) -> Manifest:
         raise BadBackup(f"{MANIFEST} is missing: this is no backup, or one that was cut off")
     file = disk.view(MANIFEST)
     try:
-        fields = _fields(file)
+        fields = _read_fields(file)
     finally:
         file.close()
     version = fields.get("format")
@@ -85,7 +85,7 @@ def read_manifest(disk: Disk) -> Manifest:
         raise BadBackup(f"{MANIFEST} is of no use: {error}") from error
 
 
-def _fields(file: File) -> dict[str, Any]:
+def _read_fields(file: File) -> dict[str, Any]:
     try:
         return msgspec.json.decode(file.read_at(0, file.size()), type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -96,5 +96,5 @@ def _checksum(fields: dict[str, Any]) -> str:
     return hashlib.sha256(msgspec.json.encode(fields, order="sorted")).hexdigest()
 
 
-def identity_part(identity: Identity) -> dict[str, Any]:
+def identity_entry(identity: Identity) -> dict[str, Any]:
     return dict(identity_fields(identity))

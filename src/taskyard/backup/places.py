@@ -14,28 +14,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from taskyard.backup.errors import BadBackup, PlaceTaken
+from taskyard.backup.errors import BadBackup, TargetExists
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.identity import JOURNAL, RESTORING, DirectoryLock
 
 PARTIAL: Final = ".partial"
-_LOCK: Final = "lock"
-_NOTHING: Final = {_LOCK, "lost+found"}  # what an empty data directory may have
+_LOCK_FILE: Final = "lock"
+_NAMES_OF_EMPTY: Final = {_LOCK_FILE, "lost+found"}  # what an empty data directory may have
 
 
 @contextmanager
-def new_directory(path: Path) -> Iterator[RealDisk]:
+def create_directory(path: Path) -> Iterator[RealDisk]:
     """A directory that gets its name at the end, when all in it is on disk for good.
 
     If that does not come, nothing is left; a process that was killed leaves one whose name ends in
     .partial, which the next one to make it removes.
     """
     if os.path.lexists(path):
-        raise PlaceTaken(f"{path} exists already; a backup never replaces anything")
+        raise TargetExists(f"{path} exists already; a backup never replaces anything")
     if not path.parent.is_dir():
-        raise PlaceTaken(f"there is no directory {path.parent} to make it in")
+        raise TargetExists(f"there is no directory {path.parent} to make it in")
     partial = path.with_name(path.name + PARTIAL)
-    lock = _lock(partial)
+    lock = _lock_directory(partial)
     try:
         try:
             yield RealDisk(str(partial))
@@ -48,7 +48,7 @@ def new_directory(path: Path) -> Iterator[RealDisk]:
         os.close(lock)
 
 
-def _lock(partial: Path) -> int:
+def _lock_directory(partial: Path) -> int:
     """Of an empty directory that only we fill; it goes when we end."""
     while True:
         partial.mkdir(mode=0o700, exist_ok=True)
@@ -57,8 +57,8 @@ def _lock(partial: Path) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(lock)
-            raise PlaceTaken(f"another process is making {partial} now") from None
-        if _is_at(lock, partial):
+            raise TargetExists(f"another process is making {partial} now") from None
+        if _is_same_directory(lock, partial):
             break
         os.close(lock)  # it was another's, who has just ended
     for left in partial.iterdir():
@@ -69,21 +69,21 @@ def _lock(partial: Path) -> int:
     return lock
 
 
-def _is_at(lock: int, path: Path) -> bool:
+def _is_same_directory(lock: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(lock), path.stat())
     except FileNotFoundError:
         return False
 
 
-def backup_at(path: Path) -> RealDisk:
+def open_backup(path: Path) -> RealDisk:
     if not path.is_dir():
         raise BadBackup("there is no such directory")
     return RealDisk(str(path))
 
 
 @contextmanager
-def empty_data(path: Path) -> Iterator[RealDisk]:
+def open_empty_data(path: Path) -> Iterator[RealDisk]:
     """A data directory without anything in it, or with what a restore has left that was cut off.
 
     No server can have it meanwhile.
@@ -102,10 +102,12 @@ def _check_empty(path: Path) -> None:
     if not path.exists():
         return
     if not path.is_dir():
-        raise PlaceTaken(f"{path} is not a directory")
-    found = {each.name for each in path.iterdir()} - _NOTHING
+        raise TargetExists(f"{path} is not a directory")
+    found = {each.name for each in path.iterdir()} - _NAMES_OF_EMPTY
     if RESTORING in found:
         found -= {RESTORING, JOURNAL, "identity.json", "identity.json.new"}
     if found:
         shown = ", ".join(sorted(found)[:3])
-        raise PlaceTaken(f"{path} is not empty (it has {shown}); a restore never replaces anything")
+        raise TargetExists(
+            f"{path} is not empty (it has {shown}); a restore never replaces anything"
+        )

@@ -13,56 +13,58 @@ from typing import Final
 
 from taskyard import __version__
 from taskyard.backup.errors import BadBackup
-from taskyard.backup.making import PORTION, nobody, replay
-from taskyard.backup.manifest import SEGMENTS, Manifest, Part, read_manifest
+from taskyard.backup.making import CHUNK_BYTES, ignore_progress, replay_copy
+from taskyard.backup.manifest import SEGMENTS, Manifest, SegmentEntry, read_manifest
 from taskyard.engine.model.job import SYSTEM_ORIGIN
-from taskyard.engine.records.job_lifecycle import Boot
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.job_lifecycle import BootRecord
+from taskyard.engine.records.log import RecordBuffer
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.errors import JournalCorrupt
-from taskyard.journal.frames import FRAME_HEADER, frame_header
+from taskyard.journal.frames import FRAME_HEADER_BYTES, frame_header
 from taskyard.journal.identity import (
     JOURNAL,
     RESTORING,
     Entropy,
     Identity,
-    Reach,
+    JournalExtent,
     save_identity,
 )
 from taskyard.journal.recovery import Recovery
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
-    TIMELINE_SIZE,
+    SEGMENT_HEADER_BYTES,
+    TIMELINE_BYTES,
     SegmentHeader,
     base_of,
     segment_name,
 )
-from taskyard.journal.spare import AT_ONCE, remove_if_there
+from taskyard.journal.spare import AT_ONCE, remove_if_exists
 
 # The server of which the backup is has gone on for an unknown time, and a backup may be restored
 # more than once: each restore has a range of its own, by chance. A start has 23 bits in the number
 # of an owner, and an id should be a number that JavaScript knows.
-_STARTS: Final = 1000
-_IDS: Final = 1_000_000_000
-_RANGES: Final = 1000
+_EPOCH_GAP: Final = 1000
+_ID_GAP: Final = 1_000_000_000
+_RANGE_COUNT: Final = 1000
 
 
-def check_backup(disk: Disk, told: Callable[[int], None] = nobody) -> tuple[Manifest, Recovery]:
+def check_backup(
+    disk: Disk, on_checked: Callable[[int], None] = ignore_progress
+) -> tuple[Manifest, Recovery]:
     """Every byte, frame and record; BadBackup if it is not what was backed up."""
     manifest = read_manifest(disk)
-    identity = manifest.journal()
+    identity = manifest.journal_identity()
     directory = disk.directory(SEGMENTS)
     for part in manifest.segments:
-        _check_part(directory, part, told)
+        _check_segment(directory, part, on_checked)
     try:
-        return manifest, replay(directory, identity, manifest.end, manifest.last_seq)
+        return manifest, replay_copy(directory, identity, manifest.end, manifest.last_seq)
     except JournalCorrupt as error:
         raise BadBackup(
             f"{error.file} is damaged at byte {error.offset}: {error.reason}"
         ) from error
 
 
-def _check_part(directory: Disk, part: Part, told: Callable[[int], None]) -> None:
+def _check_segment(directory: Disk, part: SegmentEntry, on_checked: Callable[[int], None]) -> None:
     if base_of(part.name) < 0:
         raise BadBackup(f"{part.name!r} is not the name of a segment")
     if part.name not in directory.names():
@@ -72,54 +74,58 @@ def _check_part(directory: Disk, part: Part, told: Callable[[int], None]) -> Non
         size = file.size()
         if size != part.bytes:
             raise BadBackup(f"{SEGMENTS}/{part.name} has {size} bytes and should have {part.bytes}")
-        if _digest(file, size, told) != part.sha256:
+        if _hash_file(file, size, on_checked) != part.sha256:
             raise BadBackup(f"{SEGMENTS}/{part.name} is damaged: its checksum is wrong")
     finally:
         file.close()
 
 
-def _digest(file: File, size: int, told: Callable[[int], None]) -> str:
+def _hash_file(file: File, size: int, on_checked: Callable[[int], None]) -> str:
     digest = hashlib.sha256()
-    for start in range(0, size, PORTION):
-        data = file.read_at(start, min(PORTION, size - start))
+    for start in range(0, size, CHUNK_BYTES):
+        data = file.read_at(start, min(CHUNK_BYTES, size - start))
         digest.update(data)
-        told(len(data))
+        on_checked(len(data))
     return digest.hexdigest()
 
 
 def restore(
-    backup: Disk, disk: Disk, entropy: Entropy, now: int, told: Callable[[int], None] = nobody
+    backup: Disk,
+    disk: Disk,
+    entropy: Entropy,
+    now: int,
+    on_copied: Callable[[int], None] = ignore_progress,
 ) -> tuple[Manifest, Identity]:
     """Make the empty directory `disk` a data directory.
 
     Until that is done it has a file that keeps a server from taking it for one.
     """
-    manifest, recovery = check_backup(backup, told)
-    _mark(disk)
-    _clear(disk)
+    manifest, recovery = check_backup(backup, on_copied)
+    _mark_restoring(disk)
+    _remove_leftovers(disk)
     journal = disk.directory(JOURNAL)
     for part in manifest.segments:
-        _copy(backup.directory(SEGMENTS), journal, part, told)
+        _copy_segment(backup.directory(SEGMENTS), journal, part, on_copied)
     state = recovery.state
-    reach = Reach(manifest.end, manifest.last_seq, state.epoch, state.next_id)
+    reach = JournalExtent(manifest.end, manifest.last_seq, state.epoch, state.next_id)
     time = max(now, int(state.time))
-    identity = manifest.journal().branch(entropy(TIMELINE_SIZE), reach, time)
-    _begin_anew(journal, identity, recovery, entropy, time)
+    identity = manifest.journal_identity().branch(entropy(TIMELINE_BYTES), reach, time)
+    _write_first_segment(journal, identity, recovery, entropy, time)
     save_identity(disk, identity)
     disk.remove(RESTORING)
     disk.sync()
     return manifest, identity
 
 
-def _mark(disk: Disk) -> None:
+def _mark_restoring(disk: Disk) -> None:
     if RESTORING not in disk.names():
         disk.create(RESTORING, 0).close()
     disk.sync()
 
 
-def _clear(disk: Disk) -> None:
+def _remove_leftovers(disk: Disk) -> None:
     """What a restore has left that was cut off."""
-    remove_if_there(disk, "identity.json")
+    remove_if_exists(disk, "identity.json")
     journal = disk.directory(JOURNAL)
     for name in journal.names():
         journal.remove(name)
@@ -127,18 +133,20 @@ def _clear(disk: Disk) -> None:
     disk.sync()
 
 
-def _copy(backup: Disk, journal: Disk, part: Part, told: Callable[[int], None]) -> None:
+def _copy_segment(
+    backup: Disk, journal: Disk, part: SegmentEntry, on_copied: Callable[[int], None]
+) -> None:
     """It was checked; should the disk give other bytes now, that is noticed."""
     source = backup.view(part.name)
     try:
         file = journal.create(part.name, 0)
         try:
             digest = hashlib.sha256()
-            for start in range(0, part.bytes, PORTION):
-                data = source.read_at(start, min(PORTION, part.bytes - start))
+            for start in range(0, part.bytes, CHUNK_BYTES):
+                data = source.read_at(start, min(CHUNK_BYTES, part.bytes - start))
                 file.write_at(start, [data])
                 digest.update(data)
-                told(len(data))
+                on_copied(len(data))
             if digest.hexdigest() != part.sha256:
                 raise BadBackup(f"{SEGMENTS}/{part.name} has changed while it was read")
             file.sync()
@@ -148,24 +156,24 @@ def _copy(backup: Disk, journal: Disk, part: Part, told: Callable[[int], None]) 
         source.close()
 
 
-def _begin_anew(
+def _write_first_segment(
     journal: Disk, identity: Identity, recovery: Recovery, entropy: Entropy, time: int
 ) -> None:
     """A segment of the new timeline, whose only record says from where on to count."""
     end, seq = int(recovery.end), int(recovery.next_seq)
-    chance = int.from_bytes(entropy(4), "little") % _RANGES
-    epoch = int(recovery.state.epoch) + _STARTS + chance
-    next_id = int(recovery.state.next_id) + (1 + chance) * _IDS
-    log = Log(seq, end + SEGMENT_HEADER + FRAME_HEADER)
-    log.append(Boot(time, SYSTEM_ORIGIN, epoch, f"{__version__}, restored", next_id))
-    body = log.take(0)
+    chance = int.from_bytes(entropy(4), "little") % _RANGE_COUNT
+    epoch = int(recovery.state.epoch) + _EPOCH_GAP + chance
+    next_id = int(recovery.state.next_id) + (1 + chance) * _ID_GAP
+    log = RecordBuffer(seq, end + SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES)
+    log.append(BootRecord(time, SYSTEM_ORIGIN, epoch, f"{__version__}, restored", next_id))
+    body = log.drain(0)
     salt = int.from_bytes(entropy(8), "little") >> 1 | 1  # never 0
-    base = int(recovery.base)
+    base = int(recovery.replay_start)
     header = SegmentHeader(identity.timeline, end, seq, salt, time, seq - 1, base, base)
-    remove_if_there(journal, AT_ONCE)
+    remove_if_exists(journal, AT_ONCE)
     file = journal.create(AT_ONCE, 0)
     try:
-        file.write_at(0, [header.encoded(), frame_header(body, seq, 1, salt, seq - 1), body])
+        file.write_at(0, [header.encode(), frame_header(body, seq, 1, salt, seq - 1), body])
         file.sync()
     finally:
         file.close()

@@ -11,12 +11,12 @@ from itertools import pairwise
 from typing import Final, Protocol
 
 from taskyard.journal.disk import Disk, File
-from taskyard.journal.errors import JournalCorrupt, JournalError, JournalPassed
-from taskyard.journal.evidence import durable_behind, durable_later
-from taskyard.journal.frames import Content, Frame, frame_at, written_end
+from taskyard.journal.errors import JournalCorrupt, JournalError, SegmentRemoved
+from taskyard.journal.evidence import highest_durable_behind, highest_durable_in
+from taskyard.journal.frames import Frame, SegmentBytes, frame_at, written_end
 from taskyard.journal.identity import JOURNAL, BadIdentity, Identity, load_identity
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     BadHeader,
     SegmentHeader,
     parse_header,
@@ -25,11 +25,11 @@ from taskyard.journal.segment import (
     segment_names,
 )
 
-_LOOKS: Final = 3  # at a frame that may just be being written, until it counts as damaged
+_MAX_READS: Final = 3  # at a frame that may just be being written, until it counts as damaged
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SegmentRange:
     """A segment, or the first bytes of it, in whole frames."""
 
     base: int
@@ -42,11 +42,11 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class BackupExtent:
     """All that a replay needs to come to the state after record `last_seq`."""
 
     identity: Identity
-    segments: list[Wanted]  # in order; those that only readers want are left out
+    segments: list[SegmentRange]  # in order; those that only readers want are left out
     last_seq: int
 
     @property
@@ -55,18 +55,18 @@ class Look:
         return last.base + last.size
 
 
-class Source(Protocol):
-    def look(self) -> Look:
+class BackupSource(Protocol):
+    def read_extent(self) -> BackupExtent:
         """What there is now."""
 
-    def keep(self, look: Look) -> None:
+    def retain_extent(self, extent: BackupExtent) -> None:
         """Called again and again during a copy: what was looked at should stay where it is."""
 
-    def read(self, wanted: Wanted, start: int, end: int) -> bytes:
+    def read_bytes(self, segment: SegmentRange, start: int, end: int) -> bytes:
         """Bytes of a segment, fewer only where it ends; JournalPassed if it is gone."""
 
 
-def from_base(segments: list[Wanted], newest: SegmentHeader) -> list[Wanted]:
+def segments_for_replay(segments: list[SegmentRange], newest: SegmentHeader) -> list[SegmentRange]:
     """Those of a journal's segments that a replay reads, by what the newest header says."""
     first = 0
     for index, segment in enumerate(segments):
@@ -82,35 +82,35 @@ class DirectorySource:
         self._disk = disk
         self._directory = disk.directory(JOURNAL)
 
-    def look(self) -> Look:
+    def read_extent(self) -> BackupExtent:
         identity = load_identity(self._disk)
         if identity is None:
             raise BadIdentity("is missing")
-        headers, headless = self._headers()
+        headers, headless = self._replay_headers()
         if not headers:
             raise JournalError("the journal has no records yet, so there is nothing to back up")
         newest = headers[-1]
         frame = self._last_frame(newest, headless)
         segments = [
-            Wanted(int(header.base), int(header.first_seq), int(after.base - header.base))
+            SegmentRange(int(header.base), int(header.first_seq), int(after.base - header.base))
             for header, after in pairwise(headers)
         ]
         if frame is None:
-            return Look(identity, segments, int(newest.first_seq) - 1)
-        segments.append(Wanted(int(newest.base), int(newest.first_seq), int(frame.end)))
-        return Look(identity, segments, int(frame.last_seq()))
+            return BackupExtent(identity, segments, int(newest.first_seq) - 1)
+        segments.append(SegmentRange(int(newest.base), int(newest.first_seq), int(frame.end)))
+        return BackupExtent(identity, segments, int(frame.last_seq()))
 
-    def _headers(self) -> tuple[list[SegmentHeader], list[str]]:
+    def _replay_headers(self) -> tuple[list[SegmentHeader], list[str]]:
         """Those of the segments that a replay reads; and a last segment that has none."""
         names = segment_names(self._directory)
         found: list[SegmentHeader] = []
         headless: list[str] = []
         for name in reversed(names):
             try:
-                header = parse_header(read_head(self._directory, name))
+                header = parse_header(read_header_bytes(self._directory, name))
             except FileNotFoundError as error:
                 if not found:
-                    raise JournalPassed(name) from error
+                    raise SegmentRemoved(name) from error
                 break  # it went from the head, and those before it went first
             except BadHeader as error:
                 if name != names[-1]:
@@ -128,36 +128,36 @@ class DirectorySource:
         What a server is just writing can look damaged, so it is looked at again.
         """
         name = segment_name(header.base)
-        looks = _LOOKS
+        looks = _MAX_READS
         while True:
-            content = self._content(header)
-            frame = _last_intact(content, header)
-            offset = frame.end if frame is not None else SEGMENT_HEADER
+            content = self._read_content(header)
+            frame = _last_intact_frame(content, header)
+            offset = frame.end if frame is not None else SEGMENT_HEADER_BYTES
             seq = frame.last_seq() + 1 if frame is not None else header.first_seq
             durable = max(
-                durable_behind(content, offset, written_end(content, offset), header, seq),
-                durable_later(self._directory, headless, seq),
+                highest_durable_behind(content, offset, written_end(content, offset), header, seq),
+                highest_durable_in(self._directory, headless, seq),
             )
             if not durable:
-                self._sync(name)
+                self._sync_segment(name)
                 return frame
             looks -= 1
             if not looks:
                 reason = f"no intact frame stands there, though record {durable} was durable later"
                 raise JournalCorrupt(name, offset, seq, reason)
 
-    def _content(self, header: SegmentHeader) -> Content:
+    def _read_content(self, header: SegmentHeader) -> SegmentBytes:
         name = segment_name(header.base)
         try:
             content = read_segment(self._directory, name)
             found = parse_header(content)
         except (FileNotFoundError, BadHeader) as error:
-            raise JournalPassed(name) from error
+            raise SegmentRemoved(name) from error
         if found.salt != header.salt:
-            raise JournalPassed(name)
+            raise SegmentRemoved(name)
         return content
 
-    def _sync(self, name: str) -> None:
+    def _sync_segment(self, name: str) -> None:
         """What was read may have been on its way to the disk: now it is durable there, too.
 
         Where that cannot be done, it does not matter to the copy.
@@ -169,23 +169,23 @@ class DirectorySource:
             finally:
                 file.close()
 
-    def keep(self, look: Look) -> None:
+    def retain_extent(self, extent: BackupExtent) -> None:
         """Nobody is asked: the copy is quick, and begins anew where it comes too late."""
 
-    def read(self, wanted: Wanted, start: int, end: int) -> bytes:
+    def read_bytes(self, segment: SegmentRange, start: int, end: int) -> bytes:
         try:
-            file = self._directory.view(wanted.name)
+            file = self._directory.view(segment.name)
         except FileNotFoundError as error:
-            raise JournalPassed(wanted.name) from error
+            raise SegmentRemoved(segment.name) from error
         try:
-            return _bytes_of(file, wanted, start, end)
+            return _read_checked(file, segment, start, end)
         finally:
             file.close()
 
 
-def _last_intact(content: Content, header: SegmentHeader) -> Frame | None:
+def _last_intact_frame(content: SegmentBytes, header: SegmentHeader) -> Frame | None:
     last: Frame | None = None
-    offset, seq = SEGMENT_HEADER, int(header.first_seq)
+    offset, seq = SEGMENT_HEADER_BYTES, int(header.first_seq)
     while (frame := frame_at(content, offset, header.salt)) is not None and frame.first_seq == seq:
         last = frame
         offset = int(frame.end)
@@ -193,22 +193,22 @@ def _last_intact(content: Content, header: SegmentHeader) -> Frame | None:
     return last
 
 
-def read_head(directory: Disk, name: str) -> Content:
+def read_header_bytes(directory: Disk, name: str) -> SegmentBytes:
     file = directory.view(name)
     try:
-        return Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER)
+        return SegmentBytes(file.read_at(0, SEGMENT_HEADER_BYTES), SEGMENT_HEADER_BYTES)
     finally:
         file.close()
 
 
-def _bytes_of(file: File, wanted: Wanted, start: int, end: int) -> bytes:
+def _read_checked(file: File, segment: SegmentRange, start: int, end: int) -> bytes:
     """The header is looked at after the read: a file that is used again loses it first."""
     data = file.read_at(start, end - start)
-    head = file.read_at(0, SEGMENT_HEADER)
+    head = file.read_at(0, SEGMENT_HEADER_BYTES)
     try:
-        header = parse_header(Content(head, len(head)))
+        header = parse_header(SegmentBytes(head, len(head)))
     except BadHeader as error:
-        raise JournalPassed(wanted.name) from error
-    if (header.base, header.first_seq) != (wanted.base, wanted.first_seq):
-        raise JournalPassed(wanted.name)
+        raise SegmentRemoved(segment.name) from error
+    if (header.base, header.first_seq) != (segment.base, segment.first_seq):
+        raise SegmentRemoved(segment.name)
     return data

@@ -14,75 +14,77 @@ from mypy_extensions import i64
 
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
-    from taskyard.broker.outbox import Outbox
+    from taskyard.broker.outbox import ReplyQueue
 
 
-class Milestone:
+class DurabilityWaiters:
     """How far the journal has come in one respect, and who waits for more."""
 
     def __init__(self) -> None:
-        self._waiting: list[Aside] = []
+        self._waiting: list[DeferredReplies] = []
 
-    def add(self, aside: Aside) -> None:
-        aside.listed = True
-        self._waiting.append(aside)
+    def add(self, replies: DeferredReplies) -> None:
+        replies.awaits_position = True
+        self._waiting.append(replies)
 
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         return bool(self._waiting)
 
-    def reached(self, mark: i64) -> None:
+    def release_up_to(self, position: i64) -> None:
         waiting = self._waiting
         if waiting:
             self._waiting = []
             for aside in waiting:
-                aside.listed = False
-                aside.release(mark)
-                if aside.waits() and not aside.listed:  # letting go may have led to more
+                aside.awaits_position = False
+                aside.release_up_to(position)
+                if (
+                    aside.has_waiting() and not aside.awaits_position
+                ):  # letting go may have led to more
                     self.add(aside)
 
     def abort(self) -> None:
         waiting = self._waiting
         self._waiting = []
         for aside in waiting:
-            aside.listed = False
+            aside.awaits_position = False
             aside.abort()
 
 
-class Aside:
+class DeferredReplies:
     """Replies of one connection that wait for one milestone, in order."""
 
-    def __init__(self, broker: Broker, outbox: Outbox, milestone: Milestone) -> None:
+    def __init__(self, broker: Broker, reply_queue: ReplyQueue, waiters: DurabilityWaiters) -> None:
         self._broker = broker
-        self._outbox = outbox
-        self._milestone = milestone
-        self._held: deque[tuple[int, bytes]] = deque()
-        self.listed = False  # at its milestone
+        self._reply_queue = reply_queue
+        self._waiters = waiters
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self.awaits_position = False  # at its milestone
 
-    def put(self, reply: bytes, mark: i64) -> None:
+    def add(self, reply: bytes, position: i64) -> None:
         if self._broker.failure:
-            self._outbox.abort()  # that place will not be reached
-        if self._outbox.aborted:
+            self._reply_queue.abort()  # that place will not be reached
+        if self._reply_queue.aborted:
             return
-        self._held.append((mark, reply))
-        self._outbox.put_aside(len(reply))
-        if not self.listed:
-            self._milestone.add(self)
-        self._broker.plan_commit()
+        self._waiting.append((position, reply))
+        self._reply_queue.add_deferred(len(reply))
+        if not self.awaits_position:
+            self._waiters.add(self)
+        self._broker.schedule_commit()
 
-    def waits(self) -> bool:
-        return bool(self._held)
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
 
-    def release(self, mark: i64) -> None:
-        held = self._held
-        if self._outbox.aborted:  # which counts none of these any more
+    def release_up_to(self, position: i64) -> None:
+        held = self._waiting
+        if self._reply_queue.aborted:  # which counts none of these any more
             held.clear()
             return
         replies: list[bytes] = []
-        while held and held[0][0] <= mark:
+        while held and held[0][0] <= position:
             replies.append(held.popleft()[1])
         if replies:
-            self._outbox.take_back(replies)
+            self._reply_queue.send_deferred(replies)
 
     def abort(self) -> None:
-        self._held.clear()
-        self._outbox.abort()
+        self._waiting.clear()
+        self._reply_queue.abort()

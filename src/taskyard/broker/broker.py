@@ -12,40 +12,50 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.aside import Milestone
-from taskyard.broker.convoy import Convoy
-from taskyard.broker.feed import Feed
-from taskyard.broker.flush_place import FlushPlace
-from taskyard.broker.line import Line
+from taskyard.broker.aside import DurabilityWaiters
+from taskyard.broker.convoy import CommitDelay
+from taskyard.broker.feed import EventFeed
+from taskyard.broker.flush_place import SyncPlacement
+from taskyard.broker.line import TurnQueue
 from taskyard.broker.metrics import Metrics
-from taskyard.broker.offloop import Answer, Read, ThreadSync
-from taskyard.broker.outbox import Outbox
-from taskyard.broker.pace import Pacer
-from taskyard.broker.receiver import Receiver
-from taskyard.broker.retention import Retention
-from taskyard.broker.room_watch import RoomWatch
+from taskyard.broker.offloop import BackgroundRead, CachedRead, ThreadSync
+from taskyard.broker.outbox import ReplyQueue
+from taskyard.broker.pace import RateLimiter
+from taskyard.broker.receiver import ClientConnection
+from taskyard.broker.retention import JournalRetention
+from taskyard.broker.room_watch import DiskSpaceMonitor
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
-from taskyard.broker.slow import Slow
-from taskyard.broker.upkeep import Upkeep
-from taskyard.engine.model.effects import Assigned, GaveUp, Notice, ReadFirst, Watched
+from taskyard.broker.slow import SlowCommandLog
+from taskyard.broker.upkeep import CompactionScheduler
+from taskyard.engine.model.effects import (
+    JobAssigned,
+    JobEvent,
+    LifecycleNotice,
+    PayloadNeeded,
+    WaitTimedOut,
+)
 from taskyard.engine.model.job import FOREVER, GONE, Job
 from taskyard.engine.operations.facade import Engine
-from taskyard.journal.cold import ColdRead, Load
+from taskyard.journal.cold import DiskRead, ReadRequest
 from taskyard.journal.compaction import Compactor
 from taskyard.journal.journal import Journal
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 from taskyard.journal.sync import SyncPoint
 
 SYNC: Final = "sync"
 WRITE: Final = "write"
 MEMORY: Final = "memory"
 
-_FULL: Final = 4 * 1_048_576  # bytes of records after which a commit does not wait for the round
-_BEHIND: Final = 4 * _FULL  # and after which those who wait for a commit have to wait for more
-_GATHERINGS: Final = 4  # rounds of the loop that a commit waits at most while more comes in
-_IDLE_COMMIT: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
-_BACKGROUND_SYNC: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
-_PAGES: Final = 256  # of the index of jobs that are made until somebody hears of it
+_FULL_BUFFER_BYTES: Final = (
+    4 * 1_048_576
+)  # bytes of records after which a commit does not wait for the round
+_BACKLOG_BYTES: Final = (
+    4 * _FULL_BUFFER_BYTES
+)  # and after which those who wait for a commit have to wait for more
+_MAX_COLLECT_ROUNDS: Final = 4  # rounds of the loop that a commit waits at most while more comes in
+_IDLE_COMMIT_US: Final = 5_000  # microseconds that records nobody waits for may stay unwritten
+_BACKGROUND_SYNC_US: Final = 1_000_000  # and unsynced, where replies do not wait for the disk
+_PAGES_PER_GROWTH_CALL: Final = 256  # of the index of jobs that are made until somebody hears of it
 
 
 class Broker:
@@ -57,91 +67,101 @@ class Broker:
         scheduler: Scheduler,
         durability: str = SYNC,
         inline_sync: bool = True,
-        compaction: i64 = 200,
-        limits: Limits | None = None,
-        flushes_aside: bool = False,
+        compaction_percent: i64 = 200,
+        limits: RetentionLimits | None = None,
+        has_flush_thread: bool = False,
     ) -> None:
         self.engine = engine
         self.journal = journal
         self.clock = clock
-        self.released: i64 = FOREVER if durability == MEMORY else journal.durable
+        self.reply_position: i64 = FOREVER if durability == MEMORY else journal.durable
         self.failure = ""  # why nothing can be written any more
         self.commits: i64 = 0
         self.metrics = Metrics()
-        self.feed = Feed(journal, scheduler)
+        self.feed = EventFeed(journal, scheduler)
         self._scheduler = scheduler
         self.durability = durability
-        self._receivers: dict[int, Receiver] = {}  # by owner
-        self.slow = Slow()
-        self.line = Line(clock, scheduler, self.slow)
-        self._flush_place = FlushPlace(self.line, inline_sync, flushes_aside)
-        self.pacer = Pacer(clock, scheduler)
-        self.held: i64 = 0  # bytes of replies that wait for the journal
-        self.held_limit: i64 = FOREVER  # beyond it, whose replies wait has to wait with more
-        self.on_memory: Callable[[i64], None] | None = None  # see takes_memory
-        self._holding: list[Outbox] = []
-        self.written = Milestone()
-        self.synced = Milestone()
-        self._commit_planned = False
-        self._turns: i64 = 0
-        self._turns_seen: i64 = 0
-        self._gathered: i64 = 0  # rounds of the loop that this commit has waited for more
-        self._idle_commit_planned = False
+        self._connections: dict[int, ClientConnection] = {}  # by owner
+        self.slow_commands = SlowCommandLog()
+        self.turn_queue = TurnQueue(clock, scheduler, self.slow_commands)
+        self._sync_placement = SyncPlacement(self.turn_queue, inline_sync, has_flush_thread)
+        self.rate_limiter = RateLimiter(clock, scheduler)
+        self.pending_reply_bytes: i64 = 0  # bytes of replies that wait for the journal
+        self.pending_reply_limit: i64 = (
+            FOREVER  # beyond it, whose replies wait has to wait with more
+        )
+        self.on_memory_used: Callable[[i64], None] | None = None  # see takes_memory
+        self._awaiting_commit: list[ReplyQueue] = []
+        self.written_waiters = DurabilityWaiters()
+        self.synced_waiters = DurabilityWaiters()
+        self._commit_scheduled = False
+        self._turn_count: i64 = 0
+        self._turns_at_last_collect: i64 = 0
+        self._collect_rounds: i64 = 0  # rounds of the loop that this commit has waited for more
+        self._idle_commit_scheduled = False
         self._syncing = False
-        self._convoy = Convoy(scheduler, self._plan_if_wanted)
-        self.flush_began: i64 = 0
-        self.flush_ended: i64 = 0
-        self.flush_free: i64 = 0  # when the one before it had ended
-        self._background_sync: Cancellable | None = None
-        self._alarm: Cancellable | None = None
-        self._alarm_at: i64 = 0
+        self._commit_delay = CommitDelay(scheduler, self._schedule_commit_if_needed)
+        self.flush_started_at: i64 = 0
+        self.flush_ended_at: i64 = 0
+        self.disk_free_at: i64 = 0  # when the one before it had ended
+        self._background_sync_timer: Cancellable | None = None
+        self._timer_handle: Cancellable | None = None
+        self._timer_due_at: i64 = 0
         self._on_failure: list[Callable[[str], None]] = []
         self._on_growth: list[Callable[[], None]] = []
-        self._pages_seen: i64 = 0
-        engine.room = journal.room
-        engine.payload_of = self.payload
-        self.room = RoomWatch(self, scheduler)
-        self.retention = Retention(self, limits if limits is not None else Limits(), scheduler)
-        self.upkeep = Upkeep(self, Compactor(engine, journal, compaction), scheduler)
+        self._reported_pages: i64 = 0
+        engine.journal_space = journal.space
+        engine.read_payload_if_cached = self.cached_payload
+        self.disk_space = DiskSpaceMonitor(self, scheduler)
+        self.retention = JournalRetention(
+            self, limits if limits is not None else RetentionLimits(), scheduler
+        )
+        self.compaction_scheduler = CompactionScheduler(
+            self, Compactor(engine, journal, compaction_percent), scheduler
+        )
 
     # Connections
 
-    def join(self, receiver: Receiver) -> None:
-        self._receivers[receiver.owner] = receiver
+    def register(self, connection: ClientConnection) -> None:
+        self._connections[connection.owner] = connection
 
-    def leave(self, receiver: Receiver) -> None:
-        if self._receivers.get(receiver.owner) is receiver:  # else another has taken its place
-            del self._receivers[receiver.owner]
+    def unregister(self, connection: ClientConnection) -> None:
+        if (
+            self._connections.get(connection.owner) is connection
+        ):  # else another has taken its place
+            del self._connections[connection.owner]
 
-    def receivers(self) -> list[Receiver]:
-        return list(self._receivers.values())
+    def connections(self) -> list[ClientConnection]:
+        return list(self._connections.values())
 
-    def hold(self, outbox: Outbox) -> None:
+    def await_commit(self, replies: ReplyQueue) -> None:
         """This outbox has replies that wait for a commit."""
         if self.failure:
-            outbox.abort()  # none will come
+            replies.abort()  # none will come
             return
-        self._holding.append(outbox)
-        if not self._convoy.patience or self._convoy.came(outbox, self.line.now):
-            self.plan_commit()
+        self._awaiting_commit.append(replies)
+        if not self._commit_delay.max_delay_us or self._commit_delay.on_client_back(
+            replies, self.turn_queue.now
+        ):
+            self.schedule_commit()
 
-    def plan_commit(self) -> None:
+    def schedule_commit(self) -> None:
         """Somebody waits for what has been done so far."""
-        if not self._commit_planned:
-            self._commit_planned = True
-            self.line.commit_follows = True
-            self._turns_seen = self._turns
-            self._gathered = 0
-            self._scheduler.call_soon(self._gather)
+        if not self._commit_scheduled:
+            self._commit_scheduled = True
+            self.turn_queue.commit_scheduled = True
+            self._turns_at_last_collect = self._turn_count
+            self._collect_rounds = 0
+            self._scheduler.call_soon(self._collect_group)
 
     # Turns
 
-    def begin(self) -> i64:
+    def begin_turn(self) -> i64:
         """Start a turn: what is due happens before what is asked."""
-        self._turns += 1
-        line = self.line
-        if line.is_fresh:
-            line.is_fresh = False
+        self._turn_count += 1
+        line = self.turn_queue
+        if line.clock_is_current:
+            line.clock_is_current = False
         else:
             line.now = self.clock.now()
         now = line.now
@@ -149,237 +169,254 @@ class Broker:
         if first is not None and first.deadline <= now:
             self.engine.tick(now)
             if self.engine.effects:  # those whom it concerns may change what is asked for
-                self._deliver()
+                self._deliver_effects()
         return now
 
-    def end(self) -> None:
+    def end_turn(self) -> None:
         """Finish a turn: tell whom it concerns, plan what comes later."""
         engine = self.engine
         if engine.effects:
-            self._deliver()
-        if engine.log.size() > _FULL:
+            self._deliver_effects()
+        if engine.records.size() > _FULL_BUFFER_BYTES:
             self._commit()
-        elif engine.log.count and not self._commit_planned and not self._idle_commit_planned:
+        elif (
+            engine.records.count and not self._commit_scheduled and not self._idle_commit_scheduled
+        ):
             # Left to ring even if all is written by then: cheaper than to cancel it each time.
-            self._idle_commit_planned = True
-            self._scheduler.call_at(self.clock.now() + _IDLE_COMMIT, self._commit_idle)
-        if engine.room.short:
-            self.room.watch()
-        self._set_alarm()
+            self._idle_commit_scheduled = True
+            self._scheduler.call_at(self.clock.now() + _IDLE_COMMIT_US, self._commit_idle)
+        if engine.journal_space.postponed_work:
+            self.disk_space.retry_later()
+        self._schedule_timers()
 
-    def is_behind(self) -> bool:
+    def is_backlogged(self) -> bool:
         """Whether more has come than the disk, or the memory, can take at the moment."""
-        return self.engine.log.size() > _BEHIND or self.held > self.held_limit
+        return (
+            self.engine.records.size() > _BACKLOG_BYTES
+            or self.pending_reply_bytes > self.pending_reply_limit
+        )
 
-    def takes_memory(self, size: i64) -> None:
+    def report_memory_use(self, size: i64) -> None:
         """A client holds so many bytes more than it has sent."""
-        if self.on_memory is not None:
-            self.on_memory(size)
+        if self.on_memory_used is not None:
+            self.on_memory_used(size)
 
-    def payload(self, job: Job) -> bytes | None:
+    def cached_payload(self, job: Job) -> bytes | None:
         """The job's payload, or None if it must be loaded first."""
         size = job.payload_size
         if not size:
             return b""
-        payload = self.journal.read(job.payload_at, size)
-        if self.journal.reads.queued:  # what follows it will be wanted soon
+        payload = self.journal.read_blob(job.payload_at, size)
+        if self.journal.disk_reads.queued:  # what follows it will be wanted soon
             self._start_reads()
         return payload
 
-    def load(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
+    def read_from_disk(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
         """Read bytes back from disk off the loop, and give them to `then` in a turn of its own.
 
         None means that the disk could not be read.
         """
-        load = self.journal.reads.load(at, size, then)
-        if load.over:
-            self._scheduler.call_soon(Answer(self, load).give)
+        load = self.journal.disk_reads.request_read(at, size, then)
+        if load.is_done:
+            self._scheduler.call_soon(CachedRead(self, load).complete)
         self._start_reads()
 
     def _start_reads(self) -> None:
         while True:
-            read = self.journal.reads.next_read()
+            read = self.journal.disk_reads.next_read()
             if read is None:
                 return
-            Read(self, read).start(self._scheduler)
+            BackgroundRead(self, read).start(self._scheduler)
 
-    def read_done(self, read: ColdRead) -> None:
-        loads = self.journal.reads.done(read)
+    def on_read_done(self, read: DiskRead) -> None:
+        loads = self.journal.disk_reads.on_read_done(read)
         self._start_reads()
         for load in loads:
-            self.answer(load)
+            self.complete_read(load)
 
-    def answer(self, load: Load) -> None:
-        self.begin()
-        load.then(load.data)
-        self.end()
+    def complete_read(self, load: ReadRequest) -> None:
+        self.begin_turn()
+        load.on_done(load.data)
+        self.end_turn()
 
-    def payload_mark(self, job: Job) -> i64:
+    def delivery_position(self, job: Job) -> i64:
         """What must be durable before the job may be handed out: why it is ready, no more."""
         if job.policy.max_attempts == 1:
-            return self.engine.log.mark()  # its one attempt must not be forgotten
-        if self.engine.revealed > self.journal.durable:
-            return self.engine.log.mark()
+            return self.engine.records.end_position()  # its one attempt must not be forgotten
+        if self.engine.visible_position > self.journal.durable:
+            return self.engine.records.end_position()
         end = job.payload_at + job.payload_size  # of the record as well
-        return 0 if end <= self.journal.durable else self.engine.log.mark()
+        return 0 if end <= self.journal.durable else self.engine.records.end_position()
 
     # Commit
 
     def on_failure(self, call: Callable[[str], None]) -> None:
         self._on_failure.append(call)
 
-    def flush(self) -> None:
+    def flush_journal(self) -> None:
         """Write and sync everything now, on this thread: for start and stop."""
         if self.failure:
             return
         try:
-            self.feed.take()
+            self.feed.capture()
             self.journal.write()
             point = self.journal.sync_point()
             point.run()
-            self.journal.synced(point)
+            self.journal.on_synced(point)
         except OSError as error:
             self.fail(error)
             return
-        self._release()
+        self._publish_durable()
 
-    def _gather(self) -> None:
+    def _collect_group(self) -> None:
         """Commit, unless more has come in this round of the loop or waits in line: then that
         goes along.
 
         Each sync costs as much as some ten commands, so it pays to look once more for those that
         arrived while the last ones were handled.
         """
-        more = self._turns != self._turns_seen or self.line.waits()
-        if more and self._gathered < _GATHERINGS:
-            self._turns_seen = self._turns
-            self._gathered += 1
-            self._scheduler.call_soon(self._gather)
-        elif self._commit_planned:
+        more = self._turn_count != self._turns_at_last_collect or self.turn_queue.has_waiting()
+        if more and self._collect_rounds < _MAX_COLLECT_ROUNDS:
+            self._turns_at_last_collect = self._turn_count
+            self._collect_rounds += 1
+            self._scheduler.call_soon(self._collect_group)
+        elif self._commit_scheduled:
             self._commit()
 
     def _commit_idle(self) -> None:
-        self._idle_commit_planned = False
-        if self.engine.log.count and not self._commit_planned and not self._convoy.is_open:
+        self._idle_commit_scheduled = False
+        if (
+            self.engine.records.count
+            and not self._commit_scheduled
+            and not self._commit_delay.is_active
+        ):
             self._commit()
 
     def _commit(self) -> None:
-        self._commit_planned = False
-        self.line.commit_follows = False
+        self._commit_scheduled = False
+        self.turn_queue.commit_scheduled = False
         if self.failure or (self._syncing and self.durability == SYNC):
-            self.line.look()
+            self.turn_queue.finish_timing_if_idle()
             return  # what has been added meanwhile goes with the next one
-        if self._convoy.is_open:
-            self._convoy.end()
+        if self._commit_delay.is_active:
+            self._commit_delay.cancel()
         self.commits += 1
-        self._begin_flush()
-        self.line.settle(self.flush_began)
+        self._start_flush_timing()
+        self.turn_queue.finish_timing(self.flush_started_at)
         try:
-            self.feed.take()
+            self.feed.capture()
             self.journal.write()
-            self.room.look()
+            self.disk_space.check()
             if self.durability != SYNC:
-                self._plan_background_sync()
-            elif self._flush_place.choose_loop(len(self._holding), self._unsynced()):
-                self._sync_on_loop()
+                self._schedule_background_sync()
+            elif self._sync_placement.should_sync_inline(
+                len(self._awaiting_commit), self._unsynced_bytes()
+            ):
+                self._sync_inline()
             else:
                 self._sync_in_thread()
-                self.written.reached(self.journal.written)
+                self.written_waiters.release_up_to(self.journal.written)
                 return
         except OSError as error:
             self.fail(error)
             return
-        self._flushed()
-        self._release()
+        self._record_flush()
+        self._publish_durable()
 
-    def _begin_flush(self) -> None:
-        self.flush_began = self.clock.now()
+    def _start_flush_timing(self) -> None:
+        self.flush_started_at = self.clock.now()
         # To wait for others is to wait for the disk.
-        self.flush_free = self.flush_began if self._convoy.was_open else self.flush_ended
+        self.disk_free_at = (
+            self.flush_started_at if self._commit_delay.was_active else self.flush_ended_at
+        )
 
-    def _flushed(self) -> None:
-        self.flush_ended = self.clock.now()
-        self.metrics.flushes.add(self.flush_ended - self.flush_began)
+    def _record_flush(self) -> None:
+        self.flush_ended_at = self.clock.now()
+        self.metrics.flush_durations.add(self.flush_ended_at - self.flush_started_at)
 
-    def _unsynced(self) -> i64:
+    def _unsynced_bytes(self) -> i64:
         return self.journal.written - self.journal.durable
 
-    def _sync_on_loop(self) -> None:
+    def _sync_inline(self) -> None:
         point = self.journal.sync_point()
         began: i64 = self.clock.now()
         point.run()
-        self._flush_place.took(self.clock.now() - began)
-        self.journal.synced(point)
+        self._sync_placement.record_duration(self.clock.now() - began)
+        self.journal.on_synced(point)
 
     def _sync_in_thread(self) -> None:
         if self.journal.durable >= self.journal.written:
-            self._release()
+            self._publish_durable()
             return
         self._syncing = True
         point = self.journal.sync_point()
         ThreadSync(self, point).start(self._scheduler)
 
-    def sync_done(self, point: SyncPoint, error: BaseException | None, took: i64) -> None:
+    def on_sync_done(self, point: SyncPoint, error: BaseException | None, duration_us: i64) -> None:
         self._syncing = False
         if error is not None:
             self.fail(error)
             return
-        self.journal.synced(point)
-        self._flushed()
-        self._flush_place.count(len(self._holding))
-        if not self._flush_place.is_quick:  # else this one was an exception
-            self._convoy.flushed(took, self.flush_ended)
-        waited = self._holding
-        self._release()
+        self.journal.on_synced(point)
+        self._record_flush()
+        self._sync_placement.record_waiters(len(self._awaiting_commit))
+        if not self._sync_placement.is_disk_fast:  # else this one was an exception
+            self._commit_delay.on_flush_done(duration_us, self.flush_ended_at)
+        waited = self._awaiting_commit
+        self._publish_durable()
         if self._syncing:  # so much has come by it that it was committed at once
             return
-        if not self.line.waits():  # else there is enough to do beside a flush
-            self._convoy.answered(waited)
-        if self._convoy.is_open:
-            self._commit_planned = False
-            self.line.commit_follows = False
-        elif self._flush_place.is_crowded():  # whoever comes in the next rounds goes along
-            self._plan_if_wanted()
-        elif self._is_commit_wanted():
+        if not self.turn_queue.has_waiting():  # else there is enough to do beside a flush
+            self._commit_delay.on_replies_sent(waited)
+        if self._commit_delay.is_active:
+            self._commit_scheduled = False
+            self.turn_queue.commit_scheduled = False
+        elif self._sync_placement.has_many_waiters():  # whoever comes in the next rounds goes along
+            self._schedule_commit_if_needed()
+        elif self._needs_commit():
             self._commit()
 
-    def _is_commit_wanted(self) -> bool:
-        return self.engine.log.count > 0 or bool(self._holding) or self.synced.waits()
+    def _needs_commit(self) -> bool:
+        return (
+            self.engine.records.count > 0
+            or bool(self._awaiting_commit)
+            or self.synced_waiters.has_waiting()
+        )
 
-    def _plan_if_wanted(self) -> None:
-        if self._is_commit_wanted():
-            self.plan_commit()
+    def _schedule_commit_if_needed(self) -> None:
+        if self._needs_commit():
+            self.schedule_commit()
 
-    def left(self, outbox: Outbox) -> None:
+    def on_client_gone(self, replies: ReplyQueue) -> None:
         """Its client is gone."""
-        self._convoy.left(outbox)
+        self._commit_delay.on_client_gone(replies)
 
-    def _plan_background_sync(self) -> None:
-        if self._background_sync is None:
-            when = self.clock.now() + _BACKGROUND_SYNC
-            self._background_sync = self._scheduler.call_at(when, self._sync_behind)
+    def _schedule_background_sync(self) -> None:
+        if self._background_sync_timer is None:
+            when = self.clock.now() + _BACKGROUND_SYNC_US
+            self._background_sync_timer = self._scheduler.call_at(when, self._sync_in_background)
 
-    def _sync_behind(self) -> None:
-        self._background_sync = None
+    def _sync_in_background(self) -> None:
+        self._background_sync_timer = None
         if not self._syncing and not self.failure:
-            self._begin_flush()
+            self._start_flush_timing()
             self._sync_in_thread()
 
-    def _release(self) -> None:
+    def _publish_durable(self) -> None:
         durability = self.durability
         if durability == SYNC:
-            self.released = self.journal.durable
+            self.reply_position = self.journal.durable
         elif durability == WRITE:
-            self.released = self.journal.written
-        self.written.reached(self.journal.written)
-        self._let_go(self.released)
-        self.feed.durable()
-        self.synced.reached(self.journal.durable)
-        self.retention.look()
-        self.upkeep.committed()
-        made = self.engine.state.jobs.made
-        if made - self._pages_seen >= _PAGES:
-            self._pages_seen = made
+            self.reply_position = self.journal.written
+        self.written_waiters.release_up_to(self.journal.written)
+        self._release_replies(self.reply_position)
+        self.feed.on_durable()
+        self.synced_waiters.release_up_to(self.journal.durable)
+        self.retention.apply()
+        self.compaction_scheduler.on_commit()
+        made = self.engine.state.jobs.pages_created
+        if made - self._reported_pages >= _PAGES_PER_GROWTH_CALL:
+            self._reported_pages = made
             for call in self._on_growth:
                 call()
 
@@ -387,94 +424,94 @@ class Broker:
         """Hear, after a commit, that many jobs have come since the last time."""
         self._on_growth.append(call)
 
-    def _let_go(self, mark: i64) -> None:
-        holding = self._holding
-        self._holding = []
+    def _release_replies(self, position: i64) -> None:
+        holding = self._awaiting_commit
+        self._awaiting_commit = []
         for outbox in holding:
-            outbox.listed = False
-            outbox.release(mark)
-            if outbox.waits() and not outbox.listed:
-                outbox.listed = True
-                self.hold(outbox)
+            outbox.awaits_commit = False
+            outbox.release_up_to(position)
+            if outbox.has_waiting() and not outbox.awaits_commit:
+                outbox.awaits_commit = True
+                self.await_commit(outbox)
 
     def fail(self, error: BaseException) -> None:
         """The promise of those who wait cannot be kept any more, and no new one can be made."""
         if self.failure:
             return
         self.failure = f"the journal cannot be written: {error}"
-        self.engine.read_only = self.failure
-        self.released = FOREVER  # what is said from now on promises nothing
-        holding = self._holding
-        self._holding = []
+        self.engine.read_only_reason = self.failure
+        self.reply_position = FOREVER  # what is said from now on promises nothing
+        holding = self._awaiting_commit
+        self._awaiting_commit = []
         for outbox in holding:
-            outbox.listed = False
+            outbox.awaits_commit = False
             outbox.abort()
-        self.written.abort()
-        self.synced.abort()
+        self.written_waiters.abort()
+        self.synced_waiters.abort()
         for call in self._on_failure:
             call(self.failure)
 
     # Effects and time
 
-    def _deliver(self) -> None:
+    def _deliver_effects(self) -> None:
         engine = self.engine
         while engine.effects:
-            for effect in engine.take_effects():
-                if isinstance(effect, Assigned):
-                    receiver = self._receivers.get(effect.waiter.take.owner)
+            for effect in engine.drain_effects():
+                if isinstance(effect, JobAssigned):
+                    receiver = self._connections.get(effect.waiter.request.owner)
                     if receiver is not None:
-                        receiver.assigned(effect.waiter, effect.job)
-                elif isinstance(effect, GaveUp):
-                    receiver = self._receivers.get(effect.waiter.take.owner)
+                        receiver.on_job_assigned(effect.waiter, effect.job)
+                elif isinstance(effect, WaitTimedOut):
+                    receiver = self._connections.get(effect.waiter.request.owner)
                     if receiver is not None:
-                        receiver.gave_up(effect.waiter)
-                elif isinstance(effect, ReadFirst):
-                    self._read_first(effect)
-                elif isinstance(effect, Notice):
-                    receiver = self._receivers.get(effect.session)
+                        receiver.on_wait_timeout(effect.waiter)
+                elif isinstance(effect, PayloadNeeded):
+                    self._read_payload_first(effect)
+                elif isinstance(effect, LifecycleNotice):
+                    receiver = self._connections.get(effect.session)
                     if receiver is not None:
-                        receiver.noticed(effect)
-                elif isinstance(effect, Watched):
-                    receiver = self._receivers.get(effect.watcher.owner)
+                        receiver.on_notice(effect)
+                elif isinstance(effect, JobEvent):
+                    receiver = self._connections.get(effect.watcher.owner)
                     if receiver is not None:
-                        receiver.watched(effect)
+                        receiver.on_job_event(effect)
 
-    def _read_first(self, asked: ReadFirst) -> None:
+    def _read_payload_first(self, request: PayloadNeeded) -> None:
         def then(payload: bytes | None) -> None:
-            self._was_read(asked, payload)
+            self._on_payload_read(request, payload)
 
-        self.load(asked.job.payload_at, asked.job.payload_size, then)
+        self.read_from_disk(request.job.payload_at, request.job.payload_size, then)
 
-    def _was_read(self, asked: ReadFirst, payload: bytes | None) -> None:
+    def _on_payload_read(self, request: PayloadNeeded, payload: bytes | None) -> None:
         engine = self.engine
-        if engine.read_only:
+        if engine.read_only_reason:
             return
-        waiter = asked.waiter
-        if payload is None and asked.job.state != GONE and waiter.waiting:
+        waiter = request.waiter
+        if payload is None and request.job.state != GONE and waiter.waiting:
             engine.stop_waiting(waiter)
-            receiver = self._receivers.get(waiter.take.owner)
+            receiver = self._connections.get(waiter.request.owner)
             if receiver is not None:
-                receiver.read_failed(waiter)
-        engine.was_read(asked, payload, self.clock.now())
+                receiver.on_payload_unreadable(waiter)
+        engine.on_payload_read(request, payload, self.clock.now())
 
-    def _set_alarm(self) -> None:
+    def _schedule_timers(self) -> None:
         engine = self.engine
-        pending = engine.is_pending()
+        pending = engine.has_pending_work()
         if engine.state.first_timer() is None and not pending:
             return
         when = engine.next_deadline(self.clock.now() if pending else 0)
         if not when:
             return
-        if self._alarm is not None:
-            if self._alarm_at <= when:
+        if self._timer_handle is not None:
+            if self._timer_due_at <= when:
                 return
-            self._alarm.cancel()
-        self._alarm_at = when
-        self._alarm = self._scheduler.call_at(when, self._ring)
+            self._timer_handle.cancel()
+        self._timer_due_at = when
+        self._timer_handle = self._scheduler.call_at(when, self._run_due_timers)
 
-    def _ring(self) -> None:
-        self._alarm = None
+    def _run_due_timers(self) -> None:
+        self._timer_handle = None
         now: i64 = self.clock.now()
-        self.line.now = now
+        self.turn_queue.now = now
         self.engine.tick(now)
-        self.end()
+        self.end_turn()

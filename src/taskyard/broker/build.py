@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 Form = Literal["compiled", "interpreted"]
 
-_NOTE: Final = "not_compiled.txt"
+_REASON_FILE: Final = "not_compiled.txt"
 """Written by setup.py into a package that could not be compiled, with the reason."""
 
 
@@ -16,15 +16,15 @@ def form() -> Form:
     return "interpreted" if job.__file__.endswith(".py") else "compiled"
 
 
-def why_not_compiled() -> str:
+def not_compiled_reason() -> str:
     """What kept this installation from being compiled; empty if nothing did."""
     try:
-        return (Path(__file__).parent.parent / _NOTE).read_text(encoding="utf-8").strip()
+        return (Path(__file__).parent.parent / _REASON_FILE).read_text(encoding="utf-8").strip()
     except OSError:
         return ""
 
 
 def describe_form() -> str:
     """The form in words, with the reason where there is one."""
-    why = why_not_compiled()
+    why = not_compiled_reason()
     return f"interpreted: {why}" if why and form() == "interpreted" else form()

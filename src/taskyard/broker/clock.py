@@ -25,9 +25,9 @@ class AnchoredClock(Clock):
     ) -> None:
         """The two clocks of the machine give nanoseconds."""
         self._monotonic = monotonic
-        self._anchor: i64 = max(wall() // 1000, not_before)
-        self._started: i64 = monotonic()
+        self._wall_start_us: i64 = max(wall() // 1000, not_before)
+        self._monotonic_start_ns: i64 = monotonic()
 
     def now(self) -> i64:
         elapsed: i64 = self._monotonic()
-        return self._anchor + (elapsed - self._started) // 1000
+        return self._wall_start_us + (elapsed - self._monotonic_start_ns) // 1000

@@ -16,94 +16,98 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.outbox import Outbox
+from taskyard.broker.outbox import ReplyQueue
 from taskyard.broker.seams import Cancellable, Scheduler
 
-_LONG: Final = 1_000  # microseconds of a flush, beyond which it pays to wait
+_MIN_FLUSH_TO_DELAY_US: Final = 1_000  # microseconds of a flush, beyond which it pays to wait
 # Of four parts of a flush, how many are waited for at most. Two crowds wait for two flushes, one
 # waits for one and until all are back: if that takes as long as a flush, it brings nothing.
-_PARTS: Final = 3
-_MOST: Final = 10_000  # microseconds: how soon clients are back does not depend on the disk
-_REST: Final = 32  # flushes for which nobody is waited for, once most of them did not come in time
+_MAX_DELAY_QUARTERS: Final = 3
+_MAX_DELAY_US: Final = 10_000  # microseconds: how soon clients are back does not depend on the disk
+_FLUSHES_WITHOUT_DELAY: Final = (
+    32  # flushes for which nobody is waited for, once most of them did not come in time
+)
 
 
-class Convoy:
-    def __init__(self, scheduler: Scheduler, late: Callable[[], None]) -> None:
-        self.patience: i64 = 0  # microseconds that anybody is waited for; 0: the disk is quick
-        self.is_open = False  # somebody is waited for
-        self.was_open = False  # or was, since the last flush
+class CommitDelay:
+    def __init__(self, scheduler: Scheduler, start_commit: Callable[[], None]) -> None:
+        self.max_delay_us: i64 = 0  # microseconds that anybody is waited for; 0: the disk is quick
+        self.is_active = False  # somebody is waited for
+        self.was_active = False  # or was, since the last flush
         self._scheduler = scheduler
-        self._late = late  # those who are back have waited long enough, or nobody else will come
-        self._took: i64 = 0  # by the last flush
-        self._let_go: i64 = 0  # when it was over
-        self._awaited: i64 = 0  # how many are not back
-        self._gone: i64 = 0  # of how many
-        self._rest: i64 = 0  # flushes for which nobody is waited for
-        self._alarm: Cancellable | None = None
+        self._start_commit = (
+            start_commit  # those who are back have waited long enough, or nobody else will come
+        )
+        self._last_flush_us: i64 = 0  # by the last flush
+        self._flush_ended_at: i64 = 0  # when it was over
+        self._missing: i64 = 0  # how many are not back
+        self._expected: i64 = 0  # of how many
+        self._skip_flushes: i64 = 0  # flushes for which nobody is waited for
+        self._timer_handle: Cancellable | None = None
 
-    def flushed(self, took: i64, now: i64) -> None:
+    def on_flush_done(self, duration_us: i64, now: i64) -> None:
         """A flush is over, after so long, and replies are about to be let go.
 
         A disk that stood still for once is not slow: it has to be so twice in a row.
         """
-        shorter = min(took, self._took)
-        self._took = took
-        self._let_go = now
-        self.patience = 0
-        if shorter > _LONG:
-            self.patience = min(shorter * _PARTS // 4, i64(_MOST))
-        self.was_open = False
+        shorter = min(duration_us, self._last_flush_us)
+        self._last_flush_us = duration_us
+        self._flush_ended_at = now
+        self.max_delay_us = 0
+        if shorter > _MIN_FLUSH_TO_DELAY_US:
+            self.max_delay_us = min(shorter * _MAX_DELAY_QUARTERS // 4, i64(_MAX_DELAY_US))
+        self.was_active = False
 
-    def answered(self, outboxes: list[Outbox]) -> None:
+    def on_replies_sent(self, queues: list[ReplyQueue]) -> None:
         """These waited for it; some of them wait for more, or for nothing any more."""
-        if not self.patience:
+        if not self.max_delay_us:
             return
-        if self._rest > 0:
-            self._rest -= 1
+        if self._skip_flushes > 0:
+            self._skip_flushes -= 1
             return
         awaited: i64 = 0
-        for outbox in outboxes:
-            if not outbox.listed and not outbox.is_lost():
-                outbox.answered = self._let_go
-                if outbox.is_prompt:
+        for outbox in queues:
+            if not outbox.awaits_commit and not outbox.is_detached():
+                outbox.replied_at = self._flush_ended_at
+                if outbox.returns_quickly:
                     awaited += 1
-        self._awaited = awaited
-        self._gone = awaited
+        self._missing = awaited
+        self._expected = awaited
         if awaited:
-            self.is_open = True
-            self.was_open = True
-            self._alarm = self._scheduler.call_within(self.patience, self._ring)
+            self.is_active = True
+            self.was_active = True
+            self._timer_handle = self._scheduler.call_after_us(self.max_delay_us, self._on_timeout)
 
-    def came(self, outbox: Outbox, now: i64) -> bool:
+    def on_client_back(self, replies: ReplyQueue, now: i64) -> bool:
         """It has a reply that waits for the next flush; whether that may begin."""
-        since = outbox.answered
+        since = replies.replied_at
         if since:
-            self._forget(outbox)
-            outbox.is_prompt = now - since <= self.patience
-        return not self.is_open or self._awaited <= 0
+            self._stop_expecting(replies)
+            replies.returns_quickly = now - since <= self.max_delay_us
+        return not self.is_active or self._missing <= 0
 
-    def left(self, outbox: Outbox) -> None:
+    def on_client_gone(self, replies: ReplyQueue) -> None:
         """It will not come back."""
-        if outbox.answered:
-            self._forget(outbox)
-            if self.is_open and self._awaited <= 0:
-                self.end()
-                self._late()
+        if replies.replied_at:
+            self._stop_expecting(replies)
+            if self.is_active and self._missing <= 0:
+                self.cancel()
+                self._start_commit()
 
-    def _forget(self, outbox: Outbox) -> None:
-        if outbox.is_prompt and outbox.answered == self._let_go:
-            self._awaited -= 1
-        outbox.answered = 0
+    def _stop_expecting(self, replies: ReplyQueue) -> None:
+        if replies.returns_quickly and replies.replied_at == self._flush_ended_at:
+            self._missing -= 1
+        replies.replied_at = 0
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """The next flush begins, for whatever reason."""
-        self.is_open = False
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self.is_active = False
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
 
-    def _ring(self) -> None:
-        if self._awaited * 2 > self._gone:
-            self._rest = _REST
-        self.end()
-        self._late()
+    def _on_timeout(self) -> None:
+        if self._missing * 2 > self._expected:
+            self._skip_flushes = _FLUSHES_WITHOUT_DELAY
+        self.cancel()
+        self._start_commit()

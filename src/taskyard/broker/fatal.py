@@ -13,8 +13,8 @@ from typing import Final
 from taskyard.engine.model.errors import TaskyardError
 
 # Where a change is made. The broker calls dialects as well, so it counts where nothing else does.
-_CHANGING: Final = ("taskyard.engine.", "taskyard.journal.")
-_CALLING: Final = "taskyard.broker."
+_CHANGING_MODULES: Final = ("taskyard.engine.", "taskyard.journal.")
+_CALLING_MODULE: Final = "taskyard.broker."
 
 
 def is_fatal(error: BaseException) -> bool:
@@ -27,7 +27,7 @@ def is_fatal(error: BaseException) -> bool:
     module = ""
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__"))
-        if module.startswith(_CHANGING):
+        if module.startswith(_CHANGING_MODULES):
             return True
         trace = trace.tb_next
-    return module.startswith(_CALLING)
+    return module.startswith(_CALLING_MODULE)

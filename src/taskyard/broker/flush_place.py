@@ -11,45 +11,55 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.line import Line
+from taskyard.broker.line import TurnQueue
 
-_CROWD: Final = 200  # clients whose replies wait, beyond which there is always somebody to serve
-_MUCH: Final = 262_144  # bytes whose flush is not as quick as it was measured with a few
+_MANY_WAITERS: Final = (
+    200  # clients whose replies wait, beyond which there is always somebody to serve
+)
+_LARGE_FLUSH_BYTES: Final = (
+    262_144  # bytes whose flush is not as quick as it was measured with a few
+)
 # Microseconds after which a flush was slow, and how many after it are left to the thread: a disk
 # that is busy with others may take a hundred times as long, several times in a row. More than a
 # millisecond is nothing special: with 50 clients on the same cores one in 30 to 2,000 takes that.
-_SLOW: Final = 2_000
-_WARY: Final = 20
+_SLOW_FLUSH_US: Final = 2_000
+_FLUSHES_TO_DISTRUST: Final = 20
 
 
-class FlushPlace:
-    def __init__(self, line: Line, is_quick: bool, has_thread: bool) -> None:
-        self._line = line
-        self.is_quick = is_quick  # the disk, as measured at the start; or the user wants it so
+class SyncPlacement:
+    def __init__(self, turn_queue: TurnQueue, is_disk_fast: bool, has_thread: bool) -> None:
+        self._turn_queue = turn_queue
+        self.is_disk_fast = (
+            is_disk_fast  # the disk, as measured at the start; or the user wants it so
+        )
         self._has_thread = has_thread  # one of its own, and the user leaves the choice to us
-        self._crowd: i64 = 0  # how many waited, in the last few commits
-        self._wary: i64 = 0  # flushes for which the disk is not trusted to be quick
+        self._recent_waiters: i64 = 0  # how many waited, in the last few commits
+        self._distrust_flushes: i64 = 0  # flushes for which the disk is not trusted to be quick
 
-    def choose_loop(self, waiting: i64, size: i64) -> bool:
+    def should_sync_inline(self, waiting: i64, size: i64) -> bool:
         """For a commit of so many bytes, which the replies of so many clients wait for."""
-        if not self.is_quick or not self._has_thread:
-            return self.is_quick
-        self.count(waiting)
-        if self._wary > 0:
-            self._wary -= 1
+        if not self.is_disk_fast or not self._has_thread:
+            return self.is_disk_fast
+        self.record_waiters(waiting)
+        if self._distrust_flushes > 0:
+            self._distrust_flushes -= 1
             return False
-        return not self.is_crowded() and size <= _MUCH and not self._line.waits()
+        return (
+            not self.has_many_waiters()
+            and size <= _LARGE_FLUSH_BYTES
+            and not self._turn_queue.has_waiting()
+        )
 
-    def is_crowded(self) -> bool:
-        return self._crowd > _CROWD
+    def has_many_waiters(self) -> bool:
+        return self._recent_waiters > _MANY_WAITERS
 
-    def count(self, waiting: i64) -> None:
+    def record_waiters(self, waiting: i64) -> None:
         """One commit alone does not tell: the first replies of a crowd bring the next commands of
         a few."""
-        self._crowd = max(waiting, self._crowd - 1)
+        self._recent_waiters = max(waiting, self._recent_waiters - 1)
 
-    def took(self, duration: i64) -> None:
+    def record_duration(self, duration_us: i64) -> None:
         """So long was a flush on the loop. One in the thread ends when the loop hears of it, which
         tells nothing of the disk."""
-        if duration > _SLOW:
-            self._wary = _WARY
+        if duration_us > _SLOW_FLUSH_US:
+            self._distrust_flushes = _FLUSHES_TO_DISTRUST

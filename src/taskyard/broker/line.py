@@ -12,179 +12,194 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.receiver import Receiver
-from taskyard.broker.seams import Clock, Post, Scheduler
-from taskyard.broker.slow import Slow
+from taskyard.broker.receiver import ClientConnection
+from taskyard.broker.seams import Clock, ReplySender, Scheduler
+from taskyard.broker.slow import SlowCommandLog
 from taskyard.engine.structures.fifo import Fifo
 
-TURN: Final = 16  # commands of one connection
-_ROUND: Final = 2_500  # microseconds
-_LITTLE: Final = 1024  # bytes of commands that are done before what takes many turns
+COMMANDS_PER_TURN: Final = 16  # commands of one connection
+_ROUND_US: Final = 2_500  # microseconds
+_SHORT_COMMAND_BYTES: Final = 1024  # bytes of commands that are done before what takes many turns
 
 
-class Line:
-    def __init__(self, clock: Clock, scheduler: Scheduler, slow: Slow) -> None:
+class TurnQueue:
+    def __init__(self, clock: Clock, scheduler: Scheduler, slow_commands: SlowCommandLog) -> None:
         self._clock = clock
         self._scheduler = scheduler
-        self._slow = slow
+        self._slow_commands = slow_commands
         self.now: i64 = 0  # when the turn began that goes on
-        self.is_fresh = False  # it begins now: nothing was done since the clock was read
-        self._entered: i64 = 0  # about when those came who come now
-        self.turn: Receiver | None = None  # who has it and came from the line
-        self.waited: i64 = 0  # and how long it was there
-        self.commit_follows = False  # which will look at the clock before long
+        self.clock_is_current = False  # it begins now: nothing was done since the clock was read
+        self._arrival_time: i64 = 0  # about when those came who come now
+        self.current: ClientConnection | None = None  # who has it and came from the line
+        self.current_queued_us: i64 = 0  # and how long it was there
+        self.commit_scheduled = False  # which will look at the clock before long
         # The turn of which it is not known yet how long it took.
-        self._last: Receiver | None = None
-        self._last_since: i64 = 0
-        self._last_waited: i64 = 0
-        self._last_commands: i64 = 0  # carried out before it
-        self._last_goes_on = False  # with a command of an earlier turn
-        self._count: i64 = 0  # of those in line
-        self._waiting: Fifo[Receiver] = Fifo()
-        self._quick: Fifo[Receiver] = Fifo()  # those who have come with little
-        self._ahead: i64 = 1  # of these, before the next of the others
-        self.post: Post | None = None
-        self._marked = False  # who goes ahead of the others in this round has still to be answered
-        self._began: i64 = 0  # when this round began
-        self._open = False  # it is this round still
-        self._planned = False  # the next one, for those in line
+        self._timed: ClientConnection | None = None
+        self._timed_since: i64 = 0
+        self._timed_queued_us: i64 = 0
+        self._timed_commands_before: i64 = 0  # carried out before it
+        self._timed_continues = False  # with a command of an earlier turn
+        self._queued_count: i64 = 0  # of those in line
+        self._long: Fifo[ClientConnection] = Fifo()
+        self._short: Fifo[ClientConnection] = Fifo()  # those who have come with little
+        self._short_credit: i64 = 1  # of these, before the next of the others
+        self.reply_sender: ReplySender | None = None
+        self._priority_pending = (
+            False  # who goes ahead of the others in this round has still to be answered
+        )
+        self._round_started_at: i64 = 0  # when this round began
+        self._round_open = False  # it is this round still
+        self._round_scheduled = False  # the next one, for those in line
 
-    def is_long(self, now: i64, receiver: Receiver) -> bool:
+    def must_queue(self, now: i64, connection: ClientConnection) -> bool:
         """Whether who comes now has to join the line; if not, its turn begins."""
-        if self._last is not None:
-            self.settle(now)
+        if self._timed is not None:
+            self.finish_timing(now)
         self.now = now
-        if self.waits():
+        if self.has_waiting():
             return True
-        if not self._open:
-            self._begin(now)
-        elif now - self._began > _ROUND:
+        if not self._round_open:
+            self._open_round(now)
+        elif now - self._round_started_at > _ROUND_US:
             return True
-        self._watch(receiver, now, 0)
+        self._start_timing(connection, now, 0)
         return False
 
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether commands have arrived that were not carried out."""
-        return self._count > 0
+        return self._queued_count > 0
 
-    def come(self, receiver: Receiver, size: i64) -> None:
+    def enqueue(self, connection: ClientConnection, size: i64) -> None:
         """With so many bytes of commands; in line from now on."""
-        if size <= _LITTLE:
-            self._enter(receiver, self._quick)
+        if size <= _SHORT_COMMAND_BYTES:
+            self._append(connection, self._short)
         else:
-            self._enter(receiver, self._waiting)
+            self._append(connection, self._long)
 
-    def join(self, receiver: Receiver) -> None:
+    def requeue(self, connection: ClientConnection) -> None:
         """For another turn, behind all who are there."""
-        self._enter(receiver, self._waiting)
+        self._append(connection, self._long)
 
-    def _enter(self, receiver: Receiver, line: Fifo[Receiver]) -> None:
-        receiver.in_line = True
-        if not self._planned:
-            self._planned = True
-            self._entered = self._clock.now()
-            self._scheduler.call_soon(self._go_round)
-        receiver.joined = self._entered
-        self._count += 1
-        line.add(receiver)
+    def _append(self, connection: ClientConnection, queue: Fifo[ClientConnection]) -> None:
+        connection.queued_for_turn = True
+        if not self._round_scheduled:
+            self._round_scheduled = True
+            self._arrival_time = self._clock.now()
+            self._scheduler.call_soon(self._run_round)
+        connection.queued_at = self._arrival_time
+        self._queued_count += 1
+        queue.add(connection)
 
     # How long turns take: known at the next time at which the clock is read, and no sooner
 
-    def _watch(self, receiver: Receiver, now: i64, waited: i64) -> None:
-        since = receiver.since
-        self._last = receiver
-        self._last_goes_on = since != 0
+    def _start_timing(self, connection: ClientConnection, now: i64, queued_us: i64) -> None:
+        since = connection.command_started_at
+        self._timed = connection
+        self._timed_continues = since != 0
         if not since:
-            since = now - waited
-        self._last_since = since
-        self._last_waited = waited
-        self._last_commands = receiver.commands
+            since = now - queued_us
+        self._timed_since = since
+        self._timed_queued_us = queued_us
+        self._timed_commands_before = connection.command_count
 
-    def look(self) -> None:
+    def finish_timing_if_idle(self) -> None:
         """The loop may be idle from now on, so the turn before that is over."""
-        if self._last is not None and self._slow.is_on():
-            self.settle(self._clock.now())
+        if self._timed is not None and self._slow_commands.is_enabled():
+            self.finish_timing(self._clock.now())
 
-    def settle(self, now: i64) -> None:
+    def finish_timing(self, now: i64) -> None:
         """Whatever turn there was is over."""
-        last = self._last
+        last = self._timed
         if last is not None:
-            self._last = None
-            if now - self._last_since > self._slow.limit:
-                self._tell(last, now)
+            self._timed = None
+            if now - self._timed_since > self._slow_commands.threshold_us:
+                self._report_slow(last, now)
 
-    def _tell(self, last: Receiver, now: i64) -> None:
-        count = last.commands - self._last_commands
-        if last.since or last.replies_wait() or (not count and not self._last_goes_on):
+    def _report_slow(self, connection: ClientConnection, now: i64) -> None:
+        count = connection.command_count - self._timed_commands_before
+        if (
+            connection.command_started_at
+            or connection.has_pending_replies()
+            or (not count and not self._timed_continues)
+        ):
             return  # it is not answered yet, or nothing was asked
-        number = self._last_commands + 1 if count else last.commands
-        waited = self._last_waited
-        self._slow.note(last, last.verb, number, max(count, 1), self._last_since, waited, 0, now)
+        number = self._timed_commands_before + 1 if count else connection.command_count
+        waited = self._timed_queued_us
+        self._slow_commands.record(
+            connection,
+            connection.current_command,
+            number,
+            max(count, 1),
+            self._timed_since,
+            waited,
+            0,
+            now,
+        )
 
-    def _begin(self, now: i64) -> None:
-        self._began = now
-        self._open = True
-        self._scheduler.call_soon(self._end)
+    def _open_round(self, now: i64) -> None:
+        self._round_started_at = now
+        self._round_open = True
+        self._scheduler.call_soon(self._close_round)
 
-    def _end(self) -> None:
+    def _close_round(self) -> None:
         """The loop has been at its sockets."""
-        self._open = False
-        if not self.commit_follows:
-            self.look()
+        self._round_open = False
+        if not self.commit_scheduled:
+            self.finish_timing_if_idle()
 
-    def _go_round(self) -> None:
+    def _run_round(self) -> None:
         now: i64 = self._clock.now()
-        self.settle(now)
-        self._begin(now)
-        end = now + _ROUND
-        self._mark()
+        self.finish_timing(now)
+        self._open_round(now)
+        end = now + _ROUND_US
+        self._mark_priority()
         try:
-            while self.waits() and now <= end:
-                if self._hurries():
+            while self.has_waiting() and now <= end:
+                if self._send_priority_replies():
                     now = self._clock.now()
-                receiver = self._next()
-                receiver.in_line = False
-                self.turn = receiver
-                self.waited = now - receiver.joined
-                self._watch(receiver, now, self.waited)
+                receiver = self._pop_next()
+                receiver.queued_for_turn = False
+                self.current = receiver
+                self.current_queued_us = now - receiver.queued_at
+                self._start_timing(receiver, now, self.current_queued_us)
                 self.now = now
-                self._entered = now
-                self.is_fresh = True
+                self._arrival_time = now
+                self.clock_is_current = True
                 receiver.take_turn()
                 now = self._clock.now()
-                self.settle(now)
+                self.finish_timing(now)
         finally:
-            self.turn = None
-            self.is_fresh = False
-            self._entered = now
-            if self.waits():
-                self._scheduler.call_soon(self._go_round)
+            self.current = None
+            self.clock_is_current = False
+            self._arrival_time = now
+            if self.has_waiting():
+                self._scheduler.call_soon(self._run_round)
             else:
-                self._planned = False
+                self._round_scheduled = False
 
-    def _next(self) -> Receiver:
+    def _pop_next(self) -> ClientConnection:
         """Who has come with little overtakes the others; but these have no fewer turns for it than
         if all stood in one line."""
-        self._count -= 1
-        if self._is_quick_next():
-            self._ahead -= 1
-            return self._quick.take()
-        self._ahead = max(i64(1), len(self._quick) // len(self._waiting))
-        return self._waiting.take()
+        self._queued_count -= 1
+        if self._is_short_next():
+            self._short_credit -= 1
+            return self._short.pop_oldest()
+        self._short_credit = max(i64(1), len(self._short) // len(self._long))
+        return self._long.pop_oldest()
 
-    def _is_quick_next(self) -> bool:
-        return not self._quick.is_empty() and (self._ahead > 0 or self._waiting.is_empty())
+    def _is_short_next(self) -> bool:
+        return not self._short.is_empty() and (self._short_credit > 0 or self._long.is_empty())
 
-    def _hurries(self) -> bool:
+    def _send_priority_replies(self) -> bool:
         """Answer who went ahead, before the first of those with much; to send takes time."""
-        if not self._marked or self.post is None or self._is_quick_next():
+        if not self._priority_pending or self.reply_sender is None or self._is_short_next():
             return False
-        self._marked = False
-        self.post.hurry()
+        self._priority_pending = False
+        self.reply_sender.send_priority_now()
         return True
 
-    def _mark(self) -> None:
-        self._marked = False
-        if self.post is not None and not (self._quick.is_empty() or self._waiting.is_empty()):
-            self._marked = True
-            self.post.mark()
+    def _mark_priority(self) -> None:
+        self._priority_pending = False
+        if self.reply_sender is not None and not (self._short.is_empty() or self._long.is_empty()):
+            self._priority_pending = True
+            self.reply_sender.mark_priority()

@@ -12,15 +12,15 @@ from mypy_extensions import i64
 from taskyard.broker.seams import Cancellable, Clock, Scheduler
 from taskyard.engine.structures.measures import Histogram
 
-SECOND: Final = 1_000_000
+SECOND_US: Final = 1_000_000
 # A loop counts whole milliseconds: a timer may ring so much later without anybody's fault.
-_SLACK: Final = 1_500
+_TIMER_SLACK_US: Final = 1_500
 # From 16 microseconds in steps of two to some 17 seconds.
-_FIRST: Final = 4
-_BOUNDS: Final = 21
+_FIRST_EXPONENT: Final = 4
+_BOUND_COUNT: Final = 21
 
 
-class Verb:
+class CommandStats:
     """One command of a protocol: how often it was asked for, and how it was answered."""
 
     def __init__(self, name: str) -> None:
@@ -28,74 +28,76 @@ class Verb:
         self.count: i64 = 0
         self.replies: i64 = 0
         self.errors: i64 = 0  # of the replies
-        self.empty: i64 = 0  # of the replies: there was no job, or no result, in time
+        self.no_result: i64 = 0  # of the replies: there was no job, or no result, in time
 
-    def succeeded(self) -> i64:
-        return self.replies - self.errors - self.empty
+    def success_count(self) -> i64:
+        return self.replies - self.errors - self.no_result
 
 
-class Traffic:
+class ProtocolStats:
     """The connections of a dialect, and what they ask for."""
 
-    def __init__(self, dialect: str) -> None:
-        self.dialect = dialect
-        self.clients: i64 = 0  # connections that are open
-        self.connections: i64 = 0  # all there were
-        self.verbs: list[Verb] = []
-        self.unknown = self.verb("unknown")  # what is no command of the protocol
+    def __init__(self, protocol_name: str) -> None:
+        self.protocol_name = protocol_name
+        self.open_connections: i64 = 0  # connections that are open
+        self.total_connections: i64 = 0  # all there were
+        self.commands: list[CommandStats] = []
+        self.unknown_command = self.add_command("unknown")  # what is no command of the protocol
 
-    def verb(self, name: str) -> Verb:
+    def add_command(self, name: str) -> CommandStats:
         """Count another command."""
-        verb = Verb(name)
-        self.verbs.append(verb)
+        verb = CommandStats(name)
+        self.commands.append(verb)
         return verb
 
 
-class Strain:
+class LimitCounters:
     """What the limits of the server have kept from happening."""
 
     def __init__(self) -> None:
         self.refused_total: i64 = 0  # connections, since there were as many as may be
         self.refused_address: i64 = 0  # since their address had as many as it may have
-        self.not_accepted: i64 = 0  # times that the system had no descriptor for one
-        self.stalled_input: i64 = 0  # clients let go in the middle of a command
-        self.stalled_output: i64 = 0  # and without having taken their replies
-        self.stalled_login: i64 = 0  # clients that did not log in in time
-        self.made_room: i64 = 0  # and that had not, when a full server had another one come
-        self.held_back: i64 = 0  # clients that wait for memory now
-        self.in_flight: i64 = 0  # bytes of commands and replies, as last measured
+        self.failed_accepts: i64 = 0  # times that the system had no descriptor for one
+        self.input_timeouts: i64 = 0  # clients let go in the middle of a command
+        self.output_timeouts: i64 = 0  # and without having taken their replies
+        self.login_timeouts: i64 = 0  # clients that did not log in in time
+        self.evicted_logins: i64 = 0  # and that had not, when a full server had another one come
+        self.paused_connections: i64 = 0  # clients that wait for memory now
+        self.in_flight_bytes: i64 = 0  # bytes of commands and replies, as last measured
 
 
 class Metrics:
     def __init__(self) -> None:
-        self.strain = Strain()
-        self.dialects: list[Traffic] = []
-        self.flushes = Histogram(_FIRST, 1, _BOUNDS)  # a write and the sync that follows it
-        self.loop_lag = Histogram(_FIRST, 1, _BOUNDS)
+        self.limit_counters = LimitCounters()
+        self.protocols: list[ProtocolStats] = []
+        self.flush_durations = Histogram(
+            _FIRST_EXPONENT, 1, _BOUND_COUNT
+        )  # a write and the sync that follows it
+        self.loop_lag = Histogram(_FIRST_EXPONENT, 1, _BOUND_COUNT)
 
-    def add_dialect(self, traffic: Traffic) -> None:
-        self.dialects.append(traffic)
+    def add_protocol(self, stats: ProtocolStats) -> None:
+        self.protocols.append(stats)
 
 
-class LagProbe:
+class EventLoopLagProbe:
     """Sees once a second how late the event loop is."""
 
     def __init__(self, metrics: Metrics, clock: Clock, scheduler: Scheduler) -> None:
         self._lag = metrics.loop_lag
         self._clock = clock
         self._scheduler = scheduler
-        self._due: i64 = 0
-        self._alarm: Cancellable | None = None
+        self._due_at: i64 = 0
+        self._timer_handle: Cancellable | None = None
 
     def start(self) -> None:
-        self._due = self._clock.now() + SECOND
-        self._alarm = self._scheduler.call_at(self._due, self._ring)
+        self._due_at = self._clock.now() + SECOND_US
+        self._timer_handle = self._scheduler.call_at(self._due_at, self._measure)
 
     def stop(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
 
-    def _ring(self) -> None:
-        self._lag.add(self._clock.now() - self._due - _SLACK)
+    def _measure(self) -> None:
+        self._lag.add(self._clock.now() - self._due_at - _TIMER_SLACK_US)
         self.start()

@@ -10,42 +10,42 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from taskyard.broker.seams import Scheduler
-from taskyard.journal.cold import ColdRead, Load
-from taskyard.journal.drop import DropWork
-from taskyard.journal.spare import SpareWork
+from taskyard.journal.cold import DiskRead, ReadRequest
+from taskyard.journal.drop import RemoveSegments
+from taskyard.journal.spare import PrepareSegment
 from taskyard.journal.sync import SyncPoint
 
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
-    from taskyard.broker.room_watch import RoomWatch
+    from taskyard.broker.room_watch import DiskSpaceMonitor
 
 
-class Spare:
+class SegmentPreparation:
     """The next segment of the journal, made off the loop."""
 
-    def __init__(self, room: RoomWatch, work: SpareWork) -> None:
-        self._room = room
+    def __init__(self, disk_space: DiskSpaceMonitor, work: PrepareSegment) -> None:
+        self._disk_space = disk_space
         self._work = work
 
     def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._work.run, self._done)
+        scheduler.run_blocking(self._work.run, self._on_done)
 
-    def _done(self, error: BaseException | None) -> None:
-        self._room.spared(self._work)
+    def _on_done(self, error: BaseException | None) -> None:
+        self._disk_space.on_segment_ready(self._work)
 
 
-class Drop:
+class SegmentRemoval:
     """Segments of the journal that are removed off the loop."""
 
-    def __init__(self, room: RoomWatch, work: DropWork) -> None:
-        self._room = room
+    def __init__(self, disk_space: DiskSpaceMonitor, work: RemoveSegments) -> None:
+        self._disk_space = disk_space
         self._work = work
 
     def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._work.run, self._done)
+        scheduler.run_blocking(self._work.run, self._on_done)
 
-    def _done(self, error: BaseException | None) -> None:
-        self._room.dropped(self._work)
+    def _on_done(self, error: BaseException | None) -> None:
+        self._disk_space.on_segments_dropped(self._work)
 
 
 class ThreadSync:
@@ -55,50 +55,50 @@ class ThreadSync:
     def __init__(self, broker: Broker, point: SyncPoint) -> None:
         self._broker = broker
         self._point = point
-        self._began = broker.flush_began
-        self._ended: i64 = 0
+        self._started_at = broker.flush_started_at
+        self._ended_at: i64 = 0
 
     def start(self, scheduler: Scheduler) -> None:
-        file = self._point.file()
-        if file < 0 or not scheduler.flush(file, self._flushed):
-            scheduler.run_blocking(self._run, self._done)
+        file = self._point.only_descriptor()
+        if file < 0 or not scheduler.flush_file(file, self._on_flushed):
+            scheduler.run_blocking(self._sync, self._on_done)
 
-    def _flushed(self, failure: int, took: int) -> None:
+    def _on_flushed(self, error_number: int, duration_us: int) -> None:
         try:
-            self._point.flushed(failure)
+            self._point.on_flushed(error_number)
         except OSError as error:
-            self._broker.sync_done(self._point, error, took)
+            self._broker.on_sync_done(self._point, error, duration_us)
         else:
-            self._broker.sync_done(self._point, None, took)
+            self._broker.on_sync_done(self._point, None, duration_us)
 
-    def _run(self) -> None:
+    def _sync(self) -> None:
         self._point.run()
-        self._ended = self._broker.clock.now()
+        self._ended_at = self._broker.clock.now()
 
-    def _done(self, error: BaseException | None) -> None:
-        self._broker.sync_done(self._point, error, self._ended - self._began)
+    def _on_done(self, error: BaseException | None) -> None:
+        self._broker.on_sync_done(self._point, error, self._ended_at - self._started_at)
 
 
-class Answer:
+class CachedRead:
     """Bytes that were in memory when they were to be read; they are given later all the same."""
 
-    def __init__(self, broker: Broker, load: Load) -> None:
+    def __init__(self, broker: Broker, request: ReadRequest) -> None:
         self._broker = broker
-        self._load = load
+        self._request = request
 
-    def give(self) -> None:
-        self._broker.answer(self._load)
+    def complete(self) -> None:
+        self._broker.complete_read(self._request)
 
 
-class Read:
+class BackgroundRead:
     """One read of cold bytes off the loop."""
 
-    def __init__(self, broker: Broker, read: ColdRead) -> None:
+    def __init__(self, broker: Broker, read: DiskRead) -> None:
         self._broker = broker
         self._read = read
 
     def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._read.run, self._done)
+        scheduler.run_blocking(self._read.run, self._on_done)
 
-    def _done(self, error: BaseException | None) -> None:
-        self._broker.read_done(self._read)  # what is missing in it says that it has failed
+    def _on_done(self, error: BaseException | None) -> None:
+        self._broker.on_read_done(self._read)  # what is missing in it says that it has failed

@@ -6,179 +6,181 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.metrics import Verb
-from taskyard.broker.receiver import NO_VERB, Receiver
+from taskyard.broker.metrics import CommandStats
+from taskyard.broker.receiver import NO_COMMAND, ClientConnection
 from taskyard.broker.seams import Transport
 
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
 
-_ONE_WRITE: Final = 65_536  # bytes that are gathered for one write at most
+_WRITE_BYTES: Final = 65_536  # bytes that are gathered for one write at most
 
 
-class _Batch:
+class _ReplyGroup:
     """Replies that are let go together, since their records are written together."""
 
     __slots__ = (
-        "began",
+        "arrived_at",
+        "command",
+        "command_number",
         "count",
-        "first",
-        "following",
-        "mark",
-        "more",
-        "number",
-        "since",
+        "first_reply",
+        "more_replies",
+        "next_group",
+        "position",
+        "queued_us",
         "size",
-        "verb",
-        "waited",
+        "turn_started_at",
     )
 
     def __init__(self) -> None:
-        self.mark: i64 = 0
+        self.position: i64 = 0
         self.count: i64 = 0
-        self.first = b""
-        self.more: list[bytes] = []  # replies after that, which most batches have none of
+        self.first_reply = b""
+        self.more_replies: list[bytes] = []  # replies after that, which most batches have none of
         self.size: i64 = 0
-        self.following: _Batch | None = None
+        self.next_group: _ReplyGroup | None = None
         # Of the command that has the first of them: see slow.py.
-        self.since: i64 = 0  # when it came
-        self.waited: i64 = 0  # until it was its turn
-        self.began: i64 = 0  # when the turn began in which it was answered
-        self.number: i64 = 0
-        self.verb: Verb = NO_VERB
+        self.arrived_at: i64 = 0  # when it came
+        self.queued_us: i64 = 0  # until it was its turn
+        self.turn_started_at: i64 = 0  # when the turn began in which it was answered
+        self.command_number: i64 = 0
+        self.command: CommandStats = NO_COMMAND
 
-    def add(self, reply: bytes, mark: i64) -> None:
-        if mark > self.mark:
-            self.mark = mark
+    def add(self, reply: bytes, position: i64) -> None:
+        if position > self.position:
+            self.position = position
         if self.count:
-            self.more.append(reply)
+            self.more_replies.append(reply)
         else:
-            self.first = reply
+            self.first_reply = reply
         self.count += 1
         self.size += len(reply)
 
     def clear(self) -> None:
-        self.mark = 0
-        self.first = b""
+        self.position = 0
+        self.first_reply = b""
         if self.count > 1:
-            self.more = []
+            self.more_replies = []
         self.count = 0
         self.size = 0
-        self.following = None
-        self.waited = 0
-        self.number = 0
-        self.verb = NO_VERB
+        self.next_group = None
+        self.queued_us = 0
+        self.command_number = 0
+        self.command = NO_COMMAND
 
 
-class Outbox:
+class ReplyQueue:
     """With many connections, each is out of the processor's cache when its turn comes: what a
     single reply needs is kept in as few objects as possible."""
 
     def __init__(
-        self, broker: Broker, transport: Transport, receiver: Receiver, limit: i64
+        self, broker: Broker, transport: Transport, connection: ClientConnection, limit_bytes: i64
     ) -> None:
         self._broker = broker
         self._transport = transport
         self._write = transport.write  # looked up once: it is called for every reply
-        self._receiver: Receiver | None = receiver  # until the connection is lost
-        self._limit = limit
+        self._connection: ClientConnection | None = connection  # until the connection is lost
+        self._limit_bytes = limit_bytes
         # What may go, and goes in one write at the end of the turn.
-        self._ready: i64 = 0  # replies
-        self._ready_size: i64 = 0
+        self._ready_count: i64 = 0  # replies
+        self._ready_bytes: i64 = 0
         self._ready_first = b""
         self._ready_more: list[bytes] = []
         # What has to wait: few batches, one for each commit that is under way.
-        self._first: _Batch | None = None
-        self._last: _Batch | None = None  # gets what comes, while its records are not written
-        self._spare: _Batch | None = None  # one that is empty, to be used again
+        self._first_group: _ReplyGroup | None = None
+        self._last_group: _ReplyGroup | None = (
+            None  # gets what comes, while its records are not written
+        )
+        self._unused_group: _ReplyGroup | None = None  # one that is empty, to be used again
         self._closing = False
-        self._lingers = False
+        self._drain_input = False
         self._overfull = False
-        self._aside: i64 = 0  # replies that wait for another place: see aside.py
+        self._deferred_count: i64 = 0  # replies that wait for another place: see aside.py
         self.aborted = False  # nothing that waited may be seen any more
-        self.listed = False  # among those the broker looks at after a commit
-        self.answered: i64 = 0  # when a slow disk let go the last of what waited: see convoy.py
-        self.is_prompt = False  # and whether more came soon after that, the last time
-        self.size: i64 = 0  # bytes held back
-        self.sent: i64 = 0  # bytes of all replies so far
+        self.awaits_commit = False  # among those the broker looks at after a commit
+        self.replied_at: i64 = 0  # when a slow disk let go the last of what waited: see convoy.py
+        self.returns_quickly = False  # and whether more came soon after that, the last time
+        self.pending_bytes: i64 = 0  # bytes held back
+        self.total_bytes: i64 = 0  # bytes of all replies so far
 
-    def send(self, reply: bytes, mark: i64) -> None:
+    def send(self, reply: bytes, position: i64) -> None:
         """Send `reply` once the journal has reached `mark`, after all replies before it."""
         size: i64 = len(reply)
         broker = self._broker
-        self.sent += size
-        last = self._last
-        if last is None and mark <= broker.released:
-            self.overtake(reply)
+        self.total_bytes += size
+        last = self._last_group
+        if last is None and position <= broker.reply_position:
+            self.send_unordered(reply)
             return
-        if last is None or last.mark <= broker.journal.written:
-            last = self._begin(last)
-        last.add(reply, mark)
-        self.size += size
-        broker.held += size
-        if not self.listed:
-            self.listed = True
-            broker.hold(self)
+        if last is None or last.position <= broker.journal.written:
+            last = self._begin_group(last)
+        last.add(reply, position)
+        self.pending_bytes += size
+        broker.pending_reply_bytes += size
+        if not self.awaits_commit:
+            self.awaits_commit = True
+            broker.await_commit(self)
 
-    def _begin(self, last: _Batch | None) -> _Batch:
-        batch = self._spare
+    def _begin_group(self, previous: _ReplyGroup | None) -> _ReplyGroup:
+        batch = self._unused_group
         if batch is None:
-            batch = _Batch()
+            batch = _ReplyGroup()
         else:
-            self._spare = None
-        self._stamp(batch)
-        if last is None:
-            self._first = batch
+            self._unused_group = None
+        self._record_timing(batch)
+        if previous is None:
+            self._first_group = batch
         else:
-            batch.mark = last.mark
-            last.following = batch
-        self._last = batch
+            batch.position = previous.position
+            previous.next_group = batch
+        self._last_group = batch
         return batch
 
-    def _stamp(self, batch: _Batch) -> None:
-        line = self._broker.line
+    def _record_timing(self, group: _ReplyGroup) -> None:
+        line = self._broker.turn_queue
         now = line.now
-        batch.began = now
-        batch.since = now
-        receiver = self._receiver
+        group.turn_started_at = now
+        group.arrived_at = now
+        receiver = self._connection
         if receiver is not None:
-            if line.turn is receiver:
-                batch.waited = line.waited
-                batch.since = now - line.waited
-            if receiver.since:
-                batch.since = receiver.since
-            batch.number = receiver.commands
-            batch.verb = receiver.verb
+            if line.current is receiver:
+                group.queued_us = line.current_queued_us
+                group.arrived_at = now - line.current_queued_us
+            if receiver.command_started_at:
+                group.arrived_at = receiver.command_started_at
+            group.command_number = receiver.command_count
+            group.command = receiver.current_command
 
-    def overtake(self, reply: bytes) -> None:
+    def send_unordered(self, reply: bytes) -> None:
         """Send `reply` with the next flush, ahead of those held back: it is true already."""
-        if self._ready:
+        if self._ready_count:
             self._ready_more.append(reply)
         else:
             self._ready_first = reply
-        self._ready += 1
-        self._ready_size += len(reply)
-        if self._ready_size > _ONE_WRITE:
-            self.flush()
+        self._ready_count += 1
+        self._ready_bytes += len(reply)
+        if self._ready_bytes > _WRITE_BYTES:
+            self.flush_output()
 
-    def put_aside(self, size: i64) -> None:
+    def add_deferred(self, size: i64) -> None:
         """A reply waits for another place than those held back here."""
-        self._aside += 1
-        self.size += size
-        self._broker.held += size
+        self._deferred_count += 1
+        self.pending_bytes += size
+        self._broker.pending_reply_bytes += size
 
-    def take_back(self, replies: list[bytes]) -> None:
+    def send_deferred(self, replies: list[bytes]) -> None:
         """Such replies may go."""
         for reply in replies:
-            self._aside -= 1
-            self.size -= len(reply)
-            self._broker.held -= len(reply)
-            self.overtake(reply)
-        self.flush()
-        self._go_on()
+            self._deferred_count -= 1
+            self.pending_bytes -= len(reply)
+            self._broker.pending_reply_bytes -= len(reply)
+            self.send_unordered(reply)
+        self.flush_output()
+        self._after_release()
 
-    def flush(self) -> None:
-        count = self._ready
+    def flush_output(self) -> None:
+        count = self._ready_count
         if not count:
             return
         data = self._ready_first
@@ -186,106 +188,119 @@ class Outbox:
             more = self._ready_more
             self._ready_more = []
             data = b"".join([data, *more])
-        self._ready = 0
-        self._ready_size = 0
+        self._ready_count = 0
+        self._ready_bytes = 0
         self._ready_first = b""
         self._write(data)
 
-    def has_room(self) -> bool:
+    def check_capacity(self) -> bool:
         """Whether one more command may be answered; if not, the receiver is resumed later."""
-        self._overfull = self.size > self._limit or (
-            self._first is not None and self._broker.is_behind()
+        self._overfull = self.pending_bytes > self._limit_bytes or (
+            self._first_group is not None and self._broker.is_backlogged()
         )
         return not self._overfull
 
-    def release(self, mark: i64) -> None:
+    def release_up_to(self, position: i64) -> None:
         """The journal has reached `mark`: let go what waited for it."""
         broker = self._broker
-        patience = broker.flush_ended - broker.slow.limit  # who came before that was too slow
-        batch = self._first
-        while batch is not None and batch.mark <= mark:
-            if batch.since < patience:
-                self._note(batch)
-            self.size -= batch.size
-            broker.held -= batch.size
-            self._let_go(batch)
-            following = batch.following
+        patience = (
+            broker.flush_ended_at - broker.slow_commands.threshold_us
+        )  # who came before that was too slow
+        batch = self._first_group
+        while batch is not None and batch.position <= position:
+            if batch.arrived_at < patience:
+                self._report_slow(batch)
+            self.pending_bytes -= batch.size
+            broker.pending_reply_bytes -= batch.size
+            self._make_ready(batch)
+            following = batch.next_group
             batch.clear()
-            self._spare = batch
+            self._unused_group = batch
             batch = following
-        self._first = batch
+        self._first_group = batch
         if batch is None:
-            self._last = None
-        self.flush()
-        self._go_on()
+            self._last_group = None
+        self.flush_output()
+        self._after_release()
 
-    def _let_go(self, batch: _Batch) -> None:
-        if self._ready:
-            self._ready_more.append(batch.first)
+    def _make_ready(self, group: _ReplyGroup) -> None:
+        if self._ready_count:
+            self._ready_more.append(group.first_reply)
         else:
-            self._ready_first = batch.first
-        if batch.count > 1:
-            self._ready_more.extend(batch.more)
-        self._ready += batch.count
-        self._ready_size += batch.size
+            self._ready_first = group.first_reply
+        if group.count > 1:
+            self._ready_more.extend(group.more_replies)
+        self._ready_count += group.count
+        self._ready_bytes += group.size
 
-    def _note(self, batch: _Batch) -> None:
-        receiver = self._receiver
+    def _report_slow(self, group: _ReplyGroup) -> None:
+        receiver = self._connection
         if receiver is None:
             return
         broker = self._broker
         # What came during a flush has waited for that one, too.
-        written = batch.began if batch.began < broker.flush_free else broker.flush_began
-        now = broker.flush_ended
-        disk = now - max(written, batch.began)
-        broker.slow.note(
-            receiver, batch.verb, batch.number, batch.count, batch.since, batch.waited, disk, now
+        written = (
+            group.turn_started_at
+            if group.turn_started_at < broker.disk_free_at
+            else broker.flush_started_at
+        )
+        now = broker.flush_ended_at
+        disk = now - max(written, group.turn_started_at)
+        broker.slow_commands.record(
+            receiver,
+            group.command,
+            group.command_number,
+            group.count,
+            group.arrived_at,
+            group.queued_us,
+            disk,
+            now,
         )
 
-    def _go_on(self) -> None:
+    def _after_release(self) -> None:
         """Fewer replies are held back: it may be time to close, or to answer more commands."""
         if self._closing:
-            if self._first is None and not self._aside:
+            if self._first_group is None and not self._deferred_count:
                 self._close()
-        elif self._overfull and self.has_room() and self._receiver is not None:
-            self._receiver.resume()
+        elif self._overfull and self.check_capacity() and self._connection is not None:
+            self._connection.resume()
 
-    def forget_receiver(self) -> None:
+    def detach_connection(self) -> None:
         """The connection is lost. Else the two would keep each other alive."""
-        self._receiver = None
-        self._broker.left(self)
+        self._connection = None
+        self._broker.on_client_gone(self)
 
-    def is_lost(self) -> bool:
-        return self._receiver is None
+    def is_detached(self) -> bool:
+        return self._connection is None
 
-    def waits(self) -> bool:
-        return self._first is not None
+    def has_waiting(self) -> bool:
+        return self._first_group is not None
 
-    def close(self, lingers: bool = False) -> None:
+    def close(self, drain_input: bool = False) -> None:
         """Close the connection once all replies are out."""
-        self._lingers = lingers
-        self.flush()
-        if self._first is not None or self._aside:
+        self._drain_input = drain_input
+        self.flush_output()
+        if self._first_group is not None or self._deferred_count:
             self._closing = True
         else:
             self._close()
 
     def _close(self) -> None:
-        if self._lingers:
-            self._transport.linger()
+        if self._drain_input:
+            self._transport.close_after_draining()
         else:
             self._transport.close()
 
     def abort(self) -> None:
         """Replies that were held back must never be seen: the promise cannot be kept."""
         self.aborted = True
-        self._first = None
-        self._last = None
-        self._ready = 0
-        self._ready_size = 0
+        self._first_group = None
+        self._last_group = None
+        self._ready_count = 0
+        self._ready_bytes = 0
         self._ready_first = b""
         self._ready_more = []
-        self._aside = 0
-        self._broker.held -= self.size
-        self.size = 0
+        self._deferred_count = 0
+        self._broker.pending_reply_bytes -= self.pending_bytes
+        self.pending_bytes = 0
         self._transport.abort()

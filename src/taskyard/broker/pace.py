@@ -10,55 +10,55 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.receiver import ClientConnection
 from taskyard.broker.seams import Clock, Scheduler
 
-_TICK: Final = 10_000  # microseconds between two looks at those who wait
-_SECOND: Final = 1_000_000
+_RETRY_US: Final = 10_000  # microseconds between two looks at those who wait
+_SECOND_US: Final = 1_000_000
 
 
-class Pacer:
+class RateLimiter:
     def __init__(self, clock: Clock, scheduler: Scheduler) -> None:
-        self.rate: i64 = 0  # commands a second; 0: as many as come
-        self.slowed: i64 = 0  # how often somebody had to wait
+        self.commands_per_second: i64 = 0  # commands a second; 0: as many as come
+        self.delay_count: i64 = 0  # how often somebody had to wait
         self._clock = clock
         self._scheduler = scheduler
-        self._waiting: list[Receiver] = []
+        self._waiting: list[ClientConnection] = []
 
-    def wait(self, receiver: Receiver) -> None:
+    def resume_later(self, connection: ClientConnection) -> None:
         """Resume this one when it may have gained something."""
-        if receiver.slowed:
+        if connection.rate_limited:
             return
-        receiver.slowed = True
-        self.slowed += 1
+        connection.rate_limited = True
+        self.delay_count += 1
         if not self._waiting:
-            self._scheduler.call_at(self._clock.now() + _TICK, self._ring)
-        self._waiting.append(receiver)
+            self._scheduler.call_at(self._clock.now() + _RETRY_US, self._resume_waiting)
+        self._waiting.append(connection)
 
-    def _ring(self) -> None:
+    def _resume_waiting(self) -> None:
         waiting = self._waiting
         self._waiting = []
         for receiver in waiting:
-            receiver.slowed = False
+            receiver.rate_limited = False
             receiver.resume()
 
 
-class Share:
+class TokenBucket:
     """What one connection may still do: at most as much as a second brings."""
 
     def __init__(self) -> None:
-        self._micro: i64 = 0  # millionths of a command
-        self._since: i64 = 0
+        self._micro_tokens: i64 = 0  # millionths of a command
+        self._refilled_at: i64 = 0
 
-    def left(self, rate: i64, now: i64) -> i64:
+    def available(self, rate: i64, now: i64) -> i64:
         """Whole commands that it may have carried out now."""
-        passed = now - self._since
-        self._since = now
-        if passed >= _SECOND:
-            self._micro = rate * _SECOND
+        passed = now - self._refilled_at
+        self._refilled_at = now
+        if passed >= _SECOND_US:
+            self._micro_tokens = rate * _SECOND_US
         elif passed > 0:
-            self._micro = min(self._micro + passed * rate, rate * _SECOND)
-        return self._micro // _SECOND
+            self._micro_tokens = min(self._micro_tokens + passed * rate, rate * _SECOND_US)
+        return self._micro_tokens // _SECOND_US
 
-    def spend(self, commands: i64) -> None:
-        self._micro -= commands * _SECOND
+    def consume(self, commands: i64) -> None:
+        self._micro_tokens -= commands * _SECOND_US

@@ -13,84 +13,92 @@ from mypy_extensions import i64
 
 from taskyard.broker.seams import Cancellable, Scheduler
 from taskyard.engine.model.job import FOREVER
-from taskyard.journal.retention import Limits, judge
+from taskyard.journal.retention import RetentionLimits, plan_retention
 
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
 
 
-class Retention:
-    def __init__(self, broker: Broker, limits: Limits, scheduler: Scheduler) -> None:
+class JournalRetention:
+    def __init__(self, broker: Broker, limits: RetentionLimits, scheduler: Scheduler) -> None:
         self.limits = limits
-        self.judged: i64 = 0  # how often what is kept was worked out
+        self.plan_count: i64 = 0  # how often what is kept was worked out
         self._broker = broker
         self._scheduler = scheduler
-        self._kept: i64 = 0  # the segments before it can go
-        self._judged_base: i64 = -1  # what that was worked out from
-        self._judged_change: i64 = -1
-        self._overdue = False  # a lease or an age has ended since
-        self._alarm: Cancellable | None = None
-        self._alarm_at: i64 = FOREVER
-        self._on_left_behind: list[Callable[[str, int], None]] = []
+        self._keep_from: i64 = 0  # the segments before it can go
+        self._planned_base: i64 = -1  # what that was worked out from
+        self._planned_change: i64 = -1
+        self._plan_expired = False  # a lease or an age has ended since
+        self._timer_handle: Cancellable | None = None
+        self._timer_due_at: i64 = FOREVER
+        self._on_reader_lost_records: list[Callable[[str, int], None]] = []
 
-    def on_left_behind(self, call: Callable[[str, int], None]) -> None:
+    def on_reader_lost_records(self, call: Callable[[str, int], None]) -> None:
         """Hear which reader will miss how many records, though its lease lasts."""
-        self._on_left_behind.append(call)
+        self._on_reader_lost_records.append(call)
 
-    def look(self) -> None:
+    def apply(self) -> None:
         """Drop what can go; cheap while nothing has changed."""
         journal = self._broker.journal
-        if journal.first >= journal.base:
+        if journal.first_base >= journal.replay_start:
             return
-        changed = self._broker.engine.state.readers_changed
+        changed = self._broker.engine.state.readers_changed_seq
         if (
-            self._overdue or journal.base != self._judged_base or changed != self._judged_change
+            self._plan_expired
+            or journal.replay_start != self._planned_base
+            or changed != self._planned_change
         ) and changed <= journal.durable_seq:  # else a crash would take back why it could go
-            self._judge(changed)
-        if journal.first < self._kept:
-            self._drop(self._kept)
+            self._make_plan(changed)
+        if journal.first_base < self._keep_from:
+            self._drop_before(self._keep_from)
 
-    def give_up_one(self) -> None:
+    def drop_oldest(self) -> None:
         """The disk is full: work goes before readers, and one segment is room to go on."""
         journal = self._broker.journal
-        if journal.first < journal.base:
-            self._drop(journal.next_base(journal.first))
+        if journal.first_base < journal.replay_start:
+            self._drop_before(journal.next_base(journal.first_base))
 
-    def _judge(self, changed: i64) -> None:
-        self.judged += 1
+    def _make_plan(self, readers_changed: i64) -> None:
+        self.plan_count += 1
         journal = self._broker.journal
         readers = self._broker.engine.state.readers
-        verdict = judge(
-            list(readers.values()), journal.retained(), self.limits, self._broker.clock.now()
+        verdict = plan_retention(
+            list(readers.values()),
+            journal.retained_segments(),
+            self.limits,
+            self._broker.clock.now(),
         )
-        self._kept = verdict.base
-        self._judged_base = journal.base
-        self._judged_change = changed
-        self._overdue = False
-        self._set_alarm(verdict.again)
+        self._keep_from = verdict.first_kept
+        self._planned_base = journal.replay_start
+        self._planned_change = readers_changed
+        self._plan_expired = False
+        self._set_timer(verdict.recheck_at)
 
-    def _set_alarm(self, when: i64) -> None:
-        if when == self._alarm_at:
+    def _set_timer(self, when: i64) -> None:
+        if when == self._timer_due_at:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        self._alarm_at = when
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
+        self._timer_due_at = when
         if when < FOREVER:
-            self._alarm = self._scheduler.call_at(when, self._ring)
+            self._timer_handle = self._scheduler.call_at(when, self._on_timer)
 
-    def _ring(self) -> None:
-        self._alarm = None
-        self._alarm_at = FOREVER
-        self._overdue = True
-        self.look()
+    def _on_timer(self) -> None:
+        self._timer_handle = None
+        self._timer_due_at = FOREVER
+        self._plan_expired = True
+        self.apply()
 
-    def _drop(self, base: i64) -> None:
-        if not self._broker.room.drop_before(base) or not self._on_left_behind:
+    def _drop_before(self, base: i64) -> None:
+        if (
+            not self._broker.disk_space.remove_segments_before(base)
+            or not self._on_reader_lost_records
+        ):
             return
         now = self._broker.clock.now()
         for reader in self._broker.engine.state.readers.values():
-            missed = self._broker.journal.missed(reader.next_seq)
+            missed = self._broker.journal.missed_records(reader.next_seq)
             if missed and reader.lease_until > now:
-                for call in self._on_left_behind:
+                for call in self._on_reader_lost_records:
                     call(reader.name, missed)

@@ -10,87 +10,89 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.offloop import Drop, Spare
+from taskyard.broker.offloop import SegmentPreparation, SegmentRemoval
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.journal.drop import DropWork
-from taskyard.journal.spare import SpareWork
+from taskyard.journal.drop import RemoveSegments
+from taskyard.journal.spare import PrepareSegment
 
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
 
-_AGAIN: Final = 1_000_000  # microseconds between two looks whether the disk has room again
+_RETRY_US: Final = 1_000_000  # microseconds between two looks whether the disk has room again
 
 
-class RoomWatch:
+class DiskSpaceMonitor:
     def __init__(self, broker: Broker, scheduler: Scheduler) -> None:
         self._broker = broker
         self._scheduler = scheduler
-        self._on_change: list[Callable[[str], None]] = []
-        self._refusing = ""  # why pushes are refused, as far as anybody was told
-        self._alarm: Cancellable | None = None
+        self._on_refusal_change: list[Callable[[str], None]] = []
+        self._reported_refusal = ""  # why pushes are refused, as far as anybody was told
+        self._timer_handle: Cancellable | None = None
 
-    def on_change(self, call: Callable[[str], None]) -> None:
+    def on_refusal_change(self, call: Callable[[str], None]) -> None:
         """Hear when pushes begin to be refused, and why, and with "" when they go on."""
-        self._on_change.append(call)
+        self._on_refusal_change.append(call)
 
-    def drop_before(self, base: i64) -> bool:
+    def remove_segments_before(self, base: i64) -> bool:
         """Let the journal drop segments before `base`, off the loop; False if there are none."""
-        work = self._broker.journal.drop_before(base)
+        work = self._broker.journal.remove_segments_before(base)
         if work is None:
             return False
-        Drop(self, work).start(self._scheduler)
+        SegmentRemoval(self, work).start(self._scheduler)
         return True
 
-    def dropped(self, work: DropWork) -> None:
+    def on_segments_dropped(self, work: RemoveSegments) -> None:
         try:
-            self._broker.journal.dropped(work)
+            self._broker.journal.on_segments_removed(work)
         except OSError as error:
             self._broker.fail(error)
             return
-        self._came()
+        self._space_changed()
 
-    def spared(self, work: SpareWork) -> None:
+    def on_segment_ready(self, work: PrepareSegment) -> None:
         try:
-            self._broker.journal.spared(work)
+            self._broker.journal.on_segment_prepared(work)
         except OSError as error:
             self._broker.fail(error)
             return
         if work.done:
-            self._came()
+            self._space_changed()
         else:
-            self._broker.retention.give_up_one()
-            self.look()
+            self._broker.retention.drop_oldest()
+            self.check()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Have the next segment made in time, and tell whether there is room for pushes."""
         journal = self._broker.journal
-        spare = journal.spare()
+        spare = journal.prepare_next_segment()
         if spare is not None:
-            Spare(self, spare).start(self._scheduler)
-        refusing = journal.room.refusing
+            SegmentPreparation(self, spare).start(self._scheduler)
+        refusing = journal.space.push_refusal
         if refusing:
-            self.watch()
-        if bool(refusing) != bool(self._refusing):
-            for call in self._on_change:
+            self.retry_later()
+        if bool(refusing) != bool(self._reported_refusal):
+            for call in self._on_refusal_change:
                 call(refusing)
-        self._refusing = refusing
+        self._reported_refusal = refusing
 
-    def watch(self) -> None:
+    def retry_later(self) -> None:
         """Something waits for room."""
         broker = self._broker
-        if self._alarm is None and not broker.failure:
-            self._alarm = self._scheduler.call_at(broker.clock.now() + _AGAIN, self._look_again)
+        if self._timer_handle is None and not broker.failure:
+            self._timer_handle = self._scheduler.call_at(
+                broker.clock.now() + _RETRY_US, self._retry
+            )
 
-    def _look_again(self) -> None:
-        self._alarm = None
+    def _retry(self) -> None:
+        self._timer_handle = None
         if not self._broker.failure:
-            self._broker.journal.retry()
-            self._came()
+            self._broker.journal.retry_preparation()
+            self._space_changed()
 
-    def _came(self) -> None:
+    def _space_changed(self) -> None:
         """There may be more room than before: go on with what there was none for."""
-        self.look()
+        self.check()
         broker = self._broker
-        if broker.engine.room.short:
-            broker.engine.resume(broker.begin())
-            broker.end()
+        if broker.engine.journal_space.postponed_work:
+            broker.engine.resume_postponed(broker.begin_turn())
+            broker.end_turn()

@@ -32,7 +32,7 @@ class Scheduler(Protocol):
         """At a time of the clock."""
         ...
 
-    def call_within(self, delay: int, call: Callable[[], None]) -> Cancellable:
+    def call_after_us(self, delay: int, call: Callable[[], None]) -> Cancellable:
         """In so many microseconds, without the milliseconds by which `call_at` may be late. One at
         a time: it takes the place of the one before."""
         ...
@@ -43,20 +43,20 @@ class Scheduler(Protocol):
         """Run `work` off the loop, then `done` on it."""
         ...
 
-    def flush(self, file: int, done: Callable[[int, int], None]) -> bool:
+    def flush_file(self, file: int, done: Callable[[int, int], None]) -> bool:
         """Flush a file in a thread that does not hold up the loop, then tell `done` the errno or 0,
         and how many microseconds it took; False if there is no such thread. One at a time."""
         ...
 
 
-class Post(Protocol):
+class ReplySender(Protocol):
     """Where replies wait until the loop has gone round."""
 
-    def mark(self) -> None:
+    def mark_priority(self) -> None:
         """What comes from now on may be wanted at once."""
         ...
 
-    def hurry(self) -> None:
+    def send_priority_now(self) -> None:
         """And is: the loop will be busy with others for a while."""
         ...
 
@@ -78,7 +78,7 @@ class Transport(Protocol):
         """Send what was written, then close."""
         ...
 
-    def linger(self) -> None:
+    def close_after_draining(self) -> None:
         """The same for a client that is in the middle of sending: what still comes is read for a
         moment, and dropped. Else the close would be a reset, which may overtake the last reply."""
         ...

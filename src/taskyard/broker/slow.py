@@ -13,78 +13,84 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.metrics import Verb
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.metrics import CommandStats
+from taskyard.broker.receiver import ClientConnection
 from taskyard.engine.model.job import FOREVER
 
-KEPT: Final = 128
+MAX_KEPT: Final = 128
 
 
 class SlowCommand:
     """Durations are in microseconds, as is the time at which it was answered."""
 
-    def __init__(self, id: i64, time: i64, receiver: Receiver, verb: Verb, number: i64) -> None:
+    def __init__(
+        self, id: i64, time: i64, connection: ClientConnection, command: CommandStats, number: i64
+    ) -> None:
         self.id = id
         self.time = time
-        self.dialect = receiver.dialect
-        self.connection = receiver.connection
-        self.peer = receiver.address()
-        self.command, self.queue = receiver.asked(verb)
-        self.request = receiver.request_id(number)
-        self.count: i64 = 1  # commands that were answered together, this one the first of them
-        self.took: i64 = 0
-        self.line: i64 = 0  # of that, until it was its turn
-        self.work: i64 = 0  # in the engine, and whatever else kept the event loop
-        self.disk: i64 = 0  # until what was written had been synced
+        self.protocol_name = connection.protocol_name
+        self.connection_number = connection.connection_number
+        self.peer = connection.address()
+        self.command, self.queue = connection.describe_command(command)
+        self.request_id = connection.request_id(number)
+        self.command_count: i64 = (
+            1  # commands that were answered together, this one the first of them
+        )
+        self.duration_us: i64 = 0
+        self.queued_us: i64 = 0  # of that, until it was its turn
+        self.processing_us: i64 = 0  # in the engine, and whatever else kept the event loop
+        self.disk_us: i64 = 0  # until what was written had been synced
 
 
-class Slow:
+class SlowCommandLog:
     def __init__(self) -> None:
-        self.limit: i64 = FOREVER  # microseconds from which on a command is slow
+        self.threshold_us: i64 = FOREVER  # microseconds from which on a command is slow
         self.count: i64 = 0  # all there were
-        self.dialects: dict[str, int] = {}  # the same by dialect
-        self._kept: deque[SlowCommand] = deque()
+        self.count_by_protocol: dict[str, int] = {}  # the same by dialect
+        self._recent: deque[SlowCommand] = deque()
         self._listeners: list[Callable[[SlowCommand], None]] = []
 
-    def is_on(self) -> bool:
-        return self.limit < FOREVER
+    def is_enabled(self) -> bool:
+        return self.threshold_us < FOREVER
 
     def on_slow(self, call: Callable[[SlowCommand], None]) -> None:
         self._listeners.append(call)
 
-    def last(self) -> list[SlowCommand]:
+    def newest_first(self) -> list[SlowCommand]:
         """Those that are kept, the newest first."""
-        return list(reversed(self._kept))
+        return list(reversed(self._recent))
 
-    def size(self) -> i64:
-        return len(self._kept)
+    def kept_count(self) -> i64:
+        return len(self._recent)
 
-    def forget(self) -> None:
-        self._kept.clear()
+    def clear(self) -> None:
+        self._recent.clear()
 
-    def note(
+    def record(
         self,
-        receiver: Receiver,
-        verb: Verb,
+        connection: ClientConnection,
+        command: CommandStats,
         number: i64,
         count: i64,
         since: i64,
-        waited: i64,
-        disk: i64,
+        queued_us: i64,
+        disk_us: i64,
         now: i64,
     ) -> None:
         """These were answered `now`. Of the time since then they have waited so long for their
         turn, and so long for the disk."""
-        slow = SlowCommand(self.count, now, receiver, verb, number)
-        slow.count = count
-        slow.took = now - since
-        slow.line = waited
-        slow.disk = disk
-        slow.work = max(i64(0), slow.took - waited - disk)
+        slow = SlowCommand(self.count, now, connection, command, number)
+        slow.command_count = count
+        slow.duration_us = now - since
+        slow.queued_us = queued_us
+        slow.disk_us = disk_us
+        slow.processing_us = max(i64(0), slow.duration_us - queued_us - disk_us)
         self.count += 1
-        self.dialects[slow.dialect] = self.dialects.get(slow.dialect, 0) + 1
-        if len(self._kept) >= KEPT:
-            self._kept.popleft()
-        self._kept.append(slow)
+        self.count_by_protocol[slow.protocol_name] = (
+            self.count_by_protocol.get(slow.protocol_name, 0) + 1
+        )
+        if len(self._recent) >= MAX_KEPT:
+            self._recent.popleft()
+        self._recent.append(slow)
         for call in self._listeners:
             call(slow)

@@ -14,144 +14,146 @@ from mypy_extensions import i64
 
 from taskyard.broker.seams import Cancellable, Scheduler
 from taskyard.journal.compaction import IDLE, Compactor
-from taskyard.journal.head_read import BlobsRead, HeadRead
+from taskyard.journal.head_read import BlobRead, SegmentScanRead
 
 if TYPE_CHECKING:
     from taskyard.broker.broker import Broker
 
-_PORTION: Final = 131_072  # bytes of carries in one go
-_LEAST: Final = 16_384  # below that it is not worth a turn
-_PAUSE: Final = 5_000  # microseconds between portions while nothing else happens
+_STEP_BYTES: Final = 131_072  # bytes of carries in one go
+_MIN_STEP_BYTES: Final = 16_384  # below that it is not worth a turn
+_IDLE_PAUSE_US: Final = 5_000  # microseconds between portions while nothing else happens
 
 
-class Upkeep:
+class CompactionScheduler:
     def __init__(self, broker: Broker, compactor: Compactor, scheduler: Scheduler) -> None:
         self.compactor = compactor
         self._broker = broker
         self._scheduler = scheduler
-        self._allowance: i64 = 0
-        self._seen: i64 = broker.journal.end
-        self._carried: i64 = 0  # bytes of what was seen next that compaction has written itself
-        self._planned = False
-        self._alarm: Cancellable | None = None
-        self._quiet = True  # nothing new was written since the alarm was set
+        self._allowance_bytes: i64 = 0
+        self._seen_position: i64 = broker.journal.end
+        self._snapshot_bytes: i64 = (
+            0  # bytes of what was seen next that compaction has written itself
+        )
+        self._step_scheduled = False
+        self._timer_handle: Cancellable | None = None
+        self._idle = True  # nothing new was written since the alarm was set
         self._on_damage: list[Callable[[str], None]] = []
 
     def on_damage(self, call: Callable[[str], None]) -> None:
         self._on_damage.append(call)
 
-    def committed(self) -> None:
+    def on_commit(self) -> None:
         """More was written, or more is durable."""
         compactor = self.compactor
         journal = self._broker.journal
         end = journal.end
-        new = end - self._seen - self._carried
-        self._seen = end
-        self._carried = 0
+        new = end - self._seen_position - self._snapshot_bytes
+        self._seen_position = end
+        self._snapshot_bytes = 0
         if compactor.phase == IDLE:
             if not compactor.is_due():
                 return
-            compactor.begin()
-            self._allowance = _PORTION
+            compactor.begin_pass()
+            self._allowance_bytes = _STEP_BYTES
         elif new > 0:
-            self._quiet = False
-            self._allowance = min(
-                self._allowance + new * compactor.pace() // 100, 8 * i64(_PORTION)
+            self._idle = False
+            self._allowance_bytes = min(
+                self._allowance_bytes + new * compactor.pace_percent() // 100, 8 * i64(_STEP_BYTES)
             )
-        if self._allowance >= _LEAST or compactor.has_closed():
-            self._plan()
-        if self._alarm is None:
-            self._set_alarm()
+        if self._allowance_bytes >= _MIN_STEP_BYTES or compactor.is_checkpoint_durable():
+            self._schedule_step()
+        if self._timer_handle is None:
+            self._start_idle_timer()
 
-    def _plan(self) -> None:
-        if not self._planned:
-            self._planned = True
-            self._scheduler.call_soon(self._turn)
+    def _schedule_step(self) -> None:
+        if not self._step_scheduled:
+            self._step_scheduled = True
+            self._scheduler.call_soon(self._compact_step)
 
-    def _set_alarm(self) -> None:
-        self._quiet = True
-        when = self._broker.clock.now() + _PAUSE
-        self._alarm = self._scheduler.call_at(when, self._ring)
+    def _start_idle_timer(self) -> None:
+        self._idle = True
+        when = self._broker.clock.now() + _IDLE_PAUSE_US
+        self._timer_handle = self._scheduler.call_at(when, self._on_idle_timer)
 
-    def _ring(self) -> None:
-        self._alarm = None
+    def _on_idle_timer(self) -> None:
+        self._timer_handle = None
         if self._broker.failure or self.compactor.phase == IDLE:
             return
-        if self._quiet:
-            self._allowance = max(self._allowance, i64(_PORTION))
-            self._plan()
-        self._set_alarm()
+        if self._idle:
+            self._allowance_bytes = max(self._allowance_bytes, i64(_STEP_BYTES))
+            self._schedule_step()
+        self._start_idle_timer()
 
-    def _turn(self) -> None:
-        self._planned = False
+    def _compact_step(self) -> None:
+        self._step_scheduled = False
         broker = self._broker
         if broker.failure:
             return
         compactor = self.compactor
-        if compactor.has_closed():
-            self._drop()
+        if compactor.is_checkpoint_durable():
+            self._drop_segments()
             return
-        log = broker.engine.log
+        log = broker.engine.records
         before = log.size()
-        spent = compactor.step(broker.clock.now(), min(self._allowance, i64(_PORTION)))
-        self._allowance -= spent
-        self._carried += log.size() - before
-        read = compactor.next_read()
+        spent = compactor.run_step(broker.clock.now(), min(self._allowance_bytes, i64(_STEP_BYTES)))
+        self._allowance_bytes -= spent
+        self._snapshot_bytes += log.size() - before
+        read = compactor.next_segment_read()
         if read is not None:
-            _HeadReading(self, read).start(self._scheduler)
-        late = compactor.late_read()
+            _SegmentReadTask(self, read).start(self._scheduler)
+        late = compactor.next_blob_read()
         if late is not None:
-            _BlobsReading(self, late).start(self._scheduler)
-        broker.end()
-        if spent and compactor.can_step() and self._allowance >= _LEAST:
-            self._plan()
+            _BlobReadTask(self, late).start(self._scheduler)
+        broker.end_turn()
+        if spent and compactor.can_step() and self._allowance_bytes >= _MIN_STEP_BYTES:
+            self._schedule_step()
 
-    def _drop(self) -> None:
+    def _drop_segments(self) -> None:
         """The new base is durable: what is before it can go."""
-        self.compactor.finish()
-        self._broker.retention.look()
-        self.committed()  # the next pass may be due already
+        self.compactor.finish_pass()
+        self._broker.retention.apply()
+        self.on_commit()  # the next pass may be due already
 
-    def head_read(self, read: HeadRead, error: BaseException | None) -> None:
-        self.compactor.loaded(read, _text(error))
-        self._go_on()
+    def on_segment_read(self, read: SegmentScanRead, error: BaseException | None) -> None:
+        self.compactor.on_segment_read(read, _error_text(error))
+        self._after_read()
 
-    def blobs_read(self, read: BlobsRead, error: BaseException | None) -> None:
-        self.compactor.late_loaded(read, _text(error))
-        self._go_on()
+    def on_blobs_read(self, read: BlobRead, error: BaseException | None) -> None:
+        self.compactor.on_blobs_read(read, _error_text(error))
+        self._after_read()
 
-    def _go_on(self) -> None:
+    def _after_read(self) -> None:
         damage = self.compactor.damage
         if damage:
             for call in self._on_damage:
                 call(damage)
-        elif self._allowance >= _LEAST:
-            self._plan()
+        elif self._allowance_bytes >= _MIN_STEP_BYTES:
+            self._schedule_step()
 
 
-def _text(error: BaseException | None) -> str:
+def _error_text(error: BaseException | None) -> str:
     return "" if error is None else str(error) or repr(error)
 
 
-class _HeadReading:
-    def __init__(self, upkeep: Upkeep, read: HeadRead) -> None:
-        self._upkeep = upkeep
+class _SegmentReadTask:
+    def __init__(self, upkeep: CompactionScheduler, read: SegmentScanRead) -> None:
+        self._compaction = upkeep
         self._read = read
 
     def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._read.run, self._done)
+        scheduler.run_blocking(self._read.run, self._on_done)
 
-    def _done(self, error: BaseException | None) -> None:
-        self._upkeep.head_read(self._read, error)
+    def _on_done(self, error: BaseException | None) -> None:
+        self._compaction.on_segment_read(self._read, error)
 
 
-class _BlobsReading:
-    def __init__(self, upkeep: Upkeep, read: BlobsRead) -> None:
-        self._upkeep = upkeep
+class _BlobReadTask:
+    def __init__(self, upkeep: CompactionScheduler, read: BlobRead) -> None:
+        self._compaction = upkeep
         self._read = read
 
     def start(self, scheduler: Scheduler) -> None:
-        scheduler.run_blocking(self._read.run, self._done)
+        scheduler.run_blocking(self._read.run, self._on_done)
 
-    def _done(self, error: BaseException | None) -> None:
-        self._upkeep.blobs_read(self._read, error)
+    def _on_done(self, error: BaseException | None) -> None:
+        self._compaction.on_blobs_read(self._read, error)

@@ -4,13 +4,13 @@ import os
 from collections.abc import Sequence
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.refs import each_ref, leased
-from taskyard.cli.session import Session
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.refs import job_from_ref, run_for_each_ref
+from taskyard.cli.session import Context
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "ack",
         "End leased jobs with success, by the refs that `taskyard fetch` printed.",
@@ -28,20 +28,20 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def ack(session: Session) -> int:
+def ack(session: Context) -> int:
     result = _result(session)
 
     def end(ref: str) -> None:
-        session.client.ack(leased(ref), result)
-        session.out.did({"ref": ref, "state": "succeeded"}, f"{ref}: succeeded.")
+        session.client.ack(job_from_ref(ref), result)
+        session.out.print_result({"ref": ref, "state": "succeeded"}, f"{ref}: succeeded.")
 
-    return each_ref(session, end)
+    return run_for_each_ref(session, end)
 
 
-def _result(session: Session) -> bytes | None:
+def _result(session: Context) -> bytes | None:
     given = session.arguments
     if given.result is not None and given.result_file is not None:
-        raise Failure("give --result or --result-file, not both.", USAGE)
+        raise CommandFailed("give --result or --result-file, not both.", USAGE)
     if given.result_file is not None:
         with open(given.result_file, "rb") as file:
             return file.read()

@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.failure import CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 from taskyard.cli.units import counted, size
 
 if TYPE_CHECKING:
     from taskyard.backup.manifest import Manifest
-    from taskyard.backup.source import Source
+    from taskyard.backup.source import BackupSource
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "backup",
         "Copy what a server needs to go on into a new directory, while it runs: all that had "
@@ -45,37 +45,37 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def backup(session: Session) -> None:
-    from taskyard.backup.places import new_directory
+def backup(session: Context) -> None:
+    from taskyard.backup.places import create_directory
     from taskyard.journal.errors import JournalError
 
     path = Path(session.arguments.directory)
     began = time.monotonic()
     try:
-        with new_directory(path) as disk:
+        with create_directory(path) as disk:
             manifest = _copy(session, disk)
     except JournalError as error:
-        raise Failure(f"{error}.") from error
+        raise CommandFailed(f"{error}.") from error
     spent = time.monotonic() - began
-    session.out.did(
-        {"directory": str(path), **described(manifest), "seconds": round(spent, 3)},
-        f"{path}: {told(manifest)}.",
+    session.out.print_result(
+        {"directory": str(path), **describe_manifest(manifest), "seconds": round(spent, 3)},
+        f"{path}: {summary(manifest)}.",
     )
 
 
-def _copy(session: Session, disk: Any) -> Manifest:
+def _copy(session: Context, disk: Any) -> Manifest:
     from taskyard.backup.making import make_backup
 
     if session.arguments.data is not None:
-        return _made(_from_files(session.arguments.data), disk, make_backup)
+        return _make_backup(_from_files(session.arguments.data), disk, make_backup)
     from taskyard.cli.backup_source import ServerSource
 
     with ServerSource(session, session.arguments.http) as source:
-        return _made(source, disk, make_backup)
+        return _make_backup(source, disk, make_backup)
 
 
-def _made(source: Source, disk: Any, make: Any) -> Manifest:
-    with Progress("copying") as progress:
+def _make_backup(source: BackupSource, disk: Any, make: Any) -> Manifest:
+    with ProgressBar("copying") as progress:
 
         def more(copied: int) -> None:
             progress.done += copied
@@ -84,16 +84,16 @@ def _made(source: Source, disk: Any, make: Any) -> Manifest:
     return manifest
 
 
-def _from_files(data: Path) -> Source:
+def _from_files(data: Path) -> BackupSource:
     from taskyard.backup.source import DirectorySource
     from taskyard.journal.disk import RealDisk
 
     if not (data / "journal").is_dir():
-        raise Failure(f"there is no journal in {data}.")
+        raise CommandFailed(f"there is no journal in {data}.")
     return DirectorySource(RealDisk(str(data)))
 
 
-def described(manifest: Manifest) -> dict[str, Any]:
+def describe_manifest(manifest: Manifest) -> dict[str, Any]:
     """Of a backup, for programs."""
     return {
         "records": manifest.records,
@@ -108,7 +108,7 @@ def described(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def told(manifest: Manifest) -> str:
+def summary(manifest: Manifest) -> str:
     """The same for people."""
     return (
         f"{counted(manifest.jobs, 'job')}, {counted(manifest.records, 'record')} up to number "

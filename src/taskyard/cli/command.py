@@ -15,20 +15,20 @@ from taskyard.cli.failure import (
     PIPE_CLOSED,
     REFUSED,
     USAGE,
-    Failure,
+    CommandFailed,
 )
-from taskyard.cli.main import ExamplesFormatter, Parser, examples
-from taskyard.cli.session import DEFAULT_URL, Session
-from taskyard.cli.text import safe
+from taskyard.cli.main import CommandParser, ExamplesFormatter, examples
+from taskyard.cli.session import DEFAULT_URL, Context
+from taskyard.cli.text import escape_unsafe
 
-Run: TypeAlias = Callable[[Session], int | None]
+Run: TypeAlias = Callable[[Context], int | None]
 
 
 def command_parser(
     name: str, doc: str, *lines: str, run: Run | None = None, connects: bool = True
-) -> Parser:
+) -> CommandParser:
     """`doc` is one or more sentences; the lines are examples for a shell."""
-    result = Parser(
+    result = CommandParser(
         prog=f"taskyard {name}",
         description=doc,
         epilog=examples(*lines),
@@ -41,12 +41,12 @@ def command_parser(
     return result
 
 
-def subcommands(parser: Parser) -> Callable[..., Parser]:
+def subcommands(parser: CommandParser) -> Callable[..., CommandParser]:
     """Gives a function that adds a command below this one: name, doc, examples, run."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
 
-    def add(name: str, doc: str, *lines: str, run: Run) -> Parser:
-        made: Parser = commands.add_parser(
+    def add(name: str, doc: str, *lines: str, run: Run) -> CommandParser:
+        made: CommandParser = commands.add_parser(
             name,
             help=doc.partition(".")[0].lower(),
             description=doc,
@@ -61,7 +61,7 @@ def subcommands(parser: Parser) -> Callable[..., Parser]:
     return add
 
 
-def add_flags(parser: Parser, connects: bool) -> None:
+def add_flags(parser: CommandParser, connects: bool) -> None:
     group = parser.add_argument_group("common options")
     if connects:
         group.add_argument(
@@ -78,8 +78,8 @@ def add_flags(parser: Parser, connects: bool) -> None:
     group.add_argument("--json", action="store_true", help="print one JSON object a line")
 
 
-def default_to(
-    parser: Parser, command: str, argv: Sequence[str], commands: Sequence[str]
+def insert_default_command(
+    parser: CommandParser, command: str, argv: Sequence[str], commands: Sequence[str]
 ) -> list[str]:
     """The line with `command` in front, if it names none: `queues --json` is `queues list --json`.
 
@@ -93,45 +93,45 @@ def default_to(
     return [command, *given]
 
 
-def add_limit(parser: Parser) -> None:
+def add_limit(parser: CommandParser) -> None:
     parser.add_argument(
         "--limit", type=int, default=100, metavar="N", help="how many at most (default 100)"
     )
     parser.add_argument("--all", action="store_true", help="however many there are")
 
 
-def most_of(arguments: argparse.Namespace) -> int | None:
+def limit_of(arguments: argparse.Namespace) -> int | None:
     """How many may be shown; None: all."""
     if arguments.limit < 1:
-        raise Failure("--limit must be a number from 1 on.", USAGE)
+        raise CommandFailed("--limit must be a number from 1 on.", USAGE)
     return None if arguments.all else int(arguments.limit)
 
 
-def run_command(parser: Parser, argv: Sequence[str]) -> int:
+def run_command(parser: CommandParser, argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     name = parser.prog
     try:
-        with Session(arguments) as session:
+        with Context(arguments) as session:
             code = arguments.run(session) or DONE
             session.out.flush()
-    except Failure as failure:
-        return complain(name, str(failure), failure.code)
+    except CommandFailed as failure:
+        return print_error(name, str(failure), failure.code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         return PIPE_CLOSED
     except KeyError as error:
         other = f"the server's answer has no {error}; is it of another version than this command?"
-        return complain(name, other, REFUSED)
+        return print_error(name, other, REFUSED)
     except OSError as error:
         text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return complain(name, f"{text}.", REFUSED)
+        return print_error(name, f"{text}.", REFUSED)
     return int(code)
 
 
-def complain(name: str, sentence: str, code: int) -> int:
+def print_error(name: str, sentence: str, code: int) -> int:
     with contextlib.suppress(OSError):
         sys.stdout.flush()  # what was printed before stands before it
     with contextlib.suppress(OSError):
-        print(f"{name}: {safe(sentence)}", file=sys.stderr)
+        print(f"{name}: {escape_unsafe(sentence)}", file=sys.stderr)
     return code

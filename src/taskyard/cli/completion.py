@@ -8,32 +8,32 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.main import COMMANDS, Parser
-from taskyard.cli.session import Session
+from taskyard.cli.main import COMMANDS, CommandParser
+from taskyard.cli.session import Context
 
 SHELLS: Final = ("bash", "zsh", "fish")
 _QUEUES: Final = {"QUEUE"}  # the metavars of arguments that are names of queues
 _FILES: Final = {"FILE", "DIR"}
 # A queue may be called $(reboot), and a shell might come to expand that: only names that mean
 # nothing to any of them are offered.
-_ASK: Final = (
+_ASK_SERVER: Final = (
     "command taskyard queues list --names 2>/dev/null"
     " | LC_ALL=C grep -xE '[A-Za-z0-9_.:/@%+=][A-Za-z0-9_.:/@%+=-]*'"
 )
 _PREAMBLE: Final = {
-    "bash": f'_taskyard_queues() {{\n  compgen -W "$({_ASK})" -- "$1"\n}}\n',
-    "zsh": f'_taskyard_queues() {{\n  local -a names\n  names=(${{(f)"$({_ASK})"}})\n'
+    "bash": f'_taskyard_queues() {{\n  compgen -W "$({_ASK_SERVER})" -- "$1"\n}}\n',
+    "zsh": f'_taskyard_queues() {{\n  local -a names\n  names=(${{(f)"$({_ASK_SERVER})"}})\n'
     "  compadd -a names\n}\n",
 }
 _COMPLETE: Final = {
     "preamble": _PREAMBLE,
     "bash": "_taskyard_queues",
     "zsh": "_taskyard_queues",
-    "fish": f"({_ASK})",
+    "fish": f"({_ASK_SERVER})",
 }
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "completion",
         "Print a script that makes your shell complete commands, flags and names of queues.",
@@ -50,17 +50,17 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def show(session: Session) -> None:
+def show(session: Context) -> None:
     import shtab
 
     shell = session.arguments.shell
-    script = shtab.complete(whole_parser(), shell)
+    script = shtab.complete(build_full_parser(), shell)
     sys.stdout.write(script if script.endswith("\n") else f"{script}\n")
 
 
-def whole_parser() -> Parser:
+def build_full_parser() -> CommandParser:
     """All commands in one, which the command itself never needs."""
-    result = Parser(prog="taskyard")
+    result = CommandParser(prog="taskyard")
     commands = result.add_subparsers(metavar="COMMAND")
     for name, (module, doc) in COMMANDS.items():
         if importlib.util.find_spec(module) is None:
@@ -68,7 +68,7 @@ def whole_parser() -> Parser:
         own = importlib.import_module(module).parser()
         commands.add_parser(name, help=doc, parents=[own], add_help=False)
         for each in _parsers(own):
-            _mark(each)
+            _mark_arguments(each)
     return result
 
 
@@ -79,7 +79,7 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
             yield from action.choices.values()
 
 
-def _mark(parser: argparse.ArgumentParser) -> None:
+def _mark_arguments(parser: argparse.ArgumentParser) -> None:
     import shtab
 
     for action in parser._actions:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskyard.cli.ask import add_yes, confirm
-from taskyard.cli.command import command_parser, default_to, run_command, subcommands
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session, path
+from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context, path
 from taskyard.cli.shown import now
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, local, since
@@ -24,7 +24,7 @@ COLUMNS: Final = (
     Column("CONSUMER", lambda consumer: consumer["name"], flexible=True),
     Column("BATCH", lambda consumer: consumer["batch"], right=True),
     Column(
-        "STATE", state_of, look=lambda consumer: "red" if state_of(consumer) == "expired" else ""
+        "STATE", state_of, style=lambda consumer: "red" if state_of(consumer) == "expired" else ""
     ),
     Column("JOBS", lambda consumer: consumer["jobs"], right=True),
     Column(
@@ -35,7 +35,7 @@ COLUMNS: Final = (
 )
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "consumers",
         "Those who take jobs in numbered batches: list (which is done if no command is named), "
@@ -62,21 +62,21 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     made = parser()
-    return run_command(made, default_to(made, "list", argv, _COMMANDS))
+    return run_command(made, insert_default_command(made, "list", argv, _COMMANDS))
 
 
-def show_all(session: Session) -> None:
+def show_all(session: Context) -> None:
     found = session.pages("/consumers", "consumers")
-    session.out.items(COLUMNS, found, "There are no consumers.")
+    session.out.print_items(COLUMNS, found, "There are no consumers.")
 
 
-def show(session: Session) -> None:
-    consumer = session.api("GET", _where(session))
+def show(session: Context) -> None:
+    consumer = session.api("GET", _consumer_path(session))
     if session.out.json:
-        session.out.object(consumer)
+        session.out.print_object(consumer)
         return
     deadline = consumer["deadline"]
-    session.out.fields(
+    session.out.print_fields(
         [
             ("consumer", consumer["name"]),
             ("batch", f"{consumer['batch']:,}"),
@@ -89,13 +89,13 @@ def show(session: Session) -> None:
     )
 
 
-def drop(session: Session) -> None:
+def drop(session: Context) -> None:
     name = session.arguments.name
-    jobs = session.api("GET", _where(session))["jobs"]  # refused before one is asked
+    jobs = session.api("GET", _consumer_path(session))["jobs"]  # refused before one is asked
     confirm(session, f"Drop the consumer {name}, and give back up to {counted(jobs, 'job')}")
-    session.api("DELETE", _where(session))
-    session.out.did({"name": name, "dropped": True}, f"{name}: dropped.")
+    session.api("DELETE", _consumer_path(session))
+    session.out.print_result({"name": name, "dropped": True}, f"{name}: dropped.")
 
 
-def _where(session: Session) -> str:
+def _consumer_path(session: Context) -> str:
     return path("consumers", session.arguments.name)

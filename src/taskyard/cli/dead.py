@@ -7,16 +7,16 @@ from taskyard.cli.ask import add_yes, confirm
 from taskyard.cli.command import (
     add_limit,
     command_parser,
-    default_to,
-    most_of,
+    insert_default_command,
+    limit_of,
     run_command,
     subcommands,
 )
-from taskyard.cli.content import in_one_line
-from taskyard.cli.failure import REFUSED, USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import PAGE, Session, path
+from taskyard.cli.content import format_in_one_line
+from taskyard.cli.failure import REFUSED, USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import PAGE_ITEMS, Context, path
 from taskyard.cli.shown import DEAD, now, short_error, show_job
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, since, size
@@ -24,11 +24,11 @@ from taskyard.cli.units import counted, since, size
 _COMMANDS: Final = ("list", "show", "replay", "purge")
 QUEUES: Final = (
     Column("QUEUE", lambda queue: queue["name"], flexible=True),
-    Column("DEAD", lambda queue: queue["counts"]["failed"], right=True, look=lambda _: "red"),
+    Column("DEAD", lambda queue: queue["counts"]["failed"], right=True, style=lambda _: "red"),
     Column("BYTES", lambda queue: size(queue["dead_bytes"]), right=True),
 )
 GROUPS: Final = (
-    Column("COUNT", lambda group: group["count"], right=True, look=lambda _: "red"),
+    Column("COUNT", lambda group: group["count"], right=True, style=lambda _: "red"),
     Column("REASON", lambda group: group["reason"], flexible=True),
     Column("LAST", lambda group: f"{since(group['last_at'], now())} ago", right=True),
     Column("NEWEST", lambda group: " ".join(map(str, group["sample"][:3]))),
@@ -36,7 +36,7 @@ GROUPS: Final = (
 )
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "dead",
         "Dead letters are jobs that have failed for good: list, show, replay, purge.",
@@ -92,7 +92,7 @@ def parser() -> Parser:
     return result
 
 
-def _add_selection(parser: Parser) -> None:
+def _add_selection(parser: CommandParser) -> None:
     parser.add_argument("--reason", metavar="TEXT", help="those that died for exactly this reason")
     parser.add_argument("--error", metavar="TEXT", help="those whose error has this in it")
     parser.add_argument("--name", metavar="NAME", help="those of this name")
@@ -100,134 +100,138 @@ def _add_selection(parser: Parser) -> None:
 
 def main(argv: Sequence[str]) -> int:
     made = parser()
-    return run_command(made, default_to(made, "list", argv, _COMMANDS))
+    return run_command(made, insert_default_command(made, "list", argv, _COMMANDS))
 
 
-def show_all(session: Session) -> None:
+def show_all(session: Context) -> None:
     if session.arguments.queue is None:
         if _is_selective(session):
-            raise Failure("name the queue whose dead letters you want to see.", USAGE)
+            raise CommandFailed("name the queue whose dead letters you want to see.", USAGE)
         queues = session.pages("/queues", "queues")
         rows = (queue for queue in queues if queue["counts"]["failed"])
-        session.out.items(QUEUES, rows, "There are no dead letters.")
+        session.out.print_items(QUEUES, rows, "There are no dead letters.")
         return
-    most = most_of(session.arguments)
-    session.out.limited(DEAD, _selected(session), most, _none(session))
+    most = limit_of(session.arguments)
+    session.out.print_limited_items(DEAD, _selected(session), most, _nothing_found(session))
 
 
-def _none(session: Session) -> str:
+def _nothing_found(session: Context) -> str:
     return f"{session.arguments.queue} has no {'such ' * _is_selective(session)}dead letters."
 
 
-def show(session: Session) -> None:
+def show(session: Context) -> None:
     arguments = session.arguments
     if arguments.job is not None:
         job = session.api("GET", path("jobs", arguments.job))
         if job["state"] != "failed" or job["queue"] != arguments.queue:
             told = f"{job['state']} in {job['queue']}"
-            raise Failure(f"{arguments.job} is no dead letter of {arguments.queue}: it is {told}.")
+            raise CommandFailed(
+                f"{arguments.job} is no dead letter of {arguments.queue}: it is {told}."
+            )
         if session.out.json:
-            session.out.object(job)
+            session.out.print_object(job)
         else:
             show_job(session.out, job)
         return
     found = session.api("GET", session.queue_path(arguments.queue, "dead"))
     if session.out.json:
-        session.out.object(found)
+        session.out.print_object(found)
         return
-    session.out.items(GROUPS, found["groups"], f"{arguments.queue} has no dead letters.")
+    session.out.print_items(GROUPS, found["groups"], f"{arguments.queue} has no dead letters.")
     if not found["complete"]:
-        session.out.remark(f"Counted are the newest {found['scanned']:,} of {found['total']:,}.")
+        session.out.print_note(
+            f"Counted are the newest {found['scanned']:,} of {found['total']:,}."
+        )
 
 
-def replay(session: Session) -> None:
-    _act(session, "replay", "Replay", "replayed")
+def replay(session: Context) -> None:
+    _run_on_selection(session, "replay", "Replay", "replayed")
 
 
-def purge(session: Session) -> None:
-    _act(session, "purge", "Remove", "removed")
+def purge(session: Context) -> None:
+    _run_on_selection(session, "purge", "Remove", "removed")
 
 
-def _act(session: Session, route: str, verb: str, done: str) -> None:
+def _run_on_selection(session: Context, route: str, verb: str, done: str) -> None:
     """`done`: what the answer calls it, and the sentence."""
     name = session.arguments.queue
     where = session.queue_path(name, "dead", route)
     label = f"{verb.lower().rstrip('e')}ing {name}"
     count = 0
     skipped: list[int] = []
-    if _is_wholesale(session):
-        some = _how_many(session)
+    if _selects_all(session):
+        some = _count_selected(session)
         confirm(session, f"{verb} {counted(some, 'dead letter')} of {name}")
         with _progress(session, label, some):
-            count = session.long_api("POST", where, _wholesale(session, route))[done]
+            count = session.long_api("POST", where, _run_on_all(session, route))[done]
     else:
         ids = _chosen(session, verb)
-        with Progress(label, len(ids)) as progress:
-            for at in range(0, len(ids), PAGE):
-                answer = session.long_api("POST", where, {"ids": ids[at : at + PAGE]})
+        with ProgressBar(label, len(ids)) as progress:
+            for at in range(0, len(ids), PAGE_ITEMS):
+                answer = session.long_api("POST", where, {"ids": ids[at : at + PAGE_ITEMS]})
                 count += answer[done]
                 skipped += answer["skipped"]
-                progress.done = at + PAGE
-    session.out.did(
+                progress.done = at + PAGE_ITEMS
+    session.out.print_result(
         {"queue": name, done: count, "skipped": skipped},
-        f"{name}: {counted(count, 'dead letter')} {done}.{_left_out(skipped)}",
+        f"{name}: {counted(count, 'dead letter')} {done}.{_describe_skipped(skipped)}",
     )
     if skipped and not count:
-        raise Failure("none of these is a dead letter of this queue.")
+        raise CommandFailed("none of these is a dead letter of this queue.")
 
 
 # Which ones
 
 
-def _is_selective(session: Session) -> bool:
+def _is_selective(session: Context) -> bool:
     given = session.arguments
     return given.reason is not None or given.error is not None or given.name is not None
 
 
-def _is_wholesale(session: Session) -> bool:
+def _selects_all(session: Context) -> bool:
     """Whether the server can pick them itself."""
     given = session.arguments
     if sum((bool(given.ids), given.all, _is_selective(session))) != 1:
-        raise Failure(
+        raise CommandFailed(
             "say which: ids, or --all, or some of --reason, --error and --name.",
             USAGE,
         )
     return not given.ids and given.error is None and given.name is None
 
 
-def _wholesale(session: Session, route: str) -> dict[str, Any]:
+def _run_on_all(session: Context, route: str) -> dict[str, Any]:
     reason = session.arguments.reason
     body: dict[str, Any] = {} if reason is None else {"reason": reason}
     return {"all": True, **body} if route == "replay" else body
 
 
-def _selected(session: Session) -> Iterator[Any]:
+def _selected(session: Context) -> Iterator[Any]:
     given = session.arguments
     where = session.queue_path(given.queue, "dead", "jobs")
     for job in session.pages(where, "jobs", reason=given.reason):
         if given.name is not None and job["name"] != given.name:
             continue
-        if given.error is not None and given.error not in in_one_line(job["error"]):
+        if given.error is not None and given.error not in format_in_one_line(job["error"]):
             continue
         yield job
 
 
-def _chosen(session: Session, verb: str) -> list[int]:
+def _chosen(session: Context, verb: str) -> list[int]:
     """The ids that were given, or those that fit, once that was confirmed."""
     given = session.arguments
     if given.ids:
         if verb == "Remove":
             confirm(session, f"Remove {counted(len(given.ids), 'dead letter')} of {given.queue}")
         return list(dict.fromkeys(given.ids))
-    with Progress(f"looking through {given.queue}"):
+    with ProgressBar(f"looking through {given.queue}"):
         ids = [job["id"] for job in _selected(session)]
     if not ids:
-        raise Failure(f"{given.queue} has no such dead letters.", REFUSED)
+        raise CommandFailed(f"{given.queue} has no such dead letters.", REFUSED)
     confirm(session, f"{verb} {counted(len(ids), 'dead letter')} of {given.queue}")
     return ids
 
 
-def _how_many(session: Session) -> int:
+def _count_selected(session: Context) -> int:
     reason = session.arguments.reason
     found = session.api("GET", session.queue_path(session.arguments.queue, "dead"))
     if reason is None:
@@ -238,12 +242,12 @@ def _how_many(session: Session) -> int:
 # Doing it
 
 
-def _progress(session: Session, label: str, count: int) -> Progress:
-    before = _how_many(session)
-    return Progress(label, count, measure=lambda: max(0, before - _how_many(session)))
+def _progress(session: Context, label: str, count: int) -> ProgressBar:
+    before = _count_selected(session)
+    return ProgressBar(label, count, measure=lambda: max(0, before - _count_selected(session)))
 
 
-def _left_out(skipped: list[int]) -> str:
+def _describe_skipped(skipped: list[int]) -> str:
     if not skipped:
         return ""
     shown = ", ".join(map(str, skipped[:10])) + (", ..." if len(skipped) > 10 else "")

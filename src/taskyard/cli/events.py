@@ -8,19 +8,19 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import REFUSED, USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.failure import REFUSED, USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 from taskyard.cli.style import Style, columns_of
-from taskyard.cli.text import cut, pad, safe
+from taskyard.cli.text import cut, escape_unsafe, pad
 
 if TYPE_CHECKING:
-    from taskyard.cli.event_stream import Event, EventStream
+    from taskyard.cli.event_stream import EventStream, ServerEvent
 
-_LAST: Final = 20
-_LOOKED_BACK: Final = 10_000  # records in which those that fit are looked for
-_LOOKS: Final = {
+_MAX_LAST: Final = 20
+_MAX_LOOK_BACK: Final = 10_000  # records in which those that fit are looked for
+_STYLES: Final = {
     "push": "green",
     "lease": "cyan",
     "finish": "green",
@@ -33,7 +33,7 @@ _SHOWN_FIRST: Final = ("seq", "time", "event", "id", "queue", "name")
 _LEFT_OUT: Final = {"dialect", "holder", "content", "epoch", "bound"}
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "events",
         "Show the last events, and with --follow what happens from now on; then a connection that "
@@ -67,26 +67,26 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def show(session: Session) -> None:
-    from taskyard.cli.event_stream import EventStream, Web
+def show(session: Context) -> None:
+    from taskyard.cli.event_stream import EventStream, HttpEndpoint
 
     given = session.arguments
     if given.last is not None and given.after is not None:
-        raise Failure("give --last or --after, not both.", USAGE)
-    web = Web(session, given.http)
+        raise CommandFailed("give --last or --after, not both.", USAGE)
+    web = HttpEndpoint(session, given.http)
     with EventStream(web, persistent=given.follow) as stream:
         shown = _show_all(session, stream)
     if not shown and not given.follow:
-        session.out.nothing("There are no such events.")
+        session.out.print_nothing_found("There are no such events.")
 
 
-def _show_all(session: Session, stream: EventStream) -> int:
+def _show_all(session: Context, stream: EventStream) -> int:
     given = session.arguments
     events = _until_end(stream.events(**_query(session)))
-    fitting: Iterator[Event] = (event for event in events if _fits(session, event))
+    fitting: Iterator[ServerEvent] = (event for event in events if _matches(session, event))
     if not given.follow and given.after is None:
-        with Progress("reading events"):
-            fitting = iter(deque(fitting, _how_many(session)))
+        with ProgressBar("reading events"):
+            fitting = iter(deque(fitting, _last_count(session)))
     style = Style(session.out.stream)
     shown = 0
     for event in fitting:
@@ -97,7 +97,7 @@ def _show_all(session: Session, stream: EventStream) -> int:
     return shown
 
 
-def _last_seq(session: Session) -> int | None:
+def _last_seq(session: Context) -> int | None:
     """The number of the last event there is; None for who may not ask the server."""
     from taskyard.client.errors import Denied
 
@@ -107,14 +107,14 @@ def _last_seq(session: Session) -> int | None:
         return None
 
 
-def _how_many(session: Session) -> int:
+def _last_count(session: Context) -> int:
     given = session.arguments
     if given.last is not None:
         return max(0, int(given.last))
-    return 0 if given.follow else _LAST
+    return 0 if given.follow else _MAX_LAST
 
 
-def _query(session: Session) -> dict[str, str]:
+def _query(session: Context) -> dict[str, str]:
     """What the server is asked for."""
     given = session.arguments
     last_seq = _last_seq(session)
@@ -125,9 +125,9 @@ def _query(session: Session) -> dict[str, str]:
         query["event"] = ",".join(given.event)
     if not given.follow:
         query["until"] = "now" if last_seq is None else str(last_seq)
-    last = _how_many(session)
+    last = _last_count(session)
     if last and (given.queue or given.event or given.job is not None):
-        last = max(last, _LOOKED_BACK)
+        last = max(last, _MAX_LOOK_BACK)
     if given.after is not None:
         query["after"] = given.after
     elif last:
@@ -135,7 +135,7 @@ def _query(session: Session) -> dict[str, str]:
     return query
 
 
-def _until_end(events: Iterator[Event]) -> Iterator[Event]:
+def _until_end(events: Iterator[ServerEvent]) -> Iterator[ServerEvent]:
     """Up to the last one that was asked for, or for ever."""
     for event in events:
         if event.kind == "end":
@@ -143,25 +143,25 @@ def _until_end(events: Iterator[Event]) -> Iterator[Event]:
         yield event
 
 
-def _fits(session: Session, event: Event) -> bool:
+def _matches(session: Context, event: ServerEvent) -> bool:
     given = session.arguments
     if event.kind == "error":
-        raise Failure(f"{event.data.get('detail', 'the journal cannot be read')}.", REFUSED)
+        raise CommandFailed(f"{event.data.get('detail', 'the journal cannot be read')}.", REFUSED)
     if event.kind in {"left_behind", "timeline"}:
         return True
     return given.job is None or event.data.get("id") == given.job
 
 
-def _print(session: Session, event: Event, style: Style) -> None:
+def _print(session: Context, event: ServerEvent, style: Style) -> None:
     if session.out.json:
-        session.out.object({"event_id": event.id, "event": event.kind, **event.data})
+        session.out.print_object({"event_id": event.id, "event": event.kind, **event.data})
     else:
         text = _line(event.kind, event.data)
         if session.out.on_terminal:
             text = cut(text, columns_of(session.out.stream))
         kind = pad(event.kind, 9)
         print(
-            text.replace(kind, style.paint(kind, _LOOKS.get(event.kind, "")), 1),
+            text.replace(kind, style.paint(kind, _STYLES.get(event.kind, "")), 1),
             file=session.out.stream,
         )
     session.out.flush()
@@ -173,11 +173,13 @@ def _line(kind: str, data: dict[str, Any]) -> str:
     name = data.get("name", "")
     queue = data.get("queue", "")
     what = [str(data.get("id", "")), queue, name if name != queue else ""]
-    rest = [f"{key}={value}" for key, value in data.items() if _is_told(key, value)]
-    return safe(" ".join([clock, pad(kind, 9), *(word for word in (*what, *rest) if word)]))
+    rest = [f"{key}={value}" for key, value in data.items() if _is_shown(key, value)]
+    return escape_unsafe(
+        " ".join([clock, pad(kind, 9), *(word for word in (*what, *rest) if word)])
+    )
 
 
-def _is_told(key: str, value: object) -> bool:
+def _is_shown(key: str, value: object) -> bool:
     if key in _SHOWN_FIRST or key in _LEFT_OUT:
         return False
     return value not in (None, "", 0, False, [])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskyard.cli.failure import DENIED, REFUSED, UNREACHABLE, Failure
+from taskyard.cli.failure import DENIED, REFUSED, UNREACHABLE, CommandFailed
 from taskyard.client.errors import (
     ClientError,
     Denied,
@@ -12,29 +12,29 @@ from taskyard.client.errors import (
 )
 
 
-def explain(error: BaseException) -> Failure | None:
+def explain(error: BaseException) -> CommandFailed | None:
     """None: this is no error of the client."""
     if isinstance(error, Unavailable):
         advice = "start it with `taskyard serve`, or name another with --url or TASKYARD_URL"
-        return Failure(f"{_sentence(error)} Is it running? If not, {advice}.", UNREACHABLE)
+        return CommandFailed(f"{_describe(error)} Is it running? If not, {advice}.", UNREACHABLE)
     if isinstance(error, Denied):
         advice = "log in as one who may, with a URL like taskyard://USER:PASSWORD@HOST"
-        return Failure(f"{_sentence(error)} To change that, {advice}.", DENIED)
+        return CommandFailed(f"{_describe(error)} To change that, {advice}.", DENIED)
     if isinstance(error, StaleLease):
-        return Failure(
+        return CommandFailed(
             "the lease is over: its time has passed, or the job was ended already; "
             "fetch the job again.",
             REFUSED,
         )
     if isinstance(error, Incomplete):
         cause = None if error.__cause__ is None else explain(error.__cause__)
-        return Failure(_sentence(error), REFUSED if cause is None else cause.code)
+        return CommandFailed(_describe(error), REFUSED if cause is None else cause.code)
     if isinstance(error, ClientError):
-        return Failure(_sentence(error), REFUSED)
+        return CommandFailed(_describe(error), REFUSED)
     return None
 
 
-def _sentence(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     """What the server or the client says, without the word for programs at its beginning."""
     text = str(error).strip()
     word, _, rest = text.partition(" ")

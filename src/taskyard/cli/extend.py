@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.main import Parser
-from taskyard.cli.refs import each_ref, leased
-from taskyard.cli.session import Session
+from taskyard.cli.main import CommandParser
+from taskyard.cli.refs import job_from_ref, run_for_each_ref
+from taskyard.cli.session import Context
 from taskyard.cli.units import seconds_of
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "extend",
         "Let leases end so long from now, be that later or sooner than they would.",
@@ -28,14 +28,14 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def extend(session: Session) -> int:
+def extend(session: Context) -> int:
     seconds = seconds_of(session.arguments.time, "--for")
 
     def keep(ref: str) -> None:
-        until = datetime.fromtimestamp(session.client.extend(leased(ref), seconds), UTC)
-        session.out.did(
+        until = datetime.fromtimestamp(session.client.extend(job_from_ref(ref), seconds), UTC)
+        session.out.print_result(
             {"ref": ref, "deadline": until.isoformat().replace("+00:00", "Z")},
             f"{ref}: until {until.astimezone():%Y-%m-%d %H:%M:%S%z}.",
         )
 
-    return each_ref(session, keep)
+    return run_for_each_ref(session, keep)

@@ -12,7 +12,7 @@ INTERRUPTED: Final = 130  # Ctrl-C
 PIPE_CLOSED: Final = 141  # whoever read the output has gone
 
 
-class Failure(Exception):
+class CommandFailed(Exception):
     """The text is one sentence that says what to do."""
 
     def __init__(self, sentence: str, code: int = REFUSED) -> None:

@@ -7,30 +7,32 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.content import content_of, in_one_line
-from taskyard.cli.failure import DONE, NOTHING, REFUSED, USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.content import content_from_bytes, format_in_one_line
+from taskyard.cli.failure import DONE, NOTHING, REFUSED, USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 from taskyard.cli.table import Column
 from taskyard.cli.units import seconds_of, span
 
 if TYPE_CHECKING:
     from taskyard.client.source import Job
 
-_MOST: Final = 1000  # what one command may take
-_TURN: Final = 60.0  # seconds that a program that goes on for ever waits in one go
+_MAX_FETCH: Final = 1000  # what one command may take
+_WAIT_S: Final = 60.0  # seconds that a program that goes on for ever waits in one go
 COLUMNS: Final = (
     Column("REF", lambda job: job.ref),
     Column("QUEUE", lambda job: job.queue, flexible=True),
     Column("NAME", lambda job: job.name, flexible=True),
     Column("ATTEMPT", lambda job: job.attempt, right=True),
     Column("LEASE", lambda job: span(job.lease) if job.lease else "no end", right=True),
-    Column("PAYLOAD", lambda job: in_one_line(content_of(job.payload)), flexible=True),
+    Column(
+        "PAYLOAD", lambda job: format_in_one_line(content_from_bytes(job.payload)), flexible=True
+    ),
 )
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "fetch",
         "Lease jobs and print them with their refs, for `taskyard ack` and `taskyard nack`. With "
@@ -73,14 +75,14 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def fetch(session: Session) -> int:
+def fetch(session: Context) -> int:
     given = session.arguments
     _check(session)
     if given.program is not None:
-        return _execute(session)
-    jobs = _take(session, given.count, seconds_of(given.wait, "--wait"))
+        return _run_program(session)
+    jobs = _fetch_jobs(session, given.count, seconds_of(given.wait, "--wait"))
     if not jobs:
-        return _nothing(session)
+        return _raise_no_job(session)
     _print(session, jobs)
     session.out.flush()  # before they are ended: what was not printed is not lost
     if given.ack:
@@ -89,43 +91,43 @@ def fetch(session: Session) -> int:
     return DONE
 
 
-def _check(session: Session) -> None:
+def _check(session: Context) -> None:
     given = session.arguments
-    if not 1 <= given.count <= _MOST:
-        raise Failure(f"--count must be from 1 to {_MOST}.", USAGE)
+    if not 1 <= given.count <= _MAX_FETCH:
+        raise CommandFailed(f"--count must be from 1 to {_MAX_FETCH}.", USAGE)
     if given.program is None and (given.forever or given.result):
-        raise Failure("--forever and --result go with --exec.", USAGE)
+        raise CommandFailed("--forever and --result go with --exec.", USAGE)
     if given.program is not None and (given.ack or given.raw):
-        raise Failure("--exec ends the jobs itself: leave out --ack and --raw.", USAGE)
+        raise CommandFailed("--exec ends the jobs itself: leave out --ack and --raw.", USAGE)
 
 
-def _take(session: Session, count: int, wait: float) -> list[Job]:
+def _fetch_jobs(session: Context, count: int, wait: float) -> list[Job]:
     given = session.arguments
     ttr = given.ttr and seconds_of(given.ttr, "--ttr")
-    with Progress(f"waiting for a job in {', '.join(given.queues)}"):
+    with ProgressBar(f"waiting for a job in {', '.join(given.queues)}"):
         return session.client.fetch(*given.queues, count=count, wait=wait, ttr=ttr)
 
 
-def _nothing(session: Session) -> int:
+def _raise_no_job(session: Context) -> int:
     none = f"There is no job in {' or '.join(session.arguments.queues)}; --wait 1m waits for one."
     # Programs read the bytes of --raw, and know from the exit code.
-    (session.out.remark if session.arguments.raw else session.out.nothing)(none)
+    (session.out.print_note if session.arguments.raw else session.out.print_nothing_found)(none)
     return NOTHING
 
 
-def _print(session: Session, jobs: list[Job]) -> None:
+def _print(session: Context, jobs: list[Job]) -> None:
     given = session.arguments
     if session.out.json:
         for job in jobs:
-            session.out.object(_shown(job))
+            session.out.print_object(_job_json(job))
     elif given.raw:
         for job in jobs:
-            session.out.bytes(job.payload + (b"\n" if given.count > 1 else b""))
+            session.out.print_bytes(job.payload + (b"\n" if given.count > 1 else b""))
     else:
-        session.out.items(COLUMNS, jobs, "")
+        session.out.print_items(COLUMNS, jobs, "")
 
 
-def _shown(job: Job) -> dict[str, Any]:
+def _job_json(job: Job) -> dict[str, Any]:
     deadline = None
     if job.lease:
         until = datetime.now(UTC).timestamp() + job.lease
@@ -139,36 +141,36 @@ def _shown(job: Job) -> dict[str, Any]:
         "attempt": job.attempt,
         "fails": job.fails,
         "deadline": deadline,
-        "payload": content_of(job.payload),
+        "payload": content_from_bytes(job.payload),
     }
 
 
-def _execute(session: Session) -> int:
+def _run_program(session: Context) -> int:
     from taskyard.cli.shell_worker import ShellWorker
 
     given = session.arguments
     session.heartbeats = True
     worker = ShellWorker(session.client, given.program, keep_output=given.result)
-    wait = _TURN if given.forever else seconds_of(given.wait, "--wait")
+    wait = _WAIT_S if given.forever else seconds_of(given.wait, "--wait")
     done = failed = 0
     while given.forever or done < given.count:
-        jobs = _take(session, 1, wait)
+        jobs = _fetch_jobs(session, 1, wait)
         if not jobs and not given.forever:
             break
         for job in jobs:
-            code = worker.work(job)
+            code = worker.run_job(job)
             done += 1
             failed += code != 0
-            _tell(session, job, code, worker.state)
+            _print_outcome(session, job, code, worker.state)
     if not done:
-        return _nothing(session)
+        return _raise_no_job(session)
     return REFUSED if failed else DONE
 
 
-def _tell(session: Session, job: Job, code: int, state: str) -> None:
+def _print_outcome(session: Context, job: Job, code: int, state: str) -> None:
     value = {"ref": job.ref, "id": job.id, "queue": job.queue, "exit": code, "state": state}
     if session.out.json:
-        session.out.object(value)
+        session.out.print_object(value)
         session.out.flush()
     elif code:
-        session.out.remark(f"{job.ref}: exit code {code}, so the job is {state}.")
+        session.out.print_note(f"{job.ref}: exit code {code}, so the job is {state}.")

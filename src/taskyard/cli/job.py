@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskyard.cli.ask import add_yes, confirm
-from taskyard.cli.command import command_parser, default_to, run_command, subcommands
-from taskyard.cli.failure import Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session, path
+from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
+from taskyard.cli.failure import CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context, path
 from taskyard.cli.shown import show_job
 
 _COMMANDS: Final = ("show", "payload", "retry", "move", "priority", "cancel")
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "job",
         "One job, by its id or uid: show (which is done if no command is named), payload, retry, "
@@ -65,54 +65,56 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     made = parser()
-    return run_command(made, default_to(made, "show", argv, _COMMANDS))
+    return run_command(made, insert_default_command(made, "show", argv, _COMMANDS))
 
 
-def show(session: Session) -> None:
+def show(session: Context) -> None:
     job = _job(session)
     if session.out.json:
-        session.out.object(job)
+        session.out.print_object(job)
     else:
         show_job(session.out, job)
 
 
-def payload(session: Session) -> None:
+def payload(session: Context) -> None:
     content = session.client.inspect(session.arguments.job).payload
     data = content.data if content is not None else None
     if data is None:
-        raise Failure("the payload is no longer on disk: compaction has taken the bytes.")
-    session.out.bytes(data)
+        raise CommandFailed("the payload is no longer on disk: compaction has taken the bytes.")
+    session.out.print_bytes(data)
 
 
-def retry(session: Session) -> None:
-    job = session.api("POST", f"{_where(session)}/retry")
-    session.out.did(job, f"{job['id']}: {job['state']} in {job['queue']}.")
+def retry(session: Context) -> None:
+    job = session.api("POST", f"{_job_path(session)}/retry")
+    session.out.print_result(job, f"{job['id']}: {job['state']} in {job['queue']}.")
 
 
-def move(session: Session) -> None:
+def move(session: Context) -> None:
     arguments = session.arguments
     body = {"queue": session.queue_name(arguments.queue), "front": arguments.front}
-    job = session.api("POST", f"{_where(session)}/move", body)
-    session.out.did(job, f"{job['id']}: {job['state']} in {job['queue']}.")
+    job = session.api("POST", f"{_job_path(session)}/move", body)
+    session.out.print_result(job, f"{job['id']}: {job['state']} in {job['queue']}.")
 
 
-def rescore(session: Session) -> None:
-    job = session.api("PATCH", _where(session), {"priority": session.arguments.priority})
-    session.out.did(job, f"{job['id']}: its priority is {job['priority']}.")
+def rescore(session: Context) -> None:
+    job = session.api("PATCH", _job_path(session), {"priority": session.arguments.priority})
+    session.out.print_result(job, f"{job['id']}: its priority is {job['priority']}.")
 
 
-def cancel(session: Session) -> None:
+def cancel(session: Context) -> None:
     job = _job(session)
     told = f"the job {job['id']} ({job['name']}, {job['state']} in {job['queue']})"
     confirm(session, f"Cancel {told}")
-    session.api("DELETE", _where(session))
-    session.out.did({"id": job["id"], "uid": job["uid"], "cancelled": True}, f"Cancelled {told}.")
+    session.api("DELETE", _job_path(session))
+    session.out.print_result(
+        {"id": job["id"], "uid": job["uid"], "cancelled": True}, f"Cancelled {told}."
+    )
 
 
-def _where(session: Session) -> str:
+def _job_path(session: Context) -> str:
     return path("jobs", session.arguments.job)
 
 
-def _job(session: Session) -> dict[str, Any]:
-    found: dict[str, Any] = session.api("GET", _where(session))
+def _job(session: Context) -> dict[str, Any]:
+    found: dict[str, Any] = session.api("GET", _job_path(session))
     return found

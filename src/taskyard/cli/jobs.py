@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 from typing import Final
 
-from taskyard.cli.command import add_limit, command_parser, most_of, run_command
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session
+from taskyard.cli.command import add_limit, command_parser, limit_of, run_command
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context
 from taskyard.cli.shown import JOBS, QUEUE
 from taskyard.cli.table import Column
 
 STATES: Final = ("ready", "limited", "leased", "delayed", "blocked", "succeeded", "failed")
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "jobs",
         "List the jobs of a queue in one state: ready ones in the order in which they will be "
@@ -44,17 +44,17 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def states_of(session: Session, queue: str) -> list[str]:
+def states_of(session: Context, queue: str) -> list[str]:
     """Those that the server counts, in the order in which they are shown."""
     counts = session.api("GET", session.queue_path(queue))["counts"]
     return [state for state in STATES if state in counts]
 
 
-def show_all(session: Session) -> None:
+def show_all(session: Context) -> None:
     arguments = session.arguments
     if arguments.finished == (arguments.queue is not None):
-        raise Failure("name a queue, or give --finished.", USAGE)
-    most = most_of(arguments)
+        raise CommandFailed("name a queue, or give --finished.", USAGE)
+    most = limit_of(arguments)
     if arguments.finished:
         found = session.pages("/finished", "jobs")
         columns: Sequence[Column] = (JOBS[0], QUEUE, *JOBS[1:])
@@ -67,10 +67,10 @@ def show_all(session: Session) -> None:
         columns = JOBS
     name = arguments.name
     rows = (job for job in found if name is None or job["name"] == name)
-    session.out.limited(columns, rows, most, _none(session))
+    session.out.print_limited_items(columns, rows, most, _nothing_found(session))
 
 
-def _none(session: Session) -> str:
+def _nothing_found(session: Context) -> str:
     given = session.arguments
     if given.finished:
         return "No job has ended a short while ago."

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskyard.cli.journal_stat import figures
-from taskyard.cli.main import ExamplesFormatter, Parser
-from taskyard.cli.progress import Progress
+from taskyard.cli.main import CommandParser, ExamplesFormatter
+from taskyard.cli.progress import ProgressBar
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.records.describe import describe
-from taskyard.journal.closing import Closing
-from taskyard.journal.collector import CollectorPaused
+from taskyard.journal.closing import CheckpointPlan
+from taskyard.journal.collector import GarbageCollectionPaused
 from taskyard.journal.disk import RealDisk
 from taskyard.journal.errors import JournalCorrupt, JournalError
 from taskyard.journal.identity import (
@@ -28,15 +28,15 @@ from taskyard.journal.identity import (
     is_locked,
     load_identity,
 )
-from taskyard.journal.reader import Entry, JournalReader
+from taskyard.journal.reader import JournalEntry, JournalReader
 from taskyard.journal.recovery import Recovery, SegmentReport
-from taskyard.journal.repair import Repair, carry_out, plan_repair
+from taskyard.journal.repair import RepairPlan, execute_repair, plan_repair
 from taskyard.journal.segment import segment_names
-from taskyard.journal.survey import Survey
-from taskyard.shared.escaping import safe
+from taskyard.journal.survey import JournalStats
+from taskyard.shared.escaping import escape_unsafe
 
 # How often a damage that a running server may only just be writing over is looked at.
-LOOKS: Final = 3
+READ_ONLY_COMMANDS: Final = 3
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,8 +50,8 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def parser() -> Parser:
-    result = Parser(
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="taskyard journal",
         description="Look at the journal of a data directory, or repair it.",
         epilog="examples:\n  taskyard journal check --data /var/lib/taskyard\n"
@@ -100,13 +100,13 @@ def _identity(disk: RealDisk) -> Identity:
     return identity
 
 
-def _progress(directory: RealDisk, *, streaming: bool = False) -> Progress:
-    return Progress("reading segments", len(segment_names(directory)), streaming=streaming)
+def _progress(directory: RealDisk, *, streaming: bool = False) -> ProgressBar:
+    return ProgressBar("reading segments", len(segment_names(directory)), streaming=streaming)
 
 
 def _entries(
     reader: JournalReader, directory: RealDisk, from_seq: int, carries: bool
-) -> Iterator[Entry]:
+) -> Iterator[JournalEntry]:
     """All records from `from_seq` on, with progress."""
     begins = [header.first_seq for header in reader.segments(from_seq)]
     with _progress(directory, streaming=True) as progress:
@@ -149,22 +149,24 @@ def check(arguments: argparse.Namespace) -> int:
     return 1 if survey.damage else 0
 
 
-def _recover(disk: RealDisk, live: bool, seen: list[SegmentReport]) -> tuple[Recovery, Survey]:
+def _recover(
+    disk: RealDisk, live: bool, seen: list[SegmentReport]
+) -> tuple[Recovery, JournalStats]:
     """Replay the journal and count what is in it, reading only.
 
     A damage beside a server must show more than once, and a segment that it drops meanwhile is
     a reason to begin anew. `seen`: the segments up to the damage, if there is one.
     """
-    looks = LOOKS if live else 1
+    looks = READ_ONLY_COMMANDS if live else 1
     while True:
         directory = disk.directory(JOURNAL)
         progress = _progress(directory)
         recovery = Recovery(directory, _identity(disk), State(EngineSettings()), progress.step)
         try:
-            with CollectorPaused(), progress:
+            with GarbageCollectionPaused(), progress:
                 recovery.run()
-            survey = Survey(directory, recovery, _positions(recovery.state))
-            survey.look()
+            survey = JournalStats(directory, recovery, _positions(recovery.state))
+            survey.collect()
         except (JournalCorrupt, FileNotFoundError):  # compaction may have removed a segment
             looks -= 1
             if looks:
@@ -203,7 +205,7 @@ def _print_figures(found: dict[str, Any], indent: str) -> None:
             print(f"{indent}{name}:{'' if figure else ' -'}")
             _print_figures(figure, indent + "  ")
         else:
-            print(safe(f"{indent}{name}: {'-' if figure is None else figure}"))
+            print(escape_unsafe(f"{indent}{name}: {'-' if figure is None else figure}"))
 
 
 def dump(arguments: argparse.Namespace) -> int:
@@ -235,7 +237,7 @@ def _repair(disk: RealDisk, confirmed: bool) -> int:
     directory = disk.directory(JOURNAL)
     with _progress(directory) as progress:
         plan = plan_repair(disk, progress.step)
-    if not plan.needed():
+    if not plan.is_needed():
         print("the journal is intact, there is nothing to repair")
         return 0
     now = time.time_ns() // 1000
@@ -244,20 +246,20 @@ def _repair(disk: RealDisk, confirmed: bool) -> int:
     if not confirmed:
         print("nothing was changed; add --yes to do this")
         return 1
-    carry_out(disk, plan, aside, os.urandom, now)
+    execute_repair(disk, plan, aside, os.urandom, now)
     with _progress(directory) as progress:
         left = plan_repair(disk, progress.step)
-    if left.needed():
+    if left.is_needed():
         raise JournalError("it is still damaged; run the repair again")
     print(f"repaired; the journal goes on as timeline {_identity(disk).timeline.hex()}")
     return 0
 
 
-def _print_plan(plan: Repair, aside: str) -> None:
+def _print_plan(plan: RepairPlan, aside: str) -> None:
     if plan.lost_identity:
         print(f"{IDENTITY} {plan.lost_identity}: a new one is made")
         print("  uids that were derived for jobs without one will be others")
-    passed = plan.passed
+    passed = plan.skippable_damage
     if passed is not None:
         print(f"damage: {passed.file}, byte {passed.offset}: {passed.reason}")
         print("  only readers want what is there; the server will begin behind it")
@@ -268,8 +270,8 @@ def _print_plan(plan: Repair, aside: str) -> None:
         return
     print(f"damage: {damage.file}, byte {damage.offset}: {damage.reason}")
     print(f"kept: all up to record {plan.last_kept}")
-    if plan.closing is not None:
-        _print_closing(plan.closing)
+    if plan.checkpoint_plan is not None:
+        _print_closing(plan.checkpoint_plan)
     if not plan.cut and not plan.moved:
         return
     if plan.last_lost >= plan.first_lost:
@@ -286,12 +288,12 @@ def _print_plan(plan: Repair, aside: str) -> None:
             print(f"  {name} ({how})")
 
 
-def _print_closing(closing: Closing) -> None:
-    if closing.earlier:
+def _print_closing(closing: CheckpointPlan) -> None:
+    if closing.begins_in_retained:
         print(f"  the server will begin at byte {closing.start}, with what was kept for readers")
     if not closing.partial:
         return
     print(f"  all before byte {closing.start} was dropped by compaction")
     print("  what lived there is only known as far as it was written forward before the damage")
-    counted = f" of the {closing.counted} that were there" if closing.counted >= 0 else ""
+    counted = f" of the {closing.counted_jobs} that were there" if closing.counted_jobs >= 0 else ""
     print(f"  {closing.jobs} jobs{counted} are known; which others there were cannot be known")

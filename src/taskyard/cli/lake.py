@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.ask import add_yes
-from taskyard.cli.command import add_flags, complain
-from taskyard.cli.failure import DONE, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, Failure
-from taskyard.cli.main import ExamplesFormatter, Parser, examples
+from taskyard.cli.command import add_flags, print_error
+from taskyard.cli.failure import DONE, INTERRUPTED, PIPE_CLOSED, REFUSED, USAGE, CommandFailed
+from taskyard.cli.main import CommandParser, ExamplesFormatter, examples
 from taskyard.cli.title import hide_password, hide_value
 from taskyard.spark import PipelineMissing, check_installed
 
@@ -36,17 +36,17 @@ class Flag:
 
     def __init__(self, name: str, metavar: str, help: str, **how: Any) -> None:  # noqa: A002
         self.name = name
-        self.how = {"metavar": metavar, "help": help, **how}
+        self.options = {"metavar": metavar, "help": help, **how}
 
 
 class Switch(Flag):
     def __init__(self, name: str, help: str) -> None:  # noqa: A002
         self.name = name
-        self.how = {"action": "store_true", "help": help}
+        self.options = {"action": "store_true", "help": help}
 
 
 @dataclass(frozen=True)
-class Command:
+class LakeCommand:
     module: str
     doc: str
     examples: tuple[str, ...]
@@ -78,7 +78,7 @@ _UI: Final = Switch(
 # These needed Spark once, and scripts may still say where that was to run.
 _NO_SPARK: Final = (Flag("--master", "M", argparse.SUPPRESS), Switch("--ui", argparse.SUPPRESS))
 _JSON: Final = Switch("--json", "as one JSON object")
-_ANSWER: Final = (
+_ANSWER_FLAGS: Final = (
     Flag(
         "--format",
         "FORMAT",
@@ -90,7 +90,7 @@ _ANSWER: Final = (
 )
 
 COMMANDS: Final = {
-    "run": Command(
+    "run": LakeCommand(
         "lake_run",
         "Read the journal into the lake. It goes on where it was left off, whenever and however "
         "that was.",
@@ -140,7 +140,7 @@ COMMANDS: Final = {
             Switch("--json", "tell how far it is in lines of JSON on standard output"),
         ),
     ),
-    "status": Command(
+    "status": LakeCommand(
         "lake_read",
         "Show how far the lake is, and its tables. With --url also how far that is behind the "
         "server.",
@@ -150,14 +150,14 @@ COMMANDS: Final = {
         ),
         (_URL, _JSON),
     ),
-    "job": Command(
+    "job": LakeCommand(
         "lake_read",
         "Show what the lake has of one job: its runs, attempts and events. Also long after the "
         "server has forgotten it.",
         ("taskyard lake job 42 --lake /srv/lake", "taskyard lake job 42 --json | jq .events"),
         (Flag("job", "JOB", "its id, or the uid that it was pushed with"), _JSON),
     ),
-    "show": Command(
+    "show": LakeCommand(
         "lake_read",
         "Show one of the views on the tables: how long jobs wait, what fails, what is unusual. "
         "Without a name, list them with their parameters.",
@@ -175,10 +175,10 @@ COMMANDS: Final = {
                 action="append",
                 default=[],
             ),
-            *_ANSWER,
+            *_ANSWER_FLAGS,
         ),
     ),
-    "sql": Command(
+    "sql": LakeCommand(
         "lake_read",
         "Ask the tables a question in SQL. They are events, jobs, open_jobs, attempts, "
         "queue_minutes, failures and watermark, all as they were when the last batch was finished, "
@@ -199,10 +199,10 @@ COMMANDS: Final = {
                 default="spark",
             ),
             _MASTER,
-            *_ANSWER,
+            *_ANSWER_FLAGS,
         ),
     ),
-    "report": Command(
+    "report": LakeCommand(
         "lake_read",
         "Write one page with plots about what the queues did. It needs no other file and no "
         "network: mail it, print it, keep it.",
@@ -240,7 +240,7 @@ COMMANDS: Final = {
             *_NO_SPARK,
         ),
     ),
-    "replay": Command(
+    "replay": LakeCommand(
         "lake_write",
         "Push jobs of the lake once more, those that a condition in SQL on its table `jobs` picks. "
         "Each is pushed once, however often this is run. If some have to be left out, the exit "
@@ -263,21 +263,21 @@ COMMANDS: Final = {
             *_NO_SPARK,
         ),
     ),
-    "compact": Command(
+    "compact": LakeCommand(
         "lake_write",
         "Put small files together and remove those that were replaced. `run` does so by itself "
         "when there are many.",
         ("taskyard lake compact --lake /srv/lake",),
         _NO_SPARK,
     ),
-    "rebuild": Command(
+    "rebuild": LakeCommand(
         "lake_write",
         "Make jobs, open_jobs, attempts, queue_minutes and failures once more from events. Readers "
         "see the old ones until all is done.",
         ("taskyard lake rebuild --lake /srv/lake",),
         (_MASTER, _UI),
     ),
-    "erase": Command(
+    "erase": LakeCommand(
         "lake_write",
         "Erase the payload and the result of a job from the lake for good, also from earlier "
         "versions of the tables. The lake can be filled meanwhile.",
@@ -287,8 +287,8 @@ COMMANDS: Final = {
 }
 
 
-def parser() -> Parser:
-    result = Parser(
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="taskyard lake",
         description="Keep the journal's events as Delta tables that every data tool can read, and "
         "ask them questions.",
@@ -312,7 +312,7 @@ def parser() -> Parser:
             allow_abbrev=False,
         )
         for flag in (*_STORAGE, *command.flags):
-            made.add_argument(flag.name, **flag.how)
+            made.add_argument(flag.name, **flag.options)
         if name == "replay":
             add_yes(made)
             add_flags(made, connects=True)
@@ -325,19 +325,19 @@ def main(argv: Sequence[str]) -> int:
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except Failure as failure:
-        return complain(name, str(failure), failure.code)
+    except CommandFailed as failure:
+        return print_error(name, str(failure), failure.code)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
         return PIPE_CLOSED
     except OSError as error:
         text = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        return complain(name, f"{text}.", REFUSED)
+        return print_error(name, f"{text}.", REFUSED)
     return code
 
 
-def storage_of(arguments: argparse.Namespace) -> Storage:
+def open_storage(arguments: argparse.Namespace) -> Storage:
     """Where the lake is. No message shows the options, which can be credentials."""
     from taskyard.pipeline.lake.storage import Storage
 
@@ -346,11 +346,11 @@ def storage_of(arguments: argparse.Namespace) -> Storage:
         try:
             options = {str(key): str(value) for key, value in dict(json.loads(given)).items()}
         except (ValueError, TypeError):
-            raise Failure(f"{STORAGE_OPTIONS} must be a JSON object.", USAGE) from None
+            raise CommandFailed(f"{STORAGE_OPTIONS} must be a JSON object.", USAGE) from None
     for each in arguments.storage_option:
         name, mark, value = each.partition("=")
         if not (name and mark):
-            raise Failure("--storage-option must be NAME=VALUE.", USAGE)
+            raise CommandFailed("--storage-option must be NAME=VALUE.", USAGE)
         options[name] = value
     return Storage(arguments.lake, options)
 
@@ -370,7 +370,7 @@ def _run(arguments: argparse.Namespace) -> int:
     try:
         check_installed()
     except PipelineMissing as error:
-        raise Failure(f"{error}.") from None
+        raise CommandFailed(f"{error}.") from None
     from deltalake.exceptions import DeltaError
     from pyarrow import ArrowException
 
@@ -382,16 +382,16 @@ def _run(arguments: argparse.Namespace) -> int:
         return int(getattr(module, f"run_{arguments.command}")(arguments) or DONE)
     except (LakeError, JournalError) as error:
         text = str(error)
-        raise Failure(text if text.endswith(("?", ".")) else f"{text}.") from error
+        raise CommandFailed(text if text.endswith(("?", ".")) else f"{text}.") from error
     except (DeltaError, ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # of this machine, not of an object store
         text = store_sentence(str(error))
-        raise Failure(f"the lake cannot be read or written: {text}.") from error
+        raise CommandFailed(f"the lake cannot be read or written: {text}.") from error
     except Exception as error:
         for name, (errors, kind) in _ENGINES.items():
             # Not imported here: some commands need none of them, and others wait a second for it.
             known = getattr(sys.modules.get(errors), kind, None)
             if known is not None and isinstance(error, known):
-                raise Failure(f"{name} says: {sentence_of(str(error))}.") from error
+                raise CommandFailed(f"{name} says: {sentence_of(str(error))}.") from error
         raise

@@ -18,30 +18,30 @@ from pathlib import Path
 from typing import Final
 
 _NICENESS: Final = 10  # the broker's turns come before the lake's
-_PATIENCE: Final = 5.0  # seconds for a batch to end when the server has vanished
+_STOP_TIMEOUT_S: Final = 5.0  # seconds for a batch to end when the server has vanished
 
 
 def main(
     argv: Sequence[str],
     run: Callable[[Sequence[str]], int] | None = None,
-    patience: float = _PATIENCE,
+    patience: float = _STOP_TIMEOUT_S,
 ) -> int:
-    _give_way()
-    sys.stdout = os.fdopen(_set_aside(1, 2), "w", encoding="utf-8")
-    watched = _set_aside(0, os.open(os.devnull, os.O_RDONLY))
+    _lower_priority()
+    sys.stdout = os.fdopen(_move_descriptor(1, 2), "w", encoding="utf-8")
+    watched = _move_descriptor(0, os.open(os.devnull, os.O_RDONLY))
     # What is run takes the signal over; until then, nothing may be left of what was started so far.
-    signal.signal(signal.SIGTERM, lambda number, frame: _end_all())
+    signal.signal(signal.SIGTERM, lambda number, frame: _kill_process_group())
     gone = threading.Event()
-    watch = threading.Thread(target=_watch, args=(watched, gone, patience), daemon=True)
+    watch = threading.Thread(target=_end_with_server, args=(watched, gone, patience), daemon=True)
     watch.start()
     try:
         return (run or _run)(argv)
     finally:
         if gone.is_set():  # nobody else would look after what is left
-            _end_all()
+            _kill_process_group()
 
 
-def _give_way() -> None:
+def _lower_priority() -> None:
     """To the broker: this process and all that it starts."""
     os.nice(_NICENESS)
     os.umask(0o077)  # for what Spark and its Java write as well
@@ -60,23 +60,23 @@ def _run(argv: Sequence[str]) -> int:
     return taskyard(["lake", *argv])
 
 
-def _set_aside(number: int, other: int) -> int:
+def _move_descriptor(number: int, other: int) -> int:
     """Another number for a file, which no descendant gets; its old one is for the other file."""
     kept = os.dup(number)
     os.dup2(other, number)
     return kept
 
 
-def _watch(number: int, gone: threading.Event, patience: float) -> None:
+def _end_with_server(number: int, gone: threading.Event, patience: float) -> None:
     while os.read(number, 1):
         pass
     gone.set()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(patience)
-    _end_all()
+    _kill_process_group()
 
 
-def _end_all() -> None:
+def _kill_process_group() -> None:
     """This process, and all of its group."""
     os.killpg(0, signal.SIGKILL)
 

@@ -12,11 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from taskyard.cli.failure import NOTHING, UNREACHABLE, USAGE, Failure
-from taskyard.cli.lake import storage_of
-from taskyard.cli.progress import Progress
+from taskyard.cli.failure import NOTHING, UNREACHABLE, USAGE, CommandFailed
+from taskyard.cli.lake import open_storage
+from taskyard.cli.progress import ProgressBar
 from taskyard.cli.table import Column, print_table
-from taskyard.cli.text import safe
+from taskyard.cli.text import escape_unsafe
 from taskyard.cli.units import size
 from taskyard.shared.duration import parse_duration
 from taskyard.shared.error_line import error_line
@@ -30,14 +30,16 @@ _STATUS: Final = (
     *("error", "ui"),
 )
 # What a server that fills a lake knows of that.
-_OF_SERVER: Final = (
+_SERVER_FIGURES: Final = (
     *("state", "pid", "lag_records", "lag_seconds", "events_per_second", "error", "ui"),
 )
 _LARGE: Final = 1e5  # numbers below it have six digits in a table; other formats have all
 _DAYS: Final = re.compile(r"([0-9]+)d")
 _NOT_FOUND: Final = 404
-_UNTOLD: Final = frozenset(  # of an event: what is the same in all of them, or stands elsewhere
-    ["time", "event", "seq", "part", "job_id", "uid", "payload_size", "details", "error_line"]
+_HIDDEN_COLUMNS: Final = (
+    frozenset(  # of an event: what is the same in all of them, or stands elsewhere
+        ["time", "event", "seq", "part", "job_id", "uid", "payload_size", "details", "error_line"]
+    )
 )
 
 
@@ -55,15 +57,15 @@ def _column(name: str, *, right: bool = False, flexible: bool = False) -> Column
 def run_status(arguments: argparse.Namespace) -> None:
     from taskyard.pipeline.lake.snapshot import open_lake
 
-    told = describe(open_lake(storage_of(arguments)))
+    told = describe(open_lake(open_storage(arguments)))
     if arguments.url is not None:
-        told |= _ask_server(arguments.url, told["next_seq"])
+        told |= _fetch_server_status(arguments.url, told["next_seq"])
     if arguments.json:
         print(json.dumps(told))
         return
     for name in _STATUS:
         if told[name] is not None:
-            print(safe(f"{name}: {told[name]}"))
+            print(escape_unsafe(f"{name}: {told[name]}"))
     columns = [
         Column("table", lambda row: row["table"]),
         Column("rows", lambda row: f"{row['rows']:,}", right=True),
@@ -81,7 +83,7 @@ def describe(lake: Lake) -> dict[str, Any]:
     mark = lake.watermark
     return {
         "lake": lake.storage.uri,
-        **dict.fromkeys(_OF_SERVER),
+        **dict.fromkeys(_SERVER_FIGURES),
         "batch": mark.batch,
         "timeline": mark.timeline,
         "next_seq": mark.next_seq,
@@ -101,26 +103,26 @@ def describe(lake: Lake) -> dict[str, Any]:
     }
 
 
-def _ask_server(url: str, next_seq: int) -> dict[str, Any]:
+def _fetch_server_status(url: str, next_seq: int) -> dict[str, Any]:
     """How far behind a server the lake is; and of its process, if the server fills a lake."""
-    from taskyard.pipeline.journal_http import ServerRefused, ServerUnreachable, Web
+    from taskyard.pipeline.journal_http import ServerHttpClient, ServerRefused, ServerUnreachable
 
     try:
-        web = Web(url)
+        web = ServerHttpClient(url)
     except ValueError as error:
-        raise Failure(f"--url: {error}.", USAGE) from None
+        raise CommandFailed(f"--url: {error}.", USAGE) from None
     told: dict[str, Any] = {}
     try:
-        durable = int(web.call("GET", "/api/v1/journal")["durable_seq"])
+        durable = int(web.call_json("GET", "/api/v1/journal")["durable_seq"])
         told["lag_records"] = max(0, durable + 1 - next_seq)
-        found = web.call("GET", "/api/v1/lake")
+        found = web.call_json("GET", "/api/v1/lake")
     except ServerUnreachable as error:
-        raise Failure(f"{error}.", UNREACHABLE) from error
+        raise CommandFailed(f"{error}.", UNREACHABLE) from error
     except ServerRefused as error:
         if error.status != _NOT_FOUND:
             raise
         return told
-    return told | {name: found[name] for name in _OF_SERVER}
+    return told | {name: found[name] for name in _SERVER_FIGURES}
 
 
 # job
@@ -131,17 +133,17 @@ def run_job(arguments: argparse.Namespace) -> None:
     from taskyard.pipeline.lake.one_job import find_job
     from taskyard.pipeline.lake.snapshot import last_watermark, open_lake
 
-    storage = storage_of(arguments)
+    storage = open_storage(arguments)
     try:
         found = find_job(open_lake(storage), arguments.job)
     except ValueError as error:
-        raise Failure(f"{error}.", USAGE) from None
+        raise CommandFailed(f"{error}.", USAGE) from None
     except LakeError as error:
         if last_watermark(storage) is None:  # there is none yet, so that no job is in it
-            raise Failure(f"{error}.", NOTHING) from None
+            raise CommandFailed(f"{error}.", NOTHING) from None
         raise
     if found is None:
-        raise Failure(f"the lake has no job {arguments.job}.", NOTHING)
+        raise CommandFailed(f"the lake has no job {arguments.job}.", NOTHING)
     if arguments.json:
         print(json.dumps(found))
     else:
@@ -152,10 +154,10 @@ def _show_job(found: dict[str, Any]) -> None:
     for run in [*found["runs"], *([found["open"]] if found["open"] else [])]:
         ended = run.get("outcome") or run.get("state")
         told = f"job {found['id']}, run {run['run']}: {run['name']} in {run['queue']}, {ended}"
-        print(safe(told))
+        print(escape_unsafe(told))
         for name in ("uid", "pushed_at", "started_at", "finished_at", "reason", "error"):
             if run.get(name) is not None:
-                print(f"  {name}: {safe(str(run[name]))}")
+                print(f"  {name}: {escape_unsafe(str(run[name]))}")
     if found["attempts"]:
         print()
         columns = [
@@ -174,7 +176,9 @@ def _show_job(found: dict[str, Any]) -> None:
 
 
 def _details(event: dict[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in event.items() if name not in _UNTOLD)
+    return " ".join(
+        f"{name}={value}" for name, value in event.items() if name not in _HIDDEN_COLUMNS
+    )
 
 
 # show and sql
@@ -196,39 +200,39 @@ def run_show(arguments: argparse.Namespace) -> None:
         ]
         print_table(columns, rows, sys.stdout)
         return
-    _check_answer_place(arguments)
+    _check_answer_target(arguments)
     given = {}
     for each in arguments.set:
         name, mark, value = each.partition("=")
         if not mark:
-            raise Failure(f"--set {each}: write NAME=VALUE.", USAGE)
+            raise CommandFailed(f"--set {each}: write NAME=VALUE.", USAGE)
         given[name] = value
-    lake = open_lake(storage_of(arguments))
-    with Progress("asking DuckDB"):
+    lake = open_lake(open_storage(arguments))
+    with ProgressBar("asking DuckDB"):
         answer = ask_duckdb(lake, arguments.view, given)
-    _give(answer, arguments)
+    _write_answer(answer, arguments)
 
 
 def run_sql(arguments: argparse.Namespace) -> None:
-    _check_answer_place(arguments)
+    _check_answer_target(arguments)
     from taskyard.pipeline.lake.snapshot import open_lake
 
-    lake = open_lake(storage_of(arguments))
+    lake = open_lake(open_storage(arguments))
     if arguments.engine == "duckdb":
-        with Progress("asking DuckDB"), lake.connect() as connection:
+        with ProgressBar("asking DuckDB"), lake.connect() as connection:
             relation = connection.sql(arguments.query)
             if relation is None:
-                raise Failure("that is no question: it has no rows for an answer.", USAGE)
+                raise CommandFailed("that is no question: it has no rows for an answer.", USAGE)
             answer = relation.to_arrow_table()
     else:
         answer = _ask_spark(lake, arguments)
-    _give(answer, arguments)
+    _write_answer(answer, arguments)
 
 
 def _ask_spark(lake: Lake, arguments: argparse.Namespace) -> Any:
     from taskyard.spark import session
 
-    with Progress("asking Spark"):
+    with ProgressBar("asking Spark"):
         spark = session(arguments.master, name="taskyard lake sql", ui=False)
         try:
             lake.create_views(spark)
@@ -237,9 +241,9 @@ def _ask_spark(lake: Lake, arguments: argparse.Namespace) -> Any:
             spark.stop()
 
 
-def _check_answer_place(arguments: argparse.Namespace) -> None:
+def _check_answer_target(arguments: argparse.Namespace) -> None:
     if arguments.format == "parquet" and not arguments.out:
-        raise Failure("--format parquet needs --out FILE.", USAGE)
+        raise CommandFailed("--format parquet needs --out FILE.", USAGE)
     if arguments.out:
         _check_out(Path(arguments.out))
 
@@ -247,12 +251,12 @@ def _check_answer_place(arguments: argparse.Namespace) -> None:
 def _check_out(out: Path) -> None:
     """Before the work, not after it."""
     if out.is_dir():
-        raise Failure(f"{out} is a directory: name a file with --out.", USAGE)
+        raise CommandFailed(f"{out} is a directory: name a file with --out.", USAGE)
     if not out.parent.is_dir():
-        raise Failure(f"there is no directory {out.parent} to write {out.name} into.", USAGE)
+        raise CommandFailed(f"there is no directory {out.parent} to write {out.name} into.", USAGE)
 
 
-def _give(answer: Any, arguments: argparse.Namespace) -> None:
+def _write_answer(answer: Any, arguments: argparse.Namespace) -> None:
     if arguments.format == "parquet":
         import pyarrow.parquet as pq
 
@@ -309,9 +313,11 @@ def _numbered_column(number: int, field: Any) -> Column:
 
 def run_report(arguments: argparse.Namespace) -> None:
     targets = [read_target(each) for each in arguments.target]
-    storage = storage_of(arguments)
+    storage = open_storage(arguments)
     if arguments.out is None and storage.path is None:
-        raise Failure(f"--out FILE must be given: {storage.uri} is not on this machine.", USAGE)
+        raise CommandFailed(
+            f"--out FILE must be given: {storage.uri} is not on this machine.", USAGE
+        )
     out = Path(arguments.out or Path(arguments.lake) / _REPORT)
     if arguments.out is not None:
         _check_out(out)
@@ -322,10 +328,10 @@ def run_report(arguments: argparse.Namespace) -> None:
     since = read_time("--since", arguments.since, end)
     until = read_time("--until", arguments.until, end)
     if since and (until or end) <= since:
-        raise Failure("--since must be before --until and before the end of the lake.", USAGE)
+        raise CommandFailed("--since must be before --until and before the end of the lake.", USAGE)
     from taskyard.pipeline.report import STEPS, write_report
 
-    with Progress("report", STEPS) as progress:
+    with ProgressBar("report", STEPS) as progress:
         write_report(
             lake,
             out,
@@ -351,7 +357,7 @@ def read_time(flag: str, value: str | None, end: datetime) -> datetime | None:
         found = datetime.fromisoformat(value)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Failure(
+        raise CommandFailed(
             f"{flag} {value}: not a time; write 2026-03-01, 2026-03-01T12:00 or 24h.", USAGE
         ) from None
 
@@ -363,5 +369,5 @@ def read_target(value: str) -> tuple[str, float]:
     except ValueError:
         seconds = -1.0
     if not queue or not 0 < seconds < float("inf"):
-        raise Failure(f"--target {value}: write QUEUE=TIME, such as mail=30s.", USAGE)
+        raise CommandFailed(f"--target {value}: write QUEUE=TIME, such as mail=30s.", USAGE)
     return queue, seconds

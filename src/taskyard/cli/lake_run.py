@@ -10,74 +10,74 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.cli.failure import DONE, UNREACHABLE, USAGE, Failure
-from taskyard.cli.lake import storage_of
-from taskyard.cli.progress import Progress
+from taskyard.cli.failure import DONE, UNREACHABLE, USAGE, CommandFailed
+from taskyard.cli.lake import open_storage
+from taskyard.cli.progress import ProgressBar
 from taskyard.cli.style import is_terminal
 from taskyard.cli.units import seconds_of
 
 if TYPE_CHECKING:
     from taskyard.pipeline.lake.stream import LakeFiller
 
-_LINES: Final = 10.0  # seconds between lines where there is no terminal
-_SIGNALLED: Final = 128  # and the signal's number: the exit code of one that was cut short
+_LINE_INTERVAL_S: Final = 10.0  # seconds between lines where there is no terminal
+_SIGNAL_EXIT_CODE: Final = 128  # and the signal's number: the exit code of one that was cut short
 
 
 def run_run(arguments: argparse.Namespace) -> int:
     if (arguments.data is None) == (arguments.url is None):
-        raise Failure("one of --data and --url must be given.", USAGE)
+        raise CommandFailed("one of --data and --url must be given.", USAGE)
     if arguments.batch is not None and arguments.batch < 1:
-        raise Failure("--batch must be a number from 1 on.", USAGE)
+        raise CommandFailed("--batch must be a number from 1 on.", USAGE)
     if arguments.retention is not None and arguments.retention < 1:
-        raise Failure("--retention must be a number of days from 1 on.", USAGE)
+        raise CommandFailed("--retention must be a number of days from 1 on.", USAGE)
     trigger = seconds_of(arguments.trigger, "--trigger")
     patience = seconds_of(arguments.patience, "--patience")
     from taskyard.pipeline.journal_http import ServerUnreachable
 
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_SIGNALLED + number))
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_SIGNAL_EXIT_CODE + number))
     try:
-        return _fill(arguments, f"{trigger * 1000:.0f} milliseconds", patience)
+        return _run_lake(arguments, f"{trigger * 1000:.0f} milliseconds", patience)
     except ServerUnreachable as error:
-        raise Failure(f"{error}.", UNREACHABLE) from error
+        raise CommandFailed(f"{error}.", UNREACHABLE) from error
 
 
-def _fill(arguments: argparse.Namespace, trigger: str, patience: float) -> int:
+def _run_lake(arguments: argparse.Namespace, trigger: str, patience: float) -> int:
     """Give the exit code."""
     from taskyard.pipeline.lake.run import LakeRun
     from taskyard.spark import announce, session
 
-    filler = _filler(arguments)
+    filler = _make_filler(arguments)
     spark = session(arguments.master, name=f"taskyard lake {arguments.lake}", ui=arguments.ui)
     spark.sparkContext.setLogLevel("OFF")  # what goes wrong is said in a sentence
     announce(spark)
     logging.getLogger("taskyard.spark").setLevel(logging.ERROR)  # of a server that is away
     try:
-        stop = _Stop()
-        with _Teller(filler.next_seq, arguments.follow, arguments.json) as teller:
+        stop = _StopSignals()
+        with _ProgressPrinter(filler.next_seq, arguments.follow, arguments.json) as teller:
             is_all = LakeRun(
                 filler,
                 spark,
                 trigger if arguments.follow else None,
                 patience,
                 is_stopped=lambda: bool(stop.number),
-                report=teller.report,
-                say=teller.say,
+                report=teller.print_progress,
+                print_sentence=teller.print_sentence,
             ).run()
     finally:
         spark.stop()
     if is_all:
         return DONE
     print("stopped before the end; it goes on from here when it is run again", file=sys.stderr)
-    return _SIGNALLED + stop.number
+    return _SIGNAL_EXIT_CODE + stop.number
 
 
-def _filler(arguments: argparse.Namespace) -> LakeFiller:
+def _make_filler(arguments: argparse.Namespace) -> LakeFiller:
     from taskyard.pipeline.lake.stream import MAX_RECORDS, LakeFiller
 
     try:
         return LakeFiller(
-            storage_of(arguments),
+            open_storage(arguments),
             data=arguments.data,
             url=arguments.url,
             checkpoint=arguments.checkpoint,
@@ -88,10 +88,10 @@ def _filler(arguments: argparse.Namespace) -> LakeFiller:
             patience=0,  # the run itself waits, and says so
         )
     except ValueError as error:
-        raise Failure(f"--url: {error}.", USAGE) from error
+        raise CommandFailed(f"--url: {error}.", USAGE) from error
 
 
-class _Stop:
+class _StopSignals:
     """What the signals say: the batch that is under way is finished first.
 
     A second Ctrl-C does not wait for it. Not to be made before Spark has started, which takes
@@ -109,7 +109,7 @@ class _Stop:
         self.number = number
 
 
-class _Teller:
+class _ProgressPrinter:
     """How far it is: a bar on a terminal, else a line now and then; or all of it, as JSON."""
 
     def __init__(self, start: int, follow: bool, as_json: bool) -> None:
@@ -117,32 +117,32 @@ class _Teller:
         self._follow = follow
         self._json = as_json
         self._began = self._last = time.monotonic()
-        self._bar = Progress("reading records", streaming=as_json)
+        self._bar = ProgressBar("reading records", streaming=as_json)
         self._on_terminal = is_terminal(sys.stderr)
 
-    def __enter__(self) -> _Teller:
+    def __enter__(self) -> _ProgressPrinter:
         self._bar.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._bar.__exit__(*error)
 
-    def say(self, line: str) -> None:
+    def print_sentence(self, line: str) -> None:
         """Something that is not about records."""
         gap = "\r\x1b[K" if self._on_terminal else ""
         print(f"{gap}{line}", file=sys.stderr, flush=True)
 
-    def report(self, told: dict[str, Any]) -> None:
+    def print_progress(self, told: dict[str, Any]) -> None:
         if self._json:
             print(json.dumps(told), flush=True)
         if told["state"] in ("running", "stopped") and told["next_seq"]:
-            self._tell(told["next_seq"] - self._start, told["lag_records"], told["state"])
+            self._update_bar(told["next_seq"] - self._start, told["lag_records"], told["state"])
 
-    def _tell(self, done: int, left: int, state: str) -> None:
+    def _update_bar(self, done: int, left: int, state: str) -> None:
         self._bar.done, self._bar.total = done, done + left
         now = time.monotonic()
         is_last = state == "stopped" and not self._follow
-        if self._on_terminal or self._json or not (is_last or now - self._last >= _LINES):
+        if self._on_terminal or self._json or not (is_last or now - self._last >= _LINE_INTERVAL_S):
             return
         rate = done / max(now - self._began, 0.001)
         print(f"{done:,} of {done + left:,} records, {rate:,.0f}/s", file=sys.stderr, flush=True)

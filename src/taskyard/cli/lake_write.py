@@ -7,10 +7,10 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.ask import confirm
-from taskyard.cli.failure import DONE, REFUSED, USAGE, Failure
-from taskyard.cli.lake import storage_of
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.failure import DONE, REFUSED, USAGE, CommandFailed
+from taskyard.cli.lake import open_storage
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 from taskyard.cli.style import is_terminal
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted
@@ -18,10 +18,10 @@ from taskyard.shared.error_line import error_line
 from taskyard.shared.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
-    from taskyard.pipeline.lake.replay import Counts, Replay
+    from taskyard.pipeline.lake.replay import LakeReplay, ReplayCounts
     from taskyard.pipeline.lake.store import Store
 
-_SAMPLE: Final = 10
+_SAMPLE_JOBS: Final = 10
 
 
 def _open_store(arguments: argparse.Namespace) -> Store:
@@ -29,26 +29,26 @@ def _open_store(arguments: argparse.Namespace) -> Store:
     from taskyard.pipeline.lake.snapshot import open_lake
     from taskyard.pipeline.lake.store import Store
 
-    return Store(open_lake(storage_of(arguments)).storage)
+    return Store(open_lake(open_storage(arguments)).storage)
 
 
 def run_compact(arguments: argparse.Namespace) -> None:
     from taskyard.pipeline.lake.maintain import compact
 
     store = _open_store(arguments)
-    with Progress("compacting"):
-        count = store.change(lambda: compact(store, many=2))
-        store.change(store.vacuum)
+    with ProgressBar("compacting"):
+        count = store.run_step(lambda: compact(store, many=2))
+        store.run_step(store.vacuum)
     print(f"{count} small files were put together")
 
 
 def run_erase(arguments: argparse.Namespace) -> None:
     if not 0 < arguments.job < 1 << 63:
-        raise Failure("--job must be the number of a job.", USAGE)
+        raise CommandFailed("--job must be the number of a job.", USAGE)
     from taskyard.pipeline.lake.maintain import erase
 
     store = _open_store(arguments)
-    with Progress("erasing"):
+    with ProgressBar("erasing"):
         erase(store, arguments.job)
     print(f"the lake has no payload and no result of job {arguments.job}")
 
@@ -61,7 +61,7 @@ def run_rebuild(arguments: argparse.Namespace) -> None:
     spark = session(arguments.master, name="taskyard lake rebuild", ui=arguments.ui)
     announce(spark)
     try:
-        with Progress("reading events", sum(file.rows for file in store.files("events"))) as bar:
+        with ProgressBar("reading events", sum(file.rows for file in store.files("events"))) as bar:
             total = rebuild(spark, store, lambda done: setattr(bar, "done", done))
     finally:
         spark.stop()
@@ -69,66 +69,66 @@ def run_rebuild(arguments: argparse.Namespace) -> None:
 
 
 def run_replay(arguments: argparse.Namespace) -> int:
-    with Session(arguments) as session:
+    with Context(arguments) as session:
         code = _find_and_push(session)
         session.out.flush()
     return code
 
 
-def _find_and_push(session: Session) -> int:
+def _find_and_push(session: Context) -> int:
     given = session.arguments
     if given.to is not None and not valid_name(given.to):
-        raise Failure(f"--to {NAME_RULE}.", USAGE)
+        raise CommandFailed(f"--to {NAME_RULE}.", USAGE)
     if given.limit is not None and given.limit < 1:
-        raise Failure("--limit must be a number from 1 on.", USAGE)
+        raise CommandFailed("--limit must be a number from 1 on.", USAGE)
     if not (given.dry_run or given.yes or is_terminal(sys.stdin)):
-        raise Failure(
+        raise CommandFailed(
             "nothing was done: give --yes to push without asking, or --dry-run to see what.", USAGE
         )
-    from taskyard.pipeline.lake.replay import Replay, Wanted
+    from taskyard.pipeline.lake.replay import LakeReplay, ReplayRequest
     from taskyard.pipeline.lake.snapshot import open_lake
 
     if not given.dry_run:
         session.client.ping()  # before all that takes long
-    wanted = Wanted(given.where, given.to, given.again, given.limit)
-    with Replay(open_lake(storage_of(given)), wanted) as chosen:
+    wanted = ReplayRequest(given.where, given.to, given.again, given.limit)
+    with LakeReplay(open_lake(open_storage(given)), wanted) as chosen:
         return _replay(session, chosen)
 
 
-def _replay(session: Session, chosen: Replay) -> int:
+def _replay(session: Context, chosen: LakeReplay) -> int:
     given, out = session.arguments, session.out
-    with Progress("looking for jobs"):
+    with ProgressBar("looking for jobs"):
         counts = chosen.counts()
-        sample = chosen.sample(_SAMPLE) if counts.new and not out.json else []
+        sample = chosen.sample(_SAMPLE_JOBS) if counts.new and not out.json else []
     if sample:
-        out.items(_columns(), sample, "")
+        out.print_items(_columns(), sample, "")
     if not out.json:
-        _tell_left_out(session, counts)
+        _print_skipped(session, counts)
     pushed = 0
     if counts.new and not given.dry_run:
         confirm(session, f"Push {counted(counts.new, 'job')}")
     if (counts.new or counts.returned) and not given.dry_run:
-        with Progress("pushing jobs", counts.new) as bar:
+        with ProgressBar("pushing jobs", counts.new) as bar:
             chosen.push(session.url, lambda done: setattr(bar, "done", done))
         pushed = counts.new
     told = {
-        "chosen": counts.new + counts.there + counts.left_out,
+        "chosen": counts.new + counts.replayed_before + counts.left_out,
         "new": counts.new,
-        "already_there": counts.there,
+        "already_there": counts.replayed_before,
         "without_payload": counts.no_payload,
         "push_not_seen": counts.no_push,
         "pushed": pushed,
     }
     verb = "would be pushed" if given.dry_run else "pushed"
-    out.did(told, f"{counted(counts.new, 'job')} {verb}.")
+    out.print_result(told, f"{counted(counts.new, 'job')} {verb}.")
     return REFUSED if counts.left_out else DONE
 
 
-def _tell_left_out(session: Session, counts: Counts) -> None:
+def _print_skipped(session: Context, counts: ReplayCounts) -> None:
     """What is not pushed, and why."""
-    line = session.out.line
-    if counts.there:
-        line(f"{counted(counts.there, 'job')} left out: replayed before (see --again).")
+    line = session.out.print_line
+    if counts.replayed_before:
+        line(f"{counted(counts.replayed_before, 'job')} left out: replayed before (see --again).")
     if counts.no_payload:
         line(
             f"{counted(counts.no_payload, 'job')} left out: the lake does not have the payload; "

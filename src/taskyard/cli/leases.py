@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from taskyard.cli.command import add_limit, command_parser, most_of, run_command
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session
+from taskyard.cli.command import add_limit, command_parser, limit_of, run_command
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context
 from taskyard.cli.shown import LEASES
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "leases",
         "List the jobs that are leased: who holds them, for how long, and when the lease ends.",
@@ -25,8 +25,8 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def show_all(session: Session) -> None:
+def show_all(session: Context) -> None:
     queue = session.arguments.queue
     where = "/leases" if queue is None else session.queue_path(queue, "leases")
     rows = session.pages(where, "leases")
-    session.out.limited(LEASES, rows, most_of(session.arguments), "Nothing is leased.")
+    session.out.print_limited_items(LEASES, rows, limit_of(session.arguments), "Nothing is leased.")

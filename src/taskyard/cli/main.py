@@ -52,14 +52,16 @@ COMMANDS: Final = {
 }
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """Refuses a bad command line in one sentence, with what may have been meant."""
 
-    elsewhere: Mapping[str, str] = MappingProxyType({})  # options that others have: what to say
+    other_commands: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # options that others have: what to say
 
     def error(self, message: str) -> NoReturn:
         where = "" if message.endswith(")") else f" (see {self.prog} --help)"
-        self.exit(2, f"{self.prog}: {_in_words(message)}{where}\n")
+        self.exit(2, f"{self.prog}: {_translate_message(message)}{where}\n")
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -68,7 +70,7 @@ class Parser(argparse.ArgumentParser):
         self._check_options(given)
         found, rest = self.parse_known_args(given, namespace)
         if rest:
-            self._refuse(rest[0], self._chosen(given))
+            self._exit_unknown_word(rest[0], self._chosen(given))
         return found
 
     def _check_options(self, given: Sequence[str]) -> None:
@@ -79,7 +81,7 @@ class Parser(argparse.ArgumentParser):
         known = {name for parser in parsers for name in parser._option_string_actions}
         for word in itertools.takewhile(lambda word: word != "--", given):
             if word.startswith("--") and word.partition("=")[0] not in known:
-                self._refuse(word, self._chosen(given))
+                self._exit_unknown_word(word, self._chosen(given))
 
     def check_command(self, word: str, default: str) -> None:
         """Of a line that names no command: whether the word may be an argument of the default one.
@@ -89,28 +91,28 @@ class Parser(argparse.ArgumentParser):
         commands = self._commands()
         takes_none = not commands[default]._get_positional_actions()
         if takes_none:
-            self.error(_no_command(word, list(commands)))
-        if word.isalpha() and (hint := did_you_mean(word, commands, _VERY_ALIKE)):
+            self.error(_unknown_command_error(word, list(commands)))
+        if word.isalpha() and (hint := did_you_mean(word, commands, _SIMILARITY)):
             self.error(f"there is no command {word!r}{hint} (or a name: put {default} before it)")
 
-    def _refuse(self, word: str, where: "Parser") -> NoReturn:
+    def _exit_unknown_word(self, word: str, where: "CommandParser") -> NoReturn:
         if not word.startswith("-") or word == "-":
             where.error(f"there is no place for {word!r}")
         option = word.partition("=")[0]
         known = [name for name in where._option_string_actions if name.startswith("--")]
-        said = where.elsewhere.get(option)
+        said = where.other_commands.get(option)
         hint = f" ({said})" if said else did_you_mean(option, known)
         where.error(f"there is no option {option}{hint}")
 
-    def _commands(self) -> Mapping[str, "Parser"]:
+    def _commands(self) -> Mapping[str, "CommandParser"]:
         """Those below this one, by name."""
         for action in self._actions:
             if isinstance(action, argparse._SubParsersAction):
-                found: Mapping[str, Parser] = action.choices
+                found: Mapping[str, CommandParser] = action.choices
                 return found
         return {}
 
-    def _chosen(self, given: Sequence[str]) -> "Parser":
+    def _chosen(self, given: Sequence[str]) -> "CommandParser":
         commands = self._commands()
         return next((commands[word] for word in given if word in commands), self)
 
@@ -119,24 +121,26 @@ class Parser(argparse.ArgumentParser):
             return
         names = [str(choice) for choice in action.choices]
         if action.metavar == "COMMAND":
-            raise argparse.ArgumentError(None, _no_command(str(value), names))
+            raise argparse.ArgumentError(None, _unknown_command_error(str(value), names))
         hint = did_you_mean(str(value), names)
         told = f"invalid choice: {value!r}{hint}; choose from {', '.join(names)}"
         raise argparse.ArgumentError(action, told)
 
 
-_FEW: Final = 12  # names that an error can tell
-_VERY_ALIKE: Final = 0.75
+_MAX_LISTED_WORDS: Final = 12  # names that an error can tell
+_SIMILARITY: Final = 0.75
 _NOT_A_NUMBER: Final = re.compile(r"argument (.+): invalid int value: (.+)", re.DOTALL)
 
 
-def _no_command(word: str, names: Sequence[str]) -> str:
+def _unknown_command_error(word: str, names: Sequence[str]) -> str:
     hint = did_you_mean(word, names)
-    others = f"; there are {', '.join(names)}" if len(names) < _FEW and not hint else ""
+    others = (
+        f"; there are {', '.join(names)}" if len(names) < _MAX_LISTED_WORDS and not hint else ""
+    )
     return f"there is no command {word!r}{hint}{others}"
 
 
-def _in_words(message: str) -> str:
+def _translate_message(message: str) -> str:
     """What argparse says, as a sentence."""
     return _NOT_A_NUMBER.sub(r"\1 must be a whole number, not \2", message)
 
@@ -190,9 +194,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _parser() -> Parser:
+def _parser() -> CommandParser:
     listing = "\n".join(f"  {name:<10} {doc}" for name, (_, doc) in COMMANDS.items())
-    parser = Parser(
+    parser = CommandParser(
         prog="taskyard",
         description="One durable job queue that speaks several queue protocols.",
         epilog=f"commands:\n{listing}\n\n`taskyard COMMAND --help` describes each.",

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.refs import each_ref, leased
-from taskyard.cli.session import Session
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.refs import job_from_ref, run_for_each_ref
+from taskyard.cli.session import Context
 from taskyard.cli.units import seconds_of
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "nack",
         "End leased jobs with failure: they are tried again as their settings say, or never with "
@@ -34,21 +34,21 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def nack(session: Session) -> int:
+def nack(session: Context) -> int:
     given = session.arguments
     delay = given.delay and seconds_of(given.delay, "--delay")
     if sum((given.final, given.give_back, delay is not None)) > 1:
-        raise Failure("give only one of --delay, --final and --return.", USAGE)
+        raise CommandFailed("give only one of --delay, --final and --return.", USAGE)
 
     def end(ref: str) -> None:
         if given.give_back:
-            session.client.give_back(leased(ref))
+            session.client.give_back(job_from_ref(ref))
             state = "ready"
         elif given.final:
-            session.client.fail(leased(ref), given.error)
+            session.client.fail(job_from_ref(ref), given.error)
             state = "failed"
         else:
-            state = session.client.nack(leased(ref), given.error, delay)
-        session.out.did({"ref": ref, "state": state}, f"{ref}: {state}.")
+            state = session.client.nack(job_from_ref(ref), given.error, delay)
+        session.out.print_result({"ref": ref, "state": state}, f"{ref}: {state}.")
 
-    return each_ref(session, end)
+    return run_for_each_ref(session, end)

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context
 from taskyard.cli.units import counted
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "pause",
         "Hand out no more jobs of these queues. What is leased goes on, and pushes are taken.",
@@ -24,9 +24,9 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def pause(session: Session) -> None:
+def pause(session: Context) -> None:
     for name in session.arguments.queues:
         queue = session.api("POST", session.queue_path(name, "pause"))
-        session.out.did(
+        session.out.print_result(
             queue, f"{name}: paused, with {counted(queue['counts']['ready'], 'job')} ready."
         )

@@ -12,14 +12,14 @@ from typing import Final, Self
 from taskyard.cli.style import is_terminal
 from taskyard.cli.text import cut
 
-PATIENCE: Final = 1.0  # seconds before anything is shown
-_STEP: Final = 0.1
+SHOW_AFTER_S: Final = 1.0  # seconds before anything is shown
+_REDRAW_S: Final = 0.1
 _BAR: Final = 24
-_PARTS: Final = " ▏▎▍▌▋▊▉█"
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
-class Progress:
+class ProgressBar:
     """A context: a thread of its own draws, so that the work need not think of it."""
 
     def __init__(
@@ -56,22 +56,22 @@ class Progress:
     ) -> None:
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(PATIENCE)  # it may be asking a server that does not answer
+            self._thread.join(SHOW_AFTER_S)  # it may be asking a server that does not answer
 
     def step(self, _: object = None) -> None:
         self.done += 1
 
     def _run(self) -> None:
-        if self._stop.wait(PATIENCE):
+        if self._stop.wait(SHOW_AFTER_S):
             return
         turn = 0
-        while not self._stop.wait(_STEP):
-            self._look()
+        while not self._stop.wait(_REDRAW_S):
+            self._measure_done()
             _write("\r" + cut(self._text(turn), _columns() - 1) + "\x1b[K")
             turn += 1
         _write("\r\x1b[K")
 
-    def _look(self) -> None:
+    def _measure_done(self) -> None:
         if self._measure is None:
             return
         # What is measured may be gone by now, or the server: the work itself will say so.
@@ -95,7 +95,7 @@ def bar(share: float, columns: int = _BAR) -> str:
     """A bar of so many columns of which this share is filled."""
     eighths = round(share * columns * 8)
     full, rest = divmod(eighths, 8)
-    text = _PARTS[8] * full + (_PARTS[rest] if rest else "")
+    text = _EIGHTHS[8] * full + (_EIGHTHS[rest] if rest else "")
     return f"▕{text.ljust(columns)}▏"
 
 

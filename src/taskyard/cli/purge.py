@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from taskyard.cli.ask import add_yes, confirm
 from taskyard.cli.command import command_parser, run_command
 from taskyard.cli.jobs import STATES, states_of
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 from taskyard.cli.units import counted
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "purge",
         "Remove the jobs of a queue: the ready, limited and delayed ones, or those in the states "
@@ -36,7 +36,7 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def purge(session: Session) -> None:
+def purge(session: Context) -> None:
     name = session.arguments.queue
     states = session.arguments.state or ["ready", "limited", "delayed"]
     if "all" in states:
@@ -44,15 +44,17 @@ def purge(session: Session) -> None:
     where = session.queue_path(name)
     before = _count(session, where, states)
     confirm(session, f"Remove {counted(before, 'job')} of {name} ({', '.join(states)})")
-    with Progress(
+    with ProgressBar(
         f"purging {name}",
         before,
         measure=lambda: max(0, before - _count(session, where, states)),
     ):
         done = session.long_api("POST", where + "/purge", {"states": list(dict.fromkeys(states))})
-    session.out.did({"queue": name, **done}, f"{name}: {counted(done['removed'], 'job')} removed.")
+    session.out.print_result(
+        {"queue": name, **done}, f"{name}: {counted(done['removed'], 'job')} removed."
+    )
 
 
-def _count(session: Session, where: str, states: Sequence[str]) -> int:
+def _count(session: Context, where: str, states: Sequence[str]) -> int:
     counts = session.api("GET", where)["counts"]
     return sum(counts[state] for state in dict.fromkeys(states))

@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 from taskyard.cli.settings import SETTINGS
 from taskyard.cli.units import backoff_of, counted, moment_of, seconds_of
 
 if TYPE_CHECKING:
     from taskyard.client.views import Pushed
 
-_AT_ONCE: Final = 5_000  # jobs between two looks at how far it is
-_CHUNK: Final = 1 << 20
+_JOBS_AT_ONCE: Final = 5_000  # jobs between two looks at how far it is
+_CHUNK_BYTES: Final = 1 << 20
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "push",
         "Push a job and print its id. The payload is the argument, as it is, or what is in a file "
@@ -35,7 +35,7 @@ def parser() -> Parser:
         "taskyard push mail --lines --file addresses.txt",
         run=push,
     )
-    result.elsewhere = {
+    result.other_commands = {
         setting.flag: f"it is a setting of queues: taskyard queues set QUEUE {setting.flag}"
         for setting in SETTINGS
     }
@@ -84,7 +84,7 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def push(session: Session) -> None:
+def push(session: Context) -> None:
     arguments = session.arguments
     options = _options(session)
     if arguments.lines:
@@ -93,60 +93,62 @@ def push(session: Session) -> None:
     payload = _payload(session)
     pushed = session.client.push(arguments.queue, payload, uid=arguments.uid, **options)
     if session.out.json:
-        _tell(session, pushed)
+        _print_pushed(session, pushed)
         return
-    session.out.line(str(pushed.id))
+    session.out.print_line(str(pushed.id))
     if not pushed.new:
-        session.out.remark("It was there already, and nothing was pushed.")
+        session.out.print_note("It was there already, and nothing was pushed.")
 
 
-def _push_lines(session: Session, options: dict[str, Any]) -> None:
+def _push_lines(session: Context, options: dict[str, Any]) -> None:
     arguments = session.arguments
     if arguments.uid is not None or arguments.key is not None:
-        raise Failure("--uid and --key name one job: they do not go with --lines.", USAGE)
+        raise CommandFailed("--uid and --key name one job: they do not go with --lines.", USAGE)
     if arguments.payload not in {None, "-"}:
-        raise Failure("with --lines the payloads come from --file or from the input.", USAGE)
+        raise CommandFailed("with --lines the payloads come from --file or from the input.", USAGE)
     queue = arguments.queue
     count = 0
-    with _opened(arguments.file) as file, _progress(session, _lines_in(file)) as bar:
+    with _open_input(arguments.file) as file, _progress(session, _lines_in(file)) as bar:
         lines = (line.removesuffix(b"\n").removesuffix(b"\r") for line in file)
-        while some := list(itertools.islice(lines, _AT_ONCE)):
+        while some := list(itertools.islice(lines, _JOBS_AT_ONCE)):
             for pushed in session.client.push_many(queue, some, **options):
                 if session.out.json:
-                    _tell(session, pushed)
+                    _print_pushed(session, pushed)
             count += len(some)
             bar.done = count
     if not session.out.json:
-        session.out.line(f"{queue}: {counted(count, 'job')} pushed.")
+        session.out.print_line(f"{queue}: {counted(count, 'job')} pushed.")
 
 
-def _progress(session: Session, total: int) -> Progress:
-    return Progress(f"pushing to {session.arguments.queue}", total, streaming=session.out.json)
+def _progress(session: Context, total: int) -> ProgressBar:
+    return ProgressBar(f"pushing to {session.arguments.queue}", total, streaming=session.out.json)
 
 
-def _tell(session: Session, pushed: Pushed) -> None:
+def _print_pushed(session: Context, pushed: Pushed) -> None:
     queue = session.arguments.queue
-    session.out.object({"id": pushed.id, "uid": pushed.uid, "queue": queue, "new": pushed.new})
+    session.out.print_object(
+        {"id": pushed.id, "uid": pushed.uid, "queue": queue, "new": pushed.new}
+    )
 
 
 # What it is about
 
 
-def _payload(session: Session) -> bytes:
+def _payload(session: Context) -> bytes:
     arguments = session.arguments
     if arguments.payload is not None and arguments.file is not None:
-        raise Failure("give the payload or --file, not both.", USAGE)
+        raise CommandFailed("give the payload or --file, not both.", USAGE)
     if arguments.payload is None and arguments.file is None:
         if sys.stdin.isatty():
-            raise Failure("give a payload, --file, or - to type it (end with Ctrl-D).", USAGE)
+            raise CommandFailed("give a payload, --file, or - to type it (end with Ctrl-D).", USAGE)
         arguments.file = "-"
     if arguments.payload is not None and arguments.payload != "-":
         return os.fsencode(arguments.payload)
-    with _opened(arguments.file) as file:
+    with _open_input(arguments.file) as file:
         return file.read()
 
 
-def _opened(name: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
+def _open_input(name: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
     if name is None or name == "-":
         return contextlib.nullcontext(sys.stdin.buffer)
     return open(name, "rb")
@@ -163,14 +165,14 @@ def _lines_in(file: BinaryIO) -> int:
 
 
 def _chunks(file: BinaryIO) -> Iterator[bytes]:
-    while chunk := file.read(_CHUNK):
+    while chunk := file.read(_CHUNK_BYTES):
         yield chunk
 
 
-def _options(session: Session) -> dict[str, Any]:
+def _options(session: Context) -> dict[str, Any]:
     given = session.arguments
     if given.delay is not None and given.at is not None:
-        raise Failure("give --delay or --at, not both.", USAGE)
+        raise CommandFailed("give --delay or --at, not both.", USAGE)
     found = {
         "name": given.name,
         "delay": given.delay and seconds_of(given.delay, "--delay"),

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskyard.cli.ask import add_yes, confirm
-from taskyard.cli.command import command_parser, default_to, run_command, subcommands
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 from taskyard.cli.settings import SETTINGS, add_settings, setting_text, settings_of
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, size
@@ -16,7 +16,7 @@ from taskyard.cli.units import counted, size
 _SORTS: Final = ("name", "ready", "leased", "delayed", "failed", "pushed")
 
 
-def _marks(queue: dict[str, Any]) -> str:
+def _describe_marks(queue: dict[str, Any]) -> str:
     marks = [word for word in ("paused", "draining") if queue.get(word)]
     if queue["settings"].get("draining") and "draining" not in marks:
         marks.append("draining")
@@ -31,7 +31,7 @@ def _count(state: str, look: str = "") -> Column:
         state.upper() if state != "failed" else "DEAD",
         lambda queue: queue["counts"][state],
         right=True,
-        look=lambda queue: look if queue["counts"][state] else "dim",
+        style=lambda queue: look if queue["counts"][state] else "dim",
     )
 
 
@@ -45,11 +45,11 @@ COLUMNS: Final = (
     Column("WAITING", lambda queue: queue["waiting"], right=True),
     Column("PUSHED", lambda queue: queue["counters"]["pushed"], right=True),
     Column("DONE", lambda queue: queue["counters"]["finished"], right=True),
-    Column("", _marks, look=lambda _: "yellow"),
+    Column("", _describe_marks, style=lambda _: "yellow"),
 )
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "queues",
         "Queues: list (which is done if no command is named), show, set, delete.",
@@ -103,12 +103,14 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     made = parser()
-    return run_command(made, default_to(made, "list", argv, ("list", "show", "set", "delete")))
+    return run_command(
+        made, insert_default_command(made, "list", argv, ("list", "show", "set", "delete"))
+    )
 
 
-def show_all(session: Session) -> None:
+def show_all(session: Context) -> None:
     arguments = session.arguments
-    with Progress("reading queues"):
+    with ProgressBar("reading queues"):
         queues = list(session.pages("/queues", "queues"))
     if arguments.pattern is not None:
         from fnmatch import fnmatchcase
@@ -117,31 +119,31 @@ def show_all(session: Session) -> None:
         pattern = arguments.pattern.replace("[", "[[]").replace("?", "[?]")
         queues = [queue for queue in queues if fnmatchcase(queue["name"], pattern)]
     if arguments.sort != "name":
-        queues.sort(key=lambda queue: -_weight(queue, arguments.sort))
+        queues.sort(key=lambda queue: -_sort_key(queue, arguments.sort))
     if arguments.names and not session.out.json:
         for queue in queues:
-            session.out.line(queue["name"])
+            session.out.print_line(queue["name"])
         return
     if arguments.pattern is None:
         none = "There are no queues: one begins with its first push."
     else:
         none = f"There is no queue whose name fits {arguments.pattern!r}."
-    session.out.items(COLUMNS, queues, none)
+    session.out.print_items(COLUMNS, queues, none)
 
 
-def show(session: Session) -> None:
+def show(session: Context) -> None:
     queue = session.api("GET", session.queue_path(session.arguments.queue))
     if session.out.json:
-        session.out.object(queue)
+        session.out.print_object(queue)
         return
     counts, counters = queue["counts"], queue["counters"]
     # With those of the server's configuration, where the queue has none of its own.
     effective = queue.get("effective", queue["settings"])
     settings = {name: setting_text(name, value) for name, value in effective.items()}
-    session.out.fields(
+    session.out.print_fields(
         [
             ("queue", queue["name"]),
-            ("state", _marks(queue) or "running"),
+            ("state", _describe_marks(queue) or "running"),
             *((f"{name} jobs", f"{counts[name]:,}") for name in counts if name != "failed"),
             ("dead letters", _dead(queue)),
             ("bytes waiting", size(queue["waiting_bytes"])),
@@ -152,30 +154,32 @@ def show(session: Session) -> None:
     _section(session, "since it exists", {name: f"{value:,}" for name, value in counters.items()})
 
 
-def change(session: Session) -> None:
+def change(session: Context) -> None:
     name = session.arguments.queue
     settings = settings_of(session.arguments)
     if not settings:
         known = ", ".join(setting.flag for setting in SETTINGS)
-        raise Failure(f"say what to set: one of {known}.", USAGE)
+        raise CommandFailed(f"say what to set: one of {known}.", USAGE)
     where = session.queue_path(name)
     new = not _exists(session, where)
     view = session.api("PUT" if new else "PATCH", where, settings)
     told = ", ".join(f"{key} {setting_text(key, value)}" for key, value in settings.items())
-    session.out.did(view, f"{name}: {'created, ' if new else ''}set {told}.")
+    session.out.print_result(view, f"{name}: {'created, ' if new else ''}set {told}.")
 
 
-def delete(session: Session) -> None:
+def delete(session: Context) -> None:
     name = session.arguments.queue
     where = session.queue_path(name)
     queue = session.api("GET", where)
     jobs = sum(queue["counts"].values())
     with_jobs = f" and its {counted(jobs, 'job')}" if jobs and session.arguments.purge else ""
     confirm(session, f"Delete the queue {name}{with_jobs}")
-    with Progress(f"deleting {name}", jobs, measure=lambda: jobs - _jobs_in(session, where)):
+    with ProgressBar(f"deleting {name}", jobs, measure=lambda: jobs - _jobs_in(session, where)):
         done = session.long_api("DELETE", where, purge=session.arguments.purge or None)
     removed = done["removed"]
-    session.out.did({"queue": name, **done}, f"{name}: deleted, with {counted(removed, 'job')}.")
+    session.out.print_result(
+        {"queue": name, **done}, f"{name}: deleted, with {counted(removed, 'job')}."
+    )
 
 
 # Their parts
@@ -186,7 +190,7 @@ def _dead(queue: dict[str, Any]) -> str:
     return f"{count:,} ({size(queue['dead_bytes'])})" if count else "0"
 
 
-def _exists(session: Session, where: str) -> bool:
+def _exists(session: Context, where: str) -> bool:
     from taskyard.client.errors import QueueNotFound
 
     try:
@@ -196,18 +200,18 @@ def _exists(session: Session, where: str) -> bool:
     return True
 
 
-def _jobs_in(session: Session, where: str) -> int:
+def _jobs_in(session: Context, where: str) -> int:
     counts: dict[str, int] = session.api("GET", where)["counts"]
     return sum(counts.values())
 
 
-def _weight(queue: dict[str, Any], by: str) -> int:
+def _sort_key(queue: dict[str, Any], by: str) -> int:
     if by == "pushed":
         return int(queue["counters"]["pushed"])
     return int(queue["counts"][by])
 
 
-def _section(session: Session, title: str, pairs: dict[str, str]) -> None:
-    session.out.line("")
-    session.out.line(f"{title}:")
-    session.out.fields([(f"  {name}", text) for name, text in pairs.items()])
+def _section(session: Context, title: str, pairs: dict[str, str]) -> None:
+    session.out.print_line("")
+    session.out.print_line(f"{title}:")
+    session.out.print_fields([(f"  {name}", text) for name, text in pairs.items()])

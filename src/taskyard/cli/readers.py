@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from taskyard.cli.ask import add_yes, confirm
-from taskyard.cli.command import command_parser, default_to, run_command, subcommands
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session, path
+from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context, path
 from taskyard.cli.shown import now
 from taskyard.cli.table import Column
 from taskyard.cli.units import since
@@ -28,13 +28,13 @@ COLUMNS: Final = (
         "MISSED",
         lambda reader: reader["missed"],
         right=True,
-        look=lambda reader: "red" if reader["missed"] else "",
+        style=lambda reader: "red" if reader["missed"] else "",
     ),
     Column("LEASE", lambda reader: lease_left(reader["lease_until"])),
 )
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "readers",
         "Those who read the journal, and for whom it is kept: list (which is done if no command "
@@ -58,16 +58,16 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     made = parser()
-    return run_command(made, default_to(made, "list", argv, _COMMANDS))
+    return run_command(made, insert_default_command(made, "list", argv, _COMMANDS))
 
 
-def show_all(session: Session) -> None:
+def show_all(session: Context) -> None:
     found = session.pages("/readers", "readers")
-    session.out.items(COLUMNS, found, "There are no readers of the journal.")
+    session.out.print_items(COLUMNS, found, "There are no readers of the journal.")
 
 
-def drop(session: Session) -> None:
+def drop(session: Context) -> None:
     name = session.arguments.name
     confirm(session, f"Drop the reader {name}, for whom records may be kept")
     session.api("DELETE", path("readers", name))
-    session.out.did({"name": name, "dropped": True}, f"{name}: dropped.")
+    session.out.print_result({"name": name, "dropped": True}, f"{name}: dropped.")

@@ -5,15 +5,15 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from taskyard.cli.backup import described, told
+from taskyard.cli.backup import describe_manifest, summary
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "restore",
         "Make a data directory of a backup, for a server to be started on: all is as it was when "
@@ -34,13 +34,13 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def restore(session: Session) -> None:
+def restore(session: Context) -> None:
     from taskyard.backup.errors import BadBackup
     from taskyard.journal.errors import JournalError
 
     arguments = session.arguments
     if (arguments.data is None) != arguments.check:
-        raise Failure("give either --data DIR, where to, or --check.", USAGE)
+        raise CommandFailed("give either --data DIR, where to, or --check.", USAGE)
     path = Path(arguments.backup)
     try:
         if arguments.check:
@@ -48,39 +48,39 @@ def restore(session: Session) -> None:
         else:
             _restore(session, path, arguments.data)
     except BadBackup as error:
-        raise Failure(f"{path} cannot be restored: {error}.") from error
+        raise CommandFailed(f"{path} cannot be restored: {error}.") from error
     except JournalError as error:
-        raise Failure(f"{error}.") from error
+        raise CommandFailed(f"{error}.") from error
 
 
-def _check(session: Session, path: Path) -> None:
-    from taskyard.backup.places import backup_at
+def _check(session: Context, path: Path) -> None:
+    from taskyard.backup.places import open_backup
     from taskyard.backup.restoring import check_backup
 
-    with Progress("checking") as progress:
-        manifest, _ = check_backup(backup_at(path), _counting(progress))
-    found = {"backup": str(path), "intact": True, **described(manifest)}
-    session.out.did(found, f"{path}: intact, {told(manifest)}.")
+    with ProgressBar("checking") as progress:
+        manifest, _ = check_backup(open_backup(path), _counting(progress))
+    found = {"backup": str(path), "intact": True, **describe_manifest(manifest)}
+    session.out.print_result(found, f"{path}: intact, {summary(manifest)}.")
 
 
-def _restore(session: Session, path: Path, data: Path) -> None:
-    from taskyard.backup.places import backup_at, empty_data
+def _restore(session: Context, path: Path, data: Path) -> None:
+    from taskyard.backup.places import open_backup, open_empty_data
     from taskyard.backup.restoring import restore as make
 
-    backup = backup_at(path)
-    with empty_data(data) as disk, Progress("restoring") as progress:
+    backup = open_backup(path)
+    with open_empty_data(data) as disk, ProgressBar("restoring") as progress:
         manifest, identity = make(
             backup, disk, os.urandom, time.time_ns() // 1000, _counting(progress)
         )
     timeline = identity.timeline.hex()
-    found = {**described(manifest), "data": str(data), "was": manifest.timeline}
-    session.out.did(
+    found = {**describe_manifest(manifest), "data": str(data), "was": manifest.timeline}
+    session.out.print_result(
         {**found, "timeline": timeline},
-        f"{data}: {told(manifest)}; it goes on as timeline {timeline}.",
+        f"{data}: {summary(manifest)}; it goes on as timeline {timeline}.",
     )
 
 
-def _counting(progress: Progress) -> Callable[[int], None]:
+def _counting(progress: ProgressBar) -> Callable[[int], None]:
     def more(done: int) -> None:
         progress.done += done
 

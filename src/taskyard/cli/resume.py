@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context
 from taskyard.cli.units import counted
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "resume",
         "Hand out the jobs of paused queues again.",
@@ -23,9 +23,9 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def resume(session: Session) -> None:
+def resume(session: Context) -> None:
     for name in session.arguments.queues:
         queue = session.api("POST", session.queue_path(name, "resume"))
-        session.out.did(
+        session.out.print_result(
             queue, f"{name}: resumed, with {counted(queue['counts']['ready'], 'job')} ready."
         )

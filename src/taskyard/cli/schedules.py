@@ -5,15 +5,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from taskyard.cli.ask import add_yes, confirm
-from taskyard.cli.command import command_parser, default_to, run_command, subcommands
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session, path
+from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context, path
 from taskyard.cli.shown import now, show_payload
 from taskyard.cli.table import Column
 from taskyard.cli.units import backoff_of, counted, exact, local, seconds_of, since
 
-_WITHOUT_END: Final = 2**32 - 1  # the most that the API knows
+_UNLIMITED_FAILS: Final = 2**32 - 1  # the most that the API knows
 _COMMANDS: Final = ("list", "show", "set", "delete", "pause", "resume", "run")
 
 
@@ -30,7 +30,7 @@ COLUMNS: Final = (
     Column(
         "NEXT",
         lambda schedule: "paused" if schedule["paused"] else since(schedule["next_at"], now()),
-        look=lambda schedule: "yellow" if schedule["paused"] else "",
+        style=lambda schedule: "yellow" if schedule["paused"] else "",
     ),
     Column("LAST", lambda schedule: _ago(schedule["last_at"])),
     Column("RUNS", lambda schedule: schedule["runs"], right=True),
@@ -38,7 +38,7 @@ COLUMNS: Final = (
 )
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "schedules",
         "Jobs that the server pushes by itself: list (which is done if no command is named), show, "
@@ -81,7 +81,7 @@ def parser() -> Parser:
     return result
 
 
-def _add_settings(parser: Parser) -> None:
+def _add_settings(parser: CommandParser) -> None:
     parser.add_argument("queue", metavar="QUEUE", help="where its jobs go")
     parser.add_argument(
         "payload", nargs="?", metavar="PAYLOAD", help="of each job: JSON, or else text"
@@ -120,18 +120,18 @@ def _add_settings(parser: Parser) -> None:
 
 def main(argv: Sequence[str]) -> int:
     made = parser()
-    return run_command(made, default_to(made, "list", argv, _COMMANDS))
+    return run_command(made, insert_default_command(made, "list", argv, _COMMANDS))
 
 
-def show_all(session: Session) -> None:
+def show_all(session: Context) -> None:
     found = session.pages("/schedules", "schedules")
-    session.out.items(COLUMNS, found, "There are no schedules.")
+    session.out.print_items(COLUMNS, found, "There are no schedules.")
 
 
-def show(session: Session) -> None:
-    schedule = session.api("GET", _where(session))
+def show(session: Context) -> None:
+    schedule = session.api("GET", _schedule_path(session))
     if session.out.json:
-        session.out.object(schedule)
+        session.out.print_object(schedule)
         return
     moment = now()
     pairs = [
@@ -154,7 +154,7 @@ def show(session: Session) -> None:
         ),
         ("pauses", _pauses(schedule)),
     ]
-    session.out.fields([(name, text) for name, text in pairs if text])
+    session.out.print_fields([(name, text) for name, text in pairs if text])
     show_payload(session.out, schedule["payload"])
 
 
@@ -170,7 +170,7 @@ _OVERLAP: Final = {
 
 
 def _most_retries(max_fails: int) -> str:
-    if max_fails in (0, _WITHOUT_END):
+    if max_fails in (0, _UNLIMITED_FAILS):
         return "without end"
     return f"{max_fails - 1:,} at most" if max_fails > 1 else "none: the first failure is final"
 
@@ -210,40 +210,40 @@ def _last(schedule: dict[str, Any], moment: datetime) -> str:
     return f"{local(schedule['last_at'], moment)}, job {schedule['last_job']}"
 
 
-def change(session: Session) -> None:
-    schedule = session.api("PUT", _where(session), _settings(session))
+def change(session: Context) -> None:
+    schedule = session.api("PUT", _schedule_path(session), _settings(session))
     told = "paused" if schedule["paused"] else f"next {local(schedule['next_at'], now())}"
-    session.out.did(schedule, f"{schedule['name']}: {when(schedule)}, {told}.")
+    session.out.print_result(schedule, f"{schedule['name']}: {when(schedule)}, {told}.")
 
 
-def delete(session: Session) -> None:
+def delete(session: Context) -> None:
     name = session.arguments.name
-    session.api("GET", _where(session))  # refused before one is asked
+    session.api("GET", _schedule_path(session))  # refused before one is asked
     confirm(session, f"Delete the schedule {name}")
-    session.api("DELETE", _where(session))
-    session.out.did({"name": name, "deleted": True}, f"{name}: deleted.")
+    session.api("DELETE", _schedule_path(session))
+    session.out.print_result({"name": name, "deleted": True}, f"{name}: deleted.")
 
 
-def pause(session: Session) -> None:
-    schedule = session.api("POST", f"{_where(session)}/pause")
-    session.out.did(schedule, f"{session.arguments.name}: paused.")
+def pause(session: Context) -> None:
+    schedule = session.api("POST", f"{_schedule_path(session)}/pause")
+    session.out.print_result(schedule, f"{session.arguments.name}: paused.")
 
 
-def resume(session: Session) -> None:
-    schedule = session.api("POST", f"{_where(session)}/resume")
+def resume(session: Context) -> None:
+    schedule = session.api("POST", f"{_schedule_path(session)}/resume")
     told = local(schedule["next_at"], now())
-    session.out.did(schedule, f"{session.arguments.name}: resumed, next {told}.")
+    session.out.print_result(schedule, f"{session.arguments.name}: resumed, next {told}.")
 
 
-def run_now(session: Session) -> None:
-    pushed = session.api("POST", f"{_where(session)}/run")
-    session.out.did(pushed, str(pushed["id"]))
+def run_now(session: Context) -> None:
+    pushed = session.api("POST", f"{_schedule_path(session)}/run")
+    session.out.print_result(pushed, str(pushed["id"]))
 
 
 # Their parts
 
 
-def _where(session: Session) -> str:
+def _schedule_path(session: Context) -> str:
     return path("schedules", session.arguments.name)
 
 
@@ -251,10 +251,10 @@ def _ago(moment: str | None) -> str:
     return f"{since(moment, now())} ago" if moment else "-"
 
 
-def _settings(session: Session) -> dict[str, Any]:
+def _settings(session: Context) -> dict[str, Any]:
     given = session.arguments
     if (given.cron is None) == (given.every is None):
-        raise Failure("give --cron or --every: one of them says when.", USAGE)
+        raise CommandFailed("give --cron or --every: one of them says when.", USAGE)
     found = {
         "queue": session.queue_name(given.queue),
         "cron": given.cron,
@@ -281,8 +281,8 @@ def _retries(retries: int | None, backoff: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if retries is not None:
         if retries < -1:
-            raise Failure("--retries must be -1 (without end), 0 or more.", USAGE)
-        found["max_fails"] = retries + 1 if retries >= 0 else _WITHOUT_END
+            raise CommandFailed("--retries must be -1 (without end), 0 or more.", USAGE)
+        found["max_fails"] = retries + 1 if retries >= 0 else _UNLIMITED_FAILS
     if backoff is not None:
         first, most = backoff_of(backoff)
         found |= {"backoff": "exponential", "backoff_base": first, "backoff_cap": most}

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from taskyard.cli.main import ExamplesFormatter, Parser
+from taskyard.cli.main import CommandParser, ExamplesFormatter
 from taskyard.server.settings.config import ConfigError, Option, Settings, load_settings, options
 
 
@@ -19,9 +19,9 @@ def main(argv: Sequence[str]) -> int:
     return _serve(settings)
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     """Flags are taken as texts here; load_settings reads them, as it does the other sources."""
-    result = Parser(
+    result = CommandParser(
         prog="taskyard serve",
         description="Run the server. Each flag can also be given as a TASKYARD_* variable or as a "
         "key of the TOML file; flags win over variables, those over the file.",
@@ -37,8 +37,8 @@ def parser() -> Parser:
             option.flag,
             dest=option.name,
             metavar=option.kind.metavar,
-            nargs=None if option.kind.alone is None else "?",
-            const=option.kind.alone,
+            nargs=None if option.kind.value_without_argument is None else "?",
+            const=option.kind.value_without_argument,
             help=_help(option),
         )
     return result

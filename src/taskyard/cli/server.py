@@ -4,15 +4,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from taskyard.cli.command import command_parser, default_to, run_command, subcommands
+from taskyard.cli.command import command_parser, insert_default_command, run_command, subcommands
 from taskyard.cli.failure import DONE, REFUSED
-from taskyard.cli.main import Parser
-from taskyard.cli.progress import Progress
-from taskyard.cli.session import Session
+from taskyard.cli.main import CommandParser
+from taskyard.cli.progress import ProgressBar
+from taskyard.cli.session import Context
 from taskyard.cli.table import Column
 from taskyard.cli.units import counted, size, span
 
-_LOOKS: Final = 0.5  # seconds between them
+_STATE_STYLES: Final = 0.5  # seconds between them
 
 
 def _milliseconds(name: str) -> Callable[[dict[str, Any]], str]:
@@ -33,7 +33,7 @@ _SLOW: Final = (
 )
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "server",
         "The server: show (which is done if no command is named), slow, drain, undrain.",
@@ -74,40 +74,42 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     made = parser()
-    return run_command(made, default_to(made, "show", argv, ("show", "slow", "drain", "undrain")))
+    return run_command(
+        made, insert_default_command(made, "show", argv, ("show", "slow", "drain", "undrain"))
+    )
 
 
-def drain(session: Session) -> None:
+def drain(session: Context) -> None:
     server = session.api("POST", "/server/drain")
     if session.arguments.wait:
         at_first = server["leased"]
-        with Progress("waiting for workers", at_first) as progress:
+        with ProgressBar("waiting for workers", at_first) as progress:
             while server["leased"]:
-                time.sleep(_LOOKS)
+                time.sleep(_STATE_STYLES)
                 server = session.api("GET", "/server")
                 progress.done = max(0, at_first - server["leased"])
     left = (
         f"{counted(server['leased'], 'job')} with workers, "
         f"{counted(server['unfinished'], 'job')} not ended"
     )
-    session.out.did(server, f"No more pushes are taken. Left: {left}.")
+    session.out.print_result(server, f"No more pushes are taken. Left: {left}.")
 
 
-def show_slow(session: Session) -> None:
+def show_slow(session: Context) -> None:
     found = session.api("GET", "/slow")
     if session.out.json:
-        session.out.object(found)
+        session.out.print_object(found)
         return
     none = f"No command took longer than {span(found['threshold'] or 0)} since the start."
     if found["threshold"] is None:
         none = "The server does not look for slow commands: --slow-command is off."
-    session.out.items(_SLOW, found["commands"], none)
+    session.out.print_items(_SLOW, found["commands"], none)
 
 
-def undrain(session: Session) -> None:
+def undrain(session: Context) -> None:
     server = session.api("POST", "/server/undrain")
     taken = "Pushes are taken" if server["accepting"] else f"Still refused: {server['refusing']}"
-    session.out.did(server, f"{taken}.")
+    session.out.print_result(server, f"{taken}.")
 
 
 def _lake(lake: dict[str, Any] | None) -> list[tuple[str, str]]:
@@ -118,10 +120,10 @@ def _lake(lake: dict[str, Any] | None) -> list[tuple[str, str]]:
     return [("lake", f"{lake['state']}, {behind}{wrong}")]
 
 
-def show(session: Session) -> int:
+def show(session: Context) -> int:
     server = session.api("GET", "/server")
     if session.out.json:
-        session.out.object(server)
+        session.out.print_object(server)
         return DONE if server["accepting"] else REFUSED
     journal = server["journal"]
     connections = [f"{count} {name}" for name, count in server["connections"].items() if count]
@@ -129,7 +131,7 @@ def show(session: Session) -> int:
         f"{name} {listener['host']}:{listener['port']}{' (TLS)' if listener['tls'] else ''}"
         for name, listener in server.get("listeners", {}).items()
     ]
-    session.out.fields(
+    session.out.print_fields(
         [
             ("server", f"taskyard {server['version']} ({server['form']})"),
             ("pushes", "taken" if server["accepting"] else f"refused: {server['refusing']}"),

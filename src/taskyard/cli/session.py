@@ -10,19 +10,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote, urlencode
 
-from taskyard.cli.failure import USAGE, Failure
+from taskyard.cli.failure import USAGE, CommandFailed
 from taskyard.cli.output import Output
 from taskyard.cli.units import seconds_of
 
 if TYPE_CHECKING:
     from taskyard.client.client import Client
 
-PAGE: Final = 1000  # items in one answer, at most
-_LONG: Final = 86_400.0  # seconds
+PAGE_ITEMS: Final = 1000  # items in one answer, at most
+_LONG_TIMEOUT_S: Final = 86_400.0  # seconds
 DEFAULT_URL: Final = "taskyard://localhost:8002"
 
 
-class Session:
+class Context:
     """A context: connects when that is first needed, and closes at the end."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -30,7 +30,7 @@ class Session:
         self.out = Output(sys.stdout, json=getattr(arguments, "json", False))
         self.heartbeats = False  # leases outlast the command, unless it works on the jobs itself
         self._client: Client | None = None
-        self._patient: Client | None = None
+        self._long_client: Client | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -41,11 +41,11 @@ class Session:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for client in (self._client, self._patient):
+        for client in (self._client, self._long_client):
             if client is not None:
                 client.close()
         if error is not None:
-            self._explain(error)
+            self._raise_as_command_failure(error)
 
     @property
     def url(self) -> str:
@@ -64,17 +64,17 @@ class Session:
         try:
             return Client(self.url, timeout=timeout, patience=0, heartbeats=self.heartbeats)
         except ValueError as error:
-            raise Failure(f"{error}.", USAGE) from None
+            raise CommandFailed(f"{error}.", USAGE) from None
 
     def api(self, method: str, path: str, body: Any = None, **query: object) -> Any:
         """What the JSON API answers; `path` is behind /api/v1, as `path()` makes it."""
-        return self.client.call_api(method, _whole(path, query), body)
+        return self.client.call_api(method, _api_path(path, query), body)
 
     def long_api(self, method: str, path: str, body: Any = None, **query: object) -> Any:
         """The same for what is answered when it is done, which may take its time."""
-        if self._patient is None:
-            self._patient = self._connect(_LONG)
-        return self._patient.call_api(method, _whole(path, query), body)
+        if self._long_client is None:
+            self._long_client = self._connect(_LONG_TIMEOUT_S)
+        return self._long_client.call_api(method, _api_path(path, query), body)
 
     def queue_name(self, name: str) -> str:
         """As the API knows it: the URL may name a database, whose queues have a prefix there."""
@@ -90,7 +90,7 @@ class Session:
         cursor = None
         left = most
         while left is None or left > 0:
-            limit = PAGE if left is None else min(left, PAGE)
+            limit = PAGE_ITEMS if left is None else min(left, PAGE_ITEMS)
             page = self.api("GET", path, limit=limit, cursor=cursor, **query)
             yield from page[field]
             cursor = page["next"]
@@ -99,12 +99,12 @@ class Session:
             if left is not None:
                 left -= len(page[field])
 
-    def _explain(self, error: BaseException) -> None:
+    def _raise_as_command_failure(self, error: BaseException) -> None:
         """Raises a Failure in place of an error of the client."""
-        if isinstance(error, Failure | KeyboardInterrupt | BrokenPipeError):
+        if isinstance(error, CommandFailed | KeyboardInterrupt | BrokenPipeError):
             return
         if isinstance(error, ValueError):  # a value that the client can see to be of no use
-            raise Failure(f"{str(error).rstrip('.')}.", USAGE) from None
+            raise CommandFailed(f"{str(error).rstrip('.')}.", USAGE) from None
         from taskyard.cli.explain import explain
 
         failure = explain(error)
@@ -117,10 +117,10 @@ def path(*parts: str | int) -> str:
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
-def _whole(path: str, query: dict[str, object]) -> str:
-    given = {name: _word(value) for name, value in query.items() if value is not None}
+def _api_path(path: str, query: dict[str, object]) -> str:
+    given = {name: _query_value(value) for name, value in query.items() if value is not None}
     return f"/api/v1{path}?{urlencode(given)}" if given else f"/api/v1{path}"
 
 
-def _word(value: object) -> str:
+def _query_value(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
 from taskyard.cli.units import bytes_of, exact, seconds_of
 from taskyard.shared.misspelt import did_you_mean
 from taskyard.shared.size import format_size
@@ -26,7 +26,7 @@ class Setting(NamedTuple):
 
 def number(text: str, flag: str) -> int:
     if not text.isdecimal() or not text.isascii() or len(text) > 19:
-        raise Failure(f"{flag} must be a whole number, not {text!r}.", USAGE)
+        raise CommandFailed(f"{flag} must be a whole number, not {text!r}.", USAGE)
     return int(text)
 
 
@@ -34,8 +34,8 @@ def _rate(text: str, flag: str) -> dict[str, Any]:
     count, _, per = text.partition("/")
     try:
         return {"count": number(count, flag), "per": seconds_of(per, flag)}
-    except Failure:
-        raise Failure(
+    except CommandFailed:
+        raise CommandFailed(
             f"{flag} must be a number and a time, such as 10/1s or 100/1m, not {text!r}.", USAGE
         ) from None
 
@@ -44,15 +44,17 @@ def _one_of(words: Sequence[str]) -> Callable[[str, str], str]:
     def read(text: str, flag: str) -> str:
         if text not in words:
             hint = did_you_mean(text, words)
-            raise Failure(f"{flag} must be one of {', '.join(words)}, not {text!r}{hint}.", USAGE)
+            raise CommandFailed(
+                f"{flag} must be one of {', '.join(words)}, not {text!r}{hint}.", USAGE
+            )
         return text
 
     return read
 
 
-def _switch(text: str, flag: str) -> bool:
+def _boolean(text: str, flag: str) -> bool:
     if text not in {"on", "off"}:
-        raise Failure(f"{flag} must be on or off, not {text!r}.", USAGE)
+        raise CommandFailed(f"{flag} must be on or off, not {text!r}.", USAGE)
     return text == "on"
 
 
@@ -75,7 +77,7 @@ SETTINGS: Final = (
     Setting("--rate", "N/TIME", "how many may be handed out in a time, such as 10/1s", _rate),
     Setting("--key-concurrency", "N", "how many of one limit key may be leased at once", number),
     Setting("--key-rate", "N/TIME", "how many of one limit key may be handed out", _rate),
-    Setting("--draining", "on|off", "refuse pushes, hand out what is there", _switch, False),
+    Setting("--draining", "on|off", "refuse pushes, hand out what is there", _boolean, False),
     Setting("--idle-expiry", "TIME", "delete the queue after so long without use", seconds_of),
     Setting("--max-jobs", "N", "how many jobs may wait", number),
     Setting("--max-bytes", "SIZE", "how many bytes they may have", bytes_of),
@@ -112,7 +114,7 @@ def setting_text(name: str, value: Any) -> str:
     return format_size(value) if name == "max_bytes" else str(value)
 
 
-def add_settings(parser: Parser) -> None:
+def add_settings(parser: CommandParser) -> None:
     for setting in SETTINGS:
         parser.add_argument(
             setting.flag,

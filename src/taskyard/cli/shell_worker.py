@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from taskyard.client.client import Client
     from taskyard.client.source import Job
 
-_TAIL: Final = 4096  # bytes of what a program says on stderr that become the error
-_GRACE: Final = 5.0  # seconds that a program has to end after a signal
+_ERROR_BYTES: Final = 4096  # bytes of what a program says on stderr that become the error
+_STOP_TIMEOUT_S: Final = 5.0  # seconds that a program has to end after a signal
 
 
 class ShellWorker:
@@ -30,14 +30,14 @@ class ShellWorker:
         self._program = program
         self._keep_output = keep_output
 
-    def work(self, job: Job) -> int:
+    def run_job(self, job: Job) -> int:
         """Runs it and ends the lease; gives the exit code. Interrupted, it gives the job back."""
-        with _interruptible():
+        with _sigterm_as_interrupt():
             process = self._start(job)
             try:
-                output, error = _talk(process, job.payload)
+                output, error = _communicate(process, job.payload)
             except KeyboardInterrupt:
-                _end(process)
+                _terminate(process)
                 with contextlib.suppress(ClientError):
                     self._client.give_back(job)
                 raise
@@ -72,51 +72,51 @@ class ShellWorker:
         )
 
 
-def _talk(process: subprocess.Popen[bytes], payload: bytes) -> tuple[bytes, bytes]:
+def _communicate(process: subprocess.Popen[bytes], payload: bytes) -> tuple[bytes, bytes]:
     """What the program has printed, and the end of what it has said on stderr."""
     said = bytearray()
     assert process.stderr is not None
-    listener = threading.Thread(target=_pass_on, args=(process.stderr, said), daemon=True)
+    listener = threading.Thread(target=_copy_stderr, args=(process.stderr, said), daemon=True)
     listener.start()
     printed = b""
-    feeder = threading.Thread(target=_feed, args=(process.stdin, payload), daemon=True)
+    feeder = threading.Thread(target=_write_payload, args=(process.stdin, payload), daemon=True)
     feeder.start()
     if process.stdout is not None:
         with process.stdout as pipe:
             printed = pipe.read()
     process.wait()
-    listener.join(_GRACE)
+    listener.join(_STOP_TIMEOUT_S)
     return printed, bytes(said)
 
 
-def _feed(pipe: IO[bytes] | None, payload: bytes) -> None:
+def _write_payload(pipe: IO[bytes] | None, payload: bytes) -> None:
     assert pipe is not None
     with contextlib.suppress(OSError), pipe:  # a program need not read what it gets
         pipe.write(payload)
 
 
-def _pass_on(pipe: IO[bytes], said: bytearray) -> None:
+def _copy_stderr(pipe: IO[bytes], said: bytearray) -> None:
     with pipe:
         while data := os.read(pipe.fileno(), 1 << 16):
             said += data
-            del said[:-_TAIL]
+            del said[:-_ERROR_BYTES]
             with contextlib.suppress(OSError, ValueError):
                 sys.stderr.buffer.write(data)
                 sys.stderr.buffer.flush()
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _terminate(process: subprocess.Popen[bytes]) -> None:
     """Ctrl-C has reached the program as well; SIGTERM has not."""
     process.terminate()
     try:
-        process.wait(_GRACE)
+        process.wait(_STOP_TIMEOUT_S)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         process.kill()
         process.wait()
 
 
 @contextlib.contextmanager
-def _interruptible() -> Iterator[None]:
+def _sigterm_as_interrupt() -> Iterator[None]:
     """SIGTERM ends it as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from taskyard.cli.content import in_lines, in_one_line
+from taskyard.cli.content import format_in_one_line, format_lines
 from taskyard.cli.output import Output
 from taskyard.cli.style import STATES
 from taskyard.cli.table import Column
@@ -17,7 +17,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def _state_look(job: Item) -> str:
+def _state_style(job: Item) -> str:
     return STATES.get(job["state"], "")
 
 
@@ -37,7 +37,7 @@ QUEUE: Final = Column("QUEUE", lambda job: job["queue"], flexible=True)
 NAME: Final = Column("NAME", lambda job: job["name"], flexible=True)
 JOBS: Final = (
     ID,
-    Column("STATE", lambda job: job["state"], look=_state_look),
+    Column("STATE", lambda job: job["state"], style=_state_style),
     NAME,
     Column("PRIORITY", lambda job: job["priority"], right=True),
     Column("ATTEMPTS", lambda job: job["attempts"], right=True),
@@ -61,13 +61,13 @@ DEAD: Final = (
     Column("DIED", lambda job: f"{since(job['finished_at'], now())} ago", right=True),
     Column("ATTEMPTS", lambda job: job["attempts"], right=True),
     Column("REASON", lambda job: job["reason"] or "-", flexible=True),
-    Column("ERROR", lambda job: short_error(job, "error"), flexible=True, look=lambda _: "red"),
+    Column("ERROR", lambda job: short_error(job, "error"), flexible=True, style=lambda _: "red"),
 )
 
 
 def short_error(item: Item, name: str) -> str:
     """The line that says what it was, as the server tells it; else what there is of the error."""
-    return item[f"{name}_line"] or in_one_line(item[name]) or "-"
+    return item[f"{name}_line"] or format_in_one_line(item[name]) or "-"
 
 
 def _ends(lease: Item) -> str:
@@ -78,23 +78,23 @@ def _ends(lease: Item) -> str:
 
 def show_job(out: Output, job: Item) -> None:
     """The whole story of a job."""
-    pairs = [(name, tell(job)) for name, tell in _STORY]
-    out.fields([(name, text) for name, text in pairs if text not in {"", "-"}])
+    pairs = [(name, tell(job)) for name, tell in _JOB_FIELDS]
+    out.print_fields([(name, text) for name, text in pairs if text not in {"", "-"}])
     if job.get("error"):
-        out.block("last error", once(in_lines(job["error"])))
+        out.print_block("last error", without_repetition(format_lines(job["error"])))
     if job.get("result"):
-        out.block("result", in_lines(job["result"]))
+        out.print_block("result", format_lines(job["result"]))
     show_payload(out, job["payload"])
 
 
 def show_payload(out: Output, payload: Item) -> None:
     if payload["size"]:
-        out.block(f"payload ({size(payload['size'])})", in_lines(payload))
+        out.print_block(f"payload ({size(payload['size'])})", format_lines(payload))
     else:
-        out.block("payload", "empty")
+        out.print_block("payload", "empty")
 
 
-def once(error: str) -> str:
+def without_repetition(error: str) -> str:
     """An error without what it says twice: a traceback ends with the line that is before it."""
     lines = error.rstrip().split("\n")
     if (
@@ -146,7 +146,7 @@ def _time(name: str) -> Callable[[Item], str]:
     return lambda job: local(job[name], now())
 
 
-_STORY: Final[tuple[tuple[str, Callable[[Item], str]], ...]] = (
+_JOB_FIELDS: Final[tuple[tuple[str, Callable[[Item], str]], ...]] = (
     ("job", lambda job: f"{job['id']}  {job['uid']}"),
     ("queue", lambda job: job["queue"]),
     ("name", lambda job: job["name"]),
@@ -166,7 +166,7 @@ _STORY: Final[tuple[tuple[str, Callable[[Item], str]], ...]] = (
     ("kept until", _time("expires_at")),
     ("lease time", lambda job: exact(job["ttr"]) if job["ttr"] else ""),
     ("dead queue", lambda job: job["dead_queue"] or ""),
-    ("key", lambda job: in_one_line(job["key"])),
+    ("key", lambda job: format_in_one_line(job["key"])),
     ("limit key", lambda job: str(job.get("limit_key") or "")),
     ("waits for", lambda job: ", ".join(map(str, job["blocked_by"]))),
     ("waited for by", lambda job: counted(job["dependents"], "job") if job["dependents"] else ""),

@@ -4,13 +4,13 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TextIO
 
-from taskyard.cli.progress import Progress
+from taskyard.cli.progress import ProgressBar
 from taskyard.cli.style import Style, columns_of, is_terminal
-from taskyard.cli.text import cut, pad, safe, width
+from taskyard.cli.text import cut, escape_unsafe, pad, width
 
 _GAP: Final = "  "
-_MEASURED: Final = 1000  # rows that the widths of columns are taken from
-_LEAST: Final = 8  # what is left of a column that is cut
+_MEASURED_ROWS: Final = 1000  # rows that the widths of columns are taken from
+_MIN_COLUMN_WIDTH: Final = 8  # what is left of a column that is cut
 
 
 class Column(NamedTuple):
@@ -18,20 +18,20 @@ class Column(NamedTuple):
     get: Callable[[Any], object]  # the text of a row; made safe here
     right: bool = False
     flexible: bool = False  # may be cut where a terminal is narrow
-    look: Callable[[Any], str] | None = None  # its colour
+    style: Callable[[Any], str] | None = None  # its colour
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Any], stream: TextIO) -> int:
     """Gives how many rows there were. Without any, nothing is printed."""
     style = Style(stream)
     cells = ((row, _texts(columns, row)) for row in rows)
-    with Progress("reading"):
-        first = list(itertools.islice(cells, _MEASURED))
+    with ProgressBar("reading"):
+        first = list(itertools.islice(cells, _MEASURED_ROWS))
     if not first:
         return 0
     widths = _widths(columns, [texts for _, texts in first])
     if is_terminal(stream):
-        widths = _fitted(columns, widths, columns_of(stream))
+        widths = _fit_widths(columns, widths, columns_of(stream))
         cells = ((row, _cut(texts, widths)) for row, texts in cells)
         first = [(row, _cut(texts, widths)) for row, texts in first]
     titles = [pad(cut(c.title, w), w, c.right) for c, w in zip(columns, widths, strict=True)]
@@ -44,7 +44,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Any], stream: TextIO) 
 
 
 def _texts(columns: Sequence[Column], row: Any) -> list[str]:
-    return [safe(str(column.get(row))) for column in columns]
+    return [escape_unsafe(str(column.get(row))) for column in columns]
 
 
 def _cut(texts: list[str], widths: list[int]) -> list[str]:
@@ -56,14 +56,14 @@ def _widths(columns: Sequence[Column], rows: list[list[str]]) -> list[int]:
     return [max(map(width, each)) for each in zip(titles, *rows, strict=True)]
 
 
-def _fitted(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+def _fit_widths(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
     """Takes from the widest of the columns that may be cut, as long as it does not fit."""
     fitted = list(widths)
     flexible = [index for index, column in enumerate(columns) if column.flexible]
     excess = sum(fitted) + len(_GAP) * (len(fitted) - 1) - max(room, 20)
     while excess > 0 and flexible:
         widest = max(flexible, key=lambda index: fitted[index])
-        if fitted[widest] <= _LEAST:
+        if fitted[widest] <= _MIN_COLUMN_WIDTH:
             break
         fitted[widest] -= 1
         excess -= 1
@@ -83,4 +83,4 @@ def _painted(
     for index, (column, text, wide) in enumerate(zip(columns, texts, widths, strict=True)):
         # The last column is not filled up: spaces at the end of a line are of no use to anybody.
         shown = text if index == last and not column.right else pad(text, wide, column.right)
-        yield style.paint(shown, column.look(row) if column.look is not None else "")
+        yield style.paint(shown, column.style(row) if column.style is not None else "")

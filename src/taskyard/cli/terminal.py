@@ -50,7 +50,7 @@ class Terminal:
 
     def __enter__(self) -> Self:
         self._enter()
-        self._old = {
+        self._old_handlers = {
             number: signal.signal(number, handler)
             for number, handler in (
                 (signal.SIGWINCH, self._resized),
@@ -67,7 +67,7 @@ class Terminal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for number, handler in self._old.items():
+        for number, handler in self._old_handlers.items():
             signal.signal(number, handler)
         self._leave()
         os.close(self._wake_read)

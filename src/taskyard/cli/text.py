@@ -3,9 +3,17 @@
 import unicodedata
 from typing import Final
 
-from taskyard.shared.escaping import safe, safe_json, safe_lines
+from taskyard.shared.escaping import escape_unsafe, escape_unsafe_json, escape_unsafe_lines
 
-__all__ = ["ELLIPSIS", "cut", "pad", "safe", "safe_json", "safe_lines", "width"]
+__all__ = [
+    "ELLIPSIS",
+    "cut",
+    "escape_unsafe",
+    "escape_unsafe_json",
+    "escape_unsafe_lines",
+    "pad",
+    "width",
+]
 
 ELLIPSIS: Final = "…"
 

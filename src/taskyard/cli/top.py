@@ -11,12 +11,12 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.cli.command import command_parser, run_command
-from taskyard.cli.failure import USAGE, Failure
-from taskyard.cli.main import Parser
-from taskyard.cli.session import Session
+from taskyard.cli.failure import USAGE, CommandFailed
+from taskyard.cli.main import CommandParser
+from taskyard.cli.session import Context
 from taskyard.cli.style import Style, is_terminal
-from taskyard.cli.top_model import SORTS, Look, Model
-from taskyard.cli.top_screen import View, draw
+from taskyard.cli.top_model import SORTS, ServerSample, TopModel
+from taskyard.cli.top_screen import ScreenView, draw
 from taskyard.cli.units import seconds_of
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _ONCE_ROWS: Final = 40
 _PAGE: Final = 10  # rows
 
 
-def parser() -> Parser:
+def parser() -> CommandParser:
     result = command_parser(
         "top",
         "Watch a server live: queues with their rates, what is leased, which names are slow or "
@@ -54,16 +54,16 @@ def main(argv: Sequence[str]) -> int:
     return run_command(parser(), argv)
 
 
-def watch(session: Session) -> None:
+def watch(session: Context) -> None:
     given = session.arguments
     interval = seconds_of(given.interval, "--interval")
     if interval < 0.1:
-        raise Failure("--interval must be at least 100ms.", USAGE)
+        raise CommandFailed("--interval must be at least 100ms.", USAGE)
     from taskyard.cli.top_source import TopSource
 
     plain = given.once or given.json
     if not plain and not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
-        raise Failure("this needs a terminal; use --once or --json without one.", USAGE)
+        raise CommandFailed("this needs a terminal; use --once or --json without one.", USAGE)
     source = TopSource(session, given.http)
     session.api("GET", "/queues", limit=1)  # refused before the screen is taken
     source.start()
@@ -76,17 +76,17 @@ def watch(session: Session) -> None:
         source.close()
 
 
-def _print(session: Session, source: TopSource, interval: float) -> None:
+def _print(session: Context, source: TopSource, interval: float) -> None:
     """Two looks make rates; programs get a line for each further one."""
     given = session.arguments
-    model = Model()
-    model.update(source.look())
+    model = TopModel()
+    model.update(source.sample())
     while True:
         time.sleep(min(interval, 1.0) if given.once else interval)
-        model.update(source.look())
+        model.update(source.sample())
         with source.lock:
             if given.json:
-                session.out.object(_shown(model, source))
+                session.out.print_object(_as_json(model, source))
             else:
                 _print_frame(session, model, source)
         session.out.flush()
@@ -94,77 +94,77 @@ def _print(session: Session, source: TopSource, interval: float) -> None:
             return
 
 
-def _print_frame(session: Session, model: Model, source: TopSource) -> None:
+def _print_frame(session: Context, model: TopModel, source: TopSource) -> None:
     given = session.arguments
     columns = shutil.get_terminal_size((80, 24)).columns
-    view = View(sort=given.sort, filter=given.filter)
+    view = ScreenView(sort=given.sort, filter=given.filter)
     lines = draw(model, source.names, view, columns, _ONCE_ROWS, Style(sys.stdout))[:-1]
     # The parts have the room of a screen; blank rows between them are of no use on paper.
     shown = [line for line, after in zip(lines, [*lines[1:], ""], strict=True) if line or after]
     print("\n".join(shown))
 
 
-def _shown(model: Model, source: TopSource) -> dict[str, Any]:
+def _as_json(model: TopModel, source: TopSource) -> dict[str, Any]:
     return {
-        **model.shown(),
-        "slowest": [figures.shown() for figures in source.names.slowest(_NAMES)],
-        "failing": [figures.shown() for figures in source.names.failing(_NAMES)],
+        **model.as_json(),
+        "slowest": [figures.as_json() for figures in source.names.slowest(_NAMES)],
+        "failing": [figures.as_json() for figures in source.names.most_failing(_NAMES)],
     }
 
 
 class _Screen:
     """One thread looks, this one draws and reads keys."""
 
-    def __init__(self, session: Session, source: TopSource, interval: float) -> None:
+    def __init__(self, session: Context, source: TopSource, interval: float) -> None:
         given = session.arguments
         self._source = source
         self._interval = interval
-        self._model = Model()
-        self._view = View(sort=given.sort, filter=given.filter)
+        self._model = TopModel()
+        self._view = ScreenView(sort=given.sort, filter=given.filter)
         self._style = Style(sys.stdout)
-        self._looks: SimpleQueue[Look | str] = SimpleQueue()
-        self._over = threading.Event()
+        self._samples: SimpleQueue[ServerSample | str] = SimpleQueue()
+        self._stopped = threading.Event()
         self._ended = False
 
     def run(self) -> None:
         from taskyard.cli.terminal import Terminal
 
         with Terminal() as terminal:
-            looking = threading.Thread(target=self._look, args=(terminal,), daemon=True)
+            looking = threading.Thread(target=self._poll_source, args=(terminal,), daemon=True)
             looking.start()
             try:
                 while not self._ended:
                     self._draw(terminal)
                     for key in terminal.keys(None):
-                        self._press(key)
-                    self._take()
+                        self._on_key(key)
+                    self._apply_samples()
             finally:
-                self._over.set()
+                self._stopped.set()
 
-    def _look(self, terminal: Terminal) -> None:
+    def _poll_source(self, terminal: Terminal) -> None:
         from taskyard.client.errors import ClientError
 
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             begun = time.monotonic()
             try:
-                self._looks.put(self._source.look())
-            except (ClientError, Failure) as error:
-                self._looks.put(str(error))
+                self._samples.put(self._source.sample())
+            except (ClientError, CommandFailed) as error:
+                self._samples.put(str(error))
             terminal.wake()
-            self._over.wait(max(0.05, self._interval - (time.monotonic() - begun)))
+            self._stopped.wait(max(0.05, self._interval - (time.monotonic() - begun)))
 
-    def _take(self) -> None:
+    def _apply_samples(self) -> None:
         while True:
             try:
-                found = self._looks.get_nowait()
+                found = self._samples.get_nowait()
             except Empty:
                 return
             if self._view.paused:
                 continue
-            if isinstance(found, Look):
+            if isinstance(found, ServerSample):
                 self._model.update(found)
             else:
-                self._model.trouble = found
+                self._model.last_error = found
 
     def _draw(self, terminal: Terminal) -> None:
         columns, rows = terminal.size()
@@ -174,12 +174,12 @@ class _Screen:
 
     # Keys
 
-    def _press(self, key: str) -> None:
+    def _on_key(self, key: str) -> None:
         view = self._view
         if key == "interrupt":
             self._ended = True
         elif view.typing:
-            self._type(key)
+            self._on_filter_key(key)
         elif key == "q":
             self._ended = True
         elif key in {"s", "S"}:
@@ -193,9 +193,9 @@ class _Screen:
         elif key in {"p", " "}:
             view.paused = not view.paused
         else:
-            self._scroll(key)
+            self._on_scroll_key(key)
 
-    def _type(self, key: str) -> None:
+    def _on_filter_key(self, key: str) -> None:
         view = self._view
         if key == "enter":
             view.typing = False
@@ -206,7 +206,7 @@ class _Screen:
         elif len(key) == 1 and key.isprintable():
             view.filter += key
 
-    def _scroll(self, key: str) -> None:
+    def _on_scroll_key(self, key: str) -> None:
         steps = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -_PAGE, "page down": _PAGE}
         if key in steps:
             self._view.first = max(0, self._view.first + steps[key])

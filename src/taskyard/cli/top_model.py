@@ -15,7 +15,7 @@ SORTS: Final = ("ready", "leased", "done/s", "pushed/s", "failed/s", "dead", "na
 
 
 @dataclass(slots=True)
-class Look:
+class ServerSample:
     """One look at the server."""
 
     at: float  # monotonic seconds
@@ -24,7 +24,7 @@ class Look:
     leases: list[dict[str, Any]]
     all_leases: bool = True  # there are no more than these
     flush: float | None = None  # seconds that a flush took lately, on average
-    names: str = ""  # why there are no figures by name, if so
+    no_names_reason: str = ""  # why there are no figures by name, if so
 
 
 @dataclass(slots=True)
@@ -44,9 +44,9 @@ class QueueLine:
     done_rate: float = 0.0
     failed_rate: float = 0.0
     history: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY))
-    seen: int = 0
+    seen_in_sample: int = 0
 
-    def shown(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         return {
             "name": self.name,
             "paused": self.paused,
@@ -62,7 +62,7 @@ class QueueLine:
         }
 
 
-class Model:
+class TopModel:
     def __init__(self) -> None:
         self.server: dict[str, Any] = {}
         self.leases: list[dict[str, Any]] = []
@@ -70,26 +70,28 @@ class Model:
         self.commit_rate = 0.0
         self.record_rate = 0.0
         self.flush: float | None = None
-        self.trouble = ""  # why the last look failed
-        self.names = ""
-        self.looks = 0
+        self.last_error = ""  # why the last look failed
+        self.no_names_reason = ""
+        self.sample_count = 0
         self._queues: dict[str, QueueLine] = {}
         self._at = 0.0
 
-    def update(self, look: Look) -> None:
-        elapsed = max(look.at - self._at, 0.001) if self.looks else 0.0
-        self.looks += 1
+    def update(self, look: ServerSample) -> None:
+        elapsed = max(look.at - self._at, 0.001) if self.sample_count else 0.0
+        self.sample_count += 1
         self._at = look.at
         for queue in look.queues:
-            self._take(queue, elapsed)
-        for name in [line.name for line in self._queues.values() if line.seen != self.looks]:
+            self._update_queue(queue, elapsed)
+        for name in [
+            line.name for line in self._queues.values() if line.seen_in_sample != self.sample_count
+        ]:
             del self._queues[name]
-        self._take_server(look.server, elapsed)
+        self._update_server(look.server, elapsed)
         self.leases = sorted(look.leases, key=lambda held: -held["lease"]["age"])
         self.all_leases = look.all_leases
         self.flush = look.flush
-        self.names = look.names
-        self.trouble = ""
+        self.no_names_reason = look.no_names_reason
+        self.last_error = ""
 
     def queues(self, sort: str, text: str = "") -> list[QueueLine]:
         """Those whose name has this text in it, in this order."""
@@ -102,7 +104,7 @@ class Model:
     def total(self, what: str) -> float:
         return float(sum(getattr(line, what) for line in self._queues.values()))
 
-    def _take(self, queue: dict[str, Any], elapsed: float) -> None:
+    def _update_queue(self, queue: dict[str, Any], elapsed: float) -> None:
         name = queue["name"]
         counts, counters = queue["counts"], queue["counters"]
         line = self._queues.get(name)
@@ -123,23 +125,23 @@ class Model:
             line.pushed_rate, line.done_rate, line.failed_rate = rates
             line.history.append(line.done_rate)
         line.pushed, line.done, line.failed = counters["pushed"], done, failed
-        line.seen = self.looks
+        line.seen_in_sample = self.sample_count
 
-    def _take_server(self, server: dict[str, Any], elapsed: float) -> None:
+    def _update_server(self, server: dict[str, Any], elapsed: float) -> None:
         if elapsed and self.server and server:
             new, old = server["journal"], self.server["journal"]
             self.commit_rate = max(0, new["commits"] - old["commits"]) / elapsed
             self.record_rate = max(0, new["records"] - old["records"]) / elapsed
         self.server = server
 
-    def shown(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """All of it, for programs."""
         return {
             "server": self.server,
             "commit_rate": round(self.commit_rate, 3),
             "record_rate": round(self.record_rate, 3),
             "flush_seconds": self.flush,
-            "queues": [line.shown() for line in self.queues("name")],
+            "queues": [line.as_json() for line in self.queues("name")],
             "leases": self.leases,
         }
 

@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from taskyard.cli.style import Style
-from taskyard.cli.text import cut, pad, safe, width
-from taskyard.cli.top_model import SORTS, Model, QueueLine, sparkline
-from taskyard.cli.top_names import NameFigures, Names
+from taskyard.cli.text import cut, escape_unsafe, pad, width
+from taskyard.cli.top_model import SORTS, QueueLine, TopModel, sparkline
+from taskyard.cli.top_names import NameFigures, NameStatistics
 from taskyard.cli.units import amount, size, span
 
-LEAST_COLUMNS: Final = 40
-LEAST_ROWS: Final = 8
+MIN_COLUMNS: Final = 40
+MIN_ROWS: Final = 8
 _SPARK: Final = 12
 
 
 @dataclass(slots=True)
-class View:
+class ScreenView:
     """What the user has asked to see."""
 
     sort: str = SORTS[0]
@@ -33,7 +33,7 @@ class Cell:
     title: str
     columns: int  # 0: what is left
     get: Callable[[Any], str]
-    look: Callable[[Any], str] = lambda _: ""
+    style: Callable[[Any], str] = lambda _: ""
     left: bool = False
 
 
@@ -43,7 +43,7 @@ def _many(number: float) -> str:
 
 def _queue_cells(columns: int) -> list[Cell]:
     cells: list[Cell] = [
-        Cell("QUEUE", 0, lambda line: line.name, _name_look, left=True),
+        Cell("QUEUE", 0, lambda line: line.name, _name_style, left=True),
         Cell("READY", 6, lambda line: _many(line.ready), lambda _: "green"),
         Cell("LEASED", 6, lambda line: _many(line.leased), lambda _: "cyan"),
         Cell("DELAY", 6, lambda line: _many(line.delayed + line.blocked), lambda _: "yellow"),
@@ -58,7 +58,7 @@ def _queue_cells(columns: int) -> list[Cell]:
     return cells
 
 
-def _name_look(line: QueueLine) -> str:
+def _name_style(line: QueueLine) -> str:
     return "yellow" if line.paused else "bold"
 
 
@@ -84,15 +84,15 @@ _FAILING: Final = (
 
 
 def draw(
-    model: Model, names: Names, view: View, columns: int, rows: int, style: Style
+    model: TopModel, names: NameStatistics, view: ScreenView, columns: int, rows: int, style: Style
 ) -> list[str]:
     """So many rows, each at most so wide."""
-    if columns < LEAST_COLUMNS or rows < LEAST_ROWS:
-        text = cut(f"{LEAST_COLUMNS} columns and {LEAST_ROWS} rows are needed", columns)
+    if columns < MIN_COLUMNS or rows < MIN_ROWS:
+        text = cut(f"{MIN_COLUMNS} columns and {MIN_ROWS} rows are needed", columns)
         return [text, *[""] * (rows - 1)]
-    if not model.looks:
-        waiting = model.trouble or "looking at the server ..."
-        body = [cut(safe(waiting), columns)]
+    if not model.sample_count:
+        waiting = model.last_error or "looking at the server ..."
+        body = [cut(escape_unsafe(waiting), columns)]
         return [*body, *[""] * (rows - 2), _footer(model, view, columns, style)]
     lines = _head(model, view, columns, style)
     for_queues, for_leases, for_names = _shares(rows - len(lines) - 1, model)
@@ -103,7 +103,7 @@ def draw(
     return [*lines[: rows - 1], _footer(model, view, columns, style)]
 
 
-def _shares(rows: int, model: Model) -> tuple[int, int, int]:
+def _shares(rows: int, model: TopModel) -> tuple[int, int, int]:
     """How many rows each part gets, with its title and a blank row behind it."""
     for_names = max(0, min(7, rows // 4)) if rows >= 10 else 0
     wanted = len(model.leases) + 2
@@ -114,7 +114,7 @@ def _shares(rows: int, model: Model) -> tuple[int, int, int]:
 # The parts
 
 
-def _head(model: Model, view: View, columns: int, style: Style) -> list[str]:
+def _head(model: TopModel, view: ScreenView, columns: int, style: Style) -> list[str]:
     server = model.server
     totals = [
         f"in {amount(model.total('pushed_rate'))}/s",
@@ -124,15 +124,15 @@ def _head(model: Model, view: View, columns: int, style: Style) -> list[str]:
     about = _about(model) if server else ("the queues that you may see", "")
     accepting = not server or server["accepting"]
     state = "PAUSED VIEW" if view.paused else ("" if accepting else "REFUSES PUSHES")
-    trouble = model.trouble or server.get("refusing") or ""
+    trouble = model.last_error or server.get("refusing") or ""
     return [
-        style.paint(cut(safe("  ".join([about[0], *totals])), columns), "bold"),
-        cut(safe(about[1]), columns),
-        style.paint(cut(safe(f"{state}  {trouble}".strip()), columns), "red", "bold"),
+        style.paint(cut(escape_unsafe("  ".join([about[0], *totals])), columns), "bold"),
+        cut(escape_unsafe(about[1]), columns),
+        style.paint(cut(escape_unsafe(f"{state}  {trouble}".strip()), columns), "red", "bold"),
     ]
 
 
-def _about(model: Model) -> tuple[str, str]:
+def _about(model: TopModel) -> tuple[str, str]:
     """The server, and its journal."""
     server = model.server
     journal = server["journal"]
@@ -151,7 +151,7 @@ def _about(model: Model) -> tuple[str, str]:
     return "  ".join(first), "  ".join(second)
 
 
-def _queues(model: Model, view: View, columns: int, rows: int, style: Style) -> list[str]:
+def _queues(model: TopModel, view: ScreenView, columns: int, rows: int, style: Style) -> list[str]:
     found = model.queues(view.sort, view.filter)
     room = max(0, rows - 2)  # beside the titles and a blank row
     if len(found) > room:
@@ -166,7 +166,7 @@ def _queues(model: Model, view: View, columns: int, rows: int, style: Style) -> 
     return _filled(lines, rows)
 
 
-def _lease_lines(model: Model, columns: int, rows: int, style: Style) -> list[str]:
+def _lease_lines(model: TopModel, columns: int, rows: int, style: Style) -> list[str]:
     if rows < 3:
         return [""] * rows
     cells = list(_LEASES if columns >= 80 else _LEASES[:5])
@@ -181,23 +181,27 @@ def _lease_lines(model: Model, columns: int, rows: int, style: Style) -> list[st
     return _filled(lines, rows)
 
 
-def _name_lines(model: Model, names: Names, columns: int, rows: int, style: Style) -> list[str]:
+def _name_lines(
+    model: TopModel, names: NameStatistics, columns: int, rows: int, style: Style
+) -> list[str]:
     if rows < 2:
         return [""] * rows
-    if model.names:
-        return _filled([style.paint(cut(safe(model.names), columns), "dim")], rows)
+    if model.no_names_reason:
+        return _filled(
+            [style.paint(cut(escape_unsafe(model.no_names_reason), columns), "dim")], rows
+        )
     half = (columns - 2) // 2
     slow = _grid(_SLOWEST, names.slowest(rows - 1), half, style, filled=True)
-    failing = _grid(_FAILING, names.failing(rows - 1), columns - half - 2, style)
+    failing = _grid(_FAILING, names.most_failing(rows - 1), columns - half - 2, style)
     slow += [" " * half] * (rows - len(slow))
     failing += [""] * (rows - len(failing))
     return [f"{left}  {right}".rstrip() for left, right in zip(slow, failing, strict=True)]
 
 
-def _footer(model: Model, view: View, columns: int, style: Style) -> str:
+def _footer(model: TopModel, view: ScreenView, columns: int, style: Style) -> str:
     if view.typing:
-        return cut(f"/{safe(view.filter)}_   Enter keeps it, Esc clears it", columns)
-    kept = f" ({safe(view.filter)})" if view.filter else ""
+        return cut(f"/{escape_unsafe(view.filter)}_   Enter keeps it, Esc clears it", columns)
+    kept = f" ({escape_unsafe(view.filter)})" if view.filter else ""
     text = f"q quit  s sort: {view.sort}  / filter{kept}  p {'go on' if view.paused else 'pause'}"
     return style.paint(pad(cut(f"{text}  arrows scroll", columns), columns), "reverse")
 
@@ -222,7 +226,7 @@ def _grid(
     for item in items:
         parts = []
         for cell, wide in zip(cells, widths, strict=True):
-            text = _fit(safe(cell.get(item)), wide, cell.left)
+            text = _fit(escape_unsafe(cell.get(item)), wide, cell.left)
             parts.append(style.paint(text, "dim" if text.strip() == "·" else cell.look(item)))
         line = " ".join(parts)
         lines.append(line if filled else line.rstrip())

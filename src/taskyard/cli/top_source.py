@@ -11,41 +11,41 @@ import time
 from datetime import datetime
 from typing import Any, Final
 
-from taskyard.cli.event_stream import Event, EventStream, Web
-from taskyard.cli.failure import UNREACHABLE, Failure
-from taskyard.cli.session import PAGE, Session, path
-from taskyard.cli.top_model import Look
-from taskyard.cli.top_names import KINDS, MOST_UNNAMED, Names
+from taskyard.cli.event_stream import EventStream, HttpEndpoint, ServerEvent
+from taskyard.cli.failure import UNREACHABLE, CommandFailed
+from taskyard.cli.session import PAGE_ITEMS, Context, path
+from taskyard.cli.top_model import ServerSample
+from taskyard.cli.top_names import KINDS, MAX_UNNAMED, NameStatistics
 from taskyard.client.errors import Denied, Refused
 
-MOST_QUEUES: Final = 10_000
-MOST_LEASES: Final = 2_000
-EVENTS_A_SECOND: Final = 1_000  # what is read of the stream: about 3% of a processor
-_ASKED_FOR: Final = 20  # jobs whose names are asked for one by one, for each look
-_FLUSHES: Final = 10.0  # seconds between looks at the page of metrics
+MAX_QUEUES: Final = 10_000
+MAX_LEASES: Final = 2_000
+MAX_EVENTS_PER_SECOND: Final = 1_000  # what is read of the stream: about 3% of a processor
+_MAX_NAME_LOOKUPS: Final = 20  # jobs whose names are asked for one by one, for each look
+_FLUSH_INTERVAL_S: Final = 10.0  # seconds between looks at the page of metrics
 
 
 class TopSource:
     """`look` is called by one thread; the events come in another."""
 
-    def __init__(self, session: Session, http: str | None) -> None:
-        self.names = Names()
+    def __init__(self, session: Context, http: str | None) -> None:
+        self.names = NameStatistics()
         self.lock = threading.Lock()  # of `names`
         self._session = session
         self._http = http
-        self._web: Web | None = None
+        self._endpoint: HttpEndpoint | None = None
         self._stream: EventStream | None = None
         self._closed = threading.Event()
         self._no_names = ""
-        self._flush: float | None = None
+        self._mean_flush_s: float | None = None
         self._flushes = (0.0, 0.0)  # how many, and seconds
         self._flush_at = 0.0
 
     def start(self) -> None:
         """Begin to listen; raises nothing, as all else works without."""
         try:
-            self._web = Web(self._session, self._http)
-        except Failure as failure:
+            self._endpoint = HttpEndpoint(self._session, self._http)
+        except CommandFailed as failure:
             self._no_names = f"no figures by name: {failure}"
             return
         threading.Thread(target=self._listen, daemon=True).start()
@@ -55,22 +55,22 @@ class TopSource:
         if self._stream is not None:
             self._stream.close()
 
-    def look(self) -> Look:
+    def sample(self) -> ServerSample:
         session = self._session
         server = self._server()
-        queues = list(session.pages("/queues", "queues", MOST_QUEUES))
+        queues = list(session.pages("/queues", "queues", MAX_QUEUES))
         at = time.monotonic()
-        leases = list(session.pages("/leases", "leases", MOST_LEASES))
+        leases = list(session.pages("/leases", "leases", MAX_LEASES))
         self._learn_names(leases)
-        self._look_at_flushes(at)
-        return Look(
+        self._sample_flushes(at)
+        return ServerSample(
             at=at,
             server=server,
             queues=queues,
             leases=leases,
-            all_leases=len(leases) < MOST_LEASES,
-            flush=self._flush,
-            names=self._no_names,
+            all_leases=len(leases) < MAX_LEASES,
+            flush=self._mean_flush_s,
+            no_names_reason=self._no_names,
         )
 
     def _server(self) -> dict[str, Any]:
@@ -87,22 +87,22 @@ class TopSource:
         with self.lock:
             for held in leases:
                 since = datetime.fromisoformat(held["lease"]["since"]).timestamp()
-                self.names.know(held["id"], held["name"], since)
+                self.names.set_name(held["id"], held["name"], since)
             wanted = set(self.names.unnamed())
         if not wanted:
             return
-        found = self._ended(wanted)
+        found = self._find_ended_names(wanted)
         with self.lock:
             for id, name in found.items():
-                self.names.know(id, name)
-            self.names.settle()
+                self.names.set_name(id, name)
+            self.names.count_named()
 
-    def _ended(self, wanted: set[int]) -> dict[int, str]:
+    def _find_ended_names(self, wanted: set[int]) -> dict[int, str]:
         """Names of jobs that have ended; a few that were not found there are asked for."""
-        limit = min(PAGE, max(100, 2 * min(len(wanted), MOST_UNNAMED)))
+        limit = min(PAGE_ITEMS, max(100, 2 * min(len(wanted), MAX_UNNAMED)))
         page = self._session.api("GET", "/finished", limit=limit)
         found = {job["id"]: job["name"] for job in page["jobs"]}
-        for id in sorted(wanted - found.keys(), reverse=True)[:_ASKED_FOR]:
+        for id in sorted(wanted - found.keys(), reverse=True)[:_MAX_NAME_LOOKUPS]:
             try:
                 found[id] = self._session.api("GET", path("jobs", id))["name"]
             except Refused:
@@ -110,51 +110,51 @@ class TopSource:
         return found
 
     def _listen(self) -> None:
-        assert self._web is not None
+        assert self._endpoint is not None
         while not self._closed.is_set():
-            with EventStream(self._web) as self._stream:
+            with EventStream(self._endpoint) as self._stream:
                 try:
-                    rest = self._read(self._stream)
-                except Failure as failure:
+                    rest = self._read_events(self._stream)
+                except CommandFailed as failure:
                     if failure.code != UNREACHABLE:
                         self._no_names = f"no figures by name: {failure}"
                         return
                     rest = 1.0  # it may be back then
             self._closed.wait(rest)
 
-    def _read(self, stream: EventStream) -> float:
+    def _read_events(self, stream: EventStream) -> float:
         """Until there are too many in a second; gives what is left of it then."""
         begun, count = time.monotonic(), 0
         for event in stream.events(event=",".join(KINDS)):
-            self._take(event)
+            self._on_event(event)
             now = time.monotonic()
             if now - begun >= 1:
                 begun, count = now, 0
             count += 1
-            if count >= EVENTS_A_SECOND:
+            if count >= MAX_EVENTS_PER_SECOND:
                 return max(0.0, 1 - (now - begun))
         return 0.0
 
-    def _take(self, event: Event) -> None:
+    def _on_event(self, event: ServerEvent) -> None:
         with self.lock:
-            self.names.feed(event.kind, event.data)
+            self.names.add_event(event.kind, event.data)
 
     # The disk
 
-    def _look_at_flushes(self, now: float) -> None:
-        if self._web is None or now - self._flush_at < _FLUSHES:
+    def _sample_flushes(self, now: float) -> None:
+        if self._endpoint is None or now - self._flush_at < _FLUSH_INTERVAL_S:
             return
         self._flush_at = now
-        figures = _flush_figures(self._web)
+        figures = _flush_figures(self._endpoint)
         if figures is None:
             return
         count, seconds = figures[0] - self._flushes[0], figures[1] - self._flushes[1]
         self._flushes = figures
         if count > 0:
-            self._flush = seconds / count
+            self._mean_flush_s = seconds / count
 
 
-def _flush_figures(web: Web) -> tuple[float, float] | None:
+def _flush_figures(web: HttpEndpoint) -> tuple[float, float] | None:
     """How many flushes there were, and how long they took together."""
     connection = web.connect(5.0)
     found: dict[bytes, float] = {}

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from taskyard.cli.failure import USAGE, Failure
+from taskyard.cli.failure import USAGE, CommandFailed
 
 _SPANS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _EXACT: Final = (
@@ -25,7 +25,7 @@ def seconds_of(text: str, flag: str) -> float:
     except ValueError:
         value = -1.0
     if value < 0:
-        raise Failure(
+        raise CommandFailed(
             f"{flag} must be a time such as 250ms, 30s, 5m, 2h, 1d or 1h30m, not {text!r}.", USAGE
         )
     return value
@@ -36,8 +36,8 @@ def backoff_of(text: str) -> tuple[float, float]:
     base, comma, cap = text.partition(",")
     try:
         return seconds_of(base, "--backoff"), seconds_of(cap, "--backoff") if comma else 0.0
-    except Failure:
-        raise Failure(
+    except CommandFailed:
+        raise CommandFailed(
             "--backoff must be the first pause, or that and the longest, "
             f"such as 2s or 2s,1m, not {text!r}.",
             USAGE,
@@ -67,7 +67,7 @@ def moment_of(text: str, flag: str) -> datetime:
             return datetime.fromtimestamp(int(text), UTC)
         return datetime.fromisoformat(text).astimezone(UTC)
     except (ValueError, OverflowError, OSError):
-        raise Failure(
+        raise CommandFailed(
             f"{flag} must be a time such as 2030-01-31T12:00 or 2030-01-31T12:00Z, not {text!r}.",
             USAGE,
         ) from None
@@ -79,7 +79,7 @@ def bytes_of(text: str, flag: str) -> int:
     try:
         return parse_size(text)
     except ValueError:
-        raise Failure(f"{flag} must be a size such as 64MiB, not {text!r}.", USAGE) from None
+        raise CommandFailed(f"{flag} must be a size such as 64MiB, not {text!r}.", USAGE) from None
 
 
 def span(seconds: float | None) -> str:

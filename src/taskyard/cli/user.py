@@ -15,15 +15,15 @@ from taskyard.access.users import (
     Users,
     UsersError,
     check_name,
-    is_open_to_others,
+    is_accessible_to_others,
     load_users,
     make_rule,
     save_users,
 )
-from taskyard.cli.main import ExamplesFormatter, Parser
+from taskyard.cli.main import CommandParser, ExamplesFormatter
 
 
-class Refused(Exception):
+class UserChangeRefused(Exception):
     """It cannot be done; the text says why."""
 
 
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser().parse_args(argv)
     try:
         arguments.run(arguments)
-    except (Refused, UsersError) as error:
+    except (UserChangeRefused, UsersError) as error:
         print(f"taskyard user: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -43,8 +43,8 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def parser() -> Parser:
-    result = Parser(
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="taskyard user",
         description="Change the file of users. It is written as a whole: comments in it are not "
         "kept. A server that runs takes it up when it gets SIGHUP.",
@@ -101,17 +101,17 @@ def add(arguments: argparse.Namespace) -> None:
         check_name(name)
         rules = _rules(arguments)
     except ValueError as error:
-        raise Refused(f"{error}.") from None
+        raise UserChangeRefused(f"{error}.") from None
     if name in users.users:
-        raise Refused(f"there is a user {name} already.")
+        raise UserChangeRefused(f"there is a user {name} already.")
     user = User(name, certificate=arguments.certificate or "", admin=arguments.admin, rules=rules)
     if any(user.certificate and user.certificate == each.certificate for each in _all(users)):
-        raise Refused("another user has this certificate.")
+        raise UserChangeRefused("another user has this certificate.")
     token = ""
     if arguments.token:
-        token = _give_token(user)
+        token = _add_token(user)
     else:
-        _give_password(user)
+        _set_password(user)
     users.users[name] = user
     save_users(arguments.users, users)
     if token:
@@ -143,7 +143,7 @@ def show(arguments: argparse.Namespace) -> None:
 
 def change_password(arguments: argparse.Namespace) -> None:
     users = _load(arguments.users)
-    _give_password(_find(users, arguments.name))
+    _set_password(_find(users, arguments.name))
     save_users(arguments.users, users)
 
 
@@ -152,7 +152,7 @@ def add_token(arguments: argparse.Namespace) -> None:
     user = _find(users, arguments.name)
     if arguments.replace:
         user.tokens.clear()
-    token = _give_token(user)
+    token = _add_token(user)
     save_users(arguments.users, users)
     print(token)
 
@@ -161,8 +161,8 @@ def add_token(arguments: argparse.Namespace) -> None:
 
 
 def _load(path: Path) -> Users:
-    if is_open_to_others(path):
-        raise Refused(
+    if is_accessible_to_others(path):
+        raise UserChangeRefused(
             f"{path} can be read or changed by everybody on this machine, and the passwords in it "
             f"may have been: change them, and `chmod 600 {path}`."
         )
@@ -176,7 +176,7 @@ def _all(users: Users) -> list[User]:
 def _find(users: Users, name: str) -> User:
     user = users.users.get(name)
     if user is None:
-        raise Refused(f"there is no user {name}.")
+        raise UserChangeRefused(f"there is no user {name}.")
     return user
 
 
@@ -192,17 +192,17 @@ def _shown(rules: list[Rule]) -> list[str]:
     return [f"{','.join(rule.patterns)}:{','.join(sorted(rule.actions))}" for rule in rules]
 
 
-def _give_token(user: User) -> str:
+def _add_token(user: User) -> str:
     token = new_token()
     user.tokens.append(token_digest(token))
     return token
 
 
-def _give_password(user: User) -> None:
+def _set_password(user: User) -> None:
     try:
         user.password = hash_password(_ask_password())
     except ValueError as error:
-        raise Refused(f"{error}.") from None
+        raise UserChangeRefused(f"{error}.") from None
 
 
 def _ask_password() -> str:
@@ -210,5 +210,5 @@ def _ask_password() -> str:
         return sys.stdin.readline().removesuffix("\n").removesuffix("\r")
     password = getpass.getpass("Password: ")
     if getpass.getpass("Once more: ") != password:
-        raise Refused("these were two different passwords.")
+        raise UserChangeRefused("these were two different passwords.")
     return password

@@ -9,16 +9,16 @@ import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from taskyard.cli.command import complain
+from taskyard.cli.command import print_error
 from taskyard.cli.explain import explain
-from taskyard.cli.failure import DONE, INTERRUPTED, REFUSED, USAGE, Failure
-from taskyard.cli.main import ExamplesFormatter, Parser, examples
+from taskyard.cli.failure import DONE, INTERRUPTED, REFUSED, USAGE, CommandFailed
+from taskyard.cli.main import CommandParser, ExamplesFormatter, examples
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App
     from taskyard.tasks.worker import Worker
 
-_LEASE: Final = 30.0
+_DEFAULT_LEASE_S: Final = 30.0
 POOLS: Final = ("threads", "processes", "async")
 _DOC: Final = (
     "Run the tasks of an app until SIGTERM or SIGINT, which lets them finish. A second signal ends "
@@ -31,8 +31,8 @@ def main(argv: Sequence[str]) -> int:
     options = made.parse_args(argv)
     try:
         return _work(options)
-    except Failure as failure:
-        return complain(made.prog, str(failure), failure.code)
+    except CommandFailed as failure:
+        return print_error(made.prog, str(failure), failure.code)
 
 
 def _work(options: argparse.Namespace) -> int:
@@ -50,11 +50,11 @@ def _work(options: argparse.Namespace) -> int:
     worker = _worker(app, options)
     configure_logs(options)
     log = logging.getLogger("taskyard.worker")
-    log.info("%s", _described(worker, options))
+    log.info("%s", _describe_worker(worker, options))
     try:
         finished = worker.run()
     except (ClientError, OSError) as error:
-        raise explain(error) or Failure(f"{error}.", REFUSED) from error
+        raise explain(error) or CommandFailed(f"{error}.", REFUSED) from error
     return DONE if finished else INTERRUPTED
 
 
@@ -67,8 +67,8 @@ def configure_logs(options: argparse.Namespace) -> None:
     logs.configure(getattr(logging, options.log_level.upper()), formatter)
 
 
-def parser() -> Parser:
-    result = Parser(
+def parser() -> CommandParser:
+    result = CommandParser(
         prog="taskyard work",
         description=_DOC,
         epilog=examples(
@@ -132,7 +132,7 @@ def parser() -> Parser:
     return result
 
 
-def _add_spark_options(result: Parser) -> None:
+def _add_spark_options(result: CommandParser) -> None:
     group = result.add_argument_group("workers on Spark")
     group.add_argument(
         "--spark",
@@ -162,7 +162,7 @@ def _add_spark_options(result: Parser) -> None:
 def _refuse_spark_options(options: argparse.Namespace) -> None:
     for name in ("master", "consumer", "batch"):
         if getattr(options, name) is not None:
-            raise Failure(f"--{name} is for workers on Spark: add --spark.", USAGE)
+            raise CommandFailed(f"--{name} is for workers on Spark: add --spark.", USAGE)
 
 
 def _worker(app: "App", options: argparse.Namespace) -> "Worker":
@@ -173,29 +173,29 @@ def _worker(app: "App", options: argparse.Namespace) -> "Worker":
             concurrency=options.concurrency,
             pool=options.pool,
             prefetch=options.prefetch,
-            lease=_LEASE if options.lease is None else options.lease,
+            lease=_DEFAULT_LEASE_S if options.lease is None else options.lease,
             burst=options.burst,
             poll=options.poll,
         )
     except (ValueError, TypeError) as error:
-        raise Failure(f"{error}.", USAGE) from error
+        raise CommandFailed(f"{error}.", USAGE) from error
 
 
 def find_app(location: str) -> "App":
     from taskyard.tasks.app import App
 
-    found = find(location)
+    found = import_object(location)
     if not isinstance(found, App):
-        raise Failure(f"{location} is a {type(found).__name__}, not a taskyard.App.", USAGE)
-    found.located_at(location)
+        raise CommandFailed(f"{location} is a {type(found).__name__}, not a taskyard.App.", USAGE)
+    found.set_location(location)
     return found
 
 
-def find(location: str) -> object:
+def import_object(location: str) -> object:
     """What a module has by that name."""
     module_name, mark, name = location.partition(":")
     if not module_name or not mark or not name:
-        raise Failure(
+        raise CommandFailed(
             f"{location!r} does not name an app: write MODULE:APP, such as tasks:app.", USAGE
         )
     sys.path.insert(0, os.getcwd())
@@ -203,25 +203,29 @@ def find(location: str) -> object:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name and (module_name == error.name or module_name.startswith(error.name + ".")):
-            raise Failure(f"there is no module {error.name} in {os.getcwd()}.", USAGE) from error
-        raise Failure(f"{module_name} cannot be imported: {error}.", USAGE) from error
+            raise CommandFailed(
+                f"there is no module {error.name} in {os.getcwd()}.", USAGE
+            ) from error
+        raise CommandFailed(f"{module_name} cannot be imported: {error}.", USAGE) from error
     except Exception as error:
-        raise Failure(f"{module_name} cannot be imported: {_where(error)}.", USAGE) from error
+        raise CommandFailed(
+            f"{module_name} cannot be imported: {_error_location(error)}.", USAGE
+        ) from error
     found: object = module
     for part in name.split("."):
         found = getattr(found, part, None)
     if found is None:
-        raise Failure(f"{module_name} has no {name}.", USAGE)
+        raise CommandFailed(f"{module_name} has no {name}.", USAGE)
     return found
 
 
-def _where(error: Exception) -> str:
+def _error_location(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     said = f"{type(error).__name__}: {error}"
     return f"{said} ({frames[-1].filename}:{frames[-1].lineno})" if frames else said
 
 
-def _described(worker: "Worker", options: argparse.Namespace) -> str:
+def _describe_worker(worker: "Worker", options: argparse.Namespace) -> str:
     names = ", ".join(worker.app.tasks) or "no tasks"
     shown = options.queues.items() if isinstance(options.queues, dict) else None
     queues = (

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     import ssl
 
 SCHEME: Final = "taskyard"
-SECURE: Final = "taskyards"
+TLS_SCHEME: Final = "taskyards"
 DEFAULT_PORT: Final = 8002
 _DATABASES: Final = 16
 _NO_URL: Final = "not a URL like taskyard://localhost:8002"
 TLS_FILES: Final = ("ca", "cert", "key")
-_SECONDS: Final = ("timeout", "patience")
+_SECONDS_OPTIONS: Final = ("timeout", "patience")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +44,36 @@ class Address:
         try:
             parts = urlsplit(url)
         except ValueError:
-            raise ValueError(f"{_shown(url)} is {_NO_URL}") from None
+            raise ValueError(f"{_without_credentials(url)} is {_NO_URL}") from None
         host = parts.hostname
-        if not host or parts.scheme not in (SCHEME, SECURE):
-            raise ValueError(f"{_shown(url)} is {_NO_URL}")
+        if not host or parts.scheme not in (SCHEME, TLS_SCHEME):
+            raise ValueError(f"{_without_credentials(url)} is {_NO_URL}")
         if parts.fragment:
-            raise ValueError(f"{_shown(url)}: a URL of taskyard has nothing behind a #")
+            raise ValueError(
+                f"{_without_credentials(url)}: a URL of taskyard has nothing behind a #"
+            )
         try:
             port = parts.port
         except ValueError:
-            raise ValueError(f"{_shown(url)}: the port must be a number up to 65535") from None
-        tls = parts.scheme == SECURE
-        needed = None if tls else SECURE
-        options = read_options(_shown(url), parts.query, needed, (*_SECONDS, *TLS_FILES))
-        seconds = {name: _number(name, options[name], url) for name in _SECONDS if name in options}
+            raise ValueError(
+                f"{_without_credentials(url)}: the port must be a number up to 65535"
+            ) from None
+        tls = parts.scheme == TLS_SCHEME
+        needed = None if tls else TLS_SCHEME
+        options = read_options(
+            _without_credentials(url), parts.query, needed, (*_SECONDS_OPTIONS, *TLS_FILES)
+        )
+        seconds = {
+            name: _parse_seconds(name, options[name], url)
+            for name in _SECONDS_OPTIONS
+            if name in options
+        }
         return cls(
             host=host,
             port=DEFAULT_PORT if port is None else port,
             user=unquote(parts.username or ""),
             password=unquote(parts.password or ""),
-            database=_database(parts.path, url),
+            database=_parse_database(parts.path, url),
             tls=tls,
             ca=options.get("ca", ""),
             cert=options.get("cert", ""),
@@ -77,12 +87,12 @@ class Address:
         """What the names of queues of this database begin with where the database is not known."""
         return f"db{self.database}:" if self.database else ""
 
-    def context(self) -> ssl.SSLContext | None:
+    def create_tls_context(self) -> ssl.SSLContext | None:
         """How to encrypt, if at all; ValueError if a file of the URL cannot be used."""
         if not self.tls:
             return None
         try:
-            return context_of(self.ca, self.cert, self.key)
+            return load_tls_context(self.ca, self.cert, self.key)
         except ValueError as error:
             raise ValueError(f"{self}: {error}") from None
 
@@ -91,7 +101,7 @@ class Address:
         """All of it, the password too: for other processes, not for messages."""
         who = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@"
         scheme, mark, place = str(self).partition("://")
-        options = {name: getattr(self, name) for name in (*_SECONDS, *TLS_FILES)}
+        options = {name: getattr(self, name) for name in (*_SECONDS_OPTIONS, *TLS_FILES)}
         said = urlencode(
             {name: value for name, value in options.items() if value not in (None, "")}
         )
@@ -103,10 +113,10 @@ class Address:
     def __str__(self) -> str:
         """Without the password: this is for messages."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{SECURE if self.tls else SCHEME}://{host}:{self.port}"
+        return f"{TLS_SCHEME if self.tls else SCHEME}://{host}:{self.port}"
 
 
-def context_of(ca: str, cert: str, key: str) -> ssl.SSLContext:
+def load_tls_context(ca: str, cert: str, key: str) -> ssl.SSLContext:
     """Whom to trust and who to be, by names of files; ValueError if one cannot be used."""
     import ssl  # here, since it takes its time: see encryption.py
 
@@ -124,7 +134,7 @@ def context_of(ca: str, cert: str, key: str) -> ssl.SSLContext:
 
 
 def read_options(
-    shown: str, query: str, secure: str | None, known: Sequence[str]
+    shown_url: str, query: str, tls_scheme: str | None, known: Sequence[str]
 ) -> dict[str, str]:
     """Those of a URL; ValueError if one is wrong. `shown` is the URL as an error may show it, and
     `secure` the scheme that the files of TLS need, None if it has that.
@@ -132,36 +142,40 @@ def read_options(
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name, value in options.items():
         if name not in known:
-            raise ValueError(f"{shown}: there is no option {name}, only {', '.join(known)}")
-        if name in TLS_FILES and secure is not None:
-            raise ValueError(f"{shown}: the option {name} is for {secure}:// only")
+            raise ValueError(f"{shown_url}: there is no option {name}, only {', '.join(known)}")
+        if name in TLS_FILES and tls_scheme is not None:
+            raise ValueError(f"{shown_url}: the option {name} is for {tls_scheme}:// only")
         if name in TLS_FILES and not value:
-            raise ValueError(f"{shown}: the option {name} must name a file")
+            raise ValueError(f"{shown_url}: the option {name} must name a file")
     if "key" in options and "cert" not in options:
-        raise ValueError(f"{shown}: the option key needs the option cert")
+        raise ValueError(f"{shown_url}: the option key needs the option cert")
     return options
 
 
-def _number(name: str, value: str, url: str) -> float:
+def _parse_seconds(name: str, value: str, url: str) -> float:
     try:
         found = float(value)
     except ValueError:
         found = -1.0
     if not 0 <= found < math.inf:
-        raise ValueError(f"{_shown(url)}: the option {name} must be a number of seconds")
+        raise ValueError(
+            f"{_without_credentials(url)}: the option {name} must be a number of seconds"
+        )
     return found
 
 
-def _database(path: str, url: str) -> int:
+def _parse_database(path: str, url: str) -> int:
     number = path.strip("/")
     if not number:
         return 0
     if not (number.isascii() and number.isdigit()) or int(number) >= _DATABASES:
-        raise ValueError(f"{_shown(url)}: behind the / belongs a database from 0 to 15")
+        raise ValueError(
+            f"{_without_credentials(url)}: behind the / belongs a database from 0 to 15"
+        )
     return int(number)
 
 
-def _shown(url: str) -> str:
+def _without_credentials(url: str) -> str:
     """The URL as an error may show it."""
     scheme, mark, rest = url.partition("://")
     return scheme + mark + rest.rpartition("@")[2]

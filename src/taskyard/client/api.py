@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import Raw
 
-from taskyard.client.commands import Call, checked, unexpected
+from taskyard.client.commands import Call, raise_if_refused, unexpected_reply
 from taskyard.client.errors import (
     Denied,
     Draining,
@@ -21,7 +21,7 @@ from taskyard.client.errors import (
     Refused,
     ScheduleNotFound,
 )
-from taskyard.client.pushing import JobRef, job_name
+from taskyard.client.pushing import JobRef, job_ref_text
 from taskyard.client.scheduling import ScheduleOptions, schedule_body
 from taskyard.client.views import (
     ConsumerInfo,
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 _ROOT: Final = "/api/v1"
 _JSON: Final = "application/json"
-_PAGE: Final = 1000  # items
+_PAGE_ITEMS: Final = 1000  # items
 _PROBLEM: Final = "urn:taskyard:problem:"
 # The last of them if it is nested too deeply.
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -75,7 +75,7 @@ class FullProblem(QueueFull, Problem):
     pass
 
 
-class PassingProblem(NotNow, Problem):
+class NotNowProblem(NotNow, Problem):
     pass
 
 
@@ -87,9 +87,9 @@ _CLASSES: Final[dict[str, type[Problem]]] = {
     "unauthenticated": DeniedProblem,
     "denied": DeniedProblem,
     "queue-full": FullProblem,
-    "read-only": PassingProblem,
-    "disk-error": PassingProblem,
-    "no-space": PassingProblem,
+    "read-only": NotNowProblem,
+    "disk-error": NotNowProblem,
+    "no-space": NotNowProblem,
 }
 
 
@@ -119,34 +119,34 @@ def call(
         words += (body if isinstance(body, bytes) else msgspec.json.encode(body), content_type)
 
     def read(reply: Reply, again: bool) -> Any:
-        return _answer(reply, into)
+        return _decode_answer(reply, into)
 
     return Call(
         words,
         read,
-        repeat=method == "GET" if repeat is None else repeat,
-        alone=method != "GET",  # purging and replaying can take long
+        repeatable=method == "GET" if repeat is None else repeat,
+        own_connection=method != "GET",  # purging and replaying can take long
     )
 
 
-def _answer(reply: Reply, into: Any) -> Any:
-    found = checked(reply)
+def _decode_answer(reply: Reply, into: Any) -> Any:
+    found = raise_if_refused(reply)
     match found:
         case [int(status), bytes(body), *_]:
             pass
         case _:
-            raise unexpected(found)
+            raise unexpected_reply(found)
     if status >= 400:
-        raise problem(status, body)
+        raise problem_from_answer(status, body)
     if not body:
         return None
     try:
         return msgspec.json.decode(body, type=into)
     except _UNREADABLE:
-        raise unexpected(found) from None
+        raise unexpected_reply(found) from None
 
 
-def problem(status: int, body: bytes) -> Refused:
+def problem_from_answer(status: int, body: bytes) -> Refused:
     try:
         told = msgspec.json.decode(body, type=_Problem)
     except _UNREADABLE:
@@ -168,27 +168,27 @@ class Pages(Generic[T]):
         self._key = key
         self._items = msgspec.json.Decoder(list[into])  # type: ignore[valid-type]
         self._query = dict(query)
-        self._left = limit
-        self._over = limit is not None and limit <= 0
+        self._remaining = limit
+        self._is_exhausted = limit is not None and limit <= 0
 
-    def next(self) -> Call[dict[str, Raw]] | None:
+    def next_call(self) -> Call[dict[str, Raw]] | None:
         """What to ask for the next page; None after the last one."""
-        if self._over:
+        if self._is_exhausted:
             return None
-        size = _PAGE if self._left is None else min(_PAGE, self._left)
+        size = _PAGE_ITEMS if self._remaining is None else min(_PAGE_ITEMS, self._remaining)
         return call("GET", self._path, query={**self._query, "limit": size}, into=dict[str, Raw])
 
-    def take(self, page: dict[str, Raw]) -> Sequence[T]:
+    def read_page(self, page: dict[str, Raw]) -> Sequence[T]:
         found: list[T] = self._items.decode(page[self._key])
         cursor = msgspec.json.decode(page["next"], type=str | None) if "next" in page else None
-        if self._left is not None:
-            self._left -= len(found)
-        self._over = cursor is None or self._left == 0
+        if self._remaining is not None:
+            self._remaining -= len(found)
+        self._is_exhausted = cursor is None or self._remaining == 0
         self._query["cursor"] = cursor
         return found
 
 
-class Api:
+class ApiCalls:
     """All routes; queues are those of one database."""
 
     def __init__(self, prefix: str = "") -> None:
@@ -199,7 +199,7 @@ class Api:
 
     @staticmethod
     def _job(job: JobRef) -> str:
-        return f"{_ROOT}/jobs/{job_name(job)}"
+        return f"{_ROOT}/jobs/{job_ref_text(job)}"
 
     @staticmethod
     def _schedule(name: str) -> str:

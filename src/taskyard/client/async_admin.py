@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable
 from typing import TypeVar, Unpack
 
-from taskyard.client.api import Api, Pages
+from taskyard.client.api import ApiCalls, Pages
 from taskyard.client.commands import Call
 from taskyard.client.pushing import JobRef
 from taskyard.client.scheduling import ScheduleOptions
@@ -31,20 +31,20 @@ T = TypeVar("T")
 class AsyncAdministration(ABC):
     """Part of AsyncClient. The lists are read as one walks through them."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: ApiCalls) -> None:
         self._api = api
 
     @abstractmethod
-    async def _run(self, call: Call[T]) -> T: ...
+    async def _run_call(self, call: Call[T]) -> T: ...
 
     @abstractmethod
-    def _walk(self, pages: Pages[T]) -> AsyncIterator[T]: ...
+    def _iterate_pages(self, pages: Pages[T]) -> AsyncIterator[T]: ...
 
     # Jobs
 
     async def inspect(self, job: JobRef) -> JobInfo:
         """All that is known about a job, with payload, result and last error; JobNotFound."""
-        return await self._run(self._api.inspect(job))
+        return await self._run_call(self._api.inspect(job))
 
     def jobs(
         self, queue: str, state: str = "ready", limit: int | None = None
@@ -52,41 +52,41 @@ class AsyncAdministration(ABC):
         """The jobs of a queue that are in one state: blocked, delayed, ready, limited, leased,
         succeeded or failed.
         """
-        return self._walk(self._api.jobs(queue, state, limit))
+        return self._iterate_pages(self._api.jobs(queue, state, limit))
 
     def finished(self, limit: int | None = None) -> AsyncIterator[JobInfo]:
         """Jobs that ended a short while ago, the last one first."""
-        return self._walk(self._api.finished(limit))
+        return self._iterate_pages(self._api.finished(limit))
 
     def leases(self, queue: str | None = None, limit: int | None = None) -> AsyncIterator[HeldJob]:
         """The leases of a queue, or of all."""
-        return self._walk(self._api.leases(queue, limit))
+        return self._iterate_pages(self._api.leases(queue, limit))
 
     async def cancel(self, job: JobRef) -> None:
         """Remove a job, in whatever state it is, and end its lease. Jobs that wait for it fail."""
-        await self._run(self._api.cancel(job))
+        await self._run_call(self._api.cancel(job))
 
     async def retry(self, job: JobRef) -> JobInfo:
         """Make a delayed job ready now, or give a dead letter another life."""
-        return await self._run(self._api.retry(job))
+        return await self._run_call(self._api.retry(job))
 
     async def move(self, job: JobRef, queue: str, *, front: bool = False) -> JobInfo:
         """Put a job into another queue, at its end or its front, where it is ready."""
-        return await self._run(self._api.move(job, queue, front))
+        return await self._run_call(self._api.move(job, queue, front))
 
     async def set_priority(self, job: JobRef, priority: int) -> JobInfo:
         """Put a ready job behind those that have this priority already."""
-        return await self._run(self._api.set_priority(job, priority))
+        return await self._run_call(self._api.set_priority(job, priority))
 
     # Queues
 
     async def queues(self) -> list[QueueInfo]:
         """All queues that one may see, by name."""
-        return [one async for one in self._walk(self._api.queues())]
+        return [one async for one in self._iterate_pages(self._api.queues())]
 
     async def queue(self, name: str) -> QueueInfo:
         """A queue: its jobs by state, settings, counters; QueueNotFound."""
-        return await self._run(self._api.queue(name))
+        return await self._run_call(self._api.queue(name))
 
     async def configure(
         self, name: str, *, replace: bool = False, **settings: Unpack[SettingsOptions]
@@ -96,26 +96,26 @@ class AsyncAdministration(ABC):
         With `replace` the queue is made if there is none, and settings that are not named get
         their defaults.
         """
-        return await self._run(self._api.configure(name, settings, replace))
+        return await self._run_call(self._api.configure(name, settings, replace))
 
     async def pause(self, name: str) -> QueueInfo:
         """Hand out no more jobs of a queue."""
-        return await self._run(self._api.pause(name))
+        return await self._run_call(self._api.pause(name))
 
     async def resume(self, name: str) -> QueueInfo:
         """Hand them out again."""
-        return await self._run(self._api.resume(name))
+        return await self._run_call(self._api.resume(name))
 
     async def purge(self, name: str, *states: str) -> int:
         """Remove the jobs of a queue that are in these states, else those that wait (blocked,
         delayed, ready, limited); says how many.
         """
         wanted = states or ("blocked", "delayed", "ready", "limited")
-        return (await self._run(self._api.purge(name, wanted)))["removed"]
+        return (await self._run_call(self._api.purge(name, wanted)))["removed"]
 
     async def delete(self, name: str, *, purge: bool = False) -> int:
         """Delete a queue, with `purge` also if there are jobs in it; says how many those were."""
-        return (await self._run(self._api.delete(name, purge)))["removed"]
+        return (await self._run_call(self._api.delete(name, purge)))["removed"]
 
     # Dead letters
 
@@ -123,17 +123,17 @@ class AsyncAdministration(ABC):
         self, queue: str, reason: str | None = None, limit: int | None = None
     ) -> AsyncIterator[DeadLetter]:
         """The jobs of a queue that have failed for good, the oldest first."""
-        return self._walk(self._api.dead(queue, reason, limit))
+        return self._iterate_pages(self._api.dead(queue, reason, limit))
 
     async def dead_groups(self, queue: str) -> DeadGroups:
         """The same by reason: how many, the last error, some ids."""
-        return await self._run(self._api.dead_groups(queue))
+        return await self._run_call(self._api.dead_groups(queue))
 
     async def replay(
         self, queue: str, ids: Iterable[int] | None = None, reason: str | None = None
     ) -> Replayed:
         """Give dead letters another life: those with these ids, else all, or all of a reason."""
-        return await self._run(self._api.replay(queue, ids, reason))
+        return await self._run_call(self._api.replay(queue, ids, reason))
 
     async def purge_dead(
         self, queue: str, ids: Iterable[int] | None = None, reason: str | None = None
@@ -141,52 +141,52 @@ class AsyncAdministration(ABC):
         """Remove dead letters: those with these ids, else all, or all of a reason; says how
         many. Ids that are not among them are passed over.
         """
-        return (await self._run(self._api.purge_dead(queue, ids, reason))).removed
+        return (await self._run_call(self._api.purge_dead(queue, ids, reason))).removed
 
     # Schedules
 
     async def schedules(self) -> list[ScheduleInfo]:
         """All schedules that one may see, by name."""
-        return [one async for one in self._walk(self._api.schedules())]
+        return [one async for one in self._iterate_pages(self._api.schedules())]
 
     async def schedule(self, name: str) -> ScheduleInfo:
         """One of them."""
-        return await self._run(self._api.schedule(name))
+        return await self._run_call(self._api.schedule(name))
 
     async def set_schedule(
         self, name: str, queue: str, **options: Unpack[ScheduleOptions]
     ) -> ScheduleInfo:
         """Have a job pushed to a queue again and again; replaces a schedule of the same name."""
-        return await self._run(self._api.set_schedule(name, queue, options))
+        return await self._run_call(self._api.set_schedule(name, queue, options))
 
     async def pause_schedule(self, name: str) -> ScheduleInfo:
         """Let it push nothing for now."""
-        return await self._run(self._api.pause_schedule(name, True))
+        return await self._run_call(self._api.pause_schedule(name, True))
 
     async def resume_schedule(self, name: str) -> ScheduleInfo:
         """Let it push again."""
-        return await self._run(self._api.pause_schedule(name, False))
+        return await self._run_call(self._api.pause_schedule(name, False))
 
     async def run_schedule(self, name: str) -> Pushed:
         """Push one job of it now."""
-        return await self._run(self._api.run_schedule(name))
+        return await self._run_call(self._api.run_schedule(name))
 
     async def delete_schedule(self, name: str) -> None:
         """Forget it; jobs that it has pushed stay."""
-        await self._run(self._api.delete_schedule(name))
+        await self._run_call(self._api.delete_schedule(name))
 
     # The pipeline
 
     async def consumers(self) -> list[ConsumerInfo]:
         """All consumers of batches that one may see, by name."""
-        return [one async for one in self._walk(self._api.consumers())]
+        return [one async for one in self._iterate_pages(self._api.consumers())]
 
     async def readers(self) -> list[ReaderInfo]:
         """All readers of the journal, by name."""
-        return [one async for one in self._walk(self._api.readers())]
+        return [one async for one in self._iterate_pages(self._api.readers())]
 
     # The server
 
     async def server(self) -> ServerInfo:
         """Version, uptime, durability, journal and so on."""
-        return await self._run(self._api.server())
+        return await self._run_call(self._api.server())

@@ -9,11 +9,11 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 from taskyard.client import api, batching, commands
 from taskyard.client.address import Address
-from taskyard.client.api import Api, Pages
+from taskyard.client.api import ApiCalls, Pages
 from taskyard.client.async_admin import AsyncAdministration
-from taskyard.client.async_keeper import AsyncKeeper
+from taskyard.client.async_keeper import AsyncLeaseKeeper
 from taskyard.client.backoff import Backoff
-from taskyard.client.commands import Call, lost_among, read_or_refuse
+from taskyard.client.commands import Call, mark_lost_jobs, read_or_error
 from taskyard.client.errors import (
     Closed,
     Incomplete,
@@ -22,25 +22,30 @@ from taskyard.client.errors import (
     StaleLease,
     Unavailable,
 )
-from taskyard.client.feeding import PushFeed, each
-from taskyard.client.links import Links
+from taskyard.client.feeding import PushStream, iterate_payloads
+from taskyard.client.links import AsyncConnectionPool
 from taskyard.client.pushing import (
     JobRef,
     NewJob,
     OnePushOptions,
     PushOptions,
     Seconds,
-    in_seconds,
     new_job,
+    to_seconds,
 )
-from taskyard.client.retrying import Patience, Tries, not_now
-from taskyard.client.settings import PATIENCE, TIMEOUT, first, resolve
+from taskyard.client.retrying import CallRetry, RetryBudget, not_now_error
+from taskyard.client.settings import (
+    DEFAULT_PATIENCE_S,
+    DEFAULT_TIMEOUT_S,
+    first_given,
+    resolve_address,
+)
 from taskyard.client.source import Job
 from taskyard.client.views import Outcome, Pushed
 
 T = TypeVar("T")
 
-_PORTION: Final = 4096  # payloads of an asynchronous iterable that are pushed in one go
+_CHUNK_PAYLOADS: Final = 4096  # payloads of an asynchronous iterable that are pushed in one go
 
 
 class AsyncClient(AsyncAdministration):
@@ -65,18 +70,18 @@ class AsyncClient(AsyncAdministration):
         """As for Client. `connections`: how many of those that wait to keep for later;
         `on_lost` is called in the event loop.
         """
-        self._address = resolve(url)
-        self._tls = self._address.context()
-        self._timeout = first(timeout, self._address.timeout, TIMEOUT)
-        self._patience = first(patience, self._address.patience, PATIENCE)
+        self._address = resolve_address(url)
+        self._tls = self._address.create_tls_context()
+        self._timeout = first_given(timeout, self._address.timeout, DEFAULT_TIMEOUT_S)
+        self._patience = first_given(patience, self._address.patience, DEFAULT_PATIENCE_S)
         self._backoff = backoff or Backoff()
         self._connections = connections
         self._heartbeats = heartbeats
         self._on_lost = on_lost
         self._closed = False
-        self._open: Links | None = None
-        self._keeping: AsyncKeeper | None = None
-        super().__init__(Api(self._address.prefix))
+        self._pool: AsyncConnectionPool | None = None
+        self._lease_keeper: AsyncLeaseKeeper | None = None
+        super().__init__(ApiCalls(self._address.prefix))
 
     @property
     def address(self) -> Address:
@@ -100,14 +105,14 @@ class AsyncClient(AsyncAdministration):
         Jobs that were not ended stay leased until the time of their lease is over.
         """
         self._closed = True
-        if self._keeping is not None:
-            await self._keeping.close()
-        if self._open is not None:
-            await self._open.close()
+        if self._lease_keeper is not None:
+            await self._lease_keeper.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     async def ping(self) -> None:
         """Make sure that the server is there and lets this client in."""
-        await self._run(commands.ping())
+        await self._run_call(commands.ping())
 
     # Pushing
 
@@ -118,7 +123,7 @@ class AsyncClient(AsyncAdministration):
 
         Bytes are sent as they are, everything else as JSON. The options are those of NewJob.
         """
-        return await self._run(commands.push(new_job(queue, payload, **options)))
+        return await self._run_call(commands.push(new_job(queue, payload, **options)))
 
     async def push_many(
         self,
@@ -134,11 +139,11 @@ class AsyncClient(AsyncAdministration):
         """
         shared = new_job(queue, **options)
         if not isinstance(payloads, AsyncIterable):
-            return await self._push_some(shared, each(payloads))
+            return await self._push_payloads(shared, iterate_payloads(payloads))
         pushed: list[Pushed] = []
-        async for portion in _portions(payloads):
+        async for portion in _chunked(payloads):
             try:
-                pushed += await self._push_some(shared, portion)
+                pushed += await self._push_payloads(shared, portion)
             except Incomplete as error:
                 error.outcomes[:0] = pushed
                 raise
@@ -150,7 +155,7 @@ class AsyncClient(AsyncAdministration):
         In `blocked_by` of a job, -1 stands for the job before it, -2 for the one before that.
         """
         wanted = list(jobs)
-        return await self._run(commands.push_all(wanted)) if wanted else []
+        return await self._run_call(commands.push_all(wanted)) if wanted else []
 
     # Taking
 
@@ -168,29 +173,29 @@ class AsyncClient(AsyncAdministration):
         counts if that is shorter, the server's default if neither says. `random`: look for work
         in a queue picked at random among those that have some, instead of in their order.
         """
-        jobs = await self._run(commands.fetch(queues, count, wait, ttr, random))
+        jobs = await self._run_call(commands.fetch(queues, count, wait, ttr, random))
         if jobs and self._heartbeats:
-            self._keeper().add(jobs, None if ttr is None else in_seconds(ttr))
+            self._get_lease_keeper().add(jobs, None if ttr is None else to_seconds(ttr))
         return jobs
 
     async def ack(self, job: Job, result: Any = None) -> None:
         """The job has succeeded; bytes are kept as they are, another result as JSON."""
-        await self._end(job, lambda until: commands.ack(job, result, until))
+        await self._end_lease(job, lambda until: commands.ack(job, result, until))
 
     async def ack_many(self, jobs: Iterable[Job]) -> list[Job]:
         """The same for several, in one go; gives those whose lease was over."""
         ended = list(jobs)
-        keeper = self._keeper()
-        calls = [commands.ack(job, None, keeper.begin_end(job)) for job in ended]
+        keeper = self._get_lease_keeper()
+        calls = [commands.ack(job, None, keeper.start_finish(job)) for job in ended]
         try:
-            outcomes = await self._run_all(calls)
+            outcomes = await self._run_calls(calls)
         except BaseException:
             for job in ended:
-                keeper.give_up_end(job)
+                keeper.abort_finish(job)
             raise
         for job in ended:
-            keeper.end(job)
-        return lost_among(ended, outcomes)
+            keeper.finish(job)
+        return mark_lost_jobs(ended, outcomes)
 
     async def nack(self, job: Job, error: Any = "", delay: Seconds | None = None) -> str:
         """The attempt has failed; says what the job is now: delayed, ready or failed.
@@ -198,15 +203,15 @@ class AsyncClient(AsyncAdministration):
         `delay`: how long until the next attempt, instead of the job's own back-off. (If a
         connection was lost meanwhile the answer may be "unknown".)
         """
-        return await self._end(job, lambda until: commands.nack(job, error, delay, until))
+        return await self._end_lease(job, lambda until: commands.nack(job, error, delay, until))
 
     async def fail(self, job: Job, error: Any = "") -> None:
         """The job has failed for good, and is not tried again; `error` is its result."""
-        await self._end(job, lambda until: commands.fail(job, error, until))
+        await self._end_lease(job, lambda until: commands.fail(job, error, until))
 
     async def give_back(self, job: Job) -> None:
         """The job was not worked on: it is ready again, in its old place."""
-        await self._end(job, lambda until: commands.give_back(job, until))
+        await self._end_lease(job, lambda until: commands.give_back(job, until))
 
     async def extend(self, job: Job, seconds: Seconds) -> float:
         """Let the lease end so long from now; gives that time, in seconds since 1970.
@@ -214,20 +219,20 @@ class AsyncClient(AsyncAdministration):
         Only needed without heartbeats, or to choose how long it outlasts this process.
         """
         call = commands.extend(job.ref, seconds)
-        keeper = self._keeper()
-        keeper.choose_span(job, in_seconds(seconds))
+        keeper = self._get_lease_keeper()
+        keeper.set_duration(job, to_seconds(seconds))
         try:
-            deadline = await self._run(call)
+            deadline = await self._run_call(call)
         except StaleLease:
-            keeper.end(job)
+            keeper.finish(job)
             job.lose()
             raise
-        keeper.chosen(job, in_seconds(seconds), deadline)
+        keeper.on_duration_set(job, to_seconds(seconds), deadline)
         return deadline
 
     async def progress(self, job: Job, fraction: float, message: str = "") -> None:
         """Tell how much of the job is done, from 0 to 1, for those who look."""
-        await self._run(commands.progress(job, fraction, message))
+        await self._run_call(commands.progress(job, fraction, message))
 
     # Batches
 
@@ -246,26 +251,26 @@ class AsyncClient(AsyncAdministration):
         are given. `ttr`: how long the batch may be out; else for ever. StaleBatch if it was out
         for longer, or the number is neither this one nor the next.
         """
-        return await self._run(batching.lease(consumer, number, limit, queues, ttr))
+        return await self._run_call(batching.lease(consumer, number, limit, queues, ttr))
 
     async def read_batch(self, consumer: str, number: int, start: int, count: int) -> list[Job]:
         """The jobs at places `start` to `start + count - 1` of a batch that is held, from 0 on,
         without those that were ended or given back one by one.
         """
-        reading = batching.Reading(consumer, number, start, count)
-        while (call := reading.next()) is not None:
-            await self._run(call)
+        reading = batching.BatchReader(consumer, number, start, count)
+        while (call := reading.next_call()) is not None:
+            await self._run_call(call)
         return reading.jobs
 
     async def ack_batch(self, consumer: str, upto: int, holder: str | None = None) -> None:
         """The jobs of the batch have succeeded, and those of the batches before it. `holder`: on
         behalf of a client that has claimed the consumer and is called so.
         """
-        await self._run(batching.ack(consumer, upto, holder))
+        await self._run_call(batching.ack_batch(consumer, upto, holder))
 
     async def drop_consumer(self, consumer: str) -> None:
         """Forget a consumer; what it holds goes back to the queues, uncounted."""
-        await self._run(batching.drop(consumer))
+        await self._run_call(batching.drop(consumer))
 
     # Results
 
@@ -275,7 +280,7 @@ class AsyncClient(AsyncAdministration):
         JobNotFound if there is no such job, or the server has forgotten it: results are kept for
         the job's `ttl`, or for what its queue's settings say.
         """
-        return await self._run(commands.result(job, wait))
+        return await self._run_call(commands.result(job, wait))
 
     # The JSON API
 
@@ -284,124 +289,126 @@ class AsyncClient(AsyncAdministration):
 
         `body`: bytes of JSON, or something to make JSON of.
         """
-        return await self._run(api.call(method, path, body))
+        return await self._run_call(api.call(method, path, body))
 
     # How it is done
 
-    def _links(self) -> Links:
+    def _get_pool(self) -> AsyncConnectionPool:
         """Those of this event loop."""
         if self._closed:
             raise Closed(f"{self._address}: the client was closed")
-        if self._open is None or self._open.loop is not asyncio.get_running_loop():
-            self._open = Links(self._address, self._timeout, self._connections, self._tls)
-            self._keeping = AsyncKeeper(self._extend_all, self._on_lost)
-        return self._open
+        if self._pool is None or self._pool.loop is not asyncio.get_running_loop():
+            self._pool = AsyncConnectionPool(
+                self._address, self._timeout, self._connections, self._tls
+            )
+            self._lease_keeper = AsyncLeaseKeeper(self._extend_leases, self._on_lost)
+        return self._pool
 
-    def _keeper(self) -> AsyncKeeper:
-        self._links()
-        assert self._keeping is not None
-        return self._keeping
+    def _get_lease_keeper(self) -> AsyncLeaseKeeper:
+        self._get_pool()
+        assert self._lease_keeper is not None
+        return self._lease_keeper
 
-    async def _run(self, call: Call[T]) -> T:
-        tries = Tries(call, self._patience, self._backoff)
+    async def _run_call(self, call: Call[T]) -> T:
+        tries = CallRetry(call, self._patience, self._backoff)
         while True:
             try:
-                reply = await self._links().exchange(tries.call)
+                reply = await self._get_pool().exchange(tries.call)
             except Unavailable as error:
-                pause = tries.lost(error)
+                pause = tries.pause_after_loss(error)
             else:
-                put_off = tries.put_off(reply)
+                put_off = tries.pause_after_reply(reply)
                 if put_off is None:
-                    return tries.read(reply)
+                    return tries.read_reply(reply)
                 pause = put_off
             await asyncio.sleep(pause)
 
-    async def _run_all(self, calls: Sequence[Call[T]]) -> list[T | Refused]:
+    async def _run_calls(self, calls: Sequence[Call[T]]) -> list[T | Refused]:
         """Several that may be repeated, in one go; errors are given back."""
-        patience = Patience(self._patience, self._backoff)
+        patience = RetryBudget(self._patience, self._backoff)
         again = False
         while True:
             try:
-                replies = await self._links().exchange_all([call.words for call in calls])
+                replies = await self._get_pool().exchange_all([call.words for call in calls])
             except Unavailable as error:
                 again = again or error.sent
-                pause = patience.pause(error)
+                pause = patience.next_pause(error)
             else:
                 passing = next((one for one in replies if isinstance(one, NotNow)), None)
                 if passing is None:
                     pairs = zip(calls, replies, strict=True)
-                    return [read_or_refuse(call, reply, again) for call, reply in pairs]
+                    return [read_or_error(call, reply, again) for call, reply in pairs]
                 again = True
-                pause = patience.pause(not_now(passing))
+                pause = patience.next_pause(not_now_error(passing))
             await asyncio.sleep(pause)
 
-    async def _push_some(self, new: NewJob, payloads: Iterable[Any]) -> list[Pushed]:
-        feed = PushFeed(new, payloads)
-        patience = Patience(self._patience, self._backoff)
-        while not await self._streamed(feed, patience):
+    async def _push_payloads(self, new: NewJob, payloads: Iterable[Any]) -> list[Pushed]:
+        feed = PushStream(new, payloads)
+        patience = RetryBudget(self._patience, self._backoff)
+        while not await self._push_until_failure(feed, patience):
             pass
         return feed.result()
 
-    async def _streamed(self, feed: PushFeed, patience: Patience) -> bool:
+    async def _push_until_failure(self, feed: PushStream, patience: RetryBudget) -> bool:
         """Push on; false if what is left is to be tried again."""
-        before = feed.answered
+        before = feed.answered_count
         try:
-            async with self._links().extra() as link:
+            async with self._get_pool().borrow_connection() as link:
                 await link.stream(feed, self._timeout)
-            error = feed.held_up()
+            error = feed.transient_error()
             if error is None:
                 return True
         except Unavailable as lost:
             error = lost
         except Refused as refused:  # of the greeting
-            raise feed.incomplete(refused) from refused
-        if feed.answered > before:
-            patience.renew()
+            raise feed.incomplete_error(refused) from refused
+        if feed.answered_count > before:
+            patience.reset()
         try:
-            pause = patience.pause(error)
+            pause = patience.next_pause(error)
         except Unavailable as given_up:
-            raise feed.incomplete(given_up) from given_up
+            raise feed.incomplete_error(given_up) from given_up
         await asyncio.sleep(pause)
-        feed.rewind()
+        feed.resend_unanswered()
         return False
 
-    async def _end(self, job: Job, call: Callable[[float], Call[T]]) -> T:
-        keeper = self._keeper()
-        until = keeper.begin_end(job)
+    async def _end_lease(self, job: Job, call: Callable[[float], Call[T]]) -> T:
+        keeper = self._get_lease_keeper()
+        until = keeper.start_finish(job)
         try:
-            outcome = await self._run(call(until))
+            outcome = await self._run_call(call(until))
         except StaleLease:
-            keeper.end(job)
+            keeper.finish(job)
             job.lose()
             raise
         except BaseException:
-            keeper.give_up_end(job)
+            keeper.abort_finish(job)
             raise
-        keeper.end(job)
+        keeper.finish(job)
         return outcome
 
-    async def _extend_all(self, leases: Sequence[tuple[str, float]]) -> list[float | Refused]:
+    async def _extend_leases(self, leases: Sequence[tuple[str, float]]) -> list[float | Refused]:
         """One try, for the keeper, which comes again."""
         calls = [commands.extend(ref, seconds) for ref, seconds in leases]
-        replies = await self._links().exchange_all([call.words for call in calls])
+        replies = await self._get_pool().exchange_all([call.words for call in calls])
         for reply in replies:
             if isinstance(reply, NotNow):
-                raise not_now(reply)
+                raise not_now_error(reply)
         return [
-            read_or_refuse(call, reply, False) for call, reply in zip(calls, replies, strict=True)
+            read_or_error(call, reply, False) for call, reply in zip(calls, replies, strict=True)
         ]
 
-    async def _walk(self, pages: Pages[T]) -> AsyncIterator[T]:
-        while (call := pages.next()) is not None:
-            for item in pages.take(await self._run(call)):
+    async def _iterate_pages(self, pages: Pages[T]) -> AsyncIterator[T]:
+        while (call := pages.next_call()) is not None:
+            for item in pages.read_page(await self._run_call(call)):
                 yield item
 
 
-async def _portions(payloads: AsyncIterable[Any]) -> AsyncIterator[list[Any]]:
+async def _chunked(payloads: AsyncIterable[Any]) -> AsyncIterator[list[Any]]:
     portion: list[Any] = []
     async for payload in payloads:
         portion.append(payload)
-        if len(portion) == _PORTION:
+        if len(portion) == _CHUNK_PAYLOADS:
             yield portion
             portion = []
     if portion:

@@ -8,14 +8,14 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from taskyard.client.commands import Call, checked, read_job, unexpected
+from taskyard.client.commands import Call, raise_if_refused, read_job, unexpected_reply
 from taskyard.client.errors import StaleBatch
-from taskyard.client.pushing import Seconds, milliseconds
+from taskyard.client.pushing import Seconds, to_milliseconds
 from taskyard.client.source import Job
 from taskyard.client.wire import Command, Reply, Word
 
-MOST_LEASED: Final = 1_000_000
-_MOST_READ: Final = 10_000  # places that one command may ask for
+MAX_BATCH_JOBS: Final = 1_000_000
+_MAX_READ_PLACES: Final = 10_000  # places that one command may ask for
 
 
 def new_holder() -> str:
@@ -33,23 +33,25 @@ def lease(
     """The same batch however often it is asked for, so it may be."""
     if isinstance(queues, str) or not queues:
         raise ValueError("lease_batch needs a list with the names of queues")
-    if not 1 <= limit <= MOST_LEASED:
-        raise ValueError(f"limit must be between 1 and {MOST_LEASED}")
+    if not 1 <= limit <= MAX_BATCH_JOBS:
+        raise ValueError(f"limit must be between 1 and {MAX_BATCH_JOBS}")
     words: list[Word] = ["BATCH.LEASE", consumer, number, limit]
     if ttr is not None:
-        words += ("TTR", milliseconds(ttr, 1))
-    return Call([*words, "QUEUES", *queues], _leased, repeat=True, alone=True)
+        words += ("TTR", to_milliseconds(ttr, 1))
+    return Call(
+        [*words, "QUEUES", *queues], _read_lease_reply, repeatable=True, own_connection=True
+    )
 
 
-def _leased(reply: Reply, again: bool) -> tuple[int, int]:
-    match checked(reply):
+def _read_lease_reply(reply: Reply, again: bool) -> tuple[int, int]:
+    match raise_if_refused(reply):
         case [int(number), int(count), *_]:
             return number, count
         case other:
-            raise unexpected(other)
+            raise unexpected_reply(other)
 
 
-class Reading:
+class BatchReader:
     """The jobs at places of a batch, by as many commands as it takes."""
 
     def __init__(self, consumer: str, number: int, start: int, count: int) -> None:
@@ -57,42 +59,42 @@ class Reading:
             raise ValueError("start and count must not be negative")
         self._consumer = consumer
         self._number = number
-        self._at = start
+        self._position = start
         self._end = start + count
         self.jobs: list[Job] = []
 
-    def next(self) -> Call[int] | None:
+    def next_call(self) -> Call[int] | None:
         """The next command; None when all is there."""
-        if self._at >= self._end:
+        if self._position >= self._end:
             return None
-        count = min(self._end - self._at, _MOST_READ)
-        words: list[Word] = ["BATCH.READ", self._consumer, self._number, self._at, count]
-        return Call(words, self._read, repeat=True, alone=True)
+        count = min(self._end - self._position, _MAX_READ_PLACES)
+        words: list[Word] = ["BATCH.READ", self._consumer, self._number, self._position, count]
+        return Call(words, self._read_reply, repeatable=True, own_connection=True)
 
-    def _read(self, reply: Reply, again: bool) -> int:
+    def _read_reply(self, reply: Reply, again: bool) -> int:
         """A reply has an entry for each place, and fewer of them if it would be too large."""
-        found = checked(reply)
+        found = raise_if_refused(reply)
         if not isinstance(found, list):
-            raise unexpected(found)
+            raise unexpected_reply(found)
         now = time.time()
         self.jobs += [read_job(one, now) for one in found if one is not None]
-        self._at = self._at + len(found) if found else self._end
+        self._position = self._position + len(found) if found else self._end
         return len(found)
 
 
-def ack(consumer: str, upto: int, holder: str | None = None) -> Call[None]:
+def ack_batch(consumer: str, upto: int, holder: str | None = None) -> Call[None]:
     def read(reply: Reply, again: bool) -> None:
-        checked(reply)
+        raise_if_refused(reply)
 
     words: list[Word] = ["BATCH.ACK", consumer, upto]
     if holder is not None:
         words.append(holder)
-    return Call(words, read, repeat=True, alone=True)
+    return Call(words, read, repeatable=True, own_connection=True)
 
 
 def drop(consumer: str) -> Call[None]:
     def read(reply: Reply, again: bool) -> None:
         if not (again and isinstance(reply, StaleBatch)):  # else the first one has done it
-            checked(reply)
+            raise_if_refused(reply)
 
-    return Call(["BATCH.DROP", consumer], read, repeat=True, alone=True)
+    return Call(["BATCH.DROP", consumer], read, repeatable=True, own_connection=True)

@@ -10,10 +10,10 @@ from typing import Final
 
 import taskyard
 
-_LONGEST_TRACE: Final = 16_384  # letters
-_LONGEST_PICKLE: Final = 65_536  # bytes
+_MAX_TRACE_CHARS: Final = 16_384  # letters
+_MAX_PICKLE_BYTES: Final = 65_536  # bytes
 # What stands between a pool and the function that it runs.
-_BETWEEN: Final = (
+_INTERNAL_PATHS: Final = (
     os.path.join(os.path.dirname(taskyard.__file__), ""),
     os.path.join(os.path.dirname(os.__file__), "asyncio", ""),
 )
@@ -49,20 +49,20 @@ class Cause:
     def __reduce__(self) -> tuple[Callable[[bytes, str, str], Cause], tuple[bytes, str, str]]:
         known = self.error.__traceback__ is not None
         text = "".join(traceback.format_exception(self.error)) if known else ""
-        return _arrived, (_pickled(self.error), summary(self.error), text)
+        return _restore_cause, (_pickle_error(self.error), summarize_error(self.error), text)
 
 
-def _pickled(error: BaseException) -> bytes:
+def _pickle_error(error: BaseException) -> bytes:
     """Nothing if it cannot be read back, as with exceptions that are not made of their `args`."""
     try:
         data = pickle.dumps(error)
         pickle.loads(data)
     except Exception:  # pickle raises all kinds
         return b""
-    return data if len(data) <= _LONGEST_PICKLE else b""
+    return data if len(data) <= _MAX_PICKLE_BYTES else b""
 
 
-def _arrived(data: bytes, said: str, text: str) -> Cause:
+def _restore_cause(data: bytes, said: str, text: str) -> Cause:
     try:
         found = pickle.loads(data) if data else None
     except Exception:  # it is not the same here as there
@@ -73,17 +73,17 @@ def _arrived(data: bytes, said: str, text: str) -> Cause:
     return Cause(error)
 
 
-def trimmed(error: BaseException) -> BaseException:
+def trim_traceback(error: BaseException) -> BaseException:
     """The same, its traceback without the frames that lead to the function that was run."""
     found = error.__traceback__
-    while found is not None and found.tb_frame.f_code.co_filename.startswith(_BETWEEN):
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(_INTERNAL_PATHS):
         found = found.tb_next
     if found is not None:  # else it is from our own code, and these are all there are
         error.__traceback__ = found
     return error
 
 
-def summary(error: BaseException) -> str:
+def summarize_error(error: BaseException) -> str:
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
@@ -92,7 +92,7 @@ def summary(error: BaseException) -> str:
     return f"{name}: {said}" if said else name
 
 
-def describe(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """In one line, and below it where it came from."""
     trace = "".join(traceback.format_exception(error))
-    return f"{summary(error)}\n{trace[-_LONGEST_TRACE:]}"
+    return f"{summarize_error(error)}\n{trace[-_MAX_TRACE_CHARS:]}"

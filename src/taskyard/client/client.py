@@ -11,26 +11,31 @@ from typing import Any, Final, Self, TypeVar, Unpack
 
 from taskyard.client import api, batching, commands
 from taskyard.client.address import Address
-from taskyard.client.api import Api, Pages
+from taskyard.client.api import ApiCalls, Pages
 from taskyard.client.backoff import Backoff
 from taskyard.client.client_admin import Administration
-from taskyard.client.commands import Call, lost_among, read_or_refuse
-from taskyard.client.connection import same_event
+from taskyard.client.commands import Call, mark_lost_jobs, read_or_error
+from taskyard.client.connection import copy_event
 from taskyard.client.errors import Closed, NotNow, Refused, StaleLease, Unavailable
-from taskyard.client.feeding import PushFeed, each
-from taskyard.client.keeper import Keeper
-from taskyard.client.pool import Pool
+from taskyard.client.feeding import PushStream, iterate_payloads
+from taskyard.client.keeper import LeaseKeeper
+from taskyard.client.pool import ConnectionPool
 from taskyard.client.pushing import (
     JobRef,
     NewJob,
     OnePushOptions,
     PushOptions,
     Seconds,
-    in_seconds,
     new_job,
+    to_seconds,
 )
-from taskyard.client.retrying import Patience, Tries, not_now
-from taskyard.client.settings import PATIENCE, TIMEOUT, first, resolve
+from taskyard.client.retrying import CallRetry, RetryBudget, not_now_error
+from taskyard.client.settings import (
+    DEFAULT_PATIENCE_S,
+    DEFAULT_TIMEOUT_S,
+    first_given,
+    resolve_address,
+)
 from taskyard.client.source import Job
 from taskyard.client.views import Outcome, Pushed
 from taskyard.client.wire import Reply
@@ -69,17 +74,17 @@ class Client(Administration):
         between tries. `claims`: consumers of batches that are to be this client's alone while it
         is connected. Calls raise Claimed as long as they are another one's.
         """
-        self._address = resolve(url)
-        self._timeout = first(timeout, self._address.timeout, TIMEOUT)
-        self._patience = first(patience, self._address.patience, PATIENCE)
+        self._address = resolve_address(url)
+        self._timeout = first_given(timeout, self._address.timeout, DEFAULT_TIMEOUT_S)
+        self._patience = first_given(patience, self._address.patience, DEFAULT_PATIENCE_S)
         self._backoff = backoff or Backoff()
         self.holder = batching.new_holder()  # of what it claims
         hello = [batching.claim(consumer, self.holder) for consumer in claims]
-        self._pool = Pool(self._address, self._timeout, connections, hello)
+        self._pool = ConnectionPool(self._address, self._timeout, connections, hello)
         self._closed = threading.Event()
         self._heartbeats = heartbeats
-        self._keeper = Keeper(self._extend_all, on_lost)
-        super().__init__(Api(self._address.prefix))
+        self._lease_keeper = LeaseKeeper(self._extend_leases, on_lost)
+        super().__init__(ApiCalls(self._address.prefix))
         _clients.add(self)
 
     @property
@@ -105,12 +110,12 @@ class Client(Administration):
         before, if others shall have them at once.
         """
         self._closed.set()
-        self._keeper.close()
+        self._lease_keeper.close()
         self._pool.close()
 
     def ping(self) -> None:
         """Make sure that the server is there and lets this client in."""
-        self._run(commands.ping())
+        self._run_call(commands.ping())
 
     # Pushing
 
@@ -119,7 +124,7 @@ class Client(Administration):
 
         Bytes are sent as they are, everything else as JSON. The options are those of NewJob.
         """
-        return self._run(commands.push(new_job(queue, payload, **options)))
+        return self._run_call(commands.push(new_job(queue, payload, **options)))
 
     def push_many(
         self, queue: str, payloads: Iterable[Any], **options: Unpack[PushOptions]
@@ -131,9 +136,9 @@ class Client(Administration):
         that it may be a generator of millions. An error that it raises is raised here, when what
         was sent before is safe.
         """
-        feed = PushFeed(new_job(queue, **options), each(payloads))
-        patience = Patience(self._patience, self._backoff)
-        while not self._streamed(feed, patience):
+        feed = PushStream(new_job(queue, **options), iterate_payloads(payloads))
+        patience = RetryBudget(self._patience, self._backoff)
+        while not self._push_until_failure(feed, patience):
             pass
         return feed.result()
 
@@ -143,7 +148,7 @@ class Client(Administration):
         In `blocked_by` of a job, -1 stands for the job before it, -2 for the one before that.
         """
         wanted = list(jobs)
-        return self._run(commands.push_all(wanted)) if wanted else []
+        return self._run_call(commands.push_all(wanted)) if wanted else []
 
     # Taking
 
@@ -161,28 +166,28 @@ class Client(Administration):
         counts if that is shorter, the server's default if neither says. `random`: look for work
         in a queue picked at random among those that have some, instead of in their order.
         """
-        jobs = self._run(commands.fetch(queues, count, wait, ttr, random))
+        jobs = self._run_call(commands.fetch(queues, count, wait, ttr, random))
         if jobs and self._heartbeats:
-            self._keeper.add(jobs, None if ttr is None else in_seconds(ttr))
+            self._lease_keeper.add(jobs, None if ttr is None else to_seconds(ttr))
         return jobs
 
     def ack(self, job: Job, result: Any = None) -> None:
         """The job has succeeded; bytes are kept as they are, another result as JSON."""
-        self._end(job, lambda until: commands.ack(job, result, until))
+        self._end_lease(job, lambda until: commands.ack(job, result, until))
 
     def ack_many(self, jobs: Iterable[Job]) -> list[Job]:
         """The same for several, in one go; gives those whose lease was over."""
         ended = list(jobs)
-        calls = [commands.ack(job, None, self._keeper.begin_end(job)) for job in ended]
+        calls = [commands.ack(job, None, self._lease_keeper.start_finish(job)) for job in ended]
         try:
-            outcomes = self._run_all(calls)
+            outcomes = self._run_calls(calls)
         except BaseException:
             for job in ended:
-                self._keeper.give_up_end(job)
+                self._lease_keeper.abort_finish(job)
             raise
         for job in ended:
-            self._keeper.end(job)
-        return lost_among(ended, outcomes)
+            self._lease_keeper.finish(job)
+        return mark_lost_jobs(ended, outcomes)
 
     def nack(self, job: Job, error: Any = "", delay: Seconds | None = None) -> str:
         """The attempt has failed; says what the job is now: delayed, ready or failed.
@@ -190,15 +195,15 @@ class Client(Administration):
         `delay`: how long until the next attempt, instead of the job's own back-off. (If a
         connection was lost meanwhile the answer may be "unknown".)
         """
-        return self._end(job, lambda until: commands.nack(job, error, delay, until))
+        return self._end_lease(job, lambda until: commands.nack(job, error, delay, until))
 
     def fail(self, job: Job, error: Any = "") -> None:
         """The job has failed for good, and is not tried again; `error` is its result."""
-        self._end(job, lambda until: commands.fail(job, error, until))
+        self._end_lease(job, lambda until: commands.fail(job, error, until))
 
     def give_back(self, job: Job) -> None:
         """The job was not worked on: it is ready again, in its old place."""
-        self._end(job, lambda until: commands.give_back(job, until))
+        self._end_lease(job, lambda until: commands.give_back(job, until))
 
     def extend(self, job: Job, seconds: Seconds) -> float:
         """Let the lease end so long from now; gives that time, in seconds since 1970.
@@ -206,19 +211,19 @@ class Client(Administration):
         Only needed without heartbeats, or to choose how long it outlasts this process.
         """
         call = commands.extend(job.ref, seconds)
-        self._keeper.choose_span(job, in_seconds(seconds))
+        self._lease_keeper.set_duration(job, to_seconds(seconds))
         try:
-            deadline = self._run(call)
+            deadline = self._run_call(call)
         except StaleLease:
-            self._keeper.end(job)
+            self._lease_keeper.finish(job)
             job.lose()
             raise
-        self._keeper.chosen(job, in_seconds(seconds), deadline)
+        self._lease_keeper.on_duration_set(job, to_seconds(seconds), deadline)
         return deadline
 
     def progress(self, job: Job, fraction: float, message: str = "") -> None:
         """Tell how much of the job is done, from 0 to 1, for those who look."""
-        self._run(commands.progress(job, fraction, message))
+        self._run_call(commands.progress(job, fraction, message))
 
     # Batches
 
@@ -237,26 +242,26 @@ class Client(Administration):
         are given. `ttr`: how long the batch may be out; else for ever. StaleBatch if it was out
         for longer, or the number is neither this one nor the next.
         """
-        return self._run(batching.lease(consumer, number, limit, queues, ttr))
+        return self._run_call(batching.lease(consumer, number, limit, queues, ttr))
 
     def read_batch(self, consumer: str, number: int, start: int, count: int) -> list[Job]:
         """The jobs at places `start` to `start + count - 1` of a batch that is held, from 0 on,
         without those that were ended or given back one by one.
         """
-        reading = batching.Reading(consumer, number, start, count)
-        while (call := reading.next()) is not None:
-            self._run(call)
+        reading = batching.BatchReader(consumer, number, start, count)
+        while (call := reading.next_call()) is not None:
+            self._run_call(call)
         return reading.jobs
 
     def ack_batch(self, consumer: str, upto: int, holder: str | None = None) -> None:
         """The jobs of the batch have succeeded, and those of the batches before it. `holder`: on
         behalf of another client, which has claimed the consumer and is called so.
         """
-        self._run(batching.ack(consumer, upto, holder))
+        self._run_call(batching.ack_batch(consumer, upto, holder))
 
     def drop_consumer(self, consumer: str) -> None:
         """Forget a consumer; what it holds goes back to the queues, uncounted."""
-        self._run(batching.drop(consumer))
+        self._run_call(batching.drop(consumer))
 
     # Results
 
@@ -266,7 +271,7 @@ class Client(Administration):
         JobNotFound if there is no such job, or the server has forgotten it: results are kept for
         the job's `ttl`, or for what its queue's settings say.
         """
-        return self._run(commands.result(job, wait))
+        return self._run_call(commands.result(job, wait))
 
     # The JSON API
 
@@ -275,31 +280,31 @@ class Client(Administration):
 
         `body`: bytes of JSON, or something to make JSON of.
         """
-        return self._run(api.call(method, path, body))
+        return self._run_call(api.call(method, path, body))
 
     # How it is done
 
-    def _run(self, call: Call[T]) -> T:
-        tries = Tries(call, self._patience, self._backoff)
+    def _run_call(self, call: Call[T]) -> T:
+        tries = CallRetry(call, self._patience, self._backoff)
         while True:
             try:
                 reply = self._exchange(tries.call)
             except Unavailable as error:
-                pause = tries.lost(error)
+                pause = tries.pause_after_loss(error)
             else:
-                put_off = tries.put_off(reply)
+                put_off = tries.pause_after_reply(reply)
                 if put_off is None:
-                    return tries.read(reply)
+                    return tries.read_reply(reply)
                 pause = put_off
-            self._rest(pause)
+            self._pause(pause)
 
     def _exchange(self, call: Call[T]) -> Reply:
-        with self._pool.connection(extra=call.alone or call.wait > 0) as connection:
+        with self._pool.connection(extra=call.own_connection or call.wait > 0) as connection:
             return connection.pipeline([call.words], wait=call.wait)[0]
 
-    def _run_all(self, calls: Sequence[Call[T]]) -> list[T | Refused]:
+    def _run_calls(self, calls: Sequence[Call[T]]) -> list[T | Refused]:
         """Several that may be repeated, in one go; errors are given back."""
-        patience = Patience(self._patience, self._backoff)
+        patience = RetryBudget(self._patience, self._backoff)
         again = False
         while True:
             try:
@@ -307,84 +312,84 @@ class Client(Administration):
                     replies = connection.pipeline([call.words for call in calls])
             except Unavailable as error:
                 again = again or error.sent
-                pause = patience.pause(error)
+                pause = patience.next_pause(error)
             else:
                 passing = next((one for one in replies if isinstance(one, NotNow)), None)
                 if passing is None:
                     pairs = zip(calls, replies, strict=True)
-                    return [read_or_refuse(call, reply, again) for call, reply in pairs]
+                    return [read_or_error(call, reply, again) for call, reply in pairs]
                 again = True
-                pause = patience.pause(not_now(passing))
-            self._rest(pause)
+                pause = patience.next_pause(not_now_error(passing))
+            self._pause(pause)
 
-    def forked(self) -> None:
+    def _reset_after_fork(self) -> None:
         """In the child of a fork: a thread that rested held a lock, and is not here."""
-        self._closed = same_event(self._closed)
+        self._closed = copy_event(self._closed)
 
-    def _rest(self, seconds: float) -> None:
+    def _pause(self, seconds: float) -> None:
         if self._closed.wait(seconds):
             raise Closed(f"{self._address}: the client was closed")
 
-    def _streamed(self, feed: PushFeed, patience: Patience) -> bool:
+    def _push_until_failure(self, feed: PushStream, patience: RetryBudget) -> bool:
         """Push on; false if what is left is to be tried again."""
-        before = feed.answered
+        before = feed.answered_count
         try:
             with self._pool.connection(extra=True) as connection:
                 connection.stream(feed)
-            error = feed.held_up()
+            error = feed.transient_error()
             if error is None:
                 return True
         except Unavailable as lost:
             error = lost
         except Refused as refused:  # of the greeting
-            raise feed.incomplete(refused) from refused
-        if feed.answered > before:
-            patience.renew()
+            raise feed.incomplete_error(refused) from refused
+        if feed.answered_count > before:
+            patience.reset()
         try:
-            pause = patience.pause(error)
+            pause = patience.next_pause(error)
         except Unavailable as given_up:
-            raise feed.incomplete(given_up) from given_up
-        self._rest(pause)
-        feed.rewind()
+            raise feed.incomplete_error(given_up) from given_up
+        self._pause(pause)
+        feed.resend_unanswered()
         return False
 
-    def _end(self, job: Job, call: Callable[[float], Call[T]]) -> T:
-        until = self._keeper.begin_end(job)
+    def _end_lease(self, job: Job, call: Callable[[float], Call[T]]) -> T:
+        until = self._lease_keeper.start_finish(job)
         try:
-            outcome = self._run(call(until))
+            outcome = self._run_call(call(until))
         except StaleLease:
-            self._keeper.end(job)
+            self._lease_keeper.finish(job)
             job.lose()
             raise
         except BaseException:
-            self._keeper.give_up_end(job)
+            self._lease_keeper.abort_finish(job)
             raise
-        self._keeper.end(job)
+        self._lease_keeper.finish(job)
         return outcome
 
-    def _extend_all(self, leases: Sequence[tuple[str, float]]) -> list[float | Refused]:
+    def _extend_leases(self, leases: Sequence[tuple[str, float]]) -> list[float | Refused]:
         """One try, for the keeper, which comes again."""
         calls = [commands.extend(ref, seconds) for ref, seconds in leases]
         with self._pool.connection(extra=True) as connection:
             replies = connection.pipeline([call.words for call in calls])
         for reply in replies:
             if isinstance(reply, NotNow):
-                raise not_now(reply)
+                raise not_now_error(reply)
         return [
-            read_or_refuse(call, reply, False) for call, reply in zip(calls, replies, strict=True)
+            read_or_error(call, reply, False) for call, reply in zip(calls, replies, strict=True)
         ]
 
-    def _walk(self, pages: Pages[T]) -> Iterator[T]:
-        while (call := pages.next()) is not None:
-            yield from pages.take(self._run(call))
+    def _iterate_pages(self, pages: Pages[T]) -> Iterator[T]:
+        while (call := pages.next_call()) is not None:
+            yield from pages.read_page(self._run_call(call))
 
 
 _clients: Final[weakref.WeakSet[Client]] = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _reset_clients_after_fork() -> None:
     for client in list(_clients):
-        client.forked()
+        client._reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_clients_after_fork)

@@ -17,10 +17,10 @@ from taskyard.client.pushing import (
     Seconds,
     encode,
     encode_text,
-    job_name,
-    milliseconds,
+    job_ref_text,
+    normalize_uid,
     push_words,
-    uid_text,
+    to_milliseconds,
 )
 from taskyard.client.source import Job
 from taskyard.client.uids import new_uid, new_uids
@@ -29,15 +29,15 @@ from taskyard.client.wire import Command, Reply, Word
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-Reading: TypeAlias = Callable[[Reply, bool], T]
+ReplyReader: TypeAlias = Callable[[Reply, bool], T]
 
-MOST_TAKEN: Final = 1000
-MOST_TOGETHER: Final = 1000
+MAX_FETCH: Final = 1000
+MAX_PUSH_ALL: Final = 1000
 UNKNOWN: Final = "unknown"
-_EARLY: Final = 0.05  # seconds: a wait that ends so much before its time was cut short
+_CUT_SHORT_S: Final = 0.05  # seconds: a wait that ends so much before its time was cut short
 
 
-class Unexpected(ClientError):
+class UnexpectedReply(ClientError):
     """The server's answer is none that this client knows."""
 
 
@@ -46,43 +46,43 @@ class Call(Generic[T_co]):
     """One command."""
 
     words: Command
-    read: Reading[T_co]
+    read_reply: ReplyReader[T_co]
     """The reply, and whether the command was sent before: to what the caller gets, or an error."""
-    repeat: bool = False
+    repeatable: bool = False
     """Whether it may be sent again when its reply was lost."""
-    patient: bool = True
+    repeat_after_timeout: bool = True
     """Also when it is only late: the first one may still be carried out."""
     wait: float = 0.0
     """For how many seconds the server may hold back the reply; it stands among the words."""
     wait_at: int = 0
-    alone: bool = False
+    own_connection: bool = False
     """It may take its time, and must not hold up others on its connection."""
-    takes: bool = False
+    leases_jobs: bool = False
     """Its reply has jobs, which are to be given back if nobody wants them any more."""
 
-    def after(self, seconds: float) -> Call[T_co]:
+    def with_remaining_wait(self, seconds: float) -> Call[T_co]:
         """The same when so much of the time to wait has passed."""
         if not self.wait:
             return self
         left = max(self.wait - seconds, 0.0)
         words = list(self.words)
-        words[self.wait_at] = milliseconds(left)
+        words[self.wait_at] = to_milliseconds(left)
         return replace(self, words=words, wait=left)
 
-    def cut_short(self, reply: Reply, seconds: float) -> bool:
+    def was_cut_short(self, reply: Reply, seconds: float) -> bool:
         """Whether the server, since it stops, has answered before the time to wait was over."""
-        return not reply and self.wait - seconds > _EARLY
+        return not reply and self.wait - seconds > _CUT_SHORT_S
 
 
-def read_or_refuse(call: Call[T], reply: Reply, again: bool) -> T | Refused:
+def read_or_error(call: Call[T], reply: Reply, again: bool) -> T | Refused:
     """An error is given back, so that the replies behind it can be read."""
     try:
-        return call.read(reply, again)
+        return call.read_reply(reply, again)
     except Refused as error:
         return error
 
 
-def lost_among(jobs: Sequence[Job], outcomes: Sequence[object]) -> list[Job]:
+def mark_lost_jobs(jobs: Sequence[Job], outcomes: Sequence[object]) -> list[Job]:
     """Those whose lease was over when they were ended; raises the first error of another kind."""
     lost = [
         job for job, outcome in zip(jobs, outcomes, strict=True) if isinstance(outcome, StaleLease)
@@ -95,14 +95,14 @@ def lost_among(jobs: Sequence[Job], outcomes: Sequence[object]) -> list[Job]:
     return lost
 
 
-def checked(reply: Reply) -> Reply:
+def raise_if_refused(reply: Reply) -> Reply:
     if isinstance(reply, Refused):
         raise reply
     return reply
 
 
-def unexpected(reply: Reply) -> Unexpected:
-    return Unexpected(f"the server answered in an unknown form: {reply!r:.200}")
+def unexpected_reply(reply: Reply) -> UnexpectedReply:
+    return UnexpectedReply(f"the server answered in an unknown form: {reply!r:.200}")
 
 
 # Pushing
@@ -110,17 +110,17 @@ def unexpected(reply: Reply) -> Unexpected:
 
 def push(new: NewJob) -> Call[Pushed]:
     own = new.uid is None
-    uid = new_uid() if new.uid is None else uid_text(new.uid)
+    uid = new_uid() if new.uid is None else normalize_uid(new.uid)
     words: list[Word] = ["JOB.PUSH", new.queue, encode(new.payload), "UID", uid]
     words += push_words(new)
 
     def read(reply: Reply, again: bool) -> Pushed:
         return read_pushed(reply, uid, own, again)
 
-    return Call(words, read, repeat=True)
+    return Call(words, read, repeatable=True)
 
 
-def read_pushed(reply: Reply, uid: str, own: bool, again: bool) -> Pushed:
+def read_pushed(reply: Reply, uid: str, is_own_uid: bool, was_sent_before: bool) -> Pushed:
     """`own`: the client has made the uid, so that the server can only know it from an earlier try
     of the same push; if there was none (`again`), that it knows it is an error.
     """
@@ -129,9 +129,9 @@ def read_pushed(reply: Reply, uid: str, own: bool, again: bool) -> Pushed:
     if isinstance(reply, Duplicate) and reply.job_id:
         if is_key_duplicate(reply):
             return Pushed(reply.job_id, "", False)
-        if again or not own:
-            return Pushed(reply.job_id, uid, own)
-    raise unexpected(checked(reply))
+        if was_sent_before or not is_own_uid:
+            return Pushed(reply.job_id, uid, is_own_uid)
+    raise unexpected_reply(raise_if_refused(reply))
 
 
 def is_key_duplicate(error: Duplicate) -> bool:
@@ -140,22 +140,22 @@ def is_key_duplicate(error: Duplicate) -> bool:
 
 def push_all(jobs: Sequence[NewJob]) -> Call[list[Pushed]]:
     """All of them or none."""
-    if len(jobs) > MOST_TOGETHER:
-        raise ValueError(f"push_all takes at most {MOST_TOGETHER} jobs, and push_many any number")
+    if len(jobs) > MAX_PUSH_ALL:
+        raise ValueError(f"push_all takes at most {MAX_PUSH_ALL} jobs, and push_many any number")
     made = new_uids(sum(new.uid is None for new in jobs))
-    names = [made.pop() if new.uid is None else uid_text(new.uid) for new in jobs]
+    names = [made.pop() if new.uid is None else normalize_uid(new.uid) for new in jobs]
     words: list[Word] = ["JOB.PUSHALL", len(jobs)]
     for new, uid in zip(jobs, names, strict=True):
         group = [new.queue, encode(new.payload), "UID", uid, *push_words(new)]
         words += (len(group), *group)
 
     def read(reply: Reply, again: bool) -> list[Pushed]:
-        found = checked(reply)
+        found = raise_if_refused(reply)
         if not isinstance(found, list) or len(found) != len(names):
-            raise unexpected(found)
-        return [Pushed(_number(id), uid) for id, uid in zip(found, names, strict=True)]
+            raise unexpected_reply(found)
+        return [Pushed(_expect_number(id), uid) for id, uid in zip(found, names, strict=True)]
 
-    return Call(words, read, repeat=True)
+    return Call(words, read, repeatable=True)
 
 
 # Taking
@@ -167,12 +167,12 @@ def fetch(
     """The leases of a reply that was lost end by their time, whether one asks again or not."""
     if not queues:
         raise ValueError("fetch needs the name of a queue")
-    if not 1 <= count <= MOST_TAKEN:
-        raise ValueError(f"count must be between 1 and {MOST_TAKEN}")
-    waited = milliseconds(wait)
+    if not 1 <= count <= MAX_FETCH:
+        raise ValueError(f"count must be between 1 and {MAX_FETCH}")
+    waited = to_milliseconds(wait)
     words: list[Word] = ["JOB.TAKE", len(queues), *queues, "COUNT", count]
     if ttr is not None:
-        words += ("TTR", milliseconds(ttr, 1))
+        words += ("TTR", to_milliseconds(ttr, 1))
     if random:
         words.append("RANDOM")
     at = 0
@@ -180,14 +180,20 @@ def fetch(
         words += ("WAIT", waited)
         at = len(words) - 1
     return Call(
-        words, _jobs, repeat=True, patient=False, wait=waited / 1000, wait_at=at, takes=True
+        words,
+        _read_jobs,
+        repeatable=True,
+        repeat_after_timeout=False,
+        wait=waited / 1000,
+        wait_at=at,
+        leases_jobs=True,
     )
 
 
-def _jobs(reply: Reply, again: bool) -> list[Job]:
-    found = checked(reply)
+def _read_jobs(reply: Reply, again: bool) -> list[Job]:
+    found = raise_if_refused(reply)
     if not isinstance(found, list):
-        raise unexpected(found)
+        raise unexpected_reply(found)
     now = time.time()
     return [read_job(one, now) for one in found]
 
@@ -207,11 +213,11 @@ def read_job(reply: Reply, now: float) -> Job:
             *_,
         ]:
             return Job(
-                ref=_text(ref),
-                queue=_text(queue),
+                ref=_decode_text(ref),
+                queue=_decode_text(queue),
                 payload=payload,
-                name=_text(name),
-                uid=_text(uid),
+                name=_decode_text(name),
+                uid=_decode_text(uid),
                 attempt=attempt,
                 fails=fails,
                 # Reckoned with our clock, which need not be the server's.
@@ -219,7 +225,7 @@ def read_job(reply: Reply, now: float) -> Job:
                 id=id,
                 deadline=deadline / 1000,
             )
-    raise unexpected(reply)
+    raise unexpected_reply(reply)
 
 
 # Ending a lease
@@ -229,26 +235,26 @@ def ack(job: Job, result: object, until: float) -> Call[None]:
     words: list[Word] = ["JOB.DONE", job.ref]
     if result is not None:
         words.append(encode(result))
-    return Call(words, _ended(until, _nothing), repeat=True)
+    return Call(words, _end_reader(until, _read_nothing), repeatable=True)
 
 
 def nack(job: Job, error: object, delay: Seconds | None, until: float) -> Call[str]:
     words: list[Word] = ["JOB.FAIL", job.ref, encode_text(error)]
     if delay is not None:
-        words += ("IN", milliseconds(delay))
-    return Call(words, _ended(until, _state), repeat=True)
+        words += ("IN", to_milliseconds(delay))
+    return Call(words, _end_reader(until, _read_state), repeatable=True)
 
 
 def fail(job: Job, error: object, until: float) -> Call[None]:
     words: list[Word] = ["JOB.FAIL", job.ref, encode_text(error), "FINAL"]
-    return Call(words, _ended(until, _nothing), repeat=True)
+    return Call(words, _end_reader(until, _read_nothing), repeatable=True)
 
 
 def give_back(job: Job, until: float) -> Call[None]:
-    return Call(["JOB.RETURN", job.ref], _ended(until, _nothing), repeat=True)
+    return Call(["JOB.RETURN", job.ref], _end_reader(until, _read_nothing), repeatable=True)
 
 
-def _ended(until: float, read: Callable[[Reply], T]) -> Reading[T]:
+def _end_reader(until: float, read: Callable[[Reply], T]) -> ReplyReader[T]:
     """If a lease is over that, by the clock, cannot be (`until` is monotonic time), the command
     whose reply was lost has ended it.
     """
@@ -256,26 +262,26 @@ def _ended(until: float, read: Callable[[Reply], T]) -> Reading[T]:
     def reading(reply: Reply, again: bool) -> T:
         if again and isinstance(reply, StaleLease) and time.monotonic() < until:
             return read(None)
-        return read(checked(reply))
+        return read(raise_if_refused(reply))
 
     return reading
 
 
-def _nothing(reply: Reply) -> None:
+def _read_nothing(reply: Reply) -> None:
     return None
 
 
-def _state(reply: Reply) -> str:
-    return _text(reply) if isinstance(reply, bytes) else UNKNOWN
+def _read_state(reply: Reply) -> str:
+    return _decode_text(reply) if isinstance(reply, bytes) else UNKNOWN
 
 
 def extend(ref: str, seconds: Seconds) -> Call[float]:
     """The server's time at the end of the lease, in seconds since 1970."""
 
     def read(reply: Reply, again: bool) -> float:
-        return _number(checked(reply)) / 1000
+        return _expect_number(raise_if_refused(reply)) / 1000
 
-    return Call(["JOB.EXTEND", ref, milliseconds(seconds, 1)], read, repeat=True)
+    return Call(["JOB.EXTEND", ref, to_milliseconds(seconds, 1)], read, repeatable=True)
 
 
 def progress(job: Job, fraction: float, message: str) -> Call[None]:
@@ -284,49 +290,49 @@ def progress(job: Job, fraction: float, message: str) -> Call[None]:
     words: list[Word] = ["JOB.PROGRESS", job.ref, round(fraction * 1000), message]
 
     def read(reply: Reply, again: bool) -> None:
-        checked(reply)
+        raise_if_refused(reply)
 
-    return Call(words, read, repeat=True)
+    return Call(words, read, repeatable=True)
 
 
 # Results
 
 
 def result(job: JobRef, wait: Seconds) -> Call[Outcome | None]:
-    words: list[Word] = ["JOB.RESULT", job_name(job)]
-    waited = milliseconds(wait)
+    words: list[Word] = ["JOB.RESULT", job_ref_text(job)]
+    waited = to_milliseconds(wait)
     if waited:
         words += ("WAIT", waited)
-    return Call(words, _outcome, repeat=True, wait=waited / 1000, wait_at=len(words) - 1)
+    return Call(words, _read_outcome, repeatable=True, wait=waited / 1000, wait_at=len(words) - 1)
 
 
-def _outcome(reply: Reply, again: bool) -> Outcome | None:
-    match checked(reply):
+def _read_outcome(reply: Reply, again: bool) -> Outcome | None:
+    match raise_if_refused(reply):
         case None:
             return None
         case [int(id), bytes(state), int(success), (bytes() | None) as found, error, *_] if (
             error is None or isinstance(error, bytes)
         ):
-            return Outcome(id, _text(state), bool(success), found, error)
+            return Outcome(id, _decode_text(state), bool(success), found, error)
         case other:
-            raise unexpected(other)
+            raise unexpected_reply(other)
 
 
 def ping() -> Call[None]:
     def read(reply: Reply, again: bool) -> None:
-        checked(reply)
+        raise_if_refused(reply)
 
-    return Call(["PING"], read, repeat=True)
+    return Call(["PING"], read, repeatable=True)
 
 
-def _text(reply: bytes) -> str:
+def _decode_text(reply: bytes) -> str:
     try:
         return reply.decode()
     except UnicodeDecodeError:
-        raise unexpected(reply) from None
+        raise unexpected_reply(reply) from None
 
 
-def _number(reply: Reply) -> int:
+def _expect_number(reply: Reply) -> int:
     if not isinstance(reply, int):
-        raise unexpected(reply)
+        raise unexpected_reply(reply)
     return reply

@@ -23,18 +23,18 @@ from taskyard.client.address import Address
 from taskyard.client.backoff import Backoff
 from taskyard.client.encryption import is_secure, wants_read
 from taskyard.client.errors import Refused, Unavailable
-from taskyard.client.streaming import Feed, stream
+from taskyard.client.streaming import CommandStream, run_stream
 from taskyard.client.wire import (
     INCOMPLETE,
-    RECEIVE,
+    RECEIVE_BYTES,
     Command,
     Reply,
     Word,
-    greeting,
-    keep_alive,
-    pack,
-    reader,
-    unavailable,
+    create_reader,
+    enable_keepalive,
+    encode_commands,
+    login_commands,
+    unavailable_error,
 )
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ __all__ = ["Command", "Connection", "Reply", "Word"]
 
 # So many commands are on their way at once: a server that waits for its replies to be read would
 # wait for ever for a client that only writes.
-_AT_ONCE: Final = 256
-_GOODBYE: Final = 0.5  # seconds
+_PIPELINE_COMMANDS: Final = 256
+_CLOSE_TIMEOUT_S: Final = 0.5  # seconds
 
 
 class Connection:
@@ -59,7 +59,7 @@ class Connection:
         patience: float = 0.0,
         backoff: Backoff | None = None,
         tls: ssl.SSLContext | None = None,
-        hello: Sequence[Command] = (),
+        setup_commands: Sequence[Command] = (),
     ) -> None:
         """`timeout`: how long connecting, or one answer, may take. `patience`: for how long a call
         tries to reach a server that is away. Both in seconds. `tls`: how to encrypt, if the
@@ -73,10 +73,10 @@ class Connection:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._socket: socket.socket | None = None
-        self._tls = tls or address.context()
-        self._hello = [*greeting(address), *hello]
-        self._reader = reader()
-        self._process = os.getpid()
+        self._tls = tls or address.create_tls_context()
+        self._setup_commands = [*login_commands(address), *setup_commands]
+        self._reader = create_reader()
+        self._process_id = os.getpid()
         _connections.add(self)
 
     def __enter__(self) -> Self:
@@ -107,37 +107,39 @@ class Connection:
         """The replies to all of them, sent in one go; errors are given back as Refused."""
         replies: list[Reply] = []
         with self._lock:
-            for start in range(0, len(commands), _AT_ONCE):
-                some = commands[start : start + _AT_ONCE]
-                replies += self._persist(some, wait, repeat)
+            for start in range(0, len(commands), _PIPELINE_COMMANDS):
+                some = commands[start : start + _PIPELINE_COMMANDS]
+                replies += self._exchange_with_retries(some, wait, repeat)
         return replies
 
-    def stream(self, feed: Feed) -> None:
+    def stream(self, feed: CommandStream) -> None:
         """Send what the feed gives, and let it have the replies, until it is done.
 
         What was lost with a connection is the feed's to know: nothing is sent again.
         """
         with self._lock:
-            self._stream(feed)
+            self._stream_commands(feed)
 
     def close(self) -> None:
         """Also ends a call in another thread, which then raises Unavailable."""
         self._closed.set()
         connected = self._socket
-        if connected is not None and self._process == os.getpid():
+        if connected is not None and self._process_id == os.getpid():
             with contextlib.suppress(OSError):  # it was lost already
                 # Not that of TLS, which would have another thread go on sending without it.
                 socket.socket.shutdown(connected, socket.SHUT_RDWR)
         # Whoever holds the lock is about to find out, at the latest when its connecting times out.
-        if self._lock.acquire(timeout=_GOODBYE):
-            self._drop()
+        if self._lock.acquire(timeout=_CLOSE_TIMEOUT_S):
+            self._disconnect()
             self._lock.release()
 
-    def _persist(self, commands: Sequence[Command], wait: float, repeat: bool) -> list[Reply]:
+    def _exchange_with_retries(
+        self, commands: Sequence[Command], wait: float, repeat: bool
+    ) -> list[Reply]:
         until = time.monotonic() + self._patience
         for delay in self._backoff.delays():
             try:
-                return self._try(commands, wait)
+                return self._try_exchange(commands, wait)
             except Unavailable as error:
                 patient = time.monotonic() + delay < until
                 if error.final or not patient or (error.sent and not repeat):
@@ -145,42 +147,42 @@ class Connection:
             self._closed.wait(delay)
         raise AssertionError("the pauses never end")
 
-    def _try(self, commands: Sequence[Command], wait: float) -> list[Reply]:
+    def _try_exchange(self, commands: Sequence[Command], wait: float) -> list[Reply]:
         sent = False
         try:
             self._connect()
             sent = True
             return self._exchange(commands, wait)
         except (OSError, hiredis.ProtocolError) as error:
-            self._drop()
+            self._disconnect()
             raise self._unavailable(error, sent) from error
         except BaseException:  # of the greeting, or a signal's: a reply may be left unread
-            self._drop()
+            self._disconnect()
             raise
 
-    def _stream(self, feed: Feed) -> None:
+    def _stream_commands(self, feed: CommandStream) -> None:
         sent = False
         try:
             self._connect()
             sent = True
             assert self._socket is not None
-            stream(self._socket, self._reader, feed, self._timeout)
+            run_stream(self._socket, self._reader, feed, self._timeout)
         except (OSError, hiredis.ProtocolError) as error:
-            self._drop()
+            self._disconnect()
             raise self._unavailable(error, sent) from error
         except BaseException:
-            self._drop()
+            self._disconnect()
             raise
 
     def _unavailable(self, error: Exception, sent: bool) -> Unavailable:
-        return unavailable(self.address, error, sent=sent, closed=self._closed.is_set())
+        return unavailable_error(self.address, error, sent=sent, closed=self._closed.is_set())
 
     def _connect(self) -> None:
-        if self._process != os.getpid():
+        if self._process_id != os.getpid():
             # The parent of a fork goes on using the socket: this process must not shut it down.
-            self._socket, self._process = None, os.getpid()
-        if self._socket is not None and _ended(self._socket):
-            self._drop()
+            self._socket, self._process_id = None, os.getpid()
+        if self._socket is not None and _is_closed_by_peer(self._socket):
+            self._disconnect()
         if self._closed.is_set():
             raise ConnectionError("the connection was closed")
         if self._socket is not None:
@@ -188,17 +190,17 @@ class Connection:
         address = self.address
         connected = socket.create_connection((address.host, address.port), self._timeout)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        keep_alive(connected)
-        self._reader = reader()
+        enable_keepalive(connected)
+        self._reader = create_reader()
         self._socket = connected
         if self._closed.is_set():  # meanwhile
             raise ConnectionError("the connection was closed")
         if self._tls is not None:
             self._socket = self._tls.wrap_socket(connected, server_hostname=address.host)
-        self._greet()
+        self._set_up()
 
-    def _greet(self) -> None:
-        for reply in self._exchange(self._hello, 0.0) if self._hello else []:
+    def _set_up(self) -> None:
+        for reply in self._exchange(self._setup_commands, 0.0) if self._setup_commands else []:
             if isinstance(reply, Refused):
                 raise reply
 
@@ -206,31 +208,31 @@ class Connection:
         connected = self._socket
         assert connected is not None
         connected.settimeout(self._timeout + wait)
-        connected.sendall(pack(commands))
+        connected.sendall(encode_commands(commands))
         return [self._receive(connected) for _ in commands]
 
     def _receive(self, connected: socket.socket) -> Reply:
         reader = self._reader
         while (reply := reader.gets()) is INCOMPLETE:
-            data = connected.recv(RECEIVE)
+            data = connected.recv(RECEIVE_BYTES)
             if not data:
                 raise ConnectionError("it closed the connection")
             reader.feed(data)
         found: Reply = reply
         return found
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """In the child of a fork: whoever held a lock is not here to release it."""
         self._lock = threading.Lock()
-        self._closed = same_event(self._closed)
+        self._closed = copy_event(self._closed)
 
-    def _drop(self) -> None:
+    def _disconnect(self) -> None:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
 
-def same_event(event: threading.Event) -> threading.Event:
+def copy_event(event: threading.Event) -> threading.Event:
     """Of which nobody holds the lock."""
     fresh = threading.Event()
     if event.is_set():
@@ -241,24 +243,24 @@ def same_event(event: threading.Event) -> threading.Event:
 _connections: Final[weakref.WeakSet[Connection]] = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _reset_connections_after_fork() -> None:
     for connection in list(_connections):
-        connection.forked()
+        connection.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_connections_after_fork)
 
 
-def _ended(connected: socket.socket) -> bool:
+def _is_closed_by_peer(connected: socket.socket) -> bool:
     """Whether an idle connection is of no more use: nothing can be there to read but its end."""
     if is_secure(connected):
-        return _ended_secure(connected)
+        return _is_tls_closed_by_peer(connected)
     poll = select.poll()
     poll.register(connected, select.POLLIN)
     return bool(poll.poll(0))
 
 
-def _ended_secure(connected: socket.socket) -> bool:
+def _is_tls_closed_by_peer(connected: socket.socket) -> bool:
     """The same of one that is encrypted, where TLS itself may have had something to say."""
     connected.settimeout(0.0)
     try:

@@ -13,28 +13,28 @@ from typing import Any
 
 def wants_read(error: OSError) -> bool:
     """TLS cannot go on before something has come."""
-    return isinstance(error, _known("SSLWantReadError"))
+    return isinstance(error, _ssl_class("SSLWantReadError"))
 
 
 def wants_write(error: OSError) -> bool:
     """TLS cannot go on before something could be sent."""
-    return isinstance(error, _known("SSLWantWriteError"))
+    return isinstance(error, _ssl_class("SSLWantWriteError"))
 
 
-def is_final(error: Exception) -> bool:
+def is_permanent_tls_error(error: Exception) -> bool:
     """Not a connection that broke, but one that cannot be."""
-    if isinstance(error, _known("SSLCertVerificationError")):
+    if isinstance(error, _ssl_class("SSLCertVerificationError")):
         return True
     return (
-        isinstance(error, _known("SSLError"))
+        isinstance(error, _ssl_class("SSLError"))
         and getattr(error, "reason", "") == "WRONG_VERSION_NUMBER"
     )
 
 
 def is_secure(connected: socket.socket) -> bool:
-    return isinstance(connected, _known("SSLSocket"))
+    return isinstance(connected, _ssl_class("SSLSocket"))
 
 
-def _known(name: str) -> Any:
+def _ssl_class(name: str) -> Any:
     """A class of the library, or no class at all: also while another thread is loading it."""
     return getattr(sys.modules.get("ssl"), name, ())

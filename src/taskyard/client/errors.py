@@ -138,11 +138,11 @@ _CLASSES: Final[dict[str, type[Refused]]] = {
     "WRONGPASS": Denied,
     **dict.fromkeys(("OOM", "READONLY", "LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN"), NotNow),
 }
-_FULL: Final = "OOM queue is full"
+_QUEUE_FULL_PREFIX: Final = "OOM queue is full"
 
 
-def refusal(text: str) -> Refused:
+def refusal_from_reply(text: str) -> Refused:
     """The error that an answer of the server is, by the word that it begins with."""
-    if text.startswith(_FULL):
+    if text.startswith(_QUEUE_FULL_PREFIX):
         return QueueFull(text)
     return _CLASSES.get(text.partition(" ")[0], Refused)(text)

@@ -10,87 +10,87 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from taskyard.client.errors import Refused, Unavailable
-from taskyard.client.leases import Book
+from taskyard.client.leases import LeaseTable
 from taskyard.client.source import Job
 
 if TYPE_CHECKING:
     import logging
 
-Extend: TypeAlias = Callable[[Sequence[tuple[str, float]]], list[float | Refused]]
+ExtendLeases: TypeAlias = Callable[[Sequence[tuple[str, float]]], list[float | Refused]]
 
-_LINGER: Final = 2.0  # seconds for which the thread waits for the next job
+_IDLE_THREAD_S: Final = 2.0  # seconds for which the thread waits for the next job
 
 
-class Keeper:
+class LeaseKeeper:
     """Threads may share it; the child of a fork begins with nothing."""
 
-    def __init__(self, extend: Extend, on_lost: Callable[[Job], object] | None) -> None:
+    def __init__(self, extend: ExtendLeases, on_lost: Callable[[Job], object] | None) -> None:
         """`extend`: refs and seconds to when each lease ends by the server's clock."""
         self._extend = extend
         self._on_lost = on_lost
-        self._begin()
+        self._reset()
         _keepers.add(self)
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._changed = threading.Condition()
-        self._book = Book()
+        self._leases = LeaseTable()
         self._running = False
         self._closed = False
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         closed = self._closed
-        self._begin()
+        self._reset()
         self._closed = closed
 
-    def add(self, jobs: Sequence[Job], wanted: float | None) -> None:
+    def add(self, jobs: Sequence[Job], requested_duration: float | None) -> None:
         with self._changed:
-            self._book.add(jobs, wanted, time.monotonic())
-            if len(self._book) and not self._running and not self._closed:
+            self._leases.add(jobs, requested_duration, time.monotonic())
+            if len(self._leases) and not self._running and not self._closed:
                 self._running = True
                 threading.Thread(target=self._run, name="taskyard-leases", daemon=True).start()
             self._changed.notify()
 
-    def begin_end(self, job: Job) -> float:
+    def start_finish(self, job: Job) -> float:
         with self._changed:
-            return self._book.begin_end(job)
+            return self._leases.start_finish(job)
 
-    def give_up_end(self, job: Job) -> None:
+    def abort_finish(self, job: Job) -> None:
         with self._changed:
-            self._book.give_up_end(job)
+            self._leases.abort_finish(job)
 
-    def end(self, job: Job) -> None:
+    def finish(self, job: Job) -> None:
         with self._changed:
-            self._book.end(job)
+            self._leases.finish(job)
 
-    def choose_span(self, job: Job, seconds: float) -> None:
+    def set_duration(self, job: Job, seconds: float) -> None:
         with self._changed:
-            self._book.choose_span(job, seconds)
+            self._leases.set_duration(job, seconds)
 
-    def chosen(self, job: Job, seconds: float, deadline: float) -> None:
+    def on_duration_set(self, job: Job, seconds: float, deadline: float) -> None:
         with self._changed:
-            self._book.chosen(job, seconds, deadline, time.monotonic())
+            self._leases.on_duration_set(job, seconds, deadline, time.monotonic())
             self._changed.notify()
 
     def close(self) -> None:
         """The leases that are left end by their time."""
         with self._changed:
             self._closed = True
-            self._book.clear()
+            self._leases.clear()
             self._changed.notify()
 
     def _run(self) -> None:
-        while self._wait():
-            self._keep()
+        while self._wait_until_due():
+            self._extend_due()
 
-    def _wait(self) -> bool:
+    def _wait_until_due(self) -> bool:
         """Until a lease is to be extended; false, and the thread ends, when there is none."""
         with self._changed:
-            linger = time.monotonic() + _LINGER
+            linger = time.monotonic() + _IDLE_THREAD_S
             while not self._closed:
                 now = time.monotonic()
-                due = self._book.next_due()
+                due = self._leases.next_due()
                 if due is not None:
-                    linger = now + _LINGER
+                    linger = now + _IDLE_THREAD_S
                     if due <= now:
                         return True
                 # Not until it is due: the end of a job wakes nobody, which would cost each one.
@@ -101,55 +101,57 @@ class Keeper:
             self._running = False
             return False
 
-    def _keep(self) -> None:
+    def _extend_due(self) -> None:
         with self._changed:
-            due = self._book.due(time.monotonic())
+            due = self._leases.collect_due(time.monotonic())
         try:
             answers = self._extend([(held.job.ref, seconds) for held, seconds in due])
         except Exception as error:  # whatever it is: without this thread all leases would end
-            report_unextended(error)
+            log_extension_error(error)
             with self._changed:
                 for held, _ in due:
-                    self._book.unreached(held, time.monotonic())
+                    self._leases.on_unreachable(held, time.monotonic())
             return
         now = time.monotonic()
         with self._changed:
             lost = [
-                self._book.extended(held, seconds, answer, now)
+                self._leases.on_extended(held, seconds, answer, now)
                 for (held, seconds), answer in zip(due, answers, strict=True)
             ]
         for job in lost:
             if job is not None:
-                report_lost(job, self._on_lost)
+                report_lost_lease(job, self._on_lost)
 
 
-def _log() -> logging.Logger:
+def _client_log() -> logging.Logger:
     import logging  # when first there is something to tell
 
     return logging.getLogger("taskyard.client")
 
 
-def report_unextended(error: Exception) -> None:
-    tell = _log().info if isinstance(error, Unavailable) else _log().error
+def log_extension_error(error: Exception) -> None:
+    tell = _client_log().info if isinstance(error, Unavailable) else _client_log().error
     tell("leases cannot be extended now: %s", error)
 
 
-def report_lost(job: Job, on_lost: Callable[[Job], object] | None) -> None:
+def report_lost_lease(job: Job, on_lost: Callable[[Job], object] | None) -> None:
     if on_lost is None:
-        _log().warning("the lease of job %d of %s was lost: it may run twice", job.id, job.queue)
+        _client_log().warning(
+            "the lease of job %d of %s was lost: it may run twice", job.id, job.queue
+        )
         return
     try:
         on_lost(job)
     except Exception:
-        _log().exception("on_lost failed for job %d of %s", job.id, job.queue)
+        _client_log().exception("on_lost failed for job %d of %s", job.id, job.queue)
 
 
-_keepers: Final[weakref.WeakSet[Keeper]] = weakref.WeakSet()
+_keepers: Final[weakref.WeakSet[LeaseKeeper]] = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _reset_keepers_after_fork() -> None:
     for keeper in list(_keepers):
-        keeper.forked()
+        keeper.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_keepers_after_fork)

@@ -15,37 +15,41 @@ from taskyard.client.errors import Closed
 from taskyard.client.wire import Command
 
 
-class Pool:
+class ConnectionPool:
     """Connections are opened when they are needed, and kept for those who come later."""
 
     def __init__(
-        self, address: Address, timeout: float, most: int, hello: Sequence[Command] = ()
+        self,
+        address: Address,
+        timeout: float,
+        max_connections: int,
+        setup_commands: Sequence[Command] = (),
     ) -> None:
         """`most`: at once. Commands that wait for something have further ones, so that nobody
         waits for them. `hello`: what each begins with.
         """
-        if most < 1:
+        if max_connections < 1:
             raise ValueError("a client needs at least one connection")
         self._address = address
         self._timeout = timeout
-        self._tls = address.context()
-        self._hello = hello
-        self._most = most
+        self._tls = address.create_tls_context()
+        self._setup_commands = setup_commands
+        self._max_connections = max_connections
         self._changed = threading.Condition()
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
-        self._counted = 0  # of those that are busy and no extra ones
+        self._busy_count = 0  # of those that are busy and no extra ones
         self._closed = False
         _pools.add(self)
 
     @contextlib.contextmanager
     def connection(self, extra: bool = False) -> Iterator[Connection]:
         """One for this thread alone; `extra` if it will wait for something."""
-        found = self._borrow(extra)
+        found = self._borrow_connection(extra)
         try:
             yield found
         finally:
-            self._give_back(found, extra)
+            self._return_connection(found, extra)
 
     def close(self) -> None:
         """Ends what others are doing with Closed."""
@@ -57,34 +61,37 @@ class Pool:
         for connection in connections:
             connection.close()
 
-    def forked(self) -> None:
+    def reset_after_fork(self) -> None:
         """In the child: those who hold the lock, and what they hold, are not here."""
         self._changed = threading.Condition()
         self._busy.clear()
-        self._counted = 0
+        self._busy_count = 0
 
-    def _borrow(self, extra: bool) -> Connection:
+    def _borrow_connection(self, extra: bool) -> Connection:
         with self._changed:
-            while not (extra or self._closed or self._counted < self._most):
+            while not (extra or self._closed or self._busy_count < self._max_connections):
                 self._changed.wait()
             if self._closed:
                 raise Closed(f"{self._address}: the client was closed")
             found = self._idle.pop() if self._idle else None
             if found is None:
                 found = Connection(
-                    self._address, timeout=self._timeout, tls=self._tls, hello=self._hello
+                    self._address,
+                    timeout=self._timeout,
+                    tls=self._tls,
+                    setup_commands=self._setup_commands,
                 )
             self._busy.add(found)
-            self._counted += not extra
+            self._busy_count += not extra
             return found
 
-    def _give_back(self, connection: Connection, extra: bool) -> None:
+    def _return_connection(self, connection: Connection, extra: bool) -> None:
         with self._changed:
             if connection not in self._busy:  # of before a fork
                 return
             self._busy.remove(connection)
-            self._counted -= not extra
-            keep = not self._closed and len(self._idle) < self._most
+            self._busy_count -= not extra
+            keep = not self._closed and len(self._idle) < self._max_connections
             if keep:
                 self._idle.append(connection)
             self._changed.notify()
@@ -92,12 +99,12 @@ class Pool:
             connection.close()
 
 
-_pools: Final[weakref.WeakSet[Pool]] = weakref.WeakSet()
+_pools: Final[weakref.WeakSet[ConnectionPool]] = weakref.WeakSet()
 
 
-def _forked() -> None:
+def _reset_pools_after_fork() -> None:
     for pool in list(_pools):
-        pool.forked()
+        pool.reset_after_fork()
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_reset_pools_after_fork)

@@ -20,7 +20,7 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 # What other libraries call them.
-_FOREIGN: Final = {
+_FOREIGN_OPTION_NAMES: Final = {
     "countdown": "it is delay here",
     "eta": "it is run_at here",
     "expires": "it is ttl here",
@@ -112,7 +112,7 @@ def new_job(queue: str, payload: Any = b"", **options: Any) -> NewJob:
     try:
         return NewJob(queue, payload, **options)
     except TypeError:
-        check_names("push option", options, OnePushOptions.__annotations__, _FOREIGN)
+        check_names("push option", options, OnePushOptions.__annotations__, _FOREIGN_OPTION_NAMES)
         raise
 
 
@@ -130,7 +130,7 @@ def encode_text(value: object) -> bytes:
     return value.encode() if isinstance(value, str) else encode(value)
 
 
-def in_seconds(span: Seconds) -> float:
+def to_seconds(span: Seconds) -> float:
     if isinstance(span, timedelta):
         return span.total_seconds()
     if not isinstance(span, int | float):
@@ -138,9 +138,9 @@ def in_seconds(span: Seconds) -> float:
     return span
 
 
-def milliseconds(span: Seconds, least: int = 0) -> int:
+def to_milliseconds(span: Seconds, least: int = 0) -> int:
     """Rounded, but what is not nothing does not become so."""
-    seconds = in_seconds(span)
+    seconds = to_seconds(span)
     if seconds < 0:
         raise ValueError(f"{span} is less than nothing: a duration is wanted")
     if not seconds < math.inf:
@@ -149,7 +149,7 @@ def milliseconds(span: Seconds, least: int = 0) -> int:
     return max(found, 1) if seconds > 0 else max(found, least)
 
 
-def job_name(job: JobRef) -> str:
+def job_ref_text(job: JobRef) -> str:
     """An id or uid as the server wants it."""
     if isinstance(job, bool):
         raise TypeError("a job is named by its id or uid")
@@ -164,7 +164,7 @@ def job_name(job: JobRef) -> str:
     return str(job.id)
 
 
-def uid_text(uid: str | UUID) -> str:
+def normalize_uid(uid: str | UUID) -> str:
     text = str(uid)
     if _UUID.fullmatch(text) is None:
         raise ValueError(f"uid {text!r} is not a UUID")
@@ -179,13 +179,13 @@ def push_words(new: NewJob) -> list[Word]:
     if new.priority:
         words += ("PRIORITY", new.priority)
     if new.run_at is not None:
-        words += ("AT", _unix_ms(new.run_at))
+        words += ("AT", _to_unix_ms(new.run_at))
     if new.delay is not None:
-        words += ("IN", milliseconds(new.delay))
+        words += ("IN", to_milliseconds(new.delay))
     if new.ttr is not None:
-        words += ("TTR", milliseconds(new.ttr))
+        words += ("TTR", to_milliseconds(new.ttr))
     if new.ttl is not None:
-        words += ("TTL", milliseconds(new.ttl))
+        words += ("TTL", to_milliseconds(new.ttl))
     return words + _policy_words(new)
 
 
@@ -199,7 +199,7 @@ def _policy_words(new: NewJob) -> list[Word]:
         words += ("FAILS", new.retries + 1)
     if new.backoff is not None:
         base, cap = new.backoff if isinstance(new.backoff, tuple) else (new.backoff, 0)
-        words += ("BACKOFF", milliseconds(base), milliseconds(cap))
+        words += ("BACKOFF", to_milliseconds(base), to_milliseconds(cap))
     if new.attempts is not None:
         words += ("ATTEMPTS", new.attempts)
     if new.dead_queue is not None:
@@ -209,11 +209,11 @@ def _policy_words(new: NewJob) -> list[Word]:
     if new.limit_key is not None:
         words += ("LIMIT", new.limit_key)
     if new.blocked_by:
-        words += ("AFTER", len(new.blocked_by), *(job_name(job) for job in new.blocked_by))
+        words += ("AFTER", len(new.blocked_by), *(job_ref_text(job) for job in new.blocked_by))
     return words
 
 
-def _unix_ms(time: datetime | float) -> int:
+def _to_unix_ms(time: datetime | float) -> int:
     if isinstance(time, datetime):
         if time.tzinfo is None:
             raise ValueError("run_at needs a time zone: datetime.now(timezone.utc), for instance")

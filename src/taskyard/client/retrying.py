@@ -13,69 +13,71 @@ from taskyard.client.wire import Reply
 T = TypeVar("T")
 
 
-class Patience:
+class RetryBudget:
     """For how long to try, and the pauses between."""
 
     def __init__(self, seconds: float, backoff: Backoff) -> None:
         self._seconds = seconds
         self._backoff = backoff
         self._delays = backoff.delays()
-        self._until: float | None = None
+        self._give_up_at: float | None = None
 
-    def pause(self, error: Unavailable) -> float:
+    def next_pause(self, error: Unavailable) -> float:
         """Seconds to wait before the next try; the error if there shall be none."""
         if error.final:
             raise error
         now = time.monotonic()
-        if self._until is None:  # it begins with the first failure, not with a long wait before
-            self._until = now + self._seconds
+        if (
+            self._give_up_at is None
+        ):  # it begins with the first failure, not with a long wait before
+            self._give_up_at = now + self._seconds
         delay = next(self._delays)
-        if now + delay >= self._until:
+        if now + delay >= self._give_up_at:
             raise error
         return delay
 
-    def renew(self) -> None:
+    def reset(self) -> None:
         """The server has done something since."""
         self._delays = self._backoff.delays()
-        self._until = None
+        self._give_up_at = None
 
 
-def not_now(reply: Refused) -> Unavailable:
+def not_now_error(reply: Refused) -> Unavailable:
     error = Unavailable(f"the server cannot do it now: {reply}")
     error.__cause__ = reply
     return error
 
 
-class Tries(Generic[T]):
+class CallRetry(Generic[T]):
     """Of one command."""
 
     def __init__(self, call: Call[T], patience: float, backoff: Backoff) -> None:
         self.call = call
-        self._whole = call
-        self._patience = Patience(patience, backoff)
-        self._began = time.monotonic()
-        self._again = False
+        self._original_call = call
+        self._budget = RetryBudget(patience, backoff)
+        self._started_at = time.monotonic()
+        self._was_sent = False
 
-    def lost(self, error: Unavailable) -> float:
+    def pause_after_loss(self, error: Unavailable) -> float:
         """There is no reply: seconds until the next try, or the error if there shall be none."""
         if error.sent:
-            if not self.call.repeat or (error.timed_out and not self.call.patient):
+            if not self.call.repeatable or (error.timed_out and not self.call.repeat_after_timeout):
                 raise error
-            self._again = True
-        pause = self._patience.pause(error)
-        self.call = self._whole.after(time.monotonic() - self._began)
+            self._was_sent = True
+        pause = self._budget.next_pause(error)
+        self.call = self._original_call.with_remaining_wait(time.monotonic() - self._started_at)
         return pause
 
-    def put_off(self, reply: Reply) -> float | None:
+    def pause_after_reply(self, reply: Reply) -> float | None:
         """Seconds until the next try, if this reply calls for one."""
         if isinstance(reply, NotNow):
-            return self._patience.pause(not_now(reply))
-        passed = time.monotonic() - self._began
-        if not self._whole.wait or not self._whole.cut_short(reply, passed):
+            return self._budget.next_pause(not_now_error(reply))
+        passed = time.monotonic() - self._started_at
+        if not self._original_call.wait or not self._original_call.was_cut_short(reply, passed):
             return None
-        self.call = self._whole.after(passed)
-        self._patience.renew()
+        self.call = self._original_call.with_remaining_wait(passed)
+        self._budget.reset()
         return 0.05
 
-    def read(self, reply: Reply) -> T:
-        return self.call.read(reply, self._again)
+    def read_reply(self, reply: Reply) -> T:
+        return self.call.read_reply(reply, self._was_sent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any, Literal, TypedDict
 
-from taskyard.client.pushing import Seconds, in_seconds
+from taskyard.client.pushing import Seconds, to_seconds
 from taskyard.shared.misspelt import check_names
 
 
@@ -38,9 +38,9 @@ class ScheduleOptions(TypedDict, total=False):
     """What the limits of the queue for each key go by."""
 
 
-_RENAMED = {"job_name": "name", "attempts": "max_attempts", "unique": "key"}
-_SPANS = ("every", "ttr", "ttl")
-_WITHOUT_END = 2**32 - 1  # the most that the API knows
+_API_NAMES = {"job_name": "name", "attempts": "max_attempts", "unique": "key"}
+_DURATIONS = ("every", "ttr", "ttl")
+_UNLIMITED_FAILS = 2**32 - 1  # the most that the API knows
 
 
 def schedule_body(prefix: str, queue: str, options: ScheduleOptions) -> dict[str, Any]:
@@ -48,21 +48,21 @@ def schedule_body(prefix: str, queue: str, options: ScheduleOptions) -> dict[str
     check_names("schedule option", options, ScheduleOptions.__annotations__)
     body: dict[str, Any] = {"queue": prefix + queue}
     for name, value in options.items():
-        if name in _SPANS:
-            body[name] = in_seconds(value)  # type: ignore[arg-type]
+        if name in _DURATIONS:
+            body[name] = to_seconds(value)  # type: ignore[arg-type]
         elif name == "retries":
             retries = options["retries"]
-            body["max_fails"] = retries + 1 if retries >= 0 else _WITHOUT_END
+            body["max_fails"] = retries + 1 if retries >= 0 else _UNLIMITED_FAILS
         elif name == "backoff":
             backoff = options["backoff"]
             base, cap = backoff if isinstance(backoff, tuple) else (backoff, 0)
             body["backoff"] = "exponential"
-            body["backoff_base"] = in_seconds(base)
-            body["backoff_cap"] = in_seconds(cap)
+            body["backoff_base"] = to_seconds(base)
+            body["backoff_cap"] = to_seconds(cap)
         elif name == "dead_queue":
             body[name] = prefix + options["dead_queue"]
         elif name == "payload" and isinstance(value, bytes | bytearray | memoryview):
             body["base64"] = base64.b64encode(value).decode()
         else:
-            body[_RENAMED.get(name, name)] = value
+            body[_API_NAMES.get(name, name)] = value
     return body

@@ -9,15 +9,15 @@ from taskyard.client.address import SCHEME, Address
 
 DEFAULT_URL: Final = f"{SCHEME}://localhost:8002"
 URL_VARIABLE: Final = "TASKYARD_URL"
-TIMEOUT: Final = 10.0
-PATIENCE: Final = 30.0
+DEFAULT_TIMEOUT_S: Final = 10.0
+DEFAULT_PATIENCE_S: Final = 30.0
 
 
-def resolve(url: str | None) -> Address:
+def resolve_address(url: str | None) -> Address:
     """Of this URL, else of TASKYARD_URL, else on this machine."""
     return Address.parse(url or os.environ.get(URL_VARIABLE) or DEFAULT_URL)
 
 
-def first(*values: float | None) -> float:
+def first_given(*values: float | None) -> float:
     """The first that is given."""
     return next(value for value in values if value is not None)

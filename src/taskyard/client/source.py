@@ -63,16 +63,16 @@ class Job:
 
 
 @dataclass(slots=True)
-class Done:
+class Success:
     """The job has succeeded."""
 
     result: bytes = b""
     result_key: str = ""  # a key under which the result is to be stored, if any
-    keep: float = 0.0  # seconds for which the source shall keep the result with the job
+    result_ttl: float = 0.0  # seconds for which the source shall keep the result with the job
 
 
 @dataclass(slots=True)
-class Again:
+class RetryLater:
     """The attempt failed, and there should be another one."""
 
     error: bytes
@@ -95,11 +95,11 @@ class Failed:
 
 
 @dataclass(slots=True)
-class Returned:
+class Released:
     """The job was not worked on, or not to the end, and goes back to where it was."""
 
 
-Verdict: TypeAlias = Done | Again | Failed | Returned
+Verdict: TypeAlias = Success | RetryLater | Failed | Released
 
 
 class Source(Protocol):
@@ -108,13 +108,13 @@ class Source(Protocol):
     They are called from three threads: `take` from one, `finish` from another, `keep` from a third.
     """
 
-    def take(self, count: int, wait: float) -> list[Job]:
+    def fetch_jobs(self, count: int, wait: float) -> list[Job]:
         """Lease up to so many jobs; wait so many seconds for the first one."""
 
-    def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
+    def finish_jobs(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
         """End these leases. Gives those that were over already, so that the job is another's."""
 
-    def keep(self, jobs: Sequence[Job]) -> list[Job]:
+    def extend_leases(self, jobs: Sequence[Job]) -> list[Job]:
         """Say that this program is alive, and extend these leases. Gives those that were over."""
 
     def close(self) -> None:

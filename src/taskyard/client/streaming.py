@@ -16,16 +16,16 @@ import hiredis
 from taskyard.client.encryption import wants_read, wants_write
 from taskyard.client.wire import INCOMPLETE, Reply
 
-_RECEIVE: Final = 1 << 18
+_RECEIVE_BYTES: Final = 1 << 18
 
 
-class Feed(Protocol):
+class CommandStream(Protocol):
     """What is to be sent, and what becomes of the replies."""
 
-    def next(self) -> bytes:
+    def next_commands(self) -> bytes:
         """The next commands; b"" if there are none, or none before further replies."""
 
-    def take(self, replies: Sequence[Reply]) -> None:
+    def on_replies(self, replies: Sequence[Reply]) -> None:
         """In the order of the commands."""
 
     @property
@@ -33,7 +33,9 @@ class Feed(Protocol):
         """Whether all is sent and answered."""
 
 
-def stream(connected: socket.socket, reader: hiredis.Reader, feed: Feed, timeout: float) -> None:
+def run_stream(
+    connected: socket.socket, reader: hiredis.Reader, feed: CommandStream, timeout: float
+) -> None:
     """TimeoutError if nothing can be sent or read for so many seconds; other OSErrors."""
     connected.settimeout(0.0)
     poll = select.poll()
@@ -41,7 +43,7 @@ def stream(connected: socket.socket, reader: hiredis.Reader, feed: Feed, timeout
     out = memoryview(b"")
     while True:
         if not out:
-            out = memoryview(feed.next())
+            out = memoryview(feed.next_commands())
         if not out and feed.done:
             return
         wanted = 0  # what to wait for; nothing as long as there is more to send
@@ -53,17 +55,17 @@ def stream(connected: socket.socket, reader: hiredis.Reader, feed: Feed, timeout
             except BlockingIOError:
                 wanted = select.POLLIN | select.POLLOUT
             except OSError as error:
-                wanted = _wanted(error)
+                wanted = _poll_events(error)
         if wanted:
             poll.modify(connected, wanted)
             if not poll.poll(timeout * 1000):
                 raise TimeoutError("timed out")
-        replies = _receive(connected, reader)
+        replies = _receive_replies(connected, reader)
         if replies:
-            feed.take(replies)
+            feed.on_replies(replies)
 
 
-def _wanted(error: OSError) -> int:
+def _poll_events(error: OSError) -> int:
     """What TLS waits for; another error is raised again."""
     if wants_write(error):
         return select.POLLIN | select.POLLOUT
@@ -72,16 +74,16 @@ def _wanted(error: OSError) -> int:
     raise error
 
 
-def _receive(connected: socket.socket, reader: hiredis.Reader) -> list[Reply]:
+def _receive_replies(connected: socket.socket, reader: hiredis.Reader) -> list[Reply]:
     """All replies that are there. A TLS record that is read in part shows in no poll."""
     replies: list[Reply] = []
     while True:
         try:
-            data = connected.recv(_RECEIVE)
+            data = connected.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return replies
         except OSError as error:
-            _wanted(error)
+            _poll_events(error)
             return replies
         if not data:
             raise ConnectionError("it closed the connection")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-_DIGITS: Final = 32
+_UID_DIGITS: Final = 32
 
 
 def new_uid() -> str:
@@ -18,9 +18,9 @@ def new_uid() -> str:
 
 def new_uids(count: int) -> list[str]:
     """Several at once, which takes a third of the time."""
-    digits = os.urandom(_DIGITS // 2 * count).hex()
+    digits = os.urandom(_UID_DIGITS // 2 * count).hex()
     return [
         f"{digits[at : at + 8]}-{digits[at + 8 : at + 12]}-4{digits[at + 13 : at + 16]}-"
-        f"a{digits[at + 17 : at + 20]}-{digits[at + 20 : at + _DIGITS]}"
-        for at in range(0, len(digits), _DIGITS)
+        f"a{digits[at + 17 : at + 20]}-{digits[at + 20 : at + _UID_DIGITS]}"
+        for at in range(0, len(digits), _UID_DIGITS)
     ]

@@ -13,213 +13,217 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.engine.limits import (
-    ANY_NUMBER,
-    KeyGate,
+    UNLIMITED_STARTS,
+    KeyLimit,
     forget_rate,
-    mark,
-    opens_at,
-    over_at,
-    starts_left,
+    next_start_us,
+    rate_expires_at_us,
+    remaining_starts,
+    schedule_open,
 )
 from taskyard.engine.model.job import LIMITED, READY, Job
 from taskyard.engine.model.queue import PAUSED, Queue
 from taskyard.engine.model.settings import QueueSettings
 from taskyard.engine.operations.core import Core
-from taskyard.engine.structures.ready import Ready
-from taskyard.engine.structures.timers import RATE, Timer
+from taskyard.engine.structures.ready import PriorityQueue
+from taskyard.engine.structures.timers import RATE_TIMER, Timer
 
-SET_ASIDE_AT_ONCE: Final = 1000
+MAX_PARKED_AT_ONCE: Final = 1000
 
 
-def next_open(core: Core, queue: Queue, last: bool, pop: bool, now: i64) -> Job | None:
+def next_allowed(core: Core, queue: Queue, last: bool, pop: bool, now: i64) -> Job | None:
     """The first or the last job that may be started; None also if there is more to look at.
 
     Who pops has no lease, so how many there are does not concern it.
     """
-    if queue.gate & PAUSED or not queue.ready.size:
+    if queue.restrictions & PAUSED or not queue.ready.size:
         return None
-    rules = queue.rules
+    rules = queue.effective_settings
     if not pop and 0 < rules.concurrency <= queue.leased.size:
         return None
-    if is_early(core, queue, now):
+    if wait_if_rate_limited(core, queue, now):
         return None
     if not rules.has_key_limits():
         return queue.ready.last() if last else queue.ready.first()
-    _open_all(core, now)
-    return _next_of_open_key(core, queue, last, now)
+    _open_due_and_scheduled(core, now)
+    return _next_with_open_key(core, queue, last, now)
 
 
-def _open_all(core: Core, now: i64) -> None:
+def _open_due_and_scheduled(core: Core, now: i64) -> None:
     """Nobody may overtake one whose key has been freed, by the end of a lease or by the time: a
     start may leave another that can be made in the same moment."""
-    if core.state.opened:
-        _open_marked(core, now, SET_ASIDE_AT_ONCE)
+    if core.state.keys_to_open:
+        _open_scheduled(core, now, MAX_PARKED_AT_ONCE)
     timer = core.state.key_timers.first()
     if timer is not None and timer.deadline <= now:
-        open_due(core, now, SET_ASIDE_AT_ONCE)
+        open_due_keys(core, now, MAX_PARKED_AT_ONCE)
 
 
-def is_early(core: Core, queue: Queue, now: i64) -> bool:
+def wait_if_rate_limited(core: Core, queue: Queue, now: i64) -> bool:
     """Whether the rate of the queue lets none start now; those who wait are served when it does."""
-    rules = queue.rules
+    rules = queue.effective_settings
     if rules.rate_count <= 0:
         return False
-    when = opens_at(queue.tat, rules.rate_count, rules.rate_period)
+    when = next_start_us(queue.theoretical_arrival_ns, rules.rate_count, rules.rate_period)
     if when <= now:
         return False
     timer = queue.rate_timer
     if timer is None:
-        timer = Timer(RATE, queue)
+        timer = Timer(RATE_TIMER, queue)
         queue.rate_timer = timer
     core.state.timers.set(timer, when)
     return True
 
 
-def _next_of_open_key(core: Core, queue: Queue, last: bool, now: i64) -> Job | None:
+def _next_with_open_key(core: Core, queue: Queue, last: bool, now: i64) -> Job | None:
     ready = queue.ready
-    budget: i64 = SET_ASIDE_AT_ONCE
+    budget: i64 = MAX_PARKED_AT_ONCE
     while True:
         job = ready.last() if last else ready.first()
         if job is None:
             return None
-        gate = gate_of_job(job)
-        if gate is None or key_starts(gate, queue.rules, now) > 0:
+        gate = key_limit_of(job)
+        if gate is None or remaining_key_starts(gate, queue.effective_settings, now) > 0:
             return job
         if budget <= 0:
-            core.unseen[queue.utf8] = queue
+            core.queues_to_rescan[queue.utf8] = queue
             return None
         budget -= 1
-        set_aside(core, job, gate, now)
+        park_job(core, job, gate, now)
 
 
-def gate_of_job(job: Job) -> KeyGate | None:
+def key_limit_of(job: Job) -> KeyLimit | None:
     """That of the job's key; None: nothing of its key is out, or it has none."""
-    extra = job.extra
-    gates = job.queue.gates
+    extra = job.extras
+    gates = job.queue.key_limits
     if extra is None or extra.limit_key is None or gates is None:
         return None
     return gates.get(extra.limit_key)
 
 
-def key_starts(gate: KeyGate, rules: QueueSettings, now: i64) -> i64:
+def remaining_key_starts(gate: KeyLimit, rules: QueueSettings, now: i64) -> i64:
     """How many jobs of the key may be started now."""
-    left: i64 = ANY_NUMBER
+    left: i64 = UNLIMITED_STARTS
     if rules.key_concurrency > 0:
-        left = rules.key_concurrency - gate.running
+        left = rules.key_concurrency - gate.leased_count
     if rules.key_rate_count > 0 and left > 0:
-        by_rate = starts_left(gate.tat, rules.key_rate_count, rules.key_rate_period, now)
+        by_rate = remaining_starts(
+            gate.theoretical_arrival_ns, rules.key_rate_count, rules.key_rate_period, now
+        )
         if by_rate < left:
             left = by_rate
     return left
 
 
-def queue_starts(queue: Queue, now: i64) -> i64:
+def remaining_queue_starts(queue: Queue, now: i64) -> i64:
     """How many jobs of the queue may be leased now, as far as keys do not matter."""
-    if queue.gate & PAUSED:
+    if queue.restrictions & PAUSED:
         return 0
-    rules = queue.rules
-    left: i64 = ANY_NUMBER
+    rules = queue.effective_settings
+    left: i64 = UNLIMITED_STARTS
     if rules.concurrency > 0:
         left = rules.concurrency - queue.leased.size
     if rules.rate_count > 0:
-        by_rate = starts_left(queue.tat, rules.rate_count, rules.rate_period, now)
+        by_rate = remaining_starts(
+            queue.theoretical_arrival_ns, rules.rate_count, rules.rate_period, now
+        )
         if by_rate < left:
             left = by_rate
     return left if left > 0 else i64(0)
 
 
-def several_open(core: Core, queue: Queue, limit: i64, now: i64) -> list[Job]:
+def next_allowed_many(core: Core, queue: Queue, limit: i64, now: i64) -> list[Job]:
     """The next jobs of a queue that may be leased all together."""
-    left = min(limit, queue_starts(queue, now))
-    rules = queue.rules
+    left = min(limit, remaining_queue_starts(queue, now))
+    rules = queue.effective_settings
     if left <= 0 or not rules.has_key_limits():
         return queue.ready.slice(0, left)
-    _open_all(core, now)
+    _open_due_and_scheduled(core, now)
     found: list[Job] = []
     closed: list[Job] = []
     starts: dict[bytes, int] = {}
-    for job in queue.ready.slice(0, left + SET_ASIDE_AT_ONCE):
+    for job in queue.ready.slice(0, left + MAX_PARKED_AT_ONCE):
         if len(found) >= left:
             break
-        extra = job.extra
+        extra = job.extras
         key = extra.limit_key if extra is not None else None
         if key is None:
             found.append(job)
             continue
         if key not in starts:
-            starts[key] = _starts_of(queue, key, now)
+            starts[key] = _remaining_starts_of(queue, key, now)
         if starts[key] > 0:
             starts[key] -= 1
             found.append(job)
         else:
             closed.append(job)
     for job in closed:
-        gate = gate_of_job(job)
+        gate = key_limit_of(job)
         # Of a key that only this batch closes there may be no gate yet: it is left where it is.
-        if gate is not None and key_starts(gate, rules, now) <= 0:
-            set_aside(core, job, gate, now)
+        if gate is not None and remaining_key_starts(gate, rules, now) <= 0:
+            park_job(core, job, gate, now)
     return found
 
 
-def _starts_of(queue: Queue, key: bytes, now: i64) -> int:
-    gates = queue.gates
+def _remaining_starts_of(queue: Queue, key: bytes, now: i64) -> int:
+    gates = queue.key_limits
     gate = gates.get(key) if gates is not None else None
     if gate is None:
-        gate = KeyGate(key, queue)
-    return key_starts(gate, queue.rules, now)
+        gate = KeyLimit(key, queue)
+    return remaining_key_starts(gate, queue.effective_settings, now)
 
 
-def set_aside(core: Core, job: Job, gate: KeyGate, now: i64) -> None:
+def park_job(core: Core, job: Job, gate: KeyLimit, now: i64) -> None:
     queue = job.queue
     queue.ready.remove(job)
     job.state = LIMITED
     queue.limited.add(job)
-    line = gate.line
+    line = gate.waiting
     if line is None:
-        line = Ready()
-        gate.line = line
+        line = PriorityQueue()
+        gate.waiting = line
         line.add(job)
-        _rearm(core, gate, now)
+        _arm_timer(core, gate, now)
     else:
         line.add(job)
 
 
-def reopen(core: Core, now: i64, budget: i64) -> tuple[list[Queue], i64]:
+def reopen_keys(core: Core, now: i64, budget: i64) -> tuple[list[Queue], i64]:
     """Leases have ended, or settings have changed: the queues that have to be served for that.
 
     Gives what is left of the budget; State.stirred says whether that was all.
     """
     state = core.state
-    budget = _open_marked(core, now, budget)
-    queues = list(state.freed.values())
-    state.freed.clear()
-    state.stirred = bool(state.opened)
+    budget = _open_scheduled(core, now, budget)
+    queues = list(state.queues_to_serve.values())
+    state.queues_to_serve.clear()
+    state.limits_changed = bool(state.keys_to_open)
     return queues, budget
 
 
-def _open_marked(core: Core, now: i64, budget: i64) -> i64:
+def _open_scheduled(core: Core, now: i64, budget: i64) -> i64:
     """Those who may go by now are ready again; their queues are still to be served."""
     state = core.state
-    opened = state.opened
+    opened = state.keys_to_open
     while opened and budget > 0:
         gate = opened.pop()
-        gate.marked = False
-        budget -= 1 + let_go(core, gate, now, budget)
-        state.freed[gate.queue.utf8] = gate.queue
+        gate.open_scheduled = False
+        budget -= 1 + release_jobs(core, gate, now, budget)
+        state.queues_to_serve[gate.queue.utf8] = gate.queue
     return budget
 
 
-def let_go(core: Core, gate: KeyGate, now: i64, budget: i64) -> i64:
+def release_jobs(core: Core, gate: KeyLimit, now: i64, budget: i64) -> i64:
     """Put as many jobs back into their old places as may be started; gives their number."""
-    line = gate.line
+    line = gate.waiting
     if line is None:
         return 0
     queue = gate.queue
-    free = key_starts(gate, queue.rules, now)
+    free = remaining_key_starts(gate, queue.effective_settings, now)
     count: i64 = 0
     while count < free and line.size:
         if count >= budget:
-            mark(core.state, gate)
+            schedule_open(core.state, gate)
             break
         job = line.first()
         assert job is not None
@@ -229,14 +233,14 @@ def let_go(core: Core, gate: KeyGate, now: i64, budget: i64) -> i64:
         queue.ready.add(job)
         count += 1
     if not line.size:
-        gate.line = None
-        _rest(core, gate, now)
+        gate.waiting = None
+        _expire_later(core, gate, now)
     else:
-        _rearm(core, gate, now)
+        _arm_timer(core, gate, now)
     return count
 
 
-def open_due(core: Core, now: i64, budget: i64) -> i64:
+def open_due_keys(core: Core, now: i64, budget: i64) -> i64:
     """Open the gates of all keys that time has opened; gives what is left of the budget.
 
     Nobody is served here, since the next gate may let one go that is further in front.
@@ -247,28 +251,28 @@ def open_due(core: Core, now: i64, budget: i64) -> i64:
         if timer is None or timer.deadline > now:
             break
         gate = timer.target
-        assert isinstance(gate, KeyGate)
+        assert isinstance(gate, KeyLimit)
         budget -= 1
-        if gate.line is None:
-            _rest(core, gate, now)
+        if gate.waiting is None:
+            _expire_later(core, gate, now)
             continue
-        count = let_go(core, gate, now, SET_ASIDE_AT_ONCE)
+        count = release_jobs(core, gate, now, MAX_PARKED_AT_ONCE)
         budget -= count
         if count:
-            core.unseen[gate.queue.utf8] = gate.queue
+            core.queues_to_rescan[gate.queue.utf8] = gate.queue
     return budget
 
 
-def _rest(core: Core, gate: KeyGate, now: i64) -> None:
+def _expire_later(core: Core, gate: KeyLimit, now: i64) -> None:
     """Nobody is in line: what was started is remembered until it does not matter any more."""
     timer = gate.timer
-    if over_at(gate.tat) <= now:
+    if rate_expires_at_us(gate.theoretical_arrival_ns) <= now:
         forget_rate(core.state, gate)
     elif timer is not None:
-        core.state.key_timers.set(timer, over_at(gate.tat))
+        core.state.key_timers.set(timer, rate_expires_at_us(gate.theoretical_arrival_ns))
 
 
-def _rearm(core: Core, gate: KeyGate, now: i64) -> None:
+def _arm_timer(core: Core, gate: KeyLimit, now: i64) -> None:
     """When those in line may go because of the time alone.
 
     If they may already, those before them have not been started yet: that sets the timer again.
@@ -276,8 +280,12 @@ def _rearm(core: Core, gate: KeyGate, now: i64) -> None:
     timer = gate.timer
     if timer is None:
         return
-    rules = gate.queue.rules
-    when = opens_at(gate.tat, rules.key_rate_count, rules.key_rate_period) if gate.tat else now
+    rules = gate.queue.effective_settings
+    when = (
+        next_start_us(gate.theoretical_arrival_ns, rules.key_rate_count, rules.key_rate_period)
+        if gate.theoretical_arrival_ns
+        else now
+    )
     if rules.key_rate_count > 0 and when > now:
         core.state.key_timers.set(timer, when)
     else:

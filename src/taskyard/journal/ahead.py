@@ -11,36 +11,36 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-WINDOW: Final = 16  # blocks that are read ahead at most
-_STREAMS: Final = 16  # places that are remembered
-_STEPS: Final = 3  # from block to block: fewer happen by chance
+MAX_WINDOW_BLOCKS: Final = 16  # blocks that are read ahead at most
+_MAX_READERS: Final = 16  # places that are remembered
+_MIN_STEPS: Final = 3  # from block to block: fewer happen by chance
 
 
 @mypyc_attr(acyclic=True)
-class Stream:
-    __slots__ = ("ahead", "steps")
+class SequentialReader:
+    __slots__ = ("requested_end", "steps")
 
     def __init__(self) -> None:
         self.steps: i64 = 0  # how often it went on to the next block
-        self.ahead: i64 = 0  # position up to which its blocks were asked for
+        self.requested_end: i64 = 0  # position up to which its blocks were asked for
 
-    def window(self) -> i64:
+    def window_blocks(self) -> i64:
         """How many blocks to have in advance: twice as many with each step, none at first."""
-        over = self.steps - _STEPS
+        over = self.steps - _MIN_STEPS
         if over < 0:
             return 0
-        return min(WINDOW, i64(2) << min(over, i64(8)))
+        return min(MAX_WINDOW_BLOCKS, i64(2) << min(over, i64(8)))
 
 
-class Streams:
+class SequentialReaders:
     __slots__ = ("_by_end", "steps")
 
     def __init__(self) -> None:
         self.steps: i64 = 0  # of all streams, as a measure of age
         # By the end of the last block each has used; the one that was met last is at the end.
-        self._by_end: OrderedDict[int, Stream] = OrderedDict()
+        self._by_end: OrderedDict[int, SequentialReader] = OrderedDict()
 
-    def met(self, start: i64, end: i64, last_end: i64) -> Stream:
+    def on_block_used(self, start: i64, end: i64, last_end: i64) -> SequentialReader:
         """Something was read that begins in the block from `start` to `end`.
 
         `last_end` is where the last block ends that it reaches into. A large blob is one step,
@@ -54,11 +54,11 @@ class Streams:
         else:
             stream = streams.pop(end, None)
             if stream is None:
-                stream = Stream()
+                stream = SequentialReader()
             elif last_end > end:
                 stream.steps += 1
                 self.steps += 1
         streams[last_end] = stream
-        if len(streams) > _STREAMS:
+        if len(streams) > _MAX_READERS:
             streams.popitem(last=False)
         return stream

@@ -14,14 +14,14 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-BLOCK: Final = 256 * 1024
+BLOCK_BYTES: Final = 256 * 1024
 _SHIFT: Final = 18
-_LEAST: Final = 4  # blocks
-_IDLE: Final = 16  # steps of others after which a stream that makes none may have stopped
+_MIN_BLOCKS: Final = 4  # blocks
+_IDLE_STEPS: Final = 16  # steps of others after which a stream that makes none may have stopped
 
 
 @mypyc_attr(acyclic=True)
-class _Ahead:
+class _ReadAheadBlock:
     """A block that was read ahead, and when, in steps of all streams."""
 
     __slots__ = ("block", "since")
@@ -31,7 +31,7 @@ class _Ahead:
         self.since = since
 
 
-class Cache:
+class BlockCache:
     """Its blocks are used again for others: what is read is always a copy.
 
     Were they given back and made anew, some of them by the threads that read, the process would
@@ -39,12 +39,12 @@ class Cache:
     """
 
     __slots__ = (
-        "_ahead",
         "_blocks",
         "_free",
-        "_last",
         "_last_at",
-        "_room",
+        "_last_block",
+        "_max_blocks",
+        "_read_ahead",
         "budget",
         "tail",
         "tail_at",
@@ -52,101 +52,105 @@ class Cache:
     )
 
     def __init__(self, budget: i64) -> None:
-        self._room: i64 = max(budget // BLOCK, i64(_LEAST))  # blocks, without the tail
-        self.budget: i64 = self._room * BLOCK
+        self._max_blocks: i64 = max(
+            budget // BLOCK_BYTES, i64(_MIN_BLOCKS)
+        )  # blocks, without the tail
+        self.budget: i64 = self._max_blocks * BLOCK_BYTES
         # By position. The one that was used last is at the end.
         self._blocks: OrderedDict[int, mmap] = OrderedDict()
-        self._ahead: OrderedDict[int, _Ahead] = OrderedDict()  # not used yet, oldest first
+        self._read_ahead: OrderedDict[int, _ReadAheadBlock] = (
+            OrderedDict()
+        )  # not used yet, oldest first
         self._free: list[mmap] = []
         self.tail = new_block()  # the block that is being filled
         self.tail_at: i64 = 0
         self.tail_size: i64 = 0
-        self._last = self.tail  # the block that was used last, found without a look-up
+        self._last_block = self.tail  # the block that was used last, found without a look-up
         self._last_at: i64 = -1
 
-    def held(self) -> i64:
+    def held_bytes(self) -> i64:
         """Bytes of all blocks but the tail."""
-        return (len(self._blocks) + len(self._ahead)) * BLOCK
+        return (len(self._blocks) + len(self._read_ahead)) * BLOCK_BYTES
 
-    def spare_block(self) -> mmap:
+    def acquire_block(self) -> mmap:
         """A block to be filled and given to `put` or `put_ahead`."""
         return self._free.pop() if self._free else new_block()
 
-    def give_back(self, block: mmap) -> None:
+    def release_block(self, block: mmap) -> None:
         """A spare block that was of no use."""
         self._free.append(block)
 
     # Writing
 
-    def begin(self, base: i64) -> None:
+    def begin_segment(self, base: i64) -> None:
         """What is appended from now on stands at `base`, the start of a segment."""
         if self.tail_size:
-            self._keep_tail()
+            self._store_tail()
         self.tail_at = base
 
     def append(self, data: bytes) -> None:
         size: i64 = len(data)
-        if size < BLOCK - self.tail_size:
+        if size < BLOCK_BYTES - self.tail_size:
             self.tail[self.tail_size : self.tail_size + size] = data
             self.tail_size += size
             return
         rest = memoryview(data)
         while rest:
-            taken = min(i64(len(rest)), BLOCK - self.tail_size)
+            taken = min(i64(len(rest)), BLOCK_BYTES - self.tail_size)
             self.tail[self.tail_size : self.tail_size + taken] = rest[:taken]
             self.tail_size += taken
             rest = rest[taken:]
-            if self.tail_size == BLOCK:
-                end = self.tail_at + BLOCK
-                self._keep_tail()
+            if self.tail_size == BLOCK_BYTES:
+                end = self.tail_at + BLOCK_BYTES
+                self._store_tail()
                 self.tail_at = end
 
-    def _keep_tail(self) -> None:
-        self.put(self.tail_at, self.tail)
-        self.tail = self.spare_block()
+    def _store_tail(self) -> None:
+        self.put_block(self.tail_at, self.tail)
+        self.tail = self.acquire_block()
         self.tail_size = 0
 
     # Keeping
 
-    def put(self, at: i64, block: mmap) -> None:
+    def put_block(self, at: i64, block: mmap) -> None:
         """Keep the block that begins at `at`, and let an older one go for it."""
-        if at in self._blocks or at in self._ahead:
+        if at in self._blocks or at in self._read_ahead:
             self._free.append(block)
             return
-        self._make_room()
+        self._evict_if_full()
         self._blocks[at] = block
 
-    def put_ahead(self, at: i64, block: mmap, steps: i64) -> None:
+    def put_read_ahead(self, at: i64, block: mmap, steps: i64) -> None:
         """The same for one that was read ahead, when all streams had made so many steps."""
-        if at in self._blocks or at in self._ahead:
+        if at in self._blocks or at in self._read_ahead:
             self._free.append(block)
             return
-        self._make_room()
-        self._ahead[at] = _Ahead(block, steps)
+        self._evict_if_full()
+        self._read_ahead[at] = _ReadAheadBlock(block, steps)
 
-    def has(self, at: i64) -> bool:
-        return at in self._blocks or at in self._ahead or at == self.tail_at
+    def has_block(self, at: i64) -> bool:
+        return at in self._blocks or at in self._read_ahead or at == self.tail_at
 
-    def has_room_ahead(self, coming: i64, steps: i64) -> bool:
+    def make_room_for_read_ahead(self, coming: i64, steps: i64) -> bool:
         """Whether one more block may be read ahead while `coming` are on their way.
 
         Half of the budget is for that. Blocks of streams that have stopped make room, but not
         those of streams that go on: to be read twice they need not be read ahead.
         """
-        half = self._room // 2
-        while self._ahead and len(self._ahead) + coming >= half:
-            at, oldest = next(iter(self._ahead.items()))
-            if steps - oldest.since <= 4 * half + _IDLE:
+        half = self._max_blocks // 2
+        while self._read_ahead and len(self._read_ahead) + coming >= half:
+            at, oldest = next(iter(self._read_ahead.items()))
+            if steps - oldest.since <= 4 * half + _IDLE_STEPS:
                 return False
-            del self._ahead[at]
+            del self._read_ahead[at]
             self._free.append(oldest.block)
         return coming < half
 
-    def _make_room(self) -> None:
-        if len(self._blocks) + len(self._ahead) < self._room:
+    def _evict_if_full(self) -> None:
+        if len(self._blocks) + len(self._read_ahead) < self._max_blocks:
             return
         if not self._blocks:
-            self._free.append(self._ahead.popitem(last=False)[1].block)
+            self._free.append(self._read_ahead.popitem(last=False)[1].block)
             return
         at, block = self._blocks.popitem(last=False)
         self._free.append(block)
@@ -155,56 +159,56 @@ class Cache:
 
     # Reading
 
-    def forget(self, before: i64) -> None:
+    def forget_before(self, before: i64) -> None:
         """Blocks before this position are not wanted any more."""
         blocks = self._blocks
         for at in [at for at in blocks if at < before]:
             self._free.append(blocks.pop(at))
-        ahead = self._ahead
+        ahead = self._read_ahead
         for at in [at for at in ahead if at < before]:
             self._free.append(ahead.pop(at).block)
         if self._last_at < before:
             self._last_at = -1
 
-    def block(self, at: i64) -> mmap | None:
+    def use_block(self, at: i64) -> mmap | None:
         """The block that begins at `at`, the tail not among them; it counts as used."""
         if at == self._last_at:
-            return self._last
+            return self._last_block
         block = self._blocks.get(at)
         if block is not None:
             self._blocks.move_to_end(at)
         else:
-            ahead = self._ahead.pop(at, None)
+            ahead = self._read_ahead.pop(at, None)
             if ahead is None:
                 return None
             block = ahead.block
             self._blocks[at] = block
-        self._last = block
+        self._last_block = block
         self._last_at = at
         return block
 
-    def piece(self, block_at: i64, start: i64, end: i64) -> bytes | None:
+    def read_from_block(self, block_at: i64, start: i64, end: i64) -> bytes | None:
         """Bytes `start` to `end` of one block, or None if it is not in memory."""
         if block_at == self.tail_at:
             return self.tail[start:end] if end <= self.tail_size else None
-        block = self.block(block_at)
+        block = self.use_block(block_at)
         return block[start:end] if block is not None else None
 
     def read(self, base: i64, at: i64, size: i64) -> bytes | None:
         """`size` bytes at `at` of the segment at `base`, or None if not all are in memory."""
-        block_at = block_of(base, at)
+        block_at = block_start(base, at)
         start = at - block_at
-        if start + size <= BLOCK:
-            return self.piece(block_at, start, start + size)
+        if start + size <= BLOCK_BYTES:
+            return self.read_from_block(block_at, start, start + size)
         parts: list[bytes] = []
         while size:
-            taken = min(size, BLOCK - start)
-            part = self.piece(block_at, start, start + taken)
+            taken = min(size, BLOCK_BYTES - start)
+            part = self.read_from_block(block_at, start, start + taken)
             if part is None:
                 return None
             parts.append(part)
             size -= taken
-            block_at += BLOCK
+            block_at += BLOCK_BYTES
             start = 0
         return b"".join(parts)
 
@@ -215,9 +219,9 @@ def new_block() -> mmap:
     A bytearray is cleared at once, on the loop: 64 pages, which may take a virtual machine 3 ms.
     And its slices are bytearrays, which have to be copied once more.
     """
-    return mmap(-1, BLOCK, MAP_PRIVATE | MAP_ANONYMOUS)
+    return mmap(-1, BLOCK_BYTES, MAP_PRIVATE | MAP_ANONYMOUS)
 
 
-def block_of(base: i64, at: i64) -> i64:
+def block_start(base: i64, at: i64) -> i64:
     """Where the block begins that holds position `at` of the segment at `base`."""
     return base + (((at - base) >> _SHIFT) << _SHIFT)

@@ -10,7 +10,7 @@ import gc
 from types import TracebackType
 
 
-class CollectorPaused:
+class GarbageCollectionPaused:
     """In its block nothing is collected; what is there at its end is never looked at again."""
 
     def __enter__(self) -> None:

@@ -24,223 +24,241 @@ from mypy_extensions import i64
 from taskyard.engine import compaction as carrying
 from taskyard.engine.model.job import GONE, Job
 from taskyard.engine.operations.core import Core
-from taskyard.engine.operations.room import STEP_ROOM, fits
-from taskyard.engine.records.carry_records import CarryValue
-from taskyard.engine.records.decode import Decoder, job_id_at, kind_at, size_at
+from taskyard.engine.operations.room import MAX_STEP_BYTES, ensure_space
+from taskyard.engine.records.carry_records import ValueSnapshot
+from taskyard.engine.records.decode import Decoder, job_id_at, kind_at, record_size_at
 from taskyard.engine.records.job_lifecycle import (
-    CARRY_JOB,
-    CARRY_VALUE,
     FAIL,
     FINISH,
     PUSH,
     RETRY,
+    SNAPSHOT_JOB,
+    SNAPSHOT_VALUE,
     VALUE,
 )
 from taskyard.engine.records.side_records import ValueSet
-from taskyard.engine.remainder import LOOK, NO_ROOM, Remainder
-from taskyard.engine.structures.weights import ZONE
-from taskyard.journal.head_read import BlobsRead, HeadRead
+from taskyard.engine.remainder import OUT_OF_SPACE, SCAN_COST_BYTES, EntitySnapshotter
+from taskyard.engine.structures.weights import REGION_BYTES
+from taskyard.journal.head_read import BlobRead, SegmentScanRead
 from taskyard.journal.journal import Journal
-from taskyard.journal.segment import SEGMENT_HEADER
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES
 
 IDLE: Final = 0
 SCAN: Final = 1
-CLOSE: Final = 2
-WAIT: Final = 3
+SNAPSHOT_ENTITIES: Final = 2
+AWAIT_CHECKPOINT: Final = 3
 
-_LEAST_ROOM: Final = 65_536  # what must be free for a portion, or a part of a small segment
-_CARRY: Final = 192  # and to write one, beside its blob
-_EMPTY: Final = 16  # one of so many bytes may live in a segment that is as good as empty
+_MIN_SPACE_BYTES: Final = 65_536  # what must be free for a portion, or a part of a small segment
+_SNAPSHOT_OVERHEAD_BYTES: Final = 192  # and to write one, beside its blob
+_EMPTY_FRACTION: Final = 16  # one of so many bytes may live in a segment that is as good as empty
 
 
 class Compactor:
-    def __init__(self, core: Core, journal: Journal, percent: i64) -> None:
-        self.percent = percent  # that the bytes on disk are kept at, of the live bytes
+    def __init__(self, core: Core, journal: Journal, target_percent: i64) -> None:
+        self.target_percent = (
+            target_percent  # that the bytes on disk are kept at, of the live bytes
+        )
         self.phase: i64 = IDLE
         self.damage = ""  # why no more is compacted
         self.passes: i64 = 0
-        self.target: i64 = 0  # the base of the journal after this pass
+        self.next_replay_start: i64 = 0  # the base of the journal after this pass
         self._core = core
         self._journal = journal
         self._decoder = Decoder(blobs=False)
         self._scanned: i64 = 0  # frames that begin before it were looked at
-        self._zone: i64 = 0  # the next one to look into
-        self._chunk: HeadRead | None = None  # frames that are being looked at
+        self._next_region: i64 = 0  # the next one to look into
+        self._scan_read: SegmentScanRead | None = None  # frames that are being looked at
         self._frame: i64 = 0
         self._record: i64 = 0  # of that frame
         self._at: i64 = 0  # offset of that record
-        self._late: dict[int, None] = {}  # jobs with a blob elsewhere
-        self._blobs: dict[int, bytes] = {}  # such blobs
-        self._has_blobs = False  # they were read
+        self._jobs_with_remote_blobs: dict[int, None] = {}  # jobs with a blob elsewhere
+        self._remote_blobs: dict[int, bytes] = {}  # such blobs
+        self._remote_blobs_read = False  # they were read
         self._reading = False
-        self._remainder: Remainder | None = None  # while closing
-        self._least_room: i64 = min(i64(_LEAST_ROOM), journal.settings.segment_size // 16)
-        self._mark: i64 = 0  # what must be durable before segments are dropped
-        self._looked: i64 = -1  # the zone that was written to when the first one was weighed
+        self._entities: EntitySnapshotter | None = None  # while closing
+        self._min_space: i64 = min(i64(_MIN_SPACE_BYTES), journal.settings.segment_size // 16)
+        self._checkpoint_end: i64 = 0  # what must be durable before segments are dropped
+        self._checked_region: i64 = (
+            -1
+        )  # the zone that was written to when the first one was weighed
 
     # When
 
-    def used(self) -> i64:
+    def used_bytes(self) -> i64:
         """Bytes that a replay has to read."""
-        return self._journal.end - self._journal.base
+        return self._journal.end - self._journal.replay_start
 
-    def limit(self) -> i64:
+    def limit_bytes(self) -> i64:
         """The bytes at which a pass begins: early enough to stay at about the ratio."""
         slack = self._journal.settings.segment_size // 2
-        return self._core.state.weight() * (self.percent - 25) // 100 + slack
+        return self._core.state.compacted_size() * (self.target_percent - 25) // 100 + slack
 
     def is_due(self) -> bool:
         """Whether a pass should begin."""
         journal = self._journal
-        if self.phase != IDLE or self.damage or not self.percent:
+        if self.phase != IDLE or self.damage or not self.target_percent:
             return False
-        after = journal.next_base(journal.base)
+        after = journal.next_base(journal.replay_start)
         if not after:
             return False
-        if journal.room.refusing:  # any segment that can be freed is worth it, if it can
-            live = self._live_between(journal.base, after)
-            return 2 * live < after - journal.base and self._has_room(live)
-        if self.used() > self.limit():
+        if journal.space.push_refusal:  # any segment that can be freed is worth it, if it can
+            live = self._live_bytes_between(journal.replay_start, after)
+            return 2 * live < after - journal.replay_start and self._ensure_space(live)
+        if self.used_bytes() > self.limit_bytes():
             return True
-        return journal.wants_spare() and self._is_first_empty(after)
+        return journal.needs_next_segment() and self._check_first_segment_empty(after)
 
-    def _is_first_empty(self, after: i64) -> bool:
+    def _check_first_segment_empty(self, after: i64) -> bool:
         """Whether almost nothing need be carried for the first segment to go.
 
         However much lives behind it: its file will do for the next segment, and to write that
         full of zeros instead takes the disk from those who wait for their records.
         """
         journal = self._journal
-        zone = journal.end // ZONE
-        if zone == self._looked:
+        zone = journal.end // REGION_BYTES
+        if zone == self._checked_region:
             return False  # too little has happened since
-        self._looked = zone
+        self._checked_region = zone
         state = self._core.state
-        most = (after - journal.base) // _EMPTY
-        rest = state.weights.loose + LOOK * (len(state.queues) + len(state.tombstones.stones))
-        return rest < most and self._live_between(journal.base, after) < most - rest
+        most = (after - journal.replay_start) // _EMPTY_FRACTION
+        rest = state.live_bytes.unplaced + SCAN_COST_BYTES * (
+            len(state.queues) + len(state.tombstones.by_uid)
+        )
+        return rest < most and self._live_bytes_between(journal.replay_start, after) < most - rest
 
-    def _has_room(self, size: i64) -> bool:
+    def _ensure_space(self, size: i64) -> bool:
         """Whether that much may be carried: on a full disk, finishing work goes before."""
         core = self._core
-        room = core.room
-        if not room.refusing:
-            return fits(core, size)
+        room = core.journal_space
+        if not room.push_refusal:
+            return ensure_space(core, size)
         kept = self._journal.settings.segment_size // 4
-        return core.log.size() + size + STEP_ROOM <= room.free - kept
+        return core.records.size() + size + MAX_STEP_BYTES <= room.free_bytes - kept
 
-    def pace(self) -> i64:
+    def pace_percent(self) -> i64:
         """Percent of the new bytes to carry: the more, the further it is behind."""
-        live = max(self._core.state.weight(), self._journal.settings.segment_size)
-        over = max(i64(0), self.used() - self.limit())
+        live = max(self._core.state.compacted_size(), self._journal.settings.segment_size)
+        over = max(i64(0), self.used_bytes() - self.limit_bytes())
         return 100 + min(i64(700), 600 * over // live)
 
-    def begin(self) -> None:
+    def begin_pass(self) -> None:
         journal = self._journal
-        base = journal.base
+        base = journal.replay_start
         target = journal.next_base(base)
         while True:
             after = journal.next_base(target)
-            if not after or self._live_between(target, after):
+            if not after or self._live_bytes_between(target, after):
                 break
             target = after
-        self.target = target
+        self.next_replay_start = target
         self.phase = SCAN
         self._scanned = base
-        self._zone = base // ZONE
-        self._chunk = None
+        self._next_region = base // REGION_BYTES
+        self._scan_read = None
 
-    def _live_between(self, start: i64, end: i64) -> i64:
+    def _live_bytes_between(self, start: i64, end: i64) -> i64:
         """How many bytes live there at most."""
-        weights = self._core.state.weights
+        weights = self._core.state.live_bytes
         live: i64 = 0
-        zone = start // ZONE
-        while zone <= end // ZONE:
-            live += weights.in_zone_of(zone * ZONE)
+        zone = start // REGION_BYTES
+        while zone <= end // REGION_BYTES:
+            live += weights.bytes_in_region_of(zone * REGION_BYTES)
             zone += 1
         return live
 
     # Work off the loop
 
-    def next_read(self) -> HeadRead | None:
+    def next_segment_read(self) -> SegmentScanRead | None:
         """Something to be read before the pass can go on: run it, then give it to `loaded`."""
-        if self.phase != SCAN or self._reading or self._chunk is not None or self._late:
+        if (
+            self.phase != SCAN
+            or self._reading
+            or self._scan_read is not None
+            or self._jobs_with_remote_blobs
+        ):
             return None
-        if not self._has_room(self._least_room):
+        if not self._ensure_space(self._min_space):
             return None
-        read = self._next_part()
+        read = self._next_scan_read()
         if read is not None:
             self._reading = True
-        elif not self._has_blobs:
-            self._begin_closing()
+        elif not self._remote_blobs_read:
+            self._begin_entities()
         return read
 
-    def loaded(self, read: HeadRead, error: str) -> None:
+    def on_segment_read(self, read: SegmentScanRead, error: str) -> None:
         self._reading = False
         if error:
-            self._give_up(error)
+            self._stop_compaction(error)
             return
-        self._chunk = read
+        self._scan_read = read
         self._frame = 0
         self._record = 0
         if read.frames:
             self._at = read.frames[0].body
             self._scanned = read.start + read.frames[-1].end
 
-    def late_read(self) -> BlobsRead | None:
+    def next_blob_read(self) -> BlobRead | None:
         """The same for blobs that are not where the rest of their job is."""
-        if self.phase != SCAN or self._reading or self._chunk is not None or not self._late:
+        if (
+            self.phase != SCAN
+            or self._reading
+            or self._scan_read is not None
+            or not self._jobs_with_remote_blobs
+        ):
             return None
-        if self._has_blobs or not self._has_room(self._least_room):
+        if self._remote_blobs_read or not self._ensure_space(self._min_space):
             return None
         wanted: list[tuple[int, int, int]] = []
-        for id in self._late:
-            job = self._core.state.live(id)
+        for id in self._jobs_with_remote_blobs:
+            job = self._core.state.live_job(id)
             if job is not None:
-                for at, size in carrying.job_blobs(job, carrying.job_moves(job, self.target)):
+                for at, size in carrying.ranges_to_move(
+                    job, carrying.blobs_to_move(job, self.next_replay_start)
+                ):
                     wanted.append((self._journal.base_of(at), at, size))
         self._reading = True
-        return BlobsRead(self._journal.directory, wanted)
+        return BlobRead(self._journal.directory, wanted)
 
-    def late_loaded(self, read: BlobsRead, error: str) -> None:
+    def on_blobs_read(self, read: BlobRead, error: str) -> None:
         self._reading = False
         if error:
-            self._give_up(error)
+            self._stop_compaction(error)
         else:
-            self._blobs = read.blobs
-            self._has_blobs = True
+            self._remote_blobs = read.blobs
+            self._remote_blobs_read = True
 
-    def _give_up(self, error: str) -> None:
+    def _stop_compaction(self, error: str) -> None:
         self.phase = IDLE
         self.damage = error
-        self._late = {}
-        self._blobs = {}
-        self._has_blobs = False
+        self._jobs_with_remote_blobs = {}
+        self._remote_blobs = {}
+        self._remote_blobs_read = False
 
-    def _next_part(self) -> HeadRead | None:
+    def _next_scan_read(self) -> SegmentScanRead | None:
         """The next part of the dying segments in which something lives."""
         journal = self._journal
-        weights = self._core.state.weights
-        last = self.target // ZONE
-        while self._zone <= last:
-            zone = self._zone
-            start = max(journal.frames.start(zone), self._scanned)
-            if start < self.target and weights.in_zone_of(zone * ZONE):
+        weights = self._core.state.live_bytes
+        last = self.next_replay_start // REGION_BYTES
+        while self._next_region <= last:
+            zone = self._next_region
+            start = max(journal.frames.first_frame_start(zone), self._scanned)
+            if start < self.next_replay_start and weights.bytes_in_region_of(zone * REGION_BYTES):
                 base = journal.base_of(start)
-                if start < base + SEGMENT_HEADER:
-                    start = base + SEGMENT_HEADER
+                if start < base + SEGMENT_HEADER_BYTES:
+                    start = base + SEGMENT_HEADER_BYTES
                 limit = journal.next_base(base)
-                end = min((zone + 1) * ZONE, limit)
-                if end < (zone + 1) * ZONE and limit < self.target:
+                end = min((zone + 1) * REGION_BYTES, limit)
+                if end < (zone + 1) * REGION_BYTES and limit < self.next_replay_start:
                     self._scanned = limit  # the zone goes on in the next segment
                 else:
-                    self._zone += 1
+                    self._next_region += 1
                 if start < end:
-                    return HeadRead(journal.directory, base, start, end, limit)
+                    return SegmentScanRead(journal.directory, base, start, end, limit)
                 if start < limit:  # a frame that only touches the zone with its end
-                    return HeadRead(journal.directory, base, start, start + 1, limit)
+                    return SegmentScanRead(journal.directory, base, start, start + 1, limit)
             else:
-                self._zone += 1
+                self._next_region += 1
         return None
 
     # Portions
@@ -248,22 +266,22 @@ class Compactor:
     def can_step(self) -> bool:
         """Whether `step` would do something now."""
         if self.phase == SCAN:
-            return self._chunk is not None or self._has_blobs
-        return self.phase == CLOSE
+            return self._scan_read is not None or self._remote_blobs_read
+        return self.phase == SNAPSHOT_ENTITIES
 
-    def step(self, now: i64, budget: i64) -> i64:
+    def run_step(self, now: i64, budget: i64) -> i64:
         """Go on for about so many bytes; gives how many it were."""
         spent: i64 = 0
         core = self._core
-        while spent < budget and not core.state.followups and not core.read_only:
-            if not self._has_room(self._least_room):
+        while spent < budget and not core.state.pending_dependents and not core.read_only_reason:
+            if not self._ensure_space(self._min_space):
                 break
-            if self.phase == SCAN and self._chunk is not None:
-                spent += self._look(self._chunk, now)
-            elif self.phase == SCAN and self._has_blobs:
-                spent += self._carry_late(now)
-            elif self._remainder is not None:
-                closed = self._close(self._remainder, now)
+            if self.phase == SCAN and self._scan_read is not None:
+                spent += self._scan_frame(self._scan_read, now)
+            elif self.phase == SCAN and self._remote_blobs_read:
+                spent += self._snapshot_jobs_with_remote_blobs(now)
+            elif self._entities is not None:
+                closed = self._snapshot_entity_or_end(self._entities, now)
                 if not closed:
                     break
                 spent += closed
@@ -271,10 +289,10 @@ class Compactor:
                 break
         return spent
 
-    def _look(self, chunk: HeadRead, now: i64) -> i64:
+    def _scan_frame(self, chunk: SegmentScanRead, now: i64) -> i64:
         """Look at the records of one frame, or at the rest of them."""
         if self._frame >= len(chunk.frames):
-            self._chunk = None
+            self._scan_read = None
             return 1
         frame = chunk.frames[self._frame]
         data = chunk.data
@@ -282,15 +300,15 @@ class Compactor:
         while self._record < frame.count:
             at = self._at
             kind = kind_at(data, at)
-            self._at = at + size_at(data, at)
+            self._at = at + record_size_at(data, at)
             self._record += 1
-            spent += LOOK
-            if kind in (PUSH, CARRY_JOB, FINISH, RETRY, FAIL):
+            spent += SCAN_COST_BYTES
+            if kind in (PUSH, SNAPSHOT_JOB, FINISH, RETRY, FAIL):
                 job = self._core.state.jobs.get(job_id_at(data, at))
                 if job is not None and job.state != GONE:
-                    spent += self._carry(job, chunk, now)
-            elif kind in (VALUE, CARRY_VALUE):
-                spent += self._carry_value(chunk, at, now)
+                    spent += self._snapshot_job(job, chunk, now)
+            elif kind in (VALUE, SNAPSHOT_VALUE):
+                spent += self._snapshot_value(chunk, at, now)
             if spent > 65_536:
                 return spent
         self._frame += 1
@@ -299,103 +317,109 @@ class Compactor:
             self._at = chunk.frames[self._frame].body
         return spent
 
-    def _carry(self, job: Job, chunk: HeadRead, now: i64) -> i64:
-        moves = carrying.job_moves(job, self.target)
+    def _snapshot_job(self, job: Job, chunk: SegmentScanRead, now: i64) -> i64:
+        moves = carrying.blobs_to_move(job, self.next_replay_start)
         if not moves:
             return 0
-        if job.extra is None:  # as most are: nothing but a payload moves
+        if job.extras is None:  # as most are: nothing but a payload moves
             start = job.payload_at - chunk.start
             end = start + job.payload_size
-            if start >= 0 and end <= len(chunk.data) and self._has_room(job.payload_size):
-                carrying.carry_job(self._core, job, moves, chunk.data[start:end], now)
-                return _CARRY + job.payload_size
+            if start >= 0 and end <= len(chunk.data) and self._ensure_space(job.payload_size):
+                carrying.snapshot_job(self._core, job, moves, chunk.data[start:end], now)
+                return _SNAPSHOT_OVERHEAD_BYTES + job.payload_size
         parts: list[bytes] = []
         size: i64 = 0
-        for at, length in carrying.job_blobs(job, moves):
+        for at, length in carrying.ranges_to_move(job, moves):
             start = i64(at) - chunk.start
             if start >= 0 and start + length <= len(chunk.data):
                 parts.append(chunk.data[start : start + length])
             else:
-                found = self._journal.read(at, length)
+                found = self._journal.read_blob(at, length)
                 if found is None:
-                    self._late[job.id] = None
+                    self._jobs_with_remote_blobs[job.id] = None
                     return 0
                 parts.append(found)
             size += length
-        if not self._has_room(size):
-            self._late[job.id] = None
+        if not self._ensure_space(size):
+            self._jobs_with_remote_blobs[job.id] = None
             return 0
         blob = parts[0] if len(parts) == 1 else b"".join(parts)
-        carrying.carry_job(self._core, job, moves, blob, now)
-        return _CARRY + size
+        carrying.snapshot_job(self._core, job, moves, blob, now)
+        return _SNAPSHOT_OVERHEAD_BYTES + size
 
-    def _carry_late(self, now: i64) -> i64:
+    def _snapshot_jobs_with_remote_blobs(self, now: i64) -> i64:
         """Carry the jobs whose blobs had to be read, those that are left of them."""
-        spent: i64 = LOOK
-        blobs = self._blobs
+        spent: i64 = SCAN_COST_BYTES
+        blobs = self._remote_blobs
         again: dict[int, None] = {}
-        for id in self._late:
-            job = self._core.state.live(id)
+        for id in self._jobs_with_remote_blobs:
+            job = self._core.state.live_job(id)
             if job is None:
                 continue
-            moves = carrying.job_moves(job, self.target)
+            moves = carrying.blobs_to_move(job, self.next_replay_start)
             if not moves:
                 continue
-            parts = [blobs.get(at) for at, _ in carrying.job_blobs(job, moves)]
+            parts = [blobs.get(at) for at, _ in carrying.ranges_to_move(job, moves)]
             whole = [part for part in parts if part is not None]
             if len(whole) < len(parts):
                 again[id] = None  # it has got another result or error meanwhile
                 continue
             blob = b"".join(whole)
-            if not self._has_room(len(blob)):
+            if not self._ensure_space(len(blob)):
                 again[id] = None
                 continue
-            carrying.carry_job(self._core, job, moves, blob, now)
-            spent += _CARRY + len(blob)
-        self._late = again
-        self._blobs = {}
-        self._has_blobs = False
+            carrying.snapshot_job(self._core, job, moves, blob, now)
+            spent += _SNAPSHOT_OVERHEAD_BYTES + len(blob)
+        self._jobs_with_remote_blobs = again
+        self._remote_blobs = {}
+        self._remote_blobs_read = False
         return spent
 
-    def _carry_value(self, chunk: HeadRead, at: i64, now: i64) -> i64:
+    def _snapshot_value(self, chunk: SegmentScanRead, at: i64, now: i64) -> i64:
         record = self._decoder.read(chunk.data, at, chunk.start)
-        assert isinstance(record, (ValueSet, CarryValue))
+        assert isinstance(record, (ValueSet, ValueSnapshot))
         value = self._core.state.values.get(record.key)
-        if value is None or value.at != record.blob_at or value.at > self.target:
+        if (
+            value is None
+            or value.value_at != record.blob_at
+            or value.value_at > self.next_replay_start
+        ):
             return 0
-        start = value.at - chunk.start
-        carrying.carry_value(self._core, value, chunk.data[start : start + value.size], now)
-        return _CARRY + value.size
+        start = value.value_at - chunk.start
+        carrying.snapshot_value(self._core, value, chunk.data[start : start + value.size], now)
+        return _SNAPSHOT_OVERHEAD_BYTES + value.size
 
     # Closing
 
-    def _begin_closing(self) -> None:
-        first_seq = self._journal.first_seq_of(self.target)
-        self._remainder = Remainder(self._core, self.target, first_seq, self._has_room)
-        self.phase = CLOSE
+    def _begin_entities(self) -> None:
+        first_seq = self._journal.first_seq_of(self.next_replay_start)
+        self._entities = EntitySnapshotter(
+            self._core, self.next_replay_start, first_seq, self._ensure_space
+        )
+        self.phase = SNAPSHOT_ENTITIES
 
-    def _close(self, remainder: Remainder, now: i64) -> i64:
+    def _snapshot_entity_or_end(self, remainder: EntitySnapshotter, now: i64) -> i64:
         """Carry one thing more, or end; 0: there is no room for it."""
-        spent = remainder.carry_one(now)
-        if spent == NO_ROOM:
+        spent = remainder.snapshot_next(now)
+        if spent == OUT_OF_SPACE:
             return 0
         if not spent:
-            carrying.close_base(self._core, self.target, now)
-            self._mark = self._core.log.mark()
-            self._remainder = None
-            self.phase = WAIT
-            return LOOK
+            carrying.write_checkpoint(self._core, self.next_replay_start, now)
+            self._checkpoint_end = self._core.records.end_position()
+            self._entities = None
+            self.phase = AWAIT_CHECKPOINT
+            return SCAN_COST_BYTES
         return spent
 
     # The end of a pass
 
-    def has_closed(self) -> bool:
+    def is_checkpoint_durable(self) -> bool:
         """Whether the new base is durable, so that what is before it can go."""
-        return self.phase == WAIT and self._journal.durable >= self._mark
+        return self.phase == AWAIT_CHECKPOINT and self._journal.durable >= self._checkpoint_end
 
-    def finish(self) -> None:
+    def finish_pass(self) -> None:
         """From now on the journal begins at the new base."""
-        self._journal.move_base(self.target)
-        self._core.state.weights.forget_before(self.target)
+        self._journal.advance_replay_start(self.next_replay_start)
+        self._core.state.live_bytes.forget_before(self.next_replay_start)
         self.passes += 1
         self.phase = IDLE

@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 _FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o700
-_PROBE: Final = 65_536
-_PORTION: Final = 1_048_576
+_TAIL_PROBE_BYTES: Final = 65_536
+_CHUNK_BYTES: Final = 1_048_576
 # Where the file system cannot reserve room for a file; then it is written full of zeros.
-_NO_ROOM_KEPT: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+_CANNOT_RESERVE: Final = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class File(Protocol):
@@ -141,10 +141,10 @@ class RealFile:
             os.posix_fallocate(self._fd, start, end - start)
             return
         except OSError as error:
-            if error.errno not in _NO_ROOM_KEPT:
+            if error.errno not in _CANNOT_RESERVE:
                 raise
         while start < end:
-            portion = min(_PORTION, end - start)
+            portion = min(_CHUNK_BYTES, end - start)
             self.write_at(start, [bytes(portion)])
             start += portion
 
@@ -161,7 +161,7 @@ class RealFile:
             if error.errno != errno.ENXIO:
                 return self.size()
         # File systems have been wrong about holes in what was written a moment ago.
-        probe = os.pread(self._fd, _PROBE, end)
+        probe = os.pread(self._fd, _TAIL_PROBE_BYTES, end)
         return end if probe.count(0) == len(probe) else self.size()
 
     def close(self) -> None:

@@ -13,21 +13,28 @@ from mypy_extensions import i64
 
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.segment import segment_name
-from taskyard.journal.spare import DRAFT, PAGE, SPARE, USED, reason_of, remove_if_there
+from taskyard.journal.spare import (
+    DRAFT,
+    PAGE_BYTES,
+    RECYCLED_MARK,
+    SPARE,
+    reason_of,
+    remove_if_exists,
+)
 
-_FIRST_PAGE: Final = USED + bytes(PAGE - len(USED))
+_FIRST_PAGE: Final = RECYCLED_MARK + bytes(PAGE_BYTES - len(RECYCLED_MARK))
 # Each is a moment of the interpreter that the loop has to do without.
-_PORTION: Final = 1_048_576
+_CHUNK_BYTES: Final = 1_048_576
 
 
-class DropWork:
+class RemoveSegments:
     """Run it in a thread, then give it to `Journal.dropped`."""
 
-    __slots__ = ("_directory", "_recycle", "_size", "bases", "gone", "reason", "recycled")
+    __slots__ = ("_directory", "_recycle", "_size", "bases", "reason", "recycled", "removed_count")
 
     def __init__(self, directory: Disk, bases: list[int], recycle: bool, size: i64) -> None:
         self.bases = bases  # of the segments that are to go, in order
-        self.gone: i64 = 0  # how many of them are not there any more
+        self.removed_count: i64 = 0  # how many of them are not there any more
         self.recycled = False  # one of them is the spare now
         self.reason = ""  # why not all of them could be dropped
         self._directory = directory
@@ -39,26 +46,26 @@ class DropWork:
         try:
             self._directory.sync()  # an earlier drop may have failed before it came to that
             for base in self.bases:
-                self._drop(segment_name(base))
+                self._remove_segment(segment_name(base))
         except OSError as error:
             self.reason = reason_of(error)
             if self._recycle:
-                remove_if_there(self._directory, DRAFT)
+                remove_if_exists(self._directory, DRAFT)
 
-    def _drop(self, name: str) -> None:
+    def _remove_segment(self, name: str) -> None:
         directory = self._directory
-        if self._recycle and not self.recycled and self._fits(name):
-            remove_if_there(directory, DRAFT)
+        if self._recycle and not self.recycled and self._is_large_enough(name):
+            remove_if_exists(directory, DRAFT)
             directory.rename(name, DRAFT)
-            self.gone += 1
+            self.removed_count += 1
             directory.sync()
-            self._make_spare()
+            self._make_next_segment()
             return
         directory.remove(name)
-        self.gone += 1
+        self.removed_count += 1
         directory.sync()
 
-    def _fits(self, name: str) -> bool:
+    def _is_large_enough(self, name: str) -> bool:
         """One that was cut, or was a small one, has less room than a segment needs."""
         file = self._directory.view(name)
         try:
@@ -66,7 +73,7 @@ class DropWork:
         finally:
             file.close()
 
-    def _make_spare(self) -> None:
+    def _make_next_segment(self) -> None:
         """Only now, under a name that recovery does not look at, its header may be destroyed."""
         file: File = self._directory.open(DRAFT)
         try:
@@ -74,20 +81,20 @@ class DropWork:
             if file.size() > self._size:
                 file.truncate(self._size)
             file.sync()
-            self._have_in_memory(file)
+            self._load_into_page_cache(file)
         finally:
             file.close()
         self._directory.rename(DRAFT, SPARE)
         self.recycled = True
 
-    def _have_in_memory(self, file: File) -> None:
+    def _load_into_page_cache(self, file: File) -> None:
         """Who writes a part of a page that the system has let go waits until it is read back.
 
         That would be the loop, and an old segment has only such pages. They are read into memory
         whose own pages are made by that: to clear it first would take the interpreter for as long.
         """
-        with mmap(-1, _PORTION) as memory, memoryview(memory) as portion:
+        with mmap(-1, _CHUNK_BYTES) as memory, memoryview(memory) as portion:
             at: i64 = 0
             while at < self._size:
                 file.read_into(at, portion)
-                at += _PORTION
+                at += _CHUNK_BYTES

@@ -19,7 +19,7 @@ class DataDirectoryInUse(JournalError):
         self.pid = pid
 
 
-class JournalPassed(JournalError):
+class SegmentRemoved(JournalError):
     """A segment was dropped by compaction while somebody was reading it."""
 
     def __init__(self, file: str) -> None:
@@ -30,7 +30,7 @@ class JournalPassed(JournalError):
         self.file = file
 
 
-class LeftBehind(JournalError):
+class RecordsRemoved(JournalError):
     """A reader wants records that are not there any more."""
 
     def __init__(self, wanted: i64, first: i64) -> None:

@@ -19,42 +19,42 @@ from mypy_extensions import mypyc_attr
 
 _PROBE: Final = "flush.probe"
 _PROBE_SIZE: Final = 64 * 1024
-_WRITE: Final = bytes(512)
+_PROBE_DATA: Final = bytes(512)
 _FLUSHES: Final = 9
-_HAND_OVERS: Final = 25
-_ENOUGH: Final = 0.03  # seconds after which a slow disk is known well enough
+_THREAD_SWITCHES: Final = 25
+_MAX_PROBE_S: Final = 0.03  # seconds after which a slow disk is known well enough
 # Measured with 50 connections: at a flush of 0.2 ms (9 hand-overs) inline does 1.15 times as many
 # jobs as a thread, at 0.5 ms (23) 0.94 times, at 1.7 ms (77) 0.72 times.
-_EVEN: Final = 16
+_BREAK_EVEN_SWITCHES: Final = 16
 # Microseconds. A machine that is busy at the start hands over slowly, and not for that alone
 # should such a flush hold up the loop.
-_NEVER_QUICK: Final = 1_000
+_MAX_INLINE_FLUSH_US: Final = 1_000
 
 
 @mypyc_attr(acyclic=True)
 class SyncChoice:
     """The choice with the figures it was made by, in microseconds."""
 
-    __slots__ = ("flush", "hand_over", "mode")
+    __slots__ = ("flush_us", "mode", "thread_switch_us")
 
-    def __init__(self, mode: str, flush: int, hand_over: int) -> None:
+    def __init__(self, mode: str, flush_us: int, thread_switch_us: int) -> None:
         self.mode = mode  # "inline" or "thread"
-        self.flush = flush
-        self.hand_over = hand_over
+        self.flush_us = flush_us
+        self.thread_switch_us = thread_switch_us
 
 
 def choose_sync_mode(path: str | os.PathLike[str]) -> SyncChoice:
     """Measure the disk of the directory at `path`; takes some milliseconds."""
-    flush = measure_flush(os.fspath(path))
-    return choose(flush, measure_hand_over())
+    flush = measure_flush_us(os.fspath(path))
+    return choose_mode(flush, measure_thread_switch_us())
 
 
-def choose(flush: int, hand_over: int) -> SyncChoice:
-    is_quick = flush <= min(_EVEN * hand_over, _NEVER_QUICK)
-    return SyncChoice("inline" if is_quick else "thread", flush, hand_over)
+def choose_mode(flush_us: int, thread_switch_us: int) -> SyncChoice:
+    is_quick = flush_us <= min(_BREAK_EVEN_SWITCHES * thread_switch_us, _MAX_INLINE_FLUSH_US)
+    return SyncChoice("inline" if is_quick else "thread", flush_us, thread_switch_us)
 
 
-def measure_flush(directory: str) -> int:
+def measure_flush_us(directory: str) -> int:
     """Median microseconds of a small overwrite and its fdatasync in a file with reserved room."""
     path = os.path.join(directory, _PROBE)
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -70,14 +70,14 @@ def measure_flush(directory: str) -> int:
 
 def _median_flush(fd: int) -> int:
     taken: list[float] = []
-    while len(taken) < _FLUSHES and sum(taken) < _ENOUGH:
+    while len(taken) < _FLUSHES and sum(taken) < _MAX_PROBE_S:
         taken.append(_flush(fd, len(taken) + 1))
     return _microseconds(taken)
 
 
 def _flush(fd: int, number: int) -> float:
     started = time.perf_counter()
-    os.pwrite(fd, _WRITE, number * len(_WRITE))
+    os.pwrite(fd, _PROBE_DATA, number * len(_PROBE_DATA))
     os.fdatasync(fd)
     return time.perf_counter() - started
 
@@ -94,13 +94,13 @@ class _Echo:
             self.answered.put(True)
 
 
-def measure_hand_over() -> int:
+def measure_thread_switch_us() -> int:
     """Median microseconds until another thread has been given something and has answered."""
     echo = _Echo()
     thread = threading.Thread(target=echo.run, name="hand-over", daemon=True)
     thread.start()
     taken: list[float] = []
-    for _ in range(_HAND_OVERS):
+    for _ in range(_THREAD_SWITCHES):
         started = time.perf_counter()
         echo.asked.put(True)
         echo.answered.get()

@@ -14,13 +14,13 @@ class Flusher(Protocol):
     def fileno(self) -> int:
         """Can be read when a flush is over."""
 
-    def begin(self, file: int, /) -> None:
+    def begin_flush(self, file: int, /) -> None:
         """Flush the file with this descriptor; one at a time."""
 
-    def end(self) -> int:
+    def end_flush(self) -> int:
         """0 if the flush is done, else its errno; -1 if it is not over."""
 
-    def took(self) -> int:
+    def last_flush_us(self) -> int:
         """Microseconds of the flush that was ended last."""
 
     def close(self) -> None:

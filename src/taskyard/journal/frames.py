@@ -18,17 +18,17 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.records.wire import put_u32
 
-FRAME_HEADER: Final = 40
-MAX_BODY: Final = 0x7FFF_FFFF
+FRAME_HEADER_BYTES: Final = 40
+MAX_BODY_BYTES: Final = 0x7FFF_FFFF
 _CRC_AT: Final = 4
 _CHECKED_AT: Final = 8  # the checksum is over what is before and after it
 _SALT_AT: Final = 24
 _ZEROS: Final = bytes(65_536)
-_PIECE: Final = 65_536
+_CHUNK_BYTES: Final = 65_536
 
 
 @mypyc_attr(acyclic=True)
-class Content:
+class SegmentBytes:
     """The bytes of a segment, without the zeros at its end that were not worth reading.
 
     To read the 64 MiB that were reserved and never written takes 40 to 140 ms.
@@ -40,7 +40,7 @@ class Content:
         self.data = data
         self.size = size  # with those zeros
 
-    def reaches(self, end: i64) -> bool:
+    def extend_to(self, end: i64) -> bool:
         """Whether there are so many bytes; if so they are in `data` from now on.
 
         A frame may end in zeros, and some file systems keep no blocks for zeros.
@@ -62,7 +62,7 @@ class Frame:
 
     def __init__(self, offset: i64, end: i64, first_seq: i64, count: i64, durable: i64) -> None:
         self.offset = offset
-        self.body: i64 = offset + FRAME_HEADER
+        self.body: i64 = offset + FRAME_HEADER_BYTES
         self.end = end
         self.first_seq = first_seq
         self.count = count
@@ -90,19 +90,19 @@ def frame_header(body: bytes, first_seq: i64, count: i64, salt: i64, durable: i6
 
 def frame_length(data: bytes, offset: i64) -> i64:
     """Bytes of records in what may be a frame at this offset; 0 if there is no room for one."""
-    return _u32(data, offset) if offset + FRAME_HEADER <= len(data) else i64(0)
+    return _u32(data, offset) if offset + FRAME_HEADER_BYTES <= len(data) else i64(0)
 
 
-def frame_at(content: Content, offset: i64, salt: i64) -> Frame | None:
+def frame_at(content: SegmentBytes, offset: i64, salt: i64) -> Frame | None:
     """The frame at this offset, unless there is none of this salt, or it is not intact."""
-    body = offset + FRAME_HEADER
-    if not content.reaches(body):
+    body = offset + FRAME_HEADER_BYTES
+    if not content.extend_to(body):
         return None
     length = _u32(content.data, offset)
     end = body + length
     if not length or read_i64_le(content.data, offset + _SALT_AT) != salt:
         return None
-    if not content.reaches(end):
+    if not content.extend_to(end):
         return None
     data = content.data
     checked = data[offset : offset + _CRC_AT] + data[offset + _CHECKED_AT : body]
@@ -112,7 +112,7 @@ def frame_at(content: Content, offset: i64, salt: i64) -> Frame | None:
     return Frame(offset, end, first_seq, _u32(data, offset + 16), read_i64_le(data, offset + 32))
 
 
-def next_frame(content: Content, start: i64, end: i64, salt: i64) -> Frame | None:
+def next_frame(content: SegmentBytes, start: i64, end: i64, salt: i64) -> Frame | None:
     """The first intact frame of this salt that begins anywhere from `start` to `end`.
 
     Behind a damaged frame nothing says where the next one begins; its salt gives it away.
@@ -129,9 +129,9 @@ def next_frame(content: Content, start: i64, end: i64, salt: i64) -> Frame | Non
     return None
 
 
-def salt_at(content: Content, offset: i64) -> i64:
+def salt_at(content: SegmentBytes, offset: i64) -> i64:
     """The salt of what may be a frame at this offset, or 0 if there is no room for one."""
-    if not content.reaches(offset + FRAME_HEADER):
+    if not content.extend_to(offset + FRAME_HEADER_BYTES):
         return 0
     return read_i64_le(content.data, offset + _SALT_AT)
 
@@ -142,7 +142,7 @@ def salt_bytes(salt: i64) -> bytes:
     return out.getvalue()
 
 
-def written_end(content: Content, start: i64) -> i64:
+def written_end(content: SegmentBytes, start: i64) -> i64:
     """Where the zeros begin that fill the rest from `start` on."""
     data = content.data
     end: i64 = len(data)
@@ -153,7 +153,7 @@ def written_end(content: Content, start: i64) -> i64:
     return low + len(data[low:end].rstrip(b"\0"))
 
 
-def torn_end(content: Content, start: i64, salt: i64) -> i64:
+def torn_end(content: SegmentBytes, start: i64, salt: i64) -> i64:
     """Where the last frame of this salt ends that begins behind `start`, intact or not.
 
     `start` if there is none: what stands there is of an earlier use of the file.
@@ -162,8 +162,8 @@ def torn_end(content: Content, start: i64, salt: i64) -> i64:
     if found < 0:
         return start
     offset = found - _SALT_AT
-    content.reaches(offset + FRAME_HEADER)
-    return min(offset + FRAME_HEADER + _u32(content.data, offset), content.size)
+    content.extend_to(offset + FRAME_HEADER_BYTES)
+    return min(offset + FRAME_HEADER_BYTES + _u32(content.data, offset), content.size)
 
 
 def _extend(crc: int, data: bytes, start: i64, end: i64) -> i64:
@@ -171,9 +171,9 @@ def _extend(crc: int, data: bytes, start: i64, end: i64) -> i64:
 
     One copy of it all would be memory that is new each time; that took longer than the checksum.
     """
-    while end - start > _PIECE:
-        crc = extend(crc, data[start : start + _PIECE])
-        start += _PIECE
+    while end - start > _CHUNK_BYTES:
+        crc = extend(crc, data[start : start + _CHUNK_BYTES])
+        start += _CHUNK_BYTES
     return i64(extend(crc, data[start:end]))
 
 

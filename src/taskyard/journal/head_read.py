@@ -7,11 +7,11 @@ import errno
 from mypy_extensions import i64
 
 from taskyard.journal.disk import Disk, File
-from taskyard.journal.frames import FRAME_HEADER, Content, Frame, frame_at, frame_length
-from taskyard.journal.segment import SEGMENT_HEADER, BadHeader, parse_header, segment_name
+from taskyard.journal.frames import FRAME_HEADER_BYTES, Frame, SegmentBytes, frame_at, frame_length
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, BadHeader, parse_header, segment_name
 
 
-class HeadRead:
+class SegmentScanRead:
     """Whole frames out of one segment: those that begin from `start` on and before `end`.
 
     Their checksums are tested: what is carried gets a new one, which must not cover up damage.
@@ -37,12 +37,14 @@ class HeadRead:
             file.close()
 
     def _read(self, file: File) -> None:
-        salt = self._salt(file)
-        content = Content(self._more(file, self.start, self._end), 0)
+        salt = self._read_salt(file)
+        content = SegmentBytes(self._read_range(file, self.start, self._end), 0)
         offset: i64 = 0
         while self.start + offset < self._end:
-            self._reach(file, content, offset + FRAME_HEADER)
-            self._reach(file, content, offset + FRAME_HEADER + frame_length(content.data, offset))
+            self._read_up_to(file, content, offset + FRAME_HEADER_BYTES)
+            self._read_up_to(
+                file, content, offset + FRAME_HEADER_BYTES + frame_length(content.data, offset)
+            )
             frame = frame_at(content, offset, salt)
             if frame is None:
                 at = self.start + offset - self._base
@@ -52,24 +54,26 @@ class HeadRead:
             offset = frame.end
         self.data = content.data
 
-    def _salt(self, file: File) -> i64:
+    def _read_salt(self, file: File) -> i64:
         try:
-            return parse_header(Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER)).salt
+            return parse_header(
+                SegmentBytes(file.read_at(0, SEGMENT_HEADER_BYTES), SEGMENT_HEADER_BYTES)
+            ).salt
         except BadHeader as error:
             raise OSError(errno.EIO, f"{segment_name(self._base)}: {error}") from error
 
-    def _reach(self, file: File, content: Content, size: i64) -> None:
+    def _read_up_to(self, file: File, content: SegmentBytes, size: i64) -> None:
         """The last frame may end behind what was read."""
         have: i64 = len(content.data)
         if size > have:
-            content.data += self._more(file, self.start + have, self.start + size)
+            content.data += self._read_range(file, self.start + have, self.start + size)
         content.size = len(content.data)
 
-    def _more(self, file: File, start: i64, end: i64) -> bytes:
+    def _read_range(self, file: File, start: i64, end: i64) -> bytes:
         return file.read_at(start - self._base, min(end, self._limit) - start)
 
 
-class BlobsRead:
+class BlobRead:
     """Blobs of old segments that are not where the rest of their job is."""
 
     __slots__ = ("_directory", "_wanted", "blobs")

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import DataDirectoryInUse, JournalError
-from taskyard.journal.segment import TIMELINE_SIZE
+from taskyard.journal.segment import TIMELINE_BYTES
 
 Entropy = Callable[[int], bytes]
 
@@ -51,7 +51,7 @@ class EarlierTimeline:
         self.ended = ended
 
 
-class Reach:
+class JournalExtent:
     """What the journal had come to when this was written; it is never less after that.
 
     Segments that are missing at the end leave no other trace.
@@ -71,13 +71,13 @@ class Identity:
         salt: bytes,
         created: i64,
         earlier: list[EarlierTimeline],
-        reach: Reach | None = None,
+        extent: JournalExtent | None = None,
     ) -> None:
         self.timeline = timeline
         self.salt = salt  # of derived uids
         self.created = created
         self.earlier = earlier  # oldest first
-        self.reach = reach if reach is not None else Reach()
+        self.extent = extent if extent is not None else JournalExtent()
 
     def timeline_at(self, position: i64) -> bytes:
         """The timeline of a segment that begins at `position`."""
@@ -86,16 +86,16 @@ class Identity:
                 return past.timeline
         return self.timeline
 
-    def branch(self, timeline: bytes, reach: Reach, now: i64) -> Identity:
+    def branch(self, timeline: bytes, extent: JournalExtent, now: i64) -> Identity:
         """The same journal as far as `reach` says, and another timeline from there on."""
-        end = reach.end
+        end = extent.end
         kept = [past for past in self.earlier if past.end < end]
-        past = EarlierTimeline(self.timeline_at(end - 1), end, reach.last_seq, now)
-        return Identity(timeline, self.salt, self.created, [*kept, past] if end else kept, reach)
+        past = EarlierTimeline(self.timeline_at(end - 1), end, extent.last_seq, now)
+        return Identity(timeline, self.salt, self.created, [*kept, past] if end else kept, extent)
 
 
 def new_identity(entropy: Entropy, now: i64) -> Identity:
-    return Identity(entropy(TIMELINE_SIZE), entropy(_SALT_SIZE), now, [])
+    return Identity(entropy(TIMELINE_BYTES), entropy(_SALT_SIZE), now, [])
 
 
 def load_identity(disk: Disk) -> Identity | None:
@@ -108,7 +108,7 @@ def load_identity(disk: Disk) -> Identity | None:
     finally:
         file.close()
     try:
-        return identity_of(msgspec.json.decode(data, type=dict))
+        return parse_identity(msgspec.json.decode(data, type=dict))
     except (msgspec.DecodeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise BadIdentity(f"cannot be read ({error})") from error
 
@@ -127,7 +127,7 @@ def save_identity(disk: Disk, identity: Identity) -> None:
     disk.sync()
 
 
-def identity_of(fields: dict[str, object]) -> Identity:
+def parse_identity(fields: dict[str, object]) -> Identity:
     """KeyError, TypeError or ValueError if they are none."""
     if fields["format"] != _FORMAT:
         raise ValueError(f"its format is {fields['format']}, this version reads {_FORMAT}")
@@ -135,29 +135,29 @@ def identity_of(fields: dict[str, object]) -> Identity:
     if not isinstance(earlier, list):
         raise TypeError("earlier is not a list")
     return Identity(
-        _octets(fields["timeline"], TIMELINE_SIZE),
-        _octets(fields["salt"], _SALT_SIZE),
+        _fixed_bytes(fields["timeline"], TIMELINE_BYTES),
+        _fixed_bytes(fields["salt"], _SALT_SIZE),
         _number(fields["created"]),
         [
             EarlierTimeline(
-                _octets(past["timeline"], TIMELINE_SIZE),
+                _fixed_bytes(past["timeline"], TIMELINE_BYTES),
                 _number(past["end"]),
                 _number(past["last_seq"]),
                 _number(past["ended"]),
             )
             for past in earlier
         ],
-        _parse_reach(fields.get("reach")),
+        _parse_extent(fields.get("reach")),
     )
 
 
-def _parse_reach(fields: object) -> Reach | None:
+def _parse_extent(fields: object) -> JournalExtent | None:
     """None: it was written by a version that does not keep it."""
     if fields is None:
         return None
     if not isinstance(fields, dict):
         raise TypeError("reach is not an object")
-    return Reach(
+    return JournalExtent(
         _number(fields["end"]),
         _number(fields["last_seq"]),
         _number(fields["epoch"]),
@@ -165,7 +165,7 @@ def _parse_reach(fields: object) -> Reach | None:
     )
 
 
-def _octets(field: object, size: int) -> bytes:
+def _fixed_bytes(field: object, size: int) -> bytes:
     octets = bytes.fromhex(str(field))
     if len(octets) != size:
         raise ValueError(f"{field!r} is not {size} bytes in hexadecimal digits")
@@ -195,10 +195,10 @@ def identity_fields(identity: Identity) -> dict[str, object]:
             for past in identity.earlier
         ],
         "reach": {
-            "end": int(identity.reach.end),
-            "last_seq": int(identity.reach.last_seq),
-            "epoch": int(identity.reach.epoch),
-            "next_id": int(identity.reach.next_id),
+            "end": int(identity.extent.end),
+            "last_seq": int(identity.extent.last_seq),
+            "epoch": int(identity.extent.epoch),
+            "next_id": int(identity.extent.next_id),
         },
     }
 

@@ -15,45 +15,45 @@ from typing import Final
 from librt.strings import read_i64_le
 from mypy_extensions import i64
 
-from taskyard.engine.operations.room import Room
-from taskyard.engine.records.log import Log
-from taskyard.journal.cache import Cache
-from taskyard.journal.cold import ColdReads
+from taskyard.engine.operations.room import JournalSpace
+from taskyard.engine.records.log import RecordBuffer
+from taskyard.journal.cache import BlockCache
+from taskyard.journal.cold import DiskReads
 from taskyard.journal.disk import Disk
-from taskyard.journal.drop import DropWork
-from taskyard.journal.frames import FRAME_HEADER, MAX_BODY, frame_header
+from taskyard.journal.drop import RemoveSegments
+from taskyard.journal.frames import FRAME_HEADER_BYTES, MAX_BODY_BYTES, frame_header
 from taskyard.journal.identity import Entropy, Identity
-from taskyard.journal.recent import Recent
+from taskyard.journal.recent import RecentFrames
 from taskyard.journal.recovery import Recovery
-from taskyard.journal.retention import Spans
+from taskyard.journal.retention import RetainedSegments
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     Segment,
     SegmentHeader,
     create_segment,
     new_salt,
 )
 from taskyard.journal.settings import JournalSettings
-from taskyard.journal.spare import SpareWork, reason_of
-from taskyard.journal.supply import Supply
-from taskyard.journal.sync import Health, SyncPoint
+from taskyard.journal.spare import PrepareSegment, reason_of
+from taskyard.journal.supply import SegmentAllocator
+from taskyard.journal.sync import SyncPoint, WriteFailure
 
 _TIME_AT: Final = 6  # where in a record its time stands
-_LEAST: Final = 16_384  # one that a server starts with where there is no room for more
-_LEAST_MARGIN: Final = 8192  # a few small records fit
-_NO_NEXT: Final = "no room for the next segment of the journal: "
-_NO_MORE: Final = "no room in the journal: "
+_MIN_SEGMENT_BYTES: Final = 16_384  # one that a server starts with where there is no room for more
+_MIN_MARGIN_BYTES: Final = 8192  # a few small records fit
+_NO_NEXT_SEGMENT: Final = "no room for the next segment of the journal: "
+_NO_SPACE: Final = "no room in the journal: "
 
 
-class JournalRoom(Room):
+class SegmentSpace(JournalSpace):
     """What the engine may still say: the room of the current segment."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__()
         self._journal = journal
 
-    def extend(self, size: i64) -> bool:
-        return self._journal.extend(size)
+    def try_extend(self, size: i64) -> bool:
+        return self._journal.try_extend(size)
 
 
 class Journal:
@@ -79,38 +79,42 @@ class Journal:
         self.written_seq: i64 = next_seq - 1
         self._directory = directory
         self._entropy = entropy
-        self._health = Health()
-        self._cache = Cache(settings.payload_memory)
+        self._write_failure = WriteFailure()
+        self._cache = BlockCache(settings.payload_memory)
         self.frames = recovery.frames  # of all segments from the base on
         self._bases: list[int] = []  # of all segments, the current one last
-        self._facts: dict[int, tuple[int, int]] = {}  # first record of each, and its time
+        self._segment_info: dict[int, tuple[int, int]] = {}  # first record of each, and its time
         for header in recovery.retained:
-            self._know_segment(header.base, header.first_seq, header.created)
+            self._register_segment(header.base, header.first_seq, header.created)
         for segment in recovery.segments:
-            self._know_segment(segment.base, segment.first_seq, segment.created)
-        self.base: i64 = recovery.base  # a replay may begin there: it is durable that it may
+            self._register_segment(segment.base, segment.first_seq, segment.created)
+        self.replay_start: i64 = (
+            recovery.replay_start
+        )  # a replay may begin there: it is durable that it may
         state = recovery.state
-        if state.base > self.base and state.base in self._facts:
-            self.move_base(state.base)  # the headers know of it only after the next one is made
-            state.weights.forget_before(state.base)
-        self.reads = ColdReads(directory, self._bases, self._cache)
-        self._recent = Recent(settings.payload_memory)
+        if state.replay_start > self.replay_start and state.replay_start in self._segment_info:
+            self.advance_replay_start(
+                state.replay_start
+            )  # the headers know of it only after the next one is made
+            state.live_bytes.forget_before(state.replay_start)
+        self.disk_reads = DiskReads(directory, self._bases, self._cache)
+        self._recent_frames = RecentFrames(settings.payload_memory)
         self._time = now  # of about the last record
         self._end = end
-        self._closed: list[Segment] = []  # full ones that may not be on disk yet
-        self._syncing: i64 = 0  # sync points that are out
-        self._supply = Supply(
-            directory, settings.segment_size, settings.preallocate, settings.spare
+        self._full_segments: list[Segment] = []  # full ones that may not be on disk yet
+        self._sync_points_out: i64 = 0  # sync points that are out
+        self._allocator = SegmentAllocator(
+            directory, settings.segment_size, settings.preallocate, settings.prepare_ahead
         )
-        self._drop_work: DropWork | None = None
-        self._size: i64 = 0  # of the current segment, as it was made
-        self._room_end: i64 = 0  # position up to which the disk has room for it
-        self._segment = self._begin_segment(_LEAST)
-        self.log = Log(next_seq, self._end + FRAME_HEADER)
-        self.written: i64 = self.log.mark()
+        self._removal: RemoveSegments | None = None
+        self._segment_size: i64 = 0  # of the current segment, as it was made
+        self._space_end: i64 = 0  # position up to which the disk has room for it
+        self._segment = self._begin_segment(_MIN_SEGMENT_BYTES)
+        self.records = RecordBuffer(next_seq, self._end + FRAME_HEADER_BYTES)
+        self.written: i64 = self.records.end_position()
         self.durable: i64 = self.written
-        self.room = JournalRoom(self)
-        self._count_room()
+        self.space = SegmentSpace(self)
+        self._update_space()
 
     # Writing
 
@@ -123,26 +127,26 @@ class Journal:
         if not self._write_frame():
             return False
         # Here, not before the next frame: the log must know where that will stand.
-        if self._is_full() and (self._supply.ready or not self.room.refusing):
+        if self._is_full() and (self._allocator.ready or not self.space.push_refusal):
             self._rotate()
-        self._count_room()
+        self._update_space()
         return True
 
     def _write_frame(self) -> bool:
-        self._health.check()
-        log = self.log
+        self._write_failure.raise_if_failed()
+        log = self.records
         count = log.count
         if not count:
             return False
         size = log.size()
-        if size > MAX_BODY:
+        if size > MAX_BODY_BYTES:
             raise OSError(errno.EFBIG, f"{size} bytes of records are too many for one frame")
         start = self._end
-        end = start + FRAME_HEADER + size
-        if end > self._room_end:
+        end = start + FRAME_HEADER_BYTES + size
+        if end > self._space_end:
             self._reserve(end)
         first_seq = log.next_seq - count
-        body = log.take(end + FRAME_HEADER)
+        body = log.drain(end + FRAME_HEADER_BYTES)
         segment = self._segment
         header = frame_header(body, first_seq, count, segment.salt, self.durable_seq)
         # Into the cache first: after a failure these bytes may be nowhere else.
@@ -151,9 +155,9 @@ class Journal:
         try:
             segment.file.write_at(start - segment.base, [header, body])
         except OSError as error:
-            self._health.failure = f"a write has failed: {error}"
+            self._write_failure.reason = f"a write has failed: {error}"
             raise
-        self._recent.add(start + FRAME_HEADER, body)
+        self._recent_frames.add(start + FRAME_HEADER_BYTES, body)
         self.frames.add(start, end)
         self._time = read_i64_le(body, _TIME_AT)
         self._end = end
@@ -164,7 +168,7 @@ class Journal:
     # Segments
 
     def _is_full(self) -> bool:
-        return self._segment.base + self._size - self._end < self._margin()
+        return self._segment.base + self._segment_size - self._end < self._margin()
 
     def _margin(self) -> i64:
         """What is left over at the end of a segment, and by how much one is made longer.
@@ -172,7 +176,7 @@ class Journal:
         A frame that would not fit is not known of before its records come; then the segment is
         made longer. The larger this is, the seldomer that happens.
         """
-        return min(max(self._size >> 5, _LEAST_MARGIN), self._size >> 2)
+        return min(max(self._segment_size >> 5, _MIN_MARGIN_BYTES), self._segment_size >> 2)
 
     def _rotate(self) -> None:
         """Begin the next segment; if it cannot be made, this one is used to its end.
@@ -181,28 +185,28 @@ class Journal:
         the last segment can be without.
         """
         old = self._segment
-        if not old.anchored:
+        if not old.header_is_durable:
             point = self.sync_point()
             point.run()
-            self.synced(point)
-        end, room_end, size = self._end, self._room_end, self._size
+            self.on_synced(point)
+        end, room_end, size = self._end, self._space_end, self._segment_size
         try:
             self._segment = self._begin_segment(0)
         except OSError as error:
-            self.room.refusing = _NO_NEXT + reason_of(error)
+            self.space.push_refusal = _NO_NEXT_SEGMENT + reason_of(error)
             return
         if room_end > old.base + size:
             with contextlib.suppress(OSError):  # no harm if it stays
                 old.file.truncate(max(end - old.base, size))
         old.end = end
-        self._closed.append(old)
-        self._let_go()
-        self.log.base = self._end + FRAME_HEADER
+        self._full_segments.append(old)
+        self._close_synced_segments()
+        self.records.start_position = self._end + FRAME_HEADER_BYTES
 
     def _begin_segment(self, least: i64) -> Segment:
         """Make the next segment, of at least that size if it cannot be of the usual one."""
-        supply = self._supply
-        size = supply.prepare(least)
+        supply = self._allocator
+        size = supply.allocate(least)
         base = self._end
         header = SegmentHeader(
             self.timeline,
@@ -211,55 +215,55 @@ class Journal:
             new_salt(self._entropy),
             self._time,
             self.durable_seq,
-            self.base,
+            self.replay_start,
             self._bases[0] if self._bases else base,
-            recycled=supply.is_used(),
+            recycled=supply.is_recycled(),
         )
         try:
             segment = create_segment(self._directory, header, supply.source)
         finally:
-            supply.taken()
-        self._size = size
-        self._room_end = base + size
-        self._cache.begin(base)
-        self._cache.append(header.encoded())
-        self._know_segment(base, header.first_seq, header.created)
-        self._end = base + SEGMENT_HEADER
+            supply.discard_source()
+        self._segment_size = size
+        self._space_end = base + size
+        self._cache.begin_segment(base)
+        self._cache.append(header.encode())
+        self._register_segment(base, header.first_seq, header.created)
+        self._end = base + SEGMENT_HEADER_BYTES
         return segment
 
-    def _know_segment(self, base: i64, first_seq: i64, created: i64) -> None:
+    def _register_segment(self, base: i64, first_seq: i64, created: i64) -> None:
         self._bases.append(base)
-        self._facts[base] = (first_seq, created)
+        self._segment_info[base] = (first_seq, created)
 
     # Room
 
-    def _count_room(self) -> None:
+    def _update_space(self) -> None:
         """What there is, and what of it finishing work must be able to rely on.
 
         Once the next segment is there, that will do; until then it is a part of this one.
         """
-        self.room.free = self._room_end - self.log.base
-        wanting = self.settings.spare and not self._supply.ready
-        self.room.kept = self._size >> 2 if wanting else i64(0)
+        self.space.free_bytes = self._space_end - self.records.start_position
+        wanting = self.settings.prepare_ahead and not self._allocator.ready
+        self.space.reserved_bytes = self._segment_size >> 2 if wanting else i64(0)
 
-    def extend(self, size: i64) -> bool:
+    def try_extend(self, size: i64) -> bool:
         """Make room for that many bytes of records that are not written yet, if that can be."""
-        room = self.room
-        if self._health.failure or size > MAX_BODY:
-            room.reason = self._health.failure or "too much is waiting to be written"
+        room = self.space
+        if self._write_failure.reason or size > MAX_BODY_BYTES:
+            room.extend_failure = self._write_failure.reason or "too much is waiting to be written"
             return False
         try:
-            self._reserve(self.log.base + size)
+            self._reserve(self.records.start_position + size)
         except OSError as error:
-            room.reason = _NO_MORE + reason_of(error)
-            return self._move_on(size)
-        self._count_room()
+            room.extend_failure = _NO_SPACE + reason_of(error)
+            return self._rotate_early(size)
+        self._update_space()
         return True
 
     def _reserve(self, end: i64) -> None:
         """Have room in the current segment up to position `end`, or raise OSError."""
         segment = self._segment
-        step = self._room_end + self._margin()
+        step = self._space_end + self._margin()
         if step > end:
             try:
                 segment.file.allocate(step - segment.base)
@@ -269,14 +273,14 @@ class Journal:
             end = step
         else:
             segment.file.allocate(end - segment.base)
-        self._room_end = end
+        self._space_end = end
 
-    def _move_on(self, size: i64) -> bool:
+    def _rotate_early(self, size: i64) -> bool:
         """Go to the next segment for the sake of records that do not fit this one."""
-        supply = self._supply
-        if self.log.count or self._end == self._segment.base + SEGMENT_HEADER:
+        supply = self._allocator
+        if self.records.count or self._end == self._segment.base + SEGMENT_HEADER_BYTES:
             return False
-        if self.room.refusing and not supply.ready:
+        if self.space.push_refusal and not supply.ready:
             return False
         if size > (supply.next_size() >> 2) * 3:
             return False
@@ -284,49 +288,50 @@ class Journal:
             self._rotate()
         except OSError:
             return False  # a sync has failed: the next write says so
-        self._count_room()
-        return size <= self.room.free
+        self._update_space()
+        return size <= self.space.free_bytes
 
-    def wants_spare(self) -> bool:
+    def needs_next_segment(self) -> bool:
         """Whether there is no file for the next segment, and none is being made."""
-        return self.settings.spare and self._supply.is_wanting()
+        return self.settings.prepare_ahead and self._allocator.needs_preparation()
 
-    def spare(self) -> SpareWork | None:
+    def prepare_next_segment(self) -> PrepareSegment | None:
         """Work to be run in a thread and then given to `spared`, if the next segment is near."""
-        if self._supply.ready or self._health.failure or self._drop_work is not None:
+        if self._allocator.ready or self._write_failure.reason or self._removal is not None:
             return None
-        if not self.room.refusing and (
-            not self.settings.spare or self._end - self._segment.base < self._size // 4
+        if not self.space.push_refusal and (
+            not self.settings.prepare_ahead
+            or self._end - self._segment.base < self._segment_size // 4
         ):
             return None  # a server that has little to do needs no more room
-        return self._supply.work()
+        return self._allocator.start_preparation()
 
-    def spared(self, work: SpareWork) -> None:
+    def on_segment_prepared(self, work: PrepareSegment) -> None:
         """The work has run. OSError if the journal has failed with what follows from that."""
-        self._supply.worked(work)
+        self._allocator.on_done(work)
         if work.done:
-            self._has_next()
+            self._on_next_segment_ready()
         else:
-            self.room.refusing = _NO_NEXT + work.reason
+            self.space.push_refusal = _NO_NEXT_SEGMENT + work.reason
 
-    def _has_next(self) -> None:
-        self.room.refusing = ""
-        if self._is_full() and not self.log.count and not self._health.failure:
+    def _on_next_segment_ready(self) -> None:
+        self.space.push_refusal = ""
+        if self._is_full() and not self.records.count and not self._write_failure.reason:
             self._rotate()
-        self._count_room()
+        self._update_space()
 
-    def retry(self) -> None:
+    def retry_preparation(self) -> None:
         """Let `spare` try again what has failed."""
-        self._supply.failed = False
+        self._allocator.failed = False
 
     # Dropping
 
     @property
-    def first(self) -> i64:
+    def first_base(self) -> i64:
         """The base of the first segment."""
         return self._bases[0]
 
-    def drop_before(self, base: i64) -> DropWork | None:
+    def remove_segments_before(self, base: i64) -> RemoveSegments | None:
         """Work that removes the segments that lie wholly before `base`, or None if there is none.
 
         To be run in a thread and then given to `dropped`. From now on nothing can be read there;
@@ -334,86 +339,88 @@ class Journal:
         last of them until there is no spare: to write a new one full of zeros then would take the
         disk and the processor from those who wait.
         """
-        if self._drop_work is not None or self._health.failure:
+        if self._removal is not None or self._write_failure.reason:
             return None
         limit = min(base, self.durable)
-        reading = self.reads.lowest()
+        reading = self.disk_reads.lowest_needed_position()
         if reading >= 0:
             limit = min(limit, self.base_of(reading))
-        if self._closed:
-            limit = min(limit, self._closed[0].base)
+        if self._full_segments:
+            limit = min(limit, self._full_segments[0].base)
         count: i64 = 0
         while count + 1 < len(self._bases) and self._bases[count + 1] <= limit:
             count += 1
-        recycle = self.wants_spare()
-        if count and not recycle and self._is_to_wait(count - 1):
+        recycle = self.needs_next_segment()
+        if count and not recycle and self._waits_to_be_reused(count - 1):
             count -= 1
         if not count:
             return None
-        work = DropWork(self._directory, self._bases[:count], recycle, self.settings.segment_size)
+        work = RemoveSegments(
+            self._directory, self._bases[:count], recycle, self.settings.segment_size
+        )
         del self._bases[:count]
-        self._cache.forget(self._bases[0])
-        self._drop_work = work
+        self._cache.forget_before(self._bases[0])
+        self._removal = work
         return work
 
-    def _is_to_wait(self, index: i64) -> bool:
+    def _waits_to_be_reused(self, index: i64) -> bool:
         """Whether this segment, a whole one, will do for the spare after the one that there is."""
-        if not self.settings.spare or self.room.refusing:
+        if not self.settings.prepare_ahead or self.space.push_refusal:
             return False
         return self._bases[index + 1] - self._bases[index] >= self.settings.segment_size >> 1
 
-    def dropped(self, work: DropWork) -> None:
+    def on_segments_removed(self, work: RemoveSegments) -> None:
         """The work has run. What it could not remove is there again, to be dropped once more.
 
         OSError if the journal has failed with what follows from that.
         """
-        self._drop_work = None
-        for base in work.bases[: work.gone]:
-            del self._facts[base]
-        self._bases[:0] = work.bases[work.gone :]
-        self._supply.failed = False  # there is more room than there was
+        self._removal = None
+        for base in work.bases[: work.removed_count]:
+            del self._segment_info[base]
+        self._bases[:0] = work.bases[work.removed_count :]
+        self._allocator.failed = False  # there is more room than there was
         if work.recycled:
-            self._supply.ready = True
-            self._has_next()
+            self._allocator.ready = True
+            self._on_next_segment_ready()
 
     # Syncing
 
     def sync_point(self) -> SyncPoint:
         """What to sync now: run it, here or in a thread, then hand it to `synced`."""
-        self._health.check()
-        segments = self._closed.copy()
+        self._write_failure.raise_if_failed()
+        segments = self._full_segments.copy()
         directory: Disk | None = None
-        if self.durable < self.written or not self._segment.anchored:
+        if self.durable < self.written or not self._segment.header_is_durable:
             segments.append(self._segment)
-        if not self._segment.anchored:
+        if not self._segment.header_is_durable:
             directory = self._directory
-        self._syncing += 1
-        return SyncPoint(segments, directory, self.written, self.written_seq, self._health)
+        self._sync_points_out += 1
+        return SyncPoint(segments, directory, self.written, self.written_seq, self._write_failure)
 
-    def synced(self, point: SyncPoint) -> None:
+    def on_synced(self, point: SyncPoint) -> None:
         """`point` has run without an error."""
         if not point.done:
             raise ValueError("this sync has not been done")
-        self._syncing -= 1
+        self._sync_points_out -= 1
         for segment in point.segments:
-            segment.anchored = True
-        if point.mark > self.durable:
-            self.durable = point.mark
+            segment.header_is_durable = True
+        if point.position > self.durable:
+            self.durable = point.position
             self.durable_seq = point.seq
-        if self._closed:
-            self._let_go()
+        if self._full_segments:
+            self._close_synced_segments()
 
-    def _let_go(self) -> None:
+    def _close_synced_segments(self) -> None:
         """Close full segments that need no more syncing, unless a thread may have them in hand."""
-        if self._syncing:
+        if self._sync_points_out:
             return
         waiting: list[Segment] = []
-        for segment in self._closed:
+        for segment in self._full_segments:
             if segment.end <= self.durable:
                 segment.file.close()
             else:
                 waiting.append(segment)
-        self._closed = waiting
+        self._full_segments = waiting
 
     # Segments
 
@@ -441,56 +448,56 @@ class Journal:
 
     def first_seq_of(self, base: i64) -> i64:
         """The number of the first record of the segment that begins there."""
-        return self._facts[base][0]
+        return self._segment_info[base][0]
 
     def created_of(self, base: i64) -> i64:
         """About when that segment was made."""
-        return self._facts[base][1]
+        return self._segment_info[base][1]
 
-    def missed(self, next_seq: i64) -> i64:
+    def missed_records(self, next_seq: i64) -> i64:
         """How many records are gone that a reader wants which goes on with `next_seq`."""
         return max(i64(0), self.first_seq_of(self._bases[0]) - next_seq)
 
-    def retained(self) -> Spans:
+    def retained_segments(self) -> RetainedSegments:
         """The segments before the base, which only readers want, and the one at the base."""
-        bases = self._bases[: bisect_right(self._bases, self.base)]
-        facts = [self._facts[base] for base in bases]
-        return Spans(bases, [fact[0] for fact in facts], [fact[1] for fact in facts])
+        bases = self._bases[: bisect_right(self._bases, self.replay_start)]
+        facts = [self._segment_info[base] for base in bases]
+        return RetainedSegments(bases, [fact[0] for fact in facts], [fact[1] for fact in facts])
 
-    def move_base(self, base: i64) -> None:
+    def advance_replay_start(self, base: i64) -> None:
         """It is durable that a replay may begin at this segment."""
-        self.base = base
+        self.replay_start = base
         self.frames.forget_before(base)
 
     # Reading
 
-    def read(self, at: i64, size: i64) -> bytes | None:
+    def read_blob(self, at: i64, size: i64) -> bytes | None:
         """The blob at `at`, or None if it must be read from disk: see `reads`."""
         if not size:
             return b""
-        if at >= self.log.base:
-            return self.log.blob(at)
-        recent = self._recent.read(at, size)
-        return recent if recent is not None else self.reads.read(at, size)
+        if at >= self.records.start_position:
+            return self.records.unwritten_blob(at)
+        recent = self._recent_frames.read(at, size)
+        return recent if recent is not None else self.disk_reads.read(at, size)
 
     # Ending
 
     @property
     def failure(self) -> str:
         """Why nothing can be written any more; "": it can."""
-        return self._health.failure
+        return self._write_failure.reason
 
     def close(self) -> None:
         """Write and sync what there is, and give back the room that was reserved."""
         try:
-            if not self._health.failure:
+            if not self._write_failure.reason:
                 self._write_frame()
                 self._segment.file.truncate(self._end - self._segment.base)
                 point = self.sync_point()
                 point.run()
-                self.synced(point)
+                self.on_synced(point)
         finally:
-            self._health.failure = self._health.failure or "the journal is closed"
-            for segment in [*self._closed, self._segment]:
+            self._write_failure.reason = self._write_failure.reason or "the journal is closed"
+            for segment in [*self._full_segments, self._segment]:
                 segment.file.close()
-            self._closed = []
+            self._full_segments = []

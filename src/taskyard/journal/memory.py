@@ -27,7 +27,7 @@ POINTS: Final = (
 )
 Watch = Callable[[str, str, bool], None]
 """Hears of each of these before it takes effect, and when it has: operation, path, done."""
-LOST: Final = -1
+LOST_WRITE: Final = -1
 _GARBAGE: Final = 0.02  # how often a sector that was being written holds neither old nor new
 
 
@@ -42,7 +42,7 @@ class _Change:
         return len(self.data) if self.data is not None else 0
 
 
-class _Node:
+class _FileNode:
     """The contents of a file: as it is now, as it is on disk, and what lies between."""
 
     def __init__(self, path: str) -> None:
@@ -136,19 +136,19 @@ class Fault:
         self.keep = keep
 
 
-class _World:
+class _SharedState:
     """What all directories and files of one disk share."""
 
     def __init__(self) -> None:
-        self.names: dict[str, _Node] = {}  # by path
-        self.stable: dict[str, _Node] = {}  # those whose names are on disk
+        self.names: dict[str, _FileNode] = {}  # by path
+        self.stable: dict[str, _FileNode] = {}  # those whose names are on disk
         self.faults: list[Fault] = []
         self.broken: dict[str, int] = {}  # operations that always fail, and how
         self.age = 0  # crashes so far; files opened before one are of no use after it
         self.calls: dict[str, int] = {}
         self.capacity = -1  # bytes that all files may have together; -1: any number
         self.watch: Watch | None = None
-        self.lies = False  # a sync of a file says that it is done, and does nothing
+        self.ignores_syncs = False  # a sync of a file says that it is done, and does nothing
 
     def grant(self, more: int) -> int:
         """How many of these bytes there is room for."""
@@ -159,7 +159,7 @@ class _World:
     def used(self) -> int:
         return sum(len(node.now) for node in self.names.values())
 
-    def enter(self, operation: str, path: str) -> Fault | None:
+    def before_call(self, operation: str, path: str) -> Fault | None:
         """Count the call, and raise or return the fault that is due, if one is."""
         if self.watch is not None and operation in POINTS:
             self.watch(operation, path, False)
@@ -178,14 +178,14 @@ class _World:
                 raise OSError(due.error, f"injected into {operation}")
         return due
 
-    def leave(self, operation: str, path: str) -> None:
+    def after_call(self, operation: str, path: str) -> None:
         """The call has taken effect."""
         if self.watch is not None:
             self.watch(operation, path, True)
 
 
 class MemoryFile:
-    def __init__(self, world: _World, node: _Node) -> None:
+    def __init__(self, world: _SharedState, node: _FileNode) -> None:
         self._world = world
         self._node = node
         self._age = world.age
@@ -198,17 +198,17 @@ class MemoryFile:
     def write_at(self, offset: int, parts: list[bytes]) -> None:
         self._check()
         data = b"".join(parts)
-        fault = self._world.enter("write", self._node.path)
+        fault = self._world.before_call("write", self._node.path)
         if fault is not None and not fault.error:
             keep = min(fault.keep, len(data))
             self._put(offset, data[:keep])
-            fault = self._world.enter("write", self._node.path)
+            fault = self._world.before_call("write", self._node.path)
             offset += keep
             data = data[keep:]
         if fault is None:
             self._put(offset, data)
             return
-        if fault.error == LOST:
+        if fault.error == LOST_WRITE:
             return
         if fault.keep:
             self._node.change(_Change(offset, data[: fault.keep]))
@@ -221,11 +221,11 @@ class MemoryFile:
             self._node.change(_Change(offset, data[: len(data) - beyond + granted]))
             raise OSError(errno.ENOSPC, NO_SPACE)
         self._node.change(_Change(offset, data))
-        self._world.leave("write", self._node.path)
+        self._world.after_call("write", self._node.path)
 
     def read_at(self, offset: int, size: int) -> bytes:
         self._check()
-        self._world.enter("read", self._node.path)
+        self._world.before_call("read", self._node.path)
         return bytes(self._node.now[offset : offset + size])
 
     def read_into(self, offset: int, buffer: memoryview) -> int:
@@ -235,29 +235,29 @@ class MemoryFile:
 
     def sync(self) -> None:
         self._check()
-        self._world.enter("sync", self._node.path)
-        if not self._world.lies:
+        self._world.before_call("sync", self._node.path)
+        if not self._world.ignores_syncs:
             self._node.sync()
-        self._world.leave("sync", self._node.path)
+        self._world.after_call("sync", self._node.path)
 
     def fileno(self) -> int:
         return -1
 
     def truncate(self, size: int) -> None:
         self._check()
-        self._world.enter("truncate", self._node.path)
+        self._world.before_call("truncate", self._node.path)
         self._node.change(_Change(size, None))
-        self._world.leave("truncate", self._node.path)
+        self._world.after_call("truncate", self._node.path)
 
     def allocate(self, size: int) -> None:
         self._check()
-        self._world.enter("allocate", self._node.path)
+        self._world.before_call("allocate", self._node.path)
         more = size - len(self._node.now)
         if self._world.grant(more) < more:
             raise OSError(errno.ENOSPC, NO_SPACE)
         if more > 0:
             self._node.change(_Change(size, None))
-        self._world.leave("allocate", self._node.path)
+        self._world.after_call("allocate", self._node.path)
 
     def size(self) -> int:
         self._check()
@@ -273,8 +273,8 @@ class MemoryFile:
 class MemoryDisk:
     """One directory of a disk in memory; `directory` gives others of the same disk."""
 
-    def __init__(self, world: _World | None = None, path: str = "") -> None:
-        self._world = world if world is not None else _World()
+    def __init__(self, world: _SharedState | None = None, path: str = "") -> None:
+        self._world = world if world is not None else _SharedState()
         self._path = path
 
     def directory(self, name: str) -> MemoryDisk:
@@ -286,20 +286,20 @@ class MemoryDisk:
 
     def create(self, name: str, size: int) -> MemoryFile:
         path = self._path + name
-        self._world.enter("create", path)
+        self._world.before_call("create", path)
         if path in self._world.names:
             raise FileExistsError(errno.EEXIST, "the file is there already", path)
         if self._world.grant(size) < size:
             raise OSError(errno.ENOSPC, NO_SPACE)
-        node = _Node(path)
+        node = _FileNode(path)
         if size:
             node.change(_Change(size, None))
         self._world.names[path] = node
-        self._world.leave("create", path)
+        self._world.after_call("create", path)
         return MemoryFile(self._world, node)
 
     def open(self, name: str) -> MemoryFile:
-        self._world.enter("open", self._path + name)
+        self._world.before_call("open", self._path + name)
         node = self._world.names.get(self._path + name)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "there is no such file", self._path + name)
@@ -310,28 +310,28 @@ class MemoryDisk:
 
     def remove(self, name: str) -> None:
         path = self._path + name
-        self._world.enter("remove", path)
+        self._world.before_call("remove", path)
         del self._world.names[path]
-        self._world.leave("remove", path)
+        self._world.after_call("remove", path)
 
     def rename(self, name: str, to: str) -> None:
         path = self._path + to
-        self._world.enter("rename", path)
+        self._world.before_call("rename", path)
         node = self._world.names.pop(self._path + name)
         node.path = path
         self._world.names[path] = node
-        self._world.leave("rename", path)
+        self._world.after_call("rename", path)
 
     def sync(self) -> None:
         world = self._world
-        world.enter("sync_directory", self._path)
+        world.before_call("sync_directory", self._path)
         for path in [path for path in world.stable if self._is_here(path)]:
             if path not in world.names:
                 del world.stable[path]
         for path, node in world.names.items():
             if self._is_here(path):
                 world.stable[path] = node
-        world.leave("sync_directory", self._path)
+        world.after_call("sync_directory", self._path)
 
     def _is_here(self, path: str) -> bool:
         return path.startswith(self._path) and "/" not in path[len(self._path) :]
@@ -350,28 +350,30 @@ class MemoryDisk:
             node.crash(random)
         world.names = dict(world.stable)
 
-    def fail(self, operation: str, nth: int = 1, error: int = errno.EIO, keep: int = 0) -> None:
+    def fail_call(
+        self, operation: str, nth: int = 1, error: int = errno.EIO, keep: int = 0
+    ) -> None:
         """Let the nth call from now on fail: write, sync, sync_directory, create, read, ...
 
         A write that fails with `keep` has put that many of its bytes into the file: a short write.
         """
         self._world.faults.append(Fault(operation, nth, error, keep))
 
-    def shorten(self, nth: int, keep: int) -> None:
+    def shorten_write(self, nth: int, keep: int) -> None:
         """Let the nth write from now on take only so many bytes at first, and the rest then."""
         self._world.faults.append(Fault("write", nth, 0, keep))
 
-    def lose(self, nth: int) -> None:
+    def lose_write(self, nth: int) -> None:
         """Let the nth write from now on go nowhere, and say that it is done."""
-        self._world.faults.append(Fault("write", nth, LOST, 0))
+        self._world.faults.append(Fault("write", nth, LOST_WRITE, 0))
 
     def watch(self, watch: Watch | None) -> None:
         """Let this one hear of every operation that changes something; what it raises is raised."""
         self._world.watch = watch
 
-    def lie(self) -> None:
+    def ignore_syncs(self) -> None:
         """From now on a sync of a file does nothing."""
-        self._world.lies = True
+        self._world.ignores_syncs = True
 
     def digest(self) -> bytes:
         """Stands for all there is: the files as they are now, and as they are on disk."""
@@ -385,7 +387,7 @@ class MemoryDisk:
                 found.update(node.stable)
         return found.digest()
 
-    def limit(self, capacity: int) -> None:
+    def set_capacity(self, capacity: int) -> None:
         """Let the disk have so many bytes, however many are used; -1: any number."""
         self._world.capacity = capacity
 
@@ -393,7 +395,7 @@ class MemoryDisk:
         """Bytes of all files, with those that are only reserved."""
         return self._world.used()
 
-    def break_down(self, operation: str, error: int = errno.EIO) -> None:
+    def fail_always(self, operation: str, error: int = errno.EIO) -> None:
         """Let every call fail from now on, until `heal`."""
         self._world.broken[operation] = error
 
@@ -412,14 +414,14 @@ class MemoryDisk:
 
     def put(self, name: str, data: bytes) -> None:
         """Make a file be just this, on disk, whatever was there."""
-        node = _Node(self._path + name)
+        node = _FileNode(self._path + name)
         node.now = bytearray(data)
         node.stable = bytearray(data)
         self._world.names[self._path + name] = node
         self._world.stable[self._path + name] = node
 
 
-def _keep_some_names(world: _World, random: Random) -> None:
+def _keep_some_names(world: _SharedState, random: Random) -> None:
     """Names that came or went without a sync of their directory may have made it to disk."""
     for path in sorted(world.names.keys() | world.stable.keys()):
         node = world.names.get(path)

@@ -17,7 +17,7 @@ from taskyard.journal.identity import (
     BadIdentity,
     Entropy,
     Identity,
-    Reach,
+    JournalExtent,
     load_identity,
     new_identity,
     save_identity,
@@ -28,7 +28,7 @@ from taskyard.journal.segment import segment_names
 from taskyard.journal.settings import JournalSettings
 
 
-def no_clock() -> float:
+def no_stopwatch() -> float:
     return 0.0
 
 
@@ -38,7 +38,7 @@ def open_journal(
     state: State,
     clock_now: i64,
     entropy: Entropy = os.urandom,
-    stopwatch: Callable[[], float] = no_clock,
+    stopwatch: Callable[[], float] = no_stopwatch,
 ) -> tuple[Journal, RecoveryReport]:
     """Bring `state` to what the journal of this data directory says, and go on from there.
 
@@ -46,11 +46,11 @@ def open_journal(
     """
     started = stopwatch()
     directory = disk.directory(JOURNAL)
-    identity = _identity(disk, directory, entropy, clock_now)
+    identity = _load_or_create_identity(disk, directory, entropy, clock_now)
     recovery = Recovery(directory, identity, state)
     recovery.run()
-    recovery.settle()
-    _remember(disk, identity, recovery)
+    recovery.truncate_and_sync()
+    _save_extent(disk, identity, recovery)
     now = max(clock_now, state.time)
     journal = Journal(directory, settings, identity, entropy, recovery, now)
     report = recovery.report()
@@ -58,7 +58,7 @@ def open_journal(
     return journal, report
 
 
-def _identity(disk: Disk, directory: Disk, entropy: Entropy, now: i64) -> Identity:
+def _load_or_create_identity(disk: Disk, directory: Disk, entropy: Entropy, now: i64) -> Identity:
     if RESTORING in disk.names():
         raise JournalError(
             "a restore into this data directory was not finished; run `taskyard restore` again"
@@ -73,12 +73,12 @@ def _identity(disk: Disk, directory: Disk, entropy: Entropy, now: i64) -> Identi
     return identity
 
 
-def _remember(disk: Disk, identity: Identity, recovery: Recovery) -> None:
+def _save_extent(disk: Disk, identity: Identity, recovery: Recovery) -> None:
     """Note how far the journal goes, all of which is on disk by now."""
-    if recovery.end <= identity.reach.end:
+    if recovery.end <= identity.extent.end:
         return
     state = recovery.state
-    identity.reach = Reach(recovery.end, recovery.next_seq - 1, state.epoch, state.next_id)
+    identity.extent = JournalExtent(recovery.end, recovery.next_seq - 1, state.epoch, state.next_id)
     # On a full disk the older note stays, which is true as well; whether one can start there is
     # not for this to say.
     with contextlib.suppress(OSError):

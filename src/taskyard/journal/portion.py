@@ -13,18 +13,25 @@ from mypy_extensions import i64
 
 from taskyard.engine.model.errors import CorruptRecord
 from taskyard.engine.records.decode import Decoder, kind_at, record_end
-from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
+from taskyard.engine.records.job_lifecycle import FIRST_SNAPSHOT, Record
 from taskyard.journal.disk import Disk, File
-from taskyard.journal.errors import JournalCorrupt, JournalPassed
-from taskyard.journal.frames import FRAME_HEADER, Content, Frame, frame_at, frame_length, salt_at
+from taskyard.journal.errors import JournalCorrupt, SegmentRemoved
+from taskyard.journal.frames import (
+    FRAME_HEADER_BYTES,
+    Frame,
+    SegmentBytes,
+    frame_at,
+    frame_length,
+    salt_at,
+)
 from taskyard.journal.reader import JournalReader
-from taskyard.journal.segment import SEGMENT_HEADER, SegmentHeader, segment_name
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, SegmentHeader, segment_name
 
-_PIECE: Final = 262_144  # read at once; a frame that is longer is read whole
-_MOST_READ: Final = 4 * 1_048_576
+_READ_BYTES: Final = 262_144  # read at once; a frame that is longer is read whole
+_MAX_BYTES_READ: Final = 4 * 1_048_576
 
 
-class Place:
+class ChunkPosition:
     """Where the frame begins that record `seq` is in or behind."""
 
     __slots__ = ("base", "offset", "salt", "seq")
@@ -39,7 +46,7 @@ class Place:
         return self.base == header.base and self.salt == header.salt and self.seq <= seq
 
 
-class Portion:
+class JournalChunk:
     """To be run in a thread; then `records` and `next_seq` say what was found."""
 
     def __init__(
@@ -48,7 +55,7 @@ class Portion:
         from_seq: i64,
         upto: i64,
         limit: i64,
-        place: Place | None,
+        position: ChunkPosition | None,
         job: i64 = 0,
     ) -> None:
         """`upto`: the last durable record. `place`: where the last portion has ended.
@@ -58,13 +65,13 @@ class Portion:
         """
         self.records: list[Record] = []
         self.next_seq = from_seq  # all before it was given, or is no event
-        self.place = place
-        self.passed = False  # a segment was dropped meanwhile: ask again
+        self.position = position
+        self.segment_removed = False  # a segment was dropped meanwhile: ask again
         self.damage = ""
         self._directory = directory
         self._upto = upto
         self._limit = limit
-        self._left: i64 = _MOST_READ
+        self._bytes_left: i64 = _MAX_BYTES_READ
         self._decoder = Decoder(job > 0)
         # How its id stands in records: most frames are passed over for not having these bytes.
         self._needle = int(job).to_bytes(8, "little") if job > 0 else b""
@@ -73,19 +80,19 @@ class Portion:
         try:
             headers = JournalReader(self._directory, live=True).segments(self.next_seq)
             if headers and headers[0].first_seq > self.next_seq:
-                self.passed = True
+                self.segment_removed = True
                 return
             for header in headers:
-                if self._is_over() or header.first_seq > self._upto:
+                if self._must_stop() or header.first_seq > self._upto:
                     return
                 self._read(header)
-        except (JournalPassed, FileNotFoundError):
-            self.passed = True
+        except (SegmentRemoved, FileNotFoundError):
+            self.segment_removed = True
         except (JournalCorrupt, CorruptRecord) as error:
             self.damage = str(error)
 
-    def _is_over(self) -> bool:
-        return self._is_full() or self._left <= 0
+    def _must_stop(self) -> bool:
+        return self._is_full() or self._bytes_left <= 0
 
     def _is_full(self) -> bool:
         return self.next_seq > self._upto or len(self.records) >= self._limit
@@ -98,36 +105,36 @@ class Portion:
             file.close()
 
     def _read_frames(self, file: File, header: SegmentHeader) -> None:
-        offset: i64 = SEGMENT_HEADER
+        offset: i64 = SEGMENT_HEADER_BYTES
         seq = header.first_seq
-        place = self.place
+        place = self.position
         if place is not None and place.is_for(header, self.next_seq):
             offset = place.offset
             seq = place.seq
-        while not self._is_over():
-            data = file.read_at(offset, _PIECE)
-            if salt_at(Content(data, len(data)), 0) == header.salt:
-                length = frame_length(data, 0) + FRAME_HEADER
+        while not self._must_stop():
+            data = file.read_at(offset, _READ_BYTES)
+            if salt_at(SegmentBytes(data, len(data)), 0) == header.salt:
+                length = frame_length(data, 0) + FRAME_HEADER_BYTES
                 if length > len(data):
                     data = file.read_at(offset, length)
-            self._left -= len(data)
-            content = Content(data, len(data))
+            self._bytes_left -= len(data)
+            content = SegmentBytes(data, len(data))
             at: i64 = 0
             while not self._is_full():
                 frame = frame_at(content, at, header.salt)
                 if frame is None or frame.first_seq != seq:
                     break
-                if not self._take(data, frame, header.base + offset):
+                if not self._read_frame(data, frame, header.base + offset):
                     break  # the next portion goes on in this frame
                 at = frame.end
                 seq += frame.count
-            self.place = Place(header.base, header.salt, offset + at, seq)
+            self.position = ChunkPosition(header.base, header.salt, offset + at, seq)
             if not at and not self._is_full():
                 self._check_end(header, offset, seq)
                 return
             offset += at
 
-    def _take(self, data: bytes, frame: Frame, position: i64) -> bool:
+    def _read_frame(self, data: bytes, frame: Frame, position: i64) -> bool:
         """The events of a frame; False if there was no room for all of them."""
         at = frame.body
         seq = frame.first_seq
@@ -140,7 +147,7 @@ class Portion:
             if seq >= self.next_seq:
                 if len(self.records) >= self._limit:
                     return False
-                if kind_at(data, at) < FIRST_CARRY and self._may_be_wanted(data, at, after):
+                if kind_at(data, at) < FIRST_SNAPSHOT and self._may_be_wanted(data, at, after):
                     record = self._decoder.read(data, at, position)
                     record.seq = seq
                     self.records.append(record)
@@ -157,7 +164,7 @@ class Portion:
         """There is no frame here: the segment ends, and the next one begins with that record."""
         headers = JournalReader(self._directory, live=True).segments(header.first_seq)
         if not headers or headers[0].salt != header.salt:
-            raise JournalPassed(segment_name(header.base))
+            raise SegmentRemoved(segment_name(header.base))
         if len(headers) < 2 or headers[1].first_seq != seq:
             name = segment_name(header.base)
             raise JournalCorrupt(name, offset, seq, "no intact frame stands there")

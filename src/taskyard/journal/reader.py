@@ -13,13 +13,13 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.model.errors import CorruptRecord, UnknownRecord
 from taskyard.engine.records.decode import Decoder, kind_at, record_end
-from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
+from taskyard.engine.records.job_lifecycle import FIRST_SNAPSHOT, Record
 from taskyard.journal.disk import Disk
-from taskyard.journal.errors import JournalCorrupt, JournalPassed, JournalTooNew, LeftBehind
-from taskyard.journal.evidence import durable_behind, durable_later
-from taskyard.journal.frames import Content, Frame, frame_at, written_end
+from taskyard.journal.errors import JournalCorrupt, JournalTooNew, RecordsRemoved, SegmentRemoved
+from taskyard.journal.evidence import highest_durable_behind, highest_durable_in
+from taskyard.journal.frames import Frame, SegmentBytes, frame_at, written_end
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     BadHeader,
     SegmentHeader,
     parse_header,
@@ -28,12 +28,12 @@ from taskyard.journal.segment import (
     segment_names,
 )
 
-_ALL: Final = 0x7FFF_FFFF_FFFF_FFFF
-_LOOKS: Final = 3  # at a frame that may just be being written, until it counts as damaged
+_NO_END: Final = 0x7FFF_FFFF_FFFF_FFFF
+_MAX_ATTEMPTS: Final = 3  # at a frame that may just be being written, until it counts as damaged
 
 
 @mypyc_attr(acyclic=True)
-class Entry:
+class JournalEntry:
     """A record and where it stands. `record.blob_at` is its blob's own position."""
 
     __slots__ = ("position", "record", "seq")
@@ -67,7 +67,7 @@ class JournalReader:
                 header = self._header(name)
             except FileNotFoundError:
                 if not headers:
-                    raise JournalPassed(name) from None
+                    raise SegmentRemoved(name) from None
                 break  # it went from the head, and those before it went first
             except BadHeader as error:
                 if name == names[-1]:
@@ -84,7 +84,9 @@ class JournalReader:
     def _header(self, name: str) -> SegmentHeader:
         file = self.directory.view(name)
         try:
-            return parse_header(Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER))
+            return parse_header(
+                SegmentBytes(file.read_at(0, SEGMENT_HEADER_BYTES), SEGMENT_HEADER_BYTES)
+            )
         finally:
             file.close()
 
@@ -93,61 +95,61 @@ class JournalReader:
 
         They lag behind: what was synced last is only known from the frame after it.
         """
-        headers = self.segments(_ALL)
+        headers = self.segments(_NO_END)
         if not headers:
             return 0
         header = headers[-1]  # it knows all that those before it do
         frames = self._intact(self._content(header), header)
         return max(header.durable, frames[-1].durable) if frames else header.durable
 
-    def read(self, from_seq: i64 = 0, carries: bool = False) -> Iterator[Entry]:
+    def read(self, from_seq: i64 = 0, snapshots: bool = False) -> Iterator[JournalEntry]:
         """The records from `from_seq` on, in order, up to the end or the last durable one.
 
         0: from the first one that is there. Carries are no events, and left out unless they are
         wanted. LeftBehind if the next one to be given is not there any more.
         """
-        upto: i64 = self.durable() if self.live else _ALL
+        upto: i64 = self.durable() if self.live else _NO_END
         headers = self.segments(from_seq)
         if not headers:
             return
         self.next_seq = from_seq if from_seq > 0 else headers[0].first_seq
         if self.next_seq < headers[0].first_seq:
-            raise LeftBehind(self.next_seq, headers[0].first_seq)
+            raise RecordsRemoved(self.next_seq, headers[0].first_seq)
         for index, header in enumerate(headers):
             if header.first_seq > upto:
                 return
             after = headers[index + 1] if index + 1 < len(headers) else None
-            content, frames = self._frames_of(header, after, upto)
+            content, frames = self._frames_unless_removed(header, after, upto)
             for frame in frames:
                 if frame.last_seq() < from_seq:
                     continue
-                for entry in self._entries(content, frame, header, carries):
+                for entry in self._entries(content, frame, header, snapshots):
                     if from_seq <= entry.seq <= upto:
                         self.next_seq = entry.seq + 1
                         yield entry
                 self.next_seq = max(self.next_seq, min(frame.last_seq(), upto) + 1)
 
-    def _frames_of(
+    def _frames_unless_removed(
         self, header: SegmentHeader, after: SegmentHeader | None, upto: i64
-    ) -> tuple[Content, list[Frame]]:
+    ) -> tuple[SegmentBytes, list[Frame]]:
         """The same as _frames; LeftBehind if the segment was dropped meanwhile."""
         try:
             return self._frames(header, after, upto)
-        except JournalPassed:
+        except SegmentRemoved:
             first = self.segments()[0].first_seq
             if first <= self.next_seq:
                 raise
-            raise LeftBehind(self.next_seq, first) from None
+            raise RecordsRemoved(self.next_seq, first) from None
 
     def _frames(
         self, header: SegmentHeader, after: SegmentHeader | None, upto: i64
-    ) -> tuple[Content, list[Frame]]:
+    ) -> tuple[SegmentBytes, list[Frame]]:
         """A segment's content and frames; JournalCorrupt if some are missing that were durable."""
-        looks = _LOOKS if self.live else 1
+        looks = _MAX_ATTEMPTS if self.live else 1
         while True:
             content = self._content(header)
             frames = self._intact(content, header)
-            offset = frames[-1].end if frames else i64(SEGMENT_HEADER)
+            offset = frames[-1].end if frames else i64(SEGMENT_HEADER_BYTES)
             seq = frames[-1].last_seq() + 1 if frames else header.first_seq
             if seq > upto or (after is not None and seq == after.first_seq):
                 return content, frames
@@ -159,36 +161,38 @@ class JournalReader:
                 name = segment_name(header.base)
                 raise JournalCorrupt(name, offset, seq, "no intact frame stands there")
 
-    def _content(self, header: SegmentHeader) -> Content:
+    def _content(self, header: SegmentHeader) -> SegmentBytes:
         """All of a segment, or JournalPassed if it is not there any more."""
         name = segment_name(header.base)
         try:
             content = read_segment(self.directory, name)
             found = parse_header(content)
         except FileNotFoundError as error:
-            raise JournalPassed(name) from error
+            raise SegmentRemoved(name) from error
         except BadHeader:
             # Damaged, unless it was renamed to be used again after it had been opened.
             if name in self.directory.names():
                 raise JournalCorrupt(name, 0, header.first_seq, "its header is damaged") from None
-            raise JournalPassed(name) from None
+            raise SegmentRemoved(name) from None
         if found.salt != header.salt:
-            raise JournalPassed(name)
+            raise SegmentRemoved(name)
         return content
 
-    def _was_durable(self, content: Content, header: SegmentHeader, offset: i64, seq: i64) -> bool:
+    def _was_durable(
+        self, content: SegmentBytes, header: SegmentHeader, offset: i64, seq: i64
+    ) -> bool:
         later = [name for name in segment_names(self.directory) if name > segment_name(header.base)]
-        if durable_behind(content, offset, written_end(content, offset), header, seq):
+        if highest_durable_behind(content, offset, written_end(content, offset), header, seq):
             return True
         try:
-            return durable_later(self.directory, later, seq) > 0
+            return highest_durable_in(self.directory, later, seq) > 0
         except FileNotFoundError as error:  # dropped, and what comes before it with it
-            raise JournalPassed(segment_name(header.base)) from error
+            raise SegmentRemoved(segment_name(header.base)) from error
 
-    def _intact(self, content: Content, header: SegmentHeader) -> list[Frame]:
+    def _intact(self, content: SegmentBytes, header: SegmentHeader) -> list[Frame]:
         """The frames of a segment up to the first that is not intact or not the next one."""
         frames: list[Frame] = []
-        offset: i64 = SEGMENT_HEADER
+        offset: i64 = SEGMENT_HEADER_BYTES
         seq = header.first_seq
         while True:
             frame = frame_at(content, offset, header.salt)
@@ -199,20 +203,20 @@ class JournalReader:
             seq += frame.count
 
     def _entries(
-        self, content: Content, frame: Frame, header: SegmentHeader, carries: bool
-    ) -> list[Entry]:
+        self, content: SegmentBytes, frame: Frame, header: SegmentHeader, snapshots: bool
+    ) -> list[JournalEntry]:
         data = content.data
         decoder = self._decoder
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         at = frame.body
         seq = frame.first_seq
         try:
             while seq <= frame.last_seq():
                 after = record_end(data, at, frame.end)
-                if carries or kind_at(data, at) < FIRST_CARRY:
+                if snapshots or kind_at(data, at) < FIRST_SNAPSHOT:
                     record = decoder.read(data, at, header.base)
                     record.seq = seq
-                    entries.append(Entry(seq, header.base + at, record))
+                    entries.append(JournalEntry(seq, header.base + at, record))
                 at = after
                 seq += 1
         except UnknownRecord as unknown:

@@ -10,13 +10,13 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-_MOST_FRAMES: Final = 32
-_MOST_BYTES: Final = 4 * 1_048_576
-_PART: Final = 16
+_MAX_FRAMES: Final = 32
+_MAX_BYTES: Final = 4 * 1_048_576
+_BUDGET_SHARE: Final = 16
 
 
 @mypyc_attr(acyclic=True)
-class _Body:
+class _FrameBody:
     __slots__ = ("at", "data", "end")
 
     def __init__(self, at: i64, data: bytes) -> None:
@@ -26,21 +26,21 @@ class _Body:
 
 
 @mypyc_attr(acyclic=True)
-class Recent:
+class RecentFrames:
     __slots__ = ("_bodies", "_limit", "_size")
 
     def __init__(self, budget: i64) -> None:
         """`budget` is what there is for payloads in all; this takes a small part of it."""
-        self._limit: i64 = min(budget // _PART, i64(_MOST_BYTES))
-        self._bodies: list[_Body] = []  # oldest first
+        self._limit: i64 = min(budget // _BUDGET_SHARE, i64(_MAX_BYTES))
+        self._bodies: list[_FrameBody] = []  # oldest first
         self._size: i64 = 0
 
     def add(self, at: i64, data: bytes) -> None:
         """The records of a frame, and the position of the first of them."""
         bodies = self._bodies
-        bodies.append(_Body(at, data))
+        bodies.append(_FrameBody(at, data))
         self._size += len(data)
-        while len(bodies) > _MOST_FRAMES or self._size > self._limit:
+        while len(bodies) > _MAX_FRAMES or self._size > self._limit:
             oldest = bodies.pop(0)
             self._size -= oldest.end - oldest.at
 

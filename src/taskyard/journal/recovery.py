@@ -15,17 +15,21 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.model.errors import CorruptRecord, UnknownRecord
 from taskyard.engine.model.state import State
-from taskyard.engine.partial_replay import begin_partial
+from taskyard.engine.partial_replay import begin_partial_replay
 from taskyard.engine.records.decode import Decoder
 from taskyard.engine.records.replay import apply_record
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete, JournalTooNew
-from taskyard.journal.evidence import durable_behind, durable_later, first_frame_survives
+from taskyard.journal.evidence import (
+    highest_durable_behind,
+    highest_durable_in,
+    is_first_frame_intact,
+)
 from taskyard.journal.frame_index import FrameIndex
-from taskyard.journal.frames import Content, Frame, frame_at, torn_end, written_end
+from taskyard.journal.frames import Frame, SegmentBytes, frame_at, torn_end, written_end
 from taskyard.journal.identity import Identity
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     BadHeader,
     SegmentHeader,
     base_of,
@@ -34,7 +38,7 @@ from taskyard.journal.segment import (
     segment_name,
     segment_names,
 )
-from taskyard.journal.spare import begins_used
+from taskyard.journal.spare import is_recycled_file
 
 
 @mypyc_attr(acyclic=True)
@@ -51,7 +55,7 @@ class SegmentReport:
         self.durable = header.durable  # highest sequence number that it says was durable
         self.frames: i64 = 0
         self.records: i64 = 0
-        self.end: i64 = SEGMENT_HEADER  # offset behind the last intact frame
+        self.end: i64 = SEGMENT_HEADER_BYTES  # offset behind the last intact frame
 
     def last_seq(self) -> i64:
         return self.first_seq + self.records - 1
@@ -73,17 +77,17 @@ class RecoveryReport:
         self.last_time: i64 = 0  # of the last record
 
 
-def nobody(_: SegmentReport) -> None:
+def ignore_segment(_: SegmentReport) -> None:
     """Told of each segment when nobody wants to be."""
 
 
-class _Reading:
+class _SegmentPrefetch:
     """A segment that is read in a thread, while the records of the one before it are applied."""
 
     def __init__(self, directory: Disk, name: str) -> None:
         self._directory = directory
         self._name = name
-        self._content: Content | None = None
+        self._content: SegmentBytes | None = None
         self._failure: Exception | None = None
         self._worker = Thread(target=self._read)
         self._worker.start()
@@ -94,14 +98,14 @@ class _Reading:
         except Exception as error:
             self._failure = error
 
-    def content(self) -> Content:
+    def content(self) -> SegmentBytes:
         self._worker.join()
         if self._failure is not None:
             raise self._failure
         assert self._content is not None
         return self._content
 
-    def drop(self) -> None:
+    def wait(self) -> None:
         """It is not wanted, but nothing may go on behind our back."""
         self._worker.join()
 
@@ -114,53 +118,53 @@ class Recovery:
         directory: Disk,
         identity: Identity,
         state: State,
-        told: Callable[[SegmentReport], None] = nobody,
+        on_segment: Callable[[SegmentReport], None] = ignore_segment,
     ) -> None:
         self.directory = directory
         self.identity = identity
         self.state = state
-        self.told = told  # called after each segment
+        self.on_segment = on_segment  # called after each segment
         self.segments: list[SegmentReport] = []
         self.end: i64 = 0  # position behind the last intact frame
         self.next_seq: i64 = 1
         self.durable: i64 = 0  # highest sequence number that anything says was durable
         self.torn_bytes: i64 = 0
         self.torn_at = ""
-        self.behind: list[str] = []  # segments that begin behind the torn end
-        self.long = False  # the last segment is longer than what is intact in it
-        self.start: i64 = -1  # where to begin, if not where the journal says: for a repair
-        self.base: i64 = 0  # where the replay began
+        self.segments_behind: list[str] = []  # segments that begin behind the torn end
+        self.has_excess_bytes = False  # the last segment is longer than what is intact in it
+        self.forced_start: i64 = -1  # where to begin, if not where the journal says: for a repair
+        self.replay_start: i64 = 0  # where the replay began
         self.retained: list[SegmentHeader] = []  # segments before that, kept for readers
         self.frames = FrameIndex()
         self._decoder = Decoder(blobs=False)
 
     def run(self) -> None:
         """Apply all that is intact to the state, or raise JournalCorrupt."""
-        names = self._begin(segment_names(self.directory))
-        reading = _Reading(self.directory, names[0]) if names else None
+        names = self._select_segments(segment_names(self.directory))
+        reading = _SegmentPrefetch(self.directory, names[0]) if names else None
         try:
             for index, name in enumerate(names):
                 assert reading is not None
                 content = reading.content()
                 later = names[index + 1 :]
-                reading = _Reading(self.directory, later[0]) if later else None
-                if not self._segment(name, content, later):
+                reading = _SegmentPrefetch(self.directory, later[0]) if later else None
+                if not self._apply_segment(name, content, later):
                     break
         finally:
             if reading is not None:
-                reading.drop()
-        self._check_reach(names)
-        if self.state.partial:
+                reading.wait()
+        self._check_extent(names)
+        if self.state.is_partial_replay:
             first = self.segments[0].first_seq if self.segments else self.next_seq
-            name = names[0] if names else segment_name(self.base)
-            reason = f"{self.base} bytes before it are missing"
+            name = names[0] if names else segment_name(self.replay_start)
+            reason = f"{self.replay_start} bytes before it are missing"
             if not names:
-                reason = f"no segment is there, but there were {self.base} bytes of them"
+                reason = f"no segment is there, but there were {self.replay_start} bytes of them"
             raise JournalIncomplete(name, 0, first, reason)
 
-    def _check_reach(self, names: list[str]) -> None:
+    def _check_extent(self, names: list[str]) -> None:
         """What an earlier start has seen, or a repair has left, must be there."""
-        reach = self.identity.reach
+        reach = self.identity.extent
         if self.end >= reach.end or not names:
             return
         reason = f"the journal ends there, but went on up to byte {reach.end} of all segments"
@@ -169,19 +173,19 @@ class Recovery:
             raise JournalCorrupt(last.name, last.end, self.next_seq, reason)
         raise JournalCorrupt(names[0], 0, self.next_seq, reason)
 
-    def _begin(self, names: list[str]) -> list[str]:
+    def _select_segments(self, names: list[str]) -> list[str]:
         """The segments to be replayed: those from the recovery base on.
 
         The newest segment says where that was when it was made. Segments may have been dropped
         since; then the first that is left is a base too, and a record further on says so.
         """
         if not names:
-            self._begin_with_nothing()
+            self._begin_without_segments()
             return names
         recorded = self._recorded_base(names)
         base = base_of(names[0])
-        if self.start >= 0:
-            base = self.start
+        if self.forced_start >= 0:
+            base = self.forced_start
         elif base <= recorded:
             for name in names:
                 if base_of(name) <= recorded:
@@ -191,18 +195,18 @@ class Recovery:
         kept = [name for name in names if base_of(name) < base]
         if kept:
             self._retain(kept, names[len(kept)] if len(kept) < len(names) else kept[-1])
-        self.base = base
-        begin_partial(self.state, base)
+        self.replay_start = base
+        begin_partial_replay(self.state, base)
         return names[len(kept) :]
 
-    def _begin_with_nothing(self) -> None:
+    def _begin_without_segments(self) -> None:
         """A journal without segments: a new one, unless it is known to have had some."""
-        reach = self.identity.reach
+        reach = self.identity.extent
         if not reach.end:
             return
-        self.base = self.end = reach.end
+        self.replay_start = self.end = reach.end
         self.next_seq = reach.last_seq + 1
-        begin_partial(self.state, reach.end)
+        begin_partial_replay(self.state, reach.end)
 
     def _retain(self, names: list[str], after: str) -> None:
         """Segments that only readers want: damage in them is theirs to find.
@@ -232,7 +236,9 @@ class Recovery:
     def _header(self, name: str) -> SegmentHeader:
         file = self.directory.view(name)
         try:
-            return parse_header(Content(file.read_at(0, SEGMENT_HEADER), SEGMENT_HEADER))
+            return parse_header(
+                SegmentBytes(file.read_at(0, SEGMENT_HEADER_BYTES), SEGMENT_HEADER_BYTES)
+            )
         finally:
             file.close()
 
@@ -247,19 +253,19 @@ class Recovery:
         report.last_time = self.state.time
         return report
 
-    def settle(self) -> None:
+    def truncate_and_sync(self) -> None:
         """Cut off what is torn, and make sure that all that was read is on disk for good.
 
         What lies behind goes first: were the cut made before, a crash in between would leave a
         gap that looks like a missing segment.
         """
-        for name in reversed(self.behind):
+        for name in reversed(self.segments_behind):
             self.directory.remove(name)
-        if self.behind:
+        if self.segments_behind:
             self.directory.sync()
         for segment in self.segments:
             last = segment is self.segments[-1]
-            if segment.last_seq() > self.durable or (last and self.long):
+            if segment.last_seq() > self.durable or (last and self.has_excess_bytes):
                 self._sync(segment, last)
         if self.segments and not self.segments[-1].frames:
             self.directory.remove(self.segments.pop().name)
@@ -269,30 +275,30 @@ class Recovery:
         """A killed server may have written what it never synced, and we are about to rely on."""
         file = self.directory.open(segment.name)
         try:
-            if last and self.long:
+            if last and self.has_excess_bytes:
                 file.truncate(segment.end)
             file.sync()
         finally:
             file.close()
 
-    def _segment(self, name: str, content: Content, later: list[str]) -> bool:
+    def _apply_segment(self, name: str, content: SegmentBytes, later: list[str]) -> bool:
         """Apply one segment; false if the journal ends in it."""
         try:
             header = parse_header(content)
         except BadHeader as error:
-            self._unusable(name, content, later, str(error))
+            self._end_at_bad_header(name, content, later, str(error))
             return False
-        self._check(name, header)
+        self._check_header(name, header)
         segment = SegmentReport(name, header)
         self.segments.append(segment)
         self.durable = max(self.durable, header.durable)
-        self._frames(content, header, segment)
+        self._apply_frames(content, header, segment)
         self.end = segment.base + (segment.end if segment.frames else 0)
         complete = self._is_complete(content, header, segment, later)
-        self.told(segment)
+        self.on_segment(segment)
         return complete
 
-    def _check(self, name: str, header: SegmentHeader) -> None:
+    def _check_header(self, name: str, header: SegmentHeader) -> None:
         """This segment continues where the one before it ended."""
         if header.base != base_of(name):
             raise JournalCorrupt(
@@ -312,7 +318,9 @@ class Recovery:
                 f"it is of timeline {header.timeline.hex()}, so it belongs to another journal",
             )
 
-    def _frames(self, content: Content, header: SegmentHeader, segment: SegmentReport) -> None:
+    def _apply_frames(
+        self, content: SegmentBytes, header: SegmentHeader, segment: SegmentReport
+    ) -> None:
         """Check and apply the intact frames, one after the other."""
         salt = header.salt
         while True:
@@ -327,7 +335,7 @@ class Recovery:
                     f"record {frame.first_seq} stands there instead",
                 )
             self.frames.add(segment.base + frame.offset, segment.base + frame.end)
-            self._apply(content, frame, segment)
+            self._apply_frame(content, frame, segment)
             self.next_seq += frame.count
             self.durable = max(self.durable, frame.durable)
             segment.durable = max(segment.durable, frame.durable)
@@ -335,7 +343,7 @@ class Recovery:
             segment.records += frame.count
             segment.end = frame.end
 
-    def _apply(self, content: Content, frame: Frame, segment: SegmentReport) -> None:
+    def _apply_frame(self, content: SegmentBytes, frame: Frame, segment: SegmentReport) -> None:
         decoder = self._decoder
         data = content.data
         state = self.state
@@ -348,7 +356,7 @@ class Recovery:
                 record = decoder.read(data, at, base)
                 record.seq = seq
                 apply_record(state, record)
-                at = decoder.next
+                at = decoder.next_at
                 seq += 1
             if at != frame.end:
                 raise CorruptRecord("its frame has another length than its records")
@@ -363,7 +371,7 @@ class Recovery:
             ) from error
 
     def _is_complete(
-        self, content: Content, header: SegmentHeader, segment: SegmentReport, later: list[str]
+        self, content: SegmentBytes, header: SegmentHeader, segment: SegmentReport, later: list[str]
     ) -> bool:
         """Whether the segment goes on where its frames end; if not, that is the torn end."""
         size = content.size
@@ -380,34 +388,36 @@ class Recovery:
                 raise JournalCorrupt(
                     segment.name, end, self.next_seq, "the segment that follows it is missing"
                 )
-        self.long = size > end
+        self.has_excess_bytes = size > end
         if header.recycled:
             written = torn_end(content, end, header.salt)
         else:
             written = written_end(content, end)
         if written > end or later:
-            self._judge(segment.name, content, end, written, header, later)
-            self._tear(segment.name, end, written - end, later)
+            self._check_not_durable(segment.name, content, end, written, header, later)
+            self._note_torn_end(segment.name, end, written - end, later)
         return False
 
-    def _unusable(self, name: str, content: Content, later: list[str], reason: str) -> None:
+    def _end_at_bad_header(
+        self, name: str, content: SegmentBytes, later: list[str], reason: str
+    ) -> None:
         """A segment without a header: one that a crash kept from being made, or a damaged one.
 
         The next one is only begun when the header of this one is on disk.
         """
-        if not later and begins_used(content.data):
-            self.behind = [name]  # a recycled file that got its name and nothing else
+        if not later and is_recycled_file(content.data):
+            self.segments_behind = [name]  # a recycled file that got its name and nothing else
             return
-        if later or first_frame_survives(content):
+        if later or is_first_frame_intact(content):
             raise JournalCorrupt(name, 0, self.next_seq, reason)
         written = written_end(content, 0)
-        self._judge(name, content, 0, written, None, later)
-        self._tear(name, 0, written, [name])
+        self._check_not_durable(name, content, 0, written, None, later)
+        self._note_torn_end(name, 0, written, [name])
 
-    def _judge(
+    def _check_not_durable(
         self,
         name: str,
-        content: Content,
+        content: SegmentBytes,
         end: i64,
         written: i64,
         header: SegmentHeader | None,
@@ -415,8 +425,8 @@ class Recovery:
     ) -> None:
         """Raise JournalCorrupt if the records that should stand at `end` had been durable."""
         durable = max(
-            durable_behind(content, end, written, header, self.next_seq),
-            durable_later(self.directory, later, self.next_seq),
+            highest_durable_behind(content, end, written, header, self.next_seq),
+            highest_durable_in(self.directory, later, self.next_seq),
         )
         if not durable:
             return
@@ -425,7 +435,7 @@ class Recovery:
             reason = f"the segment that follows it is missing, or its own end: {reason}"
         raise JournalCorrupt(name, end, self.next_seq, reason)
 
-    def _tear(self, name: str, end: i64, torn: i64, behind: list[str]) -> None:
+    def _note_torn_end(self, name: str, end: i64, torn: i64, behind: list[str]) -> None:
         self.torn_at = f"{name}, byte {end}"
         self.torn_bytes = torn
-        self.behind = behind
+        self.segments_behind = behind

@@ -12,26 +12,31 @@ from collections.abc import Callable
 from mypy_extensions import i64
 
 from taskyard.engine.model.state import EngineSettings, State
-from taskyard.journal.closing import Closing, close_journal, last_base, plan_closing
+from taskyard.journal.closing import (
+    CheckpointPlan,
+    last_checkpoint_base,
+    plan_checkpoint,
+    rebuild_checkpoint,
+)
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt, JournalIncomplete
 from taskyard.journal.evidence import frames_behind
-from taskyard.journal.frames import Content, Frame, torn_end, written_end
+from taskyard.journal.frames import Frame, SegmentBytes, torn_end, written_end
 from taskyard.journal.identity import (
     JOURNAL,
     BadIdentity,
     EarlierTimeline,
     Entropy,
     Identity,
-    Reach,
+    JournalExtent,
     load_identity,
     new_identity,
     save_identity,
 )
-from taskyard.journal.recovery import Recovery, SegmentReport, nobody
+from taskyard.journal.recovery import Recovery, SegmentReport, ignore_segment
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
-    TIMELINE_SIZE,
+    SEGMENT_HEADER_BYTES,
+    TIMELINE_BYTES,
     BadHeader,
     SegmentHeader,
     base_of,
@@ -41,7 +46,7 @@ from taskyard.journal.segment import (
 )
 
 
-class Repair:
+class RepairPlan:
     """What is damaged and what will be done about it."""
 
     def __init__(self, damage: JournalCorrupt | None, lost_identity: str) -> None:
@@ -55,15 +60,19 @@ class Repair:
         self.readable: i64 = 0  # records behind the damage that are intact, yet cannot be kept
         self.end: i64 = 0  # position up to which the journal is kept
         self.last_kept: i64 = 0  # the last record before that
-        self.passed: JournalCorrupt | None = None  # a damage that a replay need not meet
-        self.closing: Closing | None = None  # how it can begin, if not as it did
+        self.skippable_damage: JournalCorrupt | None = None  # a damage that a replay need not meet
+        self.checkpoint_plan: CheckpointPlan | None = None  # how it can begin, if not as it did
         self.empty = ""  # a last segment without records, which would be of the wrong timeline
 
-    def needed(self) -> bool:
-        return self.damage is not None or self.passed is not None or bool(self.lost_identity)
+    def is_needed(self) -> bool:
+        return (
+            self.damage is not None or self.skippable_damage is not None or bool(self.lost_identity)
+        )
 
 
-def plan_repair(disk: Disk, told: Callable[[SegmentReport], None] = nobody) -> Repair:
+def plan_repair(
+    disk: Disk, on_segment: Callable[[SegmentReport], None] = ignore_segment
+) -> RepairPlan:
     """Look at the journal; changes nothing. `told` hears of each segment."""
     directory = disk.directory(JOURNAL)
     lost_identity = ""
@@ -75,37 +84,41 @@ def plan_repair(disk: Disk, told: Callable[[SegmentReport], None] = nobody) -> R
         identity = None
         lost_identity = error.reason
     known = identity if identity is not None else _identity_of(directory)
-    recovery = Recovery(directory, known, State(EngineSettings()), told)
-    damage = _run(recovery)
-    repair = Repair(damage, lost_identity)
+    recovery = Recovery(directory, known, State(EngineSettings()), on_segment)
+    damage = _run_recovery(recovery)
+    repair = RepairPlan(damage, lost_identity)
     if damage is not None:
         later = Recovery(directory, known, State(EngineSettings()))
-        later.start = last_base(directory, base_of(damage.file))
-        if later.start > base_of(damage.file):
+        later.forced_start = last_checkpoint_base(directory, base_of(damage.file))
+        if later.forced_start > base_of(damage.file):
             # The newest header may be older than that. Then what is damaged is of no use to
             # anybody but readers, if all is known to who begins behind it.
-            later_damage = _run(later)
-            if not later.state.partial:
+            later_damage = _run_recovery(later)
+            if not later.state.is_partial_replay:
                 recovery = later
-                repair.passed = damage
+                repair.skippable_damage = damage
                 repair.damage = damage = later_damage
     repair.end = recovery.end
     repair.last_kept = recovery.next_seq - 1
     if damage is not None and not isinstance(damage, JournalIncomplete):
-        _weigh(directory, repair)
-        repair.last_lost = max(repair.last_lost, known.reach.last_seq)
+        _assess_damage(directory, repair)
+        repair.last_lost = max(repair.last_lost, known.extent.last_seq)
     elif recovery.segments and not recovery.segments[-1].frames:
         repair.empty = recovery.segments[-1].name
-    if recovery.state.partial:
-        repair.closing = plan_closing(directory, known, recovery, repair.end, repair.last_kept)
-        repair.last_kept = repair.closing.last_kept
-    elif repair.passed is not None or (recovery.retained and (repair.cut or repair.moved)):
+    if recovery.state.is_partial_replay:
+        repair.checkpoint_plan = plan_checkpoint(
+            directory, known, recovery, repair.end, repair.last_kept
+        )
+        repair.last_kept = repair.checkpoint_plan.last_kept
+    elif repair.skippable_damage is not None or (
+        recovery.retained and (repair.cut or repair.moved)
+    ):
         # The headers that are left may say that a replay begins in what is only retained.
-        repair.closing = Closing(recovery.base, partial=False)
+        repair.checkpoint_plan = CheckpointPlan(recovery.replay_start, partial=False)
     return repair
 
 
-def _run(recovery: Recovery) -> JournalCorrupt | None:
+def _run_recovery(recovery: Recovery) -> JournalCorrupt | None:
     try:
         recovery.run()
     except JournalCorrupt as damage:
@@ -113,7 +126,7 @@ def _run(recovery: Recovery) -> JournalCorrupt | None:
     return None
 
 
-def carry_out(disk: Disk, repair: Repair, aside: str, entropy: Entropy, now: i64) -> None:
+def execute_repair(disk: Disk, repair: RepairPlan, aside: str, entropy: Entropy, now: i64) -> None:
     """Do what `repair` says; what is taken out goes into journal/`aside`.
 
     The copy comes first and the new timeline second: a crash after that leaves a journal that is
@@ -121,7 +134,7 @@ def carry_out(disk: Disk, repair: Repair, aside: str, entropy: Entropy, now: i64
     """
     directory = disk.directory(JOURNAL)
     if repair.cut or repair.moved:
-        _set_aside(directory, repair, aside)
+        _copy_damaged_aside(directory, repair, aside)
     if repair.empty:
         directory.remove(repair.empty)
         directory.sync()
@@ -130,16 +143,16 @@ def carry_out(disk: Disk, repair: Repair, aside: str, entropy: Entropy, now: i64
     _sync_kept(directory, repair)
     if repair.lost_identity:
         kept.salt = new_identity(entropy, now).salt
-    branch = kept.branch(entropy(TIMELINE_SIZE), _reach(repair), now)
+    branch = kept.branch(entropy(TIMELINE_BYTES), _extent(repair), now)
     save_identity(disk, branch)
     if repair.cut or repair.moved:
         assert repair.damage is not None
-        _take_out(directory, repair, aside, repair.damage.offset)
-    if repair.closing is not None:
-        close_journal(directory, branch, repair.closing, entropy, now)
+        _move_damaged_aside(directory, repair, aside, repair.damage.offset)
+    if repair.checkpoint_plan is not None:
+        rebuild_checkpoint(directory, branch, repair.checkpoint_plan, entropy, now)
 
 
-def _sync_kept(directory: Disk, repair: Repair) -> None:
+def _sync_kept(directory: Disk, repair: RepairPlan) -> None:
     """A killed server may have left in the page cache what we are about to promise."""
     for name in segment_names(directory):
         if name not in repair.moved:
@@ -150,24 +163,24 @@ def _sync_kept(directory: Disk, repair: Repair) -> None:
                 file.close()
 
 
-def _reach(repair: Repair) -> Reach:
+def _extent(repair: RepairPlan) -> JournalExtent:
     """What will be there; should the rest of the repair be cut off, the next one knows it too."""
-    closing = repair.closing
+    closing = repair.checkpoint_plan
     if closing is None:
-        return Reach(repair.end, repair.last_kept)
-    return Reach(repair.end, repair.last_kept, closing.epoch, closing.next_id)
+        return JournalExtent(repair.end, repair.last_kept)
+    return JournalExtent(repair.end, repair.last_kept, closing.epoch, closing.next_id)
 
 
-def _take_out(directory: Disk, repair: Repair, aside: str, offset: i64) -> None:
+def _move_damaged_aside(directory: Disk, repair: RepairPlan, aside: str, offset: i64) -> None:
     for name in reversed(repair.moved):
         directory.rename(name, f"{aside}/{name}")
     directory.directory(aside).sync()
     directory.sync()
     if repair.cut:
-        _cut(directory, repair.cut, offset)
+        _truncate_segment(directory, repair.cut, offset)
 
 
-def _weigh(directory: Disk, repair: Repair) -> None:
+def _assess_damage(directory: Disk, repair: RepairPlan) -> None:
     """Which files the damage concerns, and which records are lost with it."""
     damage = repair.damage
     assert damage is not None
@@ -175,7 +188,7 @@ def _weigh(directory: Disk, repair: Repair) -> None:
     behind = names[names.index(damage.file) :]
     repair.first_lost = damage.seq
     repair.end = base_of(damage.file)
-    if damage.offset > SEGMENT_HEADER:
+    if damage.offset > SEGMENT_HEADER_BYTES:
         repair.cut = damage.file
         repair.end += damage.offset
         repair.moved = behind[1:]
@@ -188,7 +201,7 @@ def _weigh(directory: Disk, repair: Repair) -> None:
         _count_readable(repair, content, start)
 
 
-def _used_end(content: Content, start: i64) -> i64:
+def _used_end(content: SegmentBytes, start: i64) -> i64:
     """Where that ends which this segment has written."""
     try:
         header = parse_header(content)
@@ -199,7 +212,7 @@ def _used_end(content: Content, start: i64) -> i64:
     return written_end(content, start)
 
 
-def _count_readable(repair: Repair, content: Content, start: i64) -> None:
+def _count_readable(repair: RepairPlan, content: SegmentBytes, start: i64) -> None:
     try:
         header = parse_header(content)
     except BadHeader:
@@ -211,7 +224,7 @@ def _count_readable(repair: Repair, content: Content, start: i64) -> None:
         repair.last_lost = max(repair.last_lost, frame.last_seq(), frame.durable)
 
 
-def _set_aside(directory: Disk, repair: Repair, aside: str) -> None:
+def _copy_damaged_aside(directory: Disk, repair: RepairPlan, aside: str) -> None:
     """Copy the segment that will be cut, as a whole: its end means little without its start."""
     place = directory.directory(aside)
     if repair.cut and repair.cut not in place.names():
@@ -226,7 +239,7 @@ def _set_aside(directory: Disk, repair: Repair, aside: str) -> None:
     directory.sync()
 
 
-def _cut(directory: Disk, name: str, offset: i64) -> None:
+def _truncate_segment(directory: Disk, name: str, offset: i64) -> None:
     file = directory.open(name)
     try:
         file.truncate(offset)
@@ -251,5 +264,5 @@ def _identity_of(directory: Disk) -> Identity:
                 EarlierTimeline(header.timeline, after.base, after.first_seq - 1, after.created)
             )
     if not headers:
-        return Identity(bytes(TIMELINE_SIZE), b"", 0, [])
+        return Identity(bytes(TIMELINE_BYTES), b"", 0, [])
     return Identity(headers[-1].timeline, b"", headers[0].created, earlier)

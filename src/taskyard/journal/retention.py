@@ -16,7 +16,7 @@ from taskyard.engine.model.state import NamedReader
 
 
 @mypyc_attr(acyclic=True)
-class Limits:
+class RetentionLimits:
     """What the operator gives to readers at most."""
 
     __slots__ = ("age", "size")
@@ -27,7 +27,7 @@ class Limits:
 
 
 @mypyc_attr(acyclic=True)
-class Spans:
+class RetainedSegments:
     """The segments up to the one that a replay begins with, which is the last."""
 
     __slots__ = ("bases", "created", "first_seqs")
@@ -39,34 +39,38 @@ class Spans:
 
 
 @mypyc_attr(acyclic=True)
-class Verdict:
+class RetentionPlan:
     """Where what is kept begins, and when that should be looked at again."""
 
-    __slots__ = ("again", "base")
+    __slots__ = ("first_kept", "recheck_at")
 
-    def __init__(self, base: i64, again: i64) -> None:
-        self.base = base
-        self.again = again  # FOREVER: only when a reader moves, or the journal's base does
+    def __init__(self, first_kept: i64, recheck_at: i64) -> None:
+        self.first_kept = first_kept
+        self.recheck_at = (
+            recheck_at  # FOREVER: only when a reader moves, or the journal's base does
+        )
 
 
-def judge(readers: Iterable[NamedReader], spans: Spans, limits: Limits, now: i64) -> Verdict:
+def plan_retention(
+    readers: Iterable[NamedReader], spans: RetainedSegments, limits: RetentionLimits, now: i64
+) -> RetentionPlan:
     """The first segment that is kept, by its base; that of the replay if none is before it."""
     last: i64 = len(spans.bases) - 1
     live = [reader for reader in readers if reader.lease_until > now]
     wanting = [reader for reader in live if reader.next_seq < spans.first_seqs[last]]
     if not last or not wanting:
-        return Verdict(spans.bases[last], FOREVER)
+        return RetentionPlan(spans.bases[last], FOREVER)
     lowest = min([reader.next_seq for reader in wanting])
     first: i64 = max(bisect_right(spans.first_seqs, lowest) - 1, 0)
     kept = max(first, _first_allowed(spans, limits, now))
     if kept == last:
-        return Verdict(spans.bases[last], FOREVER)
+        return RetentionPlan(spans.bases[last], FOREVER)
     again = min([reader.lease_until for reader in wanting])
     again = min(again, spans.created[kept + 1] + limits.age)
-    return Verdict(spans.bases[kept], again)
+    return RetentionPlan(spans.bases[kept], again)
 
 
-def _first_allowed(spans: Spans, limits: Limits, now: i64) -> i64:
+def _first_allowed(spans: RetainedSegments, limits: RetentionLimits, now: i64) -> i64:
     """The first segment that the limits allow to be kept."""
     last: i64 = len(spans.bases) - 1
     index = last

@@ -28,18 +28,18 @@ from mypy_extensions import i64, mypyc_attr
 from taskyard.engine.records.wire import put_u32
 from taskyard.journal.disk import Disk, File
 from taskyard.journal.errors import JournalTooNew
-from taskyard.journal.frames import Content
+from taskyard.journal.frames import SegmentBytes
 
-SEGMENT_HEADER: Final = 128
-FORMAT: Final = 1
-OLDEST_FORMAT: Final = 1  # that is still read
+SEGMENT_HEADER_BYTES: Final = 128
+FORMAT_VERSION: Final = 1
+OLDEST_FORMAT_VERSION: Final = 1  # that is still read
 SUFFIX: Final = ".seg"
 _MAGIC: Final = b"TASKYARD"
 _DIGITS: Final = 20
 _CRC_AT: Final = 124
 _TIMELINE_AT: Final = 16
 _BASE_AT: Final = 32
-TIMELINE_SIZE: Final = 16
+TIMELINE_BYTES: Final = 16
 
 
 class BadHeader(Exception):
@@ -82,11 +82,11 @@ class SegmentHeader:
         self.retention_base = retention_base
         self.recycled = recycled  # frames of an earlier segment may stand behind its own
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         out = BytesWriter()
         out.write(_MAGIC)
-        put_u32(out, FORMAT)
-        put_u32(out, SEGMENT_HEADER)
+        put_u32(out, FORMAT_VERSION)
+        put_u32(out, SEGMENT_HEADER_BYTES)
         out.write(self.timeline)
         write_i64_le(out, self.base)
         write_i64_le(out, self.first_seq)
@@ -101,12 +101,12 @@ class SegmentHeader:
         return out.getvalue()
 
 
-def parse_header(content: Content) -> SegmentHeader:
+def parse_header(content: SegmentBytes) -> SegmentHeader:
     """The header at the start of a segment, or BadHeader with the reason.
 
     JournalTooNew is none of those: whoever makes do with a damaged header must not take it for one.
     """
-    if not content.reaches(SEGMENT_HEADER):
+    if not content.extend_to(SEGMENT_HEADER_BYTES):
         raise BadHeader("the file is too short for a segment")
     data = content.data
     stored = i64(read_i32_le(data, _CRC_AT)) & 0xFFFF_FFFF
@@ -116,13 +116,17 @@ def parse_header(content: Content) -> SegmentHeader:
     if not intact:
         raise BadHeader("the checksum of its header is wrong")
     version = read_i32_le(data, 8)
-    if version > FORMAT:
+    if version > FORMAT_VERSION:
         name = segment_name(read_i64_le(data, _BASE_AT))
-        raise JournalTooNew(name, f"its format is {version}, and this one reads up to {FORMAT}")
-    if version < OLDEST_FORMAT:
-        raise BadHeader(f"its format is {version}, and there is none before {OLDEST_FORMAT}")
+        raise JournalTooNew(
+            name, f"its format is {version}, and this one reads up to {FORMAT_VERSION}"
+        )
+    if version < OLDEST_FORMAT_VERSION:
+        raise BadHeader(
+            f"its format is {version}, and there is none before {OLDEST_FORMAT_VERSION}"
+        )
     return SegmentHeader(
-        data[_TIMELINE_AT : _TIMELINE_AT + TIMELINE_SIZE],
+        data[_TIMELINE_AT : _TIMELINE_AT + TIMELINE_BYTES],
         read_i64_le(data, _BASE_AT),
         read_i64_le(data, 40),
         read_i64_le(data, 48),
@@ -157,14 +161,14 @@ def segment_names(directory: Disk) -> list[str]:
 class Segment:
     """A segment that is being written, or has been and is not on disk for certain yet."""
 
-    __slots__ = ("anchored", "base", "end", "file", "salt")
+    __slots__ = ("base", "end", "file", "header_is_durable", "salt")
 
     def __init__(self, file: File, base: i64, salt: i64) -> None:
         self.file = file
         self.base = base
         self.salt = salt
         self.end: i64 = 0  # position behind its last frame, once it is full
-        self.anchored = False  # its header and its name are on disk for certain
+        self.header_is_durable = False  # its header and its name are on disk for certain
 
 
 def new_salt(entropy: Callable[[int], bytes]) -> i64:
@@ -183,7 +187,7 @@ def create_segment(directory: Disk, header: SegmentHeader, source: str) -> Segme
     """
     file = directory.open(source)
     try:
-        file.write_at(0, [header.encoded()])
+        file.write_at(0, [header.encode()])
         directory.rename(source, segment_name(header.base))
     except OSError:
         file.close()
@@ -191,9 +195,9 @@ def create_segment(directory: Disk, header: SegmentHeader, source: str) -> Segme
     return Segment(file, header.base, header.salt)
 
 
-def read_segment(directory: Disk, name: str) -> Content:
+def read_segment(directory: Disk, name: str) -> SegmentBytes:
     file = directory.view(name)
     try:
-        return Content(file.read_at(0, file.data_size()), file.size())
+        return SegmentBytes(file.read_at(0, file.data_size()), file.size())
     finally:
         file.close()

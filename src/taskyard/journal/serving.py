@@ -11,13 +11,13 @@ import errno
 from mypy_extensions import i64, mypyc_attr
 
 from taskyard.journal.disk import Disk, File
-from taskyard.journal.frames import Content
+from taskyard.journal.frames import SegmentBytes
 from taskyard.journal.journal import Journal
-from taskyard.journal.segment import SEGMENT_HEADER, BadHeader, parse_header, segment_name
+from taskyard.journal.segment import SEGMENT_HEADER_BYTES, BadHeader, parse_header, segment_name
 
 
 @mypyc_attr(acyclic=True)
-class Span:
+class DurableSegment:
     """What is durable of one segment."""
 
     __slots__ = ("base", "created", "first_seq", "last_seq", "size", "timeline")
@@ -33,12 +33,12 @@ class Span:
         self.created = created
 
 
-def spans_from(journal: Journal, seq: i64) -> list[Span]:
+def durable_segments_from(journal: Journal, seq: i64) -> list[DurableSegment]:
     """The segments from that on which has record `seq`, as far as they are durable."""
-    found: list[Span] = []
-    base = journal.first
+    found: list[DurableSegment] = []
+    base = journal.first_base
     while True:
-        span = span_of(journal, base)
+        span = durable_segment(journal, base)
         if span is None:
             return found
         if span.last_seq >= seq:
@@ -48,7 +48,7 @@ def spans_from(journal: Journal, seq: i64) -> list[Span]:
             return found
 
 
-def span_of(journal: Journal, base: i64) -> Span | None:
+def durable_segment(journal: Journal, base: i64) -> DurableSegment | None:
     """None: nothing of it is durable yet. The segment must be there."""
     first_seq = journal.first_seq_of(base)
     last_seq = journal.durable_seq
@@ -60,7 +60,7 @@ def span_of(journal: Journal, base: i64) -> Span | None:
         size = min(size, after - base)
         last_seq = min(last_seq, journal.first_seq_of(after) - 1)
     timeline = journal.identity.timeline_at(base)
-    return Span(base, first_seq, last_seq, size, timeline, journal.created_of(base))
+    return DurableSegment(base, first_seq, last_seq, size, timeline, journal.created_of(base))
 
 
 class SegmentRead:
@@ -69,21 +69,21 @@ class SegmentRead:
     Without data the segment is `gone`, or the disk could not be read.
     """
 
-    __slots__ = ("_directory", "_end", "_span", "_start", "data", "gone")
+    __slots__ = ("_directory", "_end", "_segment", "_start", "data", "segment_removed")
 
-    def __init__(self, directory: Disk, span: Span, start: i64, end: i64) -> None:
+    def __init__(self, directory: Disk, span: DurableSegment, start: i64, end: i64) -> None:
         self.data: bytes | None = None
-        self.gone = False
+        self.segment_removed = False
         self._directory = directory
-        self._span = span
+        self._segment = span
         self._start = start  # in the segment
         self._end = end
 
     def run(self) -> None:
         try:
-            file = self._directory.view(segment_name(self._span.base))
+            file = self._directory.view(segment_name(self._segment.base))
         except FileNotFoundError:
-            self.gone = True
+            self.segment_removed = True
             return
         try:
             self._read(file)
@@ -94,22 +94,22 @@ class SegmentRead:
         """The header is looked at on both sides of the read: a file that is used again loses it
         before anything else in it is overwritten.
         """
-        before = file.read_at(0, SEGMENT_HEADER)
+        before = file.read_at(0, SEGMENT_HEADER_BYTES)
         data = file.read_at(self._start, self._end - self._start)
-        if not self._is_header(before) or file.read_at(0, SEGMENT_HEADER) != before:
-            self.gone = True
+        if not self._is_header(before) or file.read_at(0, SEGMENT_HEADER_BYTES) != before:
+            self.segment_removed = True
         elif len(data) < self._end - self._start:
-            name = segment_name(self._span.base)
+            name = segment_name(self._segment.base)
             raise OSError(errno.EIO, f"{name} is shorter than it was")
         else:
             self.data = data
 
     def _is_header(self, data: bytes) -> bool:
         try:
-            header = parse_header(Content(data, len(data)))
+            header = parse_header(SegmentBytes(data, len(data)))
         except BadHeader:
             return False
-        span = self._span
+        span = self._segment
         return (
             header.base == span.base
             and header.first_seq == span.first_seq

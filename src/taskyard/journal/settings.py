@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.journal.spare import ZERO
+from taskyard.journal.spare import PREALLOCATE_ZERO
 
 
 @mypyc_attr(acyclic=True)
 class JournalSettings:
-    __slots__ = ("durability", "payload_memory", "preallocate", "segment_size", "spare")
+    __slots__ = ("durability", "payload_memory", "preallocate", "prepare_ahead", "segment_size")
 
     def __init__(
         self,
         segment_size: i64 = 64 * 1_048_576,
         payload_memory: i64 = 256 * 1_048_576,
         durability: str = "sync",
-        spare: bool = False,
-        preallocate: str = ZERO,
+        prepare_ahead: bool = False,
+        preallocate: str = PREALLOCATE_ZERO,
     ) -> None:
         self.segment_size = segment_size
         self.payload_memory = payload_memory
         self.durability = durability  # what replies wait for: the broker's business
-        self.spare = spare  # make the next segment in advance
+        self.prepare_ahead = prepare_ahead  # make the next segment in advance
         self.preallocate = preallocate  # how the room of a segment is made sure of

@@ -18,24 +18,24 @@ SPARE: Final = "spare"  # ready to become a segment
 DRAFT: Final = "spare.new"  # being made, off the loop
 AT_ONCE: Final = "spare.now"  # made when it is needed, on the loop
 
-ZERO: Final = "zero"  # write all of it, so that syncs are quick
-RESERVE: Final = "reserve"  # only see to it that the room is there
+PREALLOCATE_ZERO: Final = "zero"  # write all of it, so that syncs are quick
+PREALLOCATE_RESERVE: Final = "reserve"  # only see to it that the room is there
 
 # How a file begins that was a segment before; the rest of its first page is zeros then. So what
 # is left of its earlier header and first frame cannot be taken for those of its next use.
-USED: Final = b"RECYCLED"
-PAGE: Final = 4096
+RECYCLED_MARK: Final = b"RECYCLED"
+PAGE_BYTES: Final = 4096
 
-_PORTION: Final = 1_048_576
-_ZEROS: Final = bytes(_PORTION)
+_CHUNK_BYTES: Final = 1_048_576
+_ZEROS: Final = bytes(_CHUNK_BYTES)
 
 
-class SpareWork:
+class PrepareSegment:
     """Makes a file that a segment can be written into."""
 
     __slots__ = ("_directory", "_preallocate", "_size", "done", "reason")
 
-    def __init__(self, directory: Disk, size: i64, preallocate: str = ZERO) -> None:
+    def __init__(self, directory: Disk, size: i64, preallocate: str = PREALLOCATE_ZERO) -> None:
         self._directory = directory
         self._size = size
         self._preallocate = preallocate
@@ -48,7 +48,7 @@ class SpareWork:
             self._make()
         except OSError as error:
             self.reason = reason_of(error)
-            remove_if_there(self._directory, DRAFT)
+            remove_if_exists(self._directory, DRAFT)
         else:
             self.done = True
 
@@ -60,28 +60,28 @@ class SpareWork:
         try:
             # All of the room first: if it is not there, nothing need be written to find out.
             file.allocate(self._size)
-            if self._preallocate == ZERO:
-                self._fill(file)
+            if self._preallocate == PREALLOCATE_ZERO:
+                self._fill_with_zeros(file)
             else:
                 file.sync()
         finally:
             file.close()
         directory.rename(DRAFT, SPARE)
 
-    def _fill(self, file: File) -> None:
+    def _fill_with_zeros(self, file: File) -> None:
         at: i64 = 0
         while at < self._size:
-            portion = min(_PORTION, self._size - at)
-            file.write_at(at, [_ZEROS if portion == _PORTION else _ZEROS[:portion]])
+            portion = min(_CHUNK_BYTES, self._size - at)
+            file.write_at(at, [_ZEROS if portion == _CHUNK_BYTES else _ZEROS[:portion]])
             file.sync()
             at += portion
 
 
-def begins_used(data: bytes) -> bool:
-    return data[: len(USED)] == USED
+def is_recycled_file(data: bytes) -> bool:
+    return data[: len(RECYCLED_MARK)] == RECYCLED_MARK
 
 
-def remove_if_there(directory: Disk, name: str) -> None:
+def remove_if_exists(directory: Disk, name: str) -> None:
     """Leftovers are not worth a failure."""
     with contextlib.suppress(OSError):
         if name in directory.names():

@@ -9,13 +9,13 @@ from librt.strings import read_i64_le
 from mypy_extensions import i64
 
 from taskyard.engine.model.errors import CorruptRecord
-from taskyard.engine.records.decode import HEAD, kind_at, record_end
-from taskyard.engine.records.job_lifecycle import FIRST_CARRY
+from taskyard.engine.records.decode import SIZE_PREFIX_BYTES, kind_at, record_end
+from taskyard.engine.records.job_lifecycle import FIRST_SNAPSHOT
 from taskyard.journal.disk import Disk
-from taskyard.journal.frames import Content, Frame, frame_at
+from taskyard.journal.frames import Frame, SegmentBytes, frame_at
 from taskyard.journal.recovery import Recovery, SegmentReport
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     BadHeader,
     SegmentHeader,
     parse_header,
@@ -24,14 +24,14 @@ from taskyard.journal.segment import (
 )
 
 
-class Survey:
+class JournalStats:
     """`look` reads all segments once more after a recovery has run."""
 
     def __init__(self, directory: Disk, recovery: Recovery, wanted: list[int]) -> None:
         """`wanted`: sequence numbers whose positions are to be found."""
         self.kinds: dict[int, int] = {}  # records of each kind
-        self.carries: i64 = 0  # from the recovery base on
-        self.carry_bytes: i64 = 0
+        self.snapshots: i64 = 0  # from the recovery base on
+        self.snapshot_bytes: i64 = 0
         self.positions: dict[int, int] = {}  # of those that were wanted and are there
         self.first_seq: i64 = 0  # of the first record that is there
         self.first_time: i64 = 0
@@ -40,21 +40,21 @@ class Survey:
         self._directory = directory
         self._recovery = recovery
         self._wanted = sorted(set(wanted))
-        self._retained_now = False
+        self._counts_retained = False
 
-    def look(self) -> None:
+    def collect(self) -> None:
         """OSError if a segment is not there any more: a server beside has dropped it."""
         recovery = self._recovery
-        self._retained_now = True
+        self._counts_retained = True
         for index, header in enumerate(recovery.retained):
             later = recovery.retained[index + 1 :]
-            self._look_retained(header, later[0].base if later else recovery.base)
-        self._retained_now = False
+            self._count_retained(header, later[0].base if later else recovery.replay_start)
+        self._counts_retained = False
         for segment in recovery.segments:
             content = read_segment(self._directory, segment.name)
             self._count(content, parse_header(content), segment.end, None)
 
-    def _look_retained(self, known: SegmentHeader, after: i64) -> None:
+    def _count_retained(self, known: SegmentHeader, after: i64) -> None:
         name = segment_name(known.base)
         content = read_segment(self._directory, name)
         try:
@@ -69,10 +69,10 @@ class Survey:
             self.damage.append(f"{name} is damaged at byte {end}: no intact frame stands there")
 
     def _count(
-        self, content: Content, header: SegmentHeader, end: i64, report: SegmentReport | None
+        self, content: SegmentBytes, header: SegmentHeader, end: i64, report: SegmentReport | None
     ) -> i64:
         """Count the frames up to an offset; gives the one behind the last that is intact."""
-        offset: i64 = SEGMENT_HEADER
+        offset: i64 = SEGMENT_HEADER_BYTES
         seq = header.first_seq
         while offset < end:
             frame = frame_at(content, offset, header.salt)
@@ -94,7 +94,9 @@ class Survey:
         if not self.first_seq:
             self.first_seq = frame.first_seq
             record_end(data, frame.body, frame.end)
-            self.first_time = read_i64_le(data, frame.body + HEAD + 2)  # behind kind and version
+            self.first_time = read_i64_le(
+                data, frame.body + SIZE_PREFIX_BYTES + 2
+            )  # behind kind and version
         wanted = self._wanted
         while wanted and wanted[0] < frame.first_seq:
             wanted.pop(0)  # it is not there any more
@@ -106,9 +108,9 @@ class Survey:
             size = record_end(data, at, frame.end) - at
             kind = kind_at(data, at)
             kinds[kind] = kinds.get(kind, 0) + 1
-            if kind >= FIRST_CARRY and not self._retained_now:
-                self.carries += 1
-                self.carry_bytes += size
+            if kind >= FIRST_SNAPSHOT and not self._counts_retained:
+                self.snapshots += 1
+                self.snapshot_bytes += size
             if seq == next_wanted:
                 self.positions[seq] = base + at
                 wanted.pop(0)

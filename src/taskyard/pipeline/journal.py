@@ -22,13 +22,13 @@ from typing import Any, Final, Protocol
 
 from taskyard.engine.model.errors import CorruptRecord
 from taskyard.journal.disk import RealDisk, RealFile
-from taskyard.journal.errors import JournalCorrupt, JournalError, JournalPassed, LeftBehind
-from taskyard.journal.evidence import durable_behind
-from taskyard.journal.frames import FRAME_HEADER, Content, frame_at, written_end
+from taskyard.journal.errors import JournalCorrupt, JournalError, RecordsRemoved, SegmentRemoved
+from taskyard.journal.evidence import highest_durable_behind
+from taskyard.journal.frames import FRAME_HEADER_BYTES, SegmentBytes, frame_at, written_end
 from taskyard.journal.identity import JOURNAL, BadIdentity, Identity, is_locked, load_identity
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     BadHeader,
     SegmentHeader,
     base_of,
@@ -41,10 +41,10 @@ from taskyard.pipeline.records.fields import DEFAULT_COLUMNS
 
 BATCH_ROWS: Final = 50_000
 PATIENCE: Final = 15.0  # seconds: a server that is started again takes less
-_PORTION: Final = 8 << 20  # bytes in memory at a time, unless one frame is larger
-_LEAST_BYTES: Final = 4 << 20  # a range that is smaller is not worth a task of its own
-_KEPT_MARKS: Final = 500
-_PIECE: Final = 1 << 20
+_CHUNK_BYTES: Final = 8 << 20  # bytes in memory at a time, unless one frame is larger
+_MIN_RANGE_BYTES: Final = 4 << 20  # a range that is smaller is not worth a task of its own
+_MAX_MARKS: Final = 500
+_READ_BYTES: Final = 1 << 20
 _HEADERS: Final = 64 << 10  # bytes that are read to look for headers of frames
 _HEAD: Final = Struct("<IIqIIqq")  # length, checksum, first number, count, reserved, salt, durable
 
@@ -69,7 +69,7 @@ class TimelineChanged(JournalError):
 
 
 @dataclass(frozen=True)
-class SegmentView:
+class SegmentInfo:
     base: int
     first_seq: int
     last_seq: int
@@ -77,7 +77,7 @@ class SegmentView:
 
 
 @dataclass(frozen=True, order=True)
-class Mark:
+class FrameMark:
     """A record that begins a frame, and where that is."""
 
     seq: int
@@ -99,10 +99,10 @@ class Piece:
         return self.end - self.start
 
 
-class Journal(Protocol):
+class JournalSource(Protocol):
     """Where the bytes come from. It can be pickled: tasks elsewhere read by themselves."""
 
-    def view(self, from_seq: int = 0) -> JournalView:
+    def contents(self, from_seq: int = 0) -> JournalContents:
         """What there is now; of segments, those from the one with record `from_seq` on."""
 
     def fetch(self, base: int, start: int, end: int) -> bytes:
@@ -111,24 +111,24 @@ class Journal(Protocol):
     def salt(self) -> bytes:
         """That of derived uids, and of the numbers that stand for sessions."""
 
-    def marks(self, piece: Piece, every: int) -> list[Mark]:
+    def marks(self, piece: Piece, every: int) -> list[FrameMark]:
         """Frames of a piece, one about every so many bytes; none if that is not cheap to tell."""
 
 
 @dataclass(frozen=True)
-class JournalView:
+class JournalContents:
     """What a journal has at one moment."""
 
-    journal: Journal = field(repr=False, compare=False)  # it is a view of
+    journal: JournalSource = field(repr=False, compare=False)  # it is a view of
     timeline: str
     first_seq: int
     durable_seq: int
-    segments: tuple[SegmentView, ...]  # from the one that has the first wanted record on
+    segments: tuple[SegmentInfo, ...]  # from the one that has the first wanted record on
     earlier: tuple[tuple[str, int], ...] = ()  # timelines before, and the last record of each
-    marks: tuple[Mark, ...] = ()  # some that are known, in order
+    marks: tuple[FrameMark, ...] = ()  # some that are known, in order
     is_behind: bool = False  # the server may have made more durable than its files say
 
-    def with_durable(self, seq: int) -> JournalView:
+    def with_durable_seq(self, seq: int) -> JournalContents:
         """The same, where somebody knows that more is durable than it says."""
         *before, newest = self.segments
         newest = replace(newest, last_seq=max(newest.last_seq, seq))
@@ -155,63 +155,65 @@ class Range:
     last_seq: int
     pieces: tuple[Piece, ...] = field(repr=False)
     timeline: str = field(repr=False)
-    journal: Journal = field(repr=False, compare=False)  # it is a part of
+    journal: JournalSource = field(repr=False, compare=False)  # it is a part of
 
     @property
     def bytes(self) -> int:
         return sum(piece.bytes for piece in self.pieces)
 
 
-def open_journal(path_or_url: str, token: str | None = None, patience: float = PATIENCE) -> Journal:
+def open_journal(
+    path_or_url: str, token: str | None = None, patience: float = PATIENCE
+) -> JournalSource:
     """The journal of a data directory, or of the server at http(s)://[user:password@]host:port.
 
     `patience`: seconds for which a server that cannot be reached is asked again.
     """
     if path_or_url.startswith(("http://", "https://")):
-        from taskyard.pipeline.journal_http import WebJournal
+        from taskyard.pipeline.journal_http import HttpJournal
 
-        return WebJournal(path_or_url, token, patience)
+        return HttpJournal(path_or_url, token, patience)
     return FileJournal(path_or_url.removeprefix("file://"))
 
 
-def newest_marks(marks: list[Mark]) -> list[Mark]:
+def newest_marks(marks: list[FrameMark]) -> list[FrameMark]:
     """In order, each once, and no more than are of use."""
-    return sorted(set(marks))[-_KEPT_MARKS:]
+    return sorted(set(marks))[-_MAX_MARKS:]
 
 
-def salt_of(journal: Journal, base: int) -> int:
+def salt_of(journal: JournalSource, base: int) -> int:
     """The salt of the frames of a segment; JournalPassed if it is not at its base any more."""
     name = segment_name(base)
-    head = journal.fetch(base, 0, SEGMENT_HEADER)
+    head = journal.fetch(base, 0, SEGMENT_HEADER_BYTES)
     try:
-        header = parse_header(Content(head, len(head)))
+        header = parse_header(SegmentBytes(head, len(head)))
     except BadHeader as error:
         raise JournalCorrupt(name, 0, 0, str(error)) from error
     if header.base != base:
-        raise JournalPassed(name)
+        raise SegmentRemoved(name)
     return int(header.salt)
 
 
-def _left_behind(journal: Journal, wanted: int) -> JournalError:
+def _gone_error(journal: JournalSource, wanted: int) -> JournalError:
     """What to say of a segment that is gone."""
-    first = journal.view(wanted).first_seq
+    first = journal.contents(wanted).first_seq
     if wanted < first:
-        return LeftBehind(wanted, first)
-    return JournalPassed(f"the segment with record {wanted}")
+        return RecordsRemoved(wanted, first)
+    return SegmentRemoved(f"the segment with record {wanted}")
 
 
 # Ranges
 
 
-def plan(view: JournalView, start_seq: int, end_seq: int, parts: int) -> list[Range]:
+def plan_ranges(view: JournalContents, start_seq: int, end_seq: int, parts: int) -> list[Range]:
     """Records `start_seq` to `end_seq`, both of them too, as up to `parts` ranges of like size."""
     end_seq = min(end_seq, view.durable_seq)
     if start_seq > end_seq:
         return []
     if start_seq < view.first_seq:
-        raise LeftBehind(start_seq, view.first_seq)
+        raise RecordsRemoved(start_seq, view.first_seq)
     known = sum(piece.bytes for piece in _known_pieces(view, start_seq, end_seq))
-    every = max(known // parts, _LEAST_BYTES) // 4
+    every = max(known // parts, _MIN_RANGE_BYTES) // 4
     pieces = list(_pieces(view, start_seq, end_seq, every))
     groups = _groups(pieces, parts)
     firsts = [max(group[0].seq, start_seq) for group in groups]
@@ -223,20 +225,20 @@ def plan(view: JournalView, start_seq: int, end_seq: int, parts: int) -> list[Ra
     ]
 
 
-def last_within(view: JournalView, start_seq: int, end_seq: int, most_bytes: int) -> int:
+def last_seq_within(view: JournalContents, start_seq: int, end_seq: int, most_bytes: int) -> int:
     """The last record, up to `end_seq`, of those from `start_seq` on that are of so many bytes.
 
     It is one before a mark, so that there may be some more bytes, or much fewer.
     """
     found = 0
-    for piece in _pieces(view, start_seq, end_seq, max(most_bytes, _LEAST_BYTES) // 4):
+    for piece in _pieces(view, start_seq, end_seq, max(most_bytes, _MIN_RANGE_BYTES) // 4):
         found += piece.bytes
         if found > most_bytes and piece.seq > start_seq:
             return piece.seq - 1
     return end_seq
 
 
-def _pieces(view: JournalView, start_seq: int, end_seq: int, every: int) -> Iterator[Piece]:
+def _pieces(view: JournalContents, start_seq: int, end_seq: int, every: int) -> Iterator[Piece]:
     """The pieces that have any of the records, of about so many bytes."""
     before: Piece | None = None
     try:
@@ -247,20 +249,20 @@ def _pieces(view: JournalView, start_seq: int, end_seq: int, every: int) -> Iter
                 if piece.seq > end_seq:
                     return
                 before = piece
-    except JournalPassed:
-        raise _left_behind(view.journal, start_seq) from None
+    except SegmentRemoved:
+        raise _gone_error(view.journal, start_seq) from None
     if before is not None:
         yield before
 
 
-def _known_pieces(view: JournalView, start_seq: int, end_seq: int) -> Iterator[Piece]:
+def _known_pieces(view: JournalContents, start_seq: int, end_seq: int) -> Iterator[Piece]:
     """The segments, cut where a mark says that nothing before or behind it is wanted."""
     for segment in view.segments:
         if segment.last_seq < start_seq or segment.first_seq > end_seq:
             continue
-        begin = Mark(segment.first_seq, segment.base, SEGMENT_HEADER)
+        begin = FrameMark(segment.first_seq, segment.base, SEGMENT_HEADER_BYTES)
         end = segment.bytes
-        cuts: list[Mark] = []
+        cuts: list[FrameMark] = []
         for mark in view.marks:
             if mark.base != segment.base:
                 continue
@@ -273,16 +275,16 @@ def _known_pieces(view: JournalView, start_seq: int, end_seq: int) -> Iterator[P
         yield from _between(begin, cuts, end)
 
 
-def _split(piece: Piece, every: int, journal: Journal) -> Iterator[Piece]:
+def _split(piece: Piece, every: int, journal: JournalSource) -> Iterator[Piece]:
     if piece.bytes <= every:
         yield piece
         return
-    begin = Mark(piece.seq, piece.base, piece.start)
+    begin = FrameMark(piece.seq, piece.base, piece.start)
     yield from _between(begin, journal.marks(piece, every), piece.end)
 
 
-def _between(begin: Mark, cuts: list[Mark], end: int) -> Iterator[Piece]:
-    places = [begin, *[mark for mark in cuts if mark.offset < end], Mark(0, begin.base, end)]
+def _between(begin: FrameMark, cuts: list[FrameMark], end: int) -> Iterator[Piece]:
+    places = [begin, *[mark for mark in cuts if mark.offset < end], FrameMark(0, begin.base, end)]
     for mark, after in pairwise(places):
         if after.offset > mark.offset:
             yield Piece(mark.base, mark.offset, after.offset, mark.seq)
@@ -291,7 +293,7 @@ def _between(begin: Mark, cuts: list[Mark], end: int) -> Iterator[Piece]:
 def _groups(pieces: list[Piece], parts: int) -> list[list[Piece]]:
     """Neighbours together, so that each group has about the same number of bytes."""
     total = sum(piece.bytes for piece in pieces)
-    parts = max(1, min(parts, total // _LEAST_BYTES))
+    parts = max(1, min(parts, total // _MIN_RANGE_BYTES))
     groups: list[list[Piece]] = [[] for _ in range(parts)]
     done = 0
     for piece in pieces:
@@ -308,7 +310,7 @@ def _groups(pieces: list[Piece], parts: int) -> list[list[Piece]]:
 # Rows
 
 
-def read(
+def read_range(
     wanted: Range,
     columns: Sequence[str] = DEFAULT_COLUMNS,
     batch_rows: int = BATCH_ROWS,
@@ -322,8 +324,8 @@ def read(
     next_seq = wanted.first_seq  # all before it has been given
     try:
         for piece in wanted.pieces:
-            for data, at, frames, after in _portions(journal, wanted, piece):
-                for some in _with_rows(frames, batch_rows):
+            for data, at, frames, after in _read_chunks(journal, wanted, piece):
+                for some in _group_frames(frames, batch_rows):
                     try:
                         batch = decode_frames(
                             data, some, columns, wanted.first_seq, wanted.last_seq, salt
@@ -333,57 +335,61 @@ def read(
                         raise JournalCorrupt(name, at + begin, seq, str(error)) from error
                     yield batch
                 next_seq = max(next_seq, min(after, wanted.last_seq + 1))
-    except JournalPassed:
-        raise _left_behind(journal, next_seq) from None
+    except SegmentRemoved:
+        raise _gone_error(journal, next_seq) from None
     if next_seq <= wanted.last_seq:
         last = wanted.pieces[-1]
         reason = f"it ends before record {wanted.last_seq}"
         raise JournalCorrupt(segment_name(last.base), last.end, next_seq, reason)
 
 
-def _portions(
-    journal: Journal, wanted: Range, piece: Piece
+def _read_chunks(
+    journal: JournalSource, wanted: Range, piece: Piece
 ) -> Iterator[tuple[bytes, int, list[Frame], int]]:
     """Some megabytes of a piece, where they begin, their frames, and the record that follows."""
     salt = salt_of(journal, piece.base)
-    at, seq, size = piece.start, piece.seq, _PORTION
+    at, seq, size = piece.start, piece.seq, _CHUNK_BYTES
     while at < piece.end and seq <= wanted.last_seq:
         data = journal.fetch(piece.base, at, min(at + size, piece.end))
-        frames, taken, after = _frames(data, salt, seq, wanted)
+        frames, taken, after = _find_frames(data, salt, seq, wanted)
         if taken:
             yield data, at, frames, after
-            at, seq, size = at + taken, after, _PORTION
+            at, seq, size = at + taken, after, _CHUNK_BYTES
             continue
-        length = FRAME_HEADER + _HEAD.unpack_from(data)[0] if len(data) >= FRAME_HEADER else 0
+        length = (
+            FRAME_HEADER_BYTES + _HEAD.unpack_from(data)[0]
+            if len(data) >= FRAME_HEADER_BYTES
+            else 0
+        )
         if not size < length <= piece.end - at:
             # It may have been recycled while it was read; then there is another name to its bytes.
-            journal.fetch(piece.base, 0, SEGMENT_HEADER)
+            journal.fetch(piece.base, 0, SEGMENT_HEADER_BYTES)
             reason = "no intact frame stands there"
             raise JournalCorrupt(segment_name(piece.base), at, seq, reason)
         size = length
 
 
-def _frames(data: bytes, salt: int, seq: int, wanted: Range) -> tuple[list[Frame], int, int]:
+def _find_frames(data: bytes, salt: int, seq: int, wanted: Range) -> tuple[list[Frame], int, int]:
     """The wanted frames at the start of the data, how many bytes were looked through, and the
     record that follows."""
-    content = Content(data, len(data))
+    content = SegmentBytes(data, len(data))
     frames: list[Frame] = []
     at = 0
-    while at + FRAME_HEADER <= len(data) and seq <= wanted.last_seq:
+    while at + FRAME_HEADER_BYTES <= len(data) and seq <= wanted.last_seq:
         length, _, first, count, _, its_salt, _ = _HEAD.unpack_from(data, at)
-        end = at + FRAME_HEADER + length
+        end = at + FRAME_HEADER_BYTES + length
         if not length or its_salt != salt or first != seq or end > len(data):
             break
         if seq + count > wanted.first_seq:  # else it is left out, and not looked at
             if frame_at(content, at, salt) is None:
                 break
-            frames.append((at + FRAME_HEADER, end, seq))
+            frames.append((at + FRAME_HEADER_BYTES, end, seq))
         at = end
         seq += count
     return frames, at, seq
 
 
-def _with_rows(frames: list[Frame], batch_rows: int) -> Iterator[list[Frame]]:
+def _group_frames(frames: list[Frame], batch_rows: int) -> Iterator[list[Frame]]:
     """Frames together until they have enough records for a batch."""
     group: list[Frame] = []
     for frame in frames:
@@ -406,8 +412,8 @@ class FileJournal:
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
-        self._tail: _Tail | None = None
-        self._marks: list[Mark] = []
+        self._tail: _TailReader | None = None
+        self._marks: list[FrameMark] = []
         if not os.path.isdir(os.path.join(self.path, JOURNAL)):
             raise NoJournal(self.path)
         self._disk = RealDisk(os.path.join(self.path, JOURNAL))
@@ -415,25 +421,25 @@ class FileJournal:
     def __reduce__(self) -> tuple[type[FileJournal], tuple[str]]:
         return FileJournal, (self.path,)
 
-    def view(self, from_seq: int = 0) -> JournalView:
+    def contents(self, from_seq: int = 0) -> JournalContents:
         identity = self._identity()
         timeline = identity.timeline.hex()
         earlier = tuple((past.timeline.hex(), int(past.last_seq)) for past in identity.earlier)
         live = is_locked(self.path)
         headers = JournalReader(self._disk, live=live).segments(from_seq)
         if not headers:
-            return JournalView(self, timeline, 1, 0, (), earlier, is_behind=live)
+            return JournalContents(self, timeline, 1, 0, (), earlier, is_behind=live)
         tail = self._read_tail(headers[-1], live)
         durable = max(0, tail.durable)
         lasts = [*[int(after.first_seq) - 1 for after in headers[1:]], durable]
         sizes = [*[int(after.base - one.base) for one, after in pairwise(headers)], tail.offset]
         segments = tuple(
-            SegmentView(int(header.base), int(header.first_seq), last, size)
+            SegmentInfo(int(header.base), int(header.first_seq), last, size)
             for header, last, size in zip(headers, lasts, sizes, strict=True)
         )
         first = self._first_seq(headers[0])
         marks = tuple(self._marks)
-        return JournalView(self, timeline, first, durable, segments, earlier, marks, live)
+        return JournalContents(self, timeline, first, durable, segments, earlier, marks, live)
 
     def fetch(self, base: int, start: int, end: int) -> bytes:
         with closing(self._open(base)) as file:
@@ -443,7 +449,7 @@ class FileJournal:
         try:
             return self._disk.view(segment_name(base))
         except FileNotFoundError as error:
-            raise JournalPassed(segment_name(base)) from error
+            raise SegmentRemoved(segment_name(base)) from error
 
     def salt(self) -> bytes:
         return bytes(self._identity().salt)
@@ -454,59 +460,59 @@ class FileJournal:
             raise BadIdentity("is missing")
         return identity
 
-    def marks(self, piece: Piece, every: int) -> list[Mark]:
+    def marks(self, piece: Piece, every: int) -> list[FrameMark]:
         """Hop from one frame's header to the next: what is in them is checked when it is read."""
         with closing(self._open(piece.base)) as file:
-            found = _hop(file, piece, every)
+            found = _find_marks(file, piece, every)
         self._marks = newest_marks([*self._marks, *found])
         return found
 
     def _first_seq(self, known: SegmentHeader) -> int:
         """The first record that is left; segments may go from the head meanwhile."""
         for name in segment_names(self._disk):
-            with suppress(JournalPassed, BadHeader):
-                head = self.fetch(int(base_of(name)), 0, SEGMENT_HEADER)
-                return int(parse_header(Content(head, SEGMENT_HEADER)).first_seq)
+            with suppress(SegmentRemoved, BadHeader):
+                head = self.fetch(int(base_of(name)), 0, SEGMENT_HEADER_BYTES)
+                return int(parse_header(SegmentBytes(head, SEGMENT_HEADER_BYTES)).first_seq)
         return int(known.first_seq)
 
-    def _read_tail(self, header: SegmentHeader, live: bool) -> _Tail:
+    def _read_tail(self, header: SegmentHeader, live: bool) -> _TailReader:
         tail = self._tail
         if tail is None or tail.base != header.base or tail.salt != header.salt:
-            tail = self._tail = _Tail(header)
+            tail = self._tail = _TailReader(header)
         with closing(self._open(tail.base)) as file:
-            tail.walk(file)
+            tail.read_new_frames(file)
             if not live:
-                tail.settle(file, header)
+                tail.accept_all(file, header)
         mark = tail.durable_end()
         if mark is not None:
             self._marks = newest_marks([*self._marks, mark])
         return tail
 
 
-class _Tail:
+class _TailReader:
     """How far the newest segment has been read and checked."""
 
     def __init__(self, header: SegmentHeader) -> None:
         self.base = int(header.base)
         self.salt = int(header.salt)
         self.durable = int(header.durable)
-        self.offset: int = SEGMENT_HEADER  # behind the last intact frame
+        self.offset: int = SEGMENT_HEADER_BYTES  # behind the last intact frame
         self._next_seq = int(header.first_seq)
         # Behind frames with records that may not be durable.
-        self._ends: deque[Mark] = deque()
+        self._frame_ends: deque[FrameMark] = deque()
 
-    def walk(self, file: RealFile) -> None:
+    def read_new_frames(self, file: RealFile) -> None:
         """Read the frames that have come since."""
         size = file.data_size()
-        while self.offset + FRAME_HEADER <= size:
-            data = file.read_at(self.offset, min(_PIECE, size - self.offset))
-            length = _HEAD.unpack_from(data)[0] if len(data) >= FRAME_HEADER else 0
-            if length and FRAME_HEADER + length > len(data):
-                data = file.read_at(self.offset, FRAME_HEADER + length)
-            if not self._take_frames(Content(data, len(data))):
+        while self.offset + FRAME_HEADER_BYTES <= size:
+            data = file.read_at(self.offset, min(_READ_BYTES, size - self.offset))
+            length = _HEAD.unpack_from(data)[0] if len(data) >= FRAME_HEADER_BYTES else 0
+            if length and FRAME_HEADER_BYTES + length > len(data):
+                data = file.read_at(self.offset, FRAME_HEADER_BYTES + length)
+            if not self._add_frames(SegmentBytes(data, len(data))):
                 return
 
-    def _take_frames(self, content: Content) -> bool:
+    def _add_frames(self, content: SegmentBytes) -> bool:
         """Take in the frames at the start of the content; whether there were any."""
         at = 0
         while (frame := frame_at(content, at, self.salt)) is not None:
@@ -515,15 +521,15 @@ class _Tail:
             at = int(frame.end)
             self._next_seq += int(frame.count)
             self.durable = max(self.durable, int(frame.durable))
-            self._ends.append(Mark(self._next_seq, self.base, self.offset + at))
+            self._frame_ends.append(FrameMark(self._next_seq, self.base, self.offset + at))
         self.offset += at
         return at > 0
 
-    def settle(self, file: RealFile, header: SegmentHeader) -> None:
+    def accept_all(self, file: RealFile, header: SegmentHeader) -> None:
         """Nobody writes it: all that is intact counts, and is brought to the disk to be sure."""
         data = file.read_at(self.offset, max(file.data_size() - self.offset, 0))
-        content = Content(data, len(data))
-        if durable_behind(content, 0, written_end(content, 0), header, self._next_seq):
+        content = SegmentBytes(data, len(data))
+        if highest_durable_behind(content, 0, written_end(content, 0), header, self._next_seq):
             name = segment_name(self.base)
             reason = "no intact frame stands there"
             raise JournalCorrupt(name, self.offset, self._next_seq, reason)
@@ -531,31 +537,31 @@ class _Tail:
             file.sync()
         self.durable = max(self.durable, self._next_seq - 1)
 
-    def durable_end(self) -> Mark | None:
+    def durable_end(self) -> FrameMark | None:
         """Behind the last frame all of which is durable, if there is another such now."""
         found = None
-        while self._ends and self._ends[0].seq <= self.durable + 1:
-            found = self._ends.popleft()
+        while self._frame_ends and self._frame_ends[0].seq <= self.durable + 1:
+            found = self._frame_ends.popleft()
         return found
 
 
-def _hop(file: RealFile, piece: Piece, every: int) -> list[Mark]:
-    found: list[Mark] = []
+def _find_marks(file: RealFile, piece: Piece, every: int) -> list[FrameMark]:
+    found: list[FrameMark] = []
     at, seq = piece.start, piece.seq
     wanted = at + every
     data, begin = b"", at
-    while at + FRAME_HEADER <= piece.end:
-        if at + FRAME_HEADER > begin + len(data):
+    while at + FRAME_HEADER_BYTES <= piece.end:
+        if at + FRAME_HEADER_BYTES > begin + len(data):
             begin = at
             data = file.read_at(at, min(_HEADERS, piece.end - at))
-            if len(data) < FRAME_HEADER:
+            if len(data) < FRAME_HEADER_BYTES:
                 return found
         length, _, first, count, _, _, _ = _HEAD.unpack_from(data, at - begin)
         if not length or first != seq:
             return found  # who reads it will say what is wrong
         if at >= wanted:
-            found.append(Mark(first, piece.base, at))
+            found.append(FrameMark(first, piece.base, at))
             wanted = at + every
-        at += FRAME_HEADER + length
+        at += FRAME_HEADER_BYTES + length
         seq += count
     return found

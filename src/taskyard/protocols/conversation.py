@@ -11,113 +11,127 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.access.gate import Asker, Gate, has_room
+from taskyard.access.gate import Authenticator, RequestRef, may_connect
 from taskyard.access.principal import PUSH, TAKE, Denied, Principal
 from taskyard.broker.broker import Broker
-from taskyard.broker.line import TURN
-from taskyard.broker.metrics import Traffic
-from taskyard.broker.outbox import Outbox
-from taskyard.broker.pace import Share
-from taskyard.broker.receiver import BUSY, KNOWN, STRANGER, Receiver
+from taskyard.broker.line import COMMANDS_PER_TURN
+from taskyard.broker.metrics import ProtocolStats
+from taskyard.broker.outbox import ReplyQueue
+from taskyard.broker.pace import TokenBucket
+from taskyard.broker.receiver import (
+    AUTHENTICATED,
+    AUTHENTICATING,
+    UNAUTHENTICATED,
+    ClientConnection,
+)
 from taskyard.broker.seams import Transport
-from taskyard.engine.model.effects import FEW_QUEUES, Notice, Take, Waiter, Watched, Watcher
+from taskyard.engine.model.effects import (
+    ALWAYS_ALLOWED_QUEUES,
+    FetchRequest,
+    JobEvent,
+    JobWatcher,
+    LifecycleNotice,
+    Waiter,
+)
 from taskyard.engine.model.job import Job, Origin
 
 INPUT_LIMIT: Final = 262_144  # bytes of commands kept while one has to wait
-UNKNOWN_LIMIT: Final = 16_384  # bytes of anything that is kept for who has to log in first
+UNAUTHENTICATED_LIMIT: Final = 16_384  # bytes of anything that is kept for who has to log in first
 
 
-class Conversation(Receiver):
+class ProtocolConnection(ClientConnection):
     def __init__(
         self,
         broker: Broker,
         transport: Transport,
         origin: Origin,
         output_limit: i64,
-        traffic: Traffic,
+        stats: ProtocolStats,
         principal: Principal,
     ) -> None:
-        super().__init__(broker.engine.new_owner(), traffic.dialect)
+        super().__init__(broker.engine.new_owner(), stats.protocol_name)
         self.principal = principal
-        self.unknown = False  # who has to log in first, and has nothing large to say until then
+        self.unauthenticated = (
+            False  # who has to log in first, and has nothing large to say until then
+        )
         principal.connections += 1
         self.broker = broker
         self.engine = broker.engine
         self.origin = origin
-        self.outbox = Outbox(broker, transport, self, output_limit)
+        self.reply_queue = ReplyQueue(broker, transport, self, output_limit)
         self.now: i64 = broker.clock.now()  # of this turn
-        self.verb = traffic.unknown  # the command that is to be answered
+        self.current_command = stats.unknown_command  # the command that is to be answered
         self.closed = False
-        self.ending = False  # nothing more will come: close when all is answered
+        self.closing_after_replies = False  # nothing more will come: close when all is answered
         self.waiter: Waiter | None = None  # the fetch that has to wait
-        self.watcher: Watcher | None = None  # the command that waits for a job's end
-        self.loading = False  # a payload is being read back from disk
+        self.watcher: JobWatcher | None = None  # the command that waits for a job's end
+        self.command_suspended = False  # a payload is being read back from disk
         self._stopping = False  # since the server stops
         self._transport = transport
         self._reading = True
-        self._share: Share | None = None  # if there is a rate to keep to
+        self._token_bucket: TokenBucket | None = None  # if there is a rate to keep to
 
     # For the dialect to fill in
 
-    def next_command(self) -> bool:
+    def execute_next(self) -> bool:
         """Carry out one command that has arrived in whole; False if there is none."""
         raise NotImplementedError
 
-    def unread(self) -> i64:
+    def pending_input_bytes(self) -> i64:
         """Bytes of commands that have arrived and were not carried out."""
         raise NotImplementedError
 
-    def begun(self) -> i64:
+    def partial_command_bytes(self) -> i64:
         """Whether, and about how much, of a command has arrived that only lacks its rest."""
         raise NotImplementedError
 
-    def complain(self, text: str) -> None:
+    def send_error(self, text: str) -> None:
         """Say what is wrong with what has arrived, if the protocol has a form for that."""
         raise NotImplementedError
 
-    def forget_input(self) -> None:
+    def discard_input(self) -> None:
         """Drop what has arrived and was not carried out."""
         raise NotImplementedError
 
-    def bound_input(self, unknown: bool) -> None:
+    def limit_unauthenticated_input(self, unauthenticated: bool) -> None:
         """From now on, what comes is bounded as for those who have to log in first, or is not."""
         raise NotImplementedError
 
-    def empty_handed(self) -> None:
+    def send_no_job(self) -> None:
         """Answer a fetch that has waited for nothing."""
         raise NotImplementedError
 
-    def deliver(self, job: Job, payload: bytes) -> None:
+    def send_job(self, job: Job, payload: bytes) -> None:
         """Answer a fetch with its job."""
         raise NotImplementedError
 
-    def wait_is_over(self) -> None:
+    def on_wait_ended(self) -> None:
         """A command that had to wait is about to be answered."""
 
-    def heard(self, event: Watched) -> bool:
+    def on_job_finished(self, event: JobEvent) -> bool:
         """Answer a command that waits for a job's end; False if it has to wait on."""
         raise NotImplementedError
 
-    def unheard(self) -> None:
+    def on_watch_cancelled(self) -> None:
         """Answer it although the job has not ended."""
         raise NotImplementedError
 
-    def denied(self, text: str) -> None:
+    def send_permission_denied(self, text: str) -> None:
         """Answer a command that is no longer allowed."""
         raise NotImplementedError
 
-    def logged_in(self, principal: Principal | None) -> None:
+    def on_login(self, principal: Principal | None) -> None:
         """Answer a command that said who the client is; None: that was wrong."""
         raise NotImplementedError
 
-    def check_watching(self, job: Job) -> None:
+    def check_watch_permission(self, job: Job) -> None:
         """Go on only if the client may still wait for this job's end."""
 
-    def waits_on(self) -> bool:
+    def keeps_watching(self) -> bool:
         """Whether such a command is worth waiting for although the client sends nothing more."""
         return False
 
-    def is_working(self) -> bool:
+    def is_command_running(self) -> bool:
         """Whether a command is being carried out in portions."""
         return False
 
@@ -126,344 +140,362 @@ class Conversation(Receiver):
     def address(self) -> str:
         return self.origin.holder.rpartition("#")[0]
 
-    def replies_wait(self) -> bool:
-        return self.outbox.waits()
+    def has_pending_replies(self) -> bool:
+        return self.reply_queue.has_waiting()
 
     # From the connection
 
     def resume(self) -> None:
-        self.run()
+        self.process_input()
 
-    def half_read(self) -> bool:
+    def has_partial_command(self) -> bool:
         return (
-            self.begun() > 0
+            self.partial_command_bytes() > 0
             and self.waiter is None
             and self.watcher is None
-            and not (self.loading or self.closed or self.in_line or self.slowed)
+            and not (
+                self.command_suspended or self.closed or self.queued_for_turn or self.rate_limited
+            )
         )
 
-    def stalled(self) -> None:
-        self.now = self.broker.begin()
-        self.complain("the rest of a command did not come in time")
-        self.quit()
-        self.broker.end()
+    def on_read_timeout(self) -> None:
+        self.now = self.broker.begin_turn()
+        self.send_error("the rest of a command did not come in time")
+        self.close()
+        self.broker.end_turn()
 
-    def turn_away(self, why: str) -> None:
+    def reject_protocol(self, reason: str) -> None:
         """What has come is of another protocol: say so, and close."""
-        self.now = self.broker.begin()
-        self.fault(why)
-        self.complain(why)
-        self.quit(lingers=True)
-        self.broker.end()
+        self.now = self.broker.begin_turn()
+        self.log_protocol_error(reason)
+        self.send_error(reason)
+        self.close(drain_input=True)
+        self.broker.end_turn()
 
-    def standing(self) -> i64:
-        if not self.unknown:
-            return KNOWN
-        return BUSY if self.loading else STRANGER
+    def login_state(self) -> i64:
+        if not self.unauthenticated:
+            return AUTHENTICATED
+        return AUTHENTICATING if self.command_suspended else UNAUTHENTICATED
 
-    def dismissed(self, why: str) -> None:
+    def close_unauthenticated(self, reason: str) -> None:
         if self.closed:
-            self.outbox.abort()  # its last replies were not read in all this time
+            self.reply_queue.abort()  # its last replies were not read in all this time
             return
-        self.now = self.broker.begin()
-        self.denied(why)
-        self.quit()
-        self.broker.end()
+        self.now = self.broker.begin_turn()
+        self.send_permission_denied(reason)
+        self.close()
+        self.broker.end_turn()
 
     def take_turn(self) -> None:
-        self.now = self.broker.begin()
-        self._run_commands()
+        self.now = self.broker.begin_turn()
+        self._execute_commands()
         self._end_turn()
-        self.broker.end()
+        self.broker.end_turn()
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
         self.closed = True
         self.principal.connections -= 1
-        self.broker.leave(self)
+        self.broker.unregister(self)
         if not self._stopping:
-            self.let_go()
-        self.outbox.forget_receiver()
+            self.release_resources()
+        self.reply_queue.detach_connection()
 
-    def ended(self) -> None:
-        self._end()
+    def on_eof(self) -> None:
+        self._finish_and_close()
 
     def shut_down(self) -> None:
         self._stopping = True
-        self._end()
+        self._finish_and_close()
 
-    def _end(self) -> None:
+    def _finish_and_close(self) -> None:
         """Answer what has arrived without waiting for jobs to come, and close."""
-        self.ending = True
+        self.closing_after_replies = True
         waiter = self.waiter
         if waiter is not None:
             self.waiter = None
             self.engine.stop_waiting(waiter)
-            self.empty_handed()
+            self.send_no_job()
         watcher = self.watcher
-        if watcher is not None and (self._stopping or not self.waits_on()):
+        if watcher is not None and (self._stopping or not self.keeps_watching()):
             self.watcher = None
             self.engine.stop_watching(watcher)
-            self.unheard()
-        self.run()
+            self.on_watch_cancelled()
+        self.process_input()
 
-    def rules_changed(self) -> None:
+    def on_permissions_changed(self) -> None:
         """What waits for a job, or for its end, must be allowed to when that comes."""
-        self.look_at_principal()
+        self.apply_principal_limits()
         try:
             if self.waiter is not None:
-                self.check_take(self.waiter.take)
+                self.check_fetch_permission(self.waiter.request)
             elif self.watcher is not None:
-                job = self.engine.state.live(self.watcher.job_id)
+                job = self.engine.state.live_job(self.watcher.job_id)
                 if job is not None:
-                    self.check_watching(job)
+                    self.check_watch_permission(job)
         except Denied as denial:
-            self.now = self.broker.begin()
-            self._stop_waiting_for_any()
-            self.wait_is_over()
-            self.denied(str(denial))
-            self._run_or_join()
-            self.broker.end()
+            self.now = self.broker.begin_turn()
+            self._cancel_waits()
+            self.on_wait_ended()
+            self.send_permission_denied(str(denial))
+            self._start_or_queue()
+            self.broker.end_turn()
 
-    def check_take(self, take: Take) -> None:
+    def check_fetch_permission(self, request: FetchRequest) -> None:
         """Go on only if the client may take on these terms."""
-        for queue in take.queues:
-            self.require(TAKE, queue.decode())
-        if take.move_to:
-            self.require(PUSH, take.move_to)
+        for queue in request.queues:
+            self.require_permission(TAKE, queue.decode())
+        if request.move_to:
+            self.require_permission(PUSH, request.move_to)
 
     # From the broker
 
-    def assigned(self, waiter: Waiter, job: Job) -> None:
+    def on_job_assigned(self, waiter: Waiter, job: Job) -> None:
         self.waiter = None
-        self.wait_is_over()
+        self.on_wait_ended()
         payload = waiter.payload
         if payload is None:
-            self.hand_out(job)
+            self.deliver_job(job)
         else:
-            self.deliver(job, payload)
-        self._run_on()
+            self.send_job(job, payload)
+        self._process_in_turn()
 
-    def read_failed(self, waiter: Waiter) -> None:
+    def on_payload_unreadable(self, waiter: Waiter) -> None:
         self.waiter = None
-        self.forget_input()  # nothing of it could be answered
-        self.outbox.abort()
+        self.discard_input()  # nothing of it could be answered
+        self.reply_queue.abort()
 
-    def gave_up(self, waiter: Waiter) -> None:
+    def on_wait_timeout(self, waiter: Waiter) -> None:
         self.waiter = None
-        self.wait_is_over()
-        self.empty_handed()
-        self._run_on()
+        self.on_wait_ended()
+        self.send_no_job()
+        self._process_in_turn()
 
-    def watched(self, event: Watched) -> None:
+    def on_job_event(self, event: JobEvent) -> None:
         if event.watcher is not self.watcher:
             return  # nobody waits for that any more
         self.now = self.broker.clock.now()
-        if self.heard(event):
+        if self.on_job_finished(event):
             self.watcher = None
-            self._run_on()
+            self._process_in_turn()
 
-    def noticed(self, notice: Notice) -> None:
+    def on_notice(self, notice: LifecycleNotice) -> None:
         raise NotImplementedError
 
     # Commands
 
-    def run(self) -> None:
+    def process_input(self) -> None:
         """Carry out commands that have come, until one has to wait or the turn is over."""
-        if self.broker.line.waits():
-            self._come()
+        if self.broker.turn_queue.has_waiting():
+            self._queue_for_turn()
             self._end_turn()
             return
-        self.now = self.broker.begin()
-        self._run_or_join()
-        self.broker.end()
+        self.now = self.broker.begin_turn()
+        self._start_or_queue()
+        self.broker.end_turn()
 
-    def _run_on(self) -> None:
+    def _process_in_turn(self) -> None:
         """The same, inside of a turn that has already begun."""
         self.now = self.broker.clock.now()
-        self._run_or_join()
+        self._start_or_queue()
 
-    def _run_or_join(self) -> None:
-        if self.broker.line.is_long(self.now, self):
-            self._come()
-        elif not self.in_line:
-            self._run_commands()
+    def _start_or_queue(self) -> None:
+        if self.broker.turn_queue.must_queue(self.now, self):
+            self._queue_for_turn()
+        elif not self.queued_for_turn:
+            self._execute_commands()
         self._end_turn()
 
-    def _come(self) -> None:
-        size = self.unread()
-        if not self.in_line and (size or self.ending):
-            self.broker.line.come(self, size)
+    def _queue_for_turn(self) -> None:
+        size = self.pending_input_bytes()
+        if not self.queued_for_turn and (size or self.closing_after_replies):
+            self.broker.turn_queue.enqueue(self, size)
 
     def _end_turn(self) -> None:
-        limit: i64 = UNKNOWN_LIMIT if self.unknown else INPUT_LIMIT
-        self._keep_reading(self.unread() <= limit and not self.slowed)
-        self.outbox.flush()
+        limit: i64 = UNAUTHENTICATED_LIMIT if self.unauthenticated else INPUT_LIMIT
+        self._set_reading(self.pending_input_bytes() <= limit and not self.rate_limited)
+        self.reply_queue.flush_output()
 
-    def _run_commands(self) -> None:
-        turn: i64 = TURN
-        if self.broker.pacer.rate:
-            turn = self._allowed()
+    def _execute_commands(self) -> None:
+        turn: i64 = COMMANDS_PER_TURN
+        if self.broker.rate_limiter.commands_per_second:
+            turn = self._commands_this_turn()
         left = turn
-        while not self._busy():
+        while not self._must_wait():
             if not left:
-                self._go_on_later(turn)
+                self._continue_next_turn(turn)
                 break
             left -= 1
-            self.commands += 1
-            if not self.next_command():
+            self.command_count += 1
+            if not self.execute_next():
                 left += 1
-                self.commands -= 1
-                if self.ending and not self.closed:
-                    self.quit()
+                self.command_count -= 1
+                if self.closing_after_replies and not self.closed:
+                    self.close()
                 break
-        if self._share is not None:
-            self._share.spend(turn - left)
+        if self._token_bucket is not None:
+            self._token_bucket.consume(turn - left)
 
-    def _allowed(self) -> i64:
+    def _commands_this_turn(self) -> i64:
         """Commands of this turn, where there is a rate to keep to."""
         if self._stopping:
-            return TURN
-        share = self._share
+            return COMMANDS_PER_TURN
+        share = self._token_bucket
         if share is None:
-            share = Share()
-            self._share = share
-        return min(i64(TURN), share.left(self.broker.pacer.rate, self.now))
+            share = TokenBucket()
+            self._token_bucket = share
+        return min(
+            i64(COMMANDS_PER_TURN),
+            share.available(self.broker.rate_limiter.commands_per_second, self.now),
+        )
 
-    def _go_on_later(self, turn: i64) -> None:
-        if not (self.unread() or self.ending):
+    def _continue_next_turn(self, turn: i64) -> None:
+        if not (self.pending_input_bytes() or self.closing_after_replies):
             return
-        if turn == TURN:
-            self.broker.line.join(self)
+        if turn == COMMANDS_PER_TURN:
+            self.broker.turn_queue.requeue(self)
         else:
-            self.broker.pacer.wait(self)
+            self.broker.rate_limiter.resume_later(self)
 
-    def _busy(self) -> bool:
+    def _must_wait(self) -> bool:
         """Whether the next command has to wait."""
         return (
             self.waiter is not None
             or self.watcher is not None
-            or self.loading
+            or self.command_suspended
             or self.closed
-            or self.stuffed
-            or self.in_line
-            or not self.outbox.has_room()
+            or self.output_blocked
+            or self.queued_for_turn
+            or not self.reply_queue.check_capacity()
         )
 
-    def require(self, action: str, queue: str) -> None:
+    def require_permission(self, action: str, queue: str) -> None:
         """Go on only if the client may do this to that queue."""
         principal = self.principal
-        if not principal.free:
-            principal.check(action, queue)
+        if not principal.is_superuser:
+            principal.check_permission(action, queue)
 
-    def log_in(self, gate: Gate, address: str, name: str, secret: str) -> None:
+    def log_in(self, authenticator: Authenticator, address: str, name: str, secret: str) -> None:
         """Find out who the client is, and go on with `logged_in`."""
-        principal = gate.recall(address, name, secret)
+        principal = authenticator.cached_login(address, name, secret)
         if principal is not None:
-            self._greet(gate, principal)
+            self._complete_login(authenticator, principal)
             return
-        self.loading = True
-        asker = Asker(self.connection, self.request_id(self.commands))
-        gate.log_in(address, name, secret, _LogIn(self, gate).done, asker)
+        self.command_suspended = True
+        asker = RequestRef(self.connection_number, self.request_id(self.command_count))
+        authenticator.log_in(
+            address, name, secret, _LoginCallback(self, authenticator).on_authenticated, asker
+        )
 
-    def recognised(self, gate: Gate, principal: Principal | None) -> None:
-        self.loading = False
+    def on_authenticated(self, authenticator: Authenticator, principal: Principal | None) -> None:
+        self.command_suspended = False
         if not self.closed:
-            self.now = self.broker.begin()
-            self.wait_is_over()
-            self._greet(gate, principal)
-            self._run_or_join()
-            self.broker.end()
+            self.now = self.broker.begin_turn()
+            self.on_wait_ended()
+            self._complete_login(authenticator, principal)
+            self._start_or_queue()
+            self.broker.end_turn()
 
-    def _greet(self, gate: Gate, principal: Principal | None) -> None:
-        if principal is None or principal is self.principal or has_room(gate, principal):
-            self.logged_in(principal)
+    def _complete_login(self, authenticator: Authenticator, principal: Principal | None) -> None:
+        if (
+            principal is None
+            or principal is self.principal
+            or may_connect(authenticator, principal)
+        ):
+            self.on_login(principal)
         else:
-            self.denied(f"user {principal.name} has too many connections")
+            self.send_permission_denied(f"user {principal.name} has too many connections")
 
-    def change_principal(self, principal: Principal) -> None:
+    def set_principal(self, principal: Principal) -> None:
         """From now on this is who asks."""
         self.principal.connections -= 1
         self.principal = principal
         principal.connections += 1
-        self.look_at_principal()
+        self.apply_principal_limits()
 
-    def look_at_principal(self) -> None:
+    def apply_principal_limits(self) -> None:
         """Bound what comes by who asks; to be called whenever that changes."""
-        unknown = self.principal.is_unknown()
-        if unknown != self.unknown:
-            self.unknown = unknown
-            self.bound_input(unknown)
-            if unknown and self.on_stranger is not None:
-                self.on_stranger()
+        unknown = self.principal.needs_login()
+        if unknown != self.unauthenticated:
+            self.unauthenticated = unknown
+            self.limit_unauthenticated_input(unknown)
+            if unknown and self.on_login_lost is not None:
+                self.on_login_lost()
 
-    def fetch(self, take: Take, timeout: i64) -> None:
+    def fetch(self, request: FetchRequest, timeout: i64) -> None:
         """Answer with a job, at once or when there is one, or empty-handed after the timeout."""
-        job = self.engine.fetch(take, self.now)
+        job = self.engine.fetch(request, self.now)
         if job is not None:
-            self.hand_out(job)
-        elif self.ending:
-            self.empty_handed()
+            self.deliver_job(job)
+        elif self.closing_after_replies:
+            self.send_no_job()
         else:
-            self.waiter = self.engine.wait(take, self.now + timeout)
-            if len(take.queues) > FEW_QUEUES:
-                self.broker.takes_memory(take.size())
+            self.waiter = self.engine.wait_for_job(request, self.now + timeout)
+            if len(request.queues) > ALWAYS_ALLOWED_QUEUES:
+                self.broker.report_memory_use(request.waiter_bytes())
 
-    def hand_out(self, job: Job) -> None:
-        payload = self.broker.payload(job)
+    def deliver_job(self, job: Job) -> None:
+        payload = self.broker.cached_payload(job)
         if payload is not None:
-            self.deliver(job, payload)
+            self.send_job(job, payload)
             return
-        self.load(job.payload_at, job.payload_size, _Delivery(self, job).go_on)
+        self.read_from_disk(
+            job.payload_at, job.payload_size, _JobDeliveryCallback(self, job).on_payload_read
+        )
 
-    def load(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
+    def read_from_disk(self, at: i64, size: i64, then: Callable[[bytes | None], None]) -> None:
         """Read bytes back from disk, and go on with `then` when they have come, or cannot."""
-        self.loading = True
-        if not self.since:
-            self.since = self.broker.line.now
-        self.broker.load(at, size, _Loading(self, then).done)
+        self.command_suspended = True
+        if not self.command_started_at:
+            self.command_started_at = self.broker.turn_queue.now
+        self.broker.read_from_disk(at, size, _DiskReadCallback(self, then).on_read)
 
-    def loaded(self, data: bytes | None, then: Callable[[bytes | None], None]) -> None:
-        self.loading = False
+    def on_disk_read(self, data: bytes | None, then: Callable[[bytes | None], None]) -> None:
+        self.command_suspended = False
         if self.broker.failure:  # what was done before the read may never be on disk
-            self.outbox.abort()
+            self.reply_queue.abort()
         elif not self.closed:
-            self.wait_is_over()
+            self.on_wait_ended()
             then(data)
-            if not self.loading and not self.is_working():
-                self.end_late()
-            self._run_on()
+            if not self.command_suspended and not self.is_command_running():
+                self.finish_deferred_command()
+            self._process_in_turn()
 
-    def end_late(self) -> None:
+    def finish_deferred_command(self) -> None:
         """A command that could not be answered at once is so now, or has begun to wait."""
-        since = self.since
-        self.since = 0
-        slow = self.broker.slow
+        since = self.command_started_at
+        self.command_started_at = 0
+        slow = self.broker.slow_commands
         now = self.broker.clock.now()  # a turn may have begun long ago
-        if not since or self.waiter is not None or self.watcher is not None or self.replies_wait():
+        if (
+            not since
+            or self.waiter is not None
+            or self.watcher is not None
+            or self.has_pending_replies()
+        ):
             return
-        if now - since > slow.limit:
-            slow.note(self, self.verb, self.commands, 1, since, 0, 0, now)
+        if now - since > slow.threshold_us:
+            slow.record(self, self.current_command, self.command_count, 1, since, 0, 0, now)
 
-    def send(self, reply: bytes, mark: i64) -> None:
+    def send(self, reply: bytes, position: i64) -> None:
         """Answer the command; each one has one reply."""
-        self.verb.replies += 1
-        self.outbox.send(reply, mark)
+        self.current_command.replies += 1
+        self.reply_queue.send(reply, position)
 
-    def quit(self, lingers: bool = False) -> None:
+    def close(self, drain_input: bool = False) -> None:
         """Close once all replies are out; `lingers`: although more is coming."""
         self.closed = True
         if not self._stopping:  # else its jobs go back when the server starts again
-            self.let_go()
-        self.outbox.close(lingers)
+            self.release_resources()
+        self.reply_queue.close(drain_input)
 
-    def let_go(self) -> None:
+    def release_resources(self) -> None:
         """Whatever this connection holds or waits for is no longer its."""
-        self.forget_input()
-        self._stop_waiting_for_any()
-        self.engine.disconnect(self.owner, self.origin, self.broker.begin())
-        self.broker.end()
+        self.discard_input()
+        self._cancel_waits()
+        self.engine.disconnect(self.owner, self.origin, self.broker.begin_turn())
+        self.broker.end_turn()
 
-    def _stop_waiting_for_any(self) -> None:
+    def _cancel_waits(self) -> None:
         waiter = self.waiter
         if waiter is not None:
             self.waiter = None
@@ -473,7 +505,7 @@ class Conversation(Receiver):
             self.watcher = None
             self.engine.stop_watching(watcher)
 
-    def _keep_reading(self, wanted: bool) -> None:
+    def _set_reading(self, wanted: bool) -> None:
         if wanted == self._reading or self.closed:
             return
         self._reading = wanted
@@ -483,37 +515,39 @@ class Conversation(Receiver):
             self._transport.pause_reading()
 
 
-class _LogIn:
+class _LoginCallback:
     """Remembers who has said at which gate who it is."""
 
-    def __init__(self, conversation: Conversation, gate: Gate) -> None:
-        self._conversation = conversation
-        self._gate = gate
+    def __init__(self, connection: ProtocolConnection, authenticator: Authenticator) -> None:
+        self._connection = connection
+        self._authenticator = authenticator
 
-    def done(self, principal: Principal | None) -> None:
-        self._conversation.recognised(self._gate, principal)
+    def on_authenticated(self, principal: Principal | None) -> None:
+        self._connection.on_authenticated(self._authenticator, principal)
 
 
-class _Loading:
+class _DiskReadCallback:
     """Remembers who goes on when bytes have been read back."""
 
-    def __init__(self, conversation: Conversation, then: Callable[[bytes | None], None]) -> None:
-        self._conversation = conversation
+    def __init__(
+        self, connection: ProtocolConnection, then: Callable[[bytes | None], None]
+    ) -> None:
+        self._connection = connection
         self._then = then
 
-    def done(self, data: bytes | None) -> None:
-        self._conversation.loaded(data, self._then)
+    def on_read(self, data: bytes | None) -> None:
+        self._connection.on_disk_read(data, self._then)
 
 
-class _Delivery:
+class _JobDeliveryCallback:
     """Remembers for which job a payload is being loaded."""
 
-    def __init__(self, conversation: Conversation, job: Job) -> None:
-        self._conversation = conversation
+    def __init__(self, connection: ProtocolConnection, job: Job) -> None:
+        self._connection = connection
         self._job = job
 
-    def go_on(self, payload: bytes | None) -> None:
+    def on_payload_read(self, payload: bytes | None) -> None:
         if payload is None:
-            self._conversation.outbox.abort()
+            self._connection.reply_queue.abort()
         else:
-            self._conversation.deliver(self._job, payload)
+            self._connection.send_job(self._job, payload)

@@ -12,7 +12,7 @@ _MILLION: Final = 1_000_000
 _BILLION: Final = 1_000_000_000
 _ZERO: Final = 48
 _NINE: Final = 57
-_MOST: Final = 18  # digits of any number that fits 64 bits whatever they are
+_MAX_DIGITS: Final = 18  # digits of any number that fits 64 bits whatever they are
 
 _HEADS: Final[list[bytes]] = [b"%d" % number for number in range(_THOUSAND)]
 _TAILS: Final[list[bytes]] = [b"%03d" % number for number in range(_THOUSAND)]
@@ -48,7 +48,7 @@ def put_decimal(out: BytesWriter, number: i64) -> None:
     out.write(_TAILS[number % _THOUSAND])
 
 
-def digits_of(number: i64) -> i64:
+def digit_count(number: i64) -> i64:
     """How many digits a number has that is not negative."""
     count: i64 = 1
     while number >= _THOUSAND:
@@ -69,7 +69,7 @@ def number_at(text: bytes, start: i64) -> tuple[i64, i64]:
         digit: i64 = text[at]
         if digit < _ZERO or digit > _NINE:
             break
-        if at - start == _MOST:
+        if at - start == _MAX_DIGITS:
             return -1, at
         number = number * 10 + (digit - _ZERO)
         at += 1

@@ -18,33 +18,33 @@ class LineBuffer:
 
     def __init__(self, limit: i64) -> None:
         self._limit = limit
-        self._only: bytes | None = None  # the one line that there is, if there is no other
+        self._single_line: bytes | None = None  # the one line that there is, if there is no other
         self._lines: list[bytes] = []
         self._next: i64 = 0  # of these, the first that was not taken
-        self._rest: list[bytes] = []  # pieces of a line whose end has not come
-        self.rest_size: i64 = 0
+        self._partial: list[bytes] = []  # pieces of a line whose end has not come
+        self.partial_bytes: i64 = 0
         self.size: i64 = 0  # bytes of complete lines that were not taken yet
 
     def feed(self, data: bytes) -> None:
         """Raises LineTooLong after having kept the complete lines before the long one."""
-        if not self.rest_size and not self.size and self._take_one_line(data):
+        if not self.partial_bytes and not self.size and self._accept_single_line(data):
             return
         lines = data.split(b"\n")
         last = lines.pop()
         if lines:
-            if self._rest:
-                self._rest.append(lines[0])
-                lines[0] = b"".join(self._rest)
-                self._rest = []
-                self.rest_size = 0
-            self._add(lines)
+            if self._partial:
+                self._partial.append(lines[0])
+                lines[0] = b"".join(self._partial)
+                self._partial = []
+                self.partial_bytes = 0
+            self._check_and_append(lines)
         if last:
-            self._rest.append(last)
-            self.rest_size += len(last)
-            if self.rest_size > self._limit:
+            self._partial.append(last)
+            self.partial_bytes += len(last)
+            if self.partial_bytes > self._limit:
                 raise LineTooLong
 
-    def _take_one_line(self, data: bytes) -> bool:
+    def _accept_single_line(self, data: bytes) -> bool:
         """As most of what clients send that wait for each reply: there is nothing to be split."""
         end: i64 = len(data) - 1
         if not 0 <= end <= self._limit or data[end] != _LINE_FEED:
@@ -52,33 +52,33 @@ class LineBuffer:
         line = data[:end]
         if _LINE_FEED in line:  # `find` would be called as Python calls a method
             return False
-        self._only = line
+        self._single_line = line
         self.size = end + 1
         return True
 
-    def _add(self, lines: list[bytes]) -> None:
+    def _check_and_append(self, lines: list[bytes]) -> None:
         size: i64 = 0
         for number, line in enumerate(lines):
             if len(line) > self._limit:
-                self._keep(lines[:number], size)
+                self._append_lines(lines[:number], size)
                 raise LineTooLong
             size += len(line) + 1
-        self._keep(lines, size)
+        self._append_lines(lines, size)
 
-    def _keep(self, lines: list[bytes], size: i64) -> None:
-        if self._only is not None:
-            lines = [self._only, *lines]
-            self._only = None
+    def _append_lines(self, lines: list[bytes], size: i64) -> None:
+        if self._single_line is not None:
+            lines = [self._single_line, *lines]
+            self._single_line = None
         if self._next < len(self._lines):
             lines = self._lines[self._next :] + lines
         self._lines = lines
         self._next = 0
         self.size += size
 
-    def take(self) -> bytes | None:
-        only = self._only
+    def next_line(self) -> bytes | None:
+        only = self._single_line
         if only is not None:
-            self._only = None
+            self._single_line = None
             self.size = 0
             return only
         if not self.size:
@@ -91,11 +91,11 @@ class LineBuffer:
         self.size -= len(line) + 1
         return line
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Forget everything that was not taken."""
-        self._only = None
+        self._single_line = None
         self._lines = []
         self._next = 0
-        self._rest = []
-        self.rest_size = 0
+        self._partial = []
+        self.partial_bytes = 0
         self.size = 0

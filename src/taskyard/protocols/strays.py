@@ -21,31 +21,31 @@ _VERSION: Final = re.compile(rb"HTTP/[0-9](\.[0-9])?")
 _ARRAY: Final = re.compile(rb"\*[0-9]{1,9}")
 
 
-def is_of_tls(data: bytes) -> bool:
+def looks_like_tls(data: bytes) -> bool:
     """Whether a connection that begins with this is encrypted."""
     return len(data) > 0 and data[0] == _HANDSHAKE
 
 
-def stray_line(words: list[bytes]) -> str:
+def wrong_protocol_error(words: list[bytes]) -> str:
     """Which protocol a line that is no command belongs to: what to say of it; "": none that is
     known. No command of ours begins in one of these ways."""
     if not words:
         return ""
     first = words[0]
-    if first[:5].upper() in (b"POST", b"HOST:") or is_of_http(words):
+    if first[:5].upper() in (b"POST", b"HOST:") or looks_like_http(words):
         return NOT_HTTP
     return NOT_PROXY if first == b"PROXY" else ""
 
 
-def stray_line_or_array(words: list[bytes]) -> str:
+def wrong_protocol_or_resp_error(words: list[bytes]) -> str:
     """The same where RESP is a stranger too: each line of its arrays would be one of ours."""
-    stray = stray_line(words)
+    stray = wrong_protocol_error(words)
     if not stray and words and _ARRAY.fullmatch(words[0]) is not None:
         return NOT_RESP
     return stray
 
 
-def is_of_http(words: list[bytes]) -> bool:
+def looks_like_http(words: list[bytes]) -> bool:
     """Whether it is the first line of a request, as GET / HTTP/1.1 or PRI * HTTP/2.0."""
     return (
         len(words) == 3

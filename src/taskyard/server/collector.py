@@ -17,36 +17,36 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 # A collection for each 2,000 new containers: 4 ms if all of them are lists of jobs.
-_COLLECTIONS: Final = (2_000, 20, 50)
-_MANY: Final = 100_000  # jobs: their lists are about as many as are looked at in one go
-_FEW: Final = _MANY // 2
+_THRESHOLDS: Final = (2_000, 20, 50)
+_MANY_JOBS: Final = 100_000  # jobs: their lists are about as many as are looked at in one go
+_FEW_JOBS: Final = _MANY_JOBS // 2
 
 
-class Collector:
-    def __init__(self, jobs: Callable[[], int]) -> None:
-        self._jobs = jobs  # how many there are
-        self._apart = False  # what has survived is not looked at
+class GcTuner:
+    def __init__(self, job_count: Callable[[], int]) -> None:
+        self._job_count = job_count  # how many there are
+        self._survivors_frozen = False  # what has survived is not looked at
 
     def start(self) -> None:
-        gc.set_threshold(*_COLLECTIONS)
-        gc.callbacks.append(self._collected)
+        gc.set_threshold(*_THRESHOLDS)
+        gc.callbacks.append(self._on_collection)
 
     def stop(self) -> None:
-        if self._collected in gc.callbacks:
-            gc.callbacks.remove(self._collected)
+        if self._on_collection in gc.callbacks:
+            gc.callbacks.remove(self._on_collection)
 
-    def tend(self) -> None:
+    def on_growth(self) -> None:
         """Many jobs have come since the last time."""
-        if self._jobs() >= _MANY:
+        if self._job_count() >= _MANY_JOBS:
             gc.collect(0)
 
-    def _collected(self, phase: str, _: Mapping[str, int]) -> None:
+    def _on_collection(self, phase: str, _: Mapping[str, int]) -> None:
         if phase != "stop":
             return
-        jobs = self._jobs()
-        if jobs >= _MANY:
+        jobs = self._job_count()
+        if jobs >= _MANY_JOBS:
             gc.freeze()
-            self._apart = True
-        elif self._apart and jobs < _FEW:
+            self._survivors_frozen = True
+        elif self._survivors_frozen and jobs < _FEW_JOBS:
             gc.unfreeze()
-            self._apart = False
+            self._survivors_frozen = False

@@ -16,91 +16,95 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-GOODBYE: Final = 5.0  # seconds for what was ended to be gone
-TOLD: Final = 500  # characters of what it says at last
+KILL_WAIT_SECONDS: Final = 5.0  # seconds for what was ended to be gone
+MAX_MESSAGE_CHARS: Final = 500  # characters of what it says at last
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessResult:
     code: int  # less than 0: it was ended
-    out: bytes
-    words: str  # the last that it has said, as people want to hear it
+    output: bytes
+    message: str  # the last that it has said, as people want to hear it
 
 
-class Errand:
+class OneShotProcess:
     """Start, and end if need be: in this order, once."""
 
     def __init__(
         self,
         command: Sequence[str],
-        seconds: float,
-        post: Callable[..., Any],
-        done: Callable[[Ended], None],
+        timeout_seconds: float,
+        call_on_loop: Callable[..., Any],
+        on_done: Callable[[ProcessResult], None],
     ) -> None:
         """`post` has something called on the loop, from any thread; so `done` is called there."""
         self._command = list(command)
-        self._seconds = seconds
-        self._post = post
-        self._done = done
+        self._timeout_seconds = timeout_seconds
+        self._call_on_loop = call_on_loop
+        self._on_done = on_done
         self._lock = threading.Lock()  # so that what is about to be started is ended as well
         self._process: subprocess.Popen[bytes] | None = None
-        self._is_over = False
+        self._terminated = False
         self._thread = threading.Thread(target=self._run, name="errand", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def end(self) -> None:
+    def terminate(self) -> None:
         """Do not wait for what it does; `done` is called all the same."""
         with self._lock:
-            self._is_over = True
+            self._terminated = True
             if self._process is not None:
                 signal_group(self._process.pid, signal.SIGKILL)
 
     def join(self) -> None:
-        self._thread.join(GOODBYE)
+        self._thread.join(KILL_WAIT_SECONDS)
 
     def _run(self) -> None:
         try:
-            ended = self._carry_out()
+            ended = self._run_process()
         except OSError as error:
-            ended = Ended(-1, b"", f"it cannot be started: {error}")
+            ended = ProcessResult(-1, b"", f"it cannot be started: {error}")
         # The loop may have been closed meanwhile, and then nobody wants to know.
         with contextlib.suppress(RuntimeError):
-            self._post(self._done, ended)
+            self._call_on_loop(self._on_done, ended)
 
-    def _carry_out(self) -> Ended:
+    def _run_process(self) -> ProcessResult:
         watched, kept = os.pipe()
         try:
-            process = self._begin(watched)
+            process = self._start_process(watched)
         finally:
             os.close(watched)
         try:
             if process is None:
-                return Ended(-1, b"", "the server stops")
+                return ProcessResult(-1, b"", "the server stops")
             with process:
-                out, said, in_time = self._wait(process)
+                out, said, in_time = self._wait_for_process(process)
         finally:
             os.close(kept)
-        words = _last_line(said) if in_time else f"it took longer than {self._seconds:g} seconds"
-        return Ended(process.returncode if in_time else -1, out, words)
+        words = (
+            _last_line(said)
+            if in_time
+            else f"it took longer than {self._timeout_seconds:g} seconds"
+        )
+        return ProcessResult(process.returncode if in_time else -1, out, words)
 
-    def _begin(self, watched: int) -> subprocess.Popen[bytes] | None:
+    def _start_process(self, stdin: int) -> subprocess.Popen[bytes] | None:
         with self._lock:
-            if self._is_over:
+            if self._terminated:
                 return None
             self._process = subprocess.Popen(
                 self._command,
-                stdin=watched,
+                stdin=stdin,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
             return self._process
 
-    def _wait(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
+    def _wait_for_process(self, process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
         try:
-            out, said = process.communicate(timeout=self._seconds)
+            out, said = process.communicate(timeout=self._timeout_seconds)
             in_time = True
         except subprocess.TimeoutExpired:
             signal_group(process.pid, signal.SIGKILL)
@@ -112,11 +116,11 @@ class Errand:
         return out, said, in_time
 
 
-def _last_line(said: bytes) -> str:
+def _last_line(stderr: bytes) -> str:
     """Not one of a trace."""
-    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in stderr.decode(errors="replace").splitlines() if line.strip()]
     words = next((line for line in reversed(lines) if not line[0].isspace()), "")
-    return words[:TOLD]
+    return words[:MAX_MESSAGE_CHARS]
 
 
 def signal_group(pid: int, number: int) -> bool:

@@ -15,13 +15,13 @@ from typing import Final
 # mallopt's names for them, and bytes.
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
-_KEPT: Final = 16 * 1_048_576
-_LARGE: Final = 4 * 1_048_576
+_KEPT_BYTES: Final = 16 * 1_048_576
+_LARGE_BYTES: Final = 4 * 1_048_576
 
 
-def keep_heap() -> None:
+def tune_malloc() -> None:
     """Where the C library has no such settings, it goes without."""
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_TRIM_THRESHOLD, _KEPT)
-        mallopt(_MMAP_THRESHOLD, _LARGE)
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
+        mallopt(_MMAP_THRESHOLD, _LARGE_BYTES)

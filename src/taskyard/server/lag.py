@@ -9,38 +9,42 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
-_MOST: Final = 4096  # notes; beyond it every other one goes, and there are half as many from then
-_CLOSEST: Final = 1_000_000  # microseconds between two of them
+_MAX_SAMPLES: Final = (
+    4096  # notes; beyond it every other one goes, and there are half as many from then
+)
+_MIN_SPACING_US: Final = 1_000_000  # microseconds between two of them
 
 
-class Marks:
+class LagTracker:
     """Times are in microseconds."""
 
     def __init__(self) -> None:
         self._times: list[int] = []
         self._seqs: list[int] = []
-        self._spacing = 0
+        self._spacing_us = 0
 
-    def add(self, time: int, durable_seq: int) -> None:
-        if self._seqs and (durable_seq <= self._seqs[-1] or time < self._times[-1] + self._spacing):
+    def add_sample(self, time: int, durable_seq: int) -> None:
+        if self._seqs and (
+            durable_seq <= self._seqs[-1] or time < self._times[-1] + self._spacing_us
+        ):
             return
         self._times.append(time)
         self._seqs.append(durable_seq)
-        if len(self._seqs) > _MOST:
+        if len(self._seqs) > _MAX_SAMPLES:
             del self._times[1::2]
             del self._seqs[1::2]
-            self._spacing = max(2 * self._spacing, _CLOSEST)
+            self._spacing_us = max(2 * self._spacing_us, _MIN_SPACING_US)
 
-    def reached(self, next_seq: int) -> None:
+    def drop_samples_before(self, next_seq: int) -> None:
         """Nobody asks for what is before that any more; the last note stays."""
         passed = min(bisect_left(self._seqs, next_seq), len(self._seqs) - 1)
         if passed > 0:
             del self._times[:passed]
             del self._seqs[:passed]
-        if len(self._seqs) < _MOST // 4:
-            self._spacing = 0
+        if len(self._seqs) < _MAX_SAMPLES // 4:
+            self._spacing_us = 0
 
-    def age(self, next_seq: int, durable_seq: int, now: int) -> int:
+    def age_us(self, next_seq: int, durable_seq: int, now: int) -> int:
         """Since when record `next_seq` is there; 0 if it is not."""
         if next_seq > durable_seq:
             return 0

@@ -14,18 +14,18 @@ import msgspec
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
-from taskyard.server.follower import Follower
-from taskyard.server.lake_process import LakeProcess, Patience
+from taskyard.server.follower import JournalReaderLease
+from taskyard.server.lake_process import LakeProcess, RestartPolicy
 from taskyard.server.logs import fields, log
 from taskyard.server.settings.config import Settings
 from taskyard.shared.api_messages import LakeView
 from taskyard.shared.duration import format_duration
 
-READER: Final = "lake"
-PATIENCE = Patience()
+READER_NAME: Final = "lake"
+RESTART_POLICY = RestartPolicy()
 
 
-class Report(msgspec.Struct, frozen=True):
+class LakeStatus(msgspec.Struct, frozen=True):
     """What the process says after each batch, as far as it is wanted here."""
 
     next_seq: int = 0  # 0: it does not know yet
@@ -36,7 +36,7 @@ class Report(msgspec.Struct, frozen=True):
     ui: str | None = None
 
 
-def command(settings: Settings) -> list[str]:
+def lake_process_command(settings: Settings) -> list[str]:
     """What runs beside the server."""
     result = [sys.executable, "-m", "taskyard.cli.lake_child", "run", "--follow", "--json"]
     result += ["--data", str(settings.data), "--lake", settings.lake or ""]
@@ -51,46 +51,46 @@ def command(settings: Settings) -> list[str]:
     return result
 
 
-class Lake:
+class LakeSupervisor:
     """Start, stop: in this order, once."""
 
     def __init__(
         self,
         broker: Broker,
         scheduler: Scheduler,
-        post: Callable[..., Any],
+        call_on_loop: Callable[..., Any],
         command: Sequence[str],
     ) -> None:
         """`post` has something called on the loop, from any thread."""
-        self._follower = Follower(READER, broker, scheduler)
-        self._process = LakeProcess(command, self, post, PATIENCE)
-        self._over = asyncio.Event()
+        self._reader_lease = JournalReaderLease(READER_NAME, broker, scheduler)
+        self._process = LakeProcess(command, self, call_on_loop, RESTART_POLICY)
+        self._process_stopped = asyncio.Event()
         self._pid = 0  # 0: it does not run
         self._starts = 0
         self._state = "starting"
         self._error = ""
-        self._report: Report | None = None
+        self._progress: LakeStatus | None = None
 
     def start(self) -> None:
-        self._follower.start()
+        self._reader_lease.start()
         self._process.start()
 
     async def stop(self) -> None:
         """Come back when it has ended; what it has reported until then is committed."""
         self._process.stop()
-        await self._over.wait()
+        await self._process_stopped.wait()
         self._process.join()
-        self._follower.stop()
+        self._reader_lease.stop()
 
     def view(self) -> LakeView:
-        report = self._report or Report()
-        records, seconds = self._follower.lag()
+        report = self._progress or LakeStatus()
+        records, seconds = self._reader_lease.lag()
         return LakeView(
             running=bool(self._pid),
             pid=self._pid or None,
             restarts=max(0, self._starts - 1),
             state=self._state,
-            next_seq=self._follower.next_seq(),
+            next_seq=self._reader_lease.next_seq(),
             lag_records=records,
             lag_seconds=seconds,
             last_time=report.last_time,
@@ -107,30 +107,30 @@ class Lake:
         self._state = "starting"
         log.info("the lake's process was started", extra=fields(pid=pid))
 
-    def on_report(self, line: bytes) -> None:
+    def on_progress(self, line: bytes) -> None:
         try:
-            report = msgspec.json.decode(line, type=Report)
+            report = msgspec.json.decode(line, type=LakeStatus)
         except msgspec.MsgspecError:
-            self.on_words(line.decode(errors="replace"))
+            self.on_log_line(line.decode(errors="replace"))
             return
-        self._report = report
+        self._progress = report
         self._state = report.state
         self._error = report.error or ""
         if report.next_seq > 0:
-            self._follower.reached(report.next_seq)
+            self._reader_lease.on_progress(report.next_seq)
 
-    def on_words(self, line: str) -> None:
+    def on_log_line(self, line: str) -> None:
         log.info("lake: %s", line)
 
-    def on_death(self, why: str, pause: float) -> None:
+    def on_crash(self, reason: str, pause: float) -> None:
         told = fields(pause=f"{pause:g}s")
-        log.warning("the lake's process is started again after a pause: %s", why, extra=told)
+        log.warning("the lake's process is started again after a pause: %s", reason, extra=told)
         self._pid = 0
         self._state = "waiting"
-        self._error = why
+        self._error = reason
 
     def on_end(self) -> None:
         self._pid = 0
         self._state = "stopped"
         self._error = ""
-        self._over.set()
+        self._process_stopped.set()

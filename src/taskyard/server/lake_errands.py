@@ -13,59 +13,61 @@ from pathlib import Path
 from typing import Any, Final
 
 from taskyard.cli.failure import NOTHING
-from taskyard.protocols.http.api.lake import Looked
+from taskyard.protocols.http.api.lake import LakeLookup
 from taskyard.protocols.http.api.views import moment
-from taskyard.server.errand import Ended, Errand
+from taskyard.server.errand import OneShotProcess, ProcessResult
 from taskyard.server.logs import fields, log
 from taskyard.shared.api_messages import LakeReportView, LakeView
 
-REPORT: Final = "report.html"
-LOOK: Final = 60.0  # seconds for one job
-MAKE: Final = 3600.0  # and for a report
-MOST_WAITING: Final = 20  # lookups
+REPORT_FILE: Final = "report.html"
+LOOKUP_SECONDS: Final = 60.0  # seconds for one job
+REPORT_SECONDS: Final = 3600.0  # and for a report
+MAX_QUEUED_LOOKUPS: Final = 20  # lookups
 
-Done = Callable[[Looked], None]
+OnLookup = Callable[[LakeLookup], None]
 
 
-class LakeErrands:
-    def __init__(self, lake: str, report: Path, post: Callable[..., Any]) -> None:
+class LakeRequests:
+    def __init__(self, lake: str, report: Path, call_on_loop: Callable[..., Any]) -> None:
         """`post` has something called on the loop, from any thread."""
         self.report_path: Final = report
         self._lake = lake
         # The command writes it into a lake on this machine by itself.
-        self._out = ("--out", str(report)) if "://" in lake else ()
-        self._post = post
-        self._line: deque[tuple[str, Done]] = deque()
-        self._looking: Errand | None = None
-        self._making: Errand | None = None
-        self._error = ""  # of the last report that was to be written
+        self._output_options = ("--out", str(report)) if "://" in lake else ()
+        self._call_on_loop = call_on_loop
+        self._queued_lookups: deque[tuple[str, OnLookup]] = deque()
+        self._lookup: OneShotProcess | None = None
+        self._report_process: OneShotProcess | None = None
+        self._report_error = ""  # of the last report that was to be written
         self._stopping = False
 
-    def command(self, *words: str) -> list[str]:
+    def lake_command(self, *words: str) -> list[str]:
         return [sys.executable, "-m", "taskyard.cli.lake_child", *words, "--lake", self._lake]
 
-    def look_up(self, which: str, done: Done) -> bool:
+    def look_up(self, which: str, done: OnLookup) -> bool:
         """One at a time; False: too many wait already."""
-        if len(self._line) >= MOST_WAITING or self._stopping:
+        if len(self._queued_lookups) >= MAX_QUEUED_LOOKUPS or self._stopping:
             return False
-        self._line.append((which, done))
-        self._look_on()
+        self._queued_lookups.append((which, done))
+        self._start_next_lookup()
         return True
 
     def make_report(self) -> None:
         """One at a time: whoever asks while it is being written gets that one."""
-        if self._making is not None or self._stopping:
+        if self._report_process is not None or self._stopping:
             return
-        self._error = ""
-        command = self.command("report", *self._out)
-        self._making = Errand(command, MAKE, self._post, self._has_made)
-        self._making.start()
+        self._report_error = ""
+        command = self.lake_command("report", *self._output_options)
+        self._report_process = OneShotProcess(
+            command, REPORT_SECONDS, self._call_on_loop, self._on_report_done
+        )
+        self._report_process.start()
         log.info("a report is being written", extra=fields(file=str(self.report_path)))
 
-    def complete(self, view: LakeView) -> LakeView:
+    def add_report_status(self, view: LakeView) -> LakeView:
         """With what is known of the report."""
-        view.making = self._making is not None
-        view.report_error = self._error or None
+        view.making = self._report_process is not None
+        view.report_error = self._report_error or None
         try:
             found = self.report_path.stat()
         except OSError:
@@ -77,45 +79,45 @@ class LakeErrands:
     def stop(self) -> None:
         """What is going on comes to nothing."""
         self._stopping = True
-        self._line.clear()
-        for errand in (self._looking, self._making):
+        self._queued_lookups.clear()
+        for errand in (self._lookup, self._report_process):
             if errand is not None:
-                errand.end()
+                errand.terminate()
                 errand.join()
 
-    def _look_on(self) -> None:
-        if self._looking is not None or not self._line:
+    def _start_next_lookup(self) -> None:
+        if self._lookup is not None or not self._queued_lookups:
             return
-        which, done = self._line.popleft()
+        which, done = self._queued_lookups.popleft()
 
-        def has_looked(ended: Ended) -> None:
-            self._looking = None
-            self._look_on()
-            done(_outcome(ended))
+        def has_looked(ended: ProcessResult) -> None:
+            self._lookup = None
+            self._start_next_lookup()
+            done(_lookup_result(ended))
 
-        command = self.command("job", "--json", which)
-        self._looking = Errand(command, LOOK, self._post, has_looked)
-        self._looking.start()
+        command = self.lake_command("job", "--json", which)
+        self._lookup = OneShotProcess(command, LOOKUP_SECONDS, self._call_on_loop, has_looked)
+        self._lookup.start()
 
-    def _has_made(self, ended: Ended) -> None:
-        self._making = None
+    def _on_report_done(self, ended: ProcessResult) -> None:
+        self._report_process = None
         if ended.code == 0:
             log.info("the report was written", extra=fields(file=str(self.report_path)))
             return
-        self._error = _why(ended, "report")
-        log.warning("the report could not be written: %s", self._error)
+        self._report_error = _failure_reason(ended, "report")
+        log.warning("the report could not be written: %s", self._report_error)
 
 
-def _outcome(ended: Ended) -> Looked:
+def _lookup_result(ended: ProcessResult) -> LakeLookup:
     if ended.code == 0:
-        return Looked(found=ended.out)
+        return LakeLookup(found=ended.output)
     if ended.code == NOTHING:
-        return Looked()
-    why = _why(ended, "job")
+        return LakeLookup()
+    why = _failure_reason(ended, "job")
     log.warning("a job could not be looked up in the lake: %s", why)
-    return Looked(error=why)
+    return LakeLookup(error=why)
 
 
-def _why(ended: Ended, command: str) -> str:
-    words = ended.words.removeprefix(f"taskyard lake {command}: ")
+def _failure_reason(ended: ProcessResult, command: str) -> str:
+    words = ended.message.removeprefix(f"taskyard lake {command}: ")
     return words or f"it ended with code {ended.code}"

@@ -18,29 +18,31 @@ from typing import IO, Any, Final, Protocol
 
 from taskyard.server.errand import signal_group
 
-_LOOK: Final = 0.05  # seconds between two looks whether descendants are gone
-_LONGEST_LINE: Final = 65_536
+_POLL_SECONDS: Final = 0.05  # seconds between two looks whether descendants are gone
+_MAX_LINE_BYTES: Final = 65_536
 
 
-class Listener(Protocol):
+class LakeProcessListener(Protocol):
     """What the process has done: called where `post` of the process has it called."""
 
     def on_start(self, pid: int) -> None: ...
-    def on_report(self, line: bytes) -> None: ...
-    def on_words(self, line: str) -> None: ...
-    def on_death(self, why: str, pause: float) -> None: ...
+    def on_progress(self, line: bytes) -> None: ...
+    def on_log_line(self, line: str) -> None: ...
+    def on_crash(self, reason: str, pause: float) -> None: ...
     def on_end(self) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class RestartPolicy:
     """In seconds."""
 
     first_pause: float = 1.0  # before it is started again; doubled each time
-    longest_pause: float = 300.0
-    healthy: float = 60.0  # how long it must have run for the pauses to begin anew
-    stop: float = 10.0  # from being told to end to being made to
-    farewell: float = 3.0  # for what its descendants then do, such as to remove their files
+    max_pause: float = 300.0
+    healthy_after: float = 60.0  # how long it must have run for the pauses to begin anew
+    stop_timeout: float = 10.0  # from being told to end to being made to
+    group_exit_timeout: float = (
+        3.0  # for what its descendants then do, such as to remove their files
+    )
 
 
 class LakeProcess:
@@ -49,19 +51,19 @@ class LakeProcess:
     def __init__(
         self,
         command: Sequence[str],
-        listener: Listener,
-        post: Callable[..., Any],
-        patience: Patience,
+        listener: LakeProcessListener,
+        call_on_loop: Callable[..., Any],
+        policy: RestartPolicy,
     ) -> None:
         """`post` has something called elsewhere, from any thread."""
         self._command = list(command)
         self._listener = listener
-        self._post = post
-        self._patience = patience
+        self._call_on_loop = call_on_loop
+        self._policy = policy
         self._stopping = threading.Event()
         self._lock = threading.Lock()  # so that what is about to be started is ended as well
         self._process: subprocess.Popen[bytes] | None = None
-        self._last_words = ""
+        self._last_log_line = ""
         self._thread = threading.Thread(target=self._supervise, name="lake", daemon=True)
 
     def start(self) -> None:
@@ -72,7 +74,7 @@ class LakeProcess:
         with self._lock:
             if self._process is not None and not self._stopping.is_set():
                 self._process.terminate()
-                timer = threading.Timer(self._patience.stop, _kill, [self._process])
+                timer = threading.Timer(self._policy.stop_timeout, _kill_group_of, [self._process])
                 timer.daemon = True
                 timer.start()
             self._stopping.set()
@@ -84,40 +86,45 @@ class LakeProcess:
         try:
             self._run_until_stopped()
         finally:  # else a server that stops would wait for it in vain
-            self._post(self._listener.on_end)
+            self._call_on_loop(self._listener.on_end)
 
     def _run_until_stopped(self) -> None:
-        pause = self._patience.first_pause
+        pause = self._policy.first_pause
         while not self._stopping.is_set():
             began = time.monotonic()
             why = self._run_once()
             if self._stopping.is_set():
                 break
-            if time.monotonic() - began >= self._patience.healthy:
-                pause = self._patience.first_pause
-            self._post(self._listener.on_death, why, pause)
+            if time.monotonic() - began >= self._policy.healthy_after:
+                pause = self._policy.first_pause
+            self._call_on_loop(self._listener.on_crash, why, pause)
             self._stopping.wait(pause)
-            pause = min(2 * pause, self._patience.longest_pause)
+            pause = min(2 * pause, self._policy.max_pause)
 
     def _run_once(self) -> str:
         """Give the reason why it has ended."""
-        self._last_words = ""
+        self._last_log_line = ""
         try:
-            process = self._begin()
+            process = self._start_process()
         except OSError as error:
             return f"it cannot be started: {error}"
         if process is None:
             return "the server stops"
-        ears = [_listen(process.stdout, self._hear_report), _listen(process.stderr, self._hear)]
+        ears = [
+            _read_lines(process.stdout, self._on_stdout_line),
+            _read_lines(process.stderr, self._on_stderr_line),
+        ]
         process.wait()
-        _end_all(process.pid, self._patience.farewell)
+        _wait_for_group(process.pid, self._policy.group_exit_timeout)
         for ear in ears:  # one that has left the group may keep a pipe open
-            ear.join(self._patience.farewell)
+            ear.join(self._policy.group_exit_timeout)
         assert process.stdin is not None
         process.stdin.close()
-        return _how(process.returncode) + (f": {self._last_words}" if self._last_words else "")
+        return _describe_exit(process.returncode) + (
+            f": {self._last_log_line}" if self._last_log_line else ""
+        )
 
-    def _begin(self) -> subprocess.Popen[bytes] | None:
+    def _start_process(self) -> subprocess.Popen[bytes] | None:
         with self._lock:
             if self._stopping.is_set():
                 return None
@@ -128,28 +135,28 @@ class LakeProcess:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-        self._post(self._listener.on_start, process.pid)
+        self._call_on_loop(self._listener.on_start, process.pid)
         return process
 
-    def _hear_report(self, line: bytes) -> None:
-        self._post(self._listener.on_report, line)
+    def _on_stdout_line(self, line: bytes) -> None:
+        self._call_on_loop(self._listener.on_progress, line)
 
-    def _hear(self, line: bytes) -> None:
+    def _on_stderr_line(self, line: bytes) -> None:
         """What is for people; the last line that is none of a trace says why it has ended."""
         text = line.decode(errors="replace").rstrip()
         if text:
-            self._post(self._listener.on_words, text)
+            self._call_on_loop(self._listener.on_log_line, text)
         if text and not text[0].isspace():
-            self._last_words = text
+            self._last_log_line = text
 
 
-def _listen(pipe: IO[bytes] | None, each: Callable[[bytes], None]) -> threading.Thread:
+def _read_lines(pipe: IO[bytes] | None, each: Callable[[bytes], None]) -> threading.Thread:
     """Hear all lines of a pipe in a thread, up to its end."""
     assert pipe is not None
 
     def hear() -> None:
         with pipe:
-            while line := pipe.readline(_LONGEST_LINE):
+            while line := pipe.readline(_MAX_LINE_BYTES):
                 each(line.rstrip(b"\n"))
 
     thread = threading.Thread(target=hear, name="lake pipe", daemon=True)
@@ -157,20 +164,20 @@ def _listen(pipe: IO[bytes] | None, each: Callable[[bytes], None]) -> threading.
     return thread
 
 
-def _end_all(pid: int, farewell: float) -> None:
+def _wait_for_group(pid: int, timeout: float) -> None:
     """Its descendants end when they see that it has; else they are made to."""
-    deadline = time.monotonic() + farewell
+    deadline = time.monotonic() + timeout
     while signal_group(pid, 0) and time.monotonic() < deadline:
-        time.sleep(_LOOK)
+        time.sleep(_POLL_SECONDS)
     signal_group(pid, signal.SIGKILL)
 
 
-def _kill(process: subprocess.Popen[bytes]) -> None:
+def _kill_group_of(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         signal_group(process.pid, signal.SIGKILL)
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code >= 0:
         return f"it ended with code {code}"
     try:

@@ -11,21 +11,21 @@ from typing import Any, Final
 from taskyard.broker.fatal import is_fatal
 from taskyard.server.logs import log
 
-_CODE: Final = 70  # EX_SOFTWARE: whoever supervises it may start it again
+_EXIT_CODE: Final = 70  # EX_SOFTWARE: whoever supervises it may start it again
 
 
-def install(loop: asyncio.AbstractEventLoop) -> None:
-    loop.set_exception_handler(_handle)
+def install_crash_handler(loop: asyncio.AbstractEventLoop) -> None:
+    loop.set_exception_handler(_handle_error)
 
 
-def _handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _handle_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     error = context.get("exception")
     if isinstance(error, BaseException) and is_fatal(error):
-        _end(error)
+        _exit_at_once(error)
     loop.default_exception_handler(context)
 
 
-def _end(error: BaseException) -> None:
+def _exit_at_once(error: BaseException) -> None:
     """At once, as if killed: whatever was still done would be done on half a change."""
     try:
         with contextlib.suppress(Exception):  # there may be no memory for it
@@ -33,4 +33,4 @@ def _end(error: BaseException) -> None:
             log.critical(text, error, exc_info=error)
             sys.stderr.flush()
     finally:
-        os._exit(_CODE)
+        os._exit(_EXIT_CODE)

@@ -12,7 +12,7 @@ import sys
 import time
 from typing import Any, Final, TextIO
 
-from taskyard.shared.escaping import safe, safe_json, safe_lines
+from taskyard.shared.escaping import escape_unsafe, escape_unsafe_json, escape_unsafe_lines
 
 log: Final = logging.getLogger("taskyard")
 
@@ -37,13 +37,13 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         # One event is one line, whatever a client managed to get into the message.
-        message = safe(record.getMessage())
+        message = escape_unsafe(record.getMessage())
         parts = [_timestamp(record), record.levelname, message]
         if self.shows_fields:
             parts += [f"{key}={_text(value)}" for key, value in _fields(record).items()]
         line = " ".join(parts)
         trace = _trace(self, record)
-        return "\n".join([line, *safe_lines(trace)]) if trace else line
+        return "\n".join([line, *escape_unsafe_lines(trace)]) if trace else line
 
 
 class SentenceFormatter(TextFormatter):
@@ -66,7 +66,7 @@ class JsonFormatter(logging.Formatter):
             entry["exception"] = trace
         for key, value in _fields(record).items():
             entry[f"field_{key}" if key in entry else key] = _json_value(value)
-        return safe_json(json.dumps(entry, default=str))
+        return escape_unsafe_json(json.dumps(entry, default=str))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _text(value: object) -> str:
     text = str(value)
     if text and text.isprintable() and not any(mark in text for mark in ' "='):
         return text
-    return safe_json(json.dumps(text, ensure_ascii=False))
+    return escape_unsafe_json(json.dumps(text, ensure_ascii=False))
 
 
 def _json_value(value: object) -> object:

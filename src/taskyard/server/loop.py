@@ -10,17 +10,17 @@ from typing import Final
 
 from taskyard.broker.seams import Cancellable, Clock
 from taskyard.journal.flusher import make_flusher
-from taskyard.server.fine_timer import FineTimer
+from taskyard.server.fine_timer import TimerfdTimer
 
 # Four cold reads, a read of compaction, one for those who listen to events, the next segment or the
 # end of old ones, two checks of passwords, a report that is read, and a sync, which must not wait
 # for any of the others.
-_THREADS: Final = 11
+_THREAD_COUNT: Final = 11
 
-Done = Callable[[BaseException | None], None]
+OnDone = Callable[[BaseException | None], None]
 
 
-class LoopScheduler:
+class AsyncioScheduler:
     """Scheduler on an asyncio loop; blocking work goes to a few threads of its own.
 
     They are there from the beginning: to start one holds up the loop until it runs, which took
@@ -30,15 +30,15 @@ class LoopScheduler:
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock) -> None:
         self._loop = loop
         self._clock = clock
-        self._fine_timer = FineTimer(loop)
+        self._precise_timer = TimerfdTimer(loop)
         self._flusher = make_flusher()
         self._on_flush: Callable[[int, int], None] | None = None
         if self._flusher is not None:
-            loop.add_reader(self._flusher.fileno(), self._flushed)
-        self._work: SimpleQueue[tuple[Callable[[], None], Done] | None] = SimpleQueue()
+            loop.add_reader(self._flusher.fileno(), self._on_flushed)
+        self._work: SimpleQueue[tuple[Callable[[], None], OnDone] | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._serve, name=f"disk-{number}", daemon=True)
-            for number in range(_THREADS)
+            threading.Thread(target=self._run_worker, name=f"disk-{number}", daemon=True)
+            for number in range(_THREAD_COUNT)
         ]
         for thread in self._threads:
             thread.start()
@@ -52,33 +52,33 @@ class LoopScheduler:
         delay = max(0, when - self._clock.now()) / 1_000_000
         return self._loop.call_later(delay + 0.0015 if delay else 0, call)
 
-    def call_within(self, delay: int, call: Callable[[], None]) -> Cancellable:
-        self._fine_timer.set(delay, call)
-        return self._fine_timer
+    def call_after_us(self, delay: int, call: Callable[[], None]) -> Cancellable:
+        self._precise_timer.set(delay, call)
+        return self._precise_timer
 
-    def run_blocking(self, work: Callable[[], None], done: Done) -> None:
+    def run_blocking(self, work: Callable[[], None], done: OnDone) -> None:
         self._work.put((work, done))
 
     @property
     def has_flusher(self) -> bool:
         return self._flusher is not None
 
-    def flush(self, file: int, done: Callable[[int, int], None]) -> bool:
+    def flush_file(self, file: int, done: Callable[[int, int], None]) -> bool:
         if self._flusher is None:
             return False
         self._on_flush = done
-        self._flusher.begin(file)
+        self._flusher.begin_flush(file)
         return True
 
-    def _flushed(self) -> None:
+    def _on_flushed(self) -> None:
         assert self._flusher is not None
-        failure = self._flusher.end()
+        failure = self._flusher.end_flush()
         done = self._on_flush
         if failure >= 0 and done is not None:
             self._on_flush = None
-            done(failure, self._flusher.took())
+            done(failure, self._flusher.last_flush_us())
 
-    def _serve(self) -> None:
+    def _run_worker(self) -> None:
         while True:
             item = self._work.get()
             if item is None:
@@ -94,7 +94,7 @@ class LoopScheduler:
 
     def close(self) -> None:
         """Wait for what was asked for."""
-        self._fine_timer.close()
+        self._precise_timer.close()
         if self._flusher is not None:
             self._loop.remove_reader(self._flusher.fileno())
             self._flusher.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from taskyard.engine.model.state import EngineSettings
 from taskyard.journal.settings import JournalSettings
 from taskyard.server.settings.config import Settings
-from taskyard.server.settings.queue_tables import rules_of
+from taskyard.server.settings.queue_tables import make_queue_rules
 
 
 def engine_settings(settings: Settings) -> EngineSettings:
@@ -21,7 +21,7 @@ def engine_settings(settings: Settings) -> EngineSettings:
         max_schedules=settings.max_schedules,
         schedule_bytes=settings.schedule_bytes,
         idle_expiry=settings.queue_idle_expiry or 0,
-        queue_rules=rules_of(settings.queues),
+        queue_rules=make_queue_rules(settings.queues),
     )
 
 
@@ -30,6 +30,6 @@ def journal_settings(settings: Settings) -> JournalSettings:
         segment_size=settings.segment_size,
         payload_memory=settings.payload_memory,
         durability=settings.durability,
-        spare=True,
+        prepare_ahead=True,
         preallocate=settings.preallocate,
     )

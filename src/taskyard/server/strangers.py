@@ -11,93 +11,97 @@ from collections.abc import Callable
 from typing import Final
 
 from taskyard.broker.broker import Broker
-from taskyard.broker.receiver import BUSY, KNOWN
+from taskyard.broker.receiver import AUTHENTICATED, AUTHENTICATING
 from taskyard.broker.seams import Cancellable, Scheduler
 from taskyard.server.net.connection import Connection
 
-_LOOKS: Final = 64  # connections that are looked at for one that may go
-_GOING: Final = 16  # that were sent away for others, and still have their descriptors
+_MAX_EVICTION_CHECKS: Final = 64  # connections that are looked at for one that may go
+_MAX_EVICTED: Final = 16  # that were sent away for others, and still have their descriptors
 
 
-class Strangers:
+class LoginTimeouts:
     def __init__(
         self,
         broker: Broker,
         scheduler: Scheduler,
-        patience: int | None,
+        timeout_us: int | None,
         needs_login: Callable[[], bool],
     ) -> None:
         """`patience`: microseconds, None for ever; `needs_login`: whether a client without a login
         can do nothing."""
         self._broker = broker
         self._scheduler = scheduler
-        self._patience = patience
+        self._timeout_us = timeout_us
         self._needs_login = needs_login
-        self._since: dict[Connection, int] = {}  # in the order in which they came
-        self._going: set[Connection] = set()
-        self._alarm: Cancellable | None = None
+        self._waiting_since: dict[Connection, int] = {}  # in the order in which they came
+        self._evicted: set[Connection] = set()
+        self._timer_handle: Cancellable | None = None
         self._stopped = False
 
     def stop(self) -> None:
         self._stopped = True
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
 
     def add(self, one: Connection) -> None:
         """Start the time of a connection that was accepted, or has finished its TLS handshake."""
         if self._stopped:
             return
-        self._since.pop(one, None)
-        self._since[one] = self._broker.clock.now()
-        if self._alarm is None:
-            self._plan()
+        self._waiting_since.pop(one, None)
+        self._waiting_since[one] = self._broker.clock.now()
+        if self._timer_handle is None:
+            self._schedule_check()
 
     def discard(self, one: Connection) -> None:
         """Forget a connection that was closed."""
-        self._since.pop(one, None)
-        self._going.discard(one)
+        self._waiting_since.pop(one, None)
+        self._evicted.discard(one)
 
-    def make_room(self) -> bool:
+    def evict_oldest(self) -> bool:
         """Close the oldest connection without a login at once; False if there is none."""
-        if not self._needs_login() or len(self._going) >= _GOING:
+        if not self._needs_login() or len(self._evicted) >= _MAX_EVICTED:
             return False
-        for _ in range(min(_LOOKS, len(self._since))):
-            one = next(iter(self._since))
-            del self._since[one]
-            standing = one.standing()
-            if standing == BUSY:
-                self._since[one] = self._broker.clock.now()
-            elif standing != KNOWN:
-                self._broker.metrics.strain.made_room += 1
-                self._going.add(one)
-                one.send_away("the server is full, and others want to log in", at_once=True)
+        for _ in range(min(_MAX_EVICTION_CHECKS, len(self._waiting_since))):
+            one = next(iter(self._waiting_since))
+            del self._waiting_since[one]
+            standing = one.login_state()
+            if standing == AUTHENTICATING:
+                self._waiting_since[one] = self._broker.clock.now()
+            elif standing != AUTHENTICATED:
+                self._broker.metrics.limit_counters.evicted_logins += 1
+                self._evicted.add(one)
+                one.close_unauthenticated(
+                    "the server is full, and others want to log in", at_once=True
+                )
                 return True
         return False
 
-    def _plan(self) -> None:
-        first = next(iter(self._since.values()), None)
-        if first is not None and self._patience is not None:
-            self._alarm = self._scheduler.call_at(first + self._patience, self._look)
+    def _schedule_check(self) -> None:
+        first = next(iter(self._waiting_since.values()), None)
+        if first is not None and self._timeout_us is not None:
+            self._timer_handle = self._scheduler.call_at(
+                first + self._timeout_us, self._close_overdue
+            )
 
-    def _look(self) -> None:
-        self._alarm = None
-        assert self._patience is not None
+    def _close_overdue(self) -> None:
+        self._timer_handle = None
+        assert self._timeout_us is not None
         now = self._broker.clock.now()
         needed = self._needs_login()
-        for one in self._since_before(now - self._patience):
-            del self._since[one]
-            standing = one.standing() if needed else KNOWN
-            if standing == BUSY:  # with its login perhaps: it has the same time once more
-                self._since[one] = now
-            elif standing != KNOWN:
-                self._broker.metrics.strain.stalled_login += 1
-                one.send_away("no login came in time")
-        self._plan()
+        for one in self._waiting_since_before(now - self._timeout_us):
+            del self._waiting_since[one]
+            standing = one.login_state() if needed else AUTHENTICATED
+            if standing == AUTHENTICATING:  # with its login perhaps: it has the same time once more
+                self._waiting_since[one] = now
+            elif standing != AUTHENTICATED:
+                self._broker.metrics.limit_counters.login_timeouts += 1
+                one.close_unauthenticated("no login came in time")
+        self._schedule_check()
 
-    def _since_before(self, time: int) -> list[Connection]:
+    def _waiting_since_before(self, time: int) -> list[Connection]:
         found: list[Connection] = []
-        for one, since in self._since.items():
+        for one, since in self._waiting_since.items():
             if since > time:
                 break
             found.append(one)

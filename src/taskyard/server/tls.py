@@ -47,7 +47,7 @@ def make_context(settings: Settings) -> ssl.SSLContext:
 
 
 def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | None) -> None:
-    _must_have_certificates("tls_certificate", certificate)
+    _check_has_certificates("tls_certificate", certificate)
     name = "tls_certificate" if key is None else "tls_key"
     place = key or certificate
     if b"PRIVATE KEY-----" not in _read(name, place):
@@ -69,22 +69,26 @@ def _load_certificate(context: ssl.SSLContext, certificate: Path, key: Path | No
         if locked:
             raise ConfigError(f"{name}: the key in {place} is locked by a password.") from None
         what = f"{certificate}" if key is None else f"{certificate} with {key}"
-        raise ConfigError(f"tls_certificate: {what} cannot be used ({_why(error)}).") from None
+        raise ConfigError(
+            f"tls_certificate: {what} cannot be used ({_ssl_error_text(error)})."
+        ) from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"tls_certificate: {certificate} cannot be used ({error}).") from None
 
 
 def _load_client_ca(context: ssl.SSLContext, path: Path) -> None:
-    _must_have_certificates("tls_client_ca", path)
+    _check_has_certificates("tls_client_ca", path)
     try:
         context.load_verify_locations(path)
     except ssl.SSLError as error:
-        raise ConfigError(f"tls_client_ca: {path} cannot be used ({_why(error)}).") from None
+        raise ConfigError(
+            f"tls_client_ca: {path} cannot be used ({_ssl_error_text(error)})."
+        ) from None
     except OSError as error:
         raise ConfigError(f"tls_client_ca: {path} cannot be read ({error.strerror}).") from None
 
 
-def _must_have_certificates(name: str, path: Path) -> None:
+def _check_has_certificates(name: str, path: Path) -> None:
     content = _read(name, path)
     if b"CERTIFICATE-----" not in content:
         raise ConfigError(f"{name}: {path} has no certificate in PEM form.")
@@ -97,7 +101,7 @@ def _read(name: str, path: Path) -> bytes:
         raise ConfigError(f"{name}: {path} cannot be read ({error.strerror}).") from None
 
 
-def _why(error: ssl.SSLError) -> str:
+def _ssl_error_text(error: ssl.SSLError) -> str:
     reason: str | None = error.reason
     return reason.lower().replace("_", " ") if reason else "it is damaged"
 

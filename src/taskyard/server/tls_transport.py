@@ -16,11 +16,11 @@ from typing import Any, Final
 from taskyard.server.net.connection import Connection
 from taskyard.server.tls import holder_name
 
-_RECORD: Final = 16_384  # bytes that TLS has in one piece at most
+_MAX_RECORD_BYTES: Final = 16_384  # bytes that TLS has in one piece at most
 # What is encrypted at once. The buffers in between never shrink, so that each connection would
 # keep as much memory as its largest reply took.
-_PORTION: Final = 65_536
-_FAREWELL: Final = 2.0  # seconds that a client has to read why it was refused
+_CHUNK_BYTES: Final = 65_536
+_REJECT_SECONDS: Final = 2.0  # seconds that a client has to read why it was refused
 
 log = logging.getLogger("taskyard")
 
@@ -28,18 +28,22 @@ log = logging.getLogger("taskyard")
 class TlsTransport(asyncio.Transport, asyncio.Protocol):
     """A protocol to the socket's transport, and the transport of the connection."""
 
-    def __init__(self, context: ssl.SSLContext, connection: Connection, patience: float) -> None:
+    def __init__(
+        self, context: ssl.SSLContext, connection: Connection, handshake_seconds: float
+    ) -> None:
         super().__init__()
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._connection: Connection | None = connection  # until it is lost
-        connection.outer = self
-        self._patience = patience  # seconds for the handshake
+        connection.tls_transport = self
+        self._handshake_seconds = handshake_seconds  # seconds for the handshake
         self._socket: asyncio.Transport | None = None
-        self._alarm: asyncio.TimerHandle | None = None  # as long as the connection is not told
-        self._ended = False  # the client has closed its half
-        self._hushed = False  # we have closed ours, and what still comes is dropped
+        self._handshake_timer: asyncio.TimerHandle | None = (
+            None  # as long as the connection is not told
+        )
+        self._input_ended = False  # the client has closed its half
+        self._output_ended = False  # we have closed ours, and what still comes is dropped
         self._closing = False
         self._certificate_name = ""
 
@@ -48,80 +52,80 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._socket = transport
         loop = asyncio.get_running_loop()
-        self._alarm = loop.call_later(self._patience, self._give_up)
+        self._handshake_timer = loop.call_later(self._handshake_seconds, self._on_handshake_timeout)
 
     def data_received(self, data: bytes) -> None:
-        if self._ended or self._hushed:
+        if self._input_ended or self._output_ended:
             return
         self._incoming.write(data)
-        if self._alarm is None or self._shake_hands():
-            self._read()
+        if self._handshake_timer is None or self._continue_handshake():
+            self._read_decrypted()
 
     def eof_received(self) -> bool:
         """With a word of farewell or without: requests tell their own length, so that one that was
         cut short is never taken for a whole one, and the others can be answered."""
-        if self._alarm is not None:
+        if self._handshake_timer is not None:
             return False
-        self._end()
+        self._on_eof()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         connection, self._connection = self._connection, None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None
             if connection is not None:
-                connection.left()
+                connection.on_gone()
         elif connection is not None:
             connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        if self._connection is not None and self._alarm is None:
+        if self._connection is not None and self._handshake_timer is None:
             self._connection.pause_writing()
 
     def resume_writing(self) -> None:
-        if self._connection is not None and self._alarm is None:
+        if self._connection is not None and self._handshake_timer is None:
             self._connection.resume_writing()
 
     # Handshake
 
-    def _shake_hands(self) -> bool:
+    def _continue_handshake(self) -> bool:
         """Go on with that; whether it is done."""
         try:
             self._tls.do_handshake()
             name = holder_name(self._tls.getpeercert())
         except ssl.SSLWantReadError:
-            self._flush()
+            self._write_encrypted()
             return False
         except (ssl.SSLError, ValueError) as error:
-            self._refuse(_reason(error))
+            self._reject(_failure_text(error))
             return False
-        assert self._alarm is not None
+        assert self._handshake_timer is not None
         assert self._connection is not None
-        self._alarm.cancel()
-        self._alarm = None
+        self._handshake_timer.cancel()
+        self._handshake_timer = None
         self._certificate_name = name
-        self._flush()
+        self._write_encrypted()
         self._connection.connection_made(self)
         return True
 
-    def _give_up(self) -> None:
-        self._tell_log("the handshake took too long")
+    def _on_handshake_timeout(self) -> None:
+        self._log_failure("the handshake took too long")
         self.abort()
 
-    def _refuse(self, reason: str) -> None:
+    def _reject(self, reason: str) -> None:
         """The client learns why from an alert, which a close might overtake as long as it sends."""
-        assert self._alarm is not None
-        self._tell_log(reason)
-        self._alarm.cancel()
-        self._alarm = asyncio.get_running_loop().call_later(_FAREWELL, self.abort)
-        self._hushed = True
-        self._flush()
+        assert self._handshake_timer is not None
+        self._log_failure(reason)
+        self._handshake_timer.cancel()
+        self._handshake_timer = asyncio.get_running_loop().call_later(_REJECT_SECONDS, self.abort)
+        self._output_ended = True
+        self._write_encrypted()
         if self._socket is not None and not self._socket.is_closing():
             self._socket.write_eof()
 
-    def _tell_log(self, reason: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         address = self.get_extra_info("peername")
         told = {} if self._connection is None else {"connection": int(self._connection.number)}
         host = address[0] if address else "a client"
@@ -129,8 +133,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     # Reading
 
-    def _read(self) -> None:
-        if self._hushed:
+    def _read_decrypted(self) -> None:
+        if self._output_ended:
             return
         parts: list[bytes] = []
         ended = False
@@ -138,7 +142,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         try:
             # To be told that there is no more is an exception, which costs more than to ask.
             while self._incoming.pending or self._tls.pending():
-                part = self._tls.read(_RECORD)
+                part = self._tls.read(_MAX_RECORD_BYTES)
                 if not part:
                     ended = True
                     break
@@ -150,22 +154,22 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         except ssl.SSLError as error:
             failure = error
         if self._outgoing.pending:
-            self._flush()
+            self._write_encrypted()
         if failure is not None:
-            self._hushed = True  # what came before it counts, but there is no way back
+            self._output_ended = True  # what came before it counts, but there is no way back
         if parts and self._connection is not None:
             self._connection.data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         if failure is not None:
-            self._tell_log(_reason(failure))
+            self._log_failure(_failure_text(failure))
             self.abort()
         elif ended:
-            self._end()
+            self._on_eof()
 
-    def _end(self) -> None:
+    def _on_eof(self) -> None:
         """The client closes its half; it may still wait for replies."""
-        if self._ended or self._connection is None:
+        if self._input_ended or self._connection is None:
             return
-        self._ended = True
+        self._input_ended = True
         if not self._connection.eof_received():
             self.close()
 
@@ -179,18 +183,18 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return default if self._socket is None else self._socket.get_extra_info(name, default)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self._hushed or self._closing or not data:
+        if self._output_ended or self._closing or not data:
             return
-        if len(data) <= _PORTION:
+        if len(data) <= _CHUNK_BYTES:
             self._tls.write(data)
-            self._flush()
+            self._write_encrypted()
             return
         view = memoryview(data)
-        for start in range(0, len(view), _PORTION):
-            self._tls.write(view[start : start + _PORTION])
-            self._flush()
+        for start in range(0, len(view), _CHUNK_BYTES):
+            self._tls.write(view[start : start + _CHUNK_BYTES])
+            self._write_encrypted()
 
-    def _flush(self) -> None:
+    def _write_encrypted(self) -> None:
         socket = self._socket
         if socket is not None and not socket.is_closing():
             data = self._outgoing.read()
@@ -222,16 +226,16 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         return True
 
     def write_eof(self) -> None:
-        if self._hushed or self._socket is None or self._socket.is_closing():
+        if self._output_ended or self._socket is None or self._socket.is_closing():
             return
-        self._take_leave()
+        self._send_close_notify()
         self._socket.write_eof()
 
     def close(self) -> None:
         if self._closing or self._socket is None:
             return
-        if not self._hushed:
-            self._take_leave()
+        if not self._output_ended:
+            self._send_close_notify()
         self._closing = True
         self._socket.close()
 
@@ -240,14 +244,14 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         if self._socket is not None:
             self._socket.abort()
 
-    def _take_leave(self) -> None:
+    def _send_close_notify(self) -> None:
         """Say that nothing more comes, so that the client can tell the end from an attack."""
-        self._hushed = True
+        self._output_ended = True
         with contextlib.suppress(ssl.SSLError):  # the client has not said the same, and need not
             self._tls.unwrap()
-        self._flush()
+        self._write_encrypted()
 
 
-def _reason(error: Exception) -> str:
+def _failure_text(error: Exception) -> str:
     text = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
     return str(text).lower().replace("_", " ")

@@ -5,113 +5,133 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from taskyard.access.gate import Gate, OpenGate, has_room
-from taskyard.access.principal import INSPECT, Allow, Principal, by_its_rules
-from taskyard.access.sessions import KEY_FILE, SessionKey, Sessions
+from taskyard.access.gate import Authenticator, OpenAuthenticator, may_connect
+from taskyard.access.principal import INSPECT, Allow, Principal, check_rules
+from taskyard.access.sessions import KEY_FILE, BrowserSessions, SessionKey
 from taskyard.broker.broker import Broker
-from taskyard.broker.metrics import LagProbe
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.metrics import EventLoopLagProbe
+from taskyard.broker.receiver import ClientConnection
 from taskyard.broker.seams import Scheduler
 from taskyard.engine.model.errors import TaskyardError
-from taskyard.protocols.glovebox.commands import Glovebox, draw_id
-from taskyard.protocols.glovebox.http import status, terms
-from taskyard.protocols.http.api.lake import Errands, Lake, no_lake
+from taskyard.protocols.glovebox.commands import Glovebox, random_session_id
+from taskyard.protocols.glovebox.http import parse_connect_headers, queue_status
+from taskyard.protocols.http.api.lake import LakeBackend, LakeStatus, no_lake_status
 from taskyard.protocols.http.api.server import Listeners
-from taskyard.protocols.http.connection import Http, Socket
-from taskyard.protocols.http.credentials import Identification
-from taskyard.protocols.http.dashboard_page import Page
-from taskyard.protocols.http.guard import guarded, refusal_of_powerless, unauthenticated
-from taskyard.protocols.http.lake_report import ReportPage
+from taskyard.protocols.http.connection import Http, UpgradableTransport
+from taskyard.protocols.http.credentials import RequestIdentifier
+from taskyard.protocols.http.dashboard_page import DashboardPage
+from taskyard.protocols.http.guard import (
+    deny_without_permissions,
+    require_permission,
+    unauthenticated,
+)
+from taskyard.protocols.http.lake_report import LakeReportPage
 from taskyard.protocols.http.messages import Exchange, Identify, Request, Response, Route, anonymous
 from taskyard.protocols.http.monitoring.events import Events
 from taskyard.protocols.http.monitoring.health import Health
 from taskyard.protocols.http.monitoring.history import History
-from taskyard.protocols.http.monitoring.live import Live
-from taskyard.protocols.http.monitoring.live_head import About, space_of
+from taskyard.protocols.http.monitoring.live import LiveStream
+from taskyard.protocols.http.monitoring.live_head import SummarySources, disk_space_of
 from taskyard.protocols.http.monitoring.metrics_page import MetricsPage
-from taskyard.protocols.http.monitoring.watch import Watch
-from taskyard.protocols.http.origins import refusal_of_other_host, refusal_of_other_site
-from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.monitoring.watch import StatsSampler
+from taskyard.protocols.http.origins import cross_site_refusal, unknown_host_refusal
+from taskyard.protocols.http.parser import ParsedRequest
 from taskyard.protocols.http.problems import problem
 from taskyard.protocols.http.router import Router
-from taskyard.protocols.http.routing import Api
-from taskyard.protocols.http.websocket import WebSocket, refuse
+from taskyard.protocols.http.routing import ApiRoutes
+from taskyard.protocols.http.websocket import WebSocket, refuse_upgrade
 from taskyard.server.settings.config import Settings
 from taskyard.server.settings.exposure import is_local
-from taskyard.shared.process import Usage, usage
+from taskyard.shared.process import Usage, process_usage
 
-FRAME_ROOM = 65_536  # what a message may be longer than the largest payload, as JSON text
-JSON_BYTE = 6  # characters of one byte: as an escape, or in an array with a space behind each comma
+FRAME_OVERHEAD_BYTES = 65_536  # what a message may be longer than the largest payload, as JSON text
+JSON_CHARS_PER_BYTE = (
+    6  # characters of one byte: as an escape, or in an array with a space behind each comma
+)
 
 
-class Web:
+class HttpApplication:
     def __init__(
         self,
         settings: Settings,
         broker: Broker,
         scheduler: Scheduler,
         *,
-        allow: Allow = by_its_rules,
-        gate: Gate | None = None,
+        allow: Allow = check_rules,
+        authenticator: Authenticator | None = None,
         identify: Identify = anonymous,
         listeners: Listeners = dict,
-        lake: Lake = no_lake,
-        errands: Errands | None = None,
-        draw: Callable[[], int] = draw_id,
-        process: Callable[[], Usage] = usage,
+        lake: LakeStatus = no_lake_status,
+        lake_requests: LakeBackend | None = None,
+        draw_session_id: Callable[[], int] = random_session_id,
+        process_usage: Callable[[], Usage] = process_usage,
     ) -> None:
         """With a gate, it is that which identifies; `draw` gives the ids of Glovebox sessions, and
         `process` says what the metrics tell of this one."""
-        self._gate: Gate = gate or OpenGate()
-        sessions = _sessions(settings, broker, self._gate)
-        if gate is not None:
-            identify = Identification(gate, unauthenticated, sessions).identify
+        self._authenticator: Authenticator = authenticator or OpenAuthenticator()
+        sessions = _browser_sessions(settings, broker, self._authenticator)
+        if authenticator is not None:
+            identify = RequestIdentifier(authenticator, unauthenticated, sessions).identify
         self._broker = broker
         self._settings = settings
         self._origins = frozenset(settings.http_origins)
         self._identify = identify
-        self._is_for_this_machine = not self._gate.has_users and is_local(settings.bind)
+        self._is_local_only = not self._authenticator.has_users and is_local(settings.bind)
         self.health = Health(broker)
         self.glovebox = Glovebox(
-            broker, scheduler, settings.output_limit, settings.glovebox_creation, draw, allow
+            broker,
+            scheduler,
+            settings.output_limit,
+            settings.glovebox_creation,
+            draw_session_id,
+            allow,
         )
         self.events = Events(broker, scheduler, allow=allow)
-        self._lag = LagProbe(broker.metrics, broker.clock, scheduler)
-        self.watch = Watch(broker, scheduler, lambda: {"http": self.http.requests})
-        self.live = Live(broker, scheduler, self.watch, self._about(lake), allow=allow)
-        api = Api(
+        self._lag_probe = EventLoopLagProbe(broker.metrics, broker.clock, scheduler)
+        self.stats_sampler = StatsSampler(broker, scheduler, lambda: {"http": self.http.requests})
+        self.live_stream = LiveStream(
+            broker, scheduler, self.stats_sampler, self._server_info(lake), allow=allow
+        )
+        api = ApiRoutes(
             broker,
             scheduler,
             durability=settings.durability,
             max_losses=settings.max_losses,
-            connections=self._connections,
+            connections=self._open_connections,
             listeners=listeners,
-            users=int if gate is None else lambda: gate.count,
-            lake=lake,
-            errands=errands,
+            users=int if authenticator is None else lambda: authenticator.user_count,
+            lake_status=lake,
+            backend=lake_requests,
             sessions=sessions,
             secure=settings.tls_certificate is not None,
-            history=History(self.watch, scheduler),
+            history=History(self.stats_sampler, scheduler),
             allow=allow,
         )
-        self.api = Router(api.routes_beside_http())  # by itself, for who has no need of HTTP
+        self.api = Router(api.routes_without_cookies())  # by itself, for who has no need of HTTP
         metrics = MetricsPage(
-            broker, scheduler, settings.metrics_queues, process=process, gate=gate, lake=lake
+            broker,
+            scheduler,
+            settings.metrics_queues,
+            process=process_usage,
+            authenticator=authenticator,
+            lake_status=lake,
         )
-        report = ReportPage(scheduler, None if errands is None else errands.report_path)
+        report = LakeReportPage(
+            scheduler, None if lake_requests is None else lake_requests.report_path
+        )
         inspected = [
             *metrics.routes(),
             *report.routes(),
-            Route("GET", "/status/{queue}", self._status),
+            Route("GET", "/status/{queue}", self._send_queue_status),
         ]
         routes = [
             *api.routes(),
             *self.health.routes(),
             *self.events.routes(),
-            *self.live.routes(),
-            *[guarded(allow, INSPECT, route) for route in inspected],
-            Route("GET", "/connect", _needs_upgrade),
-            *Page().routes(),
+            *self.live_stream.routes(),
+            *[require_permission(allow, INSPECT, route) for route in inspected],
+            Route("GET", "/connect", _send_upgrade_required),
+            *DashboardPage().routes(),
         ]
         self.http = Http(
             broker,
@@ -119,65 +139,73 @@ class Web:
             Router(routes),
             output_limit=settings.output_limit,
             body_limit=settings.http_body_limit,
-            identify=self._admit,
+            identify=self._identify_request,
             refuse=unauthenticated,
             secure=settings.tls_certificate is not None,
         )
-        self._lag.start()
-        self.watch.start()
-        self.http.upgrades["/connect"] = self._connect
+        self._lag_probe.start()
+        self.stats_sampler.start()
+        self.http.upgrades["/connect"] = self._connect_glovebox
 
-    def rules_changed(self) -> None:
+    def on_permissions_changed(self) -> None:
         """The users were read again; connections hear of it by themselves."""
         self.events.rules_changed()
-        self.live.rules_changed()
+        self.live_stream.rules_changed()
 
     def stop(self) -> None:
         """The server is about to end."""
         self.health.stopping = True
         self.events.close()
-        self.live.close()
-        self.watch.stop()
-        self._lag.stop()
+        self.live_stream.close()
+        self.stats_sampler.stop()
+        self._lag_probe.stop()
 
-    def _admit(
+    def _identify_request(
         self, request: Request, later: Callable[[Principal | Response], None]
     ) -> Principal | Response | None:
-        refusal = refusal_of_other_site(request, self._origins)
-        if refusal is None and self._is_for_this_machine:
-            refusal = refusal_of_other_host(request, self._origins)
+        refusal = cross_site_refusal(request, self._origins)
+        if refusal is None and self._is_local_only:
+            refusal = unknown_host_refusal(request, self._origins)
         return refusal or self._identify(request, later)
 
-    def _connections(self) -> dict[str, int]:
+    def _open_connections(self) -> dict[str, int]:
         """How many are open now, by dialect."""
         return {
-            **{traffic.dialect: int(traffic.clients) for traffic in self._broker.metrics.dialects},
+            **{
+                traffic.protocol_name: int(traffic.open_connections)
+                for traffic in self._broker.metrics.protocols
+            },
             "http": self.http.clients,
         }
 
-    def _about(self, lake: Lake) -> About:
+    def _server_info(self, lake: LakeStatus) -> SummarySources:
         settings = self._settings
-        return About(
+        return SummarySources(
             durability=settings.durability,
-            connections=self._connections,
+            connections=self._open_connections,
             lake=lake,
-            space=partial(space_of, str(settings.data)),
+            space=partial(disk_space_of, str(settings.data)),
         )
 
-    def _status(self, exchange: Exchange) -> None:
-        exchange.reply(status(self._broker.engine, exchange.request.params["queue"]))
+    def _send_queue_status(self, exchange: Exchange) -> None:
+        exchange.reply(queue_status(self._broker.engine, exchange.request.params["queue"]))
 
-    def _connect(self, socket: Socket, incoming: Incoming, rest: bytes) -> Receiver | Response:
+    def _connect_glovebox(
+        self, socket: UpgradableTransport, incoming: ParsedRequest, extra_input: bytes
+    ) -> ClientConnection | Response:
         """Go on as a Glovebox client."""
         request = incoming.request
-        refusal = refuse(incoming, self._origins)
-        refusal = refusal or refusal_of_powerless(request.principal)
-        if refusal is None and not has_room(self._gate, request.principal):
+        refusal = refuse_upgrade(incoming, self._origins)
+        refusal = refusal or deny_without_permissions(request.principal)
+        if refusal is None and not may_connect(self._authenticator, request.principal):
             refusal = problem(503, "This user has too many connections: close one, or try later.")
         if refusal is not None:
             return refusal
-        asked = terms(request.headers)
-        reader = WebSocket(socket.raw(), self._settings.payload_limit * JSON_BYTE + FRAME_ROOM)
+        asked = parse_connect_headers(request.headers)
+        reader = WebSocket(
+            socket.detach_transport(),
+            self._settings.payload_limit * JSON_CHARS_PER_BYTE + FRAME_OVERHEAD_BYTES,
+        )
         try:
             connection = self.glovebox.connect(
                 socket,
@@ -186,23 +214,25 @@ class Web:
                 asked.durable,
                 asked.reconnect_as,
                 request.principal,
-                partial(reader.shake_hands, incoming),
+                partial(reader.complete_handshake, incoming),
             )
         except TaskyardError as error:  # before hands were shaken
-            reader.lost()
+            reader.on_disconnect()
             return problem(503, f"The session cannot be kept: {error}.")
-        connection.frames = reader
-        reader.begin(connection, rest)
+        connection.websocket = reader
+        reader.attach_handler(connection, extra_input)
         return connection
 
 
-def _sessions(settings: Settings, broker: Broker, gate: Gate) -> Sessions | None:
+def _browser_sessions(
+    settings: Settings, broker: Broker, authenticator: Authenticator
+) -> BrowserSessions | None:
     """Logins of browsers, where there is somebody to log in."""
-    if not gate.has_users:
+    if not authenticator.has_users:
         return None
     key = SessionKey(settings.data / KEY_FILE)
-    return Sessions(gate, key, broker.clock, settings.session_length)
+    return BrowserSessions(authenticator, key, broker.clock, settings.session_length)
 
 
-def _needs_upgrade(exchange: Exchange) -> None:
+def _send_upgrade_required(exchange: Exchange) -> None:
     exchange.reply(problem(426, "This address is for WebSockets: ask for an upgrade to one."))

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-LOOK: Final = 16_384  # characters at either end of an error that are looked at, however long it is
+MAX_END_CHARS: Final = (
+    16_384  # characters at either end of an error that are looked at, however long it is
+)
 
 _HEADER: Final = re.compile(
     r"(?:\+ )?(?:Exception Group )?Traceback(?: \(most recent call last\))?:?"
@@ -27,8 +29,8 @@ def error_line(head: str, tail: str = "") -> str:
 
     Empty where there are only blanks.
     """
-    if len(head) > LOOK:
-        head, tail = head[:LOOK], (tail or head)[-LOOK:]
+    if len(head) > MAX_END_CHARS:
+        head, tail = head[:MAX_END_CHARS], (tail or head)[-MAX_END_CHARS:]
     first = _first_line(head)
     if not _HEADER.fullmatch(first):
         return first

@@ -16,26 +16,26 @@ _UNSAFE: Final = re.compile(
 _SHORT: Final = {"\n": "\\n", "\t": "\\t", "\r": "\\r", "\x1b": "\\e"}
 
 
-def safe(text: str) -> str:
+def escape_unsafe(text: str) -> str:
     """In one line, with what could act on a terminal spelled out."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(_spelled, text)
+    return _UNSAFE.sub(_escape_character, text)
 
 
-def safe_lines(text: str) -> list[str]:
+def escape_unsafe_lines(text: str) -> list[str]:
     """The same, but its lines stay lines, and tabs are spaces."""
-    return [safe(line.expandtabs(8)) for line in text.replace("\r\n", "\n").split("\n")]
+    return [escape_unsafe(line.expandtabs(8)) for line in text.replace("\r\n", "\n").split("\n")]
 
 
-def safe_json(text: str) -> str:
+def escape_unsafe_json(text: str) -> str:
     """JSON in which no character acts on a terminal: inside of its texts they become escapes."""
     if text.isascii() and text.isprintable():
         return text
-    return _UNSAFE.sub(_escaped, text)
+    return _UNSAFE.sub(_escape_json_character, text)
 
 
-def _spelled(match: re.Match[str]) -> str:
+def _escape_character(match: re.Match[str]) -> str:
     char = match[0]
     code = ord(char)
     if char in _SHORT:
@@ -45,7 +45,7 @@ def _spelled(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _escaped(match: re.Match[str]) -> str:
+def _escape_json_character(match: re.Match[str]) -> str:
     char = match[0]
     if char == "\n":  # between values, where it is white space
         return char

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-_LONGEST: Final = 64  # characters of a word that is compared with others
+_MAX_COMPARED_CHARS: Final = 64  # characters of a word that is compared with others
 # What others call it, or we elsewhere: such words are not like the one that was meant.
-_SAME: Final = (
+_SYNONYMS: Final = (
     {"retries", "retry", "fails", "max_fails", "max_retries"},
     {"attempts", "max_attempts"},
     {"in", "delay", "countdown"},
@@ -20,7 +20,7 @@ _SAME: Final = (
 )
 
 
-def meant(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
+def closest_name(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """The known word that somebody may have meant; "" if none is like it.
 
     `cutoff`: how alike it must be, from 0 to 1. Names that all begin alike want a high one.
@@ -28,8 +28,8 @@ def meant(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     import difflib  # only who misspells something pays for it
 
     by_lower = {name.lower(): name for name in known}
-    asked = word[:_LONGEST].lower()
-    for same in _SAME:
+    asked = word[:_MAX_COMPARED_CHARS].lower()
+    for same in _SYNONYMS:
         if asked in same:
             found = [name for lower, name in by_lower.items() if lower in same]
             if found:
@@ -38,15 +38,15 @@ def meant(word: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     return by_lower[close[0]] if close else ""
 
 
-def or_rather(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, known: Iterable[str]) -> str:
     """What to put behind the word: `: did you mean FAILS?`, or a full stop."""
-    found = meant(word, known)
+    found = closest_name(word, known)
     return f": did you mean {found}?" if found else "."
 
 
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """A hint to be put behind the name in a sentence; nothing where no name is like it."""
-    found = meant(word, known, cutoff)
+    found = closest_name(word, known, cutoff)
     return f" (did you mean {found}?)" if found else ""
 
 

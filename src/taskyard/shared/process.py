@@ -21,7 +21,7 @@ class Usage:
     virtual_bytes: int | None
 
 
-def usage(proc: str = _PROC) -> Usage:
+def process_usage(proc: str = _PROC) -> Usage:
     times = os.times()
     memory = _memory(proc)
     return Usage(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, overload
 
 from taskyard.client.address import Address
 from taskyard.client.client import Client
-from taskyard.client.settings import resolve
-from taskyard.tasks.batch import ROWS, BatchTask, TableKind
-from taskyard.tasks.handle import Broker
+from taskyard.client.settings import resolve_address
+from taskyard.tasks.batch import DEFAULT_ROWS, BatchTask, TableKind
+from taskyard.tasks.handle import TaskBroker
 from taskyard.tasks.middleware import Hooks, Middleware
-from taskyard.tasks.options import Options, as_fields
+from taskyard.tasks.options import Options, normalize_options
 from taskyard.tasks.periodic import Schedules
 from taskyard.tasks.task import AsyncTask, PlainTask, Task
 
@@ -29,7 +29,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
-_LONGEST_NAME: Final = 255  # bytes
+_MAX_NAME_BYTES: Final = 255  # bytes
 
 
 class App:
@@ -63,14 +63,14 @@ class App:
         self.hooks = Hooks(middleware)
         self.schedules = Schedules(self)
         self._middleware = list(middleware)
-        self._defaults = as_fields({"queue": queue, **defaults})
+        self._defaults = normalize_options({"queue": queue, **defaults})
         self._module = module
         self._location = ""
         self._client = client
         self._lock = threading.Lock()
-        self._broker: Broker | None = None
+        self._broker: TaskBroker | None = None
         if inline:
-            self._broker = self._inline()
+            self._broker = self._create_inline_broker()
 
     def __enter__(self) -> Self:
         return self
@@ -98,14 +98,14 @@ class App:
     def address(self) -> Address:
         """Where its server is; ValueError if the URL cannot be used."""
         client = self._client
-        return resolve(self.url) if client is None else client.address
+        return resolve_address(self.url) if client is None else client.address
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> TaskBroker:
         if self._broker is None:
-            from taskyard.tasks.broker import ServerBroker
+            from taskyard.tasks.broker import TaskClient
 
-            self._broker = ServerBroker(self.client)
+            self._broker = TaskClient(self.client)
         return self._broker
 
     def connect_to(self, url: str | None) -> None:
@@ -129,7 +129,7 @@ class App:
     @overload
     def task(self, function: Callable[P, T], /) -> PlainTask[P, T]: ...
     @overload
-    def task(self, /, *, name: str | None = None, **options: Any) -> Decorator: ...
+    def task(self, /, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
 
     def task(
         self,
@@ -144,15 +144,15 @@ class App:
         `name`: under which its jobs are pushed; else the function's own.
         """
         if function is None:
-            return Decorator(self, name, options)
+            return TaskDecorator(self, name, options)
         return self.add(function, name, options)
 
     def add(
         self, function: Callable[..., Any], name: str | None, options: dict[str, Any]
     ) -> Task[..., Any]:
-        name = self._name_of(function, name)
+        name = self._check_name(function, name)
         kind = AsyncTask if inspect.iscoroutinefunction(function) else PlainTask
-        fields = {**self._defaults, **as_fields(options)}
+        fields = {**self._defaults, **normalize_options(options)}
         task: Task[..., Any] = kind(self, function, name, Options(**fields))
         if "result" not in fields and task.codec.returns_nothing:
             task.options = task.options.changed({"result": False})
@@ -165,7 +165,7 @@ class App:
         *,
         table: TableKind,
         columns: Mapping[str, Any] | None = None,
-        rows: int = ROWS,
+        rows: int = DEFAULT_ROWS,
         split: bool = True,
         name: str | None = None,
         **options: Any,
@@ -180,11 +180,11 @@ class App:
         """
 
         def decorate(function: Callable[[Any], Any]) -> BatchTask:
-            fields = {**self._defaults, **as_fields(options)}
+            fields = {**self._defaults, **normalize_options(options)}
             task = BatchTask(
                 self,
                 function,
-                self._name_of(function, name),
+                self._check_name(function, name),
                 Options(**fields),
                 columns=columns,
                 table=table,
@@ -201,14 +201,14 @@ class App:
         """The most rows of a table, of tasks that take many jobs at once."""
         return self._row_counts
 
-    def _name_of(self, function: Callable[..., Any], name: str | None) -> str:
+    def _check_name(self, function: Callable[..., Any], name: str | None) -> str:
         """Under which its jobs are pushed; TypeError and ValueError if there can be none."""
         if not hasattr(function, "__name__"):
             raise TypeError(f"@app.task is for functions, not {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise TypeError(f"{function.__name__} is a generator, of which a worker runs nothing")
         name = name or function.__name__
-        if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME:
+        if not _NAME.fullmatch(name) or len(name.encode()) > _MAX_NAME_BYTES:
             raise ValueError(f"a task cannot be named {name!r}: no spaces, at most 255 bytes")
         known = self.tasks.get(name)
         if known is not None and known.function.__module__ != function.__module__:
@@ -260,14 +260,14 @@ class App:
     def inline(self) -> Iterator[InlineBroker]:
         """For tests: until the end of the block, tasks run where they are pushed."""
         before = self._broker
-        broker = self._inline()
+        broker = self._create_inline_broker()
         self._broker = broker
         try:
             yield broker
         finally:
             self._broker = before
 
-    def _inline(self) -> InlineBroker:
+    def _create_inline_broker(self) -> InlineBroker:
         from taskyard.tasks.inline import InlineBroker
 
         return InlineBroker(self)
@@ -279,7 +279,7 @@ class App:
 
         return isinstance(self._broker, InlineBroker)
 
-    def located_at(self, location: str) -> None:
+    def set_location(self, location: str) -> None:
         self._location = location
 
     def location(self) -> str:
@@ -295,7 +295,7 @@ class App:
         )
 
 
-class Decorator:
+class TaskDecorator:
     """What `task` gives when it is used with options."""
 
     def __init__(self, app: App, name: str | None, options: dict[str, Any]) -> None:

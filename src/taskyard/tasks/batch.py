@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TableKind: TypeAlias = Literal["pandas", "arrow"]
 TABLES: Final = get_args(TableKind)
 JOB_ID: Final = "job_id"  # a column of tables of Arrow, and the index of those of pandas
-ROWS: Final = 1000
+DEFAULT_ROWS: Final = 1000
 _ERROR: Final = "error"  # columns of results
 _RESULT: Final = "result"
 
@@ -68,7 +68,7 @@ class BatchTask(PlainTask[..., Any]):
         self.table = table
         self.rows = rows
         self.split = split
-        super().__init__(app, self._of_one_row(function), name, options)
+        super().__init__(app, self._one_row_function(function), name, options)
 
     def run(self, rows: Sequence[Mapping[str, Any]], ids: Sequence[int]) -> list[Any]:
         """One result for each row; an exception in place of a result is the failure of that row."""
@@ -82,7 +82,7 @@ class BatchTask(PlainTask[..., Any]):
         """By the names of the columns."""
         return {**dict(zip(self.columns or (), args, strict=False)), **kwargs}
 
-    def _of_one_row(self, function: Callable[[Any], Any]) -> Callable[..., Any]:
+    def _one_row_function(self, function: Callable[[Any], Any]) -> Callable[..., Any]:
         def one_row(*args: Any, **kwargs: Any) -> Any:
             [result] = self.run([self.row(args, kwargs)], [0])
             if isinstance(result, BaseException):
@@ -165,9 +165,9 @@ def _read_results(given: Any, table: Any) -> list[Any]:
     if kind == "pyarrow":
         return _read_arrow(given)
     if kind == "numpy" and getattr(given, "ndim", 0) == 1:
-        return [_plain(value) for value in given.tolist()]
+        return [_to_plain(value) for value in given.tolist()]
     if isinstance(given, list | tuple):
-        return [_plain(value) for value in given]
+        return [_to_plain(value) for value in given]
     raise BadResult(
         f"the function of a table gives a table, a series or a list, not a {type(given).__name__}"
     )
@@ -182,10 +182,10 @@ def _read_pandas(given: Any, table: Any) -> list[Any]:
         if index is not None and _same_ids(given.index, index):
             given = given.loc[index]
         if isinstance(given, pd.DataFrame):
-            return _rows(given.to_dict("records"), list(given.columns))
-        return [_plain(value) for value in given.tolist()]
+            return _row_results(given.to_dict("records"), list(given.columns))
+        return [_to_plain(value) for value in given.tolist()]
     if isinstance(given, pd.Index | pd.api.extensions.ExtensionArray):
-        return [_plain(value) for value in given.tolist()]
+        return [_to_plain(value) for value in given.tolist()]
     raise BadResult(f"a {type(given).__name__} of pandas has no result for each row")
 
 
@@ -197,43 +197,43 @@ def _read_arrow(given: Any) -> list[Any]:
     import pyarrow as pa
 
     if isinstance(given, pa.Table | pa.RecordBatch):
-        return _rows(given.to_pylist(), given.schema.names)
+        return _row_results(given.to_pylist(), given.schema.names)
     if isinstance(given, pa.Array | pa.ChunkedArray):
-        return [_plain(value) for value in given.to_pylist()]
+        return [_to_plain(value) for value in given.to_pylist()]
     raise BadResult(f"a {type(given).__name__} of pyarrow has no result for each row")
 
 
-def _rows(rows: Sequence[Mapping[Any, Any]], names: Sequence[Any]) -> list[Any]:
+def _row_results(rows: Sequence[Mapping[Any, Any]], names: Sequence[Any]) -> list[Any]:
     """A row with an `error` has failed; its `result` is its result, or else what other columns
     have. The id of the job is no part of that.
     """
     found: list[Any] = []
     for row in rows:
-        error = _plain(row.get(_ERROR))
+        error = _to_plain(row.get(_ERROR))
         if isinstance(error, BaseException):
             found.append(error)
         elif error is not None:
             found.append(RowFailed(str(error)))
         elif _RESULT in names:
-            found.append(_plain(row[_RESULT]))
+            found.append(_to_plain(row[_RESULT]))
         else:
             found.append(
-                {str(key): _plain(row[key]) for key in names if key not in (_ERROR, JOB_ID)}
+                {str(key): _to_plain(row[key]) for key in names if key not in (_ERROR, JOB_ID)}
             )
     return found
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """What JSON can have of it."""
     module = type(value).__module__.partition(".")[0]
     if module == "numpy":  # its float64 is a float, too
-        return _plain(value.tolist())
+        return _to_plain(value.tolist())
     if isinstance(value, float):
         return None if value != value else value  # NaN is how pandas says that there is nothing
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_to_plain(each) for each in value]
     if isinstance(value, dict):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: _to_plain(each) for key, each in value.items()}
     if module == "pandas":
         import pandas as pd
 

@@ -12,25 +12,25 @@ from taskyard.client.pushing import NewJob
 from taskyard.client.views import JobInfo, Outcome, Pushed
 
 _CONFLICT: Final = 409  # the job is in no state to be cancelled
-_OWN: Final = ("queue", "payload", "uid")  # of each job; the rest may be shared
-_SHARED: Final = tuple(one.name for one in fields(NewJob) if one.name not in _OWN)
+_PER_JOB_FIELDS: Final = ("queue", "payload", "uid")  # of each job; the rest may be shared
+_SHARED_FIELDS: Final = tuple(one.name for one in fields(NewJob) if one.name not in _PER_JOB_FIELDS)
 
 
-class ServerBroker:
+class TaskClient:
     """By a client, which reconnects, and pushes nothing twice."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     def push(self, job: NewJob) -> Pushed:
-        options: dict[str, Any] = {name: getattr(job, name) for name in _SHARED}
+        options: dict[str, Any] = {name: getattr(job, name) for name in _SHARED_FIELDS}
         return self.client.push(job.queue, job.payload, uid=job.uid, **options)
 
     def push_many(self, jobs: Sequence[NewJob]) -> list[Pushed]:
         return [self.push(job) for job in jobs]
 
-    def push_like(self, job: NewJob, payloads: Iterable[bytes]) -> list[Pushed]:
-        options: dict[str, Any] = {name: getattr(job, name) for name in _SHARED}
+    def push_payloads(self, job: NewJob, payloads: Iterable[bytes]) -> list[Pushed]:
+        options: dict[str, Any] = {name: getattr(job, name) for name in _SHARED_FIELDS}
         return self.client.push_many(job.queue, payloads, **options)
 
     def push_all(self, jobs: Sequence[NewJob]) -> list[Pushed]:

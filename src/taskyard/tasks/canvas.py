@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overl
 
 from taskyard.client.pushing import NewJob
 from taskyard.tasks.codec import Envelope
-from taskyard.tasks.foreign import OF_GROUP_HANDLES, OF_STEPS, KnowsForeignNames
+from taskyard.tasks.foreign import GROUP_HANDLE_HINTS, STEP_HINTS, KnowsForeignNames
 from taskyard.tasks.handle import Handle
 
 if TYPE_CHECKING:
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-JOIN: Final = "taskyard.join"
+JOIN_TASK_NAME: Final = "taskyard.join"
 """The name of jobs that do nothing: they stand between a job and more blockers than it may have."""
-MOST_BLOCKERS: Final = 255
-MOST_JOBS: Final = 1000
-STEPS_KEPT: Final = 86_400.0
+MAX_BLOCKERS: Final = 255
+MAX_JOBS: Final = 1000
+STEP_RESULT_TTL_S: Final = 86_400.0
 """Seconds for which the result of a step is kept for the one after it."""
 
 
 class Signature(KnowsForeignNames, Generic[T]):
     """A call of a task that is to be made later."""
 
-    _foreign = OF_STEPS
+    _foreign_names = STEP_HINTS
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class Chain:
         """The handle of the last step. A chain that ends in a group: push it with
         `push_group`.
         """
-        [handle] = _push(self, one=True)
+        [handle] = _push_step(self, single=True)
         return handle
 
     def push_group(self) -> GroupHandle:
         """The handles of the group that it ends in."""
-        return GroupHandle(_push(self))
+        return GroupHandle(_push_step(self))
 
     async def apush(self) -> Handle[Any]:
         return await asyncio.to_thread(self.push)
@@ -90,7 +90,7 @@ class Chain:
 class Group(KnowsForeignNames):
     """Tasks side by side. Make it with `group(...)`."""
 
-    _foreign = OF_STEPS
+    _foreign_names = STEP_HINTS
 
     def __init__(self, members: Sequence[Step]) -> None:
         self.members = list(members)
@@ -105,7 +105,7 @@ class Group(KnowsForeignNames):
         return Chain([self, after])
 
     def push(self) -> GroupHandle:
-        return GroupHandle(_push(self))
+        return GroupHandle(_push_step(self))
 
     async def apush(self) -> GroupHandle:
         return await asyncio.to_thread(self.push)
@@ -124,7 +124,7 @@ def chain(*steps: Any) -> Chain:
     """Each step begins when the one before has succeeded, and gets what that gave as its first
     argument, unless it is immutable (`.si`). When one fails, those after it fail.
     """
-    return Chain(_listed(steps))
+    return Chain(_as_steps(steps))
 
 
 @overload
@@ -135,10 +135,10 @@ def group(members: Iterable[Step], /) -> Group: ...
 
 def group(*members: Any) -> Group:
     """Side by side, pushed in one go."""
-    return Group(_listed(members))
+    return Group(_as_steps(members))
 
 
-def _listed(steps: Sequence[Any]) -> list[Step]:
+def _as_steps(steps: Sequence[Any]) -> list[Step]:
     if len(steps) == 1 and not isinstance(steps[0], Signature | Chain | Group):
         return list(steps[0])
     return list(steps)
@@ -147,7 +147,7 @@ def _listed(steps: Sequence[Any]) -> list[Step]:
 class GroupHandle(KnowsForeignNames):
     """Of all members of a group, in their order."""
 
-    _foreign = OF_GROUP_HANDLES
+    _foreign_names = GROUP_HANDLE_HINTS
 
     def __init__(self, handles: Sequence[Handle[Any]]) -> None:
         self.handles = list(handles)
@@ -181,58 +181,58 @@ def _time_left(wait: float | None) -> Callable[[], float | None]:
 
 
 @dataclass(slots=True)
-class _Planned:
+class _PlannedJob:
     """A job of a canvas, before it is pushed."""
 
     signature: Signature[Any] | None  # None: it only joins
     uid: str
     after: list[int]  # places of those before it, whose results it gets
-    joins: bool  # as a list
+    joins_results: bool  # as a list
     blockers: list[int]  # places of those that block it
-    keeps: bool = False
+    keeps_result: bool = False
 
 
 class _Plan:
     """The jobs of a canvas in the order in which they are pushed."""
 
     def __init__(self) -> None:
-        self.jobs: list[_Planned] = []
+        self.jobs: list[_PlannedJob] = []
 
-    def add(self, step: Step, after: list[int], joins: bool) -> tuple[list[int], bool]:
+    def add_step(self, step: Step, after: list[int], joins: bool) -> tuple[list[int], bool]:
         """Gives the places of the last ones, and whether these are several by nature."""
         match step:
             case Chain():
                 for one in step.steps:
-                    after, joins = self.add(one, after, joins)
+                    after, joins = self.add_step(one, after, joins)
                 return after, joins
             case Group():
                 last: list[int] = []
                 for member in step.members:
-                    last += self.add(member, after, joins)[0]
+                    last += self.add_step(member, after, joins)[0]
                 return last, True
-        return [self._add(step, after, joins)], False
+        return [self._add_call(step, after, joins)], False
 
-    def _add(self, signature: Signature[Any], after: list[int], joins: bool) -> int:
-        blockers = self._joined(after)
+    def _add_call(self, signature: Signature[Any], after: list[int], joins: bool) -> int:
+        blockers = self._limit_blockers(after)
         for place in [] if signature.immutable else after:
-            self.jobs[place].keeps = True
-        return self._append(_Planned(signature, str(uuid.uuid4()), after, joins, blockers))
+            self.jobs[place].keeps_result = True
+        return self._append_job(_PlannedJob(signature, str(uuid.uuid4()), after, joins, blockers))
 
-    def _joined(self, after: list[int]) -> list[int]:
+    def _limit_blockers(self, after: list[int]) -> list[int]:
         """Not more than a job may have: others that do nothing stand between."""
-        while len(after) > MOST_BLOCKERS:
+        while len(after) > MAX_BLOCKERS:
             after = [
-                self._append(
-                    _Planned(None, str(uuid.uuid4()), [], False, after[at : at + MOST_BLOCKERS])
+                self._append_job(
+                    _PlannedJob(None, str(uuid.uuid4()), [], False, after[at : at + MAX_BLOCKERS])
                 )
-                for at in range(0, len(after), MOST_BLOCKERS)
+                for at in range(0, len(after), MAX_BLOCKERS)
             ]
         return after
 
-    def _append(self, job: _Planned) -> int:
-        if len(self.jobs) >= MOST_JOBS:
+    def _append_job(self, job: _PlannedJob) -> int:
+        if len(self.jobs) >= MAX_JOBS:
             raise ValueError(
-                f"at most {MOST_JOBS} jobs can be pushed together: push large groups with map()"
+                f"at most {MAX_JOBS} jobs can be pushed together: push large groups with map()"
             )
         self.jobs.append(job)
         return len(self.jobs) - 1
@@ -247,30 +247,30 @@ class _Plan:
             queue = new.queue
         return jobs
 
-    def _new_job(self, planned: _Planned, queue: str) -> NewJob:
+    def _new_job(self, planned: _PlannedJob, queue: str) -> NewJob:
         signature = planned.signature
         if signature is None:
             # In the queue of those before it: their workers are there.
-            return NewJob(queue, b"[]", name=JOIN)
+            return NewJob(queue, b"[]", name=JOIN_TASK_NAME)
         fed = bool(planned.after) and not signature.immutable
         envelope = Envelope(
             signature.args,
             signature.kwargs,
             [self.jobs[place].uid for place in planned.after] if fed else [],
-            planned.joins if fed else False,
-            STEPS_KEPT if planned.keeps else 0.0,
+            planned.joins_results if fed else False,
+            STEP_RESULT_TTL_S if planned.keeps_result else 0.0,
         )
         task = signature.task
         if not fed:
-            task.codec.check(signature.args, signature.kwargs)
+            task.codec.check_arguments(signature.args, signature.kwargs)
         return task.new_job(signature.args, signature.kwargs, envelope=envelope)
 
 
-def _push(step: Step, one: bool = False) -> list[Handle[Any]]:
+def _push_step(step: Step, single: bool = False) -> list[Handle[Any]]:
     """`one`: there must be a single last step."""
     plan = _Plan()
-    last, _ = plan.add(step, [], False)
-    if one and len(last) != 1:
+    last, _ = plan.add_step(step, [], False)
+    if single and len(last) != 1:
         raise ValueError("this chain ends in a group: use push_group()")
     broker = _app_of(step).broker
     pushed = broker.push_all(plan.new_jobs())
@@ -278,7 +278,7 @@ def _push(step: Step, one: bool = False) -> list[Handle[Any]]:
     for planned, job in zip(plan.jobs, pushed, strict=True):
         before = [handles[place] for place in planned.blockers]
         if planned.signature is None:
-            handles.append(Handle(broker, job, JOIN, lambda data: None, before))
+            handles.append(Handle(broker, job, JOIN_TASK_NAME, lambda data: None, before))
         else:
             task = planned.signature.task
             handles.append(Handle(broker, job, task.name, task.codec.decode_result, before))

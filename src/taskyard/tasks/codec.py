@@ -16,14 +16,14 @@ from typing import Any, Final
 import msgspec
 
 from taskyard.tasks.errors import BadArguments, BadResult
-from taskyard.tasks.foreign import OF_PUSHES
+from taskyard.tasks.foreign import PUSH_HINTS
 
 _EMPTY: Final = inspect.Parameter.empty
-_PLAIN: Final = (str, int, float, bool)  # JSON has them as they are
-_PLAIN_KEYS: Final = {"args", "kwargs"}
-_KEYS: Final = frozenset({"args", "kwargs", "results_of", "join", "keep", "pauses"})
-_MARK: Final = b'"results_of"'
-_SAMPLES: Final[tuple[Any, ...]] = ("", 0, 0.5, True, None, [], {})  # all kinds of JSON
+_JSON_SCALARS: Final = (str, int, float, bool)  # JSON has them as they are
+_CALL_KEYS: Final = {"args", "kwargs"}
+_ENVELOPE_KEYS: Final = frozenset({"args", "kwargs", "results_of", "join", "keep", "pauses"})
+_RESULTS_OF_MARK: Final = b'"results_of"'
+_JSON_SAMPLES: Final[tuple[Any, ...]] = ("", 0, 0.5, True, None, [], {})  # all kinds of JSON
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -43,8 +43,8 @@ class Envelope(msgspec.Struct, omit_defaults=True):
     server had words for that."""
 
 
-_read: Final = msgspec.json.Decoder(dict[str, Any] | list[Any]).decode
-_read_any: Final = msgspec.json.Decoder().decode
+_decode_payload: Final = msgspec.json.Decoder(dict[str, Any] | list[Any]).decode
+_decode_json: Final = msgspec.json.Decoder().decode
 
 
 def _to_json(value: Any) -> Any:
@@ -86,7 +86,7 @@ def encode_arguments(envelope: Envelope) -> bytes:
         raise BadArguments(f"the arguments have no JSON: {error}") from error
 
 
-def key_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+def arguments_key(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The same for the same arguments, however their sets and dictionaries are ordered."""
     import hashlib
 
@@ -99,16 +99,16 @@ def read_envelope(payload: bytes) -> Envelope:
     if not payload:
         return Envelope((), {})
     try:
-        found = _read(payload)
+        found = _decode_payload(payload)
     except _UNREADABLE as error:
         raise BadArguments(f"the payload is no JSON array or object: {error}") from error
     if isinstance(found, list):
         return Envelope(found, {})
-    if found.keys() == _PLAIN_KEYS:  # nearly all are
+    if found.keys() == _CALL_KEYS:  # nearly all are
         args, kwargs = found["args"], found["kwargs"]
         if type(args) is list and type(kwargs) is dict:
             return Envelope(args, kwargs)
-    if ("args" in found or "kwargs" in found) and _KEYS.issuperset(found):
+    if ("args" in found or "kwargs" in found) and _ENVELOPE_KEYS.issuperset(found):
         try:
             return msgspec.convert({"args": (), "kwargs": {}, **found}, Envelope)
         except msgspec.ValidationError as error:
@@ -116,9 +116,9 @@ def read_envelope(payload: bytes) -> Envelope:
     return Envelope((), found)
 
 
-def asks_for_results(payload: bytes) -> bool:
+def may_need_results(payload: bytes) -> bool:
     """Whether it may be that of a step. Quick: each payload is looked at so."""
-    return _MARK in payload
+    return _RESULTS_OF_MARK in payload
 
 
 class Codec:
@@ -131,10 +131,10 @@ class Codec:
         hints = _hints(function)
         self._positional: list[Any] = []
         self._named: dict[str, Any] = {}
-        self._rest: Any = None
-        self._rest_named: Any = None
+        self._var_positional: Any = None
+        self._var_keyword: Any = None
         self.context_name = ""
-        self._required = self._most = 0  # positional arguments
+        self._required = self._max_positional = 0  # positional arguments
         self._needs_names = False
         for parameter in self._signature.parameters.values():
             wanted = hints.get(parameter.name, _EMPTY)
@@ -142,18 +142,18 @@ class Codec:
                 self.context_name = parameter.name
                 self._needs_names = True
                 continue
-            self._add(parameter, self._converter(parameter, wanted))
+            self._add_parameter(parameter, self._parameter_type(parameter, wanted))
         self.returns = hints.get("return", Any)
         if self.returns is not Any:
-            self._check("its result", self.returns)
+            self._check_annotation("its result", self.returns)
         self.returns_nothing = self.returns is NoneType
 
-    def _add(self, parameter: inspect.Parameter, wanted: Any) -> None:
+    def _add_parameter(self, parameter: inspect.Parameter, wanted: Any) -> None:
         match parameter.kind:
             case inspect.Parameter.VAR_POSITIONAL:
-                self._rest = wanted
+                self._var_positional = wanted
             case inspect.Parameter.VAR_KEYWORD:
-                self._rest_named = wanted
+                self._var_keyword = wanted
             case inspect.Parameter.KEYWORD_ONLY:
                 self._named[parameter.name] = wanted
                 self._needs_names = self._needs_names or parameter.default is _EMPTY
@@ -161,28 +161,32 @@ class Codec:
                 self._positional.append(wanted)
                 if kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
                     self._named[parameter.name] = wanted
-                self._most += 1
+                self._max_positional += 1
                 self._required += parameter.default is _EMPTY
 
-    def _converter(self, parameter: inspect.Parameter, wanted: Any) -> Any:
+    def _parameter_type(self, parameter: inspect.Parameter, wanted: Any) -> Any:
         if wanted is _EMPTY or wanted is Any or wanted is object:
             return None
         what = f"parameter {parameter.name!r}"
-        self._check(what, wanted)
+        self._check_annotation(what, wanted)
         if parameter.default is _EMPTY and not _can_be_json(wanted):
             raise TypeError(f"{what} of task {self._name!r}: JSON has nothing that is a {wanted}")
         return wanted
 
-    def _check(self, what: str, wanted: Any) -> None:
+    def _check_annotation(self, what: str, wanted: Any) -> None:
         """An annotation that JSON can never fit is found when the task is declared."""
         try:
             msgspec.json.Decoder(wanted, dec_hook=_from_json)
         except TypeError as error:
             raise TypeError(f"{what} of task {self._name!r}: {error}") from error
 
-    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def check_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """BadArguments if the function cannot be called so."""
-        if not kwargs and self._required <= len(args) <= self._most and not self._needs_names:
+        if (
+            not kwargs
+            and self._required <= len(args) <= self._max_positional
+            and not self._needs_names
+        ):
             return  # which is what `bind` would find, in 3 microseconds
         if self.context_name and self.context_name in kwargs:
             raise BadArguments(f"{self._name}: {self.context_name!r} is given by the worker")
@@ -191,24 +195,24 @@ class Codec:
                 kwargs = {**kwargs, self.context_name: None}
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
-            hints = [OF_PUSHES[name] for name in kwargs if name in OF_PUSHES]
+            hints = [PUSH_HINTS[name] for name in kwargs if name in PUSH_HINTS]
             raise BadArguments(f"{self._name}: {'; '.join([str(error), *hints])}") from None
 
-    def decode(
+    def decode_arguments(
         self, envelope: Envelope, inputs: Sequence[Any] = ()
     ) -> tuple[list[Any], dict[str, Any]]:
         """The arguments as the function wants them; BadArguments if they do not fit."""
         args = [*inputs, *envelope.args] if inputs else list(envelope.args)
         kwargs = envelope.kwargs
-        self.check(args, kwargs)
+        self.check_arguments(args, kwargs)
         known = len(self._positional)
         for at, value in enumerate(args):
-            wanted = self._positional[at] if at < known else self._rest
+            wanted = self._positional[at] if at < known else self._var_positional
             if wanted is not None:
                 args[at] = self._convert(value, wanted, f"argument {at + 1}")
         if kwargs:
             kwargs = {
-                name: self._convert_named(name, value, self._named.get(name, self._rest_named))
+                name: self._convert_named(name, value, self._named.get(name, self._var_keyword))
                 for name, value in kwargs.items()
             }
         return args, kwargs
@@ -217,7 +221,7 @@ class Codec:
         return value if wanted is None else self._convert(value, wanted, f"argument {name!r}")
 
     def _convert(self, value: Any, wanted: Any, what: str) -> Any:
-        if type(value) is wanted and wanted in _PLAIN:
+        if type(value) is wanted and wanted in _JSON_SCALARS:
             return value
         try:
             return msgspec.convert(value, wanted, str_keys=True, dec_hook=_from_json)
@@ -236,7 +240,7 @@ class Codec:
 
 def decode_plain(data: bytes | None) -> Any:
     """A result, as JSON has it."""
-    return _read_any(data) if data else None
+    return _decode_json(data) if data else None
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -251,14 +255,14 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 def _can_be_json(wanted: Any) -> bool:
     """False of types that only Python knows; what is inside of others is not looked at."""
-    if wanted in _PLAIN:
+    if wanted in _JSON_SCALARS:
         return True
     from msgspec.inspect import CustomType, type_info
 
     info = type_info(wanted)
     if not isinstance(info, CustomType) or issubclass(info.cls, pathlib.PurePath):
         return True
-    return any(isinstance(sample, info.cls) for sample in _SAMPLES)
+    return any(isinstance(sample, info.cls) for sample in _JSON_SAMPLES)
 
 
 def _is_context(wanted: Any, context: type) -> bool:

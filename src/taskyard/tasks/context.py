@@ -9,17 +9,17 @@ from typing import Final, TypeAlias
 from taskyard.client.source import Job
 
 # How far a job has come: a fraction and a message.
-Note: TypeAlias = Callable[[Job, tuple[float, str]], None]
+ProgressReporter: TypeAlias = Callable[[Job, tuple[float, str]], None]
 
 
 class CurrentJob:
     """What a task can know and say about the job it runs for."""
 
-    __slots__ = ("_note", "job")
+    __slots__ = ("_report_progress", "job")
 
-    def __init__(self, job: Job, note: Note) -> None:
+    def __init__(self, job: Job, report_progress: ProgressReporter) -> None:
         self.job = job
-        self._note = note
+        self._report_progress = report_progress
 
     @property
     def id(self) -> int:
@@ -56,7 +56,7 @@ class CurrentJob:
         """
         if not 0.0 <= fraction <= 1.0:
             raise ValueError("the fraction that is done must be between 0 and 1")
-        self._note(self.job, (fraction, message))
+        self._report_progress(self.job, (fraction, message))
 
 
 _current: Final[contextvars.ContextVar[CurrentJob]] = contextvars.ContextVar("taskyard-job")
@@ -73,9 +73,9 @@ def current_job() -> CurrentJob:
         raise RuntimeError("no task runs here: current_job() is for the code of tasks") from None
 
 
-def enter(job: CurrentJob) -> contextvars.Token[CurrentJob]:
+def set_current_job(job: CurrentJob) -> contextvars.Token[CurrentJob]:
     return _current.set(job)
 
 
-def leave(token: contextvars.Token[CurrentJob]) -> None:
+def reset_current_job(token: contextvars.Token[CurrentJob]) -> None:
     _current.reset(token)

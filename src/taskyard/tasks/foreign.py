@@ -10,7 +10,7 @@ from taskyard.shared.misspelt import did_you_mean
 class KnowsForeignNames:
     """An AttributeError for a name that is missing says which one to use."""
 
-    _foreign: ClassVar[dict[str, str]] = {}  # name: how it is done here
+    _foreign_names: ClassVar[dict[str, str]] = {}  # name: how it is done here
 
     if not TYPE_CHECKING:  # or every name would be right for a type checker
 
@@ -26,12 +26,12 @@ class KnowsForeignNames:
             raise AttributeError(f"{kind!r} object has no attribute {name!r}{hint}", name=name)
 
 
-_PUSH = "push it with push(...)"
-OF_TASKS = {
-    "delay": _PUSH,
-    "apply_async": f"{_PUSH}, or push_in(seconds, ...) and push_at(time, ...) for later",
-    "enqueue": _PUSH,
-    "send": _PUSH,
+_PUSH_HINT = "push it with push(...)"
+TASK_HINTS = {
+    "delay": _PUSH_HINT,
+    "apply_async": f"{_PUSH_HINT}, or push_in(seconds, ...) and push_at(time, ...) for later",
+    "enqueue": _PUSH_HINT,
+    "send": _PUSH_HINT,
     "kiq": "push it with await apush(...)",
     "schedule": "push it with push_in(seconds, ...) or push_at(time, ...)",
     "enqueue_in": "push it with push_in(seconds, ...)",
@@ -44,7 +44,7 @@ OF_TASKS = {
     "request": "taskyard.current_job() has the job that a task runs for",
     "AsyncResult": "handle(id) is that of a job that was pushed before",
 }
-OF_HANDLES = {
+HANDLE_HINTS = {
     "get": "result(wait=seconds) gives what the task gave",
     "wait": "result(wait=seconds) waits",
     "join": "result(wait=seconds) waits",
@@ -64,17 +64,17 @@ OF_HANDLES = {
     "job_id": "id and uid name the job",
     "parent": "before has the handles of the steps before it",
 }
-OF_STEPS = {
+STEP_HINTS = {
     "delay": "push() pushes it",
     "apply_async": "push() pushes it",
     "set": "with_options(...) of the task, before s(...)",
 }
-OF_GROUP_HANDLES = {
+GROUP_HANDLE_HINTS = {
     "get": "results(wait=seconds) gives what the tasks gave",
     "join": "results(wait=seconds) gives what the tasks gave",
 }
 # Words of other libraries in the call that pushes, where ours are arguments of the task.
-OF_PUSHES = {
+PUSH_HINTS = {
     "countdown": "push_in(seconds, ...) pushes it for later",
     "delay": "push_in(seconds, ...) pushes it for later",
     "eta": "push_at(time, ...) pushes it for later",
@@ -87,7 +87,7 @@ OF_PUSHES = {
     "task_id": "handle(id) is that of a job that was pushed before",
 }
 # Options of decorators.
-OF_OPTIONS = {
+OPTION_HINTS = {
     "max_retries": "it is retry=3 here, with backoff=(first, most)",
     "retries": "it is retry=3 here, with backoff=(first, most)",
     "retry_backoff": "it is backoff=(first, most) here, beside retry",

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 from taskyard.client.errors import JobNotFound
 from taskyard.client.views import JobInfo, Outcome, Pushed
 from taskyard.tasks.errors import NotDone, ResultGone, TaskFailed
-from taskyard.tasks.foreign import OF_HANDLES, KnowsForeignNames
-from taskyard.worker.coroutines import run_beside
+from taskyard.tasks.foreign import HANDLE_HINTS, KnowsForeignNames
+from taskyard.worker.coroutines import run_in_detached_thread
 
 if TYPE_CHECKING:
     from taskyard.client.pushing import NewJob
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BLOCKER_FAILED: Final = "a job it waited for failed"
-_WAIT: Final = 30.0  # seconds of one question, when there is no end to the waiting
-_TURN: Final = 2.0  # of a coroutine, which can be cancelled when its thread cannot
+_POLL_S: Final = 30.0  # seconds of one question, when there is no end to the waiting
+_COROUTINE_POLL_S: Final = 2.0  # of a coroutine, which can be cancelled when its thread cannot
 
 
-class Broker(Protocol):
+class TaskBroker(Protocol):
     """What tasks need: the server, or what runs them inline."""
 
     def push(self, job: NewJob) -> Pushed: ...
 
     def push_many(self, jobs: Sequence[NewJob]) -> list[Pushed]: ...
 
-    def push_like(self, job: NewJob, payloads: Iterable[bytes]) -> list[Pushed]:
+    def push_payloads(self, job: NewJob, payloads: Iterable[bytes]) -> list[Pushed]:
         """Any number of jobs that are like this one but for their payloads."""
 
     def push_all(self, jobs: Sequence[NewJob]) -> list[Pushed]:
@@ -50,11 +50,11 @@ class Broker(Protocol):
 class Handle(KnowsForeignNames, Generic[T]):
     """Of one job."""
 
-    _foreign = OF_HANDLES
+    _foreign_names = HANDLE_HINTS
 
     def __init__(
         self,
-        broker: Broker,
+        broker: TaskBroker,
         pushed: Pushed,
         name: str,
         decode: Callable[[bytes | None], T],
@@ -89,16 +89,16 @@ class Handle(KnowsForeignNames, Generic[T]):
         if outcome is None:
             raise NotDone(f"{self.name} (job {self.job}) has not ended")
         if not outcome.success:
-            raise self._failure(outcome)
+            raise self._task_failed(outcome)
         return self._decode(outcome.result)
 
     async def aresult(self, wait: float | None = None) -> T:
         """The same for coroutines. It may be cancelled, and any number may wait at once."""
         until = math.inf if wait is None else time.monotonic() + wait
         while True:
-            left = min(max(until - time.monotonic(), 0.0), _TURN)
+            left = min(max(until - time.monotonic(), 0.0), _COROUTINE_POLL_S)
             try:
-                return await run_beside(partial(self.result, left))
+                return await run_in_detached_thread(partial(self.result, left))
             except NotDone:
                 if time.monotonic() >= until:
                     raise
@@ -122,26 +122,26 @@ class Handle(KnowsForeignNames, Generic[T]):
         try:
             return self._broker.inspect(self.job)
         except JobNotFound as error:
-            raise self._gone() from error
+            raise self._result_gone() from error
 
     def _outcome(self, wait: float | None) -> Outcome | None:
         until = None if wait is None else time.monotonic() + wait
         while True:
-            left = _WAIT if until is None else min(max(until - time.monotonic(), 0.0), _WAIT)
+            left = _POLL_S if until is None else min(max(until - time.monotonic(), 0.0), _POLL_S)
             try:
                 outcome = self._broker.result(self.job, left)
             except JobNotFound as error:
-                raise self._gone() from error
+                raise self._result_gone() from error
             if outcome is not None or (until is not None and time.monotonic() >= until):
                 return outcome
 
-    def _gone(self) -> ResultGone:
+    def _result_gone(self) -> ResultGone:
         return ResultGone(
             f"the server does not know job {self.job} ({self.name}) any more: it was cancelled, or "
             "has ended and its result was not kept for so long"
         )
 
-    def _failure(self, outcome: Outcome) -> TaskFailed:
+    def _task_failed(self, outcome: Outcome) -> TaskFailed:
         """That of the first step that failed, as far as it is known."""
         handle: Handle[Any] = self
         while outcome.error_text.startswith(BLOCKER_FAILED):

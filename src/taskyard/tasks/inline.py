@@ -17,20 +17,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.client.errors import JobNotFound
-from taskyard.client.pushing import NewJob, encode, job_name
-from taskyard.client.source import Again, Done, Failed, Job, Verdict
+from taskyard.client.pushing import NewJob, encode, job_ref_text
+from taskyard.client.source import Failed, Job, RetryLater, Success, Verdict
 from taskyard.client.views import JobInfo, Outcome, Progress, Pushed
 from taskyard.shared.retries import DEFAULT_RETRIES
 from taskyard.tasks.codec import read_envelope
 from taskyard.tasks.errors import BadArguments, TaskFailed
 from taskyard.tasks.handle import BLOCKER_FAILED
-from taskyard.tasks.running import Execute, Prepared
+from taskyard.tasks.running import PreparedCall, SyncTaskRunner
 from taskyard.worker.coroutines import run_coroutine
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App
 
-_ENDLESS: Final = 1000  # attempts of a task that is to be retried for ever
+_MAX_ATTEMPTS: Final = 1000  # attempts of a task that is to be retried for ever
 
 
 class InlineBroker:
@@ -41,7 +41,7 @@ class InlineBroker:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._execute = _Execute(app, self)
+        self._execute = _InlineTaskRunner(app, self)
         self._numbers = itertools.count(1)
         self._outcomes: dict[str, Outcome] = {}  # by uid and by id
         self._infos: dict[str, JobInfo] = {}
@@ -53,18 +53,18 @@ class InlineBroker:
         number = next(self._numbers)
         uid = str(job.uid or uuid.uuid4())
         self.runs.append(job)
-        blockers = [self._outcomes[job_name(one)] for one in job.blocked_by]
+        blockers = [self._outcomes[job_ref_text(one)] for one in job.blocked_by]
         if all(blocker.success for blocker in blockers):
-            outcome, progress = self._run(job, number, uid)
+            outcome, progress = self._run_job(job, number, uid)
         else:
-            outcome, progress = _failed(number, BLOCKER_FAILED.encode()), None
-        self._keep(job, uid, outcome, progress)
+            outcome, progress = _failed_outcome(number, BLOCKER_FAILED.encode()), None
+        self._store_outcome(job, uid, outcome, progress)
         return Pushed(number, uid)
 
     def push_many(self, jobs: Sequence[NewJob]) -> list[Pushed]:
         return [self.push(job) for job in jobs]
 
-    def push_like(self, job: NewJob, payloads: Iterable[bytes]) -> list[Pushed]:
+    def push_payloads(self, job: NewJob, payloads: Iterable[bytes]) -> list[Pushed]:
         return [self.push(replace(job, payload=payload)) for payload in payloads]
 
     def push_all(self, jobs: Sequence[NewJob]) -> list[Pushed]:
@@ -92,12 +92,12 @@ class InlineBroker:
         except KeyError:
             raise JobNotFound(f"NOJOB there is no job {job}") from None
 
-    def _run(self, new: NewJob, number: int, uid: str) -> tuple[Outcome, Progress | None]:
+    def _run_job(self, new: NewJob, number: int, uid: str) -> tuple[Outcome, Progress | None]:
         payload = encode(new.payload)
         retries = DEFAULT_RETRIES if new.retries is None else new.retries
         notes: list[tuple[float, str]] = []
-        self._execute.attach(lambda job, said: notes.append(said))
-        for attempt in range(1, (_ENDLESS if retries < 0 else retries + 1) + 1):
+        self._execute.report_progress_to(lambda job, said: notes.append(said))
+        for attempt in range(1, (_MAX_ATTEMPTS if retries < 0 else retries + 1) + 1):
             job = Job(
                 ref=f"{number}-1-{attempt}",
                 queue=new.queue,
@@ -111,16 +111,16 @@ class InlineBroker:
             )
             verdict = self._execute(job)
             progress = Progress(*notes[-1]) if notes else None
-            if isinstance(verdict, Done):
+            if isinstance(verdict, Success):
                 self.causes.pop(uid, None)
                 return Outcome(number, "succeeded", True, verdict.result or None), progress
-            assert isinstance(verdict, Again | Failed)
+            assert isinstance(verdict, RetryLater | Failed)
             text = verdict.error.decode(errors="replace")
             if isinstance(verdict, Failed) or attempt > retries >= 0:
-                self._app.hooks.failure(job, text)
-                return _failed(number, verdict.error), progress
-            self._app.hooks.retry(job, text)
-        return _failed(number, b"it was tried too often"), None
+                self._app.hooks.run_on_failure(job, text)
+                return _failed_outcome(number, verdict.error), progress
+            self._app.hooks.run_on_retry(job, text)
+        return _failed_outcome(number, b"it was tried too often"), None
 
     def _inputs(self, payload: bytes) -> tuple[bytes | None, ...]:
         try:
@@ -129,7 +129,9 @@ class InlineBroker:
             return ()
         return tuple(self._outcomes[uid].result or b"" for uid in wanted)
 
-    def _keep(self, new: NewJob, uid: str, outcome: Outcome, progress: Progress | None) -> None:
+    def _store_outcome(
+        self, new: NewJob, uid: str, outcome: Outcome, progress: Progress | None
+    ) -> None:
         name = new.name or new.queue
         info = JobInfo(
             id=outcome.id,
@@ -149,7 +151,7 @@ class InlineBroker:
             self.failures.append(failure)
 
 
-class _Execute(Execute):
+class _InlineTaskRunner(SyncTaskRunner):
     """Keeps what was raised, and runs coroutines also where an event loop runs already."""
 
     def __init__(self, app: App, broker: InlineBroker) -> None:
@@ -160,24 +162,24 @@ class _Execute(Execute):
         self._hooks = self._app.hooks
         return super().__call__(job)
 
-    def _failure(self, prepared: Prepared, error: BaseException) -> Verdict:
+    def _failure_verdict(self, prepared: PreparedCall, error: BaseException) -> Verdict:
         self._broker.causes[prepared.current.uid] = error
-        return super()._failure(prepared, error)
+        return super()._failure_verdict(prepared, error)
 
-    def _call(self, prepared: Prepared) -> Any:
+    def _call_function(self, prepared: PreparedCall) -> Any:
         task = prepared.task
         if not task.is_async:
-            return super()._call(prepared)
-        call = partial(_run, task.function, prepared)
-        return _in_other_thread(call) if _loop_runs() else call()
+            return super()._call_function(prepared)
+        call = partial(_run_coroutine_function, task.function, prepared)
+        return _run_in_other_thread(call) if _is_loop_running() else call()
 
 
-def _run(function: Callable[..., Any], prepared: Prepared) -> Any:
+def _run_coroutine_function(function: Callable[..., Any], prepared: PreparedCall) -> Any:
     with asyncio.Runner() as runner:
         return run_coroutine(function(*prepared.args, **prepared.kwargs), runner)
 
 
-def _loop_runs() -> bool:
+def _is_loop_running() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -185,7 +187,7 @@ def _loop_runs() -> bool:
     return True
 
 
-def _in_other_thread(call: Callable[[], Any]) -> Any:
+def _run_in_other_thread(call: Callable[[], Any]) -> Any:
     found: list[Any] = []
     raised: list[BaseException] = []
 
@@ -204,5 +206,5 @@ def _in_other_thread(call: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def _failed(number: int, error: bytes) -> Outcome:
+def _failed_outcome(number: int, error: bytes) -> Outcome:
     return Outcome(number, "failed", False, None, error)

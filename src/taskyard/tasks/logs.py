@@ -6,10 +6,10 @@ import logging
 import sys
 from typing import Final, NamedTuple
 
-from taskyard.shared.escaping import safe_lines
+from taskyard.shared.escaping import escape_unsafe_lines
 
 
-class Logging(NamedTuple):
+class LogSetup(NamedTuple):
     level: int
     formatter: logging.Formatter  # is pickled for processes
 
@@ -18,11 +18,11 @@ class SafeFormatter(logging.Formatter):
     """Spells out what could act on a terminal: errors and names are those of others' jobs."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\n".join(safe_lines(super().format(record)))
+        return "\n".join(escape_unsafe_lines(super().format(record)))
 
 
 _PLAIN: Final = SafeFormatter("%(asctime)s %(levelname)s %(message)s")
-_configured: list[Logging] = []
+_configured: list[LogSetup] = []
 
 
 def configure(level: int, formatter: logging.Formatter = _PLAIN) -> None:
@@ -31,9 +31,9 @@ def configure(level: int, formatter: logging.Formatter = _PLAIN) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("taskyard").setLevel(level)
-    _configured.append(Logging(level, formatter))
+    _configured.append(LogSetup(level, formatter))
 
 
-def configured() -> Logging | None:
+def configured() -> LogSetup | None:
     """What to configure in processes; None: nothing, since the program does that itself."""
     return _configured[-1] if _configured else None

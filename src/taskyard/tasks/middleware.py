@@ -48,21 +48,21 @@ class Hooks:
     """Those of an app, each only where it was overridden."""
 
     def __init__(self, all_of_them: Sequence[Middleware]) -> None:
-        self._push = _own(all_of_them, "on_push")
-        self._before = _own(all_of_them, "before")
-        self._around = _own(all_of_them, "around")
-        self._after = _own(all_of_them, "after")[::-1]
-        self._retry = _own(all_of_them, "on_retry")
-        self._failure = _own(all_of_them, "on_failure")
-        self.see_pushes = bool(self._push)
-        self.surround = bool(self._before or self._around or self._after)
+        self._push = _overridden_hooks(all_of_them, "on_push")
+        self._before = _overridden_hooks(all_of_them, "before")
+        self._around = _overridden_hooks(all_of_them, "around")
+        self._after = _overridden_hooks(all_of_them, "after")[::-1]
+        self._retry = _overridden_hooks(all_of_them, "on_retry")
+        self._failure = _overridden_hooks(all_of_them, "on_failure")
+        self.has_push_hooks = bool(self._push)
+        self.has_run_hooks = bool(self._before or self._around or self._after)
 
-    def push(self, job: NewJob) -> NewJob:
+    def run_on_push(self, job: NewJob) -> NewJob:
         for hook in self._push:
             job = hook(job)
         return job
 
-    def enter(self, job: CurrentJob) -> ExitStack:
+    def enter_contexts(self, job: CurrentJob) -> ExitStack:
         """What comes before the task; the stack is what it runs in."""
         for hook in self._before:
             hook(job)
@@ -71,25 +71,25 @@ class Hooks:
                 stack.enter_context(hook(job))
             return stack.pop_all()
 
-    def after(self, job: CurrentJob, value: Any) -> None:
+    def run_after(self, job: CurrentJob, value: Any) -> None:
         for hook in self._after:
-            _logged(hook, job, value)
+            _call_and_log(hook, job, value)
 
-    def retry(self, job: Job, error: str) -> None:
+    def run_on_retry(self, job: Job, error: str) -> None:
         for hook in self._retry:
-            _logged(hook, job, error)
+            _call_and_log(hook, job, error)
 
-    def failure(self, job: Job, error: str) -> None:
+    def run_on_failure(self, job: Job, error: str) -> None:
         for hook in self._failure:
-            _logged(hook, job, error)
+            _call_and_log(hook, job, error)
 
 
-def _own(all_of_them: Sequence[Middleware], name: str) -> list[Callable[..., Any]]:
+def _overridden_hooks(all_of_them: Sequence[Middleware], name: str) -> list[Callable[..., Any]]:
     plain = getattr(Middleware, name)
     return [getattr(one, name) for one in all_of_them if getattr(type(one), name) is not plain]
 
 
-def _logged(hook: Callable[..., Any], *arguments: Any) -> None:
+def _call_and_log(hook: Callable[..., Any], *arguments: Any) -> None:
     try:
         hook(*arguments)
     except Exception:

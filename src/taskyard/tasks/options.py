@@ -8,11 +8,11 @@ from typing import Any, Final, TypeAlias
 
 from taskyard.shared.misspelt import check_names
 from taskyard.shared.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
-from taskyard.tasks.foreign import OF_OPTIONS
-from taskyard.worker.interrupts import NEVER, NO_LIMITS, Limits
+from taskyard.tasks.foreign import OPTION_HINTS
+from taskyard.worker.interrupts import NEVER, NO_TIME_LIMITS, TimeLimits
 
-KEPT: Final = 3600.0  # seconds that a result is kept unless something else is said
-FOR_EVER: Final = -1
+DEFAULT_RESULT_TTL_S: Final = 3600.0  # seconds that a result is kept unless something else is said
+UNLIMITED: Final = -1
 
 KeyOf: TypeAlias = Callable[..., str]  # from the arguments of the task
 
@@ -32,7 +32,7 @@ class Retry:
     """But not after one of these."""
 
     def __post_init__(self) -> None:
-        if self.times < FOR_EVER:
+        if self.times < UNLIMITED:
             raise ValueError("retry must be -1 (without end), 0 or more")
         first, most = self.backoff
         if first < 0 or most < 0:
@@ -66,7 +66,7 @@ class Options:
     """A job that is older is forgotten, also if it was not run; and its result with it."""
     result: bool = True
     """Whether the result is kept."""
-    result_ttl: float = KEPT
+    result_ttl: float = DEFAULT_RESULT_TTL_S
     """For how long, from the end of the task."""
     dead_queue: str | None = None
 
@@ -86,25 +86,25 @@ class Options:
         return bool(self.unique) or callable(self.limit_key)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TimeLimits:
         if self.timeout is None and self.soft_timeout is None:
-            return NO_LIMITS
-        return Limits(
+            return NO_TIME_LIMITS
+        return TimeLimits(
             NEVER if self.soft_timeout is None else self.soft_timeout,
             NEVER if self.timeout is None else self.timeout,
         )
 
     def changed(self, changes: dict[str, Any]) -> Options:
         """TypeError if there is no such option."""
-        return replace(self, **as_fields(changes))
+        return replace(self, **normalize_options(changes))
 
 
 _NAMES: Final = (*(field.name for field in fields(Options)), "backoff")
 
 
-def as_fields(said: dict[str, Any]) -> dict[str, Any]:
+def normalize_options(said: dict[str, Any]) -> dict[str, Any]:
     """`retry` may be a number, with `backoff` beside it."""
-    check_names("task option", said, _NAMES, OF_OPTIONS)
+    check_names("task option", said, _NAMES, OPTION_HINTS)
     found = dict(said)
     backoff = found.pop("backoff", None)
     retry = found.get("retry")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("taskyard.tasks")
 
-_MOST_FAILS: Final = 2**32 - 1  # the API has no word for no end
+_UNLIMITED_FAILS: Final = 2**32 - 1  # the API has no word for no end
 _HOW_TO_PRUNE: Final = "app.sync_schedules(prune=True) removes it"
 
 
@@ -51,7 +51,7 @@ class Schedules:
             raise ValueError("a schedule has either a cron expression or `every`")
         if every is not None and not isinstance(every, int | float):
             raise TypeError(f"every must be a number of seconds, not {every!r}")
-        task.codec.check(args, kwargs or {})
+        task.codec.check_arguments(args, kwargs or {})
         full = f"{self._app.name}.{name or task.name}"
         if full in self.declared:
             raise ValueError(f"there is a schedule {full!r} already: give this one a name")
@@ -67,7 +67,7 @@ class Schedules:
             "priority": options.priority or None,
             "ttr": options.ttr,
             "ttl": options.ttl,
-            **_policy(options.retry),
+            **_retry_fields(options.retry),
             "dead_queue": options.dead_queue,
             "key": task.key(args, kwargs or {}),
             "limit_key": task.limit_key(args, kwargs or {}),
@@ -83,16 +83,16 @@ class Schedules:
         an older or another app of the same name may have declared them.
         """
         for name, body in self.declared.items():
-            client.call_api("PUT", _path(name), body)
+            client.call_api("PUT", _schedule_path(name), body)
         if self.declared or prune:
-            for name in self._stale(client):
+            for name in self._undeclared_names(client):
                 if prune:
-                    client.call_api("DELETE", _path(name))
+                    client.call_api("DELETE", _schedule_path(name))
                     log.info("schedule %s is no longer declared: it was removed", name)
                 else:
                     log.warning("schedule %s is not declared any more: %s", name, _HOW_TO_PRUNE)
 
-    def _stale(self, client: Client) -> list[str]:
+    def _undeclared_names(self, client: Client) -> list[str]:
         prefix = f"{self._app.name}."
         return [
             schedule.name
@@ -101,19 +101,19 @@ class Schedules:
         ]
 
 
-def _policy(retry: Retry | None) -> dict[str, Any]:
+def _retry_fields(retry: Retry | None) -> dict[str, Any]:
     if retry is None:
         return {}
     if not retry.times:
         return {"max_fails": 1}
     first, most = retry.backoff
     return {
-        "max_fails": _MOST_FAILS if retry.times < 0 else retry.times + 1,
+        "max_fails": _UNLIMITED_FAILS if retry.times < 0 else retry.times + 1,
         "backoff": "exponential",
         "backoff_base": first,
         "backoff_cap": most,
     }
 
 
-def _path(name: str) -> str:
+def _schedule_path(name: str) -> str:
     return f"/api/v1/schedules/{quote(name, safe='')}"

@@ -5,68 +5,68 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from taskyard.client.source import Verdict
-from taskyard.tasks.context import Note
-from taskyard.tasks.running import Execute, ExecuteAsync, limits_of
+from taskyard.tasks.context import ProgressReporter
+from taskyard.tasks.running import AsyncTaskRunner, SyncTaskRunner, limits_of
 from taskyard.worker.pools import Pool, ThreadPool
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App
-    from taskyard.worker.processes import Notes
+    from taskyard.worker.processes import ProgressHandler
 
 PoolKind: TypeAlias = Literal["threads", "processes", "async"]
 POOLS: Final = ("threads", "processes", "async")
 
 
-class Attachable(Protocol):
-    def attach(self, note: Note) -> None:
+class ProgressSource(Protocol):
+    def report_progress_to(self, note: ProgressReporter) -> None:
         """Where what tasks say of their progress goes."""
 
 
 def make_pool(
-    app: App, kind: PoolKind, size: int, notes: Notes
-) -> tuple[Attachable, Pool[Verdict]]:
+    app: App, kind: PoolKind, size: int, on_progress: ProgressHandler
+) -> tuple[ProgressSource, Pool[Verdict]]:
     """`notes`: what is told of processes; for others it is attached."""
     sizes = app.row_counts()
     if not sizes:
-        return _plain_pool(app, kind, size, notes)
-    from taskyard.worker.bundles import BundlingPool
+        return _plain_pool(app, kind, size, on_progress)
+    from taskyard.worker.bundles import GroupingPool
 
-    execute, pool = _pool_of_bundles(app, kind, size, notes)
-    return execute, BundlingPool(pool, sizes)
+    execute, pool = _grouping_pool(app, kind, size, on_progress)
+    return execute, GroupingPool(pool, sizes)
 
 
 def _plain_pool(
-    app: App, kind: PoolKind, size: int, notes: Notes
-) -> tuple[Attachable, Pool[Verdict]]:
+    app: App, kind: PoolKind, size: int, on_progress: ProgressHandler
+) -> tuple[ProgressSource, Pool[Verdict]]:
     # Those that are not used are not imported: a pool of processes imports this in each.
     limits = limits_of(app.tasks)
     if kind == "async":
         from taskyard.worker.coroutines import AsyncPool
 
-        asynchronous = ExecuteAsync(app)
+        asynchronous = AsyncTaskRunner(app)
         return asynchronous, AsyncPool(asynchronous, size, limits)
-    execute = Execute(app)
+    execute = SyncTaskRunner(app)
     if kind == "processes":
         from taskyard.worker.processes import ProcessPool
 
-        return execute, ProcessPool(execute, size, limits, notes)
+        return execute, ProcessPool(execute, size, limits, on_progress)
     return execute, ThreadPool(execute, size, limits)
 
 
-def _pool_of_bundles(
-    app: App, kind: PoolKind, size: int, notes: Notes
-) -> tuple[Attachable, Pool[Any]]:
-    from taskyard.tasks.bundling import ExecuteBundles, ExecuteBundlesAsync
+def _grouping_pool(
+    app: App, kind: PoolKind, size: int, on_progress: ProgressHandler
+) -> tuple[ProgressSource, Pool[Any]]:
+    from taskyard.tasks.bundling import AsyncGroupingTaskRunner, GroupingTaskRunner
 
     limits = limits_of(app.tasks)
     if kind == "async":
         from taskyard.worker.coroutines import AsyncPool
 
-        asynchronous = ExecuteBundlesAsync(ExecuteAsync(app))
+        asynchronous = AsyncGroupingTaskRunner(AsyncTaskRunner(app))
         return asynchronous, AsyncPool(asynchronous, size, limits)
-    execute = ExecuteBundles.of(Execute(app))
+    execute = GroupingTaskRunner.from_task_runner(SyncTaskRunner(app))
     if kind == "processes":
         from taskyard.worker.processes import ProcessPool
 
-        return execute, ProcessPool(execute, size, limits, notes)
+        return execute, ProcessPool(execute, size, limits, on_progress)
     return execute, ThreadPool(execute, size, limits)

@@ -9,39 +9,39 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.client.causes import Cause, describe, trimmed
-from taskyard.client.source import BY_POLICY, Again, Done, Failed, Job, Returned, Verdict
+from taskyard.client.causes import Cause, describe_error, trim_traceback
+from taskyard.client.source import BY_POLICY, Failed, Job, Released, RetryLater, Success, Verdict
 from taskyard.tasks import logs
-from taskyard.tasks.canvas import JOIN
+from taskyard.tasks.canvas import JOIN_TASK_NAME
 from taskyard.tasks.codec import (
     Envelope,
-    asks_for_results,
     decode_plain,
     encode_result,
+    may_need_results,
     read_envelope,
 )
-from taskyard.tasks.context import CurrentJob, Note, enter, leave
+from taskyard.tasks.context import CurrentJob, ProgressReporter, reset_current_job, set_current_job
 from taskyard.tasks.errors import BadArguments, GiveUp, TryAgain
-from taskyard.tasks.logs import Logging
+from taskyard.tasks.logs import LogSetup
 from taskyard.worker.coroutines import run_coroutine, run_in_thread
-from taskyard.worker.interrupts import NO_LIMITS, Limits
-from taskyard.worker.pools import Crash
+from taskyard.worker.interrupts import NO_TIME_LIMITS, TimeLimits
+from taskyard.worker.pools import RunFailure
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App
     from taskyard.tasks.task import Task
 
-_DONE: Final = Done()
+_SUCCESS: Final = Success()
 
 
-def nowhere(job: Job, said: tuple[float, str]) -> None:
+def ignore_progress(job: Job, said: tuple[float, str]) -> None:
     """Where notes go when nobody is told."""
 
 
-class Prepared:
+class PreparedCall:
     """A job whose task and arguments are known."""
 
-    __slots__ = ("args", "current", "keep", "kwargs", "pauses", "task")
+    __slots__ = ("args", "current", "keep_result_s", "kwargs", "pauses", "task")
 
     def __init__(
         self,
@@ -56,184 +56,186 @@ class Prepared:
         self.current = current
         self.args = args
         self.kwargs = kwargs
-        self.keep = keep
+        self.keep_result_s = keep
         self.pauses = pauses
 
-    def done(self, value: Any) -> Done:
+    def success(self, value: Any) -> Success:
         options = self.task.options
         if options.result:
-            return Done(encode_result(value), "", max(options.result_ttl, self.keep))
-        if self.keep:
-            return Done(encode_result(value), "", self.keep)
-        return _DONE
+            return Success(encode_result(value), "", max(options.result_ttl, self.keep_result_s))
+        if self.keep_result_s:
+            return Success(encode_result(value), "", self.keep_result_s)
+        return _SUCCESS
 
 
-class Running:
+class TaskRunner:
     """What threads, processes and event loops have in common."""
 
     def __init__(self, app: App) -> None:
         self._app = app
         self._tasks: Mapping[str, Task[..., Any]] = app.tasks
         self._hooks = app.hooks
-        self._note: Note = nowhere
+        self._report_progress: ProgressReporter = ignore_progress
 
     @property
     def app(self) -> App:
         return self._app
 
-    def attach(self, note: Note) -> None:
+    def report_progress_to(self, note: ProgressReporter) -> None:
         """Where what tasks say of their progress goes."""
-        self._note = note
+        self._report_progress = note
 
-    def _prepare(self, job: Job) -> Prepared | Verdict:
+    def _prepare(self, job: Job) -> PreparedCall | Verdict:
         task = self._tasks.get(job.name)
         if task is None:
-            return _DONE if job.name == JOIN else _unknown(job, self._app)
+            return _SUCCESS if job.name == JOIN_TASK_NAME else _unknown_task(job, self._app)
         try:
             envelope = read_envelope(job.payload)
             inputs: list[Any] = []
             if envelope.results_of:
-                if not job.inputs and asks_for_results(job.payload):
-                    return Returned()  # they could not be fetched: the server is away
-                inputs = _inputs(envelope, job.inputs)
-            args, kwargs = task.codec.decode(envelope, inputs)
+                if not job.inputs and may_need_results(job.payload):
+                    return Released()  # they could not be fetched: the server is away
+                inputs = _decode_inputs(envelope, job.inputs)
+            args, kwargs = task.codec.decode_arguments(envelope, inputs)
         except BadArguments as error:
             told = f"BadArguments: {error}".encode(errors="replace")
             return Failed(told, cause=Cause(error.with_traceback(None)))
-        current = CurrentJob(job, self._note)
+        current = CurrentJob(job, self._report_progress)
         if task.codec.context_name:
             kwargs = {**kwargs, task.codec.context_name: current}
-        return Prepared(task, current, args, kwargs, envelope.keep, envelope.pauses)
+        return PreparedCall(task, current, args, kwargs, envelope.keep, envelope.pauses)
 
-    def _failure(self, prepared: Prepared, error: BaseException) -> Verdict:
-        verdict = failure(prepared.task, error)
-        if prepared.pauses and isinstance(verdict, Again) and verdict.delay == BY_POLICY:
-            verdict.delay = _pause(*prepared.pauses, prepared.current.fails)
+    def _failure_verdict(self, prepared: PreparedCall, error: BaseException) -> Verdict:
+        verdict = failure_verdict(prepared.task, error)
+        if prepared.pauses and isinstance(verdict, RetryLater) and verdict.delay == BY_POLICY:
+            verdict.delay = _retry_delay(*prepared.pauses, prepared.current.fails)
         return verdict
 
 
-class Execute(Running):
+class SyncTaskRunner(TaskRunner):
     """In any thread or process; coroutines get an event loop, one for each thread."""
 
     def __init__(self, app: App) -> None:
         super().__init__(app)
-        self._own = threading.local()
+        self._thread_state = threading.local()
 
-    def __reduce__(self) -> tuple[Callable[..., Execute], tuple[str, Logging | None, str | None]]:
+    def __reduce__(
+        self,
+    ) -> tuple[Callable[..., SyncTaskRunner], tuple[str, LogSetup | None, str | None]]:
         app = self._app
-        return _execute_there, (app.location(), logs.configured(), app.url)
+        return _restore_task_runner, (app.location(), logs.configured(), app.url)
 
     def __call__(self, job: Job) -> Verdict:
         prepared = self._prepare(job)
-        if not isinstance(prepared, Prepared):
+        if not isinstance(prepared, PreparedCall):
             return prepared
-        token = enter(prepared.current)
+        token = set_current_job(prepared.current)
         try:
-            if self._hooks.surround:
-                with self._hooks.enter(prepared.current):
-                    value = self._call(prepared)
-                verdict = prepared.done(value)
-                self._hooks.after(prepared.current, value)
+            if self._hooks.has_run_hooks:
+                with self._hooks.enter_contexts(prepared.current):
+                    value = self._call_function(prepared)
+                verdict = prepared.success(value)
+                self._hooks.run_after(prepared.current, value)
                 return verdict
-            return prepared.done(self._call(prepared))
+            return prepared.success(self._call_function(prepared))
         except BaseException as error:  # SystemExit in a task is its failure, not our end
-            return self._failure(prepared, error)
+            return self._failure_verdict(prepared, error)
         finally:
-            leave(token)
+            reset_current_job(token)
 
-    def _call(self, prepared: Prepared) -> Any:
+    def _call_function(self, prepared: PreparedCall) -> Any:
         task = prepared.task
         if not task.is_async:
             return task.function(*prepared.args, **prepared.kwargs)
         return run_coroutine(task.function(*prepared.args, **prepared.kwargs), self._runner())
 
     def _runner(self) -> asyncio.Runner:
-        runner: asyncio.Runner | None = getattr(self._own, "runner", None)
+        runner: asyncio.Runner | None = getattr(self._thread_state, "runner", None)
         if runner is None:
-            runner = self._own.runner = asyncio.Runner()
+            runner = self._thread_state.runner = asyncio.Runner()
         return runner
 
-    def depart(self) -> None:
+    def on_thread_end(self) -> None:
         """In a thread that ends."""
-        runner: asyncio.Runner | None = getattr(self._own, "runner", None)
+        runner: asyncio.Runner | None = getattr(self._thread_state, "runner", None)
         if runner is not None:
             runner.close()
 
 
-class ExecuteAsync(Running):
+class AsyncTaskRunner(TaskRunner):
     """In an event loop. Tasks that are plain functions run in threads beside it."""
 
     async def __call__(self, job: Job) -> Verdict:
         prepared = self._prepare(job)
-        if not isinstance(prepared, Prepared):
+        if not isinstance(prepared, PreparedCall):
             return prepared
-        token = enter(prepared.current)
+        token = set_current_job(prepared.current)
         try:
-            if self._hooks.surround:
-                with self._hooks.enter(prepared.current):
-                    value = await self._call(prepared)
-                verdict = prepared.done(value)
-                self._hooks.after(prepared.current, value)
+            if self._hooks.has_run_hooks:
+                with self._hooks.enter_contexts(prepared.current):
+                    value = await self._call_function(prepared)
+                verdict = prepared.success(value)
+                self._hooks.run_after(prepared.current, value)
                 return verdict
-            return prepared.done(await self._call(prepared))
+            return prepared.success(await self._call_function(prepared))
         except asyncio.CancelledError:
             raise  # the worker ends
         except BaseException as error:
-            return self._failure(prepared, error)
+            return self._failure_verdict(prepared, error)
         finally:
-            leave(token)
+            reset_current_job(token)
 
-    async def _call(self, prepared: Prepared) -> Any:
+    async def _call_function(self, prepared: PreparedCall) -> Any:
         task = prepared.task
         if task.is_async:
             return await task.function(*prepared.args, **prepared.kwargs)
         return await run_in_thread(lambda: task.function(*prepared.args, **prepared.kwargs))
 
 
-def limits_of(tasks: Mapping[str, Task[..., Any]]) -> Callable[[Job], Limits]:
+def limits_of(tasks: Mapping[str, Task[..., Any]]) -> Callable[[Job], TimeLimits]:
     found = {name: task.options.limits for name, task in tasks.items()}
 
-    def limits(job: Job) -> Limits:
-        return found.get(job.name, NO_LIMITS)
+    def limits(job: Job) -> TimeLimits:
+        return found.get(job.name, NO_TIME_LIMITS)
 
     return limits
 
 
-def settle(job: Job, outcome: Verdict | Crash) -> Verdict:
+def decide_verdict(job: Job, outcome: Verdict | RunFailure) -> Verdict:
     """A run that ended without an outcome is one failure, which the job's policy judges."""
-    if isinstance(outcome, Crash):
+    if isinstance(outcome, RunFailure):
         if not outcome.begun:
-            return Returned()
+            return Released()
         told = outcome.reason.strip().encode(errors="replace")
-        return Again(told, cause=outcome.cause)
+        return RetryLater(told, cause=outcome.cause)
     return outcome
 
 
-def failure(task: Task[..., Any], error: BaseException) -> Verdict:
-    cause = Cause(trimmed(error))
-    text = describe(error).encode(errors="replace")
+def failure_verdict(task: Task[..., Any], error: BaseException) -> Verdict:
+    cause = Cause(trim_traceback(error))
+    text = describe_error(error).encode(errors="replace")
     if isinstance(error, GiveUp):
         return Failed(text, cause=cause)
     if isinstance(error, TryAgain):
         delay = BY_POLICY if error.delay is None else max(error.delay, 0.0)
-        return Again(text, delay, cause=cause)
+        return RetryLater(text, delay, cause=cause)
     retry = task.options.retry
     worth_it = isinstance(error, Exception) if retry is None else retry.wants(error)
-    return Again(text, cause=cause) if worth_it else Failed(text, cause=cause)
+    return RetryLater(text, cause=cause) if worth_it else Failed(text, cause=cause)
 
 
-def _pause(first: float, most: float, fails: int) -> float:
+def _retry_delay(first: float, most: float, fails: int) -> float:
     """As the server reckons those of other jobs."""
     pause = first * 2.0 ** min(fails, 60)
     return (min(pause, most) if most else pause) * random.uniform(0.5, 1.0)
 
 
-def _unknown(job: Job, app: App) -> Again:
+def _unknown_task(job: Job, app: App) -> RetryLater:
     """One failure: a worker that has the task may get it at the next attempt, if there is one."""
-    return Again(f"UnknownTask: {app.name} has no task named {job.name!r}".encode())
+    return RetryLater(f"UnknownTask: {app.name} has no task named {job.name!r}".encode())
 
 
-def _inputs(envelope: Envelope, results: tuple[bytes | None, ...]) -> list[Any]:
+def _decode_inputs(envelope: Envelope, results: tuple[bytes | None, ...]) -> list[Any]:
     if not results:
         raise BadArguments("results_of must stand in the payload as it is, without escapes")
     if None in results:
@@ -246,13 +248,15 @@ def _inputs(envelope: Envelope, results: tuple[bytes | None, ...]) -> list[Any]:
     return [values] if envelope.join else values
 
 
-def _execute_there(location: str, logging: Logging | None, url: str | None) -> Execute:
+def _restore_task_runner(
+    location: str, logging: LogSetup | None, url: str | None
+) -> SyncTaskRunner:
     if logging is not None:
         logs.configure(*logging)
     app = find_app(location)
     if app.url != url:  # the worker was told another: tasks push there too
         app.connect_to(url)
-    return Execute(app)
+    return SyncTaskRunner(app)
 
 
 def find_app(location: str) -> App:

@@ -12,21 +12,21 @@ from typing import Any, Final
 from taskyard.client.address import Address
 from taskyard.client.connection import Connection
 from taskyard.client.errors import NotNow, Refused, StaleLease, Unavailable
-from taskyard.client.settings import TIMEOUT, first
-from taskyard.client.source import BY_POLICY, Again, Done, Failed, Job, Returned, Verdict
-from taskyard.client.wire import Command, Reply, Word, pack
-from taskyard.tasks.codec import asks_for_results, read_envelope
+from taskyard.client.settings import DEFAULT_TIMEOUT_S, first_given
+from taskyard.client.source import BY_POLICY, Failed, Job, Released, RetryLater, Success, Verdict
+from taskyard.client.wire import Command, Reply, Word, encode_commands
+from taskyard.tasks.codec import may_need_results, read_envelope
 from taskyard.tasks.errors import BadArguments
 
 log: Final = logging.getLogger("taskyard.worker")
 
-_MOST_TAKEN: Final = 1000
-_PACKED: Final = 1000  # commands that are put together at a time
-_LONGEST: Final = 100 * 365 * 86_400.0  # seconds that the server keeps a result, or waits
+_MAX_FETCH: Final = 1000
+_COMMANDS_PER_SEND: Final = 1000  # commands that are put together at a time
+_MAX_DURATION_S: Final = 100 * 365 * 86_400.0  # seconds that the server keeps a result, or waits
 _OK: Final = b"OK"
 
 
-class Queues:
+class QueueOrder:
     """In which order they are looked at."""
 
     def __init__(self, weights: dict[str, float | None]) -> None:
@@ -38,7 +38,7 @@ class Queues:
         if any(weight <= 0 for weight in self._weights):
             raise ValueError("the weight of a queue must be above 0")
 
-    def order(self) -> list[str]:
+    def next_order(self) -> list[str]:
         """With weights: by chance, each time anew. The chance to be the first is in proportion to
         the weight, so that none has to wait for ever.
         """
@@ -55,46 +55,46 @@ class TaskSource:
     def __init__(
         self,
         address: Address,
-        queues: Queues,
+        queues: QueueOrder,
         lease: float,
-        ended: Callable[[Job, str, bool], None] | None = None,
-        spans: Mapping[str, float] | None = None,
+        on_failed_attempt: Callable[[Job, str, bool], None] | None = None,
+        task_leases: Mapping[str, float] | None = None,
     ) -> None:
         """`ended`: told of each failure that the server knows of: the error, and whether the job
         is tried again. `spans`: of tasks whose leases are shorter than others, by name.
         """
         self._queues = queues
-        self._lease = round(lease * 1000)
-        self._ended = ended
-        self._spans = spans or {}
-        timeout = first(address.timeout, TIMEOUT)
-        self._taking = Connection(address, timeout=timeout)
-        self._telling = Connection(address, timeout=timeout)
-        self._keeping = Connection(address, timeout=timeout)
+        self._lease_ms = round(lease * 1000)
+        self._on_failed_attempt = on_failed_attempt
+        self._task_leases = task_leases or {}
+        timeout = first_given(address.timeout, DEFAULT_TIMEOUT_S)
+        self._fetch_connection = Connection(address, timeout=timeout)
+        self._finish_connection = Connection(address, timeout=timeout)
+        self._extend_connection = Connection(address, timeout=timeout)
 
-    def take(self, count: int, wait: float) -> list[Job]:
-        names = self._queues.order()
+    def fetch_jobs(self, count: int, wait: float) -> list[Job]:
+        names = self._queues.next_order()
         words: list[Word] = ["JOB.TAKE", len(names), *names]
-        words += ["COUNT", min(count, _MOST_TAKEN), "TTR", self._lease]
+        words += ["COUNT", min(count, _MAX_FETCH), "TTR", self._lease_ms]
         if wait:
             words += ["WAIT", round(wait * 1000)]
-        [reply] = self._taking.pipeline([words], wait=wait)
-        check_able([reply])
+        [reply] = self._fetch_connection.pipeline([words], wait=wait)
+        raise_if_unavailable([reply])
         if isinstance(reply, Refused):
             raise reply
         assert isinstance(reply, list)
         now = time.time()
         jobs = [read_job(one, now) for one in reply]
-        if self._spans:
+        if self._task_leases:
             for job in jobs:
-                job.span = self._spans.get(job.name, 0.0)
+                job.span = self._task_leases.get(job.name, 0.0)
         with contextlib.suppress(Unavailable):  # those that wanted something are given back
             self.fetch_inputs(jobs)
         return jobs
 
     def fetch_inputs(self, taken: list[Job]) -> None:
         """The results that steps of a chain get from those before them."""
-        jobs = [job for job in taken if asks_for_results(job.payload)]
+        jobs = [job for job in taken if may_need_results(job.payload)]
         if not jobs:
             return
         wanted: list[tuple[Job, list[str]]] = []
@@ -104,22 +104,22 @@ class TaskSource:
             except BadArguments:
                 continue  # which will be told when it is run
         commands: list[Command] = [("JOB.RESULT", uid) for _, uids in wanted for uid in uids]
-        replies = iter(self._taking.pipeline(commands, repeat=True))
+        replies = iter(self._fetch_connection.pipeline(commands, repeat=True))
         for job, uids in wanted:
-            job.inputs = tuple(_result(next(replies)) for _ in uids)
+            job.inputs = tuple(_decode_result(next(replies)) for _ in uids)
 
-    def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
-        sending = _Sending([_ending(job, verdict) for job, verdict in verdicts])
-        self._telling.stream(sending)
+    def finish_jobs(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
+        sending = _CommandList([_finish_command(job, verdict) for job, verdict in verdicts])
+        self._finish_connection.stream(sending)
         replies = sending.replies
         lost: list[Job] = []
         second: list[Command] = []
         tells = log.isEnabledFor(logging.INFO)
         for (job, verdict), reply in zip(verdicts, replies, strict=True):
             if reply == _OK:
-                if tells and isinstance(verdict, Done):
+                if tells and isinstance(verdict, Success):
                     words = (job.name, job.id, job.seconds)
-                    log.info("%s (job %s) succeeded in %.3f s", *words, extra=_fields(job))
+                    log.info("%s (job %s) succeeded in %.3f s", *words, extra=_log_fields(job))
                 continue
             if isinstance(reply, StaleLease):
                 lost.append(job)
@@ -130,16 +130,16 @@ class TaskSource:
                 log.error("job %s (%s) cannot be ended as it should: %s", job.ref, job.name, reply)
                 second.append(("JOB.FAIL", job.ref, f"the server refused: {reply}", "FINAL"))
             else:
-                self._tell_failure(job, verdict, reply)
+                self._report_failure(job, verdict, reply)
         if second:
-            check_able(self._telling.pipeline(second))
+            raise_if_unavailable(self._finish_connection.pipeline(second))
         return lost
 
-    def _tell_failure(self, job: Job, verdict: Verdict, reply: Reply) -> None:
-        error = verdict.error if isinstance(verdict, Again | Failed) else b""
+    def _report_failure(self, job: Job, verdict: Verdict, reply: Reply) -> None:
+        error = verdict.error if isinstance(verdict, RetryLater | Failed) else b""
         text = error.decode(errors="replace")
         final = reply == b"failed" or isinstance(verdict, Failed)
-        cause = verdict.cause if isinstance(verdict, Again | Failed) else None
+        cause = verdict.cause if isinstance(verdict, RetryLater | Failed) else None
         log.log(
             logging.ERROR if final else logging.WARNING,
             "%s (job %s) failed after %.3f s%s: %s",
@@ -147,39 +147,45 @@ class TaskSource:
             "" if final else " and will be tried again",
             text.partition("\n")[0],
             exc_info=None if cause is None else cause.error,
-            extra=_fields(job),
+            extra=_log_fields(job),
         )
-        if self._ended is not None:
-            self._ended(job, text, final)
+        if self._on_failed_attempt is not None:
+            self._on_failed_attempt(job, text, final)
 
-    def keep(self, jobs: Sequence[Job]) -> list[Job]:
+    def extend_leases(self, jobs: Sequence[Job]) -> list[Job]:
         if not jobs:
             return []
-        return self._lost(jobs, [("JOB.EXTEND", job.ref, self._span(job)) for job in jobs])
+        return self._send_and_find_lost(
+            jobs, [("JOB.EXTEND", job.ref, self._extension_ms(job)) for job in jobs]
+        )
 
-    def _span(self, job: Job) -> int:
-        return min(self._lease, _milliseconds(job.span)) if job.span else self._lease
+    def _extension_ms(self, job: Job) -> int:
+        return min(self._lease_ms, _milliseconds(job.span)) if job.span else self._lease_ms
 
-    def tell(self, notes: Sequence[tuple[Job, Any]]) -> list[Job]:
+    def send_progress(self, notes: Sequence[tuple[Job, Any]]) -> list[Job]:
         """How far jobs have come."""
         commands: list[Command] = []
         for job, (fraction, message) in notes:
             text = str(message)[:1024].encode(errors="replace")
             commands.append(("JOB.PROGRESS", job.ref, round(fraction * 1000), text))
-        return self._lost([job for job, _ in notes], commands)
+        return self._send_and_find_lost([job for job, _ in notes], commands)
 
-    def _lost(self, jobs: Sequence[Job], commands: list[Command]) -> list[Job]:
-        replies = self._keeping.pipeline(commands)
-        check_able(replies)
+    def _send_and_find_lost(self, jobs: Sequence[Job], commands: list[Command]) -> list[Job]:
+        replies = self._extend_connection.pipeline(commands)
+        raise_if_unavailable(replies)
         pairs = zip(jobs, replies, strict=True)
         return [job for job, reply in pairs if isinstance(reply, StaleLease)]
 
     def close(self) -> None:
-        for connection in (self._taking, self._telling, self._keeping):
+        for connection in (
+            self._fetch_connection,
+            self._finish_connection,
+            self._extend_connection,
+        ):
             connection.close()
 
 
-class _Sending:
+class _CommandList:
     """Commands that are all on their way before the first is answered: the server then waits for
     its disk once, and not for every few of them.
     """
@@ -189,12 +195,12 @@ class _Sending:
         self._sent = 0
         self.replies: list[Reply] = []
 
-    def next(self) -> bytes:
-        some = self._commands[self._sent : self._sent + _PACKED]
+    def next_commands(self) -> bytes:
+        some = self._commands[self._sent : self._sent + _COMMANDS_PER_SEND]
         self._sent += len(some)
-        return pack(some)
+        return encode_commands(some)
 
-    def take(self, replies: Sequence[Reply]) -> None:
+    def on_replies(self, replies: Sequence[Reply]) -> None:
         self.replies += replies
 
     @property
@@ -202,12 +208,12 @@ class _Sending:
         return len(self.replies) == len(self._commands)
 
 
-def _ending(job: Job, verdict: Verdict) -> Command:
-    if isinstance(verdict, Done):
-        if verdict.keep:
-            return ("JOB.DONE", job.ref, verdict.result, "KEEP", _milliseconds(verdict.keep))
+def _finish_command(job: Job, verdict: Verdict) -> Command:
+    if isinstance(verdict, Success):
+        if verdict.result_ttl:
+            return ("JOB.DONE", job.ref, verdict.result, "KEEP", _milliseconds(verdict.result_ttl))
         return ("JOB.DONE", job.ref)
-    if isinstance(verdict, Returned):
+    if isinstance(verdict, Released):
         return ("JOB.RETURN", job.ref)
     if isinstance(verdict, Failed):
         return ("JOB.FAIL", job.ref, verdict.error, "FINAL")
@@ -218,17 +224,17 @@ def _ending(job: Job, verdict: Verdict) -> Command:
 
 def _milliseconds(seconds: float) -> int:
     """What a payload or a task says may be anything; it must not spoil the reports of others."""
-    return round(min(max(0.001, seconds), _LONGEST) * 1000) if seconds else 0
+    return round(min(max(0.001, seconds), _MAX_DURATION_S) * 1000) if seconds else 0
 
 
-def check_able(replies: Sequence[Reply]) -> None:
+def raise_if_unavailable(replies: Sequence[Reply]) -> None:
     """Unavailable if the server cannot do such things now, so that they are tried again."""
     for reply in replies:
         if isinstance(reply, NotNow):
             raise Unavailable(str(reply))
 
 
-def _fields(job: Job) -> dict[str, dict[str, object]]:
+def _log_fields(job: Job) -> dict[str, dict[str, object]]:
     """What a structured log has beside the message."""
     found = {
         "task": job.name,
@@ -241,7 +247,7 @@ def _fields(job: Job) -> dict[str, dict[str, object]]:
     return {"fields": found}
 
 
-def _result(reply: Reply) -> bytes | None:
+def _decode_result(reply: Reply) -> bytes | None:
     """Of a job before; b"" if it gave nothing, None if nobody knows any more."""
     if isinstance(reply, list) and len(reply) >= 4 and reply[2] == 1:
         return reply[3] if isinstance(reply[3], bytes) else b""

@@ -11,9 +11,9 @@ from uuid import UUID
 
 from taskyard.client.pushing import NewJob
 from taskyard.tasks.canvas import Signature
-from taskyard.tasks.codec import Codec, Envelope, encode_arguments, key_of
+from taskyard.tasks.codec import Codec, Envelope, arguments_key, encode_arguments
 from taskyard.tasks.context import CurrentJob
-from taskyard.tasks.foreign import OF_TASKS, KnowsForeignNames
+from taskyard.tasks.foreign import TASK_HINTS, KnowsForeignNames
 from taskyard.tasks.handle import Handle
 from taskyard.tasks.options import Options
 
@@ -28,7 +28,7 @@ class Task(KnowsForeignNames, Generic[P, T]):
     """Push it, or call it: that runs the function here and now, as if it were no task."""
 
     is_async = False
-    _foreign = OF_TASKS
+    _foreign_names = TASK_HINTS
 
     def __init__(self, app: App, function: Callable[..., Any], name: str, options: Options) -> None:
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
@@ -43,15 +43,15 @@ class Task(KnowsForeignNames, Generic[P, T]):
 
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """Have a worker run it; when this returns, the job is safe."""
-        return self._handle_of(self.new_job(args, kwargs))
+        return self._push_job(self.new_job(args, kwargs))
 
     def push_at(self, when: datetime | float, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """Not before this time: with a zone, or seconds since 1970."""
-        return self._handle_of(self.new_job(args, kwargs, run_at=when))
+        return self._push_job(self.new_job(args, kwargs, run_at=when))
 
     def push_in(self, delay: timedelta | float, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """Not before so long from now."""
-        return self._handle_of(self.new_job(args, kwargs, delay=delay))
+        return self._push_job(self.new_job(args, kwargs, delay=delay))
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Handle[T]:
         """`push` for coroutines: it does not hold up the event loop."""
@@ -75,15 +75,15 @@ class Task(KnowsForeignNames, Generic[P, T]):
         """The same with several arguments each."""
         broker = self.app.broker
         decode = self.codec.decode_result
-        if self.options.has_keys or self.app.hooks.see_pushes:
+        if self.options.has_keys or self.app.hooks.has_push_hooks:
             pushed = broker.push_many([self.new_job(args, {}) for args in arguments])
         else:
             like = self.new_job((), {}, envelope=Envelope((), {}))
-            pushed = broker.push_like(like, (self._payload(args) for args in arguments))
+            pushed = broker.push_payloads(like, (self._payload(args) for args in arguments))
         return [Handle(broker, one, self.name, decode) for one in pushed]
 
     def _payload(self, args: Sequence[Any]) -> bytes:
-        self.codec.check(args, {})
+        self.codec.check_arguments(args, {})
         return encode_arguments(Envelope(args, {}))
 
     async def amap(self, values: Iterable[Any]) -> list[Handle[T]]:
@@ -130,7 +130,7 @@ class Task(KnowsForeignNames, Generic[P, T]):
         """
         options = self.options
         if envelope is None:
-            self.codec.check(args, kwargs)
+            self.codec.check_arguments(args, kwargs)
             envelope = Envelope(args, dict(kwargs))
         retry = options.retry
         new = NewJob(
@@ -147,21 +147,21 @@ class Task(KnowsForeignNames, Generic[P, T]):
             limit_key=self.limit_key(args, kwargs),
             **more,
         )
-        return self.app.hooks.push(new)
+        return self.app.hooks.run_on_push(new)
 
     def key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         """What makes its jobs unique, if they are."""
         unique = self.options.unique
         if callable(unique):
             return f"{self.name}:{unique(*args, **kwargs)}"
-        return key_of(self.name, args, kwargs) if unique else None
+        return arguments_key(self.name, args, kwargs) if unique else None
 
     def limit_key(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
         """What the limits of its queue for each key go by, if they do."""
         key = self.options.limit_key
         return key(*args, **kwargs) if callable(key) else key
 
-    def _handle_of(self, job: NewJob) -> Handle[T]:
+    def _push_job(self, job: NewJob) -> Handle[T]:
         broker = self.app.broker
         return Handle(broker, broker.push(job), self.name, self.codec.decode_result)
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from taskyard.client.source import Job, Verdict
 from taskyard.tasks.pools import POOLS, PoolKind, make_pool
-from taskyard.tasks.running import settle
-from taskyard.tasks.source import Queues, TaskSource
+from taskyard.tasks.running import decide_verdict
+from taskyard.tasks.source import QueueOrder, TaskSource
 from taskyard.worker.runtime import Runtime
-from taskyard.worker.signals import calling_on
+from taskyard.worker.signals import handle_signals
 
 if TYPE_CHECKING:
     from taskyard.tasks.app import App
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("taskyard.worker")
 
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
-_KEEP: Final = 5.0  # seconds between two extensions of a lease, at most
+_MAX_EXTEND_INTERVAL_S: Final = 5.0  # seconds between two extensions of a lease, at most
 
 
 class Worker:
@@ -54,7 +54,7 @@ class Worker:
         if pool not in POOLS:
             raise ValueError(f"pool must be threads, processes or async, not {pool!r}")
         self.app = app
-        self.queues = Queues(weights_of(queues if queues is not None else app.queues()))
+        self.queues = QueueOrder(weights_of(queues if queues is not None else app.queues()))
         if not self.queues.names:
             raise ValueError("a worker needs at least one queue")
         self.concurrency = concurrency
@@ -76,20 +76,22 @@ class Worker:
         away is waited for. Refused if the server does not want this worker.
         """
         address = self.app.address
-        source = TaskSource(address, self.queues, self._lease, self._tell_hooks, self._spans())
-        execute, pool = make_pool(self.app, self.kind, self.concurrency, self._note)
+        source = TaskSource(
+            address, self.queues, self._lease, self._run_failure_hooks, self._task_leases()
+        )
+        execute, pool = make_pool(self.app, self.kind, self.concurrency, self._on_progress)
         runtime = Runtime(
             source,
             pool,
-            settle,
+            decide_verdict,
             lease=self._lease,
             wait=0.0 if self._burst else self._poll,
             prefetch=self._prefetch,
-            interval=min(self._lease / 3, _KEEP),
+            interval=min(self._lease / 3, _MAX_EXTEND_INTERVAL_S),
             burst=self._burst,
-            tell=source.tell,
+            send_progress=source.send_progress,
         )
-        execute.attach(runtime.note)
+        execute.report_progress_to(runtime.report_progress)
         with self._lock:
             if self._runtime is not None:
                 raise RuntimeError("this worker runs already")
@@ -97,8 +99,10 @@ class Worker:
             if self._stopped:
                 runtime.stop()
         if self._schedules and self.app.schedules.declared:
-            threading.Thread(target=self._sync, name="taskyard-schedules", daemon=True).start()
-        with calling_on(_STOP_SIGNALS, runtime.stop_or_kill):
+            threading.Thread(
+                target=self._sync_schedules, name="taskyard-schedules", daemon=True
+            ).start()
+        with handle_signals(_STOP_SIGNALS, runtime.stop_or_kill):
             return runtime.run()
 
     def stop(self) -> None:
@@ -108,27 +112,27 @@ class Worker:
             if self._runtime is not None:
                 self._runtime.stop()
 
-    def _spans(self) -> dict[str, float]:
+    def _task_leases(self) -> dict[str, float]:
         ttrs = ((task.name, task.options.ttr) for task in self.app.tasks.values())
         return {name: ttr for name, ttr in ttrs if ttr is not None and ttr < self._lease}
 
-    def _sync(self) -> None:
+    def _sync_schedules(self) -> None:
         """Beside the work, which must not wait for it."""
         try:
             self.app.sync_schedules()
         except Exception as error:
             log.error("the schedules of %s cannot be set: %s", self.app.name, error)
 
-    def _note(self, job: Job, said: Any) -> None:
+    def _on_progress(self, job: Job, said: Any) -> None:
         """Of the processes."""
         if self._runtime is not None:
-            self._runtime.note(job, said)
+            self._runtime.report_progress(job, said)
 
-    def _tell_hooks(self, job: Job, error: str, final: bool) -> None:
+    def _run_failure_hooks(self, job: Job, error: str, final: bool) -> None:
         if final:
-            self.app.hooks.failure(job, error)
+            self.app.hooks.run_on_failure(job, error)
         else:
-            self.app.hooks.retry(job, error)
+            self.app.hooks.run_on_retry(job, error)
 
 
 def weights_of(queues: Sequence[str] | Mapping[str, float]) -> dict[str, float | None]:

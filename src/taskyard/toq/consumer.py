@@ -12,10 +12,17 @@ from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, overload
 from taskyard.toq.backends import open_source
 from taskyard.toq.messages import Result
 from taskyard.toq.retry import Countdown
-from taskyard.toq.work import AsyncWorker, Execute, ExecuteAsync, Observer, Settle, Worker
+from taskyard.toq.work import (
+    AsyncToqTaskRunner,
+    AsyncWorker,
+    Observer,
+    ToqTaskRunner,
+    VerdictRules,
+    Worker,
+)
 from taskyard.worker.pools import Pool, ThreadPool
 from taskyard.worker.runtime import Runtime
-from taskyard.worker.signals import calling_on
+from taskyard.worker.signals import handle_signals
 
 PoolKind: TypeAlias = Literal["threads", "processes", "async"]
 W = TypeVar("W", bound=Worker | AsyncWorker)
@@ -60,7 +67,7 @@ class Consumer:
         self._concurrency = concurrency
         self._kind = pool
         self._prefetch = prefetch
-        self._settle = Settle(countdown or Countdown(), on_result)
+        self._settle = VerdictRules(countdown or Countdown(), on_result)
         self._result_ttl = result_ttl
         self._lease = lease
         self._poll = poll
@@ -121,7 +128,7 @@ class Consumer:
             if self._stopped:
                 runtime.stop()
         try:
-            with calling_on(_STOP_SIGNALS, runtime.stop_or_kill):
+            with handle_signals(_STOP_SIGNALS, runtime.stop_or_kill):
                 return runtime.run()
         finally:
             with self._lock:
@@ -151,7 +158,7 @@ class Consumer:
         return self._workers
 
     @property
-    def settle(self) -> Settle:
+    def settle(self) -> VerdictRules:
         """From what came of a task to what becomes of its job."""
         return self._settle
 
@@ -165,12 +172,12 @@ def make_pool(workers: Mapping[str, Any], kind: PoolKind, size: int) -> Pool[Res
     if kind == "async":
         from taskyard.worker.coroutines import AsyncPool
 
-        return AsyncPool(ExecuteAsync(workers), size)
+        return AsyncPool(AsyncToqTaskRunner(workers), size)
     if kind == "processes":
         from taskyard.worker.processes import ProcessPool
 
-        return ProcessPool(Execute(workers), size)
-    return ThreadPool(Execute(workers), size)
+        return ProcessPool(ToqTaskRunner(workers), size)
+    return ThreadPool(ToqTaskRunner(workers), size)
 
 
 class _Registration:

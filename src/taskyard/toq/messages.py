@@ -59,7 +59,7 @@ class Task(msgspec.Struct, kw_only=True):
 
     def arguments(self) -> Any:
         """The value that `args` holds; ValueError if that is not JSON."""
-        return _value(self.args)
+        return _decode_value(self.args)
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
@@ -68,7 +68,7 @@ class Task(msgspec.Struct, kw_only=True):
     def from_json(cls, data: bytes) -> Task:
         """The task of a message, whoever sent it; NotATask if it is none."""
         try:
-            read = _read(data)
+            read = _decode_task(data)
             if not data.isascii():
                 data.decode()  # also what is passed on without being looked at
         except _UNREADABLE as error:
@@ -85,7 +85,7 @@ class Task(msgspec.Struct, kw_only=True):
         )
 
 
-class _Received(msgspec.Struct):
+class _ReceivedTask(msgspec.Struct):
     """A task as others may write it. What is left out is as Go has it then: empty."""
 
     id: str = ""
@@ -98,7 +98,7 @@ class _Received(msgspec.Struct):
     args: str = ""
 
 
-_read: Final = msgspec.json.Decoder(_Received).decode
+_decode_task: Final = msgspec.json.Decoder(_ReceivedTask).decode
 
 
 class Result(msgspec.Struct, kw_only=True):
@@ -124,7 +124,7 @@ class Result(msgspec.Struct, kw_only=True):
 
     def value(self) -> Any:
         """The value that `result` holds, None if it is empty; ValueError if that is not JSON."""
-        return _value(self.result) if self.result else None
+        return _decode_value(self.result) if self.result else None
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
@@ -133,22 +133,22 @@ class Result(msgspec.Struct, kw_only=True):
     def from_json(cls, data: bytes) -> Result:
         """ValueError if this is not the JSON of a result."""
         try:
-            return _read_result(data)
+            return _decode_result(data)
         except _UNREADABLE as error:
             raise ValueError(f"this is not a result of toq: {error}") from error
 
 
-_read_result: Final = msgspec.json.Decoder(Result).decode
+_decode_result: Final = msgspec.json.Decoder(Result).decode
 
 
-def _value(text: str) -> Any:
+def _decode_value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except RecursionError as error:
         raise ValueError(f"this JSON is nested too deeply: {error}") from error
 
 
-def id_of(data: bytes) -> str:
+def read_id(data: bytes) -> str:
     """The id in a message that is no task, if so much can be read of it; else ""."""
     try:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
@@ -157,7 +157,7 @@ def id_of(data: bytes) -> str:
         return ""
 
 
-def with_progress(data: bytes, task: Task) -> bytes:
+def encode_retry_state(data: bytes, task: Task) -> bytes:
     """The message of a task with its `tried`, `road` and `state` as they are now.
 
     All else stays as its producer wrote it, also the fields that toq does not know.

@@ -11,8 +11,8 @@ from taskyard.toq.backends import open_backend
 from taskyard.toq.messages import QUEUED, Result, Task
 from taskyard.toq.retry import Countdown
 
-_FIRST_PAUSE: Final = 0.005  # seconds between two looks for a result; doubled up to
-_LONGEST_PAUSE: Final = 0.25
+_MIN_POLL_S: Final = 0.005  # seconds between two looks for a result; doubled up to
+_MAX_POLL_S: Final = 0.25
 
 
 class ResultTimeout(TimeoutError):
@@ -62,7 +62,7 @@ class Producer:
     def result(self, task_id: str, timeout: float = 10.0) -> Result:
         """The result, when it is there; ResultTimeout if it is not after so many seconds."""
         until = time.monotonic() + timeout
-        pause = _FIRST_PAUSE
+        pause = _MIN_POLL_S
         while True:
             data = self._backend.result(task_id)
             if data is not None:
@@ -71,7 +71,7 @@ class Producer:
             if left <= 0:
                 raise ResultTimeout(f"task {task_id} has no result after {timeout:g} seconds")
             time.sleep(min(pause, left))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            pause = min(pause * 2, _MAX_POLL_S)
 
     def close(self) -> None:
         self._backend.close()

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from taskyard.client.source import Again, Done, Failed, Job, Returned, Verdict
+from taskyard.client.source import Failed, Job, Released, RetryLater, Success, Verdict
 from taskyard.toq.backends import RESULT_KEY
 from taskyard.toq.messages import (
     FAILED,
@@ -24,11 +24,11 @@ from taskyard.toq.messages import (
     NotATask,
     Result,
     Task,
-    id_of,
-    with_progress,
+    encode_retry_state,
+    read_id,
 )
 from taskyard.toq.retry import Countdown
-from taskyard.worker.pools import Crash
+from taskyard.worker.pools import RunFailure
 
 log: Final = logging.getLogger("taskyard.toq")
 
@@ -37,11 +37,11 @@ AsyncWorker: TypeAlias = Callable[[Task], Awaitable[Any]]
 Observer: TypeAlias = Callable[[Task, Result], None]
 
 NOT_FOUND: Final = "worker not found"
-_LONGEST_MESSAGE: Final = 1 << 16  # letters
+_MAX_MESSAGE_CHARS: Final = 1 << 16  # letters
 _RETRY_MARK: Final = "retry_time_"
 
 
-def task_of(job: Job) -> Task:
+def read_running_task(job: Job) -> Task:
     """The task of a job that is about to run; NotATask if it is none.
 
     Taskyard counts the fails of a job, and its message stays as it was pushed. On Redis the message
@@ -62,45 +62,45 @@ def _count_retry(task: Task) -> None:
     task.road.append(f"{_RETRY_MARK}{task.tried}")
 
 
-class Execute:
+class ToqTaskRunner:
     """Runs the worker of a task, in any thread or process: it is pickled for the latter."""
 
     def __init__(self, workers: Mapping[str, Worker]) -> None:
         self._workers = dict(workers)
 
     def __call__(self, job: Job) -> Result:
-        task = task_of(job)
+        task = read_running_task(job)
         worker = self._workers.get(task.key)
         if worker is None:
-            return _not_found(task)
+            return _not_found_result(task)
         try:
-            return _result(task, worker(task))
+            return _make_result(task, worker(task))
         except BaseException:  # SystemExit in a worker is its failure, not our end
-            return failure(task, traceback.format_exc())
+            return failure_result(task, traceback.format_exc())
 
 
-class ExecuteAsync:
+class AsyncToqTaskRunner:
     """The same in an event loop. Workers that are plain functions run in threads beside it."""
 
     def __init__(self, workers: Mapping[str, Worker | AsyncWorker]) -> None:
         self._workers = dict(workers)
 
     async def __call__(self, job: Job) -> Result:
-        task = task_of(job)
+        task = read_running_task(job)
         worker = self._workers.get(task.key)
         if worker is None:
-            return _not_found(task)
+            return _not_found_result(task)
         try:
             if inspect.iscoroutinefunction(worker):
                 value = await worker(task)
             else:
-                value = await _in_thread(worker, task)
-            return _result(task, value)
+                value = await _run_in_thread(worker, task)
+            return _make_result(task, value)
         except BaseException:
-            return failure(task, traceback.format_exc())
+            return failure_result(task, traceback.format_exc())
 
 
-async def _in_thread(worker: Worker, task: Task) -> Any:
+async def _run_in_thread(worker: Worker, task: Task) -> Any:
     """Unlike those of asyncio, the thread does not keep a program from ending, and is not one of a
     few that are shared: the pool says how many run at once.
     """
@@ -131,11 +131,11 @@ async def _in_thread(worker: Worker, task: Task) -> Any:
     return value
 
 
-def _not_found(task: Task) -> Result:
+def _not_found_result(task: Task) -> Result:
     return Result(task_id=task.id, state=RESULT_FAILED, message=NOT_FOUND)
 
 
-def _result(task: Task, value: Any) -> Result:
+def _make_result(task: Task, value: Any) -> Result:
     if not isinstance(value, Result):
         value = Result.of(value)
     checked = msgspec.convert(msgspec.to_builtins(value), Result)
@@ -143,28 +143,30 @@ def _result(task: Task, value: Any) -> Result:
     return checked
 
 
-def failure(task: Task, message: str) -> Result:
+def failure_result(task: Task, message: str) -> Result:
     # Names of files and the like may hold what UTF-8 has no bytes for. What matters is at the end.
-    message = message[-_LONGEST_MESSAGE:].encode(errors="replace").decode()
+    message = message[-_MAX_MESSAGE_CHARS:].encode(errors="replace").decode()
     return Result(task_id=task.id, wanna_retry=True, state=RESULT_FAILED, message=message)
 
 
-class Settle:
+class VerdictRules:
     """From what came of a task to what becomes of its job."""
 
     def __init__(self, countdown: Countdown, observer: Observer | None) -> None:
         self._countdown = countdown
         self._observer = observer
 
-    def __call__(self, job: Job, outcome: Result | Crash) -> Verdict:
+    def __call__(self, job: Job, outcome: Result | RunFailure) -> Verdict:
         try:
-            task = task_of(job)
+            task = read_running_task(job)
         except NotATask as error:
             log.error("a message of %s is not a task: %s", job.queue, error)
-            return _unreadable(job, str(error))
-        if isinstance(outcome, Crash) and not outcome.begun:
-            return Returned()
-        result = failure(task, outcome.reason) if isinstance(outcome, Crash) else outcome
+            return _unreadable_verdict(job, str(error))
+        if isinstance(outcome, RunFailure) and not outcome.begun:
+            return Released()
+        result = (
+            failure_result(task, outcome.reason) if isinstance(outcome, RunFailure) else outcome
+        )
         verdict = self._verdict(job, task, result)
         if self._observer is not None:
             try:
@@ -181,18 +183,18 @@ class Settle:
             _count_retry(task)
             task.state = RETRYING
             delay = self._countdown.delay(task.tried)
-            return Again(error, delay, with_progress(job.payload, task), data, key)
+            return RetryLater(error, delay, encode_retry_state(job.payload, task), data, key)
         if result.succeeded:
             task.state = SUCCEEDED
-            return Done(data, key)
+            return Success(data, key)
         task.state = FAILED
         log.warning("task %s (%s) failed: %s", task.id, task.key, _last_line(result.message))
         return Failed(error, data, key)
 
 
-def _unreadable(job: Job, message: str) -> Failed:
+def _unreadable_verdict(job: Job, message: str) -> Failed:
     """Whoever waits for the result gets an answer if so much as the id can be read."""
-    task_id = id_of(job.payload) or job.uid
+    task_id = read_id(job.payload) or job.uid
     result = Result(task_id=task_id, state=RESULT_FAILED, message=message)
     key = RESULT_KEY + task_id if task_id else ""
     return Failed(message.encode(errors="replace"), result.to_json(), key, unreadable=True)

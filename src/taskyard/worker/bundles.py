@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from taskyard.client.source import Job
-from taskyard.worker.pools import Crash, Pool, Report
+from taskyard.worker.pools import Pool, Report, RunFailure
 
 T = TypeVar("T")
 
 
 @dataclass(slots=True, eq=False)
-class Bundle(Job):
+class JobGroup(Job):
     """Jobs of one name, in the place of one. What came of it is a list, of one outcome for each."""
 
     jobs: Sequence[Job] = ()
 
 
-class BundlingPool(Generic[T]):
+class GroupingPool(Generic[T]):
     """Has another pool run bundles of the jobs with these names, and the others one by one."""
 
     def __init__(self, pool: Pool[Any], sizes: Mapping[str, int]) -> None:
@@ -32,12 +32,12 @@ class BundlingPool(Generic[T]):
         self.size = pool.size * max(sizes.values(), default=1)
         self._pool = pool
         self._sizes = sizes
-        self._numbers = itertools.count(1)
+        self._group_numbers = itertools.count(1)
         self._report: Report[T] | None = None
 
     def start(self, report: Report[T]) -> None:
         self._report = report
-        self._pool.start(self._tell)
+        self._pool.start(self._report_members)
 
     def submit(self, *jobs: Job) -> None:
         alone: list[Job] = []
@@ -48,22 +48,22 @@ class BundlingPool(Generic[T]):
             else:
                 alone.append(job)
         bundles = [
-            self._bundle(name, queue, members[at : at + self._sizes[name]])
+            self._make_group(name, queue, members[at : at + self._sizes[name]])
             for (name, queue), members in together.items()
             for at in range(0, len(members), self._sizes[name])
         ]
         self._pool.submit(*bundles, *alone)
 
-    def _bundle(self, name: str, queue: str, jobs: list[Job]) -> Bundle:
-        return Bundle(f"bundle-{next(self._numbers)}", queue, b"", name, jobs=jobs)
+    def _make_group(self, name: str, queue: str, jobs: list[Job]) -> JobGroup:
+        return JobGroup(f"bundle-{next(self._group_numbers)}", queue, b"", name, jobs=jobs)
 
     def withdraw(self, most: int | None = None) -> list[Job]:
         """Whole bundles, so it may be a few more."""
         if most is None:
-            return _members(self._pool.withdraw())
+            return _flatten_groups(self._pool.withdraw())
         found: list[Job] = []
         while len(found) < most and (last := self._pool.withdraw(1)):
-            found = _members(last) + found
+            found = _flatten_groups(last) + found
         return found
 
     def cancel(self, job: Job) -> None:
@@ -77,19 +77,19 @@ class BundlingPool(Generic[T]):
     def kill(self) -> None:
         self._pool.kill()
 
-    def _tell(self, job: Job, outcome: Any) -> None:
+    def _report_members(self, job: Job, outcome: Any) -> None:
         assert self._report is not None
-        if not isinstance(job, Bundle):
+        if not isinstance(job, JobGroup):
             self._report(job, outcome)
             return
-        outcomes = [outcome] * len(job.jobs) if isinstance(outcome, Crash) else outcome
+        outcomes = [outcome] * len(job.jobs) if isinstance(outcome, RunFailure) else outcome
         for member, its_own in zip(job.jobs, outcomes, strict=True):
             member.seconds = job.seconds
             self._report(member, its_own)
 
 
-def _members(jobs: Sequence[Job]) -> list[Job]:
+def _flatten_groups(jobs: Sequence[Job]) -> list[Job]:
     found: list[Job] = []
     for job in jobs:
-        found += job.jobs if isinstance(job, Bundle) else [job]
+        found += job.jobs if isinstance(job, JobGroup) else [job]
     return found

@@ -15,15 +15,22 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from taskyard.client.source import Job
 from taskyard.worker.interrupts import (
-    GRACE,
+    CANCEL_GRACE_S,
     NEVER,
     Cancelled,
     Reason,
     SoftTimeLimit,
-    ThreadPlace,
-    here,
+    ThreadSlot,
+    current_slot,
 )
-from taskyard.worker.pools import Crash, LimitsOf, Report, crash_of, nobody, unlimited
+from taskyard.worker.pools import (
+    Report,
+    RunFailure,
+    TimeLimitsOf,
+    failure_of,
+    no_time_limits,
+    unset_reporter,
+)
 
 T = TypeVar("T")
 
@@ -40,12 +47,12 @@ class Interruptible(Generic[T]):
         self._coroutine = coroutine
         self._task: asyncio.Task[Any] | None = None
         self._reason: Reason | None = None
-        self._early: Reason | None = None  # that came before it had begun
+        self._early_interrupt: Reason | None = None  # that came before it had begun
 
     def interrupt(self, reason: Reason) -> None:
         """In the thread of the loop. If it has not begun yet it will not do anything else."""
         if self._task is None:
-            self._early = reason
+            self._early_interrupt = reason
         elif not self._task.done():
             underway, self._reason = self._reason is not None, reason
             if not underway:
@@ -55,7 +62,7 @@ class Interruptible(Generic[T]):
         self._task = asyncio.current_task()
         coroutine = self._coroutine
         try:
-            early = self._early
+            early = self._early_interrupt
             waiting = coroutine.send(None) if early is None else coroutine.throw(early())
             while True:
                 try:
@@ -64,7 +71,7 @@ class Interruptible(Generic[T]):
                     coroutine.close()
                     raise
                 except BaseException as error:
-                    waiting = coroutine.throw(self._translated(error))
+                    waiting = coroutine.throw(self._translate_cancellation(error))
                 else:
                     if self._reason is not None:
                         self._forget_reason()  # what it waited for has caught the cancellation
@@ -75,7 +82,7 @@ class Interruptible(Generic[T]):
         finally:
             self._task = None
 
-    def _translated(self, error: BaseException) -> BaseException:
+    def _translate_cancellation(self, error: BaseException) -> BaseException:
         reason = self._reason
         if reason is None:
             return error
@@ -90,7 +97,7 @@ class Interruptible(Generic[T]):
 
 def run_coroutine(coroutine: Coroutine[Any, Any, T], runner: asyncio.Runner) -> T:
     """In a thread that has a place: an interruption goes to the coroutine."""
-    place = here()
+    place = current_slot()
     loop = runner.get_loop()
     run = Interruptible(coroutine)
 
@@ -98,20 +105,22 @@ def run_coroutine(coroutine: Coroutine[Any, Any, T], runner: asyncio.Runner) -> 
         return await run
 
     if place is not None:
-        place.steer(lambda reason: _soon(loop, run.interrupt, reason))
+        place.redirect_interrupts(lambda reason: _call_soon(loop, run.interrupt, reason))
     try:
         return runner.run(main())
     finally:
         if place is not None:
-            place.steer(None)
+            place.redirect_interrupts(None)
 
 
-def _soon(loop: asyncio.AbstractEventLoop, call: Callable[[Reason], None], reason: Reason) -> None:
+def _call_soon(
+    loop: asyncio.AbstractEventLoop, call: Callable[[Reason], None], reason: Reason
+) -> None:
     with contextlib.suppress(RuntimeError):  # the loop has ended
         loop.call_soon_threadsafe(call, reason)
 
 
-class _Beside(ThreadPlace):
+class _CallSlot(ThreadSlot):
     """The thread of one call. An interruption that comes before it has begun is not lost: then the
     call is not made.
     """
@@ -119,21 +128,21 @@ class _Beside(ThreadPlace):
     def __init__(self) -> None:
         super().__init__(lambda place, job, why: None)
         self._call = Job("", "", b"")
-        self._early: Reason | None = None
+        self._early_interrupt: Reason | None = None
 
-    def enter(self) -> None:
-        self.settle_in()
+    def start_call(self) -> None:
+        self.attach_thread()
         with self.lock:
-            if self._early is not None:
-                raise self._early
+            if self._early_interrupt is not None:
+                raise self._early_interrupt
             self.job = self._call
 
-    def pass_on(self, reason: Reason) -> None:
+    def forward_interrupt(self, reason: Reason) -> None:
         with self.lock:
             if self.job is self._call:
-                self.interrupt(reason)
+                self.interrupt_run(reason)
             else:
-                self._early = reason
+                self._early_interrupt = reason
 
 
 async def run_in_thread(function: Callable[[], T]) -> T:
@@ -144,7 +153,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-    place = _Beside()
+    place = _CallSlot()
 
     def tell(value: Any, error: BaseException | None) -> None:
         if not future.done():
@@ -152,11 +161,11 @@ async def run_in_thread(function: Callable[[], T]) -> T:
 
     def attempt() -> tuple[Any, BaseException | None]:
         try:
-            place.enter()
+            place.start_call()
             value = function()
-            place.leave()
+            place.end_run()
         except BaseException as raised:
-            place.leave_surely()
+            place.end_run_uninterrupted()
             return None, raised
         return value, None
 
@@ -164,20 +173,20 @@ async def run_in_thread(function: Callable[[], T]) -> T:
         try:
             value, error = attempt()
         except BaseException as raised:  # from outside, while that of the function was caught
-            place.leave_surely()
+            place.end_run_uninterrupted()
             value, error = None, raised
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(tell, value, error)
 
     context = contextvars.copy_context()
-    _plain_thread().put(lambda: context.run(run))
+    _take_call_thread().put(lambda: context.run(run))
     while not future.done():
         try:
             await asyncio.shield(future)
         except (SoftTimeLimit, Cancelled) as reason:
-            place.pass_on(type(reason))
+            place.forward_interrupt(type(reason))
         except asyncio.CancelledError:
-            place.pass_on(Cancelled)
+            place.forward_interrupt(Cancelled)
             raise
     found: T
     found, error = future.result()
@@ -186,7 +195,7 @@ async def run_in_thread(function: Callable[[], T]) -> T:
     return found
 
 
-async def run_beside(function: Callable[[], T]) -> T:
+async def run_in_detached_thread(function: Callable[[], T]) -> T:
     """A plain function that takes its time, in such a thread. If the caller is cancelled the
     function goes on to its end, and nobody waits for it.
     """
@@ -208,7 +217,7 @@ async def run_beside(function: Callable[[], T]) -> T:
             loop.call_soon_threadsafe(tell, value, error)
 
     context = contextvars.copy_context()
-    _plain_thread().put(lambda: context.run(run))
+    _take_call_thread().put(lambda: context.run(run))
     found: T
     found, error = await future
     if error is not None:
@@ -216,33 +225,33 @@ async def run_beside(function: Callable[[], T]) -> T:
     return found
 
 
-_Calls: TypeAlias = queue.SimpleQueue[Callable[[], None]]
+_CallQueue: TypeAlias = queue.SimpleQueue[Callable[[], None]]
 
 # Threads that have nothing to do: starting one takes 5 times as long as handing it a call. There
 # are as many as ever ran at once.
-_idle: Final[deque[_Calls]] = deque()
+_idle_threads: Final[deque[_CallQueue]] = deque()
 
 
-def _plain_thread() -> _Calls:
+def _take_call_thread() -> _CallQueue:
     try:
-        return _idle.pop()
+        return _idle_threads.pop()
     except IndexError:
-        calls: _Calls = queue.SimpleQueue()
-        thread = threading.Thread(target=_run_plain, args=(calls,), name="taskyard-plain")
+        calls: _CallQueue = queue.SimpleQueue()
+        thread = threading.Thread(target=_run_calls, args=(calls,), name="taskyard-plain")
         thread.daemon = True
         thread.start()
         return calls
 
 
-def _run_plain(calls: _Calls) -> None:
+def _run_calls(calls: _CallQueue) -> None:
     while True:
         call = calls.get()
         call()
         del call
-        _idle.append(calls)
+        _idle_threads.append(calls)
 
 
-class _Run:
+class _RunningJob:
     """A job that runs in the loop."""
 
     __slots__ = ("abandoned", "inner", "job", "task", "timers")
@@ -262,15 +271,15 @@ class AsyncPool(Generic[T]):
         self,
         execute: Callable[[Job], Awaitable[T]],
         size: int,
-        limits: LimitsOf = unlimited,
+        limits: TimeLimitsOf = no_time_limits,
     ) -> None:
         self.size = size
         self._execute = execute
         self._limits = limits
         self._waiting: deque[Job] = deque()
-        self._running: dict[str, _Run] = {}  # by ref
-        self._report: Report[T] = nobody
-        self._thread = threading.Thread(target=self._turn, name="taskyard-loop", daemon=True)
+        self._running: dict[str, _RunningJob] = {}  # by ref
+        self._report: Report[T] = unset_reporter
+        self._thread = threading.Thread(target=self._run_loop, name="taskyard-loop", daemon=True)
         self._killed = threading.Event()
 
     def start(self, report: Report[T]) -> None:
@@ -280,7 +289,7 @@ class AsyncPool(Generic[T]):
 
     def submit(self, *jobs: Job) -> None:
         self._waiting.extend(jobs)
-        self._loop.call_soon_threadsafe(self._fill)
+        self._loop.call_soon_threadsafe(self._start_waiting_jobs)
 
     def withdraw(self, most: int | None = None) -> list[Job]:
         found: list[Job] = []
@@ -294,7 +303,7 @@ class AsyncPool(Generic[T]):
 
     def cancel(self, job: Job) -> None:
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._cancel, job)
+            self._loop.call_soon_threadsafe(self._cancel_run, job)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -305,7 +314,7 @@ class AsyncPool(Generic[T]):
         self._waiting.clear()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
-    def _turn(self) -> None:
+    def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
@@ -318,69 +327,73 @@ class AsyncPool(Generic[T]):
         finally:
             self._loop.close()
 
-    def _fill(self) -> None:
+    def _start_waiting_jobs(self) -> None:
         while len(self._running) < self.size:
             try:
                 job = self._waiting.popleft()
             except IndexError:
                 return
-            run = _Run(job, Interruptible(self._call(job)))
+            run = _RunningJob(job, Interruptible(self._execute_job(job)))
             self._running[job.ref] = run
-            run.task = self._loop.create_task(self._run(run))
+            run.task = self._loop.create_task(self._run_job(run))
             limits = self._limits(job)
             if limits.soft < NEVER:
-                self._later(run, limits.soft, run.inner.interrupt, SoftTimeLimit)
+                self._schedule_call(run, limits.soft, run.inner.interrupt, SoftTimeLimit)
             if limits.hard < NEVER:
                 why = f"it was still running after its time limit of {limits.hard:g} seconds"
-                self._later(run, limits.hard, self._end, run, why)
+                self._schedule_call(run, limits.hard, self._abandon_run, run, why)
 
-    def _later(self, run: _Run, delay: float, call: Callable[..., None], *args: object) -> None:
+    def _schedule_call(
+        self, run: _RunningJob, delay: float, call: Callable[..., None], *args: object
+    ) -> None:
         run.timers.append(self._loop.call_later(delay, call, *args))
 
-    def _cancel(self, job: Job) -> None:
+    def _cancel_run(self, job: Job) -> None:
         run = self._running.get(job.ref)
         if run is not None:
             run.inner.interrupt(Cancelled)
-            self._later(run, GRACE, self._end, run, "it was cancelled and did not end")
+            self._schedule_call(
+                run, CANCEL_GRACE_S, self._abandon_run, run, "it was cancelled and did not end"
+            )
             return
         try:
             self._waiting.remove(job)
         except ValueError:
             return
-        self._report(job, Crash("it was cancelled before it began"))
+        self._report(job, RunFailure("it was cancelled before it began"))
 
-    def _end(self, run: _Run, why: str) -> None:
+    def _abandon_run(self, run: _RunningJob, why: str) -> None:
         """By force, as far as that goes: a coroutine may catch whatever is raised in it."""
         if run.abandoned:
             return
         run.abandoned = True
         if run.task is not None:
             run.task.cancel()
-        self._ended(run)
+        self._forget_run(run)
         if not self._killed.is_set():
-            self._report(run.job, Crash(why))
+            self._report(run.job, RunFailure(why))
 
-    def _ended(self, run: _Run) -> None:
+    def _forget_run(self, run: _RunningJob) -> None:
         for timer in run.timers:
             timer.cancel()
         self._running.pop(run.job.ref, None)
         if not self._killed.is_set():
-            self._loop.call_soon(self._fill)
+            self._loop.call_soon(self._start_waiting_jobs)
 
-    async def _call(self, job: Job) -> T:
+    async def _execute_job(self, job: Job) -> T:
         return await self._execute(job)
 
-    async def _run(self, run: _Run) -> None:
-        outcome: T | Crash
+    async def _run_job(self, run: _RunningJob) -> None:
+        outcome: T | RunFailure
         began = time.monotonic()
         try:
             outcome = await run.inner
         except BaseException as error:
             # A loop that is left to these would end, and everybody's jobs with it.
-            outcome = crash_of(error)
+            outcome = failure_of(error)
         run.job.seconds = time.monotonic() - began
         if run.abandoned:
             return
-        self._ended(run)
+        self._forget_run(run)
         if not self._killed.is_set():
             self._report(run.job, outcome)

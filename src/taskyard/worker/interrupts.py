@@ -20,7 +20,7 @@ from taskyard.client.source import Job
 log: Final = logging.getLogger("taskyard.worker")
 
 NEVER: Final = math.inf
-GRACE: Final = 10.0  # seconds that a run has to end by itself after it was cancelled
+CANCEL_GRACE_S: Final = 10.0  # seconds that a run has to end by itself after it was cancelled
 
 
 class SoftTimeLimit(Exception):
@@ -47,17 +47,17 @@ Reason: TypeAlias = type[SoftTimeLimit] | type[Cancelled]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TimeLimits:
     """Seconds that a run may take; infinite: any."""
 
     soft: float = NEVER
     hard: float = NEVER
 
 
-NO_LIMITS: Final = Limits()
+NO_TIME_LIMITS: Final = TimeLimits()
 
 
-class Place:
+class Slot:
     """Where one job runs at a time. Others may end its run, but never that of the next job."""
 
     abandoned = False  # whether its thread is left to itself, and has nothing more to do here
@@ -67,123 +67,125 @@ class Place:
         self.job: Job | None = None
         self.soft_at = NEVER
         self.hard_at = NEVER
-        self.why = ""
+        self.end_reason = ""
 
-    def settle_in(self) -> None:
+    def attach_thread(self) -> None:
         """In the thread whose place this is."""
 
-    def begin(self, job: Job, limits: Limits) -> float:
+    def begin_run(self, job: Job, limits: TimeLimits) -> float:
         """Gives when to look at it."""
         with self.lock:
             self.job = job
-            if limits is NO_LIMITS:
+            if limits is NO_TIME_LIMITS:
                 return NEVER
             now = time.monotonic()
             self.soft_at = now + limits.soft
             self.hard_at = now + limits.hard
-            self.why = f"it was still running after its time limit of {limits.hard:g} seconds"
+            self.end_reason = (
+                f"it was still running after its time limit of {limits.hard:g} seconds"
+            )
             return min(self.soft_at, self.hard_at)
 
-    def leave(self) -> None:
+    def end_run(self) -> None:
         """The run is over: nothing comes from outside any more."""
         with self.lock:
             self.job = None
             self.soft_at = self.hard_at = NEVER
 
-    def leave_surely(self) -> None:
+    def end_run_uninterrupted(self) -> None:
         """After an exception, which may have come just when it was about to leave."""
         while True:
             try:
-                self.leave()
+                self.end_run()
             except (SoftTimeLimit, Cancelled):
                 continue
             return
 
-    def cancel(self, job: Job) -> bool:
+    def cancel_run(self, job: Job) -> bool:
         """Have the run of this job end, by force after a while; False if it is not here."""
         with self.lock:
             if self.job is not job:
                 return False
-            self.hard_at = min(self.hard_at, time.monotonic() + GRACE)
-            self.why = "it was cancelled and did not end"
+            self.hard_at = min(self.hard_at, time.monotonic() + CANCEL_GRACE_S)
+            self.end_reason = "it was cancelled and did not end"
             self.soft_at = NEVER
-            self.interrupt(Cancelled)
+            self.interrupt_run(Cancelled)
             return True
 
-    def look(self, now: float) -> float:
+    def enforce_limits(self, now: float) -> float:
         """Do what is due; gives when to look again."""
         with self.lock:
             if self.job is None:
                 return NEVER
             if self.hard_at <= now:
                 self.soft_at = self.hard_at = NEVER
-                self.end(self.job)
+                self.force_end(self.job)
             elif self.soft_at <= now:
                 self.soft_at = NEVER
-                self.interrupt(SoftTimeLimit)
+                self.interrupt_run(SoftTimeLimit)
             return min(self.soft_at, self.hard_at)
 
-    def interrupt(self, reason: Reason) -> None:
+    def interrupt_run(self, reason: Reason) -> None:
         """Raise this in the run; called with the lock."""
         raise NotImplementedError
 
-    def end(self, job: Job) -> None:
+    def force_end(self, job: Job) -> None:
         """End the run by force, as far as that goes; called with the lock."""
         raise NotImplementedError
 
 
-class ThreadPlace(Place):
+class ThreadSlot(Slot):
     """A thread of this process, which can be told to raise an exception, but not be killed."""
 
-    def __init__(self, abandon: Callable[[ThreadPlace, Job, str], None]) -> None:
+    def __init__(self, abandon: Callable[[ThreadSlot, Job, str], None]) -> None:
         super().__init__()
         self._abandon = abandon
         self._thread = 0
-        self._sent = False
-        self._steer: Callable[[Reason], None] | None = None
+        self._interrupt_sent = False
+        self._redirected_interrupt: Callable[[Reason], None] | None = None
 
-    def settle_in(self) -> None:
+    def attach_thread(self) -> None:
         self._thread = threading.get_ident()
-        _here.place = self
+        _thread_state.slot = self
 
-    def steer(self, interrupt: Callable[[Reason], None] | None) -> None:
+    def redirect_interrupts(self, interrupt: Callable[[Reason], None] | None) -> None:
         """The run is one of coroutines: its event loop must be told, and not the thread."""
         with self.lock:
-            self._steer = interrupt
+            self._redirected_interrupt = interrupt
 
-    def leave(self) -> None:
+    def end_run(self) -> None:
         with self.lock:
             self.job = None
             self.soft_at = self.hard_at = NEVER
-            self._steer = None
-            if self._sent:
-                self._sent = False
+            self._redirected_interrupt = None
+            if self._interrupt_sent:
+                self._interrupt_sent = False
                 _raise_in(self._thread, None)  # one that has not been raised yet
 
-    def interrupt(self, reason: Reason) -> None:
-        if self._steer is not None:
-            self._steer(reason)
+    def interrupt_run(self, reason: Reason) -> None:
+        if self._redirected_interrupt is not None:
+            self._redirected_interrupt(reason)
             return
-        self._sent = True
+        self._interrupt_sent = True
         _raise_in(self._thread, reason)
 
-    def end(self, job: Job) -> None:
+    def force_end(self, job: Job) -> None:
         self.abandoned = True
-        self.interrupt(Cancelled)
+        self.interrupt_run(Cancelled)
         self.job = None
-        self._abandon(self, job, self.why)
+        self._abandon(self, job, self.end_reason)
 
 
-class _Here(threading.local):
-    place: ThreadPlace | None = None
+class _ThreadState(threading.local):
+    slot: ThreadSlot | None = None
 
 
-_here: Final = _Here()
+_thread_state: Final = _ThreadState()
 
 
-def here() -> ThreadPlace | None:
+def current_slot() -> ThreadSlot | None:
     """The place whose thread this is."""
-    return _here.place
+    return _thread_state.slot
 
 
 def _raise_in(thread: int, reason: Reason | None) -> None:
@@ -195,46 +197,48 @@ def _raise_in(thread: int, reason: Reason | None) -> None:
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), what)
 
 
-class Watch:
+class TimeLimitWatcher:
     """A thread that looks at places when something is due there; started when first needed."""
 
-    def __init__(self, places: Callable[[], Iterable[Place]]) -> None:
-        self._places = places
-        self._sooner = threading.Condition()
-        self._next = NEVER
+    def __init__(self, slots: Callable[[], Iterable[Slot]]) -> None:
+        self._slots = slots
+        self._due_sooner = threading.Condition()
+        self._next_check_at = NEVER
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def look_at(self, when: float) -> None:
+    def check_at(self, when: float) -> None:
         """Something is due at that time."""
-        if when >= self._next:  # without the lock: it looks earlier, and then finds out
+        if when >= self._next_check_at:  # without the lock: it looks earlier, and then finds out
             return
-        with self._sooner:
-            self._next = min(self._next, when)
+        with self._due_sooner:
+            self._next_check_at = min(self._next_check_at, when)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="taskyard-watch")
                 self._thread.daemon = True
                 self._thread.start()
-            self._sooner.notify()
+            self._due_sooner.notify()
 
     def close(self) -> None:
-        with self._sooner:
+        with self._due_sooner:
             self._closed = True
-            self._sooner.notify()
+            self._due_sooner.notify()
 
     def _run(self) -> None:
         while True:
-            with self._sooner:
-                while not self._closed and (pause := self._next - time.monotonic()) > 0:
-                    self._sooner.wait(None if pause == NEVER else min(pause, threading.TIMEOUT_MAX))
+            with self._due_sooner:
+                while not self._closed and (pause := self._next_check_at - time.monotonic()) > 0:
+                    self._due_sooner.wait(
+                        None if pause == NEVER else min(pause, threading.TIMEOUT_MAX)
+                    )
                 if self._closed:
                     return
-                self._next = NEVER
-            self._look()
+                self._next_check_at = NEVER
+            self._check_slots()
 
-    def _look(self) -> None:
-        for place in list(self._places()):
+    def _check_slots(self) -> None:
+        for place in list(self._slots()):
             try:
-                self.look_at(place.look(time.monotonic()))
+                self.check_at(place.enforce_limits(time.monotonic()))
             except Exception:
                 log.exception("cannot end a run")

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from taskyard.client.causes import Cause, describe, trimmed
+from taskyard.client.causes import Cause, describe_error, trim_traceback
 from taskyard.client.source import Job
 from taskyard.worker.interrupts import (
-    GRACE,
+    CANCEL_GRACE_S,
     NEVER,
-    NO_LIMITS,
+    NO_TIME_LIMITS,
     Cancelled,
-    Limits,
-    Place,
-    ThreadPlace,
-    Watch,
+    Slot,
+    ThreadSlot,
+    TimeLimits,
+    TimeLimitWatcher,
 )
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ log: Final = logging.getLogger("taskyard.worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Crash:
+class RunFailure:
     """In place of an outcome: the run ended without one, and why."""
 
     reason: str
@@ -41,18 +41,18 @@ class Crash:
     cause: Cause | None = field(default=None, compare=False)
 
 
-def crash_of(error: BaseException, what: str = "") -> Crash:
+def failure_of(error: BaseException, what: str = "") -> RunFailure:
     """`what` went wrong, if the error alone does not say it."""
-    error = trimmed(error)
-    return Crash(what + describe(error), cause=Cause(error))
+    error = trim_traceback(error)
+    return RunFailure(what + describe_error(error), cause=Cause(error))
 
 
-Report: TypeAlias = Callable[[Job, T | Crash], None]
-LimitsOf: TypeAlias = Callable[[Job], Limits]
+Report: TypeAlias = Callable[[Job, T | RunFailure], None]
+TimeLimitsOf: TypeAlias = Callable[[Job], TimeLimits]
 
 
-def unlimited(job: Job) -> Limits:
-    return NO_LIMITS
+def no_time_limits(job: Job) -> TimeLimits:
+    return NO_TIME_LIMITS
 
 
 class Pool(Protocol[T_co]):
@@ -76,20 +76,20 @@ class Pool(Protocol[T_co]):
         """End without waiting; nothing is reported from now on."""
 
 
-class Line:
+class JobQueue:
     """Jobs in line for threads. Threads that find one take it without a lock."""
 
     def __init__(self) -> None:
         self._jobs: deque[Job] = deque()
-        self._more = threading.Condition(threading.Lock())
+        self._jobs_added = threading.Condition(threading.Lock())
         self._idle = 0
         self._closed = False
 
     def put(self, jobs: Iterable[Job]) -> None:
         self._jobs.extend(jobs)
-        with self._more:
+        with self._jobs_added:
             if self._idle:
-                self._more.notify(len(self._jobs))
+                self._jobs_added.notify(len(self._jobs))
 
     def get(self) -> Job | None:
         """Waits; None if there is nothing, and nothing to come."""
@@ -98,18 +98,18 @@ class Line:
                 return self._jobs.popleft()
             except IndexError:
                 pass
-            with self._more:
+            with self._jobs_added:
                 if self._jobs:
                     continue
                 if self._closed:
                     return None
                 self._idle += 1
                 try:
-                    self._more.wait()
+                    self._jobs_added.wait()
                 finally:
                     self._idle -= 1
 
-    def take_back(self, most: int | None = None) -> list[Job]:
+    def withdraw_last(self, most: int | None = None) -> list[Job]:
         """The last ones, in their order."""
         found: list[Job] = []
         while most is None or len(found) < most:
@@ -121,9 +121,9 @@ class Line:
         return found
 
     def close(self) -> None:
-        with self._more:
+        with self._jobs_added:
             self._closed = True
-            self._more.notify_all()
+            self._jobs_added.notify_all()
 
 
 class ThreadPool(Generic[T]):
@@ -133,82 +133,82 @@ class ThreadPool(Generic[T]):
     """
 
     def __init__(
-        self, execute: Callable[[Job], T], size: int, limits: LimitsOf = unlimited
+        self, execute: Callable[[Job], T], size: int, limits: TimeLimitsOf = no_time_limits
     ) -> None:
         self.size = size
         self._execute = execute
         self._limits = limits
-        self._line = Line()
+        self._queue = JobQueue()
         self._lock = threading.Lock()
-        self._threads: dict[Place, threading.Thread] = {}
-        self._dropped: set[str] = set()  # refs of jobs in line that are not to be run
-        self._watch = Watch(lambda: list(self._threads))
-        self._report: Report[T] = nobody
+        self._threads: dict[Slot, threading.Thread] = {}
+        self._cancelled_refs: set[str] = set()  # refs of jobs in line that are not to be run
+        self._watcher = TimeLimitWatcher(lambda: list(self._threads))
+        self._report: Report[T] = unset_reporter
         self._killed = threading.Event()
 
     def start(self, report: Report[T]) -> None:
         self._report = report
         for number in range(self.size):
-            self._hire(number)
+            self._start_thread(number)
 
     def submit(self, *jobs: Job) -> None:
-        self._line.put(jobs)
+        self._queue.put(jobs)
 
     def withdraw(self, most: int | None = None) -> list[Job]:
-        return self._line.take_back(most)
+        return self._queue.withdraw_last(most)
 
     def cancel(self, job: Job) -> None:
         with self._lock:
-            self._dropped.add(job.ref)
+            self._cancelled_refs.add(job.ref)
             places = list(self._threads)
-        if any(place.cancel(job) for place in places):
-            self._watch.look_at(time.monotonic() + GRACE)
+        if any(place.cancel_run(job) for place in places):
+            self._watcher.check_at(time.monotonic() + CANCEL_GRACE_S)
 
     def close(self) -> None:
-        self._line.close()
+        self._queue.close()
         for thread in list(self._threads.values()):
             thread.join()
-        self._watch.close()
+        self._watcher.close()
 
     def kill(self) -> None:
         self._killed.set()
         self.withdraw()
-        self._line.close()
-        self._watch.close()
+        self._queue.close()
+        self._watcher.close()
 
-    def _hire(self, number: int) -> None:
-        place = self._place(number)
+    def _start_thread(self, number: int) -> None:
+        place = self._create_slot(number)
         # Daemons, so that a program that was told to end at once does.
         thread = threading.Thread(
-            target=self._work, args=(place,), name=f"taskyard-worker-{number}", daemon=True
+            target=self._run_jobs, args=(place,), name=f"taskyard-worker-{number}", daemon=True
         )
         with self._lock:
             self._threads[place] = thread
         thread.start()
 
-    def _place(self, number: int) -> Place:
-        return ThreadPlace(lambda place, job, why: self._abandon(place, number, job, why))
+    def _create_slot(self, number: int) -> Slot:
+        return ThreadSlot(lambda place, job, why: self._replace_thread(place, number, job, why))
 
-    def _abandon(self, place: Place, number: int, job: Job, why: str) -> None:
+    def _replace_thread(self, place: Slot, number: int, job: Job, why: str) -> None:
         """A thread cannot be killed: it is left alone, and another one does its work."""
         log.warning("job %s (%s): %s; its thread is left behind", job.ref, job.name, why)
         with self._lock:
             self._threads.pop(place, None)
-        self._hire(number)
+        self._start_thread(number)
         if not self._killed.is_set():
-            self._report(job, Crash(why))
+            self._report(job, RunFailure(why))
 
-    def _work(self, place: Place) -> None:
-        place.settle_in()
-        line, report = self._line, self._report
+    def _run_jobs(self, place: Slot) -> None:
+        place.attach_thread()
+        line, report = self._queue, self._report
         while (job := line.get()) is not None:
-            if self._dropped and self._drop(job):
+            if self._cancelled_refs and self._report_if_cancelled(job):
                 continue
             began = time.monotonic()
-            outcome = self._outcome(job, place)
+            outcome = self._run_job(job, place)
             job.seconds = time.monotonic() - began
-            if self._dropped:
-                self._dropped.discard(job.ref)
+            if self._cancelled_refs:
+                self._cancelled_refs.discard(job.ref)
             if place.abandoned:
                 break
             if not self._killed.is_set():
@@ -217,38 +217,38 @@ class ThreadPool(Generic[T]):
         if depart is not None:
             depart()
 
-    def _drop(self, job: Job) -> bool:
-        if job.ref not in self._dropped:
+    def _report_if_cancelled(self, job: Job) -> bool:
+        if job.ref not in self._cancelled_refs:
             return False
-        self._dropped.discard(job.ref)
-        self._report(job, Crash("it was cancelled before it began"))
+        self._cancelled_refs.discard(job.ref)
+        self._report(job, RunFailure("it was cancelled before it began"))
         return True
 
-    def _begin(self, job: Job, place: Place) -> None:
-        when = place.begin(job, self._limits(job))
+    def _begin_run(self, job: Job, place: Slot) -> None:
+        when = place.begin_run(job, self._limits(job))
         if when < NEVER:
-            self._watch.look_at(when)
-        if self._dropped and job.ref in self._dropped:
+            self._watcher.check_at(when)
+        if self._cancelled_refs and job.ref in self._cancelled_refs:
             raise Cancelled  # just now, when it was neither in line nor here
 
-    def _outcome(self, job: Job, place: Place) -> T | Crash:
+    def _run_job(self, job: Job, place: Slot) -> T | RunFailure:
         try:
-            return self._try(job, place)
+            return self._try_run(job, place)
         except BaseException as error:  # from outside, while that of the job was being caught
-            place.leave_surely()
-            return crash_of(error)
+            place.end_run_uninterrupted()
+            return failure_of(error)
 
-    def _try(self, job: Job, place: Place) -> T | Crash:
+    def _try_run(self, job: Job, place: Slot) -> T | RunFailure:
         try:
-            self._begin(job, place)
+            self._begin_run(job, place)
             outcome = self._execute(job)
-            place.leave()
+            place.end_run()
         except BaseException as error:  # also SystemExit: it would end the thread and nothing else
-            place.leave_surely()
-            return crash_of(error)
+            place.end_run_uninterrupted()
+            return failure_of(error)
         return outcome
 
 
-def nobody(job: Job, outcome: object) -> None:
+def unset_reporter(job: Job, outcome: object) -> None:
     """To whom a pool reports before it is started."""
     raise AssertionError("the pool has not been started")

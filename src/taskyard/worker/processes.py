@@ -19,21 +19,29 @@ from taskyard.client.backoff import Backoff
 from taskyard.client.source import Job
 from taskyard.worker.interrupts import (
     Cancelled,
-    Limits,
-    Place,
     Reason,
+    Slot,
     SoftTimeLimit,
-    ThreadPlace,
+    ThreadSlot,
+    TimeLimits,
 )
-from taskyard.worker.pools import Crash, LimitsOf, Report, ThreadPool, crash_of, log, unlimited
+from taskyard.worker.pools import (
+    Report,
+    RunFailure,
+    ThreadPool,
+    TimeLimitsOf,
+    failure_of,
+    log,
+    no_time_limits,
+)
 
 T = TypeVar("T")
 
 # Started afresh, not forked: a fork of a program with threads inherits locks that nobody releases.
 _SPAWN: Final = multiprocessing.get_context("spawn")
-_LOOK: Final = 1.0  # seconds between two looks whether a silent process is still there
-_GOODBYE: Final = 5.0  # seconds that an idle process has to end by itself
-_MOMENT: Final = 0.05  # seconds
+_ALIVE_CHECK_S: Final = 1.0  # seconds between two looks whether a silent process is still there
+_STOP_TIMEOUT_S: Final = 5.0  # seconds that an idle process has to end by itself
+_SIGNAL_DELAY_S: Final = 0.05  # seconds
 _SIGNALS: Final[dict[Reason, signal.Signals]] = {
     SoftTimeLimit: signal.SIGALRM,
     Cancelled: signal.SIGUSR2,
@@ -41,20 +49,20 @@ _SIGNALS: Final[dict[Reason, signal.Signals]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ProgressReport:
     """What a job has to say while it runs; anything that can be pickled."""
 
-    what: Any
+    value: Any
 
 
-class Begun:
+class RunBegun:
     """The process has taken up its job: from now on a signal is one for that."""
 
 
-Notes: TypeAlias = Callable[[Job, Any], None]
+ProgressHandler: TypeAlias = Callable[[Job, Any], None]
 
 
-def _ignore(job: Job, what: object) -> None:
+def _ignore_progress(job: Job, what: object) -> None:
     pass
 
 
@@ -65,8 +73,8 @@ class ProcessPool(ThreadPool[T]):
         self,
         execute: Callable[[Job], T],
         size: int,
-        limits: LimitsOf = unlimited,
-        notes: Notes = _ignore,
+        limits: TimeLimitsOf = no_time_limits,
+        on_progress: ProgressHandler = _ignore_progress,
     ) -> None:
         """`execute` and what it gives are pickled; TypeError if `execute` cannot be.
 
@@ -78,7 +86,7 @@ class ProcessPool(ThreadPool[T]):
             pickle.dumps(execute)
         except Exception as error:
             raise TypeError(f"this cannot be run in another process: {error}") from error
-        self._children = [_Child(execute, notes) for _ in range(size)]
+        self._children = [_ChildProcess(execute, on_progress) for _ in range(size)]
 
     def start(self, report: Report[T]) -> None:
         for child in self._children:
@@ -101,47 +109,47 @@ class ProcessPool(ThreadPool[T]):
         for child in self._children:
             child.kill()
 
-    def _place(self, number: int) -> Place:
-        return _ChildPlace(self._children[number])
+    def _create_slot(self, number: int) -> Slot:
+        return _ProcessSlot(self._children[number])
 
-    def _outcome(self, job: Job, place: Place) -> T | Crash:
-        assert isinstance(place, _ChildPlace)
-        child: _Child[T] = place.child
+    def _run_job(self, job: Job, place: Slot) -> T | RunFailure:
+        assert isinstance(place, _ProcessSlot)
+        child: _ChildProcess[T] = place.child
         try:
-            child.make_ready()
+            child.ensure_running()
         except OSError as error:
             log.error("job %s (%s) is not begun: %s", job.ref, job.name, error)
-            return Crash(str(error), begun=False)
+            return RunFailure(str(error), begun=False)
         try:
-            self._begin(job, place)
-            outcome = child.run(job, place.begun)
+            self._begin_run(job, place)
+            outcome = child.run_job(job, place.on_run_begun)
         except EOFError:
-            ending = f"the process that ran it {child.end()}"
-            return Crash(place.why_ended or ending)
+            ending = f"the process that ran it {child.await_end()}"
+            return RunFailure(place.forced_end_reason or ending)
         except BaseException as error:  # what came cannot be unpickled
-            return crash_of(error)
+            return failure_of(error)
         finally:
-            place.leave()
+            place.end_run()
         return outcome
 
 
-class _Child(Generic[T]):
+class _ChildProcess(Generic[T]):
     """A process that runs one job after another, and its successors."""
 
-    def __init__(self, execute: Callable[[Job], T], notes: Notes) -> None:
+    def __init__(self, execute: Callable[[Job], T], on_progress: ProgressHandler) -> None:
         self._execute = execute
-        self._notes = notes
+        self._on_progress = on_progress
         self._process: SpawnProcess | None = None
         self._pipe: Connection | None = None
         self._killed = threading.Event()
         self._lock = threading.Lock()  # a kill comes from another thread
         self._pauses = Backoff().delays()
-        self._not_before = 0.0
+        self._restart_not_before = 0.0
 
     def launch(self) -> None:
         ours, theirs = _SPAWN.Pipe()
         process = _SPAWN.Process(
-            target=_serve, args=(theirs, self._execute), name="taskyard-worker", daemon=False
+            target=_run_child, args=(theirs, self._execute), name="taskyard-worker", daemon=False
         )
         with self._lock:
             if self._killed.is_set():
@@ -155,41 +163,41 @@ class _Child(Generic[T]):
         try:
             self._receive()
         except (EOFError, OSError):
-            raise OSError(f"a worker process could not be started: it {self.end()}") from None
+            raise OSError(f"a worker process could not be started: it {self.await_end()}") from None
 
-    def make_ready(self) -> None:
+    def ensure_running(self) -> None:
         """OSError if there is no process, and none can be started."""
         # One that died while it had nothing to do is no fault of the next job.
         if self._process is not None and self._process.is_alive():
             return
-        self._forget()
+        self._forget_process()
         # A job that kills its process each time must not make us do nothing but start others.
-        self._killed.wait(max(self._not_before - time.monotonic(), 0))
+        self._killed.wait(max(self._restart_not_before - time.monotonic(), 0))
         try:
             self.launch()
             self.wait_until_ready()
         except OSError:
-            self._not_before = time.monotonic() + next(self._pauses)
+            self._restart_not_before = time.monotonic() + next(self._pauses)
             raise
 
-    def run(self, job: Job, begun: Callable[[], None]) -> T | Crash:
+    def run_job(self, job: Job, begun: Callable[[], None]) -> T | RunFailure:
         """EOFError if the process dies of it."""
         assert self._pipe is not None
         try:
             self._pipe.send(job)
-            while isinstance(received := self._receive(), Note | Begun):
-                if isinstance(received, Begun):
+            while isinstance(received := self._receive(), ProgressReport | RunBegun):
+                if isinstance(received, RunBegun):
                     begun()
                 else:
-                    self._notes(job, received.what)
+                    self._on_progress(job, received.value)
         except (EOFError, OSError):
-            self._not_before = time.monotonic() + next(self._pauses)
+            self._restart_not_before = time.monotonic() + next(self._pauses)
             raise EOFError from None
         self._pauses = Backoff().delays()
-        outcome: T | Crash = received
+        outcome: T | RunFailure = received
         return outcome
 
-    def signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         process = self._process
         if process is not None and process.pid is not None and process.is_alive():
             os.kill(process.pid, number)
@@ -199,7 +207,7 @@ class _Child(Generic[T]):
             return
         assert self._pipe is not None
         self._pipe.close()  # which it takes as the word to end
-        self._process.join(_GOODBYE)
+        self._process.join(_STOP_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
@@ -216,68 +224,74 @@ class _Child(Generic[T]):
         assert pipe is not None
         # A process forked by the job may hold the other end open for longer than the child lives:
         # the end of the pipe alone would not tell.
-        while not wait([pipe, process.sentinel], _LOOK):
+        while not wait([pipe, process.sentinel], _ALIVE_CHECK_S):
             if not process.is_alive():
                 break
         if not pipe.poll():
             raise EOFError
         return pipe.recv()
 
-    def end(self) -> str:
+    def await_end(self) -> str:
         """How it ended, for a message; the next job gets another one."""
         process = self._process
         assert process is not None
-        process.join(_LOOK)
+        process.join(_ALIVE_CHECK_S)
         process.kill()  # its pipe is of no use any more, whatever it does
         process.join()
         code = process.exitcode or 0
-        self._forget()
+        self._forget_process()
         if code < 0:
             return f"was ended by {_signal_name(-code)}"
         return f"ended with exit code {code}"
 
-    def _forget(self) -> None:
+    def _forget_process(self) -> None:
         if self._pipe is not None:
             self._pipe.close()
         self._process = self._pipe = None
 
 
-class _ChildPlace(Place):
+class _ProcessSlot(Slot):
     """The thread here waits for a process, which gets signals, and can be killed."""
 
-    def __init__(self, child: _Child[Any]) -> None:
+    def __init__(self, child: _ChildProcess[Any]) -> None:
         super().__init__()
         self.child = child
-        self.why_ended = ""
+        self.forced_end_reason = ""
         self._has_begun = False
-        self._early: Reason | None = None  # came before the process had begun with the job
+        self._early_interrupt: Reason | None = (
+            None  # came before the process had begun with the job
+        )
 
-    def begin(self, job: Job, limits: Limits) -> float:
-        self.why_ended = ""
+    def begin_run(self, job: Job, limits: TimeLimits) -> float:
+        self.forced_end_reason = ""
         self._has_begun = False
-        self._early = None
-        return super().begin(job, limits)
+        self._early_interrupt = None
+        return super().begin_run(job, limits)
 
-    def begun(self) -> None:
+    def on_run_begun(self) -> None:
         with self.lock:
             self._has_begun = True
-            if self._early is not None:  # the run has a moment to come to where it can heed it
-                threading.Timer(_MOMENT, self._interrupt_late, (self.job, self._early)).start()
+            if (
+                self._early_interrupt is not None
+            ):  # the run has a moment to come to where it can heed it
+                threading.Timer(
+                    _SIGNAL_DELAY_S, self._interrupt_if_running, (self.job, self._early_interrupt)
+                ).start()
 
-    def _interrupt_late(self, job: Job, reason: Reason) -> None:
+    def _interrupt_if_running(self, job: Job, reason: Reason) -> None:
         with self.lock:
             if self.job is job:
-                self.interrupt(reason)
+                self.interrupt_run(reason)
 
-    def interrupt(self, reason: Reason) -> None:
+    def interrupt_run(self, reason: Reason) -> None:
         if self._has_begun:
-            self.child.signal(_SIGNALS[reason])
+            self.child.send_signal(_SIGNALS[reason])
         else:
-            self._early = reason
+            self._early_interrupt = reason
 
-    def end(self, job: Job) -> None:
-        self.why_ended = self.why
-        self.child.signal(signal.SIGKILL)
+    def force_end(self, job: Job) -> None:
+        self.forced_end_reason = self.end_reason
+        self.child.send_signal(signal.SIGKILL)
 
 
 def _signal_name(number: int) -> str:
@@ -290,64 +304,66 @@ def _signal_name(number: int) -> str:
 # In the process
 
 
-def _serve(pipe: Connection, execute: Callable[[Job], object]) -> None:
+def _run_child(pipe: Connection, execute: Callable[[Job], object]) -> None:
     """The life of a process of the pool."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         # Those are often sent to the whole group, and it is the parent that acts on them. Not
         # SIG_IGN, which the programs that a job starts would inherit.
-        signal.signal(number, _leave_to_parent)
+        signal.signal(number, _ignore_signal)
     sending = threading.Lock()
-    place = _ProcessPlace()
-    place.settle_in()
+    place = _MainThreadSlot()
+    place.attach_thread()
     for reason, number in _SIGNALS.items():
-        signal.signal(number, lambda *_, reason=reason: place.heed(reason))
+        signal.signal(number, lambda *_, reason=reason: place.on_signal(reason))
     attach = getattr(execute, "attach", None)
     if attach is not None:
-        attach(lambda job, what: _send(pipe, sending, Note(what)))
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+        attach(lambda job, what: _send_message(pipe, sending, ProgressReport(what)))
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     pipe.send(None)
     while True:
         try:
             job = pipe.recv()
         except (EOFError, OSError):
             return
-        _send(pipe, sending, _attempt(execute, job, place, partial(_send, pipe, sending)))
+        _send_message(
+            pipe, sending, _run_job(execute, job, place, partial(_send_message, pipe, sending))
+        )
 
 
-class _ProcessPlace(ThreadPlace):
+class _MainThreadSlot(ThreadSlot):
     """The main thread of a process, in which handlers of signals run."""
 
     def __init__(self) -> None:
         super().__init__(lambda place, job, why: None)
 
-    def heed(self, reason: Reason) -> None:
+    def on_signal(self, reason: Reason) -> None:
         # No lock: it is this very thread that might have it.
         if self.job is None:
             return
-        if self._steer is not None:
-            self._steer(reason)
+        if self._redirected_interrupt is not None:
+            self._redirected_interrupt(reason)
             return
         raise reason
 
 
-def _attempt(
+def _run_job(
     execute: Callable[[Job], object],
     job: Job,
-    place: _ProcessPlace,
+    place: _MainThreadSlot,
     send: Callable[[object], None],
 ) -> object:
     try:
         place.job = job
-        send(Begun())
+        send(RunBegun())
         outcome = execute(job)
         place.job = None
     except BaseException as error:
         place.job = None
-        return crash_of(error)
+        return failure_of(error)
     return outcome
 
 
-def _send(pipe: Connection, sending: threading.Lock, what: object) -> None:
+def _send_message(pipe: Connection, sending: threading.Lock, what: object) -> None:
     """Any thread of a job may send notes."""
     try:
         with sending:
@@ -355,14 +371,14 @@ def _send(pipe: Connection, sending: threading.Lock, what: object) -> None:
     except OSError:
         return  # the parent is gone
     except Exception as error:  # pickle raises all kinds
-        pipe.send(crash_of(error, "its outcome cannot be sent back: "))
+        pipe.send(failure_of(error, "its outcome cannot be sent back: "))
 
 
-def _leave_to_parent(number: int, frame: object) -> None:
+def _ignore_signal(number: int, frame: object) -> None:
     pass
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     """A parent that was killed has lost its leases: the job is another's now."""
     parent = multiprocessing.parent_process()
     assert parent is not None

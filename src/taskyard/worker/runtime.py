@@ -17,33 +17,35 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from taskyard.client.backoff import Backoff
 from taskyard.client.errors import Unavailable
-from taskyard.client.source import Failed, Job, Returned, Source, Verdict
-from taskyard.worker.held import Held
-from taskyard.worker.pools import Crash, Pool
+from taskyard.client.source import Failed, Job, Released, Source, Verdict
+from taskyard.worker.held import LeasedJobs
+from taskyard.worker.pools import Pool, RunFailure
 
 T = TypeVar("T")
 
 log: Final = logging.getLogger("taskyard.worker")
 
-TAKE: Final = "take jobs"
+FETCH: Final = "take jobs"
 REPORT: Final = "report what was done"
 EXTEND: Final = "extend leases"
-TELL: Final = "tell of progress"
+PROGRESS: Final = "tell of progress"
 
 # Gives the jobs whose lease is over.
-Tell: TypeAlias = Callable[[Sequence[tuple[Job, Any]]], list[Job]]
+SendProgress: TypeAlias = Callable[[Sequence[tuple[Job, Any]]], list[Job]]
 
-_MOST_VERDICTS: Final = 4000  # told to the source in one go
-_NOTES: Final = 0.25  # seconds between two times that notes are told
-_REVIEW: Final = 1.0  # seconds between two looks whether others could do sooner what waits here
-_HEED: Final = 0.5  # seconds between two looks for signals
-_LAST_WORDS: Final = 2.0  # seconds for each party to come to an end
+_MAX_VERDICTS: Final = 4000  # told to the source in one go
+_PROGRESS_INTERVAL_S: Final = 0.25  # seconds between two times that notes are told
+_SURPLUS_CHECK_S: Final = (
+    1.0  # seconds between two looks whether others could do sooner what waits here
+)
+_ORDER_POLL_S: Final = 0.5  # seconds between two looks for signals
+_JOIN_TIMEOUT_S: Final = 2.0  # seconds for each party to come to an end
 
 
 class _Order(enum.Enum):
     STOP = "stop"
     KILL = "kill"
-    LOOK = "look"  # something ended: see whether that was all
+    WAKE = "look"  # something ended: see whether that was all
 
 
 class Runtime(Generic[T]):
@@ -53,7 +55,7 @@ class Runtime(Generic[T]):
         self,
         source: Source,
         pool: Pool[T],
-        settle: Callable[[Job, T | Crash], Verdict],
+        decide_verdict: Callable[[Job, T | RunFailure], Verdict],
         *,
         lease: float = 30.0,
         wait: float = 1.0,
@@ -62,7 +64,7 @@ class Runtime(Generic[T]):
         backoff: Backoff | None = None,
         interval: float | None = None,
         burst: bool = False,
-        tell: Tell | None = None,
+        send_progress: SendProgress | None = None,
     ) -> None:
         """`settle`: what an outcome means for its job. `lease`: seconds that one lasts; it is
         extended while the job is here. `wait`: how long one take waits; a stop may take as long.
@@ -74,23 +76,23 @@ class Runtime(Generic[T]):
         """
         self._source = source
         self._pool = pool
-        self._settle = settle
+        self._decide_verdict = decide_verdict
         self._wait = wait
         self._patience = patience
         self._backoff = backoff or Backoff()
-        self._held = Held(pool.size, prefetch, lease / 3 if interval is None else interval)
-        self._gives_back = prefetch is None
+        self._leased = LeasedJobs(pool.size, prefetch, lease / 3 if interval is None else interval)
+        self._releases_surplus = prefetch is None
         self._burst = burst
-        self._tell_source = tell
-        self._notes: dict[str, tuple[Job, Any]] = {}  # by ref, the last one of each
-        self._noted_at = 0.0
-        self._outbox: queue.SimpleQueue[tuple[Job, Verdict] | None] = queue.SimpleQueue()
+        self._send_progress = send_progress
+        self._progress: dict[str, tuple[Job, Any]] = {}  # by ref, the last one of each
+        self._progress_sent_at = 0.0
+        self._verdicts: queue.SimpleQueue[tuple[Job, Verdict] | None] = queue.SimpleQueue()
         # The one thing that signal handlers touch: a SimpleQueue can be put to from within itself.
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._killed = threading.Event()
         self._ended = threading.Event()
-        self._taking = True
+        self._fetching = True
         self._signals = 0
         self._give_up_at = 0.0
         self._error: BaseException | None = None
@@ -113,78 +115,78 @@ class Runtime(Generic[T]):
 
         An error of the source that trying again does not help ends the run and is raised.
         """
-        self._pool.start(self._report)
+        self._pool.start(self._on_outcome)
         threads = [
-            threading.Thread(target=self._guard, args=(target,), name=f"taskyard-{name}")
+            threading.Thread(target=self._run_thread, args=(target,), name=f"taskyard-{name}")
             for name, target in (
-                ("take", self._take),
-                ("finish", self._finish),
-                ("keep", self._keep),
+                ("take", self._fetch_jobs),
+                ("finish", self._finish_jobs),
+                ("keep", self._extend_leases),
             )
         ]
         for thread in threads:
             thread.daemon = True
             thread.start()
         try:
-            finished = self._obey()
+            finished = self._handle_orders()
         finally:
             self._ended.set()
-            self._held.wake()
-            self._outbox.put(None)
-            threads[1].join(_LAST_WORDS)
+            self._leased.wake_waiters()
+            self._verdicts.put(None)
+            threads[1].join(_JOIN_TIMEOUT_S)
             # In a thread, since it may wait for a server that does not answer.
             closing = threading.Thread(target=self._source.close, daemon=True)
             closing.start()
-            closing.join(_LAST_WORDS)
+            closing.join(_JOIN_TIMEOUT_S)
         for thread in threads:
-            thread.join(_LAST_WORDS)
+            thread.join(_JOIN_TIMEOUT_S)
         if self._error is not None:
             raise self._error
         return finished
 
-    def note(self, job: Job, what: Any) -> None:
+    def report_progress(self, job: Job, what: Any) -> None:
         """What a job says while it runs, from any thread: its last word is told, and not too
         often.
         """
-        self._notes[job.ref] = (job, what)
-        self._held.call_at(max(self._noted_at + _NOTES, time.monotonic()))
+        self._progress[job.ref] = (job, what)
+        self._leased.wake_by(max(self._progress_sent_at + _PROGRESS_INTERVAL_S, time.monotonic()))
 
     # Orders
 
-    def _obey(self) -> bool:
+    def _handle_orders(self) -> bool:
         while True:
             order = self._next_order()
             if order is _Order.KILL:
-                self._end_at_once()
+                self._kill_now()
                 return False
             if order is _Order.STOP and not self._stopping.is_set():
                 log.info("stopping: what runs is finished, nothing new is taken")
                 self._give_up_at = time.monotonic() + self._patience
                 self._stopping.set()
-                self._held.wake()
-                self._give_back(self._pool.withdraw())
-            if self._stopping.is_set() and not self._taking and self._held.is_empty():
+                self._leased.wake_waiters()
+                self._release_jobs(self._pool.withdraw())
+            if self._stopping.is_set() and not self._fetching and self._leased.is_empty():
                 self._pool.close()
                 return True
 
     def _next_order(self) -> _Order:
         """Not for ever: a signal that comes just before a wait begins is noticed after it."""
         try:
-            return self._orders.get(timeout=_HEED)
+            return self._orders.get(timeout=_ORDER_POLL_S)
         except queue.Empty:
-            return _Order.LOOK
+            return _Order.WAKE
 
-    def _end_at_once(self) -> None:
+    def _kill_now(self) -> None:
         self._stopping.set()
         self._killed.set()
-        self._held.wake()
+        self._leased.wake_waiters()
         self._pool.kill()
-        held = self._held.unsettled()
+        held = self._leased.unfinished_jobs()
         if held:
             log.warning("ending at once: %d unfinished jobs are given back", len(held))
-        self._give_back(held)
+        self._release_jobs(held)
 
-    def _guard(self, target: Callable[[], None]) -> None:
+    def _run_thread(self, target: Callable[[], None]) -> None:
         try:
             target()
         except BaseException as error:
@@ -194,14 +196,16 @@ class Runtime(Generic[T]):
 
     # The taker
 
-    def _take(self) -> None:
+    def _fetch_jobs(self) -> None:
         try:
-            while room := self._held.wait_for_room(self._stopping):
-                idle = self._held.is_empty()
-                jobs = self._try(TAKE, partial(self._source.take, room, self._wait))
-                self._held.add(jobs)
+            while room := self._leased.wait_for_capacity(self._stopping):
+                idle = self._leased.is_empty()
+                jobs = self._retry_while_away(
+                    FETCH, partial(self._source.fetch_jobs, room, self._wait)
+                )
+                self._leased.add(jobs)
                 if self._stopping.is_set():
-                    self._give_back(jobs)
+                    self._release_jobs(jobs)
                     break
                 if jobs:
                     self._pool.submit(*jobs)
@@ -210,99 +214,107 @@ class Runtime(Generic[T]):
                     break
                 elif self._burst:
                     # What runs may push more, and a retry may be due at once.
-                    self._held.wait_until_empty(self._stopping)
+                    self._leased.wait_until_empty(self._stopping)
         finally:
-            self._taking = False
+            self._fetching = False
             # An order to stop may have found the pool empty just before these came.
-            self._give_back(self._pool.withdraw())
-            self._orders.put(_Order.LOOK)
+            self._release_jobs(self._pool.withdraw())
+            self._orders.put(_Order.WAKE)
 
     # The pool's outcomes
 
-    def _report(self, job: Job, outcome: T | Crash) -> None:
+    def _on_outcome(self, job: Job, outcome: T | RunFailure) -> None:
         try:
-            verdict = self._settle(job, outcome)
+            verdict = self._decide_verdict(job, outcome)
         except Exception as error:
             log.exception("job %s has no verdict", job.ref)
             verdict = Failed(str(error).encode())
-        self._tell(job, verdict)
+        self._add_verdict(job, verdict)
 
-    def _tell(self, job: Job, verdict: Verdict) -> None:
-        if self._held.settle(job, not isinstance(verdict, Returned)):
-            self._outbox.put((job, verdict))
+    def _add_verdict(self, job: Job, verdict: Verdict) -> None:
+        if self._leased.mark_finished(job, not isinstance(verdict, Released)):
+            self._verdicts.put((job, verdict))
 
-    def _give_back(self, jobs: list[Job]) -> None:
+    def _release_jobs(self, jobs: list[Job]) -> None:
         # The last one first: a source that puts each at the front has their old order then.
         for job in reversed(jobs):
-            self._tell(job, Returned())
+            self._add_verdict(job, Released())
 
     # The finisher
 
-    def _finish(self) -> None:
+    def _finish_jobs(self) -> None:
         while batch := self._next_verdicts():
             try:
-                lost = self._try(REPORT, partial(self._source.finish, batch))
+                lost = self._retry_while_away(REPORT, partial(self._source.finish_jobs, batch))
             except Exception:
                 # Their leases will end, and the jobs be run again. Others must not suffer for it.
                 log.exception("cannot %s; these jobs will be run again", REPORT)
                 lost = []
             for job in lost:
                 if not job.lost:
-                    log.warning("the lease of job %s of %s was over when it ended", *_shown(job))
-            self._held.remove([job for job, _ in batch])
+                    log.warning(
+                        "the lease of job %s of %s was over when it ended", *_log_names(job)
+                    )
+            self._leased.remove([job for job, _ in batch])
             if self._stopping.is_set():
-                self._orders.put(_Order.LOOK)
+                self._orders.put(_Order.WAKE)
 
     def _next_verdicts(self) -> list[tuple[Job, Verdict]]:
         """Whatever is there, at least one; none when the run is over."""
-        first = self._outbox.get()
+        first = self._verdicts.get()
         batch = [] if first is None else [first]
-        while batch and len(batch) < _MOST_VERDICTS:
+        while batch and len(batch) < _MAX_VERDICTS:
             try:
-                following = self._outbox.get_nowait()
+                following = self._verdicts.get_nowait()
             except queue.Empty:
                 break
             if following is None:
-                self._outbox.put(None)
+                self._verdicts.put(None)
                 break
             batch.append(following)
         return batch
 
     # The keeper
 
-    def _keep(self) -> None:
+    def _extend_leases(self) -> None:
         while not self._ended.is_set():
-            jobs = self._held.to_extend()
+            jobs = self._leased.collect_due()
             if jobs is not None:
-                self._lose(self._told(EXTEND, partial(self._source.keep, jobs)))
-            if self._notes and self._tell_source is not None:
-                self._noted_at = time.monotonic()
-                notes = [self._notes.pop(ref) for ref in list(self._notes)]
-                self._lose(self._told(TELL, partial(self._tell_source, notes)))
-            if self._gives_back:
+                self._on_leases_lost(
+                    self._retry_or_log(EXTEND, partial(self._source.extend_leases, jobs))
+                )
+            if self._progress and self._send_progress is not None:
+                self._progress_sent_at = time.monotonic()
+                notes = [self._progress.pop(ref) for ref in list(self._progress)]
+                self._on_leases_lost(
+                    self._retry_or_log(PROGRESS, partial(self._send_progress, notes))
+                )
+            if self._releases_surplus:
                 # Short jobs may have been followed by long ones: others can do some of those.
-                excess = self._held.excess()
+                excess = self._leased.surplus()
                 if excess and not self._stopping.is_set():
-                    self._give_back(self._pool.withdraw(excess))
-                self._held.call_at(time.monotonic() + _REVIEW)
-            self._held.wait_until_due(self._ended)
+                    self._release_jobs(self._pool.withdraw(excess))
+                self._leased.wake_by(time.monotonic() + _SURPLUS_CHECK_S)
+            self._leased.wait_until_due(self._ended)
 
-    def _told(self, what: str, call: Callable[[], list[Job]]) -> list[Job]:
+    def _retry_or_log(self, what: str, call: Callable[[], list[Job]]) -> list[Job]:
         try:
-            return self._try(what, call)
+            return self._retry_while_away(what, call)
         except Exception:
             log.exception("cannot %s", what)
             return []
 
-    def _lose(self, lost: list[Job]) -> None:
+    def _on_leases_lost(self, lost: list[Job]) -> None:
         for job in lost:
-            if self._held.lose(job):
-                log.warning("the lease of job %s of %s was lost: its run is ended", *_shown(job))
+            if self._leased.mark_lost(job):
+                log.warning(
+                    "the lease of job %s of %s was lost: its run is ended", *_log_names(job)
+                )
                 self._pool.cancel(job)
 
     # A server that is away
 
-    def _try(self, what: str, call: Callable[[], list[Job]]) -> list[Job]:
+    def _retry_while_away(self, what: str, call: Callable[[], list[Job]]) -> list[Job]:
         """Until it works, or there is no more use in trying."""
         away = False
         for delay in self._backoff.delays():
@@ -316,17 +328,17 @@ class Runtime(Generic[T]):
                 if away:
                     log.info("the server is back")
                 return jobs
-            if self._in_vain(what):
+            if self._should_give_up(what):
                 break
             (self._ended if self._stopping.is_set() else self._stopping).wait(delay)
         return []
 
-    def _in_vain(self, what: str) -> bool:
+    def _should_give_up(self, what: str) -> bool:
         if self._killed.is_set() or self._ended.is_set():
             return True
         if not self._stopping.is_set():
             return False
-        if what == TAKE:
+        if what == FETCH:
             return True
         if time.monotonic() < self._give_up_at:
             return False
@@ -334,5 +346,5 @@ class Runtime(Generic[T]):
         return True
 
 
-def _shown(job: Job) -> tuple[str, str]:
+def _log_names(job: Job) -> tuple[str, str]:
     return job.ref, job.queue if job.name in ("", job.queue) else f"{job.queue} ({job.name})"

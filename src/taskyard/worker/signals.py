@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 
 @contextlib.contextmanager
-def calling_on(numbers: Sequence[signal.Signals], call: Callable[[], None]) -> Iterator[None]:
+def handle_signals(numbers: Sequence[signal.Signals], call: Callable[[], None]) -> Iterator[None]:
     """Only the main thread may have handlers; in another one it is up to the program."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -127,7 +127,7 @@ class CarryingMachine(JobRules):
             return
         self.idle = 0
         before = self.visible()
-        compaction.go_on(self.portions.pop(0) if self.portions else 1000, self.pace.order)
+        compaction.continue_scan(self.portions.pop(0) if self.portions else 1000, self.pace.order)
         self.follow()
         assert self.visible() == before
         check_invariants(self.engine)
@@ -135,7 +135,7 @@ class CarryingMachine(JobRules):
             self.compaction = None
             self.check_base(compaction.base)
             self.bench.base = compaction.base
-            self.engine.state.weights.forget_before(compaction.base)
+            self.engine.state.live_bytes.forget_before(compaction.base)
 
     def check_base(self, base: int) -> None:
         """A replay may begin here, or anywhere before: not all old segments may be gone yet."""
@@ -146,10 +146,10 @@ class CarryingMachine(JobRules):
         later = [position for position in positions if position > base]
         for start in {base, earlier[self.pace.order % len(earlier)]}:
             state = self.bench.replay(start)
-            assert not state.partial
+            assert not state.is_partial_replay
             assert lasting(state) == lasting(live)
             check_weights(state)
-        assert self.bench.replay(later[self.pace.order % len(later)]).partial
+        assert self.bench.replay(later[self.pace.order % len(later)]).is_partial_replay
 
     def teardown(self) -> None:
         super().teardown()

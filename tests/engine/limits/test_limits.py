@@ -6,7 +6,7 @@ import pytest
 from engine.harness import ORIGIN, OWNER, START, Bench
 from support.batches import ack_all, lease_all
 
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.errors import InvalidOption
 from taskyard.engine.model.job import LEASED, SECOND, Policy
 from taskyard.engine.model.queue import QueueSettings
@@ -49,7 +49,7 @@ def test_a_lease_that_runs_out_frees_its_place() -> None:
     bench.take()
     assert bench.try_to_take() is None
     waiter = bench.wait(owner=2)
-    bench.pass_time(2 * SECOND)
+    bench.advance_clock(2 * SECOND)
     assert bench.effects() == [("assigned", waiter.number, first.id)]
 
 
@@ -79,11 +79,11 @@ def test_those_in_line_are_served_when_a_lease_ends(end: str) -> None:
     elif end == "nack":
         engine.nack(first, OWNER, b"", ORIGIN, now, SECOND)
     elif end == "delete":
-        engine.delete(first, ORIGIN, now)
+        engine.delete_job(first, ORIGIN, now)
     elif end == "complete":
         engine.complete(first, b"", ORIGIN, now)
     else:
-        engine.give_back(first, OWNER, ORIGIN, now)
+        engine.release_lease(first, OWNER, ORIGIN, now)
         second = first  # it is before the others again
     assert bench.effects() == [("assigned", waiter.number, second)]
 
@@ -110,7 +110,7 @@ def test_a_draw_among_queues_passes_by_a_full_one() -> None:
     fill(bench, 2)
     bench.take()
     other = bench.push("other")
-    wish = bench.wish("q", "other", uniform=True)
+    wish = bench.fetch_request("q", "other", uniform=True)
     assert bench.engine.fetch(wish, bench.now) is other
 
 
@@ -123,7 +123,7 @@ def test_a_burst_may_start_and_then_one_at_a_time() -> None:
     assert len(take_all(bench)) == 4
     starts = []
     for _ in range(100):
-        bench.pass_time(10_000)
+        bench.advance_clock(10_000)
         starts += [bench.now - START] * len(take_all(bench))
     assert starts == [250_000, 500_000, 750_000, 1_000_000]
 
@@ -132,7 +132,7 @@ def test_after_a_rest_the_burst_is_there_again_and_no_more() -> None:
     bench = limited(rate_count=3, rate_period=SECOND)
     fill(bench, 20)
     assert len(take_all(bench)) == 3
-    bench.pass_time(60 * SECOND)
+    bench.advance_clock(60 * SECOND)
     assert len(take_all(bench)) == 3
 
 
@@ -141,11 +141,11 @@ def test_those_in_line_get_their_jobs_when_the_rate_allows_it() -> None:
     ids = fill(bench, 3)
     assert take_all(bench) == ids[:1]
     waiters = [bench.wait(owner=owner, seconds=10) for owner in (2, 3)]
-    bench.pass_time(SECOND - 1)
+    bench.advance_clock(SECOND - 1)
     assert bench.effects() == []
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.effects() == [("assigned", waiters[0].number, ids[1])]
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.effects() == [("assigned", waiters[1].number, ids[2])]
 
 
@@ -155,7 +155,7 @@ def test_pops_count_and_wait() -> None:
     assert bench.engine.pop(b"q", True, ORIGIN, bench.now) is not None
     assert bench.engine.pop(b"q", True, ORIGIN, bench.now) is None
     assert bench.try_to_take() is None
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.try_to_take() is not None
 
 
@@ -163,9 +163,9 @@ def test_a_job_that_comes_back_counts_again_when_it_is_started() -> None:
     bench = limited(rate_count=1, rate_period=SECOND)
     job = bench.push()
     bench.take()
-    bench.engine.give_back(job.id, OWNER, ORIGIN, bench.now)
+    bench.engine.release_lease(job.id, OWNER, ORIGIN, bench.now)
     assert bench.try_to_take() is None
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.try_to_take() is job
 
 
@@ -173,7 +173,7 @@ def test_a_move_is_no_start() -> None:
     bench = limited(rate_count=1, rate_period=SECOND)
     fill(bench, 3)
     bench.take()
-    take = Take([b"q"], OWNER, ORIGIN, move_to="other")
+    take = FetchRequest([b"q"], OWNER, ORIGIN, move_to="other")
     assert bench.engine.fetch(take, bench.now) is not None
 
 
@@ -187,7 +187,7 @@ def test_no_window_has_more_starts_than_rate_and_burst(count: int, period: int) 
     step = max(1, period // count // 3)
     for _ in range(12 * count + 12):
         starts += [bench.now] * len(take_all(bench))
-        bench.pass_time(step)
+        bench.advance_clock(step)
     assert len(starts) > 3 * count
     for at, first in enumerate(starts):
         for behind in range(at, len(starts)):
@@ -201,7 +201,7 @@ def test_the_rate_holds_over_a_restart() -> None:
     assert len(take_all(bench)) == 2
     bench.restart()
     assert take_all(bench) == []
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     assert len(take_all(bench)) == 1
 
 
@@ -211,7 +211,9 @@ def test_another_rate_begins_anew() -> None:
     assert len(take_all(bench)) == 1
     bench.configure(settings=QueueSettings(rate_count=1, rate_period=SECOND))
     assert len(take_all(bench)) == 1
-    assert bench.rebuild().queues[b"q"].tat == bench.queue().tat
+    assert (
+        bench.rebuild().queues[b"q"].theoretical_arrival_ns == bench.queue().theoretical_arrival_ns
+    )
 
 
 # Batches
@@ -300,5 +302,5 @@ def test_the_end_of_a_job_is_no_start() -> None:
     bench.ack(bench.take())
     bench.ack(bench.take())
     assert bench.try_to_take() is None
-    bench.pass_time(60 * SECOND)
+    bench.advance_clock(60 * SECOND)
     assert bench.try_to_take() is not None

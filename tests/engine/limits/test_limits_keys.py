@@ -7,8 +7,8 @@ from support.batches import lease_all
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.gates import SET_ASIDE_AT_ONCE
-from taskyard.engine.model.effects import Take
+from taskyard.engine.gates import MAX_PARKED_AT_ONCE
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.job import LEASED, LIMITED, READY, SECOND, Policy
 from taskyard.engine.model.queue import QueueSettings
 
@@ -34,7 +34,7 @@ def test_each_key_has_its_own_rate() -> None:
     (y1,) = fill(bench, 1, b"y")
     assert take_all(bench) == [x1, y1]
     waiter = bench.wait(owner=2)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.effects() == [("assigned", waiter.number, x2)]
     assert bench.ids(state=LIMITED) == [x3]
 
@@ -44,11 +44,11 @@ def test_the_rate_of_a_key_lets_the_next_go_as_soon_as_it_may() -> None:
     ids = fill(bench, 4, b"x")
     assert take_all(bench) == ids[:2]
     waiters = [bench.wait(owner=owner) for owner in (2, 3)]
-    bench.pass_time(SECOND // 2 - 1)
+    bench.advance_clock(SECOND // 2 - 1)
     assert bench.effects() == []
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.effects() == [("assigned", waiters[0].number, ids[2])]
-    bench.pass_time(SECOND // 2)
+    bench.advance_clock(SECOND // 2)
     assert bench.effects() == [("assigned", waiters[1].number, ids[3])]
 
 
@@ -76,10 +76,10 @@ def test_a_key_without_limits_means_nothing() -> None:
     bench = Bench()
     ids = fill(bench, 3, b"x")
     assert take_all(bench) == ids
-    assert bench.queue().gates is not None
+    assert bench.queue().key_limits is not None
     for id in ids:
         bench.engine.ack(id, OWNER, ORIGIN, bench.now)
-    assert bench.queue().gates is None
+    assert bench.queue().key_limits is None
 
 
 def test_a_lease_that_runs_out_lets_the_next_of_its_key_go_in_the_same_tick() -> None:
@@ -92,7 +92,7 @@ def test_a_lease_that_runs_out_lets_the_next_of_its_key_go_in_the_same_tick() ->
     assert bench.ids(state=LIMITED) == [aside.id]
     bench.now += 2 * SECOND
     bench.engine.tick(bench.now)
-    assert bench.engine.state.live(first.id) is None
+    assert bench.engine.state.live_job(first.id) is None
     assert bench.take() is aside
 
 
@@ -108,12 +108,12 @@ def test_what_is_out_counts_when_a_limit_comes() -> None:
 
 def test_when_a_limit_goes_all_are_let_go() -> None:
     bench = limited(key_concurrency=1)
-    ids = fill(bench, 2 * SET_ASIDE_AT_ONCE, b"x")
+    ids = fill(bench, 2 * MAX_PARKED_AT_ONCE, b"x")
     bench.take()
     while bench.queue().ready.size:
         assert bench.try_to_take() is None
     bench.configure(settings=QueueSettings())
-    while bench.engine.is_pending():
+    while bench.engine.has_pending_work():
         bench.engine.tick(bench.now)
     assert bench.ids() == ids[1:]
 
@@ -122,7 +122,7 @@ def test_the_last_one_that_may_go_is_popped_from_the_end() -> None:
     bench = limited(key_concurrency=1)
     (free,) = fill(bench, 1)
     fill(bench, 2, b"x")
-    assert bench.engine.fetch(Take([b"q"], OWNER, ORIGIN, last=True), bench.now) is not None
+    assert bench.engine.fetch(FetchRequest([b"q"], OWNER, ORIGIN, last=True), bench.now) is not None
     popped = bench.engine.pop(b"q", True, ORIGIN, bench.now)
     assert popped is not None
     assert popped.id == free
@@ -130,14 +130,14 @@ def test_the_last_one_that_may_go_is_popped_from_the_end() -> None:
 
 def test_a_long_row_of_a_closed_key_is_set_aside_in_portions() -> None:
     bench = limited(key_concurrency=1)
-    fill(bench, 3 * SET_ASIDE_AT_ONCE + 10, b"x")
+    fill(bench, 3 * MAX_PARKED_AT_ONCE + 10, b"x")
     free = bench.push()
     bench.take()
     assert bench.try_to_take() is None
-    assert bench.queue().limited.size == SET_ASIDE_AT_ONCE
+    assert bench.queue().limited.size == MAX_PARKED_AT_ONCE
     waiter = bench.wait(owner=2)
     turns = 0
-    while bench.engine.is_pending():
+    while bench.engine.has_pending_work():
         bench.engine.tick(bench.now)
         turns += 1
     assert turns >= 3
@@ -146,17 +146,17 @@ def test_a_long_row_of_a_closed_key_is_set_aside_in_portions() -> None:
 
 def test_nothing_is_kept_of_keys_that_are_done() -> None:
     bench = limited(key_concurrency=1, key_rate_count=1, key_rate_period=SECOND)
-    before = bench.engine.state.weight()
+    before = bench.engine.state.compacted_size()
     for number in range(500):
         bench.push(limit_key=b"%d" % number)
         bench.ack(bench.take())
-    gates = bench.queue().gates
+    gates = bench.queue().key_limits
     assert gates is not None
     assert len(gates) == 500
-    bench.pass_time(SECOND)
-    assert bench.queue().gates is None
+    bench.advance_clock(SECOND)
+    assert bench.queue().key_limits is None
     assert bench.engine.state.first_timer() is None
-    assert bench.engine.state.weight() == before
+    assert bench.engine.state.compacted_size() == before
 
 
 def test_a_queue_with_remembered_keys_can_be_deleted() -> None:
@@ -183,14 +183,14 @@ def aside() -> Bench:
 
 
 def test_they_can_be_purged(aside: Bench) -> None:
-    assert aside.engine.purge(b"q", LIMITED, 10, ORIGIN, aside.now) == 2
-    assert aside.queue().waiting() == 1
+    assert aside.engine.purge_queue(b"q", LIMITED, 10, ORIGIN, aside.now) == 2
+    assert aside.queue().unfinished_count() == 1
     check_invariants(aside.engine)
 
 
 def test_they_can_be_deleted_and_moved(aside: Bench) -> None:
-    aside.engine.delete(2, ORIGIN, aside.now)
-    aside.engine.move(3, "other", False, ORIGIN, aside.now)
+    aside.engine.delete_job(2, ORIGIN, aside.now)
+    aside.engine.move_job(3, "other", False, ORIGIN, aside.now)
     assert aside.ids("other") == [3]
     check_invariants(aside.engine)
 
@@ -204,7 +204,7 @@ def test_their_priority_can_change(aside: Bench) -> None:
 def test_one_that_is_ready_instead_of_a_removed_one_does_not_wait_for_ever(aside: Bench) -> None:
     aside.engine.ack(1, OWNER, ORIGIN, aside.now)
     assert (aside.ids(), aside.ids(state=LIMITED)) == ([2], [3])
-    aside.engine.delete(2, ORIGIN, aside.now)
+    aside.engine.delete_job(2, ORIGIN, aside.now)
     assert aside.ids() == [3]
 
 
@@ -214,7 +214,7 @@ def test_their_time_to_live_ends() -> None:
     bench.push(limit_key=b"x", ttl_ms=500)
     bench.take()
     assert bench.try_to_take() is None
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids(state=LIMITED) == []
     check_invariants(bench.engine)
 
@@ -247,7 +247,7 @@ def test_a_rate_of_keys_goes_on_when_only_their_leases_get_another_limit() -> No
     rules = QueueSettings(key_rate_count=1, key_rate_period=60 * SECOND, key_concurrency=6)
     bench.configure("q", rules)
     assert bench.try_to_take() is None
-    bench.pass_time(60 * SECOND)
+    bench.advance_clock(60 * SECOND)
     bench.take()
 
 

@@ -89,15 +89,15 @@ class LimitRules(RuleBasedStateMachine):
             self._observe()
             found = (self.model.next(queue.encode(), pop, self.bench.now) for queue in queues)
             expected = next((job for job in found if job is not None), None)
-            wish = self.bench.wish(*queues, owner=owner, bound=bound, pop=pop)
+            wish = self.bench.fetch_request(*queues, owner=owner, bound=bound, pop=pop)
             job = self.bench.engine.fetch(wish, self.bench.now)
             assert (job.id if job is not None else None) == (expected.id if expected else None)
 
     @rule(queues=st.sampled_from([("a",), ("b",), QUEUES]), pop=st.booleans(), owner=OWNERS)
     def fetch_or_wait(self, queues: tuple[str, ...], pop: bool, owner: int) -> None:
-        wish = self.bench.wish(*queues, owner=owner, bound=True, pop=pop)
+        wish = self.bench.fetch_request(*queues, owner=owner, bound=True, pop=pop)
         if self.bench.engine.fetch(wish, self.bench.now) is None:
-            self.bench.engine.wait(wish, self.bench.now + 20 * SECOND)
+            self.bench.engine.wait_for_job(wish, self.bench.now + 20 * SECOND)
 
     @rule(
         picks=st.lists(PICK, min_size=1, max_size=4),
@@ -119,18 +119,18 @@ class LimitRules(RuleBasedStateMachine):
         elif how == "nack":
             engine.nack(job.id, owner, b"", ORIGIN, now, pick % 3 * SECOND)
         elif how == "return":
-            engine.give_back(job.id, owner, ORIGIN, now)
+            engine.release_lease(job.id, owner, ORIGIN, now)
         elif how == "complete":
             engine.complete(job.id, b"", ORIGIN, now)
         else:
-            engine.delete(job.id, ORIGIN, now)
+            engine.delete_job(job.id, ORIGIN, now)
 
     @rule(owner=OWNERS)
     def disconnect(self, owner: int) -> None:
         engine = self.bench.engine
-        for line in list(engine.waiting.values()):
+        for line in list(engine.waiters.values()):
             for waiter in list(line.values()):
-                if waiter.take.owner == owner:
+                if waiter.request.owner == owner:
                     engine.stop_waiting(waiter)
         engine.disconnect(owner, ORIGIN, self.bench.now)
 
@@ -142,12 +142,12 @@ class LimitRules(RuleBasedStateMachine):
             return
         job = waiting[pick % len(waiting)]
         if how == "delete":
-            engine.delete(job.id, ORIGIN, now)
+            engine.delete_job(job.id, ORIGIN, now)
         elif how == "rescore":
             engine.rescore(job.id, pick % 2, ORIGIN, now)
         else:
             to = QUEUES[pick % 2] if how == "move" else job.queue.name
-            engine.move(job.id, to, how == "front", ORIGIN, now)
+            engine.move_job(job.id, to, how == "front", ORIGIN, now)
 
     @rule(queue=QUEUE, limit=st.integers(1, 4), number=st.integers(1, 3))
     def lease_a_batch(self, queue: str, limit: int, number: int) -> None:
@@ -167,7 +167,7 @@ class LimitRules(RuleBasedStateMachine):
 
     @rule(duration=st.sampled_from([1, 200_000, 333_333, SECOND, 5 * SECOND, 30 * SECOND]))
     def pass_time(self, duration: int) -> None:
-        self.bench.pass_time(duration)
+        self.bench.advance_clock(duration)
 
     @rule(duration=st.sampled_from([200_000, SECOND, 2 * SECOND, 6 * SECOND]))
     def tick_late(self, duration: int) -> None:
@@ -188,7 +188,7 @@ class LimitRules(RuleBasedStateMachine):
         bench = self.bench
         if self.compaction is None:
             self.compaction = Compaction(bench, bench.frames[pick % len(bench.frames)].base)
-        self.compaction.go_on(count, pick)
+        self.compaction.continue_scan(count, pick)
         if self.compaction.closed:
             self._observe()
             found = lasting(bench.replay(self.compaction.base), bench.now)
@@ -211,19 +211,19 @@ class LimitRules(RuleBasedStateMachine):
         for queue in engine.state.queues.values():
             line = [job.id for job in self.model.line(queue.utf8)]
             assert [job.id for job in waiting_jobs(queue)] == line
-            waiting = engine.waiting.get(queue.utf8)
+            waiting = engine.waiters.get(queue.utf8)
             if waiting:
                 first = next(iter(waiting.values()))
-                assert self.model.next(queue.utf8, first.take.pop, self.bench.now) is None
+                assert self.model.next(queue.utf8, first.request.pop, self.bench.now) is None
 
     def _settle(self) -> None:
-        while self.bench.engine.is_pending():
+        while self.bench.engine.has_pending_work():
             self.bench.engine.tick(self.bench.now)
         self._observe()
 
     def _observe(self) -> None:
         self.model.see(self.bench.collect())
-        self.bench.engine.take_effects()
+        self.bench.engine.drain_effects()
 
 
 TestLimits = LimitRules.TestCase

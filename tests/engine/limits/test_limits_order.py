@@ -6,7 +6,7 @@ from engine.limits.test_limits import BRIEF, limited
 from support.model_invariants import check_invariants
 
 from taskyard.engine.model.job import LIMITED, SECOND
-from taskyard.engine.records.job_lifecycle import Lease
+from taskyard.engine.records.job_lifecycle import LeaseRecord
 
 
 def late(bench: Bench, duration: int) -> list[int]:
@@ -14,7 +14,7 @@ def late(bench: Bench, duration: int) -> list[int]:
     bench.now += duration
     while bench.engine.tick(bench.now):
         pass
-    return [record.id for record in bench.collect() if isinstance(record, Lease)]
+    return [record.id for record in bench.collect() if isinstance(record, LeaseRecord)]
 
 
 def two_closed_keys() -> tuple[Bench, int, int]:
@@ -57,7 +57,7 @@ def test_a_job_that_comes_back_does_not_take_the_place_of_one_in_front_of_it(how
     bench.wait(seconds=90)
     bench.collect()
     if how == "returned":
-        bench.engine.give_back(back.id, OWNER, ORIGIN, bench.now)
+        bench.engine.release_lease(back.id, OWNER, ORIGIN, bench.now)
     assert late(bench, 0 if how == "returned" else 60 * SECOND)[:1] == [front.id]
 
 
@@ -67,7 +67,7 @@ def test_a_job_that_goes_to_the_back_lets_the_next_of_its_key_go_first() -> None
     bench.take()
     offered, next_one = bench.push(limit_key=b"x"), bench.push(limit_key=b"x")
     assert bench.try_to_take() is None
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids() == [offered.id]
     bench.engine.rescore(offered.id, -1, ORIGIN, bench.now)
     assert bench.take() is next_one
@@ -83,9 +83,9 @@ def test_one_of_a_key_that_has_rested_is_not_overtaken_by_what_is_behind_it() ->
     behind = bench.push()
     assert bench.take() is behind
     another = bench.push()
-    bench.pass_time(SECOND // 2)
+    bench.advance_clock(SECOND // 2)
     assert bench.ids(state=LIMITED) == [second.id]
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert [bench.take(), bench.take(), bench.take()] == [first, second, another]
 
 

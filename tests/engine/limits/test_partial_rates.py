@@ -19,11 +19,11 @@ def test_starts_of_unknown_jobs_move_the_rate_of_their_queue(how: str) -> None:
     bench.collect()
     start = bench.frames[-1].base  # behind the pushes, and with the rate
     if how == "lease":
-        bench.engine.fetch(bench.wish(owner=OWNER), bench.now)
+        bench.engine.fetch(bench.fetch_request(owner=OWNER), bench.now)
     elif how == "batch":
         lease_all(bench.engine, "c", 1, [b"q"], 2, 0, ORIGIN, bench.now)
     else:
         bench.engine.pop(b"q", False, ORIGIN, bench.now)
-    rate = bench.queue().tat
+    rate = bench.queue().theoretical_arrival_ns
     assert rate > 0
-    assert bench.replay(start).queues[b"q"].tat == rate
+    assert bench.replay(start).queues[b"q"].theoretical_arrival_ns == rate

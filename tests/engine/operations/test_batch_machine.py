@@ -48,7 +48,7 @@ class Batches:
         return consumer.number if consumer is not None else 0
 
     def live(self, id: int) -> Job | None:
-        return self.bench.engine.state.live(id)
+        return self.bench.engine.state.live_job(id)
 
     def held_by(self, name: str) -> set[int]:
         consumer = self.bench.engine.consumer(name)
@@ -128,10 +128,10 @@ class Batches:
             return
         self.requests[name].remove(request)
         if not request.count:
-            assert request.got == request.number - 1
+            assert request.result_number == request.number - 1
             assert self.known(name) in (before, 0)
             return
-        self.hear(name, request.got, request.count)
+        self.hear(name, request.result_number, request.count)
 
     def hear(self, name: str, number: int, count: int) -> None:
         """The same number is the same batch, whoever asks however often."""
@@ -192,7 +192,7 @@ class Batches:
         elif how == "fail":
             engine.nack(id, lease.owner, b"error", ORIGIN, now, delay=0)
         else:
-            engine.give_back(id, lease.owner, ORIGIN, now)
+            engine.release_lease(id, lease.owner, ORIGIN, now)
 
     def take(self, queue: str) -> None:
         """Somebody else works as well."""
@@ -212,7 +212,7 @@ class Batches:
         if self.compaction is None:
             bases = [frame.base for frame in bench.frames if frame.base > bench.base]
             self.compaction = Compaction(bench, bases[which * len(bases) // 100])
-        self.compaction.go_on(count, which)
+        self.compaction.continue_scan(count, which)
         if self.compaction.closed:
             bench.base = self.compaction.base
             self.compaction = None
@@ -252,7 +252,7 @@ class Batches:
     def the_records_say_all_of_it(self) -> None:
         check_invariants(self.bench.engine)
         state = self.bench.rebuild()
-        assert not state.partial
+        assert not state.is_partial_replay
         assert lasting(state) == lasting(self.bench.engine.state)
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from taskyard.engine.model.errors import NoSpace, StaleBatch
 from taskyard.engine.model.job import LEASED, READY, SECOND, Job
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.operations.batches import BatchRequest
-from taskyard.engine.records.side_records import Batch
+from taskyard.engine.records.side_records import BatchRecord
 
 
 @pytest.fixture
@@ -46,17 +46,17 @@ def test_others_have_their_turn_between_the_portions(bench: Bench) -> None:
     assert not step(bench, request)
     assert bench.take().id == 3
     assert step(bench, request)
-    assert (request.got, request.count) == (1, 4)
+    assert (request.result_number, request.count) == (1, 4)
     assert held(bench) == [1, 2, 4, 5]
 
 
 def test_each_portion_is_a_record_that_says_which_attempts_these_are(bench: Bench) -> None:
     push(bench, 3)
     for _ in range(2):
-        bench.engine.give_back(bench.take(owner=7).id, 7, ORIGIN, bench.now)
+        bench.engine.release_lease(bench.take(owner=7).id, 7, ORIGIN, bench.now)
     bench.collect()
     whole(bench, 1)
-    records = [record for record in bench.collect() if isinstance(record, Batch)]
+    records = [record for record in bench.collect() if isinstance(record, BatchRecord)]
     assert [(record.ids, record.attempts) for record in records] == [([1, 2], [3, 1]), ([3], [1])]
 
 
@@ -77,7 +77,7 @@ def test_a_batch_does_not_grow_once_somebody_knows_how_long_it_is(bench: Bench) 
     second = ask(bench, 1)
     assert step(bench, second)
     assert step(bench, first)
-    assert (first.got, first.count) == (second.got, second.count) == (1, 2)
+    assert (first.result_number, first.count) == (second.result_number, second.count) == (1, 2)
     assert held(bench) == [1, 2]
 
 
@@ -88,9 +88,9 @@ def test_two_who_ask_for_the_next_get_the_same(bench: Bench) -> None:
     first, second = ask(bench, 2), ask(bench, 2)
     for _ in range(9):
         for request in (first, second):
-            if not request.got:
+            if not request.result_number:
                 step(bench, request)
-    assert (first.got, first.count) == (second.got, second.count) == (2, 2)
+    assert (first.result_number, first.count) == (second.result_number, second.count) == (2, 2)
     assert held(bench, 2) == [4, 5]
 
 
@@ -104,7 +104,7 @@ def test_a_batch_that_is_ended_while_it_is_leased_is_no_batch(bench: Bench, how:
     elif how == "dropped":
         bench.engine.drop_consumer("c", ORIGIN, bench.now)
     else:
-        bench.pass_time(5 * SECOND)
+        bench.advance_clock(5 * SECOND)
     with pytest.raises(StaleBatch):
         step(bench, request)
 
@@ -171,7 +171,7 @@ def test_a_job_that_comes_back_while_the_batch_grows_is_in_it_once(bench: Bench)
     assert not step(bench, request)
     job = bench.engine.job(1)
     assert job.lease is not None
-    bench.engine.give_back(1, job.lease.owner, ORIGIN, bench.now)
+    bench.engine.release_lease(1, job.lease.owner, ORIGIN, bench.now)
     assert step(bench, request)
     assert request.count == 3
     assert held(bench) == [None, 2, 1]
@@ -199,9 +199,9 @@ def test_without_room_a_batch_is_as_long_as_it_got(bench: Bench) -> None:
     request = ask(bench, 1)
     assert not step(bench, request)
     bench.collect()
-    bench.engine.room.free = 0
+    bench.engine.journal_space.free_bytes = 0
     assert step(bench, request)
-    assert (request.got, request.count) == (1, 2)
+    assert (request.result_number, request.count) == (1, 2)
     with pytest.raises(NoSpace):
         bench.engine.ack_batch("c", 1, ORIGIN, bench.now)
     assert held(bench) == [1, 2]

@@ -85,7 +85,7 @@ def test_there_are_no_empty_batches(bench: Bench) -> None:
     bench.collect()
     request = BatchRequest("c", 3, [b"q"], 2, 0, ORIGIN)
     assert bench.engine.lease_batch(request, bench.now)
-    assert (request.got, request.count) == (2, 0)
+    assert (request.result_number, request.count) == (2, 0)
     assert bench.collect() == []
     assert bench.engine.consumer("c") is None
 
@@ -196,16 +196,16 @@ def test_a_batch_survives_a_restart(bench: Bench) -> None:
 def test_a_batch_has_no_end_by_default(bench: Bench) -> None:
     push(bench, 1)
     lease(bench, 1)
-    bench.pass_time(10_000 * SECOND)
+    bench.advance_clock(10_000 * SECOND)
     assert lease(bench, 1) == [1]
 
 
 def test_a_batch_that_was_out_for_too_long_goes_back(bench: Bench) -> None:
     jobs = push(bench, 3)
     lease(bench, 1, ttr=5 * SECOND)
-    bench.pass_time(5 * SECOND - 1)
+    bench.advance_clock(5 * SECOND - 1)
     assert lease(bench, 1, ttr=5 * SECOND) == [1, 2]
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.ids() == [job.id for job in jobs]
     assert jobs[0].losses == 1
 
@@ -214,7 +214,7 @@ def test_a_batch_that_was_out_for_too_long_goes_back(bench: Bench) -> None:
 def test_who_comes_too_late_gets_an_error_and_never_other_jobs(bench: Bench, number: int) -> None:
     push(bench, 3)
     lease(bench, 1, ttr=5 * SECOND)
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     for _ in range(2):
         with pytest.raises(StaleBatch):
             lease(bench, number)
@@ -225,7 +225,7 @@ def test_a_batch_that_expired_cannot_be_acked(bench: Bench) -> None:
     """Others have its jobs: a promise that they are done would be a lie."""
     push(bench, 1)
     lease(bench, 1, ttr=5 * SECOND)
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     with pytest.raises(StaleBatch):
         ack(bench, 1)
 
@@ -233,7 +233,7 @@ def test_a_batch_that_expired_cannot_be_acked(bench: Bench) -> None:
 def test_a_consumer_that_came_too_late_begins_anew_once_it_is_dropped(bench: Bench) -> None:
     push(bench, 1)
     lease(bench, 1, ttr=5 * SECOND)
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     drop_all(bench.engine, "c", ORIGIN, bench.now)
     assert lease(bench, 1) == [1]
 
@@ -242,7 +242,7 @@ def test_a_job_of_an_expired_batch_counts_it_as_a_loss(bench: Bench) -> None:
     poison = bench.push(policy=Policy(max_losses=1))
     last = bench.push(policy=Policy(max_attempts=1))
     lease(bench, 1, ttr=SECOND)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids(state=FAILED) == [poison.id, last.id]
 
 
@@ -293,6 +293,6 @@ def test_nothing_can_be_read_of_a_consumer_that_is_not_there(bench: Bench) -> No
 
 def test_who_watches_a_job_hears_that_a_batch_has_it(bench: Bench) -> None:
     job = bench.push()
-    watcher = bench.engine.watch(job.id, OWNER)
+    watcher = bench.engine.watch_job(job.id, OWNER)
     lease(bench, 1)
     assert bench.effects() == [("watched", watcher.number, WATCH_LEASED, job.id)]

@@ -8,7 +8,7 @@ from support.model_invariants import check_invariants
 from support.snapshot import pending_followups, snapshot
 
 from taskyard.engine.model.job import BLOCKED, DELAYED, FAILED, GONE, READY, SECOND, Job, Policy
-from taskyard.engine.operations.facade import FOLLOWUPS_AT_ONCE
+from taskyard.engine.operations.facade import MAX_DEPENDENTS_RESOLVED_AT_ONCE
 
 
 def complete(bench: Bench, job: Job) -> None:
@@ -25,7 +25,7 @@ def pop(bench: Bench, _: Job) -> None:
 
 
 def take_out(bench: Bench, job: Job) -> None:
-    bench.engine.take_out(job.id, ORIGIN, bench.now)
+    bench.engine.remove_from_list(job.id, ORIGIN, bench.now)
 
 
 def finish_with_token(bench: Bench, job: Job) -> None:
@@ -42,7 +42,7 @@ def test_a_blocker_that_succeeds_releases(
     assert blocked.state == BLOCKED
     succeed(bench, blocker)
     assert blocked.state == READY
-    assert blocked.more().blockers is None
+    assert blocked.ensure_extras().blockers is None
 
 
 def fail(bench: Bench, job: Job) -> None:
@@ -54,11 +54,11 @@ def delete(bench: Bench, job: Job) -> None:
 
 
 def purge(bench: Bench, _: Job) -> None:
-    bench.engine.purge(b"first", READY, 10, ORIGIN, bench.now)
+    bench.engine.purge_queue(b"first", READY, 10, ORIGIN, bench.now)
 
 
 def expire(bench: Bench, _: Job) -> None:
-    bench.pass_time(9 * SECOND)
+    bench.advance_clock(9 * SECOND)
 
 
 @pytest.mark.parametrize("end", [fail, delete, purge, expire])
@@ -69,7 +69,7 @@ def test_a_blocker_that_fails_or_vanishes_fails_those_behind_it(
     blocked = bench.push(blocked_by=[blocker.id])
     end(bench, blocker)
     assert blocked.state == FAILED
-    assert blocked.more().reason == "a job it waited for failed"
+    assert blocked.ensure_extras().reason == "a job it waited for failed"
 
 
 def test_a_blocker_that_is_retried_keeps_blocking(bench: Bench) -> None:
@@ -132,7 +132,7 @@ def test_a_released_job_still_waits_for_its_time(bench: Bench) -> None:
     blocked = bench.push(blocked_by=[blocker.id], run_at=START + SECOND)
     complete(bench, blocker)
     assert blocked.state == DELAYED
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert blocked.state == READY
 
 
@@ -146,7 +146,7 @@ def test_a_job_that_is_released_when_its_time_comes_is_ready_at_once(bench: Benc
 
 def test_the_time_is_that_of_the_last_one_that_was_released(bench: Bench) -> None:
     blocker = bench.push("first")
-    for _ in range(FOLLOWUPS_AT_ONCE + 5):
+    for _ in range(MAX_DEPENDENTS_RESOLVED_AT_ONCE + 5):
         bench.push(blocked_by=[blocker.id])
     complete(bench, blocker)
     bench.now += SECOND
@@ -191,7 +191,7 @@ def test_a_blocked_job_that_is_removed_is_not_waited_with(bench: Bench) -> None:
 def test_a_blocked_jobs_ttl_goes_on(bench: Bench) -> None:
     blocker = bench.push("first")
     blocked = bench.push(blocked_by=[blocker.id], ttl_ms=1000)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert blocked.state == GONE
     assert bench.engine.state.dependents == {}
 
@@ -220,15 +220,15 @@ def test_a_great_many_dependents_are_told_in_portions(
     blocker, ids = fan_out(bench, 3000)
     state = READY if end is complete else FAILED
     end(bench, blocker)
-    assert bench.ids(state=state) == ids[:FOLLOWUPS_AT_ONCE]
+    assert bench.ids(state=state) == ids[:MAX_DEPENDENTS_RESOLVED_AT_ONCE]
     assert bench.engine.next_deadline(bench.now) == bench.now
     assert bench.engine.tick(bench.now, 100)
-    assert bench.ids(state=state) == ids[: FOLLOWUPS_AT_ONCE + 100]
+    assert bench.ids(state=state) == ids[: MAX_DEPENDENTS_RESOLVED_AT_ONCE + 100]
     check_invariants(bench.engine)
     while bench.engine.tick(bench.now):
         pass
     assert bench.ids(state=state) == ids
-    assert bench.engine.state.followups == {}
+    assert bench.engine.state.pending_dependents == {}
 
 
 @pytest.mark.parametrize("end", [complete, fail])
@@ -241,18 +241,18 @@ def test_a_restart_in_between_tells_the_rest(
     before = snapshot(bench.engine.state)
     assert snapshot(bench.rebuild()) == before
     bench.restart()
-    assert len(bench.ids(state=BLOCKED)) == 1000 - 2 * FOLLOWUPS_AT_ONCE
+    assert len(bench.ids(state=BLOCKED)) == 1000 - 2 * MAX_DEPENDENTS_RESOLVED_AT_ONCE
     while bench.engine.tick(bench.now):
         check_invariants(bench.engine)
     assert bench.ids(state=state) == ids
-    assert bench.engine.state.followups == {}
+    assert bench.engine.state.pending_dependents == {}
 
 
 def test_some_may_leave_before_they_are_told(bench: Bench) -> None:
     blocker, ids = fan_out(bench, 600)
     complete(bench, blocker)
     for id in (*ids[300:310], *ids[598:]):
-        bench.engine.delete(id, ORIGIN, bench.now)
+        bench.engine.delete_job(id, ORIGIN, bench.now)
     check_invariants(bench.engine)
     while bench.engine.tick(bench.now):
         pass

@@ -3,11 +3,11 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.errors import DuplicateJob, QueueFull, StepRefused
+from taskyard.engine.model.errors import DuplicateJob, QueueFull, TransactionStepRefused
 from taskyard.engine.model.job import BLOCKED, FAILED, SECOND, NewJob, Policy
 from taskyard.engine.model.queue import OVERFLOW_DEAD, QueueSettings
 from taskyard.engine.model.state import EngineSettings
-from taskyard.engine.operations.push import Step
+from taskyard.engine.operations.push import TransactionStep
 
 
 @pytest.fixture
@@ -20,11 +20,11 @@ def bound(bench: Bench, jobs: int = -1, size: int = -1, overflow: int = 0, name:
     bench.engine.create_queue(name, settings, ORIGIN, bench.now)
 
 
-def step(queue: str = "q", payload: bytes = b"", **more: object) -> Step:
-    return Step(NewJob(queue, "task", payload, NO_LIMIT, **more))  # type: ignore[arg-type]
+def step(queue: str = "q", payload: bytes = b"", **more: object) -> TransactionStep:
+    return TransactionStep(NewJob(queue, "task", payload, NO_LIMIT, **more))  # type: ignore[arg-type]
 
 
-def transact(bench: Bench, *steps: Step) -> list[int]:
+def transact(bench: Bench, *steps: TransactionStep) -> list[int]:
     return bench.engine.transact(list(steps), OWNER, ORIGIN, bench.now)
 
 
@@ -78,15 +78,15 @@ def test_the_servers_bound_is_for_queues_without_one() -> None:
 def test_what_is_moved_comes_back_or_is_tried_again_is_never_refused(bench: Bench) -> None:
     bound(bench, jobs=1, name="to")
     bench.push("to")
-    bench.engine.move(bench.push().id, "to", False, ORIGIN, bench.now)
+    bench.engine.move_job(bench.push().id, "to", False, ORIGIN, bench.now)
     bench.push(policy=Policy(max_fails=1, dead_queue="to"))
     bench.nack(bench.take())
     bench.nack(bench.take("to"))
-    assert bench.queue("to").waiting() == 3
+    assert bench.queue("to").unfinished_count() == 3
     dead = bench.push("other", policy=Policy(max_fails=1))
     bench.nack(bench.take("other"))
     bench.configure("other", QueueSettings(max_jobs=0))
-    bench.engine.replay(dead.id, ORIGIN, bench.now)
+    bench.engine.replay_dead_letter(dead.id, ORIGIN, bench.now)
     assert bench.ids("other") == [dead.id]
 
 
@@ -110,11 +110,11 @@ def test_a_new_keyed_item_needs_a_place_a_known_one_does_not(bench: Bench) -> No
 
 def test_a_transaction_is_refused_as_a_whole(bench: Bench) -> None:
     bound(bench, jobs=2)
-    with pytest.raises(StepRefused) as refused:
+    with pytest.raises(TransactionStepRefused) as refused:
         transact(bench, step("other"), step(), step(), step())
     assert refused.value.index == 3
     assert isinstance(refused.value.cause, QueueFull)
-    assert bench.queue().waiting() == 0
+    assert bench.queue().unfinished_count() == 0
     assert bench.engine.queue(b"other") is None
     transact(bench, step(), step())
 
@@ -122,8 +122,8 @@ def test_a_transaction_is_refused_as_a_whole(bench: Bench) -> None:
 def test_an_ack_makes_room_for_the_pushes_behind_it(bench: Bench) -> None:
     bound(bench, jobs=1)
     bench.push()
-    ack = Step(None, bench.take().id)
-    with pytest.raises(StepRefused):
+    ack = TransactionStep(None, bench.take().id)
+    with pytest.raises(TransactionStepRefused):
         transact(bench, step(), ack)
     assert len(transact(bench, ack, step())) == 1
 
@@ -133,11 +133,14 @@ def test_beyond_the_bound_a_push_is_a_dead_letter(bench: Bench) -> None:
     bench.push()
     over = bench.push(payload=b"kept", uid=b"1" * 16)
     assert bench.ids(state=FAILED) == [over.id]
-    assert over.more().reason == "queue full"
+    assert over.ensure_extras().reason == "queue full"
     assert bench.read(over.payload_at, over.payload_size) == b"kept"
     with pytest.raises(DuplicateJob):
         bench.push(uid=b"1" * 16)
-    assert (bench.engine.measures.overflowed, bench.engine.measures.refused) == (1, 0)
+    assert (bench.engine.statistics.overflowed_pushes, bench.engine.statistics.refused_pushes) == (
+        1,
+        0,
+    )
 
 
 def test_it_goes_to_the_dead_queue_that_it_names(bench: Bench) -> None:
@@ -165,8 +168,8 @@ def test_what_waits_for_a_job_of_its_transaction_fails_with_it(bench: Bench) -> 
 def test_a_dead_queue_counts_what_a_transaction_puts_there(bench: Bench) -> None:
     bound(bench, jobs=0, overflow=OVERFLOW_DEAD)
     bound(bench, jobs=1, name="to")
-    over = Step(NewJob("q", "task", b"", Policy(dead_queue="to")))
-    with pytest.raises(StepRefused):
+    over = TransactionStep(NewJob("q", "task", b"", Policy(dead_queue="to")))
+    with pytest.raises(TransactionStepRefused):
         transact(bench, over, step("to"))
     transact(bench, step("to"), over)
 
@@ -175,5 +178,5 @@ def test_bounds_are_there_after_a_restart(bench: Bench) -> None:
     bound(bench, jobs=1, size=3, overflow=OVERFLOW_DEAD)
     bench.push(payload=b"123")
     bench.restart()
-    assert bench.queue().waiting_bytes == 3
+    assert bench.queue().unfinished_bytes == 3
     assert bench.push().state == FAILED

@@ -139,7 +139,7 @@ def test_an_option_at_its_limit_is_taken_as_it_is(bench: Bench, case: Case) -> N
     if case.option in ("name", "priority", "run_at", "content"):
         assert getattr(job, case.option) == case.value
     if case.option in ("uid", "key", "ttl_ms"):
-        assert getattr(job.extra, case.option) == case.value
+        assert getattr(job.extras, case.option) == case.value
     for option, value in case.policy.items():
         assert getattr(job.policy, option) == value
     found = bench.rebuild().jobs.get(job.id)
@@ -218,7 +218,7 @@ def test_a_large_retention_does_not_overflow(bench: Bench) -> None:
     done, dead = bench.push(), bench.push(policy=Policy())
     bench.engine.complete(done.id, b"", ORIGIN, bench.now)
     bench.engine.fail(dead.id, b"", ORIGIN, bench.now)
-    bench.pass_time(1000 * DAY)
+    bench.advance_clock(1000 * DAY)
     assert bench.engine.job(done.id) is done
     assert bench.engine.job(dead.id) is dead
 

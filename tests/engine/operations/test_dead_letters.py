@@ -32,7 +32,7 @@ def test_a_job_that_finally_fails_is_kept_with_the_reason(bench: Bench) -> None:
     bench.take()
     bench.nack(job, error=b"boom")
     assert bench.ids(state=FAILED) == [job.id]
-    extra = job.more()
+    extra = job.ensure_extras()
     assert extra.reason == "failures used up"
     assert bench.read(extra.error_at, extra.error_size) == b"boom"
     assert job.finished_at == START
@@ -49,9 +49,9 @@ def test_dead_letters_are_listed_oldest_first(bench: Bench) -> None:
 def test_dead_letters_are_kept_for_a_week(bench: Bench) -> None:
     job = dead(bench)[0]
     week = 7 * 86_400 * SECOND
-    bench.pass_time(START + week - bench.now - 1)
+    bench.advance_clock(START + week - bench.now - 1)
     assert job.state == FAILED
-    bench.pass_time(1)
+    bench.advance_clock(1)
     with pytest.raises(JobNotFound):
         bench.engine.job(job.id)
 
@@ -59,9 +59,9 @@ def test_dead_letters_are_kept_for_a_week(bench: Bench) -> None:
 def test_each_is_kept_for_its_own_time(bench: Bench) -> None:
     bench.engine.create_queue("q", QueueSettings(dead_retention=10 * SECOND), ORIGIN, bench.now)
     first = dead(bench)[0]
-    bench.pass_time(4 * SECOND)
+    bench.advance_clock(4 * SECOND)
     second = dead(bench)[0]
-    bench.pass_time(6 * SECOND)
+    bench.advance_clock(6 * SECOND)
     assert bench.ids(state=FAILED) == [second.id]
     assert bench.engine.recent(first.id) is first
 
@@ -69,31 +69,31 @@ def test_each_is_kept_for_its_own_time(bench: Bench) -> None:
 def test_a_queue_can_keep_them_longer_or_shorter_at_any_time(bench: Bench) -> None:
     dead(bench)
     bench.configure("q", QueueSettings(dead_retention=5 * SECOND))
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     assert bench.ids(state=FAILED) == []
 
 
 def test_a_new_retention_holds_for_those_that_come_after_a_replay(bench: Bench) -> None:
     """The timer of the letter that left must not make the next one stay."""
     job = dead(bench)[0]
-    bench.engine.replay(job.id, ORIGIN, bench.now)
+    bench.engine.replay_dead_letter(job.id, ORIGIN, bench.now)
     bench.configure("q", QueueSettings(dead_retention=SECOND))
     kill(bench, job)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids(state=FAILED) == []
 
 
 def test_a_retention_of_nothing_keeps_nothing(bench: Bench) -> None:
     bench.engine.create_queue("q", QueueSettings(dead_retention=0), ORIGIN, bench.now)
     dead(bench)
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.ids(state=FAILED) == []
 
 
 def test_a_dead_letter_is_not_kept_beyond_its_ttl(bench: Bench) -> None:
     job = bench.push(policy=ONCE, ttl_ms=3000)
     kill(bench, job)
-    bench.pass_time(3 * SECOND)
+    bench.advance_clock(3 * SECOND)
     assert bench.ids(state=FAILED) == []
     assert bench.queue().dead_bytes == 0
 
@@ -122,26 +122,26 @@ def test_a_replayed_job_starts_anew_at_the_back(bench: Bench) -> None:
     bench.take()
     bench.nack(job, error=b"boom")
     other = bench.push()
-    bench.engine.replay(job.id, ORIGIN, bench.now)
+    bench.engine.replay_dead_letter(job.id, ORIGIN, bench.now)
     assert bench.ids() == [other.id, job.id]
     assert (job.attempts, job.fails, job.losses, job.finished_at) == (0, 0, 0, 0)
-    assert job.more().reason == ""
-    assert not job.more().has_result
+    assert job.ensure_extras().reason == ""
+    assert not job.ensure_extras().has_result
     bench.engine.complete(job.id, b"", ORIGIN, bench.now)
 
 
 def test_only_dead_letters_can_be_replayed(bench: Bench) -> None:
     job = bench.push()
     with pytest.raises(WrongState):
-        bench.engine.replay(job.id, ORIGIN, bench.now)
+        bench.engine.replay_dead_letter(job.id, ORIGIN, bench.now)
     with pytest.raises(JobNotFound):
-        bench.engine.replay(99, ORIGIN, bench.now)
+        bench.engine.replay_dead_letter(99, ORIGIN, bench.now)
 
 
 def test_a_replayed_job_goes_to_who_waits(bench: Bench) -> None:
     job = dead(bench)[0]
     waiter = bench.wait()
-    bench.engine.replay(job.id, ORIGIN, bench.now)
+    bench.engine.replay_dead_letter(job.id, ORIGIN, bench.now)
     assert bench.effects() == [("assigned", waiter.number, job.id)]
 
 
@@ -149,17 +149,17 @@ def test_a_dead_letter_that_is_moved_starts_anew_too(bench: Bench) -> None:
     job = bench.push(policy=ONCE)
     bench.take()
     bench.nack(job)
-    bench.engine.move(job.id, "other", False, ORIGIN, bench.now)
+    bench.engine.move_job(job.id, "other", False, ORIGIN, bench.now)
     assert bench.ids("other") == [job.id]
-    assert (job.attempts, job.fails, job.finished_at, job.more().reason) == (0, 0, 0, "")
-    assert not job.more().has_result
+    assert (job.attempts, job.fails, job.finished_at, job.ensure_extras().reason) == (0, 0, 0, "")
+    assert not job.ensure_extras().has_result
 
 
 def test_dead_letters_can_be_purged_in_portions(bench: Bench) -> None:
     jobs = dead(bench, 3)
-    assert bench.engine.purge(b"q", FAILED, 2, ORIGIN, bench.now) == 2
+    assert bench.engine.purge_queue(b"q", FAILED, 2, ORIGIN, bench.now) == 2
     assert bench.ids(state=FAILED) == [jobs[2].id]
-    assert bench.engine.purge(b"q", FAILED, 2, ORIGIN, bench.now) == 1
+    assert bench.engine.purge_queue(b"q", FAILED, 2, ORIGIN, bench.now) == 1
 
 
 # Dead queues
@@ -178,8 +178,8 @@ def test_a_job_can_name_the_queue_it_goes_to(bench: Bench) -> None:
     assert job.policy.dead_queue == ""
     assert job.policy.ttr == 5
     assert job.policy.max_fails == 2
-    assert job.more().reason == "failures used up"
-    assert job.more().key is None
+    assert job.ensure_extras().reason == "failures used up"
+    assert job.ensure_extras().key is None
     assert bench.queue("q").failed == 1
 
 
@@ -195,7 +195,7 @@ def test_a_job_whose_attempts_or_holders_are_used_up_goes_there_too(bench: Bench
     bench.push("q", policy=Policy(ttr=SECOND, max_losses=1, dead_queue="dead"))
     bench.take()
     bench.take()
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids("dead") == [1, 2]
 
 
@@ -225,7 +225,7 @@ def test_dependents_fail_when_the_blocker_does_whatever_happens_to_it_later(
     blocked = bench.push(policy=NO_LIMIT, blocked_by=[blocker.id])
     kill(bench, blocker)
     assert blocked.state == FAILED
-    assert blocked.more().reason == "a job it waited for failed"
+    assert blocked.ensure_extras().reason == "a job it waited for failed"
     bench.engine.complete(blocker.id, b"", ORIGIN, bench.now)
     assert blocked.state == FAILED
 
@@ -247,21 +247,21 @@ def test_the_bytes_that_wait_are_those_of_jobs_that_have_not_ended(bench: Bench)
     job = bench.push(payload=b"12345", policy=Policy(max_fails=1))
     other = bench.push(payload=b"123")
     queue = bench.queue()
-    assert queue.waiting_bytes == 8
+    assert queue.unfinished_bytes == 8
     bench.nack(bench.take())
-    assert queue.waiting_bytes == 3
-    bench.engine.replay(job.id, ORIGIN, bench.now)
-    assert queue.waiting_bytes == 8
-    bench.engine.move(other.id, "elsewhere", False, ORIGIN, bench.now)
-    assert (queue.waiting_bytes, bench.queue("elsewhere").waiting_bytes) == (5, 3)
+    assert queue.unfinished_bytes == 3
+    bench.engine.replay_dead_letter(job.id, ORIGIN, bench.now)
+    assert queue.unfinished_bytes == 8
+    bench.engine.move_job(other.id, "elsewhere", False, ORIGIN, bench.now)
+    assert (queue.unfinished_bytes, bench.queue("elsewhere").unfinished_bytes) == (5, 3)
     bench.delete(job)
-    assert queue.waiting_bytes == 0
+    assert queue.unfinished_bytes == 0
 
 
 def test_a_job_comes_to_its_dead_queue_as_if_nobody_had_tried_it(bench: Bench) -> None:
     job = bench.push(policy=Policy(max_fails=1, dead_queue="dead", ttr=SECOND))
     bench.take()
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert (job.attempts, job.losses) == (1, 1)
     bench.nack(bench.take())
     assert (job.queue.name, job.attempts, job.fails, job.losses) == ("dead", 0, 0, 0)

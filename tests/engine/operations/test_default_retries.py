@@ -17,7 +17,7 @@ from taskyard.engine.model.job import (
     default_policy,
 )
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.operations.finish import final_fail
+from taskyard.engine.operations.finish import final_failure_number
 
 DEFAULT = default_policy(10)
 
@@ -28,8 +28,8 @@ def test_it_has_three_retries_each_after_a_longer_pause(bench: Bench) -> None:
         bench.take()
         bench.nack(job)
         assert job.state == DELAYED
-        assert longest * SECOND // 2 <= job.position - bench.now <= longest * SECOND
-        bench.pass_time(longest * SECOND)
+        assert longest * SECOND // 2 <= job.order_key - bench.now <= longest * SECOND
+        bench.advance_clock(longest * SECOND)
     bench.take()
     bench.nack(job)
     assert (job.state, job.fails) == (FAILED, 4)
@@ -60,9 +60,9 @@ def test_every_pause_is_between_half_and_all_of_what_it_is_by_the_rules(
             longest = min(longest, most)
         bench.take()
         bench.nack(job)
-        pause = job.position - bench.now if job.state == DELAYED else 0
+        pause = job.order_key - bench.now if job.state == DELAYED else 0
         assert longest // 2 <= pause <= longest
-        bench.pass_time(pause)
+        bench.advance_clock(pause)
     bench.take()
     bench.nack(job)
     assert job.state == FAILED
@@ -74,12 +74,12 @@ def test_a_pause_is_recorded_so_that_a_restart_chooses_nothing_anew(bench: Bench
         bench.take()
     for job in jobs:
         bench.nack(job)
-    assert len({job.position for job in jobs}) > 10
-    due = [job.position for job in jobs]
+    assert len({job.order_key for job in jobs}) > 10
+    due = [job.order_key for job in jobs]
     bench.collect()
     state = bench.rebuild()
-    found = [state.live(job.id) for job in jobs]
-    assert [job.position for job in found if job is not None] == due
+    found = [state.live_job(job.id) for job in jobs]
+    assert [job.order_key for job in found if job is not None] == due
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_which_failure_is_final(
 ) -> None:
     job = bench.push(policy=policy)
     bench.configure("q", settings)
-    assert final_fail(job) == final
+    assert final_failure_number(job) == final
 
 
 def test_a_queue_may_say_that_there_is_no_pause(bench: Bench) -> None:

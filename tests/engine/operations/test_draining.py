@@ -3,10 +3,10 @@
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.errors import Draining, StepRefused
+from taskyard.engine.model.errors import Draining, TransactionStepRefused
 from taskyard.engine.model.job import SECOND, NewJob, Policy
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.operations.push import Step
+from taskyard.engine.operations.push import TransactionStep
 
 
 @pytest.fixture
@@ -34,11 +34,11 @@ def test_what_it_has_is_handed_out_finished_and_tried_again(drained: Bench) -> N
 def test_a_transaction_is_refused_as_a_whole(drained: Bench) -> None:
     held = drained.take()
     steps = [
-        Step(NewJob("other", "task", b"", NO_LIMIT)),
-        Step(NewJob("q", "task", b"", NO_LIMIT)),
-        Step(None, held.id),
+        TransactionStep(NewJob("other", "task", b"", NO_LIMIT)),
+        TransactionStep(NewJob("q", "task", b"", NO_LIMIT)),
+        TransactionStep(None, held.id),
     ]
-    with pytest.raises(StepRefused) as refusal:
+    with pytest.raises(TransactionStepRefused) as refusal:
         drained.engine.transact(steps, OWNER, ORIGIN, drained.now)
     assert (refusal.value.index, type(refusal.value.cause)) == (1, Draining)
     assert drained.engine.queue(b"other") is None
@@ -65,20 +65,20 @@ def test_an_item_that_is_there_gets_another_score_and_a_new_one_is_refused(bench
 def test_a_drained_server_takes_no_pushes_at_all(bench: Bench) -> None:
     delayed = bench.push(run_at=bench.now + SECOND)
     failing = bench.push(policy=Policy(dead_queue="dead"))
-    bench.engine.drain(True)
+    bench.engine.set_draining(True)
     with pytest.raises(Draining, match="the server is being drained"):
         bench.push("new")
     assert bench.engine.queue(b"new") is None
     bench.nack(bench.take())
     assert bench.take("dead") is failing
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     bench.ack(bench.take())
-    assert bench.engine.state.live(delayed.id) is None
-    bench.engine.drain(False)
+    assert bench.engine.state.live_job(delayed.id) is None
+    bench.engine.set_draining(False)
     bench.push("new")
 
 
 def test_a_server_that_is_started_again_takes_pushes(bench: Bench) -> None:
-    bench.engine.drain(True)
+    bench.engine.set_draining(True)
     bench.restart()
     bench.push()

@@ -2,7 +2,7 @@
 
 import pytest
 from engine.harness import NO_LIMIT, ORIGIN, SALT, Bench
-from support.graves import remembered as uids_of
+from support.graves import remembered_uids as uids_of
 
 from taskyard.engine.model.errors import DuplicateJob
 from taskyard.engine.model.job import FAILED, READY, SECOND, SUCCEEDED, Job, NewJob, Policy
@@ -74,15 +74,15 @@ def test_a_job_that_is_done_is_found_by_either_uid_while_the_ring_has_it(bench: 
 
 def test_a_uid_names_the_job_whose_push_would_be_repeated(bench: Bench) -> None:
     def repeated() -> int:
-        return bench.engine.repeated_id(NewJob("q", "n", b"", NO_LIMIT, uid=UID), ORIGIN)
+        return bench.engine.repeated_push_id(NewJob("q", "n", b"", NO_LIMIT, uid=UID), ORIGIN)
 
-    assert bench.engine.repeated_id(NewJob("q", "n", b"", NO_LIMIT), ORIGIN) == 0
+    assert bench.engine.repeated_push_id(NewJob("q", "n", b"", NO_LIMIT), ORIGIN) == 0
     assert repeated() == 0
     job = bench.push(uid=UID)
     assert repeated() == job.id
     complete(bench, job)
     assert repeated() == job.id
-    bench.pass_time(WINDOW + 2 * LATE)
+    bench.advance_clock(WINDOW + 2 * LATE)
     assert repeated() == 0
 
 
@@ -115,7 +115,7 @@ def test_a_uid_is_free_again_after_a_delete(bench: Bench) -> None:
 
 def test_a_uid_is_free_again_after_a_purge(bench: Bench) -> None:
     bench.push(uid=UID)
-    bench.engine.purge(b"q", READY, 1, ORIGIN, bench.now)
+    bench.engine.purge_queue(b"q", READY, 1, ORIGIN, bench.now)
     push_again(bench)
 
 
@@ -126,7 +126,7 @@ def test_a_uid_is_free_again_after_the_ttl(bench: Bench, end: int | None) -> Non
         complete(bench, job)
     elif end == FAILED:
         bench.engine.fail(job.id, b"", ORIGIN, bench.now)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     push_again(bench)
 
 
@@ -144,9 +144,9 @@ def test_a_uid_is_remembered_for_a_while_after_success(bench: Bench, way: str) -
     else:
         complete(bench, job)
     assert refused(bench) == job.id
-    bench.pass_time(WINDOW - 1)
+    bench.advance_clock(WINDOW - 1)
     assert refused(bench) == job.id
-    bench.pass_time(1 + LATE)
+    bench.advance_clock(1 + LATE)
     push_again(bench)
 
 
@@ -154,11 +154,11 @@ def test_a_uid_is_remembered_after_the_retention_of_its_result(bench: Bench) -> 
     bench.engine.create_queue("q", QueueSettings(result_retention=SECOND), ORIGIN, bench.now)
     job = bench.push(uid=UID)
     complete(bench, job)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert refused(bench) == job.id
-    bench.pass_time(WINDOW - 1)
+    bench.advance_clock(WINDOW - 1)
     assert refused(bench) == job.id
-    bench.pass_time(1 + LATE)
+    bench.advance_clock(1 + LATE)
     push_again(bench)
 
 
@@ -173,12 +173,12 @@ def test_a_uid_is_remembered_after_its_dead_letter_had_to_go() -> None:
 def test_tombstones_survive_a_restart(bench: Bench) -> None:
     job = bench.push(uid=UID)
     complete(bench, job)
-    bench.pass_time(WINDOW // 2)
+    bench.advance_clock(WINDOW // 2)
     bench.restart()
     assert refused(bench) == job.id
-    bench.pass_time(WINDOW // 2 - 1)
+    bench.advance_clock(WINDOW // 2 - 1)
     assert refused(bench) == job.id
-    bench.pass_time(1 + LATE)
+    bench.advance_clock(1 + LATE)
     push_again(bench)
 
 
@@ -186,10 +186,10 @@ def test_each_is_forgotten_in_its_own_time(bench: Bench) -> None:
     uids = [bytes([number]) * 16 for number in range(3)]
     for uid in uids:
         complete(bench, bench.push(uid=uid))
-        bench.pass_time(WINDOW // 4)
-    bench.pass_time(WINDOW // 2 - WINDOW // 4 - 1)
+        bench.advance_clock(WINDOW // 4)
+    bench.advance_clock(WINDOW // 2 - WINDOW // 4 - 1)
     assert list(remembered(bench)) == uids
-    bench.pass_time(1 + LATE)
+    bench.advance_clock(1 + LATE)
     assert list(remembered(bench)) == uids[1:]
 
 
@@ -203,15 +203,15 @@ def test_with_no_window_nothing_is_remembered() -> None:
 def test_the_window_may_be_another_after_a_restart(bench: Bench) -> None:
     """The journal says when uids were forgotten; how long they are kept is a setting."""
     complete(bench, bench.push(uid=b"a" * 16))
-    bench.pass_time(WINDOW + LATE)
+    bench.advance_clock(WINDOW + LATE)
     complete(bench, bench.push(uid=UID))
     bench.restart(EngineSettings(uid_window=0))
     assert remembered(bench) == {}
     bench.restart(EngineSettings(uid_window=WINDOW // 2))
     assert list(remembered(bench)) == [UID]
-    bench.pass_time(WINDOW // 2 - 1)
+    bench.advance_clock(WINDOW // 2 - 1)
     assert list(remembered(bench)) == [UID]
-    bench.pass_time(1 + LATE)
+    bench.advance_clock(1 + LATE)
     assert remembered(bench) == {}
 
 
@@ -222,6 +222,6 @@ def test_a_great_many_are_forgotten_in_portions(bench: Bench) -> None:
         if number == 5000:
             bench.now += LATE
     bench.collect()
-    bench.pass_time(WINDOW + LATE)
+    bench.advance_clock(WINDOW + LATE)
     assert remembered(bench) == {}
     assert len(bench.collect()) == 2

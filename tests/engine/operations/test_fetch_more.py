@@ -8,17 +8,17 @@ from support.effort import effort
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
-from taskyard.engine.model.effects import WATCH_LEASED, Take
+from taskyard.engine.model.effects import WATCH_LEASED, FetchRequest
 from taskyard.engine.model.errors import NoSpace
 from taskyard.engine.model.job import LEASED, SECOND, Job, Notify, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.stages import STAGE_ASSIGN
-from taskyard.engine.operations.room import STEP_ROOM
+from taskyard.engine.operations.room import MAX_STEP_BYTES
 
 PLENTY = 1 << 20
 
 
-def fetch_more(bench: Bench, take: Take, most: int, size: int = PLENTY) -> list[int]:
+def fetch_more(bench: Bench, take: FetchRequest, most: int, size: int = PLENTY) -> list[int]:
     """The ids of those that were taken."""
     jobs: list[Job] = []
     bench.engine.fetch_more(take, jobs, most, size, bench.now)
@@ -26,7 +26,7 @@ def fetch_more(bench: Bench, take: Take, most: int, size: int = PLENTY) -> list[
     return [job.id for job in jobs]
 
 
-def one_by_one(bench: Bench, take: Take, most: int, size: int = PLENTY) -> list[int]:
+def one_by_one(bench: Bench, take: FetchRequest, most: int, size: int = PLENTY) -> list[int]:
     """The same, plainly."""
     found: list[int] = []
     while len(found) < most and size > 0:
@@ -47,26 +47,26 @@ def fill(bench: Bench, *queues: str, payload: bytes = b"") -> list[int]:
 
 def test_as_many_are_taken_as_are_wanted(bench: Bench) -> None:
     ids = fill(bench, *"qqqqq")
-    assert fetch_more(bench, bench.wish(), 3) == ids[:3]
+    assert fetch_more(bench, bench.fetch_request(), 3) == ids[:3]
     assert (bench.ids(state=LEASED), bench.ids()) == (ids[:3], ids[3:])
-    assert fetch_more(bench, bench.wish(), 3) == ids[3:]
-    assert fetch_more(bench, bench.wish(), 3) == []
+    assert fetch_more(bench, bench.fetch_request(), 3) == ids[3:]
+    assert fetch_more(bench, bench.fetch_request(), 3) == []
     check_invariants(bench.engine)
 
 
 def test_those_that_were_taken_before_count(bench: Bench) -> None:
     fill(bench, *"qqqqq")
     jobs = [bench.take(), bench.take()]
-    bench.engine.fetch_more(bench.wish(), jobs, 4, PLENTY, bench.now)
+    bench.engine.fetch_more(bench.fetch_request(), jobs, 4, PLENTY, bench.now)
     assert [job.id for job in jobs] == [1, 2, 3, 4]
-    bench.engine.fetch_more(bench.wish(), jobs, 4, PLENTY, bench.now)
+    bench.engine.fetch_more(bench.fetch_request(), jobs, 4, PLENTY, bench.now)
     assert len(jobs) == 4
     assert bench.ids() == [5]
 
 
 def test_queues_are_emptied_in_their_order(bench: Bench) -> None:
     fill(bench, *"cbacba")
-    wish = bench.wish("b", "unknown", "c", "a")
+    wish = bench.fetch_request("b", "unknown", "c", "a")
     assert fetch_more(bench, wish, 5) == [2, 5, 1, 4, 3]
     assert bench.ids("a") == [6]
 
@@ -74,12 +74,12 @@ def test_queues_are_emptied_in_their_order(bench: Bench) -> None:
 def test_priorities_come_first_within_a_queue_only(bench: Bench) -> None:
     for queue, priority in (("a", 0), ("b", 9), ("a", 5), ("a", 0)):
         bench.push(queue, priority=priority)
-    assert fetch_more(bench, bench.wish("a", "b"), 9) == [3, 1, 4, 2]
+    assert fetch_more(bench, bench.fetch_request("a", "b"), 9) == [3, 1, 4, 2]
 
 
 def test_the_last_ones_come_first_if_that_is_wanted(bench: Bench) -> None:
     fill(bench, *"aaabbb")
-    wish = Take([b"a", b"b"], OWNER, ORIGIN, last=True)
+    wish = FetchRequest([b"a", b"b"], OWNER, ORIGIN, last=True)
     assert fetch_more(bench, wish, 9) == [3, 2, 1, 6, 5, 4]
 
 
@@ -88,13 +88,13 @@ def test_the_last_ones_come_first_if_that_is_wanted(bench: Bench) -> None:
 )
 def test_no_more_is_taken_once_so_many_bytes_have_come(bench: Bench, size: int, count: int) -> None:
     fill(bench, *"aaabb", payload=b"x" * 10)
-    assert len(fetch_more(bench, bench.wish("a", "b"), 9, size)) == count
+    assert len(fetch_more(bench, bench.fetch_request("a", "b"), 9, size)) == count
     assert len(bench.ids("a")) + len(bench.ids("b")) == 5 - count
 
 
 def test_empty_payloads_have_no_size(bench: Bench) -> None:
     fill(bench, *"qqqqq")
-    assert len(fetch_more(bench, bench.wish(), 9, 1)) == 5
+    assert len(fetch_more(bench, bench.fetch_request(), 9, 1)) == 5
 
 
 # Queues that do not give all they have
@@ -103,31 +103,31 @@ def test_empty_payloads_have_no_size(bench: Bench) -> None:
 def test_a_paused_queue_gives_nothing(bench: Bench) -> None:
     fill(bench, *"aabb")
     bench.configure("a", QueueSettings(paused=True))
-    assert fetch_more(bench, bench.wish("a", "b"), 9) == [3, 4]
-    assert fetch_more(bench, bench.wish("a"), 9) == []
+    assert fetch_more(bench, bench.fetch_request("a", "b"), 9) == [3, 4]
+    assert fetch_more(bench, bench.fetch_request("a"), 9) == []
 
 
 def test_a_queue_gives_as_many_as_may_run(bench: Bench) -> None:
     fill(bench, *"aaaabb")
     bench.configure("a", QueueSettings(concurrency=3))
-    assert fetch_more(bench, bench.wish("a", "b"), 9) == [1, 2, 3, 5, 6]
-    assert fetch_more(bench, bench.wish("a", "b"), 9) == []
+    assert fetch_more(bench, bench.fetch_request("a", "b"), 9) == [1, 2, 3, 5, 6]
+    assert fetch_more(bench, bench.fetch_request("a", "b"), 9) == []
     check_invariants(bench.engine)
 
 
 def test_a_queue_gives_as_many_as_its_rate_allows(bench: Bench) -> None:
     fill(bench, *"aaaab")
     bench.configure("a", QueueSettings(rate_count=2, rate_period=SECOND))
-    assert fetch_more(bench, bench.wish("a", "b"), 9) == [1, 2, 5]
-    bench.pass_time(SECOND)
-    assert fetch_more(bench, bench.wish("a", "b"), 9) == [3, 4]
+    assert fetch_more(bench, bench.fetch_request("a", "b"), 9) == [1, 2, 5]
+    bench.advance_clock(SECOND)
+    assert fetch_more(bench, bench.fetch_request("a", "b"), 9) == [3, 4]
 
 
 def test_a_key_gives_as_many_as_may_run(bench: Bench) -> None:
     for key in (b"x", b"x", b"y", None, b"x", b"y"):
         bench.push("a", limit_key=key)
     bench.configure("a", QueueSettings(key_concurrency=1))
-    assert fetch_more(bench, bench.wish("a"), 9) == [1, 3, 4]
+    assert fetch_more(bench, bench.fetch_request("a"), 9) == [1, 3, 4]
     check_invariants(bench.engine)
 
 
@@ -136,7 +136,7 @@ def test_at_random_each_job_is_of_another_draw() -> None:
     for take_many in (fetch_more, one_by_one):
         bench = Bench(seed=3)
         fill(bench, *"ab" * 20)
-        found.append(take_many(bench, bench.wish("a", "b", uniform=True), 30))
+        found.append(take_many(bench, bench.fetch_request("a", "b", uniform=True), 30))
     assert found[0] == found[1]
     assert len(found[0]) == 30
     odd = [id % 2 for id in found[0]]
@@ -146,7 +146,7 @@ def test_at_random_each_job_is_of_another_draw() -> None:
 
 def test_at_random_over_one_queue_is_its_order(bench: Bench) -> None:
     ids = fill(bench, *"qqqqq")
-    assert fetch_more(bench, bench.wish(uniform=True), 4) == ids[:4]
+    assert fetch_more(bench, bench.fetch_request(uniform=True), 4) == ids[:4]
 
 
 # Room
@@ -155,29 +155,29 @@ def test_at_random_over_one_queue_is_its_order(bench: Bench) -> None:
 def test_what_is_taken_before_the_room_ends_stays_taken(bench: Bench) -> None:
     ids = fill(bench, *"a" * 40, *"b" * 40)
     bench.collect()
-    bench.engine.room.free = STEP_ROOM + 3000
-    taken = fetch_more(bench, bench.wish("a", "b"), 80)
+    bench.engine.journal_space.free_bytes = MAX_STEP_BYTES + 3000
+    taken = fetch_more(bench, bench.fetch_request("a", "b"), 80)
     assert 10 < len(taken) < 70
     assert taken == ids[: len(taken)]
-    assert bench.engine.log.size() <= bench.engine.room.free
+    assert bench.engine.records.size() <= bench.engine.journal_space.free_bytes
     assert bench.ids("a", LEASED) + bench.ids("b", LEASED) == taken
-    bench.engine.room.free = PLENTY
-    assert fetch_more(bench, bench.wish("a", "b"), 80) == ids[len(taken) :]
+    bench.engine.journal_space.free_bytes = PLENTY
+    assert fetch_more(bench, bench.fetch_request("a", "b"), 80) == ids[len(taken) :]
 
 
 def test_without_any_room_nothing_is_taken(bench: Bench) -> None:
     fill(bench, *"qq")
     bench.collect()
-    bench.engine.room.free = 0
-    assert fetch_more(bench, bench.wish(), 9) == []
+    bench.engine.journal_space.free_bytes = 0
+    assert fetch_more(bench, bench.fetch_request(), 9) == []
     assert bench.collect() == []
 
 
 def test_nothing_is_taken_on_a_server_that_only_reads(bench: Bench) -> None:
     fill(bench, *"qq")
     bench.collect()
-    bench.engine.read_only = "the disk is gone"
-    assert fetch_more(bench, bench.wish(), 9) == []
+    bench.engine.read_only_reason = "the disk is gone"
+    assert fetch_more(bench, bench.fetch_request(), 9) == []
     assert bench.collect() == []
 
 
@@ -187,8 +187,8 @@ def test_nothing_is_taken_on_a_server_that_only_reads(bench: Bench) -> None:
 def test_those_who_watch_and_those_who_asked_hear_of_each_lease(bench: Bench) -> None:
     for label in (1, 2, 3):
         job = bench.push(notify=Notify(7, label, STAGE_ASSIGN))
-        bench.engine.watch(job.id, OWNER)
-    fetch_more(bench, bench.wish(), 3)
+        bench.engine.watch_job(job.id, OWNER)
+    fetch_more(bench, bench.fetch_request(), 3)
     assert bench.effects() == [
         ("notice", 7, 1, STAGE_ASSIGN, 1),
         ("watched", 1, WATCH_LEASED, 1),
@@ -228,7 +228,7 @@ rules = st.none() | st.builds(
     st.lists(st.tuples(st.integers(1, 9), st.sampled_from((1, 15, 150, PLENTY))), max_size=4),
     st.booleans(),
     st.sampled_from((0, SECOND)),
-    st.sampled_from((PLENTY, STEP_ROOM + 300, STEP_ROOM + 700)),
+    st.sampled_from((PLENTY, MAX_STEP_BYTES + 300, MAX_STEP_BYTES + 700)),
 )
 @settings(max_examples=effort(300, 80))
 def test_it_is_just_what_one_fetch_after_the_other_is(
@@ -249,8 +249,8 @@ def test_it_is_just_what_one_fetch_after_the_other_is(
         if settings is not None and bench.engine.queue(b"b") is not None:
             bench.configure("b", settings)
         bench.collect()
-        bench.engine.room.free = room
-        take = bench.wish(*names[:3], uniform=uniform, ttr=ttr)
+        bench.engine.journal_space.free_bytes = room
+        take = bench.fetch_request(*names[:3], uniform=uniform, ttr=ttr)
         taken = [take_many(bench, take, most, size) for most, size in takes]
         check_invariants(bench.engine)
         state = snapshot(bench.engine.state)

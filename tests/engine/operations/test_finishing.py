@@ -41,7 +41,7 @@ def fail(bench: Bench, job: Job, error: bytes = b"") -> None:
 
 
 def result_of(bench: Bench, job: Job) -> bytes | None:
-    extra = job.extra
+    extra = job.extras
     if extra is None or not extra.has_result:
         return None
     return bench.read(extra.result_at, extra.result_size)
@@ -107,7 +107,7 @@ def test_the_nth_fail_is_final(bench: Bench, max_fails: int, allowed: int) -> No
         bench.take()
         bench.nack(job)
     assert job.state == FAILED
-    assert (job.fails, job.more().reason) == (allowed, "failures used up")
+    assert (job.fails, job.ensure_extras().reason) == (allowed, "failures used up")
 
 
 def test_a_fail_with_fails_left_but_attempts_used_up_is_final(bench: Bench) -> None:
@@ -115,7 +115,7 @@ def test_a_fail_with_fails_left_but_attempts_used_up_is_final(bench: Bench) -> N
     for _ in range(2):
         bench.take()
         bench.nack(job)
-    assert (job.state, job.fails, job.more().reason) == (FAILED, 2, "attempts used up")
+    assert (job.state, job.fails, job.ensure_extras().reason) == (FAILED, 2, "attempts used up")
 
 
 def test_the_error_of_the_last_attempt_is_kept(bench: Bench) -> None:
@@ -123,7 +123,7 @@ def test_the_error_of_the_last_attempt_is_kept(bench: Bench) -> None:
     for error in (b"first", b"second", b""):
         bench.take()
         bench.nack(job, error=error)
-    extra = job.more()
+    extra = job.ensure_extras()
     assert bench.read(extra.error_at, extra.error_size) == b"second"
     assert result_of(bench, job) is None
 
@@ -151,13 +151,13 @@ def test_quartic_back_off(bench: Bench, fails: int, seconds: int) -> None:
     job = bench.push(policy=QUARTIC)
     for _ in range(fails - 1):
         fail(bench, job)
-        bench.engine.wake_now(job.id, ORIGIN, bench.now)
+        bench.engine.wake_job(job.id, ORIGIN, bench.now)
     bench.now += 900_000
     bench.take()
     bench.nack(job)
     assert job.state == DELAYED
-    assert job.position == START + seconds * SECOND  # down to a whole second of the clock
-    bench.pass_time(job.position - bench.now)
+    assert job.order_key == START + seconds * SECOND  # down to a whole second of the clock
+    bench.advance_clock(job.order_key - bench.now)
     assert job.state == READY
 
 
@@ -165,7 +165,7 @@ def test_a_retried_job_joins_the_back_when_its_time_comes(bench: Bench) -> None:
     job, other = bench.push(policy=QUARTIC), bench.push()
     bench.take()
     bench.nack(job)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids() == [other.id, job.id]
 
 
@@ -173,7 +173,7 @@ def test_very_many_failures_put_it_off_as_far_as_time_goes(bench: Bench) -> None
     job = bench.push(policy=QUARTIC)
     for _ in range(1800):
         fail(bench, job)
-    assert job.position == FOREVER - 1
+    assert job.order_key == FOREVER - 1
 
 
 def test_exponential_back_off_doubles_up_to_its_cap_with_jitter(bench: Bench) -> None:
@@ -184,8 +184,8 @@ def test_exponential_back_off_doubles_up_to_its_cap_with_jitter(bench: Bench) ->
     for longest in (1, 2, 4, 5, 5):
         bench.take()
         bench.nack(job)
-        assert longest * SECOND // 2 <= job.position - bench.now <= longest * SECOND
-        bench.pass_time(longest * SECOND)
+        assert longest * SECOND // 2 <= job.order_key - bench.now <= longest * SECOND
+        bench.advance_clock(longest * SECOND)
 
 
 def test_exponential_back_off_without_a_cap_does_not_overflow(bench: Bench) -> None:
@@ -194,10 +194,10 @@ def test_exponential_back_off_without_a_cap_does_not_overflow(bench: Bench) -> N
     last = 0
     for fails in range(1, 100):
         fail(bench, job)
-        assert job.position >= last
+        assert job.order_key >= last
         shortest = min(bench.now + SECOND * 2 ** (fails - 1) // 2, FOREVER - 1)
-        assert shortest <= job.position < FOREVER
-        last = job.position
+        assert shortest <= job.order_key < FOREVER
+        last = job.order_key
 
 
 def test_a_queue_can_set_the_back_off_of_jobs_that_have_none(bench: Bench) -> None:
@@ -206,8 +206,8 @@ def test_a_queue_can_set_the_back_off_of_jobs_that_have_none(bench: Bench) -> No
     for job in (own, none):
         bench.take()
         bench.nack(job)
-    assert own.position == START + SECOND
-    assert none.position >= START + 50 * SECOND
+    assert own.order_key == START + SECOND
+    assert none.order_key >= START + 50 * SECOND
 
 
 # Complete and fail, whoever holds the job
@@ -235,7 +235,7 @@ def test_completing_ends_anothers_lease(bench: Bench) -> None:
     complete(bench, job)
     with pytest.raises(NotLeaseholder):
         bench.ack(job, 5)
-    assert bench.engine.state.held == {}
+    assert bench.engine.state.bound_jobs_by_owner == {}
 
 
 def test_the_first_result_wins(bench: Bench) -> None:
@@ -267,14 +267,14 @@ def test_a_failed_attempt_does_not_bring_a_delayed_job_forward(bench: Bench) -> 
     with_back_off = bench.push(run_at=START + 50 * SECOND, policy=QUARTIC)
     for job in (plain, with_back_off):
         fail(bench, job)
-        assert (job.state, job.position) == (DELAYED, START + 50 * SECOND)
+        assert (job.state, job.order_key) == (DELAYED, START + 50 * SECOND)
 
 
 def test_a_failed_attempt_can_put_a_delayed_job_off(bench: Bench) -> None:
     job = bench.push(run_at=START + SECOND, policy=QUARTIC)
     fail(bench, job)
     fail(bench, job)
-    assert job.position == START + 16 * SECOND
+    assert job.order_key == START + 16 * SECOND
 
 
 def test_a_failed_attempt_does_not_release_a_blocked_job(bench: Bench) -> None:
@@ -299,11 +299,11 @@ def test_a_final_fail_of_a_worker_leaves_its_result(bench: Bench) -> None:
 
 def test_a_result_is_kept_until_the_ttl(bench: Bench) -> None:
     job = bench.push(ttl_ms=10_000)
-    bench.pass_time(4 * SECOND)
+    bench.advance_clock(4 * SECOND)
     complete(bench, job, b"result")
-    bench.pass_time(6 * SECOND - 1)
+    bench.advance_clock(6 * SECOND - 1)
     assert bench.engine.job(job.id) is job
-    bench.pass_time(1)
+    bench.advance_clock(1)
     with pytest.raises(JobNotFound):
         bench.engine.job(job.id)
     assert bench.queue().expired == 0  # it was finished before
@@ -323,7 +323,7 @@ def test_a_queue_can_keep_results_of_jobs_without_a_ttl(bench: Bench) -> None:
     complete(bench, job, b"result")
     complete(bench, with_ttl, b"result")
     assert job.state == SUCCEEDED
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     assert job.state == GONE
     assert with_ttl.state == SUCCEEDED
 
@@ -363,7 +363,7 @@ def test_a_live_job_is_not_a_recent_one(bench: Bench) -> None:
 def test_no_verdict_is_taken_when_no_record_can_be_written(bench: Bench) -> None:
     job = bench.push()
     bench.take(bound=True)
-    bench.engine.read_only = "disk failed"
+    bench.engine.read_only_reason = "disk failed"
     verdicts: tuple[Callable[[], None], ...] = (
         lambda: bench.ack(job),
         lambda: bench.nack(job),

@@ -25,12 +25,12 @@ def has(bench: Bench, name: bytes = b"q") -> bool:
 
 def test_a_queue_without_jobs_is_deleted_after_a_while(bench: Bench) -> None:
     bench.push()
-    bench.pass_time(10 * HOUR)
+    bench.advance_clock(10 * HOUR)
     assert has(bench)
     bench.ack(bench.take())
-    bench.pass_time(HOUR)
+    bench.advance_clock(HOUR)
     assert has(bench)
-    bench.pass_time(HOUR // 2)
+    bench.advance_clock(HOUR // 2)
     assert not has(bench)
     assert bench.engine.state.timers.heap == []
     assert any(isinstance(record, QueueGone) for record in bench.collect())
@@ -42,7 +42,7 @@ def test_use_keeps_it(bench: Bench) -> None:
     for _ in range(5):
         bench.push()
         bench.ack(bench.take())
-        bench.pass_time(HOUR - SECOND)
+        bench.advance_clock(HOUR - SECOND)
         assert has(bench)
 
 
@@ -50,9 +50,9 @@ def test_who_waits_for_jobs_keeps_it(bench: Bench) -> None:
     bench.push()
     bench.ack(bench.take())
     bench.wait(seconds=5 * 3600)
-    bench.pass_time(5 * HOUR)
+    bench.advance_clock(5 * HOUR)
     assert has(bench)
-    bench.pass_time(2 * HOUR)
+    bench.advance_clock(2 * HOUR)
     assert not has(bench)
 
 
@@ -60,16 +60,16 @@ def test_dead_letters_and_results_keep_it() -> None:
     bench = Bench(EngineSettings(idle_expiry=HOUR, dead_retention=10 * HOUR))
     bench.push(policy=Policy())
     bench.nack(bench.take())
-    bench.pass_time(9 * HOUR)
+    bench.advance_clock(9 * HOUR)
     assert has(bench)
-    bench.pass_time(3 * HOUR)
+    bench.advance_clock(3 * HOUR)
     assert not has(bench)
 
 
 @pytest.mark.parametrize("settings", [QueueSettings(), QueueSettings(concurrency=3)])
 def test_one_made_by_name_is_kept(bench: Bench, settings: QueueSettings) -> None:
     bench.engine.create_queue("q", settings, ORIGIN, bench.now)
-    bench.pass_time(10 * HOUR)
+    bench.advance_clock(10 * HOUR)
     assert has(bench)
 
 
@@ -77,7 +77,7 @@ def test_one_that_was_given_settings_is_kept(bench: Bench) -> None:
     bench.push()
     bench.ack(bench.take())
     bench.configure(settings=QueueSettings(retries=3))
-    bench.pass_time(10 * HOUR)
+    bench.advance_clock(10 * HOUR)
     assert has(bench)
 
 
@@ -86,7 +86,7 @@ def test_its_own_setting_counts_for_any(server: int) -> None:
     bench = Bench(EngineSettings(idle_expiry=server))
     settings = QueueSettings(idle_expiry=60 * SECOND)
     bench.engine.create_queue("q", settings, ORIGIN, bench.now)
-    bench.pass_time(80 * SECOND)
+    bench.advance_clock(80 * SECOND)
     assert not has(bench)
     assert bench.now - START < HOUR
 
@@ -96,7 +96,7 @@ def test_none_is_deleted_unless_it_is_set() -> None:
     bench.push()
     bench.ack(bench.take())
     assert bench.engine.next_deadline(bench.now) == 0
-    bench.pass_time(1000 * HOUR)
+    bench.advance_clock(1000 * HOUR)
     assert has(bench)
 
 
@@ -106,7 +106,7 @@ def test_a_rule_counts_for_those_whose_names_fit() -> None:
     for name in ("tmp.a", "b"):
         bench.push(name)
         bench.ack(bench.take(name))
-    bench.pass_time(2 * HOUR)
+    bench.advance_clock(2 * HOUR)
     assert not has(bench, b"tmp.a")
     assert has(bench, b"b")
 
@@ -114,11 +114,11 @@ def test_a_rule_counts_for_those_whose_names_fit() -> None:
 def test_after_a_restart_its_time_begins_anew(bench: Bench) -> None:
     bench.push()
     bench.ack(bench.take())
-    bench.pass_time(HOUR - SECOND)
+    bench.advance_clock(HOUR - SECOND)
     bench.restart()
-    bench.pass_time(HOUR - SECOND)
+    bench.advance_clock(HOUR - SECOND)
     assert has(bench)
-    bench.pass_time(HOUR)
+    bench.advance_clock(HOUR)
     assert not has(bench)
 
 
@@ -130,14 +130,14 @@ def test_its_time_goes_on_when_the_configuration_is_read_again() -> None:
     bench.push()
     bench.ack(bench.take())
     for _ in range(6):
-        bench.pass_time(HOUR // 4)
+        bench.advance_clock(HOUR // 4)
         bench.engine.set_queue_rules(rules(HOUR), bench.now)
     assert not has(bench)
     bench.push()
     bench.ack(bench.take())
     bench.engine.set_queue_rules(rules(9 * HOUR), bench.now)
-    bench.pass_time(8 * HOUR)
+    bench.advance_clock(8 * HOUR)
     assert has(bench)
     bench.engine.set_queue_rules(rules(HOUR), bench.now)
-    bench.pass_time(2 * HOUR)
+    bench.advance_clock(2 * HOUR)
     assert not has(bench)

@@ -68,10 +68,10 @@ def test_a_walk_with_a_cursor_through_any_state(bench: Bench, state: int) -> Non
     jobs = [in_state(bench, ALL[state]) for _ in range(5)]
     queue = bench.queue()
     seen: list[Job] = []
-    priority, position, id = queue.ready.before_start(), MIN_PRIORITY, 0
+    priority, position, id = queue.ready.walk_start_priority(), MIN_PRIORITY, 0
     while part := bench.engine.jobs_after(queue, state, priority, position, id, 2):
         seen += part
-        priority, position, id = part[-1].priority, part[-1].position, part[-1].id
+        priority, position, id = part[-1].priority, part[-1].order_key, part[-1].id
         bench.delete(part[-1])
     assert seen == jobs
 
@@ -85,7 +85,7 @@ def test_a_job_can_be_deleted_in_any_state(bench: Bench, state: str) -> None:
     bench.delete(job)
     assert job.state == GONE
     assert bench.queue().is_empty()
-    assert bench.engine.state.held == {}
+    assert bench.engine.state.bound_jobs_by_owner == {}
     assert bench.engine.state.dependents == {}
     assert bench.queue().removed == (state not in ENDED)
     with pytest.raises(JobNotFound):
@@ -94,7 +94,7 @@ def test_a_job_can_be_deleted_in_any_state(bench: Bench, state: str) -> None:
 
 def test_what_was_never_there_cannot_be_deleted(bench: Bench) -> None:
     with pytest.raises(JobNotFound):
-        bench.engine.delete(99, ORIGIN, bench.now)
+        bench.engine.delete_job(99, ORIGIN, bench.now)
 
 
 # Moving
@@ -105,7 +105,7 @@ def test_what_was_never_there_cannot_be_deleted(bench: Bench) -> None:
 def test_a_moved_job_is_the_same_and_ready_there(bench: Bench, state: str, front: bool) -> None:
     job = in_state(bench, state)
     there = bench.push("to")
-    bench.engine.move(job.id, "to", front, ORIGIN, bench.now)
+    bench.engine.move_job(job.id, "to", front, ORIGIN, bench.now)
     assert bench.ids("to") == ([job.id, there.id] if front else [there.id, job.id])
     assert bench.ids("q") == []
     assert bench.engine.job(job.id) is job
@@ -115,29 +115,29 @@ def test_a_moved_job_is_the_same_and_ready_there(bench: Bench, state: str, front
 def test_a_job_in_another_state_cannot_be_moved(bench: Bench, state: str) -> None:
     job = in_state(bench, state)
     with pytest.raises(WrongState):
-        bench.engine.move(job.id, "to", False, ORIGIN, bench.now)
+        bench.engine.move_job(job.id, "to", False, ORIGIN, bench.now)
     assert bench.engine.queue(b"to") is None
 
 
 def test_a_job_can_go_to_the_other_end_of_its_queue(bench: Bench) -> None:
     first, second = bench.push(), bench.push()
-    bench.engine.move(second.id, "q", True, ORIGIN, bench.now)
+    bench.engine.move_job(second.id, "q", True, ORIGIN, bench.now)
     assert bench.ids() == [second.id, first.id]
-    bench.engine.move(second.id, "q", False, ORIGIN, bench.now)
+    bench.engine.move_job(second.id, "q", False, ORIGIN, bench.now)
     assert bench.ids() == [first.id, second.id]
 
 
 def test_a_moved_job_keeps_its_priority(bench: Bench) -> None:
     job = bench.push(priority=5)
     bench.push("to", priority=3)
-    bench.engine.move(job.id, "to", False, ORIGIN, bench.now)
+    bench.engine.move_job(job.id, "to", False, ORIGIN, bench.now)
     assert bench.engine.peek(b"to") is job
 
 
 def test_a_moved_job_goes_to_who_waits(bench: Bench) -> None:
     job = bench.push()
     waiter = bench.wait("to")
-    bench.engine.move(job.id, "to", False, ORIGIN, bench.now)
+    bench.engine.move_job(job.id, "to", False, ORIGIN, bench.now)
     assert bench.effects() == [("assigned", waiter.number, job.id)]
 
 
@@ -145,7 +145,7 @@ def test_a_moved_job_goes_to_who_waits(bench: Bench) -> None:
 def test_a_job_cannot_be_moved_to_a_name_that_is_none(bench: Bench, name: str) -> None:
     job = bench.push()
     with pytest.raises(InvalidOption):
-        bench.engine.move(job.id, name, False, ORIGIN, bench.now)
+        bench.engine.move_job(job.id, name, False, ORIGIN, bench.now)
     assert bench.ids() == [job.id]
 
 
@@ -164,9 +164,9 @@ def test_another_priority_holds_once_the_job_is_ready(bench: Bench, state: str) 
     bench.engine.rescore(job.id, MAX_PRIORITY, ORIGIN, bench.now)
     bench.push()
     if state == "leased":
-        bench.engine.give_back(job.id, 1, ORIGIN, bench.now)
+        bench.engine.release_lease(job.id, 1, ORIGIN, bench.now)
     elif state == "delayed":
-        bench.pass_time(9 * SECOND)
+        bench.advance_clock(9 * SECOND)
     else:
         bench.engine.pop(b"other", False, ORIGIN, bench.now)
     assert bench.engine.peek(b"q") is job
@@ -191,10 +191,10 @@ def test_a_priority_has_64_bits(bench: Bench, priority: int) -> None:
 
 def test_a_delayed_job_can_be_woken(bench: Bench) -> None:
     job, other = in_state(bench, "delayed"), bench.push()
-    bench.engine.wake_now(job.id, ORIGIN, bench.now)
+    bench.engine.wake_job(job.id, ORIGIN, bench.now)
     assert bench.ids() == [other.id, job.id]
     assert job.run_at == START + 9 * SECOND
-    bench.pass_time(20 * SECOND)
+    bench.advance_clock(20 * SECOND)
     assert bench.ids() == [other.id, job.id]
 
 
@@ -202,7 +202,7 @@ def test_a_delayed_job_can_be_woken(bench: Bench) -> None:
 def test_only_a_delayed_job_can_be_woken(bench: Bench, state: str) -> None:
     job = in_state(bench, state)
     with pytest.raises(WrongState):
-        bench.engine.wake_now(job.id, ORIGIN, bench.now)
+        bench.engine.wake_job(job.id, ORIGIN, bench.now)
 
 
 # Taken out of a list
@@ -210,7 +210,7 @@ def test_only_a_delayed_job_can_be_woken(bench: Bench, state: str) -> None:
 
 def test_a_job_that_is_taken_out_counts_as_done(bench: Bench) -> None:
     first, second = bench.push(), bench.push()
-    bench.engine.take_out(first.id, ORIGIN, bench.now)
+    bench.engine.remove_from_list(first.id, ORIGIN, bench.now)
     assert bench.ids() == [second.id]
     assert bench.queue().finished == 1
 
@@ -221,12 +221,12 @@ def test_only_ready_jobs_are_taken_out(bench: Bench) -> None:
     delayed = bench.push(run_at=START + SECOND)
     for job in (leased, delayed):
         with pytest.raises(WrongState):
-            bench.engine.take_out(job.id, ORIGIN, bench.now)
+            bench.engine.remove_from_list(job.id, ORIGIN, bench.now)
     assert (leased.state, delayed.state) == (LEASED, DELAYED)
 
 
 def test_a_paused_queue_can_still_be_looked_after(bench: Bench) -> None:
     job = bench.push()
     bench.configure("q", QueueSettings(paused=True))
-    bench.engine.take_out(job.id, ORIGIN, bench.now)
+    bench.engine.remove_from_list(job.id, ORIGIN, bench.now)
     assert bench.ids() == []

@@ -13,7 +13,7 @@ from taskyard.engine.model.stages import (
     STAGE_READY,
     STAGE_RETRY,
 )
-from taskyard.engine.model.state import LETTER_BYTES, EngineSettings
+from taskyard.engine.model.state import OUTBOX_NOTICE_BYTES, EngineSettings
 
 
 def put(bench: Bench, key: bytes, value: bytes = b"value", expires_at: int = 0) -> None:
@@ -22,7 +22,7 @@ def put(bench: Bench, key: bytes, value: bytes = b"value", expires_at: int = 0) 
 
 def get(bench: Bench, key: bytes) -> bytes | None:
     value = bench.engine.value(key)
-    return None if value is None else bench.read(value.at, value.size)
+    return None if value is None else bench.read(value.value_at, value.size)
 
 
 # Values
@@ -45,9 +45,9 @@ def test_a_value_can_be_empty_and_can_be_replaced(bench: Bench) -> None:
 
 def test_a_value_is_forgotten_in_its_time(bench: Bench) -> None:
     put(bench, b"k", expires_at=bench.now + 5 * SECOND)
-    bench.pass_time(5 * SECOND - 1)
+    bench.advance_clock(5 * SECOND - 1)
     assert get(bench, b"k") is not None
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert get(bench, b"k") is None
     bench.restart()
     assert get(bench, b"k") is None
@@ -56,20 +56,20 @@ def test_a_value_is_forgotten_in_its_time(bench: Bench) -> None:
 def test_a_replaced_value_has_its_own_time(bench: Bench) -> None:
     put(bench, b"k", expires_at=bench.now + SECOND)
     put(bench, b"k")
-    bench.pass_time(10 * SECOND)
+    bench.advance_clock(10 * SECOND)
     assert get(bench, b"k") is not None
 
 
 def test_only_the_time_can_be_changed(bench: Bench) -> None:
     put(bench, b"k", b"value", bench.now + SECOND)
-    assert bench.engine.expire_value(b"k", bench.now + 9 * SECOND, ORIGIN, bench.now)
-    bench.pass_time(8 * SECOND)
+    assert bench.engine.set_value_expiry(b"k", bench.now + 9 * SECOND, ORIGIN, bench.now)
+    bench.advance_clock(8 * SECOND)
     assert get(bench, b"k") == b"value"
-    assert bench.engine.expire_value(b"k", 0, ORIGIN, bench.now)
-    bench.pass_time(8 * SECOND)
+    assert bench.engine.set_value_expiry(b"k", 0, ORIGIN, bench.now)
+    bench.advance_clock(8 * SECOND)
     bench.restart()
     assert get(bench, b"k") == b"value"
-    assert not bench.engine.expire_value(b"other", 0, ORIGIN, bench.now)
+    assert not bench.engine.set_value_expiry(b"other", 0, ORIGIN, bench.now)
 
 
 def test_a_value_for_ever_needs_no_timer(bench: Bench) -> None:
@@ -105,7 +105,7 @@ def test_an_end_that_does_not_lie_ahead_is_refused(bench: Bench, ahead: int) -> 
     with pytest.raises(InvalidOption):
         put(bench, b"k", expires_at=bench.now + ahead)
     with pytest.raises(InvalidOption):
-        bench.engine.expire_value(b"k", bench.now + ahead, ORIGIN, bench.now)
+        bench.engine.set_value_expiry(b"k", bench.now + ahead, ORIGIN, bench.now)
 
 
 # Sessions
@@ -134,7 +134,7 @@ def test_a_session_that_is_not_there_can_be_neither_attached_nor_closed(bench: B
         bench.engine.close_session(1, ORIGIN, bench.now)
     bench.collect()
     bench.engine.detach_session(1, ORIGIN, bench.now)
-    bench.engine.letters_delivered(1, 5, ORIGIN, bench.now)
+    bench.engine.acknowledge_notices(1, 5, ORIGIN, bench.now)
     assert bench.collect() == []
 
 
@@ -151,14 +151,14 @@ def test_what_a_session_asked_for_is_in_its_outbox(bench: Bench) -> None:
 def test_letters_are_kept_until_they_are_delivered(bench: Bench) -> None:
     open_session(bench)
     job = bench.push(notify=Notify(1, 0, ALL_STAGES))
-    bench.engine.letters_delivered(1, 2, ORIGIN, bench.now)
+    bench.engine.acknowledge_notices(1, 2, ORIGIN, bench.now)
     assert [number for number, _, _ in outbox(bench)] == [3]
     bench.engine.detach_session(1, ORIGIN, bench.now)
     bench.take()
     bench.restart()
     assert [number for number, _, _ in outbox(bench)] == [3, 4]
     bench.engine.attach_session(1, ORIGIN, bench.now)
-    bench.engine.letters_delivered(1, 4, ORIGIN, bench.now)
+    bench.engine.acknowledge_notices(1, 4, ORIGIN, bench.now)
     assert outbox(bench) == []
     bench.ack(job)
     assert [number for number, _, _ in outbox(bench)] == [5]
@@ -167,10 +167,10 @@ def test_letters_are_kept_until_they_are_delivered(bench: Bench) -> None:
 def test_saying_again_that_a_letter_was_delivered_is_harmless(bench: Bench) -> None:
     open_session(bench)
     bench.push(notify=Notify(1, 0, ALL_STAGES))
-    bench.engine.letters_delivered(1, 2, ORIGIN, bench.now)
+    bench.engine.acknowledge_notices(1, 2, ORIGIN, bench.now)
     bench.collect()
-    bench.engine.letters_delivered(1, 2, ORIGIN, bench.now)
-    bench.engine.letters_delivered(1, 0, ORIGIN, bench.now)
+    bench.engine.acknowledge_notices(1, 2, ORIGIN, bench.now)
+    bench.engine.acknowledge_notices(1, 0, ORIGIN, bench.now)
     assert bench.collect() == []
 
 
@@ -178,11 +178,11 @@ def test_a_letter_that_was_never_written_cannot_be_delivered(bench: Bench) -> No
     """Else the letters up to that number would never count as delivered."""
     open_session(bench)
     with pytest.raises(InvalidOption):
-        bench.engine.letters_delivered(1, 1, ORIGIN, bench.now)
+        bench.engine.acknowledge_notices(1, 1, ORIGIN, bench.now)
 
 
 def test_an_outbox_is_bounded_and_the_oldest_letters_go_first() -> None:
-    bench = Bench(EngineSettings(outbox_bytes=2 * LETTER_BYTES))
+    bench = Bench(EngineSettings(outbox_bytes=2 * OUTBOX_NOTICE_BYTES))
     open_session(bench)
     bench.push(notify=Notify(1, 0, ALL_STAGES))
     assert [number for number, _, _ in outbox(bench)] == [2, 3]
@@ -191,13 +191,13 @@ def test_an_outbox_is_bounded_and_the_oldest_letters_go_first() -> None:
 def test_a_session_nobody_comes_back_to_is_closed() -> None:
     bench = Bench(EngineSettings(outbox_age=10 * SECOND))
     open_session(bench)
-    bench.pass_time(100 * SECOND)
+    bench.advance_clock(100 * SECOND)
     bench.engine.detach_session(1, ORIGIN, bench.now)
-    bench.pass_time(10 * SECOND - 1)
+    bench.advance_clock(10 * SECOND - 1)
     bench.engine.attach_session(1, ORIGIN, bench.now)
-    bench.pass_time(100 * SECOND)
+    bench.advance_clock(100 * SECOND)
     bench.engine.detach_session(1, ORIGIN, bench.now)
-    bench.pass_time(10 * SECOND)
+    bench.advance_clock(10 * SECOND)
     assert bench.engine.state.sessions == {}
 
 
@@ -206,12 +206,12 @@ def test_a_restart_detaches_every_session() -> None:
     open_session(bench, 1)
     open_session(bench, 2)
     bench.engine.detach_session(2, ORIGIN, bench.now)
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     bench.restart()
     assert not bench.engine.state.sessions[1].attached
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     assert list(bench.engine.state.sessions) == [1]
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     assert bench.engine.state.sessions == {}
 
 
@@ -227,7 +227,7 @@ def test_a_closed_session_gets_no_letters(bench: Bench) -> None:
 
 def test_nothing_is_kept_when_no_record_can_be_written(bench: Bench) -> None:
     open_session(bench)
-    bench.engine.read_only = "disk failed"
+    bench.engine.read_only_reason = "disk failed"
     with pytest.raises(ReadOnly):
         put(bench, b"k")
     with pytest.raises(ReadOnly):
@@ -241,7 +241,7 @@ def test_an_outbox_has_a_letter_for_each_stage_of_a_job(bench: Bench) -> None:
     notify = Notify(7, 5, STAGE_RETRY | STAGE_FINISH | STAGE_DROP)
     given_back = bench.push(notify=notify)
     bench.take()
-    bench.engine.give_back(given_back.id, OWNER, ORIGIN, bench.now)
+    bench.engine.release_lease(given_back.id, OWNER, ORIGIN, bench.now)
     nacked = bench.push("nacked", notify=notify)
     bench.nack(bench.take("nacked"))
     bench.ack(bench.take())

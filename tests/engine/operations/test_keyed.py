@@ -28,7 +28,7 @@ def order(bench: Bench) -> list[bytes]:
 def test_a_new_item_has_the_score_it_is_given(bench: Bench) -> None:
     assert update(bench, b"k", 5) == 5
     job = bench.engine.job(1)
-    assert (job.priority, job.more().key, job.name) == (5, b"k", "q")
+    assert (job.priority, job.ensure_extras().key, job.name) == (5, b"k", "q")
     assert order(bench) == [b"k"]
 
 
@@ -118,7 +118,7 @@ def test_unless_another_has_it_meanwhile(bench: Bench) -> None:
     job = bench.take()
     update(bench, b"k", 1)
     bench.nack(job)
-    assert job.more().key is None
+    assert job.ensure_extras().key is None
     assert update(bench, b"k", 1) == 2
     assert bench.ids() == [1, 2]
 
@@ -131,8 +131,8 @@ def test_a_dead_letter_that_lives_again_has_its_key_if_it_is_free(
     bench.engine.fail(job.id, b"", ORIGIN, bench.now)
     if taken:
         update(bench, b"k", 1)
-    bench.engine.replay(job.id, ORIGIN, bench.now)
-    assert job.more().key == (None if taken else b"k")
+    bench.engine.replay_dead_letter(job.id, ORIGIN, bench.now)
+    assert job.ensure_extras().key == (None if taken else b"k")
     keys = bench.queue().keys
     assert keys is not None
     assert (keys[b"k"] is job) != taken
@@ -151,7 +151,7 @@ def test_a_delayed_item_is_queued_too(bench: Bench) -> None:
     job = bench.push(key=b"k", run_at=START + SECOND)
     assert update(bench, b"k", 3) == 3
     assert (job.state, job.priority) == (DELAYED, 3)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert update(bench, b"k", 1) == 4
 
 
@@ -190,7 +190,7 @@ def test_a_removed_item_leaves_its_key_free(bench: Bench, state: str) -> None:
 
 def test_the_first_to_have_a_key_keeps_it(bench: Bench) -> None:
     first, second = bench.push(key=b"k"), bench.push(key=b"k")
-    assert second.more().key is None
+    assert second.ensure_extras().key is None
     assert update(bench, b"k", 1) == 1
     assert (first.priority, second.priority) == (1, 0)
 
@@ -203,8 +203,8 @@ def test_equal_payloads_pushed_by_others_are_separate_jobs(bench: Bench) -> None
 
 def test_an_item_that_moves_leaves_its_key_behind(bench: Bench) -> None:
     update(bench, b"k", 5)
-    bench.engine.move(1, "other", False, ORIGIN, bench.now)
-    assert bench.engine.job(1).more().key is None
+    bench.engine.move_job(1, "other", False, ORIGIN, bench.now)
+    assert bench.engine.job(1).ensure_extras().key is None
     assert update(bench, b"k", 1) == 1
 
 

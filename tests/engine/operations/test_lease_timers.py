@@ -11,7 +11,7 @@ from support.model_invariants import check_invariants
 from support.snapshot import snapshot
 
 from taskyard.engine.model.job import LEASED, READY, SECOND, Job, Policy
-from taskyard.engine.records.job_changes import Release
+from taskyard.engine.records.job_changes import ReleaseRecord
 from taskyard.engine.records.job_lifecycle import EXPIRED
 from taskyard.engine.structures.timers import LeaseTimer
 
@@ -36,7 +36,7 @@ def expired(bench: Bench) -> list[tuple[int, int]]:
     return [
         (record.id, record.time)
         for record in bench.collect()
-        if isinstance(record, Release) and record.reason == EXPIRED
+        if isinstance(record, ReleaseRecord) and record.reason == EXPIRED
     ]
 
 
@@ -50,19 +50,21 @@ def check_lease_timers(bench: Bench) -> None:
     leases = [job.lease for job in bench.engine.state.jobs if job.lease is not None]
     for timer in timers:
         mine = [lease for lease in leases if lease.timer is timer]
-        assert timer.left == len(mine) > 0
+        assert timer.active_count == len(mine) > 0
         assert {lease.deadline for lease in mine} == {timer.deadline}
-        assert len({job.id for job in timer._jobs}) <= SPARSE * timer.left
+        assert len({job.id for job in timer._jobs}) <= SPARSE * timer.active_count
         assert len(timer._jobs) <= TOGETHER
-    assert sum(timer.left for timer in timers) == sum(lease.deadline > 0 for lease in leases)
+    assert sum(timer.active_count for timer in timers) == sum(
+        lease.deadline > 0 for lease in leases
+    )
 
 
 def test_leases_of_one_moment_expire_in_the_order_they_were_given(bench: Bench) -> None:
     jobs = lease(bench, 5)
     assert ids(jobs) == [5, 4, 3, 2, 1]
-    bench.pass_time(TTR - 1)
+    bench.advance_clock(TTR - 1)
     assert expired(bench) == []
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert expired(bench) == [(job.id, START + TTR) for job in jobs]
     assert {int(job.state) for job in jobs} == {READY}
     assert [int(job.losses) for job in jobs] == [1] * 5
@@ -73,7 +75,7 @@ def test_they_have_one_timer(bench: Bench) -> None:
     before = len(bench.engine.state.timers.heap)
     lease(bench, 100)
     assert len(bench.engine.state.timers.heap) == before + 1
-    assert lease_timers(bench)[0].left == 100
+    assert lease_timers(bench)[0].active_count == 100
     check_invariants(bench.engine)
 
 
@@ -91,11 +93,11 @@ def test_a_tick_that_may_do_little_ends_them_one_by_one(bench: Bench) -> None:
 @pytest.mark.parametrize("done", [[0], [4], [2], [0, 1, 2], [1, 3], [4, 3, 0], [0, 1, 2, 3]])
 def test_the_others_expire_when_some_are_finished(bench: Bench, done: list[int]) -> None:
     jobs = lease(bench, 5)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     for number in done:
         bench.ack(jobs[number])
     check_lease_timers(bench)
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     left = [job.id for number, job in enumerate(jobs) if number not in done]
     assert expired(bench) == [(id, START + TTR) for id in left]
 
@@ -107,7 +109,7 @@ def test_no_timer_is_left_when_all_are_finished(bench: Bench) -> None:
     assert bench.engine.next_deadline(bench.now) == 0
     again = lease(bench, 2)
     check_lease_timers(bench)
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assert [id for id, _ in expired(bench)] == ids(again)
 
 
@@ -118,11 +120,11 @@ def test_an_extended_lease_gets_its_own_time_and_the_others_keep_theirs(
 ) -> None:
     jobs = lease(bench, 5)
     chosen = jobs.pop(which)
-    bench.pass_time(SECOND)
-    bench.engine.extend(chosen.id, OWNER, ttr, ORIGIN, bench.now)
+    bench.advance_clock(SECOND)
+    bench.engine.extend_lease(chosen.id, OWNER, ttr, ORIGIN, bench.now)
     check_lease_timers(bench)
-    assert sorted(timer.left for timer in lease_timers(bench)) == [1, 4]
-    bench.pass_time(60 * SECOND)
+    assert sorted(timer.active_count for timer in lease_timers(bench)) == [1, 4]
+    bench.advance_clock(60 * SECOND)
     found = expired(bench)
     assert found.pop(0 if ttr < TTR else -1) == (chosen.id, START + SECOND + ttr)
     assert found == [(job.id, START + TTR) for job in jobs]
@@ -131,20 +133,20 @@ def test_an_extended_lease_gets_its_own_time_and_the_others_keep_theirs(
 def test_a_lease_that_is_extended_for_the_time_it_had_anyway_ends_then(bench: Bench) -> None:
     first, second = lease(bench, 2)
     for job in (first, second, second):
-        bench.engine.extend(job.id, OWNER, TTR, ORIGIN, bench.now)
+        bench.engine.extend_lease(job.id, OWNER, TTR, ORIGIN, bench.now)
         check_lease_timers(bench)
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assert sorted(expired(bench)) == sorted((job.id, START + TTR) for job in (first, second))
 
 
 def test_the_only_lease_of_its_moment_may_be_extended_again_and_again(bench: Bench) -> None:
     (job,) = lease(bench, 1)
     for _ in range(10):
-        bench.pass_time(TTR - 1)
-        bench.engine.extend(job.id, OWNER, TTR, ORIGIN, bench.now)
+        bench.advance_clock(TTR - 1)
+        bench.engine.extend_lease(job.id, OWNER, TTR, ORIGIN, bench.now)
         assert len(lease_timers(bench)) == 1
     assert expired(bench) == []
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assert expired(bench) == [(job.id, bench.now)]
 
 
@@ -154,21 +156,21 @@ def test_a_job_given_back_and_leased_again_at_the_same_moment_expires_once(
 ) -> None:
     jobs = lease(bench, count)
     for _ in range(3):
-        bench.engine.give_back(jobs[0].id, OWNER, ORIGIN, bench.now)
+        bench.engine.release_lease(jobs[0].id, OWNER, ORIGIN, bench.now)
         assert bench.take(ttr=TTR) is jobs[0]
         check_lease_timers(bench)
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assert sorted(expired(bench)) == sorted((job.id, START + TTR) for job in jobs)
     assert jobs[0].losses == 1
 
 
 def test_a_job_given_back_and_leased_for_longer_outlasts_the_others(bench: Bench) -> None:
     first, second = lease(bench, 2)
-    bench.engine.give_back(first.id, OWNER, ORIGIN, bench.now)
+    bench.engine.release_lease(first.id, OWNER, ORIGIN, bench.now)
     assert bench.take(ttr=2 * TTR) is first
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assert expired(bench) == [(second.id, START + TTR)]
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assert expired(bench) == [(first.id, START + 2 * TTR)]
 
 
@@ -177,7 +179,7 @@ def test_any_number_of_leases_expires_at_once(bench: Bench, count: int) -> None:
     jobs = lease(bench, count)
     assert len(lease_timers(bench)) == -(-count // TOGETHER)
     check_lease_timers(bench)
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assert sorted(expired(bench)) == sorted((job.id, START + TTR) for job in jobs)
 
 
@@ -192,7 +194,7 @@ def test_one_long_lease_does_not_keep_the_jobs_of_its_moment(bench: Bench, long:
         assert len(timer._jobs) <= SPARSE * (100 - number)
     assert held in timer._jobs
     assert len(timer._jobs) <= SPARSE
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assert expired(bench) == [(held.id, START + TTR)]
 
 
@@ -202,7 +204,7 @@ def test_those_whose_time_is_over_are_not_kept_either(bench: Bench) -> None:
     for _ in range(97):
         bench.engine.tick(bench.now, 1)
     (timer,) = lease_timers(bench)
-    assert timer.left == 3
+    assert timer.active_count == 3
     assert len(timer._jobs) <= SPARSE * 3
 
 
@@ -212,16 +214,16 @@ def test_leases_of_one_moment_with_other_ends_have_other_timers(bench: Bench) ->
     for _ in jobs:
         bench.take()
     check_lease_timers(bench)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert sorted(expired(bench)) == [(id, START + SECOND) for id in (1, 3, 4)]
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert sorted(expired(bench)) == [(id, START + 2 * SECOND) for id in (2, 5)]
 
 
 def test_leases_without_an_end_have_no_timer(bench: Bench) -> None:
     timed, endless = bench.push(policy=Policy(ttr=TTR)), bench.push()
     assert [bench.take(bound=True) for _ in range(2)] == [timed, endless]
-    assert [timer.left for timer in lease_timers(bench)] == [1]
+    assert [timer.active_count for timer in lease_timers(bench)] == [1]
     bench.ack(timed)
     assert lease_timers(bench) == []
     assert endless.lease is not None
@@ -230,7 +232,7 @@ def test_leases_without_an_end_have_no_timer(bench: Bench) -> None:
 def test_those_who_wait_get_the_jobs_and_leases_of_a_later_moment(bench: Bench) -> None:
     jobs = lease(bench, 3)
     waiters = [bench.wait(owner=number) for number in (2, 3)]
-    bench.pass_time(TTR)
+    bench.advance_clock(TTR)
     assigned = [("assigned", each.number, job.id) for each, job in zip(waiters, jobs, strict=False)]
     assert bench.effects() == assigned
     check_lease_timers(bench)
@@ -243,8 +245,8 @@ def test_after_a_restart_they_expire_as_they_would_have() -> None:
         jobs = lease(bench, 12)
         for number in (0, 3, 4, 5, 8):
             bench.ack(jobs[number])
-        bench.engine.extend(jobs[1].id, OWNER, 9 * SECOND, ORIGIN, bench.now)
-        bench.engine.give_back(jobs[2].id, OWNER, ORIGIN, bench.now)
+        bench.engine.extend_lease(jobs[1].id, OWNER, 9 * SECOND, ORIGIN, bench.now)
+        bench.engine.release_lease(jobs[2].id, OWNER, ORIGIN, bench.now)
         bench.take(ttr=TTR)
         expired(bench)
     staying, restarted = benches
@@ -252,7 +254,7 @@ def test_after_a_restart_they_expire_as_they_would_have() -> None:
     check_lease_timers(restarted)
     check_invariants(restarted.engine)
     for bench in benches:
-        bench.pass_time(20 * SECOND)
+        bench.advance_clock(20 * SECOND)
     ended = expired(staying)
     assert len(ended) == 7
     assert expired(restarted) == ended
@@ -282,12 +284,12 @@ class Plain:
         elif job is None:
             bench.push(policy=NO_LIMIT)
         elif name == "extend":
-            bench.engine.extend(job.id, OWNER, TTR + pick % 2 * SECOND, ORIGIN, bench.now)
+            bench.engine.extend_lease(job.id, OWNER, TTR + pick % 2 * SECOND, ORIGIN, bench.now)
             self.until[job.id] = bench.now + TTR + pick % 2 * SECOND
         else:
             del self.until[job.id]
             if name == "give back":
-                bench.engine.give_back(job.id, OWNER, ORIGIN, bench.now)
+                bench.engine.release_lease(job.id, OWNER, ORIGIN, bench.now)
             elif name == "ack":
                 bench.ack(job)
             else:
@@ -298,12 +300,12 @@ class Plain:
         return self.bench.engine.job(known[pick % len(known)]) if known else None
 
     def _take(self, ttr: int) -> None:
-        job = self.bench.engine.fetch(self.bench.wish(ttr=ttr), self.bench.now)
+        job = self.bench.engine.fetch(self.bench.fetch_request(ttr=ttr), self.bench.now)
         if job is not None:
             self.until[job.id] = self.bench.now + ttr
 
     def pass_time(self, duration: int) -> None:
-        self.bench.pass_time(duration)
+        self.bench.advance_clock(duration)
         due = [(id, end) for id, end in self.until.items() if end <= self.bench.now]
         for id, _ in due:
             del self.until[id]

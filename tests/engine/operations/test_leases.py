@@ -5,7 +5,7 @@ from engine.harness import NO_LIMIT, ORIGIN, OWNER, START, Bench
 
 from taskyard.engine.model.errors import InvalidOption, JobNotFound, NotLeaseholder
 from taskyard.engine.model.job import DELAYED, FAILED, FOREVER, LEASED, READY, SECOND, Job, Policy
-from taskyard.engine.operations.finish import LEASES_AT_ONCE
+from taskyard.engine.operations.finish import MAX_LEASES_RELEASED_AT_ONCE
 
 
 def leases(bench: Bench, count: int, bound: bool = True) -> list[Job]:
@@ -21,9 +21,9 @@ def test_an_expired_lease_puts_the_job_back_in_its_place(bench: Bench) -> None:
     job = bench.push(policy=Policy(ttr=5 * SECOND))
     behind = bench.push()
     bench.take()
-    bench.pass_time(5 * SECOND - 1)
+    bench.advance_clock(5 * SECOND - 1)
     assert job.state == LEASED
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.ids() == [job.id, behind.id]
     assert (job.attempts, job.fails, job.losses) == (1, 0, 1)
 
@@ -31,14 +31,14 @@ def test_an_expired_lease_puts_the_job_back_in_its_place(bench: Bench) -> None:
 def test_jobs_come_back_in_the_order_they_had(bench: Bench) -> None:
     jobs = leases(bench, 4)
     for job in (jobs[2], jobs[0], jobs[3], jobs[1]):
-        bench.engine.give_back(job.id, OWNER, ORIGIN, bench.now)
+        bench.engine.release_lease(job.id, OWNER, ORIGIN, bench.now)
     assert bench.ids() == [job.id for job in jobs]
 
 
 def test_a_late_finish_is_refused(bench: Bench) -> None:
     job = bench.push(policy=Policy(ttr=SECOND))
     bench.take()
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     with pytest.raises(NotLeaseholder):
         bench.ack(job)
     bench.take(owner=2)
@@ -50,10 +50,10 @@ def test_attempts_used_up_by_lost_leases_end_the_job(bench: Bench) -> None:
     job = bench.push(policy=Policy(ttr=SECOND, max_attempts=2))
     for _ in range(2):
         bench.take()
-        bench.pass_time(SECOND)
+        bench.advance_clock(SECOND)
     assert job.state == FAILED
-    assert job.more().reason == "attempts used up"
-    assert not job.more().has_result
+    assert job.ensure_extras().reason == "attempts used up"
+    assert not job.ensure_extras().has_result
 
 
 def test_a_job_whose_holders_keep_dying_is_poison(bench: Bench) -> None:
@@ -63,7 +63,7 @@ def test_a_job_whose_holders_keep_dying_is_poison(bench: Bench) -> None:
         bench.take(owner=owner, bound=True)
         bench.engine.disconnect(owner, ORIGIN, bench.now)
     assert job.state == FAILED
-    assert job.more().reason == "poison pill: too many holders were lost"
+    assert job.ensure_extras().reason == "poison pill: too many holders were lost"
 
 
 def test_failing_is_not_dying(bench: Bench) -> None:
@@ -89,26 +89,26 @@ def test_without_the_guard_a_job_may_be_lost_for_ever(bench: Bench) -> None:
 def test_an_extended_lease_lasts_from_now_on(bench: Bench) -> None:
     job = bench.push(policy=Policy(ttr=5 * SECOND))
     bench.take()
-    bench.pass_time(4 * SECOND)
-    bench.engine.extend(job.id, OWNER, 5 * SECOND, ORIGIN, bench.now)
-    bench.pass_time(5 * SECOND - 1)
+    bench.advance_clock(4 * SECOND)
+    bench.engine.extend_lease(job.id, OWNER, 5 * SECOND, ORIGIN, bench.now)
+    bench.advance_clock(5 * SECOND - 1)
     assert job.state == LEASED
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert job.state == READY
 
 
 def test_a_lease_can_be_made_shorter_too(bench: Bench) -> None:
     job = bench.push(policy=Policy(ttr=50 * SECOND))
     bench.take()
-    bench.engine.extend(job.id, OWNER, SECOND, ORIGIN, bench.now)
-    bench.pass_time(SECOND)
+    bench.engine.extend_lease(job.id, OWNER, SECOND, ORIGIN, bench.now)
+    bench.advance_clock(SECOND)
     assert job.state == READY
 
 
 def test_a_lease_without_a_time_can_be_given_one(bench: Bench) -> None:
     job = leases(bench, 1)[0]
-    bench.engine.extend(job.id, OWNER, SECOND, ORIGIN, bench.now)
-    bench.pass_time(SECOND)
+    bench.engine.extend_lease(job.id, OWNER, SECOND, ORIGIN, bench.now)
+    bench.advance_clock(SECOND)
     assert job.state == READY
 
 
@@ -116,7 +116,7 @@ def test_a_lease_without_a_time_can_be_given_one(bench: Bench) -> None:
 def test_no_time_is_no_extension(bench: Bench, ttr: int) -> None:
     job = leases(bench, 1)[0]
     with pytest.raises(InvalidOption):
-        bench.engine.extend(job.id, OWNER, ttr, ORIGIN, bench.now)
+        bench.engine.extend_lease(job.id, OWNER, ttr, ORIGIN, bench.now)
     assert job.lease is not None
     assert job.lease.deadline == 0
 
@@ -126,16 +126,16 @@ def test_only_the_holder_can_extend_or_give_back(bench: Bench) -> None:
     other = bench.push()
     for id, owner in ((job.id, OWNER + 1), (other.id, OWNER)):
         with pytest.raises(NotLeaseholder):
-            bench.engine.extend(id, owner, SECOND, ORIGIN, bench.now)
+            bench.engine.extend_lease(id, owner, SECOND, ORIGIN, bench.now)
         with pytest.raises(NotLeaseholder):
-            bench.engine.give_back(id, owner, ORIGIN, bench.now)
+            bench.engine.release_lease(id, owner, ORIGIN, bench.now)
     with pytest.raises(JobNotFound):
-        bench.engine.extend(99, OWNER, SECOND, ORIGIN, bench.now)
+        bench.engine.extend_lease(99, OWNER, SECOND, ORIGIN, bench.now)
 
 
 def test_giving_back_counts_neither_a_fail_nor_a_loss(bench: Bench) -> None:
     job = leases(bench, 1)[0]
-    bench.engine.give_back(job.id, OWNER, ORIGIN, bench.now)
+    bench.engine.release_lease(job.id, OWNER, ORIGIN, bench.now)
     assert (job.state, job.attempts, job.fails, job.losses) == (READY, 1, 0, 0)
     assert bench.queue().released == 1
 
@@ -151,7 +151,7 @@ def test_a_lost_connection_ends_the_leases_bound_to_it(bench: Bench) -> None:
     bench.engine.disconnect(OWNER, ORIGIN, bench.now)
     assert (mine.state, theirs.state, timed.state) == (READY, LEASED, LEASED)
     assert (mine.attempts, mine.fails, mine.losses) == (1, 0, 1)
-    assert OWNER not in bench.engine.state.held
+    assert OWNER not in bench.engine.state.bound_jobs_by_owner
 
 
 def test_a_job_can_count_a_lost_holder_as_a_fail(bench: Bench) -> None:
@@ -160,14 +160,14 @@ def test_a_job_can_count_a_lost_holder_as_a_fail(bench: Bench) -> None:
     bench.take(bound=True)
     bench.engine.disconnect(OWNER, ORIGIN, bench.now)
     assert (job.state, job.fails, job.losses) == (DELAYED, 1, 0)
-    extra = job.more()
+    extra = job.ensure_extras()
     assert bench.read(extra.error_at, extra.error_size) == b"connection lost"
 
 
 def test_an_expired_lease_of_such_a_job_is_still_a_loss(bench: Bench) -> None:
     job = bench.push(policy=Policy(ttr=SECOND, max_fails=1, lost_is_failed=True))
     bench.take()
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert (job.state, job.fails, job.losses) == (READY, 0, 1)
 
 
@@ -226,7 +226,7 @@ def test_a_token_of_an_earlier_run_is_refused_if_its_lease_was_lost(bench: Bench
     job = bench.push()
     bench.collect()
     bench.take()
-    bench.engine.log.take(0)  # never written
+    bench.engine.records.drain(0)  # never written
     bench.restart()
     again = bench.take(owner=2)
     assert again.id == job.id
@@ -265,18 +265,18 @@ def test_a_restart_returns_bound_leases_in_place_with_the_attempt_but_no_fail(
     assert bench.ids() == [*held, behind]
     job = bench.engine.job(held[0])
     assert (job.attempts, job.fails, job.losses) == (1, 0, 0)
-    assert bench.engine.state.held == {}
+    assert bench.engine.state.bound_jobs_by_owner == {}
 
 
 def test_a_restart_keeps_timed_leases_until_their_deadline(bench: Bench) -> None:
     id = bench.push(policy=Policy(ttr=10 * SECOND, max_fails=-1)).id
     bench.take(owner=4)
-    bench.pass_time(6 * SECOND)
+    bench.advance_clock(6 * SECOND)
     bench.restart()
     assert bench.ids(state=LEASED) == [id]
-    bench.pass_time(4 * SECOND - 1)
+    bench.advance_clock(4 * SECOND - 1)
     assert bench.ids(state=LEASED) == [id]
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.ids() == [id]
 
 
@@ -307,14 +307,14 @@ def test_time_goes_on_while_the_server_is_down(bench: Bench) -> None:
 
 def test_a_job_that_another_has_by_now_is_not_taken_from_it(bench: Bench) -> None:
     """Of one who held a great many and goes, the leases end in portions."""
-    for _ in range(LEASES_AT_ONCE):
+    for _ in range(MAX_LEASES_RELEASED_AT_ONCE):
         bench.push()
         bench.take(owner=1, bound=True)
     last = bench.push("last")
     bench.take("last", owner=1, bound=True)
     bench.engine.disconnect(1, ORIGIN, bench.now)
     assert last.state == LEASED
-    bench.engine.give_back(last.id, 1, ORIGIN, bench.now)
+    bench.engine.release_lease(last.id, 1, ORIGIN, bench.now)
     assert bench.take("last", owner=2, bound=True) is last
     while bench.engine.tick(bench.now):
         pass

@@ -7,7 +7,7 @@ from support.carries import a_job
 from taskyard.engine.model.errors import CorruptRecord
 from taskyard.engine.model.job import LEASED, LIMITED
 from taskyard.engine.model.state import EngineSettings, State
-from taskyard.engine.partial_replay import begin_partial
+from taskyard.engine.partial_replay import begin_partial_replay
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records.replay import apply_record
@@ -27,11 +27,11 @@ def state(bench: Bench) -> State:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (j.Unblock(1, ORIGIN, READY_JOB, b"q", 6), "job 1 waits for no other"),
-        (j.Extend(1, ORIGIN, READY_JOB, b"q", 3, 99), "job 1 is not leased"),
-        (j.Progress(1, ORIGIN, READY_JOB, b"q", 3, 5, "half"), "job 1 is not leased"),
-        (j.Wake(1, ORIGIN, GONE_JOB, b"q"), "there is no job 2"),
-        (j.Fail(1, ORIGIN, GONE_JOB, b"q", 3, True, "", "", b""), "there is no job 2"),
+        (j.UnblockRecord(1, ORIGIN, READY_JOB, b"q", 6), "job 1 waits for no other"),
+        (j.ExtendRecord(1, ORIGIN, READY_JOB, b"q", 3, 99), "job 1 is not leased"),
+        (j.ProgressRecord(1, ORIGIN, READY_JOB, b"q", 3, 5, "half"), "job 1 is not leased"),
+        (j.WakeRecord(1, ORIGIN, GONE_JOB, b"q"), "there is no job 2"),
+        (j.FailRecord(1, ORIGIN, GONE_JOB, b"q", 3, True, "", "", b""), "there is no job 2"),
     ],
 )
 def test_a_record_of_a_job_that_is_in_another_state_is_refused(
@@ -53,7 +53,7 @@ def test_a_job_that_is_gone_is_not_carried(state: State) -> None:
 )
 def test_a_job_is_not_carried_in_a_state_that_it_cannot_have(number: int, reason: str) -> None:
     state = State(EngineSettings())
-    begin_partial(state, 1)
+    begin_partial_replay(state, 1)
     record = a_job()
     record.state = number
     record.lease = None

@@ -28,10 +28,10 @@ def test_a_nack_may_say_when_the_next_attempt_may_start(bench: Bench, policy: Po
     job = bench.push(policy=policy)
     bench.take()
     nack_in(bench, job, 5 * SECOND)
-    assert (job.state, job.fails, job.position) == (DELAYED, 1, bench.now + 5 * SECOND)
-    bench.pass_time(5 * SECOND - 1)
+    assert (job.state, job.fails, job.order_key) == (DELAYED, 1, bench.now + 5 * SECOND)
+    bench.advance_clock(5 * SECOND - 1)
     assert job.state == DELAYED
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert job.state == READY
 
 
@@ -56,7 +56,7 @@ def test_the_farthest_next_attempt_is_never(bench: Bench) -> None:
     job = bench.push()
     bench.take()
     nack_in(bench, job, FOREVER)
-    assert (job.state, job.position) == (DELAYED, FOREVER)
+    assert (job.state, job.order_key) == (DELAYED, FOREVER)
 
 
 @pytest.mark.parametrize("delay", [0, SECOND, NEVER, BY_POLICY])
@@ -73,15 +73,19 @@ def test_no_word_of_a_worker_gives_more_attempts_than_there_are(
     job = bench.push(policy=policy)
     bench.take()
     nack_in(bench, job, delay)
-    assert (job.state, job.more().reason) == (FAILED, reason)
+    assert (job.state, job.ensure_extras().reason) == (FAILED, reason)
 
 
 def test_a_nack_may_say_never(bench: Bench) -> None:
     job = bench.push(policy=QUARTIC)
     bench.take()
     nack_in(bench, job, NEVER)
-    assert (job.state, job.fails, job.more().reason) == (FAILED, 1, "given up by its worker")
-    extra = job.more()
+    assert (job.state, job.fails, job.ensure_extras().reason) == (
+        FAILED,
+        1,
+        "given up by its worker",
+    )
+    extra = job.ensure_extras()
     assert bench.read(extra.result_at, extra.result_size) == b"error"
     assert bench.queue().failed == 1
     dependent = bench.push("other", blocked_by=[job.id])
@@ -108,10 +112,10 @@ def test_what_a_worker_says_is_so_after_a_restart(bench: Bench, delay: int) -> N
     job = bench.push(policy=QUARTIC)
     bench.take()
     nack_in(bench, job, delay)
-    before = (job.state, job.fails, job.position)
+    before = (job.state, job.fails, job.order_key)
     bench.restart()
     again = bench.engine.job(job.id)
-    assert (again.state, again.fails, again.position) == before
+    assert (again.state, again.fails, again.order_key) == before
 
 
 # Tokens
@@ -129,7 +133,7 @@ def test_a_token_names_its_holder_while_the_lease_lasts(bench: Bench) -> None:
     assert owner_of(job.id, 1, 2) == 8
     with pytest.raises(NotLeaseholder):
         owner_of(job.id, 1, 1)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     with pytest.raises(NotLeaseholder):
         owner_of(job.id, 1, 2)
 

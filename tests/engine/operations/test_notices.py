@@ -10,7 +10,7 @@ from taskyard.engine.model.effects import (
     WATCH_LEASED,
     WATCH_SUCCEEDED,
     WATCH_TIMEOUT,
-    Notice,
+    LifecycleNotice,
 )
 from taskyard.engine.model.errors import JobNotFound
 from taskyard.engine.model.job import READY, SECOND, Job, Notify, Policy
@@ -68,7 +68,7 @@ def test_the_life_of_a_job_in_notices(bench: Bench) -> None:
     stages(bench)
     bench.take()
     assert stages(bench) == [STAGE_ASSIGN]
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert stages(bench) == [STAGE_RETRY]
     bench.take()
     bench.nack(job)
@@ -89,7 +89,7 @@ def test_a_batch_assigns_too(bench: Bench) -> None:
 def test_a_popped_job_is_finished_and_never_assigned(bench: Bench) -> None:
     push(bench)
     stages(bench)
-    bench.engine.fetch(bench.wish(pop=True), bench.now)
+    bench.engine.fetch(bench.fetch_request(pop=True), bench.now)
     assert stages(bench) == [STAGE_FINISH]
 
 
@@ -97,10 +97,15 @@ def test_a_notice_waits_for_the_record_it_speaks_of(bench: Bench) -> None:
     bench.collect()
     push(bench, STAGE_READY)
     push(bench, STAGE_READY)
-    first, second = bench.engine.take_effects()
-    assert isinstance(first, Notice)
-    assert isinstance(second, Notice)
-    assert bench.engine.log.base < first.mark < second.mark == bench.engine.log.mark()
+    first, second = bench.engine.drain_effects()
+    assert isinstance(first, LifecycleNotice)
+    assert isinstance(second, LifecycleNotice)
+    assert (
+        bench.engine.records.start_position
+        < first.durable_position
+        < second.durable_position
+        == bench.engine.records.end_position()
+    )
 
 
 # Fast pops
@@ -156,7 +161,7 @@ def test_what_cannot_be_taken_at_once_is_ready_first(bench: Bench) -> None:
 
 def watch(bench: Bench, job: Job, seconds: int = 0) -> int:
     deadline = bench.now + seconds * SECOND if seconds else 0
-    return bench.engine.watch(job.id, 1, deadline).number
+    return bench.engine.watch_job(job.id, 1, deadline).number
 
 
 def test_a_watcher_hears_that_a_job_is_leased_and_how_it_ends(bench: Bench) -> None:
@@ -202,7 +207,7 @@ def test_a_job_that_is_deleted_or_expires_is_gone(bench: Bench) -> None:
     deleted, expiring = bench.push(), bench.push(ttl_ms=1000)
     first, second = watch(bench, deleted), watch(bench, expiring)
     bench.delete(deleted)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.effects() == [
         ("watched", first, WATCH_GONE, deleted.id),
         ("watched", second, WATCH_GONE, expiring.id),
@@ -212,7 +217,7 @@ def test_a_job_that_is_deleted_or_expires_is_gone(bench: Bench) -> None:
 def test_a_watcher_may_have_a_time_limit(bench: Bench) -> None:
     job = bench.push()
     patient, hasty = watch(bench, job), watch(bench, job, 5)
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     assert bench.effects() == [("watched", hasty, WATCH_TIMEOUT, job.id)]
     bench.engine.pop(b"q", False, ORIGIN, bench.now)
     assert bench.effects() == [("watched", patient, WATCH_SUCCEEDED, job.id)]
@@ -223,23 +228,23 @@ def test_who_was_told_the_end_does_not_run_into_the_time_limit(bench: Bench) -> 
     watch(bench, job, 5)
     bench.engine.pop(b"q", False, ORIGIN, bench.now)
     bench.effects()
-    bench.pass_time(10 * SECOND)
+    bench.advance_clock(10 * SECOND)
     assert bench.effects() == []
     assert bench.engine.state.timers.heap == []
 
 
 def test_who_stops_watching_hears_nothing(bench: Bench) -> None:
     job = bench.push()
-    watcher = bench.engine.watch(job.id, 1, bench.now + SECOND)
+    watcher = bench.engine.watch_job(job.id, 1, bench.now + SECOND)
     bench.engine.stop_watching(watcher)
     bench.engine.stop_watching(watcher)
     bench.delete(job)
-    bench.pass_time(2 * SECOND)
+    bench.advance_clock(2 * SECOND)
     assert bench.effects() == []
 
 
 def test_what_is_not_there_cannot_be_watched(bench: Bench) -> None:
     with pytest.raises(JobNotFound):
-        bench.engine.watch(99, 1)
+        bench.engine.watch_job(99, 1)
     assert bench.engine.watchers == {}
     assert bench.ids(state=READY) == []

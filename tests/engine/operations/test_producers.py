@@ -7,7 +7,7 @@ from engine.compacting import Compaction
 from engine.harness import NO_LIMIT, ORIGIN, SALT, Bench
 from engine.scheduling import put, wish
 
-from taskyard.engine.model.errors import DuplicateJob, StepRefused, UidTaken
+from taskyard.engine.model.errors import DuplicateJob, TransactionStepRefused, UidTaken
 from taskyard.engine.model.job import (
     API,
     CLIENT,
@@ -15,8 +15,8 @@ from taskyard.engine.model.job import (
     SECOND,
     SYSTEM_ORIGIN,
     WORKQ,
-    Extra,
     Job,
+    JobExtras,
     NewJob,
     Origin,
     Policy,
@@ -26,17 +26,23 @@ from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.model.uid import (
     ANY_PRODUCER,
     PRODUCER_BYTES,
-    Producers,
+    ProducerHashes,
     derive_uid,
     is_same_producer,
 )
-from taskyard.engine.operations.push import Step
-from taskyard.engine.partial_replay import begin_partial
-from taskyard.engine.records.carry_records import CarryGrave, CarryJob
+from taskyard.engine.operations.push import TransactionStep
+from taskyard.engine.partial_replay import begin_partial_replay
+from taskyard.engine.records.carry_records import JobSnapshot, TombstonesSnapshot
 from taskyard.engine.records.decode import Decoder
-from taskyard.engine.records.job_changes import Remove
-from taskyard.engine.records.job_lifecycle import ACKED, RETENTION_OVER, Finish, Push, Record
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.job_changes import RemoveRecord
+from taskyard.engine.records.job_lifecycle import (
+    ACKED,
+    RETENTION_OVER,
+    FinishRecord,
+    PushRecord,
+    Record,
+)
+from taskyard.engine.records.log import RecordBuffer
 from taskyard.engine.records.replay import apply_record
 from taskyard.engine.schedules.registry import tick_uid
 
@@ -68,7 +74,7 @@ def compact(bench: Bench) -> int:
     """All there is so far is left behind."""
     bench.collect()
     compaction = Compaction(bench, bench.frames[-1].end)
-    compaction.go_on(100_000, 0)
+    compaction.continue_scan(100_000, 0)
     assert compaction.closed
     bench.collect()
     return compaction.base
@@ -135,10 +141,10 @@ def test_that_is_so_if_the_end_is_left_and_the_push_is_not(bench: Bench) -> None
     between = bench.frames[-1].end
     complete(bench, other)
     bench.engine.complete(job.id, b"", ORIGIN, bench.now)
-    bench.pass_time(2 * SECOND)
+    bench.advance_clock(2 * SECOND)
     full, partial = bench.replay(0), bench.replay(between)
     for uid in (UID, b"o" * 16):
-        assert partial.tombstones.stones[uid].producer == full.tombstones.stones[uid].producer
+        assert partial.tombstones.by_uid[uid].producer == full.tombstones.by_uid[uid].producer
 
 
 def test_without_users_it_is_the_queue_that_counts(bench: Bench) -> None:
@@ -152,7 +158,7 @@ def test_without_users_it_is_the_queue_that_counts(bench: Bench) -> None:
 
 def test_a_job_may_have_been_moved_since(bench: Bench) -> None:
     job = push(bench)
-    bench.engine.move(job.id, "a.x", False, ORIGIN, bench.now)
+    bench.engine.move_job(job.id, "a.x", False, ORIGIN, bench.now)
     check_rule(bench, job)
     complete(bench, job)
     check_rule(bench, job)
@@ -175,7 +181,7 @@ def test_a_derived_uid_is_repeated_by_no_push(bench: Bench) -> None:
 
 def test_the_uid_of_the_job_of_a_schedule_is_nobody_elses(bench: Bench) -> None:
     schedule = put(bench, wish(every=60 * SECOND))
-    bench.pass_time(60 * SECOND)
+    bench.advance_clock(60 * SECOND)
     uid = tick_uid(bench.engine, schedule.name, bench.engine.job(schedule.last_job).run_at)
     assert bench.engine.job_by_uid(uid) is not None
     for queue in (schedule.job.queue, "a.x"):
@@ -186,12 +192,12 @@ def test_the_uid_of_the_job_of_a_schedule_is_nobody_elses(bench: Bench) -> None:
 def test_a_transaction_with_a_uid_of_another_is_refused_whole(bench: Bench) -> None:
     push(bench)
     bench.collect()
-    steps = [Step(new("a.x", None)), Step(new("a.x"))]
+    steps = [TransactionStep(new("a.x", None)), TransactionStep(new("a.x"))]
     for attempt in (
         lambda: bench.engine.transact(steps, 1, EVE, bench.now),
         lambda: bench.engine.check_steps(steps, 1, EVE),
     ):
-        with pytest.raises(StepRefused) as refused:
+        with pytest.raises(TransactionStepRefused) as refused:
             attempt()
         assert refused.value.index == 1
         assert isinstance(refused.value.cause, UidTaken)
@@ -212,16 +218,16 @@ def test_a_uid_that_was_freed_is_for_anyone(bench: Bench) -> None:
 
 def old(record: Record, version: int) -> Record:
     """As an older version has written it."""
-    log = Log(1, 0)
+    log = RecordBuffer(1, 0)
     log.append(record)
-    data = bytearray(log.take(0))
+    data = bytearray(log.drain(0))
     data[5] = version
     return Decoder(False).read(bytes(data), 0, 0)
 
 
 def without_the_push(record: Record) -> State:
     state = State(EngineSettings())
-    begin_partial(state, 1)
+    begin_partial_replay(state, 1)
     state.time = record.time
     apply_record(state, record)
     return state
@@ -231,7 +237,7 @@ def accepts(state: State, queue: str, origin: Origin) -> bool:
     """Whether a push is taken for a repetition."""
     bench = Bench()
     bench.engine.state = state
-    state.partial = False
+    state.is_partial_replay = False
     with pytest.raises((DuplicateJob, UidTaken)) as error:
         bench.engine.push(new(queue), origin, bench.now)
     return error.type is DuplicateJob
@@ -240,8 +246,8 @@ def accepts(state: State, queue: str, origin: Origin) -> bool:
 @pytest.mark.parametrize(
     "record",
     [
-        Finish(1, ADA, 7, b"s.pay", 1, ACKED, 0, UID),
-        Remove(1, ADA, 7, b"s.pay", RETENTION_OVER, True, UID),
+        FinishRecord(1, ADA, 7, b"s.pay", 1, ACKED, 0, UID),
+        RemoveRecord(1, ADA, 7, b"s.pay", RETENTION_OVER, True, UID),
     ],
     ids=["finish", "remove"],
 )
@@ -254,28 +260,28 @@ def test_an_old_end_tells_the_queue(record: Record) -> None:
 
 def test_an_old_end_behind_its_push_needs_to_tell_nothing() -> None:
     state = State(EngineSettings())
-    apply_record(state, Push(1, ADA, 1, b"s.pay", new("s.pay")))
-    apply_record(state, old(Finish(1, ORIGIN, 1, b"s.pay", 1, ACKED, 0, UID), 1))
+    apply_record(state, PushRecord(1, ADA, 1, b"s.pay", new("s.pay")))
+    apply_record(state, old(FinishRecord(1, ORIGIN, 1, b"s.pay", 1, ACKED, 0, UID), 1))
     assert accepts(state, "s.pay", ADA)
     assert not accepts(state, "s.pay", EVE)
 
 
 @pytest.mark.parametrize("leases", [0, 1])
 def test_an_old_job_that_was_carried_tells_the_queue_where_it_is(leases: int) -> None:
-    record = CarryJob(1, SYSTEM_ORIGIN, 7, b"s.pay", "task", Policy(), 0)
+    record = JobSnapshot(1, SYSTEM_ORIGIN, 7, b"s.pay", "task", Policy(), 0)
     record.state = READY
     record.leases = leases
-    record.extra = Extra()
-    record.extra.uid = UID
+    record.extras = JobExtras()
+    record.extras.uid = UID
     state = without_the_push(old(record, 3 if leases else 1))
     assert accepts(state, "s.pay", EVE)
     assert not accepts(state, "a.x", EVE)
-    producer = state.uids[UID].more().producer
+    producer = state.uids[UID].ensure_extras().producer
     assert len(producer) == PRODUCER_BYTES
 
 
 def test_what_is_carried_of_old_uids_tells_nothing() -> None:
-    state = without_the_push(old(CarryGrave(1, SYSTEM_ORIGIN, 0, True, [UID], [7], []), 1))
+    state = without_the_push(old(TombstonesSnapshot(1, SYSTEM_ORIGIN, 0, True, [UID], [7], []), 1))
     assert accepts(state, "s.pay", ADA)
     assert accepts(state, "a.x", EVE)
 
@@ -284,29 +290,33 @@ def test_what_is_carried_of_old_uids_tells_nothing() -> None:
 
 
 def test_a_producer_is_a_queue_and_a_user() -> None:
-    producers = Producers()
-    ours = producers.of(b"s.pay", "ada")
+    producers = ProducerHashes()
+    ours = producers.hash_of(b"s.pay", "ada")
     assert len(ours) == PRODUCER_BYTES
-    assert ours == Producers().of(b"s.pay", "ada")
-    others = [producers.of(b"s.pay", ""), producers.of(b"", "ada"), producers.of(b"ada", "s.pay")]
+    assert ours == ProducerHashes().hash_of(b"s.pay", "ada")
+    others = [
+        producers.hash_of(b"s.pay", ""),
+        producers.hash_of(b"", "ada"),
+        producers.hash_of(b"ada", "s.pay"),
+    ]
     for other in others:
         assert not is_same_producer(ours, other)
-    assert is_same_producer(ours, producers.of_queue(b"s.pay"))
-    assert is_same_producer(producers.of_queue(b"s.pay"), ours)
-    assert not is_same_producer(ours, producers.of_queue(b"a.x"))
+    assert is_same_producer(ours, producers.hash_of_queue(b"s.pay"))
+    assert is_same_producer(producers.hash_of_queue(b"s.pay"), ours)
+    assert not is_same_producer(ours, producers.hash_of_queue(b"a.x"))
     assert is_same_producer(ours, ANY_PRODUCER)
 
 
 def test_jobs_of_one_producer_share_it() -> None:
-    producers = Producers()
-    ours = producers.of(b"s.pay", "ada")
-    producers.of(b"a.x", "eve")
-    assert producers.of(b"s." + b"pay", "a" + "da") is ours
-    assert producers.share(bytes(bytearray(ours))) is ours
+    producers = ProducerHashes()
+    ours = producers.hash_of(b"s.pay", "ada")
+    producers.hash_of(b"a.x", "eve")
+    assert producers.hash_of(b"s." + b"pay", "a" + "da") is ours
+    assert producers.intern(bytes(bytearray(ours))) is ours
 
 
 def test_there_may_be_any_number_of_producers() -> None:
-    producers = Producers()
+    producers = ProducerHashes()
     for number in range(10_000):
-        assert producers.of(b"%d" % number, "ada") == producers.of(b"%d" % number, "ada")
-    assert len(producers._made) <= 4096
+        assert producers.hash_of(b"%d" % number, "ada") == producers.hash_of(b"%d" % number, "ada")
+    assert len(producers._by_queue_and_user) <= 4096

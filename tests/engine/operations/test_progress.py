@@ -8,7 +8,7 @@ from taskyard.engine.model.job import SECOND, Job, Policy
 
 
 def tell(bench: Bench, job: Job, permille: int, message: str = "", owner: int = OWNER) -> None:
-    bench.engine.progress(job.id, owner, permille, message, ORIGIN, bench.now)
+    bench.engine.report_progress(job.id, owner, permille, message, ORIGIN, bench.now)
 
 
 def told(job: Job) -> tuple[int, str, int] | None:
@@ -22,7 +22,7 @@ def test_the_last_word_counts(bench: Bench) -> None:
     bench.take()
     assert told(job) is None
     tell(bench, job, 0, "begun")
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     tell(bench, job, 1000, "näher")
     assert told(job) == (1000, "näher", bench.now)
 
@@ -31,7 +31,7 @@ def test_the_next_lease_knows_nothing_of_it(bench: Bench) -> None:
     job = bench.push(policy=Policy(ttr=SECOND))
     bench.take()
     tell(bench, job, 500)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     bench.take()
     assert told(job) is None
 

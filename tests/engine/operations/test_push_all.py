@@ -14,14 +14,14 @@ from taskyard.engine.model.errors import (
     NoSpace,
     QueueFull,
     ReadOnly,
-    StepRefused,
     TaskyardError,
+    TransactionStepRefused,
 )
 from taskyard.engine.model.job import FAILED, LEASED, SECOND, NewJob, Policy
 from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
 from taskyard.engine.model.state import EngineSettings
-from taskyard.engine.operations.push import Step
-from taskyard.engine.operations.room import STEP_ROOM
+from taskyard.engine.operations.push import TransactionStep
+from taskyard.engine.operations.room import MAX_STEP_BYTES
 
 LIMIT = 100  # bytes of a payload
 PAYLOADS = [b"one", b"", b"three", b"x" * LIMIT]
@@ -56,7 +56,7 @@ def push_all(bench: Bench, job: NewJob, payloads: list[bytes]) -> None:
 
 
 def transact(bench: Bench, job: NewJob, payloads: list[bytes]) -> None:
-    steps = [Step(copy(job, payload)) for payload in payloads]
+    steps = [TransactionStep(copy(job, payload)) for payload in payloads]
     bench.engine.transact(steps, OWNER, ORIGIN, bench.now)
 
 
@@ -136,7 +136,7 @@ def test_one_payload_that_is_too_large_spoils_them_all(bench: Bench, index: int)
     payloads = [b"a", b"b", b"c"]
     payloads.insert(index, b"x" * (LIMIT + 1))
     error = refused(bench, new(), payloads)
-    assert isinstance(error, StepRefused)
+    assert isinstance(error, TransactionStepRefused)
     assert error.index == index
     assert isinstance(error.cause, InvalidOption)
     assert bench.engine.queue(b"q") is None
@@ -162,42 +162,42 @@ def test_a_job_that_cannot_be_is_refused(bench: Bench) -> None:
 
 
 def test_nothing_is_done_without_room_for_all_of_it(bench: Bench) -> None:
-    room = bench.engine.room
+    room = bench.engine.journal_space
     payloads = [b"x" * LIMIT] * 10
     bench.collect()
-    room.free = 11 * STEP_ROOM + 10 * LIMIT - 1
+    room.free_bytes = 11 * MAX_STEP_BYTES + 10 * LIMIT - 1
     assert isinstance(refused(bench, new(), payloads), NoSpace)
     push_all(bench, new(), [*payloads[1:], payloads[0][1:]])
     assert len(bench.ids()) == 10
-    assert bench.engine.log.size() <= room.free
+    assert bench.engine.records.size() <= room.free_bytes
 
 
 def test_the_room_that_is_kept_for_finishing_is_not_used(bench: Bench) -> None:
     bench.collect()
-    bench.engine.room.free = 5 * STEP_ROOM
-    bench.engine.room.kept = 3 * STEP_ROOM
+    bench.engine.journal_space.free_bytes = 5 * MAX_STEP_BYTES
+    bench.engine.journal_space.reserved_bytes = 3 * MAX_STEP_BYTES
     assert isinstance(refused(bench, new(), [b"", b""]), NoSpace)
     push_all(bench, new(), [b""])
 
 
 def test_nothing_is_added_when_additions_are_refused(bench: Bench) -> None:
-    bench.engine.room.refusing = "full"
+    bench.engine.journal_space.push_refusal = "full"
     assert isinstance(refused(bench, new(), [b"a", b"b"]), NoSpace)
 
 
 @pytest.mark.parametrize("bounded", [False, True])
 def test_a_server_that_only_reads_takes_nothing(bench: Bench, bounded: bool) -> None:
-    bench.engine.state.bounded = bounded
-    bench.engine.read_only = "the disk is gone"
+    bench.engine.state.any_queue_bounded = bounded
+    bench.engine.read_only_reason = "the disk is gone"
     assert isinstance(refused(bench, new(), [b"a", b"b"]), ReadOnly)
 
 
 def test_a_drained_server_takes_nothing(bench: Bench) -> None:
-    bench.engine.drain(True)
+    bench.engine.set_draining(True)
     error = refused(bench, new(), [b"a", b"b"])
-    assert isinstance(error, StepRefused)
+    assert isinstance(error, TransactionStepRefused)
     assert isinstance(error.cause, Draining)
-    bench.engine.drain(False)
+    bench.engine.set_draining(False)
     push_all(bench, new(), PAYLOADS)
     assert payloads_of(bench) == PAYLOADS
 
@@ -206,7 +206,7 @@ def test_nor_does_a_drained_queue(bench: Bench) -> None:
     bench.push()
     bench.configure(settings=QueueSettings(draining=True))
     error = refused(bench, new(), [b"a", b"b"])
-    assert isinstance(error, StepRefused)
+    assert isinstance(error, TransactionStepRefused)
     assert isinstance(error.cause, Draining)
     push_all(bench, new("other"), PAYLOADS)
     assert payloads_of(bench, "other") == PAYLOADS
@@ -224,7 +224,7 @@ def test_a_queue_that_refuses_takes_all_that_have_a_place_or_none(
     bench.engine.create_queue("q", bounds, ORIGIN, bench.now)
     bench.push(payload=b"a")
     error = refused(bench, new(), [b"bb", b"cc", b"dd"])
-    assert isinstance(error, StepRefused)
+    assert isinstance(error, TransactionStepRefused)
     assert (error.index, type(error.cause)) == (2, QueueFull)
     push_all(bench, new(), [b"bb", b"cc"])
     assert payloads_of(bench) == [b"a", b"bb", b"cc"]
@@ -240,9 +240,9 @@ def test_what_has_no_place_goes_to_the_dead_letters_if_the_queue_says_so(bench: 
 
 def test_a_queue_is_bounded_for_all_that_is_pushed_at_once() -> None:
     bench = Bench(EngineSettings(max_jobs=3))
-    assert isinstance(refused(bench, new(), [b"a"] * 4), StepRefused)
+    assert isinstance(refused(bench, new(), [b"a"] * 4), TransactionStepRefused)
     push_all(bench, new(), [b"a"] * 3)
-    assert isinstance(refused(bench, new(), [b"a"]), StepRefused)
+    assert isinstance(refused(bench, new(), [b"a"]), TransactionStepRefused)
 
 
 # As a transaction
@@ -290,7 +290,7 @@ def test_it_is_just_what_a_transaction_of_these_pushes_is(
         for job, payloads in pushes:
             try:
                 push(bench, copy(job), payloads)
-            except StepRefused as refusal:
+            except TransactionStepRefused as refusal:
                 outcomes.append((refusal.index, type(refusal.cause)))
         check_invariants(bench.engine)
         state = snapshot(bench.engine.state)

@@ -8,7 +8,7 @@ from taskyard.engine.model.errors import (
     InvalidOption,
     NotLeaseholder,
     ReadOnly,
-    StepRefused,
+    TransactionStepRefused,
 )
 from taskyard.engine.model.job import (
     BACKOFF_QUARTIC,
@@ -20,14 +20,18 @@ from taskyard.engine.model.job import (
     NewJob,
     Policy,
 )
-from taskyard.engine.operations.push import Step
+from taskyard.engine.operations.push import TransactionStep
 
 
-def step(queue: str = "q", *, blocked_by: list[int] | None = None, run_at: int = 0) -> Step:
-    return Step(NewJob(queue, "task", b"", NO_LIMIT, run_at=run_at, blocked_by=blocked_by))
+def step(
+    queue: str = "q", *, blocked_by: list[int] | None = None, run_at: int = 0
+) -> TransactionStep:
+    return TransactionStep(
+        NewJob(queue, "task", b"", NO_LIMIT, run_at=run_at, blocked_by=blocked_by)
+    )
 
 
-def transact(bench: Bench, *steps: Step, owner: int = OWNER) -> list[int]:
+def transact(bench: Bench, *steps: TransactionStep, owner: int = OWNER) -> list[int]:
     return bench.engine.transact(list(steps), owner, ORIGIN, bench.now)
 
 
@@ -48,7 +52,7 @@ def test_a_queue_exists_from_its_first_push(bench: Bench) -> None:
 
 
 def test_reading_creates_no_queue(bench: Bench) -> None:
-    assert bench.engine.fetch(bench.wish("q"), bench.now) is None
+    assert bench.engine.fetch(bench.fetch_request("q"), bench.now) is None
     assert bench.engine.pop(b"q", False, ORIGIN, bench.now) is None
     assert bench.engine.peek(b"q") is None
     bench.wait("q")
@@ -94,10 +98,10 @@ def test_jobs_of_a_queue_share_equal_policies_and_names(bench: Bench) -> None:
 def test_a_job_waits_for_its_time(bench: Bench) -> None:
     job = bench.push(run_at=START + 10 * SECOND)
     assert job.state == DELAYED
-    assert bench.engine.fetch(bench.wish(), bench.now) is None
-    bench.pass_time(10 * SECOND - 1)
+    assert bench.engine.fetch(bench.fetch_request(), bench.now) is None
+    bench.advance_clock(10 * SECOND - 1)
     assert job.state == DELAYED
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert job.state == READY
 
 
@@ -108,7 +112,7 @@ def test_a_time_in_the_past_is_no_delay(bench: Bench) -> None:
 
 def test_run_at_is_remembered_after_the_job_woke(bench: Bench) -> None:
     job = bench.push(run_at=START + SECOND)
-    bench.pass_time(2 * SECOND)
+    bench.advance_clock(2 * SECOND)
     assert job.run_at == START + SECOND
 
 
@@ -125,15 +129,15 @@ def test_woken_jobs_join_the_back_in_order_of_time(bench: Bench) -> None:
 def test_a_front_push_that_was_delayed_joins_the_back(bench: Bench) -> None:
     delayed = bench.push(front=True, run_at=START + SECOND)
     other = bench.push()
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids() == [other.id, delayed.id]
 
 
 def test_a_job_is_gone_when_its_ttl_is_over(bench: Bench) -> None:
     job = bench.push(ttl_ms=1500)
-    bench.pass_time(1_500_000 - 1)
+    bench.advance_clock(1_500_000 - 1)
     assert bench.ids() == [job.id]
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.ids() == []
     assert bench.engine.recent(job.id) is job
     assert bench.queue().expired == 1
@@ -142,20 +146,20 @@ def test_a_job_is_gone_when_its_ttl_is_over(bench: Bench) -> None:
 
 def test_the_ttl_of_a_scheduled_job_counts_from_its_time(bench: Bench) -> None:
     job = bench.push(run_at=START + 10 * SECOND, ttl_ms=1000)
-    assert job.more().expires_at == START + 11 * SECOND
+    assert job.ensure_extras().expires_at == START + 11 * SECOND
 
 
 def test_a_leased_job_is_gone_too_when_its_ttl_is_over(bench: Bench) -> None:
     job = bench.push(ttl_ms=1000)
     bench.take()
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     with pytest.raises(NotLeaseholder):
         bench.ack(job)
 
 
 def test_the_longest_ttl_never_ends(bench: Bench) -> None:
     job = bench.push(ttl_ms=2**64 - 1)
-    extra = job.more()
+    extra = job.ensure_extras()
     assert extra.ttl_ms == 2**64 - 1
     assert extra.expires_at == FOREVER
     assert bench.engine.next_deadline(bench.now) == 0
@@ -178,7 +182,7 @@ def test_an_empty_transaction_is_nothing(bench: Bench) -> None:
 def test_pushes_and_acks_are_done_together(bench: Bench) -> None:
     done = bench.push()
     bench.take(bound=True)
-    assert transact(bench, step("next"), Step(None, done.id)) == [2]
+    assert transact(bench, step("next"), TransactionStep(None, done.id)) == [2]
     assert bench.engine.recent(done.id) is done
     assert bench.ids("next") == [2]
 
@@ -186,20 +190,22 @@ def test_pushes_and_acks_are_done_together(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("bad", "cause"),
     [
-        (Step(NewJob("q", "two words", b"", NO_LIMIT)), InvalidOption),
-        (Step(NewJob("q", "n", b"", NO_LIMIT, uid=b"1" * 16)), DuplicateJob),
-        (Step(None, 99), NotLeaseholder),
-        (Step(None, 1), NotLeaseholder),
-        (Step(None, 0), NotLeaseholder),
+        (TransactionStep(NewJob("q", "two words", b"", NO_LIMIT)), InvalidOption),
+        (TransactionStep(NewJob("q", "n", b"", NO_LIMIT, uid=b"1" * 16)), DuplicateJob),
+        (TransactionStep(None, 99), NotLeaseholder),
+        (TransactionStep(None, 1), NotLeaseholder),
+        (TransactionStep(None, 0), NotLeaseholder),
         (step(blocked_by=[0]), InvalidOption),
         (step(blocked_by=[-2]), InvalidOption),
         (step(blocked_by=[-(2**70)]), InvalidOption),
     ],
 )
-def test_one_refused_step_refuses_them_all(bench: Bench, bad: Step, cause: type[Exception]) -> None:
+def test_one_refused_step_refuses_them_all(
+    bench: Bench, bad: TransactionStep, cause: type[Exception]
+) -> None:
     bench.push(uid=b"1" * 16)
     bench.collect()
-    with pytest.raises(StepRefused) as refused:
+    with pytest.raises(TransactionStepRefused) as refused:
         transact(bench, step(), bad, step())
     assert refused.value.index == 1
     assert isinstance(refused.value.cause, cause)
@@ -210,8 +216,8 @@ def test_one_refused_step_refuses_them_all(bench: Bench, bad: Step, cause: type[
 def test_a_job_can_be_acked_once_in_a_transaction(bench: Bench) -> None:
     job = bench.push()
     bench.take()
-    with pytest.raises(StepRefused) as refused:
-        transact(bench, Step(None, job.id), Step(None, job.id))
+    with pytest.raises(TransactionStepRefused) as refused:
+        transact(bench, TransactionStep(None, job.id), TransactionStep(None, job.id))
     assert refused.value.index == 1
     assert bench.engine.job(job.id).lease is not None
 
@@ -219,13 +225,13 @@ def test_a_job_can_be_acked_once_in_a_transaction(bench: Bench) -> None:
 def test_a_job_of_another_holder_cannot_be_acked(bench: Bench) -> None:
     job = bench.push()
     bench.take()
-    with pytest.raises(StepRefused):
-        transact(bench, Step(None, job.id), owner=OWNER + 1)
+    with pytest.raises(TransactionStepRefused):
+        transact(bench, TransactionStep(None, job.id), owner=OWNER + 1)
 
 
 def test_a_uid_can_be_pushed_once_in_a_transaction(bench: Bench) -> None:
-    twice = [Step(NewJob("q", "n", b"", NO_LIMIT, uid=b"1" * 16)) for _ in range(2)]
-    with pytest.raises(StepRefused) as refused:
+    twice = [TransactionStep(NewJob("q", "n", b"", NO_LIMIT, uid=b"1" * 16)) for _ in range(2)]
+    with pytest.raises(TransactionStepRefused) as refused:
         transact(bench, *twice)
     assert refused.value.index == 1
     assert isinstance(refused.value.cause, DuplicateJob)
@@ -234,32 +240,32 @@ def test_a_uid_can_be_pushed_once_in_a_transaction(bench: Bench) -> None:
 def test_a_push_can_wait_for_one_before_it(bench: Bench) -> None:
     first, second, third = transact(bench, step(), step(blocked_by=[-1]), step(blocked_by=[-1, -2]))
     assert bench.ids(state=BLOCKED) == [second, third]
-    assert bench.engine.job(third).more().blockers == {first, second}
+    assert bench.engine.job(third).ensure_extras().blockers == {first, second}
 
 
 def test_a_job_that_is_acked_before_does_not_block(bench: Bench) -> None:
     done = bench.push()
     bench.take()
-    ids = transact(bench, Step(None, done.id), step(blocked_by=[done.id]))
+    ids = transact(bench, TransactionStep(None, done.id), step(blocked_by=[done.id]))
     assert bench.ids() == ids
 
 
 def test_a_job_that_is_acked_after_releases(bench: Bench) -> None:
     done = bench.push()
     bench.take()
-    ids = transact(bench, step(blocked_by=[done.id]), Step(None, done.id))
+    ids = transact(bench, step(blocked_by=[done.id]), TransactionStep(None, done.id))
     assert bench.ids() == ids
 
 
 def test_those_who_wait_are_served_after_the_whole_transaction(bench: Bench) -> None:
     waiter = bench.wait("q")
-    high = Step(NewJob("q", "task", b"", NO_LIMIT, priority=5))
+    high = TransactionStep(NewJob("q", "task", b"", NO_LIMIT, priority=5))
     transact(bench, step(), high)
     assert bench.effects() == [("assigned", waiter.number, 2)]
 
 
 def test_nothing_is_pushed_when_no_record_can_be_written(bench: Bench) -> None:
-    bench.engine.read_only = "disk failed"
+    bench.engine.read_only_reason = "disk failed"
     with pytest.raises(ReadOnly, match="disk failed"):
         bench.push()
     with pytest.raises(ReadOnly):
@@ -308,10 +314,10 @@ def test_each_push_of_a_transaction_goes_to_its_own_queue(bench: Bench) -> None:
 def test_a_job_of_the_same_queue_has_its_own_name(bench: Bench) -> None:
     queue = "".join(["q", "ueue"])  # the same object twice, as a list of values has it
     names = ["a", "b", ""]
-    steps = [Step(NewJob(queue, name, b"", NO_LIMIT)) for name in names]
+    steps = [TransactionStep(NewJob(queue, name, b"", NO_LIMIT)) for name in names]
     ids = transact(bench, *steps[:2])
     assert [bench.engine.job(id).name for id in ids] == ["a", "b"]
-    with pytest.raises(StepRefused) as refused:
+    with pytest.raises(TransactionStepRefused) as refused:
         transact(bench, *steps)
     assert refused.value.index == 2
 
@@ -320,7 +326,7 @@ def test_a_job_of_the_same_queue_has_its_own_name(bench: Bench) -> None:
 def test_a_name_that_cannot_be_is_found_wherever_it_stands(bench: Bench, place: int) -> None:
     steps = [step("a"), step("a"), step("a")]
     steps[place] = step("")
-    with pytest.raises(StepRefused) as refused:
+    with pytest.raises(TransactionStepRefused) as refused:
         transact(bench, *steps)
     assert refused.value.index == place
     assert bench.engine.state.jobs.size == 0

@@ -7,7 +7,7 @@ from engine.compacting import Compaction
 from engine.harness import ORIGIN, OWNER, Bench
 from support.snapshot import lasting
 
-from taskyard.engine.compaction import carry_keys, carry_queue
+from taskyard.engine.compaction import snapshot_key_limits, snapshot_queue
 from taskyard.engine.model.job import (
     DELAYED,
     FAILED,
@@ -50,7 +50,7 @@ def ruled(**patterns: QueueSettings) -> Bench:
     ],
 )
 def test_a_star_stands_for_anything(pattern: str, name: str, fits: bool) -> None:
-    assert QueueRule(pattern, QueueSettings()).fits(name) is fits
+    assert QueueRule(pattern, QueueSettings()).matches(name) is fits
 
 
 def test_the_first_that_fits_counts_and_no_other() -> None:
@@ -59,10 +59,10 @@ def test_the_first_that_fits_counts_and_no_other() -> None:
         QueueRule("mail.*", QueueSettings(concurrency=2, ttr=3 * SECOND)),
     ]
     bench = Bench(EngineSettings(queue_rules=rules))
-    assert bench.engine.rules(b"mail.bulk").concurrency == 1
-    assert bench.engine.rules(b"mail.bulk").ttr == -1
-    assert bench.engine.rules(b"mail.x").concurrency == 2
-    assert bench.engine.rules(b"other").concurrency == -1
+    assert bench.engine.effective_settings(b"mail.bulk").concurrency == 1
+    assert bench.engine.effective_settings(b"mail.bulk").ttr == -1
+    assert bench.engine.effective_settings(b"mail.x").concurrency == 2
+    assert bench.engine.effective_settings(b"other").concurrency == -1
 
 
 def test_they_hold_for_queues_that_come() -> None:
@@ -79,7 +79,10 @@ def test_a_queue_may_have_others_of_its_own() -> None:
     bench.push()
     bench.push()
     bench.configure(settings=QueueSettings(concurrency=0))
-    assert (bench.queue().rules.concurrency, bench.queue().rules.retries) == (0, 7)
+    assert (
+        bench.queue().effective_settings.concurrency,
+        bench.queue().effective_settings.retries,
+    ) == (0, 7)
     bench.take()
     bench.take()
 
@@ -105,7 +108,7 @@ def test_nothing_is_handed_out_for_that_when_nothing_can_be_written() -> None:
     bench.take()
     bench.wait(owner=2)
     bench.collect()
-    bench.engine.read_only = "the disk is gone"
+    bench.engine.read_only_reason = "the disk is gone"
     bench.engine.set_queue_rules([], bench.now)
     assert bench.collect() == []
     assert bench.effects() == []
@@ -116,8 +119,12 @@ def test_a_pattern_may_say_something_else_when_it_is_read_again() -> None:
     for name in ("q", "other"):
         bench.push(name)
     bench.engine.set_queue_rules([QueueRule("q", QueueSettings(concurrency=7))], bench.now)
-    found = [bench.queue(name).rules.concurrency for name in ("q", "other")]
-    assert found == [bench.engine.rules(name).concurrency for name in (b"q", b"other")] == [7, -1]
+    found = [bench.queue(name).effective_settings.concurrency for name in ("q", "other")]
+    assert (
+        found
+        == [bench.engine.effective_settings(name).concurrency for name in (b"q", b"other")]
+        == [7, -1]
+    )
 
 
 def test_a_server_with_other_rules_goes_on_with_the_same_jobs() -> None:
@@ -162,7 +169,7 @@ def test_after_a_restart_with_a_slower_rate_no_more_than_a_burst_counts(
     bench = started(fast, 500)
     bench.restart(EngineSettings(queue_rules=[QueueRule("q", slow)]))
     assert bench.try_to_take() is None
-    bench.pass_time(HOUR)
+    bench.advance_clock(HOUR)
     bench.take()
     assert bench.try_to_take() is None
 
@@ -175,12 +182,12 @@ def test_what_was_carried_of_a_slower_rate_does_not_hold_up_a_faster_one(
         rate_count=1, rate_period=99 * HOUR, key_rate_count=1, key_rate_period=99 * HOUR
     )
     bench = started(slow, 1)
-    gates = bench.queue().gates
+    gates = bench.queue().key_limits
     assert gates is not None
-    carry_queue(bench.engine, bench.queue(), bench.now)
-    carry_keys(bench.engine, bench.queue(), list(gates.values()), bench.now)
+    snapshot_queue(bench.engine, bench.queue(), bench.now)
+    snapshot_key_limits(bench.engine, bench.queue(), list(gates.values()), bench.now)
     bench.restart(EngineSettings(queue_rules=[QueueRule("q", again)]))
-    assert bench.queue().gates is None
+    assert bench.queue().key_limits is None
     bench.take()
     bench.take()
 
@@ -190,14 +197,14 @@ def test_a_replay_from_a_base_counts_no_starts_by_settings_that_did_not_hold() -
     bench.push()
     bench.configure(settings=QueueSettings(key_rate_count=0))
     bench.collect()
-    compaction = Compaction(bench, bench.engine.log.base)
+    compaction = Compaction(bench, bench.engine.records.start_position)
     for _ in range(3):
         bench.push(limit_key=b"x")
     for _ in range(3):
         bench.ack(bench.take())
     bench.configure()
     while not compaction.closed:
-        compaction.go_on(1, 0)
+        compaction.continue_scan(1, 0)
         bench.collect()
     assert lasting(bench.replay(compaction.base)) == lasting(bench.engine.state)
     bench.base = compaction.base
@@ -210,10 +217,10 @@ def test_results_and_dead_letters_are_kept_as_the_rule_says() -> None:
     done, dead = bench.push(), bench.push(policy=Policy())
     bench.ack(bench.take())
     bench.nack(bench.take())
-    bench.pass_time(4 * SECOND)
+    bench.advance_clock(4 * SECOND)
     assert bench.engine.job(dead.id).state == FAILED
-    bench.pass_time(SECOND)
-    assert bench.engine.state.live(dead.id) is None
+    bench.advance_clock(SECOND)
+    assert bench.engine.state.live_job(dead.id) is None
     assert bench.engine.job(done.id) is done
 
 
@@ -232,7 +239,7 @@ def test_how_often_a_job_is_tried_where_its_pusher_has_not_said() -> None:
     bench = ruled(q=QueueSettings(retries=1, backoff=2, backoff_base=4 * SECOND))
     push_as(bench, REDIS, Policy())
     assert fail_once(bench) == DELAYED
-    bench.pass_time(4 * SECOND)
+    bench.advance_clock(4 * SECOND)
     assert fail_once(bench) == FAILED
 
 
@@ -253,9 +260,9 @@ def test_dead_letters_are_kept_as_long_as_the_rules_that_are_read_anew_say(bench
     bench.nack(bench.take())
     rule = QueueRule("q", QueueSettings(dead_retention=10 * SECOND))
     bench.engine.set_queue_rules([rule], bench.now)
-    bench.pass_time(10 * SECOND - 1)
+    bench.advance_clock(10 * SECOND - 1)
     assert job.state == FAILED
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.ids(state=FAILED) == []
 
 
@@ -286,6 +293,6 @@ def test_what_a_queue_has_set_to_zero_is_not_taken_from_a_rule() -> None:
     nines: dict[str, Any] = dict.fromkeys(zeros, 9)
     bench = ruled(q=QueueSettings(**nines))
     bench.push()
-    assert {name: getattr(bench.queue().rules, name) for name in zeros} == nines
+    assert {name: getattr(bench.queue().effective_settings, name) for name in zeros} == nines
     bench.configure("q", QueueSettings(**zeros))
-    assert {name: getattr(bench.queue().rules, name) for name in zeros} == zeros
+    assert {name: getattr(bench.queue().effective_settings, name) for name in zeros} == zeros

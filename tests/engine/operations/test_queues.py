@@ -13,7 +13,7 @@ def create(bench: Bench, name: str = "q", settings: QueueSettings | None = None)
 
 
 def purge(bench: Bench, state: int = READY, count: int = 100) -> int:
-    return bench.engine.purge(b"q", state, count, ORIGIN, bench.now)
+    return bench.engine.purge_queue(b"q", state, count, ORIGIN, bench.now)
 
 
 def test_a_created_queue_is_there_and_empty(bench: Bench) -> None:
@@ -45,7 +45,7 @@ def test_queues_are_numbered_in_order_of_creation(bench: Bench) -> None:
     records = bench.collect()[1:]  # the first is the boot
     queues = bench.engine.state.queues.values()
     assert [queue.name for queue in queues] == ["b", "a", "c"]
-    assert [queue.number for queue in queues] == [record.seq for record in records]
+    assert [queue.created_seq for queue in queues] == [record.seq for record in records]
 
 
 def test_a_queue_that_is_not_there_cannot_be_looked_after(bench: Bench) -> None:
@@ -94,7 +94,7 @@ def test_a_purge_of_leased_jobs_ends_their_leases(bench: Bench) -> None:
     bench.take(bound=True)
     assert purge(bench, LEASED) == 1
     assert job.state == GONE
-    assert bench.engine.state.held == {}
+    assert bench.engine.state.bound_jobs_by_owner == {}
 
 
 @pytest.mark.parametrize(("state", "count"), [(GONE, 1), (-1, 1), (99, 1), (READY, -1)])
@@ -115,7 +115,7 @@ def test_a_deleted_queue_is_forgotten(bench: Bench) -> None:
     bench.push("q")
     assert not bench.queue().settings.paused
     assert bench.queue().pushed == 1
-    assert bench.queue().number > bench.queue("other").number
+    assert bench.queue().created_seq > bench.queue("other").created_seq
 
 
 @pytest.mark.parametrize("state", ["ready", "leased", "failed"])
@@ -155,7 +155,7 @@ def test_counters_count_since_the_queue_exists(bench: Bench) -> None:
     bench.ack(bench.take())
     bench.nack(bench.take())
     bench.nack(bench.take())
-    bench.engine.give_back(bench.take().id, 1, ORIGIN, bench.now)
+    bench.engine.release_lease(bench.take().id, 1, ORIGIN, bench.now)
     bench.delete(bench.take())
     queue = bench.queue()
     assert (queue.pushed, queue.leases, queue.finished) == (6, 5, 1)

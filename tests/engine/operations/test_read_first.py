@@ -3,7 +3,7 @@
 import pytest
 from engine.harness import ORIGIN, OWNER, Bench
 
-from taskyard.engine.model.effects import Assigned, ReadFirst, Take, Waiter
+from taskyard.engine.model.effects import FetchRequest, JobAssigned, PayloadNeeded, Waiter
 from taskyard.engine.model.job import FOREVER, GONE, READY, SECOND, Job
 
 
@@ -12,7 +12,7 @@ class Cold:
 
     def __init__(self, bench: Bench) -> None:
         self.there: dict[int, bytes] = {}
-        bench.engine.payload_of = self.payload
+        bench.engine.read_payload_if_cached = self.payload
 
     def payload(self, job: Job) -> bytes | None:
         return self.there.get(job.id)
@@ -24,13 +24,13 @@ def cold(bench: Bench) -> Cold:
 
 
 def line_up(bench: Bench, pop: bool = True, move_to: str = "") -> Waiter:
-    take = Take([b"q"], OWNER, ORIGIN, pop=pop, move_to=move_to)
-    return bench.engine.wait(take, FOREVER)
+    take = FetchRequest([b"q"], OWNER, ORIGIN, pop=pop, move_to=move_to)
+    return bench.engine.wait_for_job(take, FOREVER)
 
 
-def asked(bench: Bench) -> ReadFirst:
-    [effect] = bench.engine.take_effects()
-    assert isinstance(effect, ReadFirst)
+def asked(bench: Bench) -> PayloadNeeded:
+    [effect] = bench.engine.drain_effects()
+    assert isinstance(effect, PayloadNeeded)
     return effect
 
 
@@ -44,17 +44,17 @@ def test_a_payload_that_is_not_in_memory_is_asked_for(
     assert (effect.waiter, effect.queue, effect.job) == (waiter, b"q", job)
     assert (job.state, job.queue.name) == (READY, "q")
     assert waiter.waiting
-    bench.engine.was_read(effect, b"read", bench.now)
-    [given] = bench.engine.take_effects()
-    assert isinstance(given, Assigned)
+    bench.engine.on_payload_read(effect, b"read", bench.now)
+    [given] = bench.engine.drain_effects()
+    assert isinstance(given, JobAssigned)
     assert (given.waiter, given.job, given.waiter.payload) == (waiter, job, b"read")
 
 
 def test_who_leases_needs_no_payload(bench: Bench, cold: Cold) -> None:
     waiter = line_up(bench, pop=False)
     bench.push("q")
-    [given] = bench.engine.take_effects()
-    assert isinstance(given, Assigned)
+    [given] = bench.engine.drain_effects()
+    assert isinstance(given, JobAssigned)
     assert given.waiter is waiter
 
 
@@ -71,7 +71,7 @@ def test_it_is_asked_for_once(bench: Bench, cold: Cold) -> None:
     bench.push("q")
     asked(bench)
     bench.push("q")
-    assert bench.engine.take_effects() == []
+    assert bench.engine.drain_effects() == []
 
 
 def test_a_job_that_has_come_to_the_front_meanwhile_goes_first(bench: Bench, cold: Cold) -> None:
@@ -81,9 +81,9 @@ def test_a_job_that_has_come_to_the_front_meanwhile_goes_first(bench: Bench, col
     cold.there[2] = b"warm"
     warm = bench.push("q", priority=1)
     assert (warm.state, waiter.payload) == (GONE, b"warm")
-    bench.engine.take_effects()
-    bench.engine.was_read(effect, b"read", bench.now)
-    assert bench.engine.take_effects() == []
+    bench.engine.drain_effects()
+    bench.engine.on_payload_read(effect, b"read", bench.now)
+    assert bench.engine.drain_effects() == []
     assert cool.state == READY
 
 
@@ -92,7 +92,7 @@ def test_the_next_in_line_gets_what_was_read_for_one_who_left(bench: Bench, cold
     job = bench.push("q")
     effect = asked(bench)
     bench.engine.stop_waiting(first)
-    bench.engine.was_read(effect, b"read", bench.now)
+    bench.engine.on_payload_read(effect, b"read", bench.now)
     assert (job.state, second.payload) == (GONE, b"read")
 
 
@@ -101,7 +101,7 @@ def test_the_next_in_line_asks_anew_if_it_could_not_be_read(bench: Bench, cold: 
     job = bench.push("q")
     effect = asked(bench)
     bench.engine.stop_waiting(first)
-    bench.engine.was_read(effect, None, bench.now)
+    bench.engine.on_payload_read(effect, None, bench.now)
     again = asked(bench)
     assert (again.waiter, again.job, job.state) == (second, job, READY)
 
@@ -111,9 +111,9 @@ def test_a_job_that_is_not_ready_any_more_is_not_given(bench: Bench, cold: Cold)
     bench.push("q")
     effect = asked(bench)
     bench.take("q")
-    bench.engine.take_effects()
-    bench.engine.was_read(effect, b"read", bench.now)
-    assert bench.engine.take_effects() == []
+    bench.engine.drain_effects()
+    bench.engine.on_payload_read(effect, b"read", bench.now)
+    assert bench.engine.drain_effects() == []
     assert waiter.waiting
     bench.now += SECOND
     bench.push("q")

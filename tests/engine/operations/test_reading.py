@@ -7,13 +7,13 @@ from support.snapshot import snapshot
 from taskyard.engine import compaction as carrying
 from taskyard.engine.model.errors import InvalidOption, NoSpace, ReaderNotFound, ReadOnly
 from taskyard.engine.model.job import SECOND, SYSTEM_ORIGIN
-from taskyard.engine.operations.room import Room
-from taskyard.engine.records.carry_records import CarryReader
+from taskyard.engine.operations.room import JournalSpace
+from taskyard.engine.records.carry_records import ReaderSnapshot
 from taskyard.engine.records.describe import describe
 from taskyard.engine.records.job_lifecycle import EVENT_NAMES, Record
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.log import RecordBuffer
 from taskyard.engine.records.side_records import ReaderGone, ReaderSet
-from taskyard.engine.structures.weights import READER_WEIGHT
+from taskyard.engine.structures.weights import READER_RECORD_BYTES
 
 DAY = 86_400 * SECOND
 
@@ -21,15 +21,15 @@ DAY = 86_400 * SECOND
 RECORDS = [
     ReaderSet(1, ORIGIN, "läke", 2**62, 2**63 - 1),
     ReaderGone(1, ORIGIN, "lake"),
-    CarryReader(1, SYSTEM_ORIGIN, "lake", 7, 99),
+    ReaderSnapshot(1, SYSTEM_ORIGIN, "lake", 7, 99),
 ]
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_its_records_come_back_from_their_bytes(record: Record) -> None:
-    log = Log(5, 1000)
+    log = RecordBuffer(5, 1000)
     log.append(record)
-    read = decode(log.take(0), 1000, 5)[0]
+    read = decode(log.drain(0), 1000, 5)[0]
     assert type(read) is type(record)
     assert describe(read, True) == describe(record, True)
     assert describe(read, True)["event"] == EVENT_NAMES[record.kind()]
@@ -59,7 +59,7 @@ def test_a_reader_is_where_it_says_and_stays_there(bench: Bench) -> None:
 
 def test_a_commit_moves_it_and_renews_the_lease(bench: Bench) -> None:
     register(bench)
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     commit(bench, next_seq=2, lease=SECOND)
     assert position(bench) == (2, bench.now + SECOND)
     commit(bench, next_seq=2)
@@ -75,7 +75,7 @@ def test_a_commit_does_not_go_back(bench: Bench) -> None:
 
 def test_one_that_comes_back_is_where_it_was(bench: Bench) -> None:
     register(bench, next_seq=2, lease=SECOND)
-    bench.pass_time(DAY)
+    bench.advance_clock(DAY)
     register(bench, next_seq=1)
     assert position(bench) == (2, bench.now + DAY)
     register(bench, next_seq=3)
@@ -85,9 +85,9 @@ def test_one_that_comes_back_is_where_it_was(bench: Bench) -> None:
 
 def test_a_lapsed_lease_takes_nothing_away(bench: Bench) -> None:
     register(bench, next_seq=2, lease=SECOND)
-    before = bench.engine.log.next_seq
-    bench.pass_time(DAY)
-    assert bench.engine.log.next_seq == before
+    before = bench.engine.records.next_seq
+    bench.advance_clock(DAY)
+    assert bench.engine.records.next_seq == before
     commit(bench, next_seq=2)
     assert position(bench) == (2, bench.now + DAY)
 
@@ -96,7 +96,7 @@ def test_a_dropped_reader_is_gone(bench: Bench) -> None:
     register(bench)
     bench.engine.drop_reader("lake", ORIGIN, bench.now)
     assert bench.engine.reader("lake") is None
-    assert bench.engine.state.weights.loose == 0
+    assert bench.engine.state.live_bytes.unplaced == 0
     bench.restart()
     assert bench.engine.reader("lake") is None
 
@@ -124,7 +124,7 @@ def test_a_lease_has_bounds(bench: Bench, lease: int) -> None:
 
 
 def test_a_position_is_not_behind_the_end(bench: Bench) -> None:
-    end = bench.engine.log.next_seq
+    end = bench.engine.records.next_seq
     for wrong in (0, -1, end + 1):
         with pytest.raises(InvalidOption, match="next_seq"):
             register(bench, next_seq=wrong)
@@ -136,13 +136,13 @@ def test_readers_weigh_what_they_take(bench: Bench) -> None:
     register(bench)
     register(bench)
     commit(bench, next_seq=2)
-    assert bench.engine.state.weights.loose == READER_WEIGHT + len("lake")
-    assert bench.engine.state.counts()[5] == 1
+    assert bench.engine.state.live_bytes.unplaced == READER_RECORD_BYTES + len("lake")
+    assert bench.engine.state.entity_counts()[5] == 1
 
 
 def test_nothing_is_taken_when_nothing_can_be_promised(bench: Bench) -> None:
     register(bench)
-    bench.engine.read_only = "broken"
+    bench.engine.read_only_reason = "broken"
     for call in (register, commit):
         with pytest.raises(ReadOnly):
             call(bench)
@@ -152,9 +152,9 @@ def test_nothing_is_taken_when_nothing_can_be_promised(bench: Bench) -> None:
 
 def test_without_room_no_reader_is_added_and_those_there_go_on(bench: Bench) -> None:
     register(bench)
-    room = Room()
-    room.refusing = "full"
-    bench.engine.room = room
+    room = JournalSpace()
+    room.push_refusal = "full"
+    bench.engine.journal_space = room
     with pytest.raises(NoSpace, match="full"):
         register(bench, "other")
     commit(bench, next_seq=2)
@@ -166,13 +166,13 @@ def test_a_carried_reader_is_known_to_a_replay_from_there(bench: Bench) -> None:
     register(bench, next_seq=2)
     register(bench, "gone")
     bench.collect()
-    base = bench.engine.log.base
+    base = bench.engine.records.start_position
     bench.engine.drop_reader("gone", ORIGIN, bench.now)
     for reader in bench.engine.state.readers.values():
-        carrying.carry_reader(bench.engine, reader, bench.now)
-    carrying.close_base(bench.engine, base, bench.now)
+        carrying.snapshot_reader(bench.engine, reader, bench.now)
+    carrying.write_checkpoint(bench.engine, base, bench.now)
     state = bench.replay(base)
-    assert not state.partial
-    assert state.base == base
+    assert not state.is_partial_replay
+    assert state.replay_start == base
     assert snapshot(state) == snapshot(bench.engine.state)
-    assert state.readers["lake"].anchor == bench.engine.state.readers["lake"].anchor
+    assert state.readers["lake"].record_seq == bench.engine.state.readers["lake"].record_seq

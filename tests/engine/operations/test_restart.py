@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from engine.harness import ORIGIN, OWNER, START, Bench
-from engine.lived_in import lived_in
+from engine.lived_in import make_used_engine
 from support.batches import ack_all, lease_all
 from support.model_invariants import check_invariants
 from support.snapshot import snapshot
@@ -11,23 +11,23 @@ from support.snapshot import snapshot
 from taskyard.engine.model.job import BLOCKED, DELAYED, FAILED, LEASED, SECOND, SUCCEEDED, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings, State
-from taskyard.engine.records.job_lifecycle import Boot
+from taskyard.engine.records.job_lifecycle import BootRecord
 
 
 def test_the_records_give_the_same_state_again() -> None:
-    bench = lived_in()
+    bench = make_used_engine()
     assert snapshot(bench.rebuild()) == snapshot(bench.engine.state)
     check_invariants(bench.engine)
 
 
 def test_a_snapshot_tells_states_apart() -> None:
-    bench = lived_in()
+    bench = make_used_engine()
     leased = bench.take(owner=1)
     changes: tuple[Callable[[], object], ...] = (
         lambda: bench.engine.rescore(leased.id, 99, ORIGIN, bench.now),
-        lambda: bench.engine.extend(leased.id, 1, SECOND, ORIGIN, bench.now),
+        lambda: bench.engine.extend_lease(leased.id, 1, SECOND, ORIGIN, bench.now),
         lambda: bench.engine.set_value(b"v", b"other", 0, ORIGIN, bench.now),
-        lambda: bench.engine.letters_delivered(1, 9, ORIGIN, bench.now),
+        lambda: bench.engine.acknowledge_notices(1, 9, ORIGIN, bench.now),
         lambda: bench.configure("q", QueueSettings()),
         lambda: ack_all(bench.engine, "c", 1, ORIGIN, bench.now),
     )
@@ -38,7 +38,7 @@ def test_a_snapshot_tells_states_apart() -> None:
 
 
 def test_nothing_is_lost_over_many_restarts() -> None:
-    bench = lived_in()
+    bench = make_used_engine()
     for _ in range(5):
         bench.restart()
         assert snapshot(bench.rebuild()) == snapshot(bench.engine.state)
@@ -61,17 +61,17 @@ def test_the_time_is_that_of_the_last_record_of_whatever_kind(bench: Bench) -> N
     engine.open_session(1, ORIGIN, bench.now)
     taken = bench.take()
     steps: list[Callable[[], object]] = [
-        lambda: engine.progress(taken.id, OWNER, 5, "", ORIGIN, bench.now),
-        lambda: engine.extend(taken.id, OWNER, SECOND, ORIGIN, bench.now),
-        lambda: engine.give_back(taken.id, OWNER, ORIGIN, bench.now),
+        lambda: engine.report_progress(taken.id, OWNER, 5, "", ORIGIN, bench.now),
+        lambda: engine.extend_lease(taken.id, OWNER, SECOND, ORIGIN, bench.now),
+        lambda: engine.release_lease(taken.id, OWNER, ORIGIN, bench.now),
         bench.take,
         lambda: bench.nack(taken),
         lambda: bench.ack(bench.take()),
         lambda: engine.rescore(3, 4, ORIGIN, bench.now),
-        lambda: engine.move(3, "elsewhere", False, ORIGIN, bench.now),
-        lambda: engine.delete(4, ORIGIN, bench.now),
+        lambda: engine.move_job(3, "elsewhere", False, ORIGIN, bench.now),
+        lambda: engine.delete_job(4, ORIGIN, bench.now),
         lambda: engine.fail(dying.id, b"", ORIGIN, bench.now),
-        lambda: engine.replay(dying.id, ORIGIN, bench.now),
+        lambda: engine.replay_dead_letter(dying.id, ORIGIN, bench.now),
         lambda: engine.complete(blocker.id, b"", ORIGIN, bench.now),
         lambda: engine.set_value(b"k", b"v", 0, ORIGIN, bench.now),
         lambda: engine.delete_value(b"k", ORIGIN, bench.now),
@@ -96,20 +96,20 @@ def test_ids_and_sequence_numbers_go_on(bench: Bench) -> None:
     bench.push()
     bench.restart()
     assert bench.push().id == 2
-    assert bench.engine.log.next_seq == 5  # boot, push, boot, push
+    assert bench.engine.records.next_seq == 5  # boot, push, boot, push
 
 
 def test_a_boot_is_a_record_with_its_epoch(bench: Bench) -> None:
     bench.restart()
     (boot,) = bench.collect()
-    assert isinstance(boot, Boot)
+    assert isinstance(boot, BootRecord)
     assert boot.epoch == 2
     assert boot.version == "0"
 
 
 def test_evicted_jobs_are_counted_since_the_start(bench: Bench) -> None:
     bench.push(ttl_ms=1000)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.engine.state.evicted == 1
     bench.restart()
     assert bench.engine.state.evicted == 0
@@ -119,22 +119,22 @@ def test_evicted_jobs_are_counted_since_the_start(bench: Bench) -> None:
 def test_waiters_and_watchers_are_of_this_run_only(bench: Bench) -> None:
     job = bench.push("other")
     bench.wait()
-    bench.engine.watch(job.id, 1, bench.now + SECOND)
+    bench.engine.watch_job(job.id, 1, bench.now + SECOND)
     bench.restart()
-    assert bench.engine.waiting == {}
+    assert bench.engine.waiters == {}
     assert bench.engine.watchers == {}
     assert bench.engine.state.timers.heap == []
 
 
 def test_settings_of_the_server_may_change_in_between() -> None:
-    bench = lived_in()
+    bench = make_used_engine()
     bench.restart(
         EngineSettings(
             finished_bytes=512, uid_window=0, dead_retention=SECOND, outbox_bytes=64, outbox_age=1
         )
     )
     check_invariants(bench.engine)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids("dead", FAILED) == []
     bench.restart(EngineSettings())
     check_invariants(bench.engine)

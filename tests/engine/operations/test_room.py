@@ -9,39 +9,41 @@ from engine.scheduling import known, put, wish
 from support.batches import lease_all
 from support.effort import effort
 
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.errors import NoSpace
 from taskyard.engine.model.job import API, DELAYED, LEASED, READY, SECOND, NewJob, Origin, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.operations.batches import BatchRequest
-from taskyard.engine.operations.push import Step
-from taskyard.engine.transitions import held_by
+from taskyard.engine.operations.push import TransactionStep
+from taskyard.engine.transitions import jobs_bound_to
 
 FULL = "no room for the next segment"
 LONG = "n" * 255
 
 
 def refuse_additions(bench: Bench) -> None:
-    bench.engine.room.refusing = FULL
+    bench.engine.journal_space.push_refusal = FULL
 
 
 def fill(bench: Bench) -> None:
     """Not one record more fits."""
-    bench.engine.room.free = 0
+    bench.engine.journal_space.free_bytes = 0
 
 
 def empty(bench: Bench) -> None:
     """There is room again, and whoever waits for it is told."""
-    bench.engine.room.free = 1 << 30
-    bench.engine.room.refusing = ""
-    bench.engine.resume(bench.now)
+    bench.engine.journal_space.free_bytes = 1 << 30
+    bench.engine.journal_space.push_refusal = ""
+    bench.engine.resume_postponed(bench.now)
 
 
 def additions(bench: Bench) -> list[Callable[[], object]]:
     engine, now = bench.engine, bench.now
     return [
         bench.push,
-        lambda: engine.transact([Step(NewJob("q", "a", b"", Policy()))], OWNER, ORIGIN, now),
+        lambda: engine.transact(
+            [TransactionStep(NewJob("q", "a", b"", Policy()))], OWNER, ORIGIN, now
+        ),
         lambda: engine.set_value(b"key", b"value", 0, ORIGIN, now),
         lambda: engine.open_session(7, ORIGIN, now),
         lambda: engine.create_queue("new", QueueSettings(), ORIGIN, now),
@@ -66,17 +68,17 @@ def test_what_finishes_work_goes_on_meanwhile(bench: Bench) -> None:
     refuse_additions(bench)
     bench.ack(bench.take())
     bench.nack(bench.take(), error=b"broken")
-    bench.engine.give_back(bench.take().id, OWNER, ORIGIN, bench.now)
-    bench.engine.transact([Step(None, bench.take().id)], OWNER, ORIGIN, bench.now)
-    bench.engine.delete(4, ORIGIN, bench.now)
-    assert bench.queue().count(READY) + bench.queue().count(DELAYED) == 1
+    bench.engine.release_lease(bench.take().id, OWNER, ORIGIN, bench.now)
+    bench.engine.transact([TransactionStep(None, bench.take().id)], OWNER, ORIGIN, bench.now)
+    bench.engine.delete_job(4, ORIGIN, bench.now)
+    assert bench.queue().job_count(READY) + bench.queue().job_count(DELAYED) == 1
 
 
 def test_a_transaction_that_pushes_is_refused_as_a_whole(bench: Bench) -> None:
     bench.push()
     job = bench.take()
     refuse_additions(bench)
-    steps = [Step(None, job.id), Step(NewJob("q", "a", b"", Policy()))]
+    steps = [TransactionStep(None, job.id), TransactionStep(NewJob("q", "a", b"", Policy()))]
     with pytest.raises(NoSpace):
         bench.engine.transact(steps, OWNER, ORIGIN, bench.now)
     assert job.state == LEASED
@@ -97,14 +99,14 @@ def test_without_any_room_everything_is_refused_and_nothing_changed(bench: Bench
         lambda: engine.complete(job.id, b"result", ORIGIN, now),
         lambda: engine.finish_with_token(job.id, 1, 1, b"result", ORIGIN, now),
         lambda: engine.fail(job.id, b"", ORIGIN, now),
-        lambda: engine.extend(job.id, OWNER, SECOND, ORIGIN, now),
-        lambda: engine.give_back(job.id, OWNER, ORIGIN, now),
+        lambda: engine.extend_lease(job.id, OWNER, SECOND, ORIGIN, now),
+        lambda: engine.release_lease(job.id, OWNER, ORIGIN, now),
         lambda: engine.pop(b"q", False, ORIGIN, now),
-        lambda: engine.delete(job.id, ORIGIN, now),
-        lambda: engine.move(2, "other", False, ORIGIN, now),
+        lambda: engine.delete_job(job.id, ORIGIN, now),
+        lambda: engine.move_job(2, "other", False, ORIGIN, now),
         lambda: engine.rescore(2, 5, ORIGIN, now),
-        lambda: engine.purge(b"q", READY, 5, ORIGIN, now),
-        lambda: engine.take_out(2, ORIGIN, now),
+        lambda: engine.purge_queue(b"q", READY, 5, ORIGIN, now),
+        lambda: engine.remove_from_list(2, ORIGIN, now),
         lambda: lease_all(engine, "c", 1, [b"q"], 1, 0, ORIGIN, now),
     ]
     for operation in operations:
@@ -112,11 +114,11 @@ def test_without_any_room_everything_is_refused_and_nothing_changed(bench: Bench
             operation()
     assert bench.collect() == []
     assert (job.state, bench.ids()) == (LEASED, [2])
-    engine.check_alive()
+    engine.check_not_read_only()
 
 
 def test_a_payload_must_fit_with_what_is_around_it(bench: Bench) -> None:
-    bench.engine.room.free = bench.engine.log.size() + 100_000
+    bench.engine.journal_space.free_bytes = bench.engine.records.size() + 100_000
     with pytest.raises(NoSpace):
         bench.push(payload=bytes(100_000))
     bench.push(payload=bytes(90_000))
@@ -131,21 +133,21 @@ def test_what_is_due_happens_when_there_is_room_again(bench: Bench) -> None:
     bench.engine.set_value(b"k" * 60_000, b"v", bench.now + SECOND, ORIGIN, bench.now)
     bench.collect()
     fill(bench)
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     assert bench.collect() == []
-    assert bench.engine.room.short
+    assert bench.engine.journal_space.postponed_work
     assert bench.engine.next_deadline(bench.now) == 0
     empty(bench)
     assert (bench.ids(), bench.ids("leased")) == ([1], [2])
     assert bench.engine.value(b"k" * 60_000) is None
-    assert not bench.engine.room.short
+    assert not bench.engine.journal_space.postponed_work
 
 
 def test_waits_end_in_time_without_any_room(bench: Bench) -> None:
     bench.push(run_at=bench.now + SECOND)
     waiter = bench.wait(seconds=3)
     fill(bench)
-    bench.pass_time(4 * SECOND)
+    bench.advance_clock(4 * SECOND)
     assert not waiter.waiting
     assert [effect[0] for effect in bench.effects()] == ["gave up"]
 
@@ -166,8 +168,8 @@ def test_who_is_in_line_is_served_when_there_is_room_again(bench: Bench) -> None
     bench.push()
     job = bench.take()
     waiter = bench.wait(owner=2)
-    room = bench.engine.room
-    room.free = bench.engine.log.size() + 2560
+    room = bench.engine.journal_space
+    room.free_bytes = bench.engine.records.size() + 2560
     bench.nack(job)
     if waiter.waiting:
         empty(bench)
@@ -180,12 +182,12 @@ def test_dependents_are_told_when_there_is_room_again(bench: Bench) -> None:
     for _ in range(5):
         bench.push("after", blocked_by=[first.id])
     job = bench.take()
-    bench.engine.room.free = bench.engine.log.size() + 2600
+    bench.engine.journal_space.free_bytes = bench.engine.records.size() + 2600
     bench.ack(job)
     assert len(bench.ids("after")) < 5
     assert bench.engine.next_deadline(bench.now) == 0
     empty(bench)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert len(bench.ids("after")) == 5
 
 
@@ -193,8 +195,8 @@ def test_a_batch_that_expires_goes_back_in_portions(bench: Bench) -> None:
     for _ in range(10):
         bench.push()
     lease_all(bench.engine, "c", 1, [b"q"], 10, SECOND, ORIGIN, bench.now)
-    bench.engine.room.free = bench.engine.log.size() + 2700
-    bench.pass_time(2 * SECOND)
+    bench.engine.journal_space.free_bytes = bench.engine.records.size() + 2700
+    bench.advance_clock(2 * SECOND)
     assert 0 < len(bench.ids()) < 10
     empty(bench)
     assert len(bench.ids()) == 10
@@ -253,17 +255,19 @@ class Busy:
         self.engine.push(self._new(blockers or None), self.origin, self.bench.now)
 
     def transact(self) -> None:
-        steps = [Step(self._new(None)) for _ in range(self.random.randint(1, 4))]
+        steps = [TransactionStep(self._new(None)) for _ in range(self.random.randint(1, 4))]
         self.engine.transact(steps, OWNER, self.origin, self.bench.now)
 
     def fetch(self) -> None:
-        wish = Take(self.utf8, self.random.randint(1, 3), self.origin, bound=True)
+        wish = FetchRequest(
+            self.utf8, self.random.randint(1, 3), self.origin, bound_to_connection=True
+        )
         if self.engine.fetch(wish, self.bench.now) is None:
-            self.engine.wait(wish, self.bench.now + SECOND)
+            self.engine.wait_for_job(wish, self.bench.now + SECOND)
 
     def finish(self) -> None:
         owner = self.random.randint(1, 3)
-        held = held_by(self.engine.state, owner)
+        held = jobs_bound_to(self.engine.state, owner)
         if not held:
             return
         job = self.random.choice(held)
@@ -277,7 +281,7 @@ class Busy:
 
     def purge(self) -> None:
         if self.engine.queue(self.utf8[0]) is not None:
-            self.engine.purge(self.utf8[0], READY, 5, self.origin, self.bench.now)
+            self.engine.purge_queue(self.utf8[0], READY, 5, self.origin, self.bench.now)
 
     def tick(self) -> None:
         self.bench.now += SECOND // 2
@@ -291,14 +295,14 @@ class Busy:
 
     def room_changes(self) -> None:
         self.bench.collect()
-        self.engine.room.free = self.random.choice((0, 2600, 6000, 20_000))
-        self.engine.resume(self.bench.now)
+        self.engine.journal_space.free_bytes = self.random.choice((0, 2600, 6000, 20_000))
+        self.engine.resume_postponed(self.bench.now)
 
 
 @pytest.mark.parametrize("seed", range(effort(40, 15)))
 def test_the_log_never_holds_more_than_there_is_room_for(seed: int) -> None:
     busy = Busy(seed)
-    log, room = busy.engine.log, busy.engine.room
+    log, room = busy.engine.records, busy.engine.journal_space
     refused = 0
     for _ in range(300):
         if busy.random.random() < 0.2:
@@ -309,7 +313,7 @@ def test_the_log_never_holds_more_than_there_is_room_for(seed: int) -> None:
         except NoSpace:
             refused += 1
             assert log.size() == before
-        assert log.size() <= room.free
+        assert log.size() <= room.free_bytes
     assert refused
 
 
@@ -326,7 +330,7 @@ def test_a_session_whose_client_leaves_meanwhile_is_detached_when_there_is_room(
     assert attached(bench) == [7]
     empty(bench)
     assert attached(bench) == []
-    bench.pass_time(bench.settings.outbox_age)
+    bench.advance_clock(bench.settings.outbox_age)
     assert 7 not in bench.engine.state.sessions
 
 
@@ -334,7 +338,7 @@ def test_a_long_key_is_forgotten_once_there_is_room_for_saying_so(bench: Bench) 
     key = bytes(60_000)
     bench.engine.set_value(key, b"value", bench.now + SECOND, ORIGIN, bench.now)
     bench.collect()
-    bench.engine.room.free = bench.engine.log.size() + 30_000
+    bench.engine.journal_space.free_bytes = bench.engine.records.size() + 30_000
     bench.now += SECOND
     bench.engine.tick(bench.now)
     assert bench.engine.value(key) is not None
@@ -357,11 +361,11 @@ def test_many_that_wake_at_once_keep_within_the_room(bench: Bench) -> None:
     for _ in range(200):
         bench.push(run_at=bench.now + SECOND)
     bench.collect()
-    bench.engine.room.free = bench.engine.log.size() + 6000
+    bench.engine.journal_space.free_bytes = bench.engine.records.size() + 6000
     bench.now += SECOND
     while bench.engine.tick(bench.now):
         pass
-    assert bench.engine.log.size() <= bench.engine.room.free
+    assert bench.engine.records.size() <= bench.engine.journal_space.free_bytes
     assert 0 < len(bench.ids()) < 200
     bench.collect()
     empty(bench)

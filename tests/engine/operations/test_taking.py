@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from engine.harness import ORIGIN, OWNER, START, Bench
 
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.errors import InvalidOption
 from taskyard.engine.model.job import FOREVER, GONE, LEASED, READY, SECOND, Policy
 from taskyard.engine.model.queue import QueueSettings
@@ -14,7 +14,7 @@ from taskyard.engine.model.state import EngineSettings
 
 def test_an_empty_queue_gives_nothing(bench: Bench) -> None:
     bench.push("other")
-    assert bench.engine.fetch(bench.wish("q", "unknown"), bench.now) is None
+    assert bench.engine.fetch(bench.fetch_request("q", "unknown"), bench.now) is None
 
 
 def test_queues_are_looked_at_in_the_order_given(bench: Bench) -> None:
@@ -30,7 +30,9 @@ def test_uniform_means_over_the_queues_that_have_work(bench: Bench) -> None:
         bench.push("c", run_at=START + SECOND)
     taken: Counter[str] = Counter()
     for _ in range(300):
-        job = bench.engine.fetch(bench.wish("a", "b", "c", "unknown", uniform=True), bench.now)
+        job = bench.engine.fetch(
+            bench.fetch_request("a", "b", "c", "unknown", uniform=True), bench.now
+        )
         assert job is not None
         taken[job.queue.name] += 1
     assert set(taken) == {"a", "b"}
@@ -43,7 +45,7 @@ def test_the_same_seed_makes_the_same_choices() -> None:
         for _ in range(20):
             bench.push("a")
             bench.push("b")
-        wish = bench.wish("a", "b", uniform=True)
+        wish = bench.fetch_request("a", "b", uniform=True)
         jobs = [bench.engine.fetch(wish, bench.now) for _ in range(20)]
         return [job.id for job in jobs if job is not None]
 
@@ -56,7 +58,7 @@ def test_a_paused_queue_hands_out_nothing(bench: Bench) -> None:
     other = bench.push("other")
     bench.configure("q", QueueSettings(paused=True))
     assert bench.take("q", "other") is other
-    assert bench.engine.fetch(bench.wish("q", uniform=True), bench.now) is None
+    assert bench.engine.fetch(bench.fetch_request("q", uniform=True), bench.now) is None
     assert bench.engine.pop(b"q", False, ORIGIN, bench.now) is None
 
 
@@ -128,7 +130,7 @@ def test_the_last_of_the_delivery_order_has_the_lowest_priority(bench: Bench) ->
 
 def test_a_pop_is_no_attempt(bench: Bench) -> None:
     job = bench.push()
-    assert bench.engine.fetch(bench.wish(pop=True), bench.now) is job
+    assert bench.engine.fetch(bench.fetch_request(pop=True), bench.now) is job
     assert job.attempts == 0
 
 
@@ -140,7 +142,7 @@ def test_a_waiter_gets_the_job_that_comes(bench: Bench) -> None:
     job = bench.push("b")
     assert bench.effects() == [("assigned", waiter.number, job.id)]
     assert job.state == LEASED
-    assert bench.engine.waiting == {}
+    assert bench.engine.waiters == {}
     assert not waiter.waiting
 
 
@@ -172,9 +174,9 @@ def test_each_waiter_takes_on_its_own_terms(bench: Bench) -> None:
 
 def test_a_waiter_gives_up_when_its_time_is_over(bench: Bench) -> None:
     waiter = bench.wait(seconds=5)
-    bench.pass_time(5 * SECOND - 1)
+    bench.advance_clock(5 * SECOND - 1)
     assert bench.effects() == []
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert bench.effects() == [("gave up", waiter.number)]
     job = bench.push()
     assert job.state == READY
@@ -187,7 +189,7 @@ def test_who_stops_waiting_is_given_nothing(bench: Bench) -> None:
     job = bench.push("b")
     bench.push("a")
     assert bench.effects() == [("assigned", there.number, job.id)]
-    bench.pass_time(60 * SECOND)
+    bench.advance_clock(60 * SECOND)
     assert bench.effects() == []
 
 
@@ -216,8 +218,8 @@ def test_a_waiter_gets_a_job_that_wakes_comes_back_or_is_released(bench: Bench) 
     blocker = bench.push("other")
     blocked = bench.push(blocked_by=[blocker.id])
     waiters = [bench.wait() for _ in range(3)]
-    bench.engine.give_back(returned.id, 9, ORIGIN, bench.now)
-    bench.pass_time(SECOND)
+    bench.engine.release_lease(returned.id, 9, ORIGIN, bench.now)
+    bench.advance_clock(SECOND)
     bench.engine.pop(b"other", False, ORIGIN, bench.now)
     numbers = [waiter.number for waiter in waiters]
     assert bench.effects() == [
@@ -249,17 +251,17 @@ def test_a_take_of_the_last_leases_the_end_of_the_delivery_order(bench: Bench) -
 def test_a_pop_of_the_last_looks_at_queues_in_their_order(bench: Bench) -> None:
     bench.push("a")
     second, other = bench.push("a"), bench.push("b")
-    wish = Take([b"none", b"a", b"b"], OWNER, ORIGIN, pop=True, last=True)
+    wish = FetchRequest([b"none", b"a", b"b"], OWNER, ORIGIN, pop=True, last=True)
     assert bench.engine.fetch(wish, bench.now) is second
     assert bench.ids("b") == [other.id]
 
 
-def last_of(queue: str) -> Take:
-    return Take([queue.encode()], OWNER, ORIGIN, last=True)
+def last_of(queue: str) -> FetchRequest:
+    return FetchRequest([queue.encode()], OWNER, ORIGIN, last=True)
 
 
-def moving(source: str, to: str, *, last: bool = False, front: bool = False) -> Take:
-    return Take([source.encode()], OWNER, ORIGIN, last=last, move_to=to, front=front)
+def moving(source: str, to: str, *, last: bool = False, front: bool = False) -> FetchRequest:
+    return FetchRequest([source.encode()], OWNER, ORIGIN, last=last, move_to=to, front=front)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +311,7 @@ def test_a_moved_job_goes_to_who_waits_at_the_other_queue(bench: Bench) -> None:
 
 
 def test_who_waits_to_move_moves_what_comes(bench: Bench) -> None:
-    mover = bench.engine.wait(moving("a", "b", front=True), bench.now + SECOND)
+    mover = bench.engine.wait_for_job(moving("a", "b", front=True), bench.now + SECOND)
     there = bench.push("b")
     job = bench.push("a")
     assert bench.effects() == [("assigned", mover.number, job.id)]
@@ -317,8 +319,8 @@ def test_who_waits_to_move_moves_what_comes(bench: Bench) -> None:
 
 
 def test_moves_may_go_round_through_those_who_wait(bench: Bench) -> None:
-    one = bench.engine.wait(moving("a", "b"), bench.now + SECOND)
-    two = bench.engine.wait(moving("b", "a"), bench.now + SECOND)
+    one = bench.engine.wait_for_job(moving("a", "b"), bench.now + SECOND)
+    two = bench.engine.wait_for_job(moving("b", "a"), bench.now + SECOND)
     job = bench.push("a")
     assert sorted(bench.effects()) == sorted(
         [("assigned", one.number, job.id), ("assigned", two.number, job.id)]
@@ -340,9 +342,9 @@ def test_a_job_is_moved_to_a_queue_with_a_name(bench: Bench, name: str) -> None:
     with pytest.raises(InvalidOption):
         bench.engine.fetch(moving("a", name), bench.now)
     with pytest.raises(InvalidOption):
-        bench.engine.wait(moving("other", name), bench.now + SECOND)
+        bench.engine.wait_for_job(moving("other", name), bench.now + SECOND)
     assert (job.state, job.queue.name) == (READY, "a")
-    assert bench.engine.waiting == {}
+    assert bench.engine.waiters == {}
 
 
 def test_nothing_is_moved_out_of_a_paused_queue(bench: Bench) -> None:

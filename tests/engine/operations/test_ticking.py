@@ -6,7 +6,7 @@ from support.snapshot import snapshot
 
 from taskyard.engine.model.effects import WATCH_TIMEOUT
 from taskyard.engine.model.job import DELAYED, FAILED, LEASED, SECOND, Policy
-from taskyard.engine.records.job_changes import Release, Remove, Wake
+from taskyard.engine.records.job_changes import ReleaseRecord, RemoveRecord, WakeRecord
 from taskyard.engine.records.side_records import ValueGone
 
 
@@ -51,7 +51,7 @@ def test_what_is_due_happens_in_order_of_time(bench: Bench) -> None:
     bench.now += 10 * SECOND
     bench.engine.tick(bench.now)
     kinds = [type(record) for record in bench.collect()]
-    assert kinds == [Remove, Wake, ValueGone, Release]
+    assert kinds == [RemoveRecord, WakeRecord, ValueGone, ReleaseRecord]
 
 
 def test_a_tick_keeps_to_its_budget_and_says_that_there_is_more(bench: Bench) -> None:
@@ -112,7 +112,7 @@ def test_a_restart_in_between_does_the_rest(bench: Bench) -> None:
 def test_the_timer_of_a_job_that_left_is_no_reason_to_wake_another(bench: Bench) -> None:
     early, late = bench.push(run_at=START + SECOND), bench.push(run_at=START + 9 * SECOND)
     bench.delete(early)
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids(state=DELAYED) == [late.id]
     assert bench.engine.next_deadline(bench.now) == START + 9 * SECOND
 
@@ -120,10 +120,10 @@ def test_the_timer_of_a_job_that_left_is_no_reason_to_wake_another(bench: Bench)
 def test_a_job_that_wakes_can_go_to_a_waiter_and_expire_there(bench: Bench) -> None:
     waiter = bench.wait(owner=3)
     job = bench.push(run_at=START + SECOND, policy=Policy(ttr=SECOND))
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.effects() == [("assigned", waiter.number, job.id)]
     assert job.state == LEASED
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids() == [job.id]
 
 
@@ -133,9 +133,9 @@ def test_a_job_that_wakes_can_go_to_a_waiter_and_expire_there(bench: Bench) -> N
 def test_without_a_journal_only_waits_end(bench: Bench) -> None:
     job = bench.push("a", ttl_ms=1000)
     waiter = bench.wait("q", seconds=1)
-    hasty = bench.engine.watch(job.id, 1, bench.now + SECOND)
-    bench.engine.watch(job.id, 1)
-    bench.engine.read_only = "disk failed"
+    hasty = bench.engine.watch_job(job.id, 1, bench.now + SECOND)
+    bench.engine.watch_job(job.id, 1)
+    bench.engine.read_only_reason = "disk failed"
     bench.collect()
     bench.now += 5 * SECOND
     assert not bench.engine.tick(bench.now)
@@ -151,9 +151,9 @@ def test_without_a_journal_what_cannot_happen_is_not_due_for_ever(bench: Bench) 
     """Else the server would do nothing but look at it."""
     job = bench.push(ttl_ms=1000)
     bench.wait("other", seconds=7)
-    bench.engine.watch(job.id, 1, bench.now + 3 * SECOND)
-    bench.engine.watch(job.id, 1)
-    bench.engine.read_only = "disk failed"
+    bench.engine.watch_job(job.id, 1, bench.now + 3 * SECOND)
+    bench.engine.watch_job(job.id, 1)
+    bench.engine.read_only_reason = "disk failed"
     assert bench.engine.next_deadline(bench.now) == START + 3 * SECOND
     bench.now += 3 * SECOND
     bench.engine.tick(bench.now)

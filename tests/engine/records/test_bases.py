@@ -3,13 +3,13 @@
 import pytest
 from engine.compacting import Compaction, places
 from engine.harness import ORIGIN, Bench, decode
-from engine.lived_in import lived_in
+from engine.lived_in import make_used_engine
 from support.batches import lease_all
-from support.graves import remembered
+from support.graves import remembered_uids
 from support.model_invariants import check_invariants, check_weights
 from support.snapshot import lasting
 
-from taskyard.engine.compaction import GRAVE_PORTION, close_base
+from taskyard.engine.compaction import TOMBSTONES_PER_RECORD, write_checkpoint
 from taskyard.engine.model.errors import CorruptRecord
 from taskyard.engine.model.job import (
     API,
@@ -23,12 +23,18 @@ from taskyard.engine.model.job import (
     Policy,
 )
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.stages import CALLED
+from taskyard.engine.model.stages import SYNCHRONOUS_CALL
 from taskyard.engine.model.state import EngineSettings, State
 from taskyard.engine.operations.batches import BatchRequest
-from taskyard.engine.partial_replay import begin_partial
-from taskyard.engine.records.carry_records import Base, CarryGrave
-from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Boot, Finish, Push, Record
+from taskyard.engine.partial_replay import begin_partial_replay
+from taskyard.engine.records.carry_records import Checkpoint, TombstonesSnapshot
+from taskyard.engine.records.job_lifecycle import (
+    FIRST_SNAPSHOT,
+    BootRecord,
+    FinishRecord,
+    PushRecord,
+    Record,
+)
 from taskyard.engine.records.replay import apply_record
 
 UID = b"0123456789abcdef"
@@ -38,7 +44,7 @@ def compact(bench: Bench, base: int | None = None) -> int:
     """A whole pass at once; without a base, all there is so far is left behind."""
     bench.collect()
     compaction = Compaction(bench, bench.frames[-1].end if base is None else base)
-    compaction.go_on(100_000, 0)
+    compaction.continue_scan(100_000, 0)
     assert compaction.closed
     bench.collect()
     return compaction.base
@@ -53,7 +59,7 @@ def check_replay(bench: Bench, base: int) -> State:
     """From the base on, and from the very beginning: both give the state that is there."""
     live = lasting(bench.engine.state)
     state = bench.replay(base)
-    assert not state.partial
+    assert not state.is_partial_replay
     assert lasting(state) == live
     assert lasting(bench.replay(0)) == live
     assert all(at > base for at in places(state))
@@ -62,7 +68,7 @@ def check_replay(bench: Bench, base: int) -> State:
 
 
 def test_a_server_with_something_of_everything_begins_at_its_base() -> None:
-    bench = lived_in()
+    bench = make_used_engine()
     base = compact(bench)
     check_replay(bench, base)
     check_invariants(bench.engine)
@@ -104,14 +110,14 @@ def run_in_turns() -> Bench:
         bench.collect()
     lease_all(engine, "c", 1, [b"q"], 9, SECOND, ORIGIN, bench.now)
     bench.collect()
-    bench.pass_time(2 * SECOND)
+    bench.advance_clock(2 * SECOND)
     bench.collect()
     assert waiting.state == BLOCKED
     bench.configure(settings=QueueSettings(result_retention=SECOND))
     failing = bench.push("other", policy=Policy())
     engine.fail(failing.id, b"final", ORIGIN, bench.now)
     bench.collect()
-    engine.expire_value(b"v", bench.now + SECOND, ORIGIN, bench.now)
+    engine.set_value_expiry(b"v", bench.now + SECOND, ORIGIN, bench.now)
     bench.collect()
     return bench
 
@@ -121,9 +127,9 @@ def test_a_job_moves_with_payload_result_and_error(bench: Bench) -> None:
     bench.engine.fail(job.id, b"error", ORIGIN, bench.now)
     bench.engine.complete(job.id, b"the result", ORIGIN, bench.now)
     base = compact(bench)
-    found = check_replay(bench, base).live(job.id)
+    found = check_replay(bench, base).live_job(job.id)
     assert found is not None
-    extra = found.more()
+    extra = found.ensure_extras()
     assert bench.read(found.payload_at, found.payload_size) == b"payload"
     assert bench.read(extra.result_at, extra.result_size) == b"the result"
     assert bench.read(extra.error_at, extra.error_size) == b"error"
@@ -133,12 +139,12 @@ def test_a_result_that_is_the_error_moves_once(bench: Bench) -> None:
     job = bench.push(policy=Policy())
     bench.engine.fail(job.id, b"error" * 1000, ORIGIN, bench.now)
     base = compact(bench)
-    found = check_replay(bench, base).live(job.id)
+    found = check_replay(bench, base).live_job(job.id)
     assert found is not None
-    extra = found.more()
+    extra = found.ensure_extras()
     assert extra.result_at == extra.error_at > base
     assert bench.read(extra.error_at, extra.error_size) == b"error" * 1000
-    assert bench.engine.log.sealed - base < 6000
+    assert bench.engine.records.drained_end - base < 6000
 
 
 def test_only_what_stands_before_the_base_moves(bench: Bench) -> None:
@@ -147,7 +153,7 @@ def test_only_what_stands_before_the_base_moves(bench: Bench) -> None:
     bench.engine.fail(job.id, b"error", ORIGIN, bench.now)
     second = end_of_journal(bench)
     compact(bench, first)
-    extra = job.more()
+    extra = job.ensure_extras()
     assert job.payload_at > second > extra.error_at > first
     payload_at = job.payload_at
     compact(bench, second)
@@ -162,7 +168,7 @@ def test_a_carried_job_weighs_what_its_carry_takes(bench: Bench) -> None:
     bench.engine.complete(job.id, b"the result", ORIGIN, bench.now)
     base = compact(bench)
     carry = records_from(bench, base)[0]
-    assert job.weight == carry.size - len(b"the result")
+    assert job.record_bytes == carry.size - len(b"the result")
 
 
 def test_what_is_told_behind_the_base_is_not_carried(bench: Bench) -> None:
@@ -175,8 +181,8 @@ def test_what_is_told_behind_the_base_is_not_carried(bench: Bench) -> None:
     lease_all(bench.engine, "c", 1, [b"q"], 1, 0, ORIGIN, bench.now)
     bench.collect()
     compact(bench, base)
-    (last,) = [record for record in records_from(bench, base) if record.kind() >= FIRST_CARRY]
-    assert isinstance(last, Base)
+    (last,) = [record for record in records_from(bench, base) if record.kind() >= FIRST_SNAPSHOT]
+    assert isinstance(last, Checkpoint)
     check_replay(bench, base)
 
 
@@ -232,9 +238,9 @@ def test_nothing_is_carried_while_dependents_are_still_to_be_told(
     else:
         bench.delete(blocker)
     middle = end_of_journal(bench)
-    assert bench.engine.state.followups
+    assert bench.engine.state.pending_dependents
     waiting = Compaction(bench, middle)
-    waiting.go_on(1000, 0)
+    waiting.continue_scan(1000, 0)
     assert bench.collect() == []
     while bench.engine.tick(bench.now, 100):
         bench.collect()
@@ -255,17 +261,19 @@ def test_letters_of_jobs_from_before_the_base_are_not_missed(bench: Bench) -> No
     compact(bench, base)
     state = check_replay(bench, base)
     assert len(state.sessions[1].outbox) == 2
-    assert not bench.engine.state.sessions[1].noted
+    assert not bench.engine.state.sessions[1].changed_since_snapshot
 
 
 def test_a_great_many_uids_of_one_time_are_carried_in_portions(bench: Bench) -> None:
-    for number in range(GRAVE_PORTION + 1):
+    for number in range(TOMBSTONES_PER_RECORD + 1):
         job = bench.push(uid=number.to_bytes(16, "big"))
         bench.engine.complete(job.id, b"", ORIGIN, bench.now)
     base = end_of_journal(bench)
     compact(bench, base)
-    carried = [record for record in records_from(bench, base) if isinstance(record, CarryGrave)]
-    assert [len(record.uids) for record in carried] == [GRAVE_PORTION, 1]
+    carried = [
+        record for record in records_from(bench, base) if isinstance(record, TombstonesSnapshot)
+    ]
+    assert [len(record.uids) for record in carried] == [TOMBSTONES_PER_RECORD, 1]
     check_replay(bench, base)
 
 
@@ -290,15 +298,15 @@ def test_passes_may_follow_each_other(bench: Bench) -> None:
 
 
 def test_a_pass_that_was_cut_off_does_no_harm() -> None:
-    bench = lived_in()
+    bench = make_used_engine()
     base = end_of_journal(bench)
     cut_off = Compaction(bench, base)
-    cut_off.go_on(10, 3)
+    cut_off.continue_scan(10, 3)
     assert not cut_off.closed
     bench.restart()
     check_invariants(bench.engine)
     assert lasting(bench.replay(0)) == lasting(bench.engine.state)
-    assert bench.replay(base).partial
+    assert bench.replay(base).is_partial_replay
     bench.push()
     bench.base = compact(bench, base)
     check_replay(bench, base)
@@ -315,11 +323,11 @@ def test_uids_are_remembered_under_other_settings_too(bench: Bench) -> None:
     second = bench.push(uid=UID)
     bench.engine.complete(second.id, b"", ORIGIN, bench.now)
     bench.restart(EngineSettings())
-    assert remembered(bench.engine.state.tombstones) == {UID: second.id}
+    assert remembered_uids(bench.engine.state.tombstones) == {UID: second.id}
     compact(bench, base)
-    assert remembered(bench.engine.state.tombstones) == {UID: second.id}
+    assert remembered_uids(bench.engine.state.tombstones) == {UID: second.id}
     for begun in (base, 0):
-        assert remembered(bench.replay(begun).tombstones) == {UID: second.id}
+        assert remembered_uids(bench.replay(begun).tombstones) == {UID: second.id}
 
 
 # What does not fit
@@ -327,37 +335,37 @@ def test_uids_are_remembered_under_other_settings_too(bench: Bench) -> None:
 
 def partial_state() -> State:
     state = State(EngineSettings())
-    begin_partial(state, 1000)
+    begin_partial_replay(state, 1000)
     return state
 
 
 def test_without_its_base_a_replay_stays_partial(bench: Bench) -> None:
     bench.push()
     base = compact(bench)
-    assert not bench.replay(base).partial
-    assert bench.replay(base + 1).partial
+    assert not bench.replay(base).is_partial_replay
+    assert bench.replay(base + 1).is_partial_replay
 
 
 def test_a_base_of_another_journal_is_refused(bench: Bench) -> None:
     bench.push()
-    counts = bench.engine.state.counts()
+    counts = bench.engine.state.entity_counts()
     for index in range(len(counts)):
         wrong = [*counts]
         wrong[index] += 1
         with pytest.raises(CorruptRecord, match="other numbers"):
-            apply_record(partial_state(), Base(1, 1000, 1, 1, wrong))
+            apply_record(partial_state(), Checkpoint(1, 1000, 1, 1, wrong))
         with pytest.raises(CorruptRecord, match="other numbers"):
-            apply_record(bench.rebuild(), Base(1, 1000, 1, 2, wrong))
+            apply_record(bench.rebuild(), Checkpoint(1, 1000, 1, 2, wrong))
     for epoch, next_id in ((2, 2), (1, 3)):
         with pytest.raises(CorruptRecord, match="next id or the epoch"):
-            apply_record(bench.rebuild(), Base(1, 1000, epoch, next_id, counts))
+            apply_record(bench.rebuild(), Checkpoint(1, 1000, epoch, next_id, counts))
 
 
 def test_a_pass_that_has_left_something_out_is_noticed(bench: Bench) -> None:
     bench.push()
     base = end_of_journal(bench)
     bench.push()
-    close_base(bench.engine, base, bench.now)
+    write_checkpoint(bench.engine, base, bench.now)
     with pytest.raises(CorruptRecord, match="other numbers"):
         bench.replay(base)
 
@@ -366,14 +374,14 @@ def test_a_job_that_was_never_pushed_is_refused_after_the_base_too(bench: Bench)
     bench.push()
     bench.take()
     push, lease = bench.collect()[1:]
-    assert isinstance(push, Push)
+    assert isinstance(push, PushRecord)
     state = partial_state()
-    apply_record(state, Boot(1, ORIGIN, 1, ""))
+    apply_record(state, BootRecord(1, ORIGIN, 1, ""))
     apply_record(state, push)
     apply_record(state, lease)
     with pytest.raises(CorruptRecord):
-        apply_record(state, Finish(1, ORIGIN, 2, b"q", 1, 0))
-    apply_record(partial_state(), Finish(1, ORIGIN, 2, b"q", 1, 0))  # it may be an older one
+        apply_record(state, FinishRecord(1, ORIGIN, 2, b"q", 1, 0))
+    apply_record(partial_state(), FinishRecord(1, ORIGIN, 2, b"q", 1, 0))  # it may be an older one
 
 
 def test_a_batch_that_was_leased_on_both_sides_of_the_base_is_whole(bench: Bench) -> None:
@@ -405,10 +413,10 @@ def test_a_consumer_that_is_carried_is_still_its_users(bench: Bench) -> None:
 
 def test_a_call_of_before_the_base_is_withdrawn_at_the_start(bench: Bench) -> None:
     """Nobody waits for its result any more."""
-    called = bench.push(notify=Notify(1, 2, CALLED))
+    called = bench.push(notify=Notify(1, 2, SYNCHRONOUS_CALL))
     kept = bench.push(notify=Notify(1, 2, 1))
     bench.base = compact(bench)
-    assert bench.rebuild().called == {called.id}
+    assert bench.rebuild().synchronous_jobs == {called.id}
     bench.restart()
     assert bench.ids() == [kept.id]
 
@@ -425,13 +433,13 @@ def test_a_queue_that_is_deleted_behind_the_base_need_not_be_known(bench: Bench)
 def test_a_job_that_was_carried_has_waited_since_it_was_pushed(bench: Bench) -> None:
     bench.push()
     bench.push("later", run_at=bench.now + 10 * SECOND)
-    bench.pass_time(20 * SECOND)
+    bench.advance_clock(20 * SECOND)
     bench.base = compact(bench)
     bench.restart()
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     for name, waited in (("q", 25 * SECOND), ("later", 15 * SECOND)):
         job = bench.take(name)
-        assert bench.engine.measures.of(job.queue).waits.total == waited
+        assert bench.engine.statistics.times_of(job.queue).waits.total == waited
 
 
 def test_each_counter_of_a_queue_goes_on_behind_the_base(bench: Bench) -> None:
@@ -449,11 +457,11 @@ def test_a_session_is_kept_as_long_after_its_client_has_left_as_before_the_base(
     bench: Bench,
 ) -> None:
     bench.engine.open_session(7, ORIGIN, bench.now)
-    bench.pass_time(100 * SECOND)
+    bench.advance_clock(100 * SECOND)
     bench.engine.detach_session(7, ORIGIN, bench.now)
     bench.base = compact(bench)
     bench.restart()
-    bench.pass_time(bench.settings.outbox_age - 1)
+    bench.advance_clock(bench.settings.outbox_age - 1)
     assert 7 in bench.engine.state.sessions
-    bench.pass_time(1)
+    bench.advance_clock(1)
     assert 7 not in bench.engine.state.sessions

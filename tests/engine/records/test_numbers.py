@@ -162,7 +162,7 @@ def test_a_number_keeps_its_meaning(module: ModuleType, numbers: dict[str, int])
 
 
 def test_what_is_written_has_these_numbers() -> None:
-    boot = records.Boot(1, Origin(API, "", ""), 2, "1")
+    boot = records.BootRecord(1, Origin(API, "", ""), 2, "1")
     assert (boot.kind(), boot.origin.dialect) == (1, 6)
     carried = a_job(full=True)
     assert (carried.kind(), carried.state, carried.moves) == (64, 3, 7)
@@ -172,4 +172,4 @@ def test_what_is_written_has_these_numbers() -> None:
 def test_numbers_have_names() -> None:
     assert records.RELEASE_REASONS[records.RESTARTED] == "restarted"
     assert records.REMOVE_CAUSES[records.RETENTION_OVER] == "retention"
-    assert records.FINISH_WAYS[records.TAKEN_OUT] == "remove"
+    assert records.FINISH_WAYS[records.REMOVED_FROM_LIST] == "remove"

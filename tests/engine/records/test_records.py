@@ -4,20 +4,20 @@ import pytest
 from engine.harness import ORIGIN, SALT, Bench, decode, property_settings
 from hypothesis import given
 from hypothesis import strategies as st
-from support.carries import CARRIES, a_schedule, flat
+from support.carries import SNAPSHOT_EXAMPLES, a_schedule, flat
 
 from taskyard.engine.model.errors import CorruptRecord
 from taskyard.engine.model.job import API, SYSTEM_ORIGIN, NewJob, Notify, Origin, Policy
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.state import Consumer, EngineSettings, State
+from taskyard.engine.model.state import BatchConsumer, EngineSettings, State
 from taskyard.engine.records import carry_records as c
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records import schedule_records as t
 from taskyard.engine.records import side_records as s
-from taskyard.engine.records.carry_records import CarryGrave
+from taskyard.engine.records.carry_records import TombstonesSnapshot
 from taskyard.engine.records.decode import Decoder
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.log import RecordBuffer
 from taskyard.engine.records.replay import apply_record
 
 POLICY = Policy(1, 2, -1, 4, 2, 6, 7, "dead", True)
@@ -41,45 +41,47 @@ SETTINGS = QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8, 1, True, *range(9, 
 LIMITS_SIZE = 8 * 8  # what version 2 of a queue's settings has more
 
 EXAMPLES: list[r.Record] = [
-    *CARRIES,
-    r.Boot(1, ORIGIN, 2, "1.0"),
-    r.Boot(1, ORIGIN, 1002, "1.0, restored", 1 << 40),
-    r.Push(1, ORIGIN, 7, b"q", FULL, [1, 2]),
-    r.Push(1, ORIGIN, 7, b"q", NewJob("q", "name", b"", Policy())),
-    r.Lease(1, ORIGIN, 7, b"q", 9, True, 2**32 - 2, 2**32 - 1, 99),
-    r.Finish(1, ORIGIN, 7, b"q", 3, r.COMPLETED, 55, b"u" * 16, b"result"),
-    r.Finish(1, ORIGIN, 7, b"q", 3, r.POPPED),
-    r.Finish(1, ORIGIN, 7, b"q", 3, r.ACKED, 0, b"u" * 16, b"result", b"p" * 16),
-    j.Retry(1, ORIGIN, 7, b"q", 3, 55, True, b"error"),
-    j.Release(1, ORIGIN, 7, b"q", 3, r.RESTARTED, True),
-    j.Fail(1, ORIGIN, 7, b"q", 3, True, "reason", "dead", b"error"),
-    r.Lease(1, ORIGIN, 7, b"q", 9, False, 3, 4, 0),
-    j.Retry(1, ORIGIN, 7, b"q", 3, 0, False),
-    j.Release(1, ORIGIN, 7, b"q", 3, r.LOST, False),
-    j.Fail(1, ORIGIN, 7, b"q", 3, False, "", ""),
-    j.Move(1, ORIGIN, 7, b"q", b"other", False),
-    j.Replay(1, ORIGIN, 7, b"q", False),
-    j.Wake(1, ORIGIN, 7, b"q"),
-    j.Unblock(1, ORIGIN, 7, b"q", 6),
-    j.Remove(1, ORIGIN, 7, b"q", r.RETENTION_OVER, True, b"u" * 16),
-    j.Remove(1, ORIGIN, 7, b"q", r.DELETED, False, None),
-    j.Remove(1, ORIGIN, 7, b"q", r.RETENTION_OVER, True, b"u" * 16, b"p" * 16),
-    j.Move(1, ORIGIN, 7, b"q", b"other", True),
-    j.Rescore(1, ORIGIN, 7, b"q", -(2**63)),
-    j.Extend(1, ORIGIN, 7, b"q", 3, 2**63 - 1),
-    j.Replay(1, ORIGIN, 7, b"q", True),
-    j.Progress(1, ORIGIN, 7, b"q", 3, 1000, "näher" * 100),
+    *SNAPSHOT_EXAMPLES,
+    r.BootRecord(1, ORIGIN, 2, "1.0"),
+    r.BootRecord(1, ORIGIN, 1002, "1.0, restored", 1 << 40),
+    r.PushRecord(1, ORIGIN, 7, b"q", FULL, [1, 2]),
+    r.PushRecord(1, ORIGIN, 7, b"q", NewJob("q", "name", b"", Policy())),
+    r.LeaseRecord(1, ORIGIN, 7, b"q", 9, True, 2**32 - 2, 2**32 - 1, 99),
+    r.FinishRecord(1, ORIGIN, 7, b"q", 3, r.COMPLETED, 55, b"u" * 16, b"result"),
+    r.FinishRecord(1, ORIGIN, 7, b"q", 3, r.POPPED),
+    r.FinishRecord(1, ORIGIN, 7, b"q", 3, r.ACKED, 0, b"u" * 16, b"result", b"p" * 16),
+    j.RetryRecord(1, ORIGIN, 7, b"q", 3, 55, True, b"error"),
+    j.ReleaseRecord(1, ORIGIN, 7, b"q", 3, r.RESTARTED, True),
+    j.FailRecord(1, ORIGIN, 7, b"q", 3, True, "reason", "dead", b"error"),
+    r.LeaseRecord(1, ORIGIN, 7, b"q", 9, False, 3, 4, 0),
+    j.RetryRecord(1, ORIGIN, 7, b"q", 3, 0, False),
+    j.ReleaseRecord(1, ORIGIN, 7, b"q", 3, r.LOST, False),
+    j.FailRecord(1, ORIGIN, 7, b"q", 3, False, "", ""),
+    j.MoveRecord(1, ORIGIN, 7, b"q", b"other", False),
+    j.ReplayRecord(1, ORIGIN, 7, b"q", False),
+    j.WakeRecord(1, ORIGIN, 7, b"q"),
+    j.UnblockRecord(1, ORIGIN, 7, b"q", 6),
+    j.RemoveRecord(1, ORIGIN, 7, b"q", r.RETENTION_OVER, True, b"u" * 16),
+    j.RemoveRecord(1, ORIGIN, 7, b"q", r.DELETED, False, None),
+    j.RemoveRecord(1, ORIGIN, 7, b"q", r.RETENTION_OVER, True, b"u" * 16, b"p" * 16),
+    j.MoveRecord(1, ORIGIN, 7, b"q", b"other", True),
+    j.RescoreRecord(1, ORIGIN, 7, b"q", -(2**63)),
+    j.ExtendRecord(1, ORIGIN, 7, b"q", 3, 2**63 - 1),
+    j.ReplayRecord(1, ORIGIN, 7, b"q", True),
+    j.ProgressRecord(1, ORIGIN, 7, b"q", 3, 1000, "näher" * 100),
     s.QueueSet(1, ORIGIN, b"q", SETTINGS),
     s.QueueGone(1, ORIGIN, b"q"),
     s.ValueSet(1, ORIGIN, b"key", 99, False, b"value"),
     s.ValueSet(1, ORIGIN, b"key", 0, True),
     s.ValueGone(1, ORIGIN, b"key"),
-    s.SessionSet(1, ORIGIN, 5, r.DELIVERED, 8),
-    s.Batch(1, ORIGIN, "consumer", 9, 2, 2**32 - 1, 99, [7, 8, 9], [b"q", b"p"], [2, 1], [1, 2, 3]),
-    s.Batch(1, ORIGIN, "consumer", 9, 2, 3, 99, [7], [b"q"], [1], [1], "ada"),
+    s.SessionChange(1, ORIGIN, 5, r.DELIVERED, 8),
+    s.BatchRecord(
+        1, ORIGIN, "consumer", 9, 2, 2**32 - 1, 99, [7, 8, 9], [b"q", b"p"], [2, 1], [1, 2, 3]
+    ),
+    s.BatchRecord(1, ORIGIN, "consumer", 9, 2, 3, 99, [7], [b"q"], [1], [1], "ada"),
     s.BatchDone(1, ORIGIN, "consumer", 2, dropped=True),
     s.BatchDone(1, ORIGIN, "consumer", 2, expired=True),
-    s.Forget(1, ORIGIN, 3),
+    s.ForgetUids(1, ORIGIN, 3),
     s.ReaderSet(1, ORIGIN, "reader", 7, 99),
     s.ReaderGone(1, ORIGIN, "reader"),
     t.ScheduleSet(1, ORIGIN, a_schedule()),
@@ -89,10 +91,10 @@ EXAMPLES: list[r.Record] = [
 
 
 def encode(*records: r.Record, base: int = 0) -> bytes:
-    log = Log(1, base)
+    log = RecordBuffer(1, base)
     for record in records:
         log.append(record)
-    return log.take(0)
+    return log.drain(0)
 
 
 def name_of(record: r.Record) -> str:
@@ -102,7 +104,7 @@ def name_of(record: r.Record) -> str:
 @pytest.mark.parametrize("record", EXAMPLES, ids=name_of)
 def test_a_record_comes_back_from_its_bytes(record: r.Record) -> None:
     (found,) = decode(encode(record, base=1000), 1000)
-    if isinstance(record, r.Push) and isinstance(found, r.Push):
+    if isinstance(record, r.PushRecord) and isinstance(found, r.PushRecord):
         assert flat(found.job.policy) == flat(record.job.policy)
         names = ("name", "priority", "run_at", "content", "front", "ttl_ms", "uid", "key")
         for name in (*names, "limit_key"):
@@ -141,52 +143,52 @@ def cut(data: bytes, size: int) -> bytes:
 
 
 def test_a_queue_that_an_older_server_carried_has_no_limits() -> None:
-    record = c.CarryQueue(1, ORIGIN, b"q", 3, SETTINGS, [5, 6], 99)
+    record = c.QueueSnapshot(1, ORIGIN, b"q", 3, SETTINGS, [5, 6], 99)
     (found,) = decode(cut(encode(record), LIMITS_SIZE + 8), 0)
-    assert isinstance(found, c.CarryQueue)
+    assert isinstance(found, c.QueueSnapshot)
     assert (found.number, found.counters, found.tat) == (3, [5, 6], 0)
     old = QueueSettings(True, True, 1, 2, 3, 2, 5, 6, 7, 8, 1, True)
     assert flat(found.settings) == flat(old)
 
 
 def test_a_batch_of_an_older_server_does_not_say_which_attempts_these_are() -> None:
-    record = s.Batch(1, ORIGIN, "c", 9, 2, 3, 99, [7, 8], [b"q"], [2], [1, 5])
+    record = s.BatchRecord(1, ORIGIN, "c", 9, 2, 3, 99, [7, 8], [b"q"], [2], [1, 5])
     (found,) = decode(cut(encode(record), 2 * 4), 0)
-    assert isinstance(found, s.Batch)
+    assert isinstance(found, s.BatchRecord)
     assert (found.ids, found.queues, found.counts) == ([7, 8], [b"q"], [2])
     assert found.attempts == [0, 0]
 
 
 def test_a_consumer_that_an_older_server_carried_has_its_jobs() -> None:
-    consumer = Consumer("c", 9)
+    consumer = BatchConsumer("c", 9)
     consumer.ids.extend([7, 8])
     consumer.attempts.extend([1, 5])
     consumer.queues = {b"q": None}
-    data = encode(c.CarryConsumer(1, ORIGIN, consumer))
+    data = encode(c.ConsumerSnapshot(1, ORIGIN, consumer))
     (found,) = decode(cut(data, 2 * 4 + 4 + 3), 0)
-    assert isinstance(found, c.CarryConsumer)
+    assert isinstance(found, c.ConsumerSnapshot)
     assert [*found.consumer.ids] == [7, 8]
     assert [*found.consumer.attempts] == [0, 0]
     assert found.consumer.queues == {}
 
 
 def test_a_consumer_of_an_older_server_is_nobodys() -> None:
-    record = s.Batch(1, ORIGIN, "c", 9, 2, 3, 99, [7], [b"q"], [1], [1], "ada")
+    record = s.BatchRecord(1, ORIGIN, "c", 9, 2, 3, 99, [7], [b"q"], [1], [1], "ada")
     (found,) = decode(older(cut(encode(record), 2 + 3), 2), 0)
-    assert isinstance(found, s.Batch)
+    assert isinstance(found, s.BatchRecord)
     assert (found.attempts, found.consumer_user) == ([1], "")
-    consumer = Consumer("c", 9)
+    consumer = BatchConsumer("c", 9)
     consumer.queues = {b"q": None}
     consumer.user = "ada"
-    (carried,) = decode(older(cut(encode(c.CarryConsumer(1, ORIGIN, consumer)), 2 + 3), 2), 0)
-    assert isinstance(carried, c.CarryConsumer)
+    (carried,) = decode(older(cut(encode(c.ConsumerSnapshot(1, ORIGIN, consumer)), 2 + 3), 2), 0)
+    assert isinstance(carried, c.ConsumerSnapshot)
     assert (carried.consumer.queues, carried.consumer.user) == ({b"q": None}, "")
 
 
 def test_a_push_without_a_limit_key_can_be_read_by_older_servers() -> None:
     plain = NewJob("q", "name", b"", Policy())
-    assert encode(r.Push(1, ORIGIN, 7, b"q", plain))[5] == 1
-    assert encode(r.Push(1, ORIGIN, 7, b"q", FULL))[5] == 2
+    assert encode(r.PushRecord(1, ORIGIN, 7, b"q", plain))[5] == 1
+    assert encode(r.PushRecord(1, ORIGIN, 7, b"q", FULL))[5] == 2
 
 
 @pytest.mark.parametrize("record", EXAMPLES, ids=name_of)
@@ -197,7 +199,7 @@ def test_a_version_that_is_not_known_is_refused(record: r.Record) -> None:
 
 
 def test_records_have_a_sequence_number_each() -> None:
-    log = Log(41)
+    log = RecordBuffer(41)
     records = EXAMPLES[:3]
     for record in records:
         log.append(record)
@@ -248,7 +250,7 @@ def test_garbage_is_refused(data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [0, 50, 63, 100, 255])
 def test_an_unknown_kind_is_refused(kind: int) -> None:
-    data = bytearray(encode(r.Boot(1, ORIGIN, 2, "1.0")))
+    data = bytearray(encode(r.BootRecord(1, ORIGIN, 2, "1.0")))
     data[4] = kind
     with pytest.raises(CorruptRecord, match="unknown kind"):
         Decoder(True).read(bytes(data), 0, 0)
@@ -256,21 +258,21 @@ def test_an_unknown_kind_is_refused(kind: int) -> None:
 
 @pytest.mark.parametrize("version", [0, 3, 255])
 def test_an_unknown_version_is_refused(version: int) -> None:
-    data = bytearray(encode(r.Boot(1, ORIGIN, 2, "1.0")))
+    data = bytearray(encode(r.BootRecord(1, ORIGIN, 2, "1.0")))
     data[5] = version
     with pytest.raises(CorruptRecord, match="unknown version"):
         Decoder(True).read(bytes(data), 0, 0)
 
 
 NEEDS_NOTHING = (
-    r.Boot,
-    r.Push,
+    r.BootRecord,
+    r.PushRecord,
     s.QueueSet,
     s.ValueSet,
-    s.Forget,
+    s.ForgetUids,
     s.ReaderSet,
     t.ScheduleSet,
-    CarryGrave,
+    TombstonesSnapshot,
 )
 NEEDS_SOMETHING = [record for record in EXAMPLES if not isinstance(record, NEEDS_NOTHING)]
 
@@ -282,7 +284,7 @@ def test_a_record_that_does_not_fit_what_came_before_is_refused(record: r.Record
 
 
 def test_a_reader_may_leave_the_blobs_where_they_are() -> None:
-    data = encode(r.Finish(1, ORIGIN, 7, b"q", 3, r.COMPLETED, result=b"result"), base=500)
+    data = encode(r.FinishRecord(1, ORIGIN, 7, b"q", 3, r.COMPLETED, result=b"result"), base=500)
     record = Decoder(False).read(data, 0, 500)
     assert record.blob == b""
     assert record.blob_size == 6
@@ -290,33 +292,33 @@ def test_a_reader_may_leave_the_blobs_where_they_are() -> None:
 
 
 def test_blobs_can_be_found_in_the_log_before_they_are_written() -> None:
-    log = Log(1, 4096)
+    log = RecordBuffer(1, 4096)
     record = s.ValueSet(1, ORIGIN, b"key", 0, False, b"value")
     log.append(record)
-    assert log.blob(record.blob_at) == b"value"
-    assert log.blob(record.blob_at + 1) is None
-    assert log.blob(record.blob_at - 1) is None
-    data = log.take(8192)
+    assert log.unwritten_blob(record.blob_at) == b"value"
+    assert log.unwritten_blob(record.blob_at + 1) is None
+    assert log.unwritten_blob(record.blob_at - 1) is None
+    data = log.drain(8192)
     assert data[record.blob_at - 4096 :] == b"value"
-    assert log.blob(record.blob_at) is None
+    assert log.unwritten_blob(record.blob_at) is None
 
 
 def test_the_mark_is_what_must_be_durable_for_all_so_far() -> None:
-    log = Log(1, 100)
-    assert log.mark() == 100
+    log = RecordBuffer(1, 100)
+    assert log.end_position() == 100
     log.append(EXAMPLES[0])
     end = 100 + log.size()
-    assert log.mark() == end
-    log.take(500)
-    assert log.mark() == end  # nothing new: the bytes between are the next frame's head
+    assert log.end_position() == end
+    log.drain(500)
+    assert log.end_position() == end  # nothing new: the bytes between are the next frame's head
     log.append(EXAMPLES[0])
-    assert log.mark() == 500 + log.size()
+    assert log.end_position() == 500 + log.size()
 
 
 @pytest.mark.parametrize("text", ["", "worker", "x" * 300, "é" * 200, "\ud800"])
 def test_who_caused_a_record_is_remembered_in_255_bytes(text: str) -> None:
     origin = Origin(API, text, text)
-    (found,) = decode(encode(r.Boot(1, origin, 1, "")), 0)
+    (found,) = decode(encode(r.BootRecord(1, origin, 1, "")), 0)
     assert found.origin.user == origin.user
     assert found.origin.holder == origin.holder
     assert len(origin.user.encode()) <= 255

@@ -9,25 +9,25 @@ from support.batches import drop_all, lease_all
 
 from taskyard.engine.model.job import SECOND
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
-from taskyard.engine.remainder import NO_ROOM, Remainder
+from taskyard.engine.records.job_lifecycle import FIRST_SNAPSHOT, Record
+from taskyard.engine.remainder import OUT_OF_SPACE, EntitySnapshotter
 
 UID = b"0123456789abcdef"
 Step = Callable[[Bench], object]
 
 
-def remainder(bench: Bench, room: Callable[[int], bool] = lambda _: True) -> Remainder:
+def remainder(bench: Bench, room: Callable[[int], bool] = lambda _: True) -> EntitySnapshotter:
     """All that is there so far stands before the base."""
     bench.collect()
-    return Remainder(bench.engine, bench.frames[-1].end, bench.next_seq, room)
+    return EntitySnapshotter(bench.engine, bench.frames[-1].end, bench.next_seq, room)
 
 
 def carried(bench: Bench) -> list[Record]:
-    return [record for record in bench.collect() if record.kind() >= FIRST_CARRY]
+    return [record for record in bench.collect() if record.kind() >= FIRST_SNAPSHOT]
 
 
-def carry_all(bench: Bench, rest: Remainder) -> list[str]:
-    while rest.carry_one(bench.now):
+def carry_all(bench: Bench, rest: EntitySnapshotter) -> list[str]:
+    while rest.snapshot_next(bench.now):
         pass
     return [type(record).__name__ for record in carried(bench)]
 
@@ -46,12 +46,12 @@ def keep_keys(bench: Bench) -> None:
 def keep_grave(bench: Bench) -> None:
     bench.push("done", uid=UID)
     bench.ack(bench.take("done"))
-    assert UID in bench.engine.state.tombstones.stones
+    assert UID in bench.engine.state.tombstones.by_uid
 
 
 def forget_grave(bench: Bench) -> None:
-    bench.pass_time(bench.settings.uid_window + 60 * SECOND)
-    assert UID not in bench.engine.state.tombstones.stones
+    bench.advance_clock(bench.settings.uid_window + 60 * SECOND)
+    assert UID not in bench.engine.state.tombstones.by_uid
 
 
 THINGS: dict[str, tuple[Step, Step]] = {
@@ -111,9 +111,9 @@ def test_without_room_it_waits_and_is_not_lost(bench: Bench, kind: str) -> None:
     rest = remainder(bench, lambda _: has_room[0])
     has_room[0] = False
     for _ in range(100):
-        if rest.carry_one(bench.now) == NO_ROOM:
+        if rest.snapshot_next(bench.now) == OUT_OF_SPACE:
             break
-    assert rest.carry_one(bench.now) == NO_ROOM
+    assert rest.snapshot_next(bench.now) == OUT_OF_SPACE
     assert kind not in [type(record).__name__ for record in carried(bench)]
     has_room[0] = True
     assert kind in carry_all(bench, rest)

@@ -10,7 +10,7 @@ from support.effort import effort
 
 from taskyard.engine.model.job import API, MASENKO, NewJob, Notify, Origin, Policy
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.log import RecordBuffer
 from taskyard.engine.records.side_records import ValueSet
 
 BASE = 4096
@@ -52,7 +52,7 @@ FINISH: dict[str, tuple[Any, ...]] = COMMON | {
     "kept_until": (0, 4000, 4001),
     "uid": (None, b"u" * 16, b"v" * 16),
 }
-KINDS = {r.Push: PUSH, r.Lease: LEASE, r.Finish: FINISH}
+KINDS = {r.PushRecord: PUSH, r.LeaseRecord: LEASE, r.FinishRecord: FINISH}
 OF_THE_RECORD = ("time", "origin", "queue", "blockers")  # and not of the job that is pushed
 
 ids = st.sampled_from((1, 2, 255, 256, 2**40, 2**63 - 1))
@@ -66,57 +66,57 @@ class Writer:
         self._shared: dict[tuple[Any, ...], NewJob] = {}
 
     def make(self, kind: type, fields: Fields, id: int, blob: bytes, shares: bool) -> r.Record:
-        if kind is r.Push:
+        if kind is r.PushRecord:
             return self._push(fields, id, blob, shares)
         more = {name: each for name, each in fields.items() if name not in ("time", "origin")}
-        if kind is r.Finish:
+        if kind is r.FinishRecord:
             more["result"] = blob
         record = kind(fields["time"], fields["origin"], id, **more)
         assert isinstance(record, r.Record)
         return record
 
-    def _push(self, fields: Fields, id: int, payload: bytes, shares: bool) -> r.Push:
+    def _push(self, fields: Fields, id: int, payload: bytes, shares: bool) -> r.PushRecord:
         wish = {name: each for name, each in fields.items() if name not in OF_THE_RECORD}
         new = NewJob("queue", payload=payload, **wish)
         if shares:
             new = self._shared.setdefault(tuple(wish.values()), new)
             new.payload = payload
         queue, blockers = fields["queue"], fields["blockers"]
-        return r.Push(fields["time"], fields["origin"], id, queue, new, blockers)
+        return r.PushRecord(fields["time"], fields["origin"], id, queue, new, blockers)
 
 
 class Checked:
     """A log, beside which each record is also written by one that has seen no other."""
 
     def __init__(self) -> None:
-        self.log = Log(7, BASE)
+        self.log = RecordBuffer(7, BASE)
         self._alone = b""
         self._kept: list[tuple[int, bytes]] = []
 
     def append(self, record: r.Record) -> None:
         log = self.log
-        alone = Log(log.next_seq, log.base + log.size())
+        alone = RecordBuffer(log.next_seq, log.start_position + log.size())
         log.append(record)
         found = place(record)
         alone.append(record)
         assert found == place(record)
         assert log.next_seq == alone.next_seq
-        assert log.mark() == alone.mark()
-        self._alone += alone.take(0)
+        assert log.end_position() == alone.end_position()
+        self._alone += alone.drain(0)
         self._kept.append((record.blob_at, record.blob))
 
     def take(self, next_base: int) -> None:
         """The frame is what all of them have written, and has the blobs from now on."""
         log = self.log
-        base = log.base
+        base = log.start_position
         assert log.count == len(self._kept)
         for at, blob in self._kept:
-            assert log.blob(at) == (blob or None)
-            assert log.blob(at - 1) is None
-        data = log.take(next_base)
+            assert log.unwritten_blob(at) == (blob or None)
+            assert log.unwritten_blob(at - 1) is None
+        data = log.drain(next_base)
         assert data == self._alone
         for at, blob in self._kept:
-            assert log.blob(at) is None
+            assert log.unwritten_blob(at) is None
             assert data[at - base :].startswith(blob)
         self._alone = b""
         self._kept = []
@@ -182,10 +182,10 @@ def test_kinds_in_turn_have_a_stencil_each() -> None:
 def test_a_frame_that_is_too_large_to_use_its_buffer_again() -> None:
     writer, checked = Writer(), Checked()
     for id in range(1, 8):
-        checked.append(writer.make(r.Push, plain(r.Push), id, b"x" * 1_000_000, True))
+        checked.append(writer.make(r.PushRecord, plain(r.PushRecord), id, b"x" * 1_000_000, True))
     checked.take(NEXT_BASE)
     for id in range(8, 11):
-        checked.append(writer.make(r.Push, plain(r.Push), id, b"x", True))
+        checked.append(writer.make(r.PushRecord, plain(r.PushRecord), id, b"x", True))
     checked.take(2 * NEXT_BASE)
 
 
@@ -193,7 +193,7 @@ def test_a_frame_that_is_too_large_to_use_its_buffer_again() -> None:
 def test_no_blob_is_kept_when_it_is_written(kind: type) -> None:
     blob = b"x" * 1000
     unused = sys.getrefcount(blob)
-    log = Log(1, BASE)
+    log = RecordBuffer(1, BASE)
     if kind is ValueSet:
         log.append(ValueSet(1000, COMMON["origin"][0], b"key", 0, False, blob))
     else:
@@ -201,8 +201,8 @@ def test_no_blob_is_kept_when_it_is_written(kind: type) -> None:
         for id in (1, 2):
             log.append(writer.make(kind, plain(kind), id, blob, False))
         del writer
-    assert kind is r.Lease or sys.getrefcount(blob) > unused
-    log.take(NEXT_BASE)
+    assert kind is r.LeaseRecord or sys.getrefcount(blob) > unused
+    log.drain(NEXT_BASE)
     assert sys.getrefcount(blob) == unused
 
 

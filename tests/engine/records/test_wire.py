@@ -8,10 +8,10 @@ from librt.strings import BytesWriter
 
 from taskyard.engine.model.errors import CorruptRecord
 from taskyard.engine.records.wire import (
-    Reader,
+    FieldReader,
     put_i64,
     put_ids,
-    put_short,
+    put_short_bytes,
     put_text,
     put_u32,
     put_u64,
@@ -20,8 +20,8 @@ from taskyard.engine.records.wire import (
 i64s = st.integers(-(2**63), 2**63 - 1)
 
 
-def reader(data: bytes) -> Reader:
-    return Reader(data, 0, len(data))
+def reader(data: bytes) -> FieldReader:
+    return FieldReader(data, 0, len(data))
 
 
 @given(i64s, st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1), st.text(max_size=50))
@@ -51,8 +51,8 @@ def test_lists_of_ids_come_back(ids: list[int]) -> None:
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 65535])
 def test_short_bytes_may_have_up_to_65535(size: int) -> None:
     out = BytesWriter()
-    put_short(out, b"x" * size)
-    assert reader(out.getvalue()).short() == b"x" * size
+    put_short_bytes(out, b"x" * size)
+    assert reader(out.getvalue()).short_bytes() == b"x" * size
 
 
 def test_integers_are_little_endian() -> None:
@@ -66,29 +66,29 @@ def test_integers_are_little_endian() -> None:
 @pytest.mark.parametrize("size", range(8))
 def test_a_field_that_is_cut_off_is_refused(size: int) -> None:
     data = b"\x07" * size
-    for read in (Reader.s64, Reader.u64):
+    for read in (FieldReader.s64, FieldReader.u64):
         with pytest.raises(CorruptRecord):
             read(reader(data))
     if size < 4:
         with pytest.raises(CorruptRecord):
             reader(data).u32()
     with pytest.raises(CorruptRecord):
-        reader(data).short()
+        reader(data).short_bytes()
     with pytest.raises(CorruptRecord):
         reader(data).ids()
 
 
 def test_reading_stops_at_the_end_of_the_record_not_of_the_data() -> None:
-    fields = Reader(b"\x01\x02\x03\x04", 1, 3)
+    fields = FieldReader(b"\x01\x02\x03\x04", 1, 3)
     assert fields.u8() == 2
-    assert fields.take(1) == b"\x03"
+    assert fields.raw_bytes(1) == b"\x03"
     with pytest.raises(CorruptRecord):
         fields.u8()
 
 
 def test_a_size_that_is_negative_is_refused() -> None:
     with pytest.raises(CorruptRecord):
-        reader(b"abc").take(-1)
+        reader(b"abc").raw_bytes(-1)
 
 
 def test_a_list_too_long_for_its_record_is_refused_before_it_is_made() -> None:

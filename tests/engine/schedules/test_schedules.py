@@ -10,20 +10,20 @@ from taskyard.engine.model.errors import InvalidOption, QueueFull, ScheduleNotFo
 from taskyard.engine.model.job import READY, SECOND, SYSTEM, Policy
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.state import EngineSettings
-from taskyard.engine.records.job_lifecycle import Push
+from taskyard.engine.records.job_lifecycle import PushRecord
 from taskyard.engine.schedules.registry import tick_uid
 from taskyard.engine.schedules.schedule import MISSED_ALL, MISSED_SKIP, OVERLAP_SKIP, Schedule
 
 
 def test_an_interval_comes_again_and_again_without_drift(bench: Bench) -> None:
     put(bench, wish(every=10 * SECOND, payload=b"hello"))
-    bench.pass_time(9 * SECOND)
+    bench.advance_clock(9 * SECOND)
     assert bench.ids() == []
-    bench.pass_time(SECOND)
+    bench.advance_clock(SECOND)
     assert bench.ids() == [1]
     bench.now += 3 * SECOND  # nobody looks for a while: the next but one is on time
-    bench.pass_time(7 * SECOND)
-    bench.pass_time(10 * SECOND)
+    bench.advance_clock(7 * SECOND)
+    bench.advance_clock(10 * SECOND)
     assert bench.ids() == [1, 2, 3]
     schedule = known(bench)
     assert schedule.runs == 3
@@ -36,7 +36,7 @@ def test_an_expression_comes_by_the_clock_of_its_zone(bench: Bench) -> None:
     bench.now = at("2026-03-27 12:00")
     put(bench, wish(cron="30 2 * * *", zone="Europe/Berlin"))
     bench.collect()
-    bench.pass_time(4 * DAY)
+    bench.advance_clock(4 * DAY)
     when = ["2026-03-28 01:30", "2026-03-29 01:00", "2026-03-30 00:30", "2026-03-31 00:30"]
     assert told(bench) == [("ran", at(time) // SECOND, 0) for time in when]
 
@@ -45,8 +45,8 @@ def test_the_job_is_as_the_schedule_says(bench: Bench) -> None:
     policy = Policy(ttr=5, max_attempts=3, max_fails=2, dead_queue="dead")
     put(bench, wish("nightly", every=MINUTE, payload=b"hello", policy=policy, ttl_ms=5000))
     bench.collect()
-    bench.pass_time(MINUTE)
-    push = next(record for record in bench.collect() if isinstance(record, Push))
+    bench.advance_clock(MINUTE)
+    push = next(record for record in bench.collect() if isinstance(record, PushRecord))
     assert (push.queue, push.blob, push.job.name, push.job.ttl_ms) == (b"q", b"hello", "task", 5000)
     assert push.job.policy.same(policy)
     origin = push.origin
@@ -57,7 +57,7 @@ def test_the_job_is_as_the_schedule_says(bench: Bench) -> None:
 def test_whoever_waits_gets_the_job_of_a_tick(bench: Bench) -> None:
     bench.wait("q", seconds=300)
     put(bench, wish(every=MINUTE))
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert [effect[0] for effect in bench.effects()] == ["assigned"]
 
 
@@ -155,10 +155,10 @@ def test_ticks_during_a_pause_were_not_missed(bench: Bench) -> None:
     bench.engine.pause_schedule("s", True, ORIGIN, bench.now)
     assert known(bench).next_at == 0
     assert bench.engine.next_deadline(bench.now) == 0
-    bench.pass_time(55 * MINUTE)
+    bench.advance_clock(55 * MINUTE)
     bench.engine.pause_schedule("s", False, ORIGIN, bench.now)
     bench.collect()
-    bench.pass_time(5 * MINUTE)
+    bench.advance_clock(5 * MINUTE)
     assert told(bench) == [("ran", (START + 60 * MINUTE) // SECOND, 0)]
     assert known(bench).missed == 0
 
@@ -176,66 +176,66 @@ def test_pausing_twice_is_pausing_once(bench: Bench) -> None:
 
 def test_a_tick_is_skipped_while_the_last_job_has_not_ended(bench: Bench) -> None:
     put(bench, wish(every=MINUTE, overlap=OVERLAP_SKIP))
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     job = bench.take(ttr=DAY)
-    bench.pass_time(2 * MINUTE)
+    bench.advance_clock(2 * MINUTE)
     assert known(bench).skipped == 2
     bench.ack(job)
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert bench.ids() == [2]
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert (known(bench).runs, known(bench).skipped) == (2, 3)
 
 
 def test_a_job_that_has_failed_for_good_holds_up_none(bench: Bench) -> None:
     put(bench, wish(every=MINUTE, overlap=OVERLAP_SKIP, policy=Policy()))
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     bench.nack(bench.take())
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert bench.ids() == [2]
 
 
 def test_a_job_in_its_dead_queue_holds_up_none(bench: Bench) -> None:
     put(bench, wish(every=MINUTE, overlap=OVERLAP_SKIP, policy=Policy(dead_queue="dead")))
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     bench.nack(bench.take())
     assert bench.ids("dead") == [1]
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert bench.ids() == [2]
 
 
 def test_a_job_that_may_go_to_a_dead_queue_holds_up_the_next_until_it_has(bench: Bench) -> None:
     put(bench, wish(every=MINUTE, overlap=OVERLAP_SKIP, policy=Policy(dead_queue="dead")))
-    bench.pass_time(2 * MINUTE)
+    bench.advance_clock(2 * MINUTE)
     assert bench.ids() == [1]
     assert known(bench).skipped == 1
 
 
 def test_overlaps_are_allowed_if_nothing_is_said(bench: Bench) -> None:
     put(bench, wish(every=MINUTE))
-    bench.pass_time(3 * MINUTE)
+    bench.advance_clock(3 * MINUTE)
     assert bench.ids() == [1, 2, 3]
 
 
 def test_jobs_have_the_limit_key_of_their_schedule(bench: Bench) -> None:
     first = put(bench, wish(every=MINUTE, limit_key=b"ada"))
     assert put(bench, wish(every=MINUTE, limit_key=b"ada")) is first
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     bench.engine.run_schedule("s", ORIGIN, bench.now)
-    assert [bench.engine.job(id).more().limit_key for id in (1, 2)] == [b"ada", b"ada"]
+    assert [bench.engine.job(id).ensure_extras().limit_key for id in (1, 2)] == [b"ada", b"ada"]
     assert put(bench, wish(every=MINUTE, limit_key=b"bob")) is not first
-    bench.pass_time(MINUTE)
-    assert bench.engine.job(3).more().limit_key == b"bob"
+    bench.advance_clock(MINUTE)
+    assert bench.engine.job(3).ensure_extras().limit_key == b"bob"
 
 
 def test_a_tick_is_skipped_while_a_job_of_its_key_waits(bench: Bench) -> None:
     put(bench, wish(every=MINUTE, key=b"k"))
     bench.push(key=b"k")
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert bench.ids() == [1]
     assert known(bench).skipped == 1
     bench.take(ttr=DAY)
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert bench.ids() == [2]
     assert bench.queue().keys == {b"k": bench.engine.job(2)}
 
@@ -246,17 +246,17 @@ def test_a_tick_is_skipped_while_a_job_of_its_key_waits(bench: Bench) -> None:
 def test_what_came_of_the_ticks_of_all_schedules_is_counted(bench: Bench) -> None:
     put(bench, wish(every=HOUR, overlap=OVERLAP_SKIP))
     put(bench, wish("other", every=HOUR, missed=MISSED_SKIP, queue="other"))
-    bench.pass_time(3 * HOUR)
-    measures = bench.engine.measures.schedules
+    bench.advance_clock(3 * HOUR)
+    measures = bench.engine.statistics.schedules
     assert (measures.runs, measures.skipped, measures.missed) == (4, 2, 0)
-    assert (measures.late.count, measures.late.total) == (4, 0)
+    assert (measures.lateness.count, measures.lateness.total) == (4, 0)
     bench.now += 2 * HOUR + 30 * MINUTE  # nothing ticks
     tick(bench)
     assert (measures.runs, measures.skipped, measures.missed) == (4, 3, 3)
     bench.now += 30 * MINUTE + 10 * SECOND
     tick(bench)
     assert (measures.runs, measures.skipped, measures.missed) == (5, 4, 3)
-    assert (measures.late.count, measures.late.total) == (5, 10 * SECOND)
+    assert (measures.lateness.count, measures.lateness.total) == (5, 10 * SECOND)
 
 
 # Refused
@@ -266,16 +266,16 @@ def test_a_refused_tick_is_tried_again_until_there_is_a_place(bench: Bench) -> N
     bench.engine.create_queue("q", QueueSettings(max_jobs=1), ORIGIN, bench.now)
     job = bench.push()
     put(bench, wish(every=10 * MINUTE))
-    bench.pass_time(11 * MINUTE)
+    bench.advance_clock(11 * MINUTE)
     schedule = known(bench)
-    assert schedule.refused.startswith("queue is full")
-    assert bench.engine.measures.schedules.refused == 1
+    assert schedule.refusal.startswith("queue is full")
+    assert bench.engine.statistics.schedules.refused == 1
     bench.collect()
     bench.delete(job)
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     assert told(bench) == [("ran", (START + 10 * MINUTE) // SECOND, 0)]
     assert bench.ids() == [2]
-    assert known(bench).refused == ""
+    assert known(bench).refusal == ""
     assert known(bench).next_at == START + 20 * MINUTE
 
 
@@ -283,10 +283,10 @@ def test_ticks_that_come_while_one_is_refused_count_as_missed(bench: Bench) -> N
     bench.engine.create_queue("q", QueueSettings(max_jobs=1), ORIGIN, bench.now)
     job = bench.push()
     put(bench, wish(every=MINUTE))
-    bench.pass_time(3 * MINUTE + 30 * SECOND)
+    bench.advance_clock(3 * MINUTE + 30 * SECOND)
     bench.collect()
     bench.delete(job)
-    bench.pass_time(10 * SECOND)
+    bench.advance_clock(10 * SECOND)
     assert told(bench) == [("ran", (START + 3 * MINUTE) // SECOND, 2)]
 
 
@@ -294,27 +294,27 @@ def test_a_refused_tick_is_dropped_when_it_is_too_late(bench: Bench) -> None:
     bench.engine.create_queue("q", QueueSettings(max_jobs=0), ORIGIN, bench.now)
     put(bench, wish(every=HOUR, missed=MISSED_SKIP))
     bench.collect()
-    bench.pass_time(HOUR + 2 * MINUTE)
+    bench.advance_clock(HOUR + 2 * MINUTE)
     assert told(bench) == [("dropped", (START + HOUR) // SECOND, 1)]
-    assert known(bench).refused == ""
+    assert known(bench).refusal == ""
 
 
 def test_without_room_in_the_journal_a_tick_waits(bench: Bench) -> None:
     put(bench, wish(every=HOUR))
     bench.collect()
-    bench.engine.room.refusing = "the disk is full"
-    bench.pass_time(HOUR + MINUTE)
+    bench.engine.journal_space.push_refusal = "the disk is full"
+    bench.advance_clock(HOUR + MINUTE)
     assert bench.collect() == []
-    assert known(bench).refused == "the disk is full"
-    bench.engine.room.refusing = ""
-    bench.pass_time(5 * SECOND)
+    assert known(bench).refusal == "the disk is full"
+    bench.engine.journal_space.push_refusal = ""
+    bench.advance_clock(5 * SECOND)
     assert told(bench) == [("ran", (START + HOUR) // SECOND, 0)]
 
 
 def test_a_read_only_engine_ticks_no_more(bench: Bench) -> None:
     put(bench, wish(every=MINUTE))
     bench.collect()
-    bench.engine.read_only = "the disk is gone"
+    bench.engine.read_only_reason = "the disk is gone"
     bench.now += HOUR
     assert not bench.engine.tick(bench.now)
     assert bench.engine.next_deadline(bench.now) == 0
@@ -326,21 +326,21 @@ def test_a_read_only_engine_ticks_no_more(bench: Bench) -> None:
 
 def test_who_sets_it_again_neither_puts_it_off_nor_doubles_it(bench: Bench) -> None:
     first = put(bench, wish(every=HOUR))
-    bench.pass_time(59 * MINUTE)
+    bench.advance_clock(59 * MINUTE)
     bench.collect()
     assert put(bench, wish(every=HOUR)) is first
     assert bench.collect() == []
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert bench.ids() == [1]
 
 
 def test_another_payload_leaves_its_timing_and_its_history(bench: Bench) -> None:
     put(bench, wish(every=HOUR))
-    bench.pass_time(90 * MINUTE)
+    bench.advance_clock(90 * MINUTE)
     changed = put(bench, wish(every=HOUR, payload=b"new"))
     assert (changed.runs, changed.last_job, changed.next_at) == (1, 1, START + 2 * HOUR)
     assert changed.since == START
-    bench.pass_time(30 * MINUTE)
+    bench.advance_clock(30 * MINUTE)
     assert bench.ids() == [1, 2]
     assert bench.engine.job(2).payload_size == 3
 
@@ -436,7 +436,7 @@ def test_there_may_be_so_many_bytes_of_them() -> None:
     put(bench, wish("a", every=HOUR, payload=bytes(600)))
     bench.engine.delete_schedule("a", ORIGIN, bench.now)
     assert bench.engine.state.schedule_bytes == 0
-    assert bench.engine.state.weights.loose == 0
+    assert bench.engine.state.live_bytes.unplaced == 0
 
 
 def test_what_is_not_there_cannot_be_changed(bench: Bench) -> None:
@@ -468,7 +468,7 @@ def test_large_payloads_come_in_smaller_portions(bench: Bench) -> None:
     bench.now += HOUR
     assert bench.engine.tick(bench.now)
     assert 1 < bench.queue().ready.size < 20
-    assert bench.engine.log.size() < 20_000_000
+    assert bench.engine.records.size() < 20_000_000
 
 
 @pytest.mark.parametrize(

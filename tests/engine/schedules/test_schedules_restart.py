@@ -3,18 +3,18 @@
 import pytest
 from engine.compacting import Compaction
 from engine.harness import ORIGIN, START, Bench, Frame, property_settings
-from engine.lived_in import lived_in
+from engine.lived_in import make_used_engine
 from engine.scheduling import DAY, HOUR, MINUTE, at, known, put, tick, told, wish
 from hypothesis import given
 from hypothesis import strategies as st
 from support.model_invariants import check_invariants, check_weights
 from support.snapshot import lasting, snapshot
 
-from taskyard.engine.compaction import carry_schedule
+from taskyard.engine.compaction import snapshot_schedule
 from taskyard.engine.model.job import SECOND, Policy
-from taskyard.engine.model.state import schedule_weight
-from taskyard.engine.records.carry_records import Base
-from taskyard.engine.records.job_lifecycle import Push
+from taskyard.engine.model.state import schedule_record_bytes
+from taskyard.engine.records.carry_records import Checkpoint
+from taskyard.engine.records.job_lifecycle import PushRecord
 from taskyard.engine.records.replay import apply_record
 from taskyard.engine.records.schedule_records import ScheduleSet, ScheduleTick
 from taskyard.engine.schedules.schedule import MISSED_SKIP, OVERLAP_ALLOW, OVERLAP_SKIP
@@ -24,7 +24,7 @@ def test_a_schedule_is_there_after_a_restart(bench: Bench) -> None:
     put(bench, wish("a", cron="0 3 * * *", zone="Europe/Berlin", payload=b"x", key=b"k"))
     put(bench, wish("b", every=HOUR, overlap=OVERLAP_SKIP, missed=MISSED_SKIP, limit_key=b"l"))
     put(bench, wish("c", every=HOUR, paused=True))
-    bench.pass_time(3 * HOUR)
+    bench.advance_clock(3 * HOUR)
     bench.engine.pause_schedule("b", True, ORIGIN, bench.now)
     bench.engine.delete_schedule("c", ORIGIN, bench.now)
     before = snapshot(bench.engine.state)["schedules"]
@@ -51,7 +51,7 @@ def test_what_was_missed_while_the_server_was_down_is_let_go(bench: Bench) -> No
     bench.restart()
     tick(bench)
     assert told(bench) == [("dropped", (START + 10 * HOUR) // SECOND, 10)]
-    bench.pass_time(58 * MINUTE)
+    bench.advance_clock(58 * MINUTE)
     assert told(bench) == [("ran", (START + 11 * HOUR) // SECOND, 0)]
 
 
@@ -80,7 +80,7 @@ def test_a_tick_and_its_push_are_one_frame(bench: Bench) -> None:
     bench.collect()
     bench.now += HOUR
     bench.engine.tick(bench.now)
-    assert [type(record) for record in bench.collect()] == [Push, ScheduleTick]
+    assert [type(record) for record in bench.collect()] == [PushRecord, ScheduleTick]
 
 
 def test_a_push_whose_tick_was_lost_is_not_doubled(bench: Bench) -> None:
@@ -107,7 +107,7 @@ def test_a_crash_after_any_turn_loses_no_run_and_doubles_none(bench: Bench) -> N
     put(bench, wish("c", every=HOUR, overlap=OVERLAP_SKIP))
     for _ in range(60):
         bench.collect()
-        bench.pass_time(MINUTE)
+        bench.advance_clock(MINUTE)
     bench.collect()
     frames = list(bench.frames)
     end = bench.now
@@ -120,7 +120,7 @@ def test_a_crash_after_any_turn_loses_no_run_and_doubles_none(bench: Bench) -> N
         crashed.now = crashed.rebuild().time
         crashed.restart()
         tick(crashed)
-        crashed.pass_time(end - crashed.now)
+        crashed.advance_clock(end - crashed.now)
         assert pushes(crashed) == whole, count
 
 
@@ -128,7 +128,7 @@ def pushes(bench: Bench) -> list[tuple[bytes | None, int]]:
     """The uid of each job, which says of which tick it is, and when it was pushed."""
     state = bench.engine.state
     jobs = [state.jobs.get(id) for id in bench.ids()]
-    return [(job.more().uid, job.pushed_at) for job in jobs if job is not None]
+    return [(job.ensure_extras().uid, job.pushed_at) for job in jobs if job is not None]
 
 
 def test_a_schedule_whose_time_zone_is_gone_says_so(bench: Bench) -> None:
@@ -136,14 +136,14 @@ def test_a_schedule_whose_time_zone_is_gone_says_so(bench: Bench) -> None:
     schedule = wish(cron="0 3 * * *", zone="Mars/Olympus")
     schedule.next_at = bench.now + HOUR
     record = ScheduleSet(bench.now, ORIGIN, schedule)
-    bench.engine.log.append(record)
+    bench.engine.records.append(record)
     apply_record(bench.engine.state, record)
     bench.restart()
-    bench.pass_time(2 * HOUR)
-    assert "there is no time zone 'Mars/Olympus'" in known(bench).refused
+    bench.advance_clock(2 * HOUR)
+    assert "there is no time zone 'Mars/Olympus'" in known(bench).refusal
     assert bench.engine.next_deadline(bench.now) > bench.now
     put(bench, wish(cron="0 3 * * *"))
-    bench.pass_time(DAY)
+    bench.advance_clock(DAY)
     assert bench.ids() == [1]
 
 
@@ -153,14 +153,14 @@ def test_a_schedule_whose_time_zone_is_gone_says_so(bench: Bench) -> None:
 def test_a_schedule_is_carried_with_its_history(bench: Bench) -> None:
     put(bench, wish(cron="*/7 * * * *", zone="Europe/Berlin", payload=b"x" * 1000, key=b"k"))
     put(bench, wish("limited", every=DAY, limit_key=b"l"))
-    bench.pass_time(HOUR)
+    bench.advance_clock(HOUR)
     bench.push("other")
     compact(bench)
     assert lasting(bench.rebuild()) == lasting(bench.engine.state)
     assert known(bench).runs == 1
     bench.restart()
     bench.take()
-    bench.pass_time(7 * MINUTE)
+    bench.advance_clock(7 * MINUTE)
     assert known(bench).runs == 2
     assert lasting(bench.rebuild()) == lasting(bench.engine.state)
 
@@ -170,9 +170,11 @@ def test_a_schedule_weighs_what_carrying_it_takes(bench: Bench, name: str) -> No
     """Or a little more: if it were less, compaction would never have done enough."""
     put(bench, wish(name, every=HOUR, queue=name, policy=Policy(dead_queue=name), key=b"k"))
     bench.collect()
-    before = bench.engine.log.size()
-    carry_schedule(bench.engine, known(bench, name), bench.now)
-    assert 0 <= schedule_weight(known(bench, name)) - (bench.engine.log.size() - before) < 50
+    before = bench.engine.records.size()
+    snapshot_schedule(bench.engine, known(bench, name), bench.now)
+    assert (
+        0 <= schedule_record_bytes(known(bench, name)) - (bench.engine.records.size() - before) < 50
+    )
 
 
 def test_ticks_and_ends_of_schedules_that_were_set_before_the_base_are_passed_over(
@@ -182,20 +184,20 @@ def test_ticks_and_ends_of_schedules_that_were_set_before_the_base_are_passed_ov
     put(bench, wish("b", every=MINUTE))
     bench.collect()
     bench.push("base")
-    base = bench.engine.log.base
-    bench.pass_time(3 * MINUTE)
+    base = bench.engine.records.start_position
+    bench.advance_clock(3 * MINUTE)
     bench.engine.delete_schedule("b", ORIGIN, bench.now)
     compact(bench, base)
-    bench.pass_time(MINUTE)
+    bench.advance_clock(MINUTE)
     assert lasting(bench.rebuild()) == lasting(bench.engine.state)
     assert list(bench.engine.state.schedules) == ["a"]
 
 
 def test_a_base_of_an_older_server_knows_of_no_schedules() -> None:
-    bench = lived_in()
+    bench = make_used_engine()
     state = bench.rebuild()
-    counts = state.counts()[:6]
-    apply_record(state, Base(1, 0, state.epoch, state.next_id, counts))
+    counts = state.entity_counts()[:6]
+    apply_record(state, Checkpoint(1, 0, state.epoch, state.next_id, counts))
 
 
 NAMES = st.sampled_from(("a", "b"))
@@ -241,7 +243,7 @@ def step(bench: Bench, what: str, name: str, number: int) -> None:
         if later:
             compact(bench, later[number % len(later)])
     elif what == "wait":
-        bench.pass_time(number)
+        bench.advance_clock(number)
     elif what == "take":
         engine.pop(b"q", False, ORIGIN, now)
     elif engine.schedule(name) is None:
@@ -256,8 +258,8 @@ def step(bench: Bench, what: str, name: str, number: int) -> None:
 
 def compact(bench: Bench, base: int = 0) -> None:
     bench.collect()
-    pass_ = Compaction(bench, base or bench.engine.log.base)
+    pass_ = Compaction(bench, base or bench.engine.records.start_position)
     while not pass_.closed:
-        pass_.go_on(1, 0)
+        pass_.continue_scan(1, 0)
     bench.collect()
     bench.base = pass_.base

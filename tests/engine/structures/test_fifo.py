@@ -14,7 +14,7 @@ def test_nothing_can_be_taken_from_an_empty_one() -> None:
     fifo: Fifo[int] = Fifo()
     assert fifo.is_empty()
     with pytest.raises(IndexError):
-        fifo.take()
+        fifo.pop_oldest()
 
 
 @given(st.lists(st.booleans(), max_size=60))
@@ -27,7 +27,7 @@ def test_it_is_a_deque(steps: list[bool]) -> None:
             fifo.add(number)
             model.append(number)
         elif model:
-            assert fifo.take() == model.popleft()
+            assert fifo.pop_oldest() == model.popleft()
         assert list(fifo) == list(model)
         assert list(reversed(fifo)) == list(reversed(model))
         assert (len(fifo), fifo.is_empty()) == (len(model), not model)

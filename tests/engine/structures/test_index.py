@@ -50,11 +50,11 @@ def test_it_is_known_how_many_pages_were_made() -> None:
     index = JobIndex()
     for id in range(1, 129):
         index.add(job_of(id))
-    assert index.made == 3
+    assert index.pages_created == 3
     for id in range(1, 129):
         index.remove(id)
     index.add(job_of(1))
-    assert index.made == 4
+    assert index.pages_created == 4
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 300)), max_size=80))

@@ -4,7 +4,7 @@ from engine.harness import ORIGIN, OWNER, Bench
 
 from taskyard.engine.model.job import FAILED, SECOND, Policy
 from taskyard.engine.model.queue import Queue, QueueSettings
-from taskyard.engine.structures.tally import Tally
+from taskyard.engine.structures.tally import QueueTotals
 
 STATES = ("ready", "delayed", "leased", "blocked", "done", "dead", "limited")
 COUNTERS = (
@@ -19,18 +19,18 @@ COUNTERS = (
 )
 
 
-def tally(bench: Bench, *names: str) -> Tally:
-    found = Tally(bench.engine.measures)
+def tally(bench: Bench, *names: str) -> QueueTotals:
+    found = QueueTotals(bench.engine.statistics)
     queues = [bench.queue(name) for name in names]
     found.add(queues, 0, len(queues))
     return found
 
 
-def counters(found: Tally) -> dict[str, int]:
+def counters(found: QueueTotals) -> dict[str, int]:
     return {name: getattr(found, name) for name in COUNTERS if getattr(found, name)}
 
 
-def states(found: Tally) -> dict[str, int]:
+def states(found: QueueTotals) -> dict[str, int]:
     return {name: getattr(found, name) for name in STATES if getattr(found, name)}
 
 
@@ -39,9 +39,9 @@ def live_through_everything(bench: Bench, name: str) -> Queue:
     ends = Policy(max_fails=1)
     for _ in range(2):  # finished
         bench.push(name)
-        bench.pass_time(3 * SECOND)
+        bench.advance_clock(3 * SECOND)
         job = bench.take(name)
-        bench.pass_time(SECOND)
+        bench.advance_clock(SECOND)
         bench.ack(job)
     for _ in range(3):  # failed
         bench.push(name, policy=ends)
@@ -54,11 +54,11 @@ def live_through_everything(bench: Bench, name: str) -> Queue:
     for _ in range(5):  # handed back, and removed
         bench.push(name)
         job = bench.take(name)
-        bench.engine.give_back(job.id, OWNER, ORIGIN, bench.now)
+        bench.engine.release_lease(job.id, OWNER, ORIGIN, bench.now)
         bench.delete(job)
     for _ in range(6):  # past its time
         bench.push(name, ttl_ms=1000)
-    bench.pass_time(2 * SECOND)
+    bench.advance_clock(2 * SECOND)
     return bench.queue(name)
 
 
@@ -93,7 +93,7 @@ def test_only_the_queues_of_the_portion_are_added(bench: Bench) -> None:
         for _ in range(count):
             bench.push(name)
         queues.append(bench.queue(name))
-    found = Tally(bench.engine.measures)
+    found = QueueTotals(bench.engine.statistics)
     found.add(queues, 1, 3)
     assert (found.queues, found.pushed, found.ready) == (2, 5, 5)
     found.add(queues, 3, 4)
@@ -131,7 +131,7 @@ def test_jobs_are_counted_by_their_state(bench: Bench) -> None:
 
 def test_what_a_deleted_queue_has_counted_stays_in_the_sums(bench: Bench) -> None:
     live_through_everything(bench, "q")
-    bench.engine.purge(b"q", FAILED, 100, ORIGIN, bench.now)
+    bench.engine.purge_queue(b"q", FAILED, 100, ORIGIN, bench.now)
     before = tally(bench, "q")
     bench.engine.delete_queue(b"q", ORIGIN, bench.now)
     after = tally(bench)
@@ -144,23 +144,23 @@ def test_what_a_deleted_queue_has_counted_stays_in_the_sums(bench: Bench) -> Non
 
 def test_times_are_from_ready_to_leased_and_from_there_to_the_end(bench: Bench) -> None:
     bench.push("q")
-    bench.pass_time(3 * SECOND)
+    bench.advance_clock(3 * SECOND)
     job = bench.take("q")
-    bench.pass_time(5 * SECOND)
+    bench.advance_clock(5 * SECOND)
     bench.ack(job)
     found = tally(bench, "q")
     assert (found.times.waits.total, found.times.waits.count) == (3 * SECOND, 1)
     assert (found.times.runs.total, found.times.runs.count) == (5 * SECOND, 1)
-    assert found.named == [bench.queue("q")]
+    assert found.named_queues == [bench.queue("q")]
 
 
 def test_queues_beyond_the_named_ones_share_their_times() -> None:
     bench = Bench()
-    bench.engine.measures.limit = 1
+    bench.engine.statistics.limit = 1
     for name in ("first", "second", "third"):
         bench.push(name)
-        bench.pass_time(SECOND)
+        bench.advance_clock(SECOND)
         bench.take(name)
     found = tally(bench, "first", "second", "third")
-    assert found.named == [bench.queue("first")]
+    assert found.named_queues == [bench.queue("first")]
     assert (found.times.waits.total, found.times.waits.count) == (3 * SECOND, 3)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.effort import effort
 
-from taskyard.engine.structures.weights import ZONE, Weights
+from taskyard.engine.structures.weights import REGION_BYTES, LiveBytes
 
 ZONES = 8
 
@@ -27,30 +27,33 @@ class Plain:
     """The same with a number for each zone, and a list of what can be taken."""
 
     def __init__(self) -> None:
-        self.weights = Weights()
+        self.weights = LiveBytes()
         self.wanted = Counter[int]()
         self.added: list[tuple[int, int]] = []
 
     def step(self, name: str, number: int, amount: int) -> None:
         if name == "add":
-            at = number * ZONE + amount % ZONE
+            at = number * REGION_BYTES + amount % REGION_BYTES
             self.weights.add(at, amount)
             self.wanted[number] += amount
             self.added.append((at, amount))
         elif name == "sub" and self.added:
             at, amount = self.added.pop(-1 - number % len(self.added))
-            self.weights.sub(at, amount)
-            self.wanted[at // ZONE] -= amount
+            self.weights.subtract(at, amount)
+            self.wanted[at // REGION_BYTES] -= amount
         elif name == "forget":
             live = [zone for zone, weight in self.wanted.items() if weight]
             first = min(live, default=number)
-            self.weights.forget_before(min(number, first) * ZONE)
+            self.weights.forget_before(min(number, first) * REGION_BYTES)
         elif name == "look":
-            assert self.weights.in_zone_of(number * ZONE) == self.wanted[number]
+            assert self.weights.bytes_in_region_of(number * REGION_BYTES) == self.wanted[number]
         assert self.weights.total == self.wanted.total()
 
     def check(self) -> None:
-        found = [self.weights.in_zone_of((zone + 1) * ZONE - 1) for zone in range(ZONES + 3)]
+        found = [
+            self.weights.bytes_in_region_of((zone + 1) * REGION_BYTES - 1)
+            for zone in range(ZONES + 3)
+        ]
         assert found == [self.wanted[zone] for zone in range(ZONES + 3)]
 
 
@@ -70,52 +73,60 @@ def test_zones_weigh_what_a_plain_dict_says(drawn: list[tuple[str, int, int, int
 
 @pytest.mark.parametrize("taken", [0, 1, 2])
 def test_what_was_just_added_can_be_taken_before_anybody_has_looked(taken: int) -> None:
-    weights = Weights()
+    weights = LiveBytes()
     for zone in range(3):
-        weights.add(zone * ZONE, 10)
-    weights.sub(taken * ZONE, 10)
-    assert [weights.in_zone_of(zone * ZONE) for zone in range(3)] == [
+        weights.add(zone * REGION_BYTES, 10)
+    weights.subtract(taken * REGION_BYTES, 10)
+    assert [weights.bytes_in_region_of(zone * REGION_BYTES) for zone in range(3)] == [
         0 if zone == taken else 10 for zone in range(3)
     ]
 
 
 def test_what_is_taken_and_added_in_turn_at_two_places() -> None:
     """As of a queue whose jobs leave at one end of the journal and come at the other."""
-    weights = Weights()
+    weights = LiveBytes()
     for number in range(100):
         weights.add(number, 5)
     for number in range(100):
-        weights.add(3 * ZONE + number, 5)
-        weights.sub(number, 5)
-    assert weights.in_zone_of(0) == 0
-    assert weights.in_zone_of(3 * ZONE) == 500
-    weights.forget_before(3 * ZONE)
-    weights.sub(3 * ZONE, 5)
-    weights.add(3 * ZONE + 50, 2)
-    assert weights.in_zone_of(3 * ZONE) == weights.total == 497
+        weights.add(3 * REGION_BYTES + number, 5)
+        weights.subtract(number, 5)
+    assert weights.bytes_in_region_of(0) == 0
+    assert weights.bytes_in_region_of(3 * REGION_BYTES) == 500
+    weights.forget_before(3 * REGION_BYTES)
+    weights.subtract(3 * REGION_BYTES, 5)
+    weights.add(3 * REGION_BYTES + 50, 2)
+    assert weights.bytes_in_region_of(3 * REGION_BYTES) == weights.total == 497
 
 
 def test_weight_before_all_that_was_forgotten_is_counted() -> None:
     """As when the base is moved, and a carry tells of what stands before it."""
-    weights = Weights()
-    weights.add(5 * ZONE, 10)
-    weights.sub(5 * ZONE, 10)
-    weights.forget_before(6 * ZONE)
-    weights.add(5 * ZONE, 3)
-    weights.add(2 * ZONE, 4)
-    weights.sub(5 * ZONE, 1)
-    assert [weights.in_zone_of(zone * ZONE) for zone in range(7)] == [0, 0, 4, 0, 0, 2, 0]
+    weights = LiveBytes()
+    weights.add(5 * REGION_BYTES, 10)
+    weights.subtract(5 * REGION_BYTES, 10)
+    weights.forget_before(6 * REGION_BYTES)
+    weights.add(5 * REGION_BYTES, 3)
+    weights.add(2 * REGION_BYTES, 4)
+    weights.subtract(5 * REGION_BYTES, 1)
+    assert [weights.bytes_in_region_of(zone * REGION_BYTES) for zone in range(7)] == [
+        0,
+        0,
+        4,
+        0,
+        0,
+        2,
+        0,
+    ]
 
 
 def test_what_is_added_and_taken_where_all_was_forgotten_is_counted() -> None:
-    weights = Weights()
+    weights = LiveBytes()
     for _ in range(2):
-        weights.add(3 * ZONE, 10)
-        weights.sub(3 * ZONE, 4)
-        assert weights.in_zone_of(3 * ZONE) == weights.total == 6
-        weights.sub(3 * ZONE, 6)
-        weights.forget_before(8 * ZONE)
-    weights.add(3 * ZONE, 10)
-    weights.sub(3 * ZONE, 4)
-    weights.add(9 * ZONE, 1)
-    assert [weights.in_zone_of(zone * ZONE) for zone in (3, 8, 9)] == [6, 0, 1]
+        weights.add(3 * REGION_BYTES, 10)
+        weights.subtract(3 * REGION_BYTES, 4)
+        assert weights.bytes_in_region_of(3 * REGION_BYTES) == weights.total == 6
+        weights.subtract(3 * REGION_BYTES, 6)
+        weights.forget_before(8 * REGION_BYTES)
+    weights.add(3 * REGION_BYTES, 10)
+    weights.subtract(3 * REGION_BYTES, 4)
+    weights.add(9 * REGION_BYTES, 1)
+    assert [weights.bytes_in_region_of(zone * REGION_BYTES) for zone in (3, 8, 9)] == [6, 0, 1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from fuzz.talking import check_served, check_yard, new_yard
+from fuzz.talking import check_served, check_server_state, new_server
 from fuzz.targets.http import check_answers
 
 ROOT = b"/api/v1"
@@ -76,7 +76,7 @@ WORDS = [
 
 
 def fuzz(data: bytes) -> None:
-    yard = new_yard()
+    yard = new_server()
     dead = yard.connect("masenko")
     dead.send(b'PUSH {"name":"a","queue":"mail","retry":0}\nFETCH {"queues":["mail"]}\n')
     dead.send(b'NACK {"id":1}\nPUSH {"name":"b","queue":"mail"}\n')
@@ -92,7 +92,7 @@ def fuzz(data: bytes) -> None:
             _check(heard)
             peer.close()
     check_served(yard)
-    check_yard(yard)
+    check_server_state(yard)
 
 
 def as_request(part: bytes) -> bytes:

@@ -18,7 +18,7 @@ from taskyard.client.views import (
     ScheduleInfo,
     ServerInfo,
 )
-from taskyard.client.wire import INCOMPLETE, Reply, reader
+from taskyard.client.wire import INCOMPLETE, Reply, create_reader
 
 VIEWS = [JobInfo, QueueInfo, ServerInfo, ScheduleInfo, ReaderInfo, ConsumerInfo, DeadGroups]
 NEW = NewJob("q", b"payload", uid="6ba7b810-9dad-11d1-80b4-00c04fd430c4")
@@ -68,7 +68,7 @@ def fuzz(data: bytes) -> None:
     assert _shown(whole) == _shown(_replies([sent[:7], sent[7:]]))
     for reply in whole:
         try:
-            found = call.read(reply, False)
+            found = call.read_reply(reply, False)
         except ClientError:
             continue
         if isinstance(found, JobInfo) and isinstance(found.payload, Content):
@@ -77,7 +77,7 @@ def fuzz(data: bytes) -> None:
 
 def _replies(pieces: list[bytes]) -> list[Reply]:
     """Those that come before the bytes are no RESP."""
-    parser = reader()
+    parser = create_reader()
     found: list[Reply] = []
     for piece in pieces:
         try:

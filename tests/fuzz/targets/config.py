@@ -71,7 +71,7 @@ def _pairs(data: bytes) -> dict[str, str]:
 
 def _check(settings: Settings) -> None:
     """Each value is within its limits, and shown so that it is read back."""
-    queue_tables.rules_of(settings.queues)
+    queue_tables.make_queue_rules(settings.queues)
     for option in OPTIONS:
         value = getattr(settings, option.name)
         if option.kind.limits is not None and value is not None:

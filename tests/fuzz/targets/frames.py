@@ -9,10 +9,10 @@ from __future__ import annotations
 from fuzz.inputs import Choices
 
 from taskyard.engine.model.errors import CorruptRecord
-from taskyard.journal.evidence import durable_behind, first_frame_survives, frames_behind
+from taskyard.journal.evidence import frames_behind, highest_durable_behind, is_first_frame_intact
 from taskyard.journal.frames import (
-    FRAME_HEADER,
-    Content,
+    FRAME_HEADER_BYTES,
+    SegmentBytes,
     frame_at,
     frame_header,
     frame_length,
@@ -42,7 +42,7 @@ LONGEST = 2048
 
 def fuzz(data: bytes) -> None:
     built = build(data)
-    content = Content(built.rstrip(b"\0"), len(built))
+    content = SegmentBytes(built.rstrip(b"\0"), len(built))
     size = content.size
     found = frames_behind(content, 0, size, SALT)
     at = 0
@@ -57,13 +57,13 @@ def fuzz(data: bytes) -> None:
             continue
         assert len(starts) % 8 == 0
     assert next_frame(content, 0, size, 0) is None
-    first_frame_survives(content)
+    is_first_frame_intact(content)
     for start in {0, len(content.data), size, *(frame.end for frame in found[:2])}:
         assert start <= max(start, written_end(content, start)) <= max(start, size)
         assert start <= torn_end(content, start, SALT)
         header = SegmentHeader(bytes(16), 0, 1, SALT, 0, 0)
-        durable_behind(content, start, size, header, 1)
-        assert durable_behind(content, start, size, None, 1) >= 0
+        highest_durable_behind(content, start, size, header, 1)
+        assert highest_durable_behind(content, start, size, None, 1) >= 0
 
 
 def build(data: bytes) -> bytes:
@@ -79,7 +79,7 @@ def build(data: bytes) -> bytes:
         head = frame_header(body, seq, len(body), OTHER if kind == 1 else SALT, seq - 1)
         seq += len(body)
         if kind == 3:  # without its end
-            out += (head + body)[: FRAME_HEADER + len(body) // 2]
+            out += (head + body)[: FRAME_HEADER_BYTES + len(body) // 2]
         else:
             out += head + body
     return bytes(out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuzz.inputs import Choices, as_blocks
-from fuzz.talking import check_served, check_yard, new_yard
+from fuzz.talking import check_served, check_server_state, new_server
 
 from taskyard.protocols.glovebox import bincode
 from taskyard.protocols.glovebox import messages as glovebox_messages
@@ -11,15 +11,15 @@ from taskyard.protocols.glovebox import types as t
 
 REQUESTS = [
     t.Post("q", b"hello", 3, 1, 0b1010001),
-    t.Fetch("q", 1.5, 2.5, t.SYNC, 7),
+    t.Fetch("q", 1.5, 2.5, t.WAIT_SYNCED, 7),
     t.Fetch("q", None, 0.0, t.READY, 7),
-    t.Finish("q", 1, 0, 9, t.SYNC),
-    t.Finish("q", 2, 0, None, t.NOT_SAID),
-    t.Pop("q", t.WRITE, 0.5, 2**64 - 1),
+    t.Finish("q", 1, 0, 9, t.WAIT_SYNCED),
+    t.Finish("q", 2, 0, None, t.UNSPECIFIED),
+    t.Pop("q", t.WAIT_WRITTEN, 0.5, 2**64 - 1),
     t.Create("q", 3, 2, 5, None),
 ]
 RESPONSES = [
-    t.Message(1, 0, 2, b"body", True),
+    t.FetchedMessage(1, 0, 2, b"body", True),
     t.Notice(1, 2),
     t.Hello(2**64 - 1),
     t.NoMessage(5),
@@ -42,7 +42,7 @@ def fuzz(data: bytes) -> None:
     for message in messages:
         _check_request(message)
         _check_response(message)
-    yard = new_yard()
+    yard = new_server()
     peer = yard.connect_glovebox(binary=True, durable=durable)
     assert peer.next()["type"] == "hello"
     for message in messages:
@@ -54,13 +54,13 @@ def fuzz(data: bytes) -> None:
         assert peer.responses[-1]["label"] == 77, peer.responses[-1]
     yard.advance(10)
     check_served(yard)
-    check_yard(yard)
+    check_server_state(yard)
 
 
 def _check_request(message: bytes) -> None:
     try:
         request = bincode.decode_request(message)
-    except t.Malformed:
+    except t.MalformedMessage:
         return
     encoded = bincode.encode_request(request)
     if isinstance(request, t.Post):  # stages may come in any order, and twice
@@ -78,7 +78,7 @@ def _same_but_nan(one: bytes, other: bytes) -> bool:
 def _check_response(message: bytes) -> None:
     try:
         response = bincode.decode_response(message)
-    except t.Malformed:
+    except t.MalformedMessage:
         return
     assert bincode.encode_response(response) == message
     glovebox_messages.encode_response(response)

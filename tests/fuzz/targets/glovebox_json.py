@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from fuzz.inputs import Choices
-from fuzz.talking import check_served, check_yard, new_yard
+from fuzz.talking import check_served, check_server_state, new_server
 
 from taskyard.protocols.glovebox import bincode
 from taskyard.protocols.glovebox import messages as glovebox_messages
-from taskyard.protocols.glovebox.types import Malformed
+from taskyard.protocols.glovebox.types import MalformedMessage
 
 SEEDS = [
     (
@@ -54,7 +54,7 @@ def fuzz(data: bytes) -> None:
     lines = choices.rest().split(b"\n")[:20]
     for line in lines:
         _check_codec(line)
-    yard = new_yard()
+    yard = new_server()
     peer = yard.connect_glovebox(durable=durable)
     assert peer.next()["type"] == "hello"
     for line in lines:
@@ -71,13 +71,13 @@ def fuzz(data: bytes) -> None:
     assert all(response["type"] in KNOWN for response in peer.responses)
     yard.advance(10)
     check_served(yard)
-    check_yard(yard)
+    check_server_state(yard)
 
 
 def _is_request(line: bytes) -> bool:
     try:
         glovebox_messages.decode_request(line)
-    except Malformed:
+    except MalformedMessage:
         return False
     return True
 
@@ -86,7 +86,7 @@ def _check_codec(line: bytes) -> None:
     """What is a request here is the same one in the binary form."""
     try:
         request = glovebox_messages.decode_request(line)
-    except Malformed as error:
+    except MalformedMessage as error:
         assert 0 <= error.label < 1 << 64
         json.dumps(str(error))
         return

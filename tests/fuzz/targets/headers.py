@@ -10,16 +10,16 @@ import io
 from collections.abc import Callable
 from typing import Any, cast
 
-from taskyard.cli.event_stream import EventStream, Web
-from taskyard.protocols.glovebox.http import terms
+from taskyard.cli.event_stream import EventStream, HttpEndpoint
+from taskyard.protocols.glovebox.http import parse_connect_headers
 from taskyard.protocols.http.cookies import session_of
-from taskyard.protocols.http.credentials import Unreadable, credentials_of
+from taskyard.protocols.http.credentials import InvalidAuthorization, parse_authorization
 from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.monitoring.event_filter import BadRequest, asked_for
+from taskyard.protocols.http.monitoring.event_filter import InvalidEventQuery, parse_event_query
 from taskyard.protocols.http.origins import (
-    is_of_other_site,
-    refusal_of_other_host,
-    refusal_of_other_site,
+    cross_site_refusal,
+    is_cross_site,
+    unknown_host_refusal,
 )
 
 NOTHING: frozenset[str] = frozenset()
@@ -27,8 +27,8 @@ NOTHING: frozenset[str] = frozenset()
 
 def authorization(data: bytes) -> None:
     try:
-        found = credentials_of(data.decode("latin-1"))
-    except Unreadable:
+        found = parse_authorization(data.decode("latin-1"))
+    except InvalidAuthorization:
         return
     assert ":" not in found.name
 
@@ -41,16 +41,16 @@ def cookies(data: bytes) -> None:
 def origins(data: bytes) -> None:
     origin, _, host = data.partition(b"\n")
     request = _request(origin=origin, host=host)
-    other = is_of_other_site(request.headers, NOTHING)
-    refusal = refusal_of_other_site(request, NOTHING)
+    other = is_cross_site(request.headers, NOTHING)
+    refusal = cross_site_refusal(request, NOTHING)
     assert (refusal is not None) == other
-    refusal_of_other_host(request, NOTHING)
+    unknown_host_refusal(request, NOTHING)
 
 
 def sessions(data: bytes) -> None:
     binary, _, rest = data.partition(b"\n")
     durable, _, id = rest.partition(b"\n")
-    found = terms(
+    found = parse_connect_headers(
         {
             "binary": binary.decode("latin-1"),
             "durable-session": durable.decode("latin-1"),
@@ -68,8 +68,8 @@ def event_places(data: bytes) -> None:
     request = Request("GET", "/", query, {})
     request.headers["last-event-id"] = place.decode("latin-1")
     try:
-        asked = asked_for(request, "ab" * 16, 100)
-    except BadRequest:
+        asked = parse_event_query(request, "ab" * 16, 100)
+    except InvalidEventQuery:
         return
     assert 0 <= asked.next_seq <= 101
     assert asked.last_seq >= 0
@@ -77,9 +77,9 @@ def event_places(data: bytes) -> None:
 
 def event_streams(data: bytes) -> None:
     """Of a server that may send anything."""
-    stream = EventStream(cast("Web", None), persistent=False)
+    stream = EventStream(cast("HttpEndpoint", None), persistent=False)
     try:
-        for event in stream._parsed(cast("http.client.HTTPResponse", io.BytesIO(data))):
+        for event in stream._parse_events(cast("http.client.HTTPResponse", io.BytesIO(data))):
             assert isinstance(event.kind, str)
     except ValueError:
         return  # the stream is connected anew

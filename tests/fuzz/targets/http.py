@@ -6,7 +6,7 @@ from http import HTTPStatus
 
 import httptools
 from fuzz.inputs import cut, with_cuts
-from fuzz.talking import check_served, check_yard, let_pass, new_yard, say
+from fuzz.talking import check_served, check_server_state, let_pass, new_server, say
 
 from taskyard.protocols.http.parser import BadRequest, Parser
 
@@ -78,14 +78,14 @@ def _parse(pieces: list[bytes]) -> list[object]:
             assert 400 <= error.status < 500
             return [*found, *_taken(parser), error.status]
         found += _taken(parser)
-        assert 0 <= parser.holding() <= 2 * fed
-        rest = parser.rest
+        assert 0 <= parser.buffered_bytes() <= 2 * fed
+        rest = parser.upgrade_bytes
     return [*found, parser.upgrade, rest]
 
 
 def _taken(parser: Parser) -> list[object]:
     found: list[object] = []
-    while (incoming := parser.take()) is not None:
+    while (incoming := parser.next_request()) is not None:
         request = incoming.request
         assert len(request.body) <= LIMIT
         found.append((request.method, request.path, request.query, request.headers, request.body))
@@ -94,12 +94,12 @@ def _taken(parser: Parser) -> list[object]:
 
 
 def _talk(pieces: list[bytes]) -> bytes:
-    yard = new_yard()
+    yard = new_server()
     peer = say(yard, "api", pieces)
     heard = let_pass(yard, peer, b"", 30.0)
     check_answers(heard)
     check_served(yard)
-    check_yard(yard)
+    check_server_state(yard)
     return b"".join(line for line in heard.splitlines(True) if b"100 Continue" not in line)
 
 

@@ -24,7 +24,7 @@ def fuzz(data: bytes) -> None:
     except BadIdentity:
         return
     assert identity is not None
-    for position in (0, identity.reach.end, 1 << 62):
+    for position in (0, identity.extent.end, 1 << 62):
         assert len(identity.timeline_at(position)) == 16
     save_identity(disk, identity)
     written = disk.content(IDENTITY)

@@ -15,26 +15,26 @@ from journal.building import Running
 from support.replaying import persistent
 
 from taskyard.engine.model.state import EngineSettings, State
-from taskyard.engine.records.decode import HEAD
+from taskyard.engine.records.decode import SIZE_PREFIX_BYTES
 from taskyard.engine.records.describe import describe
 from taskyard.journal.errors import JournalCorrupt, JournalError, JournalTooNew
-from taskyard.journal.frames import Content, frame_at, frame_header
-from taskyard.journal.identity import JOURNAL, Identity, Reach, load_identity, save_identity
+from taskyard.journal.frames import SegmentBytes, frame_at, frame_header
+from taskyard.journal.identity import JOURNAL, Identity, JournalExtent, load_identity, save_identity
 from taskyard.journal.memory import MemoryDisk
 from taskyard.journal.opening import open_journal
-from taskyard.journal.portion import Portion
+from taskyard.journal.portion import JournalChunk
 from taskyard.journal.reader import JournalReader
 from taskyard.journal.recovery import Recovery
-from taskyard.journal.repair import carry_out, plan_repair
+from taskyard.journal.repair import execute_repair, plan_repair
 from taskyard.journal.segment import (
-    SEGMENT_HEADER,
+    SEGMENT_HEADER_BYTES,
     SegmentHeader,
     parse_header,
     segment_name,
     segment_names,
 )
 from taskyard.journal.settings import JournalSettings
-from taskyard.journal.survey import Survey
+from taskyard.journal.survey import JournalStats
 
 TIMELINE = b"t" * 16
 NOW = 1_700_000_000_000_000
@@ -72,7 +72,7 @@ class Builder:
 
     def _step(self, kind: int, body: bytes) -> None:
         if kind == RECORD:
-            self._records.append(len(body).to_bytes(HEAD, "little") + body)
+            self._records.append(len(body).to_bytes(SIZE_PREFIX_BYTES, "little") + body)
             return
         self._end_frame()
         if kind == SEGMENT:
@@ -86,7 +86,7 @@ class Builder:
                 if at + offset < len(self._data):
                     self._data[at + offset] ^= byte
         elif kind == REACH and body:
-            self.identity.reach = Reach(int.from_bytes(body[:3], "little"), body[0], 1, 5)
+            self.identity.extent = JournalExtent(int.from_bytes(body[:3], "little"), body[0], 1, 5)
         elif kind == SYNCED:
             self._durable = self._seq - 1
         elif kind == ZEROS and body:
@@ -107,7 +107,7 @@ class Builder:
             min(choices.short() << 3, self._base) if flags & 4 else 0,
             recycled=flags & 1 != 0,
         )
-        self._data = bytearray(header.encoded())
+        self._data = bytearray(header.encode())
 
     def _end_frame(self) -> None:
         if self._records:
@@ -129,16 +129,18 @@ def steps_of(disk: MemoryDisk) -> bytes:
     out = bytearray()
     for number, name in enumerate(segment_names(directory)):
         data = directory.content(name)
-        content = Content(data, len(data))
+        content = SegmentBytes(data, len(data))
         header = parse_header(content)
         if number:
             out += step(SEGMENT, b"\4" + int(header.recovery_base >> 3).to_bytes(2, "little"))
-        at = SEGMENT_HEADER
+        at = SEGMENT_HEADER_BYTES
         while (frame := frame_at(content, at, header.salt)) is not None:
             where = frame.body
             while where < frame.end:
-                size = HEAD + int.from_bytes(data[where : where + HEAD], "little")
-                out += step(RECORD, data[where + HEAD : where + size])
+                size = SIZE_PREFIX_BYTES + int.from_bytes(
+                    data[where : where + SIZE_PREFIX_BYTES], "little"
+                )
+                out += step(RECORD, data[where + SIZE_PREFIX_BYTES : where + size])
                 where += size
             out += step(SYNCED)
             at = frame.end
@@ -174,8 +176,8 @@ SEEDS = [
     LIVED + step(GARBAGE, b"torn" * 20),
     LIVED + step(ZEROS, b"\xff"),
     LIVED + step(REACH, b"\xff\xff\0"),
-    *(step(RECORD, encode(record)[HEAD:]) for record in EXAMPLES),
-    *(LIVED + step(RECORD, encode(record)[HEAD:]) for record in EXAMPLES),
+    *(step(RECORD, encode(record)[SIZE_PREFIX_BYTES:]) for record in EXAMPLES),
+    *(LIVED + step(RECORD, encode(record)[SIZE_PREFIX_BYTES:]) for record in EXAMPLES),
 ]
 WORDS = [step(kind) for kind in range(8)]
 
@@ -202,7 +204,7 @@ def _recover(disk: MemoryDisk) -> Recovery:
     directory = disk.directory(JOURNAL)
     recovery = Recovery(directory, identity, State(EngineSettings()))
     recovery.run()
-    Survey(directory, recovery, []).look()
+    JournalStats(directory, recovery, []).collect()
     return recovery
 
 
@@ -211,10 +213,10 @@ def _repair(disk: MemoryDisk) -> None:
     segments = len(segment_names(disk.directory(JOURNAL)))
     for number in range(segments + 3):  # each takes at least one of them away
         plan = plan_repair(disk)
-        assert plan.needed() or number
-        if not plan.needed():
+        assert plan.is_needed() or number
+        if not plan.is_needed():
             return
-        carry_out(disk, plan, f"damaged-{number}", Random(number).randbytes, NOW)
+        execute_repair(disk, plan, f"damaged-{number}", Random(number).randbytes, NOW)
     raise AssertionError("it is still damaged")
 
 
@@ -240,6 +242,6 @@ def _read(disk: MemoryDisk) -> None:
         except JournalError:
             pass
     for job in (0, 1):
-        portion = Portion(directory, 1, 1 << 40, 50, None, job)
+        portion = JournalChunk(directory, 1, 1 << 40, 50, None, job)
         portion.run()
         assert portion.next_seq >= 1

@@ -32,8 +32,8 @@ def _read(pieces: list[bytes]) -> tuple[list[bytes], bool]:
         except LineTooLong:
             lines += _take(buffer)
             return lines, True
-        assert buffer.rest_size <= LIMIT
-        assert buffer.size + buffer.rest_size == fed - taken
+        assert buffer.partial_bytes <= LIMIT
+        assert buffer.size + buffer.partial_bytes == fed - taken
         found = _take(buffer)
         taken += sum(len(line) + 1 for line in found)
         assert buffer.size == 0
@@ -43,7 +43,7 @@ def _read(pieces: list[bytes]) -> tuple[list[bytes], bool]:
 
 def _take(buffer: LineBuffer) -> list[bytes]:
     lines = []
-    while (line := buffer.take()) is not None:
+    while (line := buffer.next_line()) is not None:
         lines.append(line)
     return lines
 

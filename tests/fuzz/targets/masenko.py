@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuzz.inputs import cut, with_cuts
-from fuzz.talking import check_served, check_yard, let_pass, new_yard, say
+from fuzz.talking import check_served, check_server_state, let_pass, new_server, say
 
 LINES = [
     b"PING {}",
@@ -50,7 +50,7 @@ def fuzz(data: bytes) -> None:
 
 
 def _talk(pieces: list[bytes]) -> bytes:
-    yard = new_yard()
+    yard = new_server()
     peer = say(yard, "masenko", [*pieces, AFTER])
     heard = let_pass(yard, peer, b"PONG {}\n", 4.0)
     assert peer.closed or heard.endswith(b"PONG {}\n")
@@ -58,5 +58,5 @@ def _talk(pieces: list[bytes]) -> bytes:
         for line in heard.splitlines():
             assert line.partition(b" ")[0] in REPLIES, line
     check_served(yard)
-    check_yard(yard)
+    check_server_state(yard)
     return heard

@@ -11,12 +11,18 @@ from engine.records.test_records import EXAMPLES, encode
 from fuzz.inputs import as_blocks, blocks
 
 from taskyard.engine.model.errors import CorruptRecord
-from taskyard.engine.records.decode import HEAD, Decoder, job_id_at, kind_at, size_at
+from taskyard.engine.records.decode import (
+    SIZE_PREFIX_BYTES,
+    Decoder,
+    job_id_at,
+    kind_at,
+    record_size_at,
+)
 from taskyard.engine.records.describe import describe
 from taskyard.engine.records.job_lifecycle import PUSH, REPLAY, Record
-from taskyard.engine.records.log import Log
+from taskyard.engine.records.log import RecordBuffer
 
-ENCODED = [encode(record)[HEAD:] for record in EXAMPLES]
+ENCODED = [encode(record)[SIZE_PREFIX_BYTES:] for record in EXAMPLES]
 SEEDS = [*(as_blocks([record]) for record in ENCODED), as_blocks(ENCODED[:6])]
 BASE = 1000
 
@@ -25,13 +31,13 @@ def fuzz(data: bytes) -> None:
     decoder = Decoder(blobs=True)
     sizes_only = Decoder(blobs=False)
     for body in list(blocks(data))[:20]:
-        encoded = len(body).to_bytes(HEAD, "little") + body
+        encoded = len(body).to_bytes(SIZE_PREFIX_BYTES, "little") + body
         try:
             record = decoder.read(encoded, 0, BASE)
         except CorruptRecord:
             assert _is_corrupt(sizes_only, encoded)
             continue
-        assert decoder.next == size_at(encoded, 0) == len(encoded)
+        assert decoder.next_at == record_size_at(encoded, 0) == len(encoded)
         assert kind_at(encoded, 0) == record.kind()
         again = sizes_only.read(encoded, 0, BASE)
         assert (again.blob_at, again.blob_size) == (record.blob_at, record.blob_size)
@@ -58,6 +64,6 @@ def _check_round_trip(record: Record) -> None:
 
 
 def _written(record: Record) -> bytes:
-    log = Log(1, BASE)
+    log = RecordBuffer(1, BASE)
     log.append(record)
-    return log.take(0)
+    return log.drain(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hiredis
 from fuzz.inputs import cut, with_cuts
-from fuzz.talking import check_served, check_yard, let_pass, new_yard, say
+from fuzz.talking import check_served, check_server_state, let_pass, new_server, say
 
 from taskyard.protocols.resp import frames as r
 
@@ -70,15 +70,15 @@ def fuzz(data: bytes) -> None:
 
 
 def _talk(pieces: list[bytes], after: bytes) -> bytes:
-    yard = new_yard()
+    yard = new_server()
     peer = say(yard, "resp", [*pieces, after])
     heard = let_pass(yard, peer, b"PONG\r\n", HOUR)
-    waits = bool(yard.engine.waiting or yard.engine.watchers)
+    waits = bool(yard.engine.waiters or yard.engine.watchers)
     if after and not peer.closed and not waits:
         assert heard.endswith((b"PONG\r\n", b"+QUEUED\r\n")), heard
     _check_form(heard, peer.closed)
     check_served(yard)
-    check_yard(yard)
+    check_server_state(yard)
     return heard
 
 
@@ -98,8 +98,8 @@ def _check_form(heard: bytes, closed: bool) -> None:
 
 
 def _is_whole(sent: bytes) -> bool:
-    reader = r.Reader(1 << 16)
+    reader = r.RespFrameParser(1 << 16)
     reader.feed(sent)
-    while (kind := reader.next()) == r.COMMAND:
+    while (kind := reader.parse_next()) == r.COMMAND:
         pass
-    return kind == r.NOTHING and not reader.begun()
+    return kind == r.INCOMPLETE and not reader.partial_command_bytes()

@@ -34,14 +34,14 @@ def fuzz(data: bytes) -> None:
 
 
 def _read(pieces: list[bytes], unknown: bool) -> list[object]:
-    reader = r.Reader(LIMIT)
-    reader.bound(unknown)
+    reader = r.RespFrameParser(LIMIT)
+    reader.limit_unauthenticated_input(unknown)
     found: list[object] = []
     fed = 0
     for piece in pieces:
         reader.feed(piece)
         fed += len(piece)
-        while (kind := reader.next()) == r.COMMAND:
+        while (kind := reader.parse_next()) == r.COMMAND:
             assert reader.args
             assert all(len(arg) <= LIMIT or not sent_as_bulk(arg) for arg in reader.args)
             found.append((list(reader.args), reader.oversize))
@@ -49,9 +49,9 @@ def _read(pieces: list[bytes], unknown: bool) -> list[object]:
             assert reader.error
             return [*found, reader.error]
         assert not reader.error
-        assert 0 <= reader.holding() <= fed + len(reader.args) * r.ARG_OVERHEAD
-        assert not reader.unread()
-    found.append(reader.begun() > 0)
+        assert 0 <= reader.buffered_bytes() <= fed + len(reader.args) * r.ARG_OVERHEAD
+        assert not reader.pending_bytes()
+    found.append(reader.partial_command_bytes() > 0)
     return found
 
 

@@ -11,21 +11,21 @@ from engine.records.test_records import EXAMPLES, encode
 from fuzz.inputs import as_blocks, blocks
 
 from taskyard.engine.model.errors import CorruptRecord
-from taskyard.engine.records.decode import HEAD, Decoder
+from taskyard.engine.records.decode import SIZE_PREFIX_BYTES, Decoder
 from taskyard.engine.records.describe import describe
-from taskyard.engine.records.job_lifecycle import FIRST_CARRY, Record
+from taskyard.engine.records.job_lifecycle import FIRST_SNAPSHOT, Record
 from taskyard.pipeline.records.decode import decode_frames
 from taskyard.pipeline.records.fields import ALL_COLUMNS
 
-EVENTS = [record for record in EXAMPLES if record.kind() < FIRST_CARRY]
-ENCODED = [encode(record)[HEAD:] for record in EVENTS]
+EVENTS = [record for record in EXAMPLES if record.kind() < FIRST_SNAPSHOT]
+ENCODED = [encode(record)[SIZE_PREFIX_BYTES:] for record in EVENTS]
 SEEDS = [*(as_blocks([record]) for record in ENCODED), as_blocks(ENCODED[:8])]
 SAME = {"seq": "seq", "event": "event", "job_id": "id", "name": "name", "dialect": "dialect"}
 
 
 def fuzz(data: bytes) -> None:
     bodies = list(blocks(data))[:20]
-    encoded = b"".join(len(body).to_bytes(HEAD, "little") + body for body in bodies)
+    encoded = b"".join(len(body).to_bytes(SIZE_PREFIX_BYTES, "little") + body for body in bodies)
     records = _records(encoded)
     try:
         rows = decode_frames(encoded, [(0, len(encoded), 1)], ALL_COLUMNS)
@@ -33,7 +33,7 @@ def fuzz(data: bytes) -> None:
         assert records is None
         return
     if records is not None:
-        _check(rows, [record for record in records if record.kind() < FIRST_CARRY])
+        _check(rows, [record for record in records if record.kind() < FIRST_SNAPSHOT])
 
 
 def _records(encoded: bytes) -> list[Record] | None:
@@ -46,7 +46,7 @@ def _records(encoded: bytes) -> list[Record] | None:
             record = decoder.read(encoded, at, 0)
             record.seq = len(found) + 1
             found.append(record)
-            at = decoder.next
+            at = decoder.next_at
     except CorruptRecord:
         return None
     return found

@@ -13,10 +13,10 @@ from fuzz.inputs import Choices
 
 from taskyard.tasks.codec import (
     Codec,
-    asks_for_results,
+    arguments_key,
     encode_arguments,
     encode_result,
-    key_of,
+    may_need_results,
     read_envelope,
 )
 from taskyard.tasks.context import CurrentJob
@@ -62,7 +62,7 @@ def fuzz(data: bytes) -> None:
     choices = Choices(data)
     codec = choices.one_of(CODECS)
     payload = choices.rest()
-    asks_for_results(payload)
+    may_need_results(payload)
     _check_arguments(codec, payload)
     try:
         found = codec.decode_result(payload)
@@ -80,10 +80,10 @@ def _check_arguments(codec: Codec, payload: bytes) -> None:
         return
     encoded = encode_arguments(envelope)
     assert encode_arguments(read_envelope(encoded)) == encoded
-    key_of("task", envelope.args, envelope.kwargs)
+    arguments_key("task", envelope.args, envelope.kwargs)
     try:
-        args, kwargs = codec.decode(envelope)
+        args, kwargs = codec.decode_arguments(envelope)
     except BadArguments as error:
         assert str(error)
         return
-    codec.check(args, kwargs)
+    codec.check_arguments(args, kwargs)

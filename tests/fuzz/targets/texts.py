@@ -11,20 +11,20 @@ from datetime import datetime
 
 from fuzz.inputs import text_of
 
-from taskyard.cli.content import content_of, in_lines, in_one_line
-from taskyard.cli.failure import Failure
+from taskyard.cli.content import content_from_bytes, format_in_one_line, format_lines
+from taskyard.cli.failure import CommandFailed
 from taskyard.cli.units import bytes_of, moment_of, seconds_of
 from taskyard.client.address import Address
 from taskyard.protocols.http.api.cursor import (
-    JobPlace,
-    NamePlace,
-    Place,
-    RecordPlace,
-    RingPlace,
+    CursorType,
+    FinishedCursor,
+    JobCursor,
+    NameCursor,
+    RecordCursor,
     read_cursor,
     write_cursor,
 )
-from taskyard.protocols.http.api.problems import Problem
+from taskyard.protocols.http.api.problems import ApiProblem
 from taskyard.protocols.jsontext import as_json, compact
 from taskyard.protocols.resp.frames import split_quoted
 from taskyard.protocols.times import format_moment, format_time, parse_time
@@ -84,7 +84,7 @@ def units(data: bytes) -> None:
     for read in (seconds_of, moment_of, bytes_of):
         try:
             found = read(text, "--flag")
-        except Failure:
+        except CommandFailed:
             continue
         assert isinstance(found, datetime) or found >= 0
 
@@ -105,16 +105,16 @@ def addresses(data: bytes) -> None:
 
 
 def cursors(data: bytes) -> None:
-    _cursor(text_of(data), NamePlace)
-    _cursor(text_of(data), JobPlace)
-    _cursor(text_of(data), RingPlace)
-    _cursor(text_of(data), RecordPlace)
+    _cursor(text_of(data), NameCursor)
+    _cursor(text_of(data), JobCursor)
+    _cursor(text_of(data), FinishedCursor)
+    _cursor(text_of(data), RecordCursor)
 
 
-def _cursor(text: str, kind: type[Place]) -> None:
+def _cursor(text: str, kind: type[CursorType]) -> None:
     try:
         place = read_cursor(text, kind)
-    except Problem:
+    except ApiProblem:
         return
     assert read_cursor(write_cursor(place), kind) == place
 
@@ -124,9 +124,9 @@ def payloads(data: bytes) -> None:
     found = as_json(data)
     json.loads(found)
     assert compact(found) == found
-    content = content_of(data)
-    in_one_line(content)
-    in_lines(content)
+    content = content_from_bytes(data)
+    format_in_one_line(content)
+    format_lines(content)
     json.dumps(content)
 
 

@@ -6,7 +6,7 @@ import contextlib
 
 import msgspec
 
-from taskyard.toq.messages import NotATask, Result, Task, id_of, with_progress
+from taskyard.toq.messages import NotATask, Result, Task, encode_retry_state, read_id
 
 SEEDS = [
     Task(id="i", key="k", args="[1,2]", retry=True, max_retries=3, road=["a"]).to_json(),
@@ -28,7 +28,7 @@ WORDS = [
 
 
 def fuzz(data: bytes) -> None:
-    assert isinstance(id_of(data), str)
+    assert isinstance(read_id(data), str)
     _check_task(data)
     try:
         result = Result.from_json(data)
@@ -49,7 +49,7 @@ def _check_task(data: bytes) -> None:
         task.arguments()
     task.tried += 1
     task.road = [*task.road, "again"]
-    moved = with_progress(data, task)
+    moved = encode_retry_state(data, task)
     assert Task.from_json(moved) == task
     before = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     after = msgspec.json.decode(moved, type=dict[str, msgspec.Raw])

@@ -36,15 +36,15 @@ def fuzz(data: bytes) -> None:
 async def _talk(pieces: list[bytes]) -> tuple[object, bool]:
     wire, ear = Wire(), Ear()
     reader = WebSocket(wire, LIMIT)
-    reader.shake_hands(request())
+    reader.complete_handshake(request())
     assert wire.written.startswith(b"HTTP/1.1 101 ")
-    reader.begin(ear, b"")
+    reader.attach_handler(ear, b"")
     for piece in pieces:
         if wire.closed or ear.hung_up:
             break
         reader.feed(piece)
-        assert 0 <= reader.begun() <= 2 * LIMIT + sum(map(len, pieces))
+        assert 0 <= reader.partial_message_bytes() <= 2 * LIMIT + sum(map(len, pieces))
     over = wire.closed or ear.hung_up
-    reader.lost()
+    reader.on_disconnect()
     assert all(len(payload) <= LIMIT for _, payload in ear.heard)
     return ear.heard, over

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fuzz.inputs import cut, with_cuts
-from fuzz.talking import check_served, check_yard, let_pass, new_yard, say
+from fuzz.talking import check_served, check_server_state, let_pass, new_server, say
 
 from taskyard.protocols.workq import frames as w
 
@@ -63,7 +63,7 @@ def fuzz(data: bytes) -> None:
 
 
 def _talk(pieces: list[bytes], after: bytes) -> bytes:
-    yard = new_yard()
+    yard = new_server()
     peer = say(yard, "workq", pieces)
     before = let_pass(yard, peer, b"", DAY)
     peer.send(after)
@@ -73,7 +73,7 @@ def _talk(pieces: list[bytes], after: bytes) -> bytes:
         assert heard.endswith(b"\r\n")
     _check_form(before + heard)
     check_served(yard)
-    check_yard(yard)
+    check_server_state(yard)
     return before + heard
 
 
@@ -101,9 +101,9 @@ def _behind(heard: bytes, at: int) -> int:
 
 
 def _is_whole(sent: bytes) -> bool:
-    reader = w.Reader()
+    reader = w.WorkqFrameParser()
     reader.feed(sent)
-    while (kind := reader.next()) != w.NOTHING:
+    while (kind := reader.parse_next()) != w.INCOMPLETE:
         if kind in (w.TOO_LONG, w.TOO_LARGE):
             return False
-    return not reader.begun() and not reader.holding()
+    return not reader.partial_command_bytes() and not reader.buffered_bytes()

@@ -17,7 +17,7 @@ SEEDS = [
     b"\0" + with_cuts(b"inspect queues 0 5\n\r\n  inspect  server \r\n", 3),
 ]
 WORDS = [b"add ", b"schedule ", b"run ", b"complete ", b"fail ", b"lease ", b"\r\n", b" 0\r\n"]
-KINDS = (w.NOTHING, w.COMMAND, w.BAD_ENDING, w.TOO_LONG, w.TOO_LARGE)
+KINDS = (w.INCOMPLETE, w.COMMAND, w.BAD_ENDING, w.TOO_LONG, w.TOO_LARGE)
 
 
 def fuzz(data: bytes) -> None:
@@ -27,22 +27,22 @@ def fuzz(data: bytes) -> None:
 
 
 def _read(pieces: list[bytes], unknown: bool) -> list[object]:
-    reader = w.Reader()
-    reader.bound(unknown)
+    reader = w.WorkqFrameParser()
+    reader.limit_unauthenticated_input(unknown)
     found: list[object] = []
     fed = 0
     for piece in pieces:
         reader.feed(piece)
         fed += len(piece)
-        while (kind := reader.next()) != w.NOTHING:
+        while (kind := reader.parse_next()) != w.INCOMPLETE:
             assert kind in KINDS
             if kind in (w.TOO_LONG, w.TOO_LARGE):
                 return [*found, kind, list(reader.fields) if kind == w.TOO_LARGE else None]
             if kind == w.COMMAND:
-                found.append((list(reader.fields), reader.block, reader.left_out))
+                found.append((list(reader.fields), reader.block, reader.block_skipped))
             else:
                 found.append(kind)
-        assert 0 <= reader.holding() <= fed
-        assert not reader.unread()
-    found.append(reader.begun() > 0)
+        assert 0 <= reader.buffered_bytes() <= fed
+        assert not reader.pending_bytes()
+    found.append(reader.partial_command_bytes() > 0)
     return found

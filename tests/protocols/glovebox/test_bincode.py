@@ -17,26 +17,26 @@ from taskyard.protocols.glovebox.bincode import (
 from taskyard.protocols.glovebox.types import (
     BAD_REQUEST,
     NO_OBJECT,
-    NOT_SAID,
     OBJECT_ALREADY_EXISTS,
     PERMISSION_DENIED,
     READY,
-    SYNC,
     UNAVAILABLE,
-    WRITE,
+    UNSPECIFIED,
+    WAIT_SYNCED,
+    WAIT_WRITTEN,
     Create,
     Error,
     Fetch,
+    FetchedMessage,
     Finish,
+    GloveboxRequest,
+    GloveboxResponse,
     Hello,
-    Malformed,
-    Message,
+    MalformedMessage,
     NoMessage,
     Notice,
     Pop,
     Post,
-    Request,
-    Response,
 )
 
 
@@ -52,7 +52,7 @@ def hexed(text: str) -> bytes:
 
 Q = "01 00 00 00 00 00 00 00 71 "  # the string "q"
 
-REQUESTS: list[tuple[Request, str]] = [
+REQUESTS: list[tuple[GloveboxRequest, str]] = [
     (
         Post("q", b"hi", 3, 4, 0b1000101),
         "00 00 00 00  00 00 00 00 " + Q + "02 00 00 00 00 00 00 00  68 69 "
@@ -67,12 +67,12 @@ REQUESTS: list[tuple[Request, str]] = [
         ),
     ),
     (
-        Fetch("q", 1.5, 30.0, WRITE, 7),
+        Fetch("q", 1.5, 30.0, WAIT_WRITTEN, 7),
         "00 00 00 00  01 00 00 00 " + Q + "01 00 00 c0 3f  00 00 f0 41 "
         "01 00 00 00  07 00 00 00 00 00 00 00",
     ),
     (
-        Fetch("q", None, 1.0, SYNC, 0),
+        Fetch("q", None, 1.0, WAIT_SYNCED, 0),
         "00 00 00 00  01 00 00 00 " + Q + "00  00 00 80 3f 02 00 00 00  00 00 00 00 00 00 00 00",
     ),
     (
@@ -85,7 +85,7 @@ REQUESTS: list[tuple[Request, str]] = [
         "00 00 00 00  02 00 00 00 " + Q + "01 00 00 00 00 00 00 00  00 00 00 00  00  00",
     ),
     (
-        Pop("q", SYNC, 0.5, 5),
+        Pop("q", WAIT_SYNCED, 0.5, 5),
         "00 00 00 00  03 00 00 00 " + Q + "02 00 00 00  01 00 00 00 3f 05 00 00 00 00 00 00 00",
     ),
     (
@@ -103,16 +103,16 @@ REQUESTS: list[tuple[Request, str]] = [
     ),
 ]
 
-RESPONSES: list[tuple[Response, str]] = [
+RESPONSES: list[tuple[GloveboxResponse, str]] = [
     (
-        Message(1, 2, 3, b"hi", True),
+        FetchedMessage(1, 2, 3, b"hi", True),
         (
             "00 00 00 00  00 00 00 00  01 00 00 00 00 00 00 00  02 00 00 00 "
             "03 00 00 00 00 00 00 00  02 00 00 00 00 00 00 00  68 69  01"
         ),
     ),
     (
-        Message(2**64 - 1, 0, 1, b"", False),
+        FetchedMessage(2**64 - 1, 0, 1, b"", False),
         (
             "00 00 00 00  00 00 00 00  ff ff ff ff ff ff ff ff  00 00 00 00 "
             "01 00 00 00 00 00 00 00  00 00 00 00 00 00 00 00  00"
@@ -149,13 +149,13 @@ RESPONSES: list[tuple[Response, str]] = [
 
 
 @pytest.mark.parametrize(("request_", "golden"), REQUESTS)
-def test_a_request_is_these_bytes(request_: Request, golden: str) -> None:
+def test_a_request_is_these_bytes(request_: GloveboxRequest, golden: str) -> None:
     assert encode_request(request_) == hexed(golden)
     assert fields(decode_request(hexed(golden))) == fields(request_)
 
 
 @pytest.mark.parametrize(("response", "golden"), RESPONSES)
-def test_a_response_is_these_bytes(response: Response, golden: str) -> None:
+def test_a_response_is_these_bytes(response: GloveboxResponse, golden: str) -> None:
     assert encode_response(response) == hexed(golden)
     assert fields(decode_response(hexed(golden))) == fields(response)
 
@@ -181,18 +181,18 @@ def test_a_stage_may_be_named_twice() -> None:
 u32 = st.integers(0, 2**32 - 1)
 u64 = st.integers(0, 2**64 - 1)
 f32 = st.floats(width=32, allow_nan=False)
-level = st.sampled_from([READY, WRITE, SYNC])
+level = st.sampled_from([READY, WAIT_WRITTEN, WAIT_SYNCED])
 name = st.text(st.characters(codec="utf-8"), max_size=20)
 
 requests = st.one_of(
     st.builds(Post, name, st.binary(max_size=300), u32, u64, st.integers(0, 127)),
     st.builds(Fetch, name, st.none() | f32, f32, level, u64),
-    st.builds(Finish, name, u64, u32, st.none() | u64, level | st.just(NOT_SAID)),
+    st.builds(Finish, name, u64, u32, st.none() | u64, level | st.just(UNSPECIFIED)),
     st.builds(Pop, name, level, st.none() | f32, u64),
     st.builds(Create, name, u64, st.none() | u32, st.none() | u64, st.none() | u64),
 )
 responses = st.one_of(
-    st.builds(Message, u64, u32, u64, st.binary(max_size=300), st.booleans()),
+    st.builds(FetchedMessage, u64, u32, u64, st.binary(max_size=300), st.booleans()),
     st.builds(Notice, u64, st.integers(0, 6)),
     st.builds(Hello, u64),
     st.builds(NoMessage, u64),
@@ -201,12 +201,12 @@ responses = st.one_of(
 
 
 @given(requests)
-def test_a_request_comes_back_as_it_was(request_: Request) -> None:
+def test_a_request_comes_back_as_it_was(request_: GloveboxRequest) -> None:
     assert fields(decode_request(encode_request(request_))) == fields(request_)
 
 
 @given(responses)
-def test_a_response_comes_back_as_it_was(response: Response) -> None:
+def test_a_response_comes_back_as_it_was(response: GloveboxResponse) -> None:
     assert fields(decode_response(encode_response(response))) == fields(response)
 
 
@@ -214,22 +214,22 @@ def test_a_response_comes_back_as_it_was(response: Response) -> None:
 
 
 @given(requests, st.data())
-def test_a_request_that_is_cut_off_is_none(request_: Request, data: st.DataObject) -> None:
+def test_a_request_that_is_cut_off_is_none(request_: GloveboxRequest, data: st.DataObject) -> None:
     whole = encode_request(request_)
     cut = data.draw(st.integers(0, len(whole) - 1))
-    with pytest.raises(Malformed, match="ends too early"):
+    with pytest.raises(MalformedMessage, match="ends too early"):
         decode_request(whole[:cut])
 
 
 @given(requests, st.binary(min_size=1, max_size=9))
-def test_nothing_may_follow_a_request(request_: Request, more: bytes) -> None:
-    with pytest.raises(Malformed):
+def test_nothing_may_follow_a_request(request_: GloveboxRequest, more: bytes) -> None:
+    with pytest.raises(MalformedMessage):
         decode_request(encode_request(request_) + more)
 
 
 @given(responses, st.binary(min_size=1, max_size=9))
-def test_nothing_may_follow_a_response(response: Response, more: bytes) -> None:
-    with pytest.raises(Malformed):
+def test_nothing_may_follow_a_response(response: GloveboxResponse, more: bytes) -> None:
+    with pytest.raises(MalformedMessage):
         decode_response(encode_response(response) + more)
 
 
@@ -238,7 +238,7 @@ def test_any_bytes_are_a_request_or_malformed(data: bytes) -> None:
     for start in (b"", *(struct.pack("<II", 0, kind) for kind in range(5))):
         try:
             request_ = decode_request(start + data)
-        except Malformed:
+        except MalformedMessage:
             continue
         # What is accepted has one spelling only, but for the order of stages and what a NaN holds.
         assert len(encode_request(request_)) <= len(start + data)
@@ -246,64 +246,64 @@ def test_any_bytes_are_a_request_or_malformed(data: bytes) -> None:
 
 @given(requests, st.data())
 def test_a_request_with_one_other_byte_is_another_one_or_malformed(
-    request_: Request, data: st.DataObject
+    request_: GloveboxRequest, data: st.DataObject
 ) -> None:
     changed = bytearray(encode_request(request_))
     at = data.draw(st.integers(0, len(changed) - 1))
     changed[at] = data.draw(st.integers(0, 255))
-    with contextlib.suppress(Malformed):
+    with contextlib.suppress(MalformedMessage):
         decode_request(bytes(changed))
 
 
 @pytest.mark.parametrize("index", [5, 2**32 - 1])
 def test_an_unknown_request_is_malformed(index: int) -> None:
-    with pytest.raises(Malformed, match="unknown request"):
+    with pytest.raises(MalformedMessage, match="unknown request"):
         decode_request(struct.pack("<II", 0, index) + hexed(Q))
 
 
 def test_another_version_is_malformed() -> None:
     golden = hexed(REQUESTS[0][1])
-    with pytest.raises(Malformed, match="unknown version"):
+    with pytest.raises(MalformedMessage, match="unknown version"):
         decode_request(b"\1" + golden[1:])
 
 
 @pytest.mark.parametrize("size", [2, 2**31, 2**63, 2**64 - 1])
 def test_a_length_beyond_the_data_is_malformed_and_costs_nothing(size: int) -> None:
-    with pytest.raises(Malformed, match="ends too early"):
+    with pytest.raises(MalformedMessage, match="ends too early"):
         decode_request(struct.pack("<IIQ", 0, 0, size) + b"q")
 
 
 @pytest.mark.parametrize("count", [1, 2**30, 2**62, 2**64 - 1])
 def test_a_list_longer_than_the_data_is_malformed_and_costs_nothing(count: int) -> None:
     head = struct.pack("<II", 0, 0) + hexed(Q) + struct.pack("<QIQQ", 0, 0, 0, count)
-    with pytest.raises(Malformed, match="ends too early"):
+    with pytest.raises(MalformedMessage, match="ends too early"):
         decode_request(head)
 
 
 def test_an_unknown_stage_or_durability_is_malformed() -> None:
     post = struct.pack("<II", 0, 0) + hexed(Q) + struct.pack("<QIQQ", 0, 0, 0, 1)
-    with pytest.raises(Malformed, match="unknown stage"):
+    with pytest.raises(MalformedMessage, match="unknown stage"):
         decode_request(post + struct.pack("<I", 7))
     pop = struct.pack("<II", 0, 3) + hexed(Q)
-    with pytest.raises(Malformed, match="unknown durability"):
+    with pytest.raises(MalformedMessage, match="unknown durability"):
         decode_request(pop + struct.pack("<IBQ", 3, 0, 0))
 
 
 def test_an_option_is_there_or_not() -> None:
     pop = struct.pack("<II", 0, 3) + hexed(Q)
-    with pytest.raises(Malformed, match="neither"):
+    with pytest.raises(MalformedMessage, match="neither"):
         decode_request(pop + struct.pack("<IBfQ", 0, 2, 1.0, 0))
 
 
 def test_a_name_must_be_utf8() -> None:
-    with pytest.raises(Malformed, match="not UTF-8"):
+    with pytest.raises(MalformedMessage, match="not UTF-8"):
         decode_request(struct.pack("<IIQ", 0, 4, 2) + b"\xc3\x28")
 
 
 def test_what_is_no_response_is_malformed() -> None:
     for bad in (b"", struct.pack("<II", 0, 5), struct.pack("<IIQI", 0, 1, 0, 7)):
-        with pytest.raises(Malformed):
+        with pytest.raises(MalformedMessage):
             decode_response(bad)
     error = struct.pack("<IIQI", 0, 4, 0, 3) + hexed(Q)
-    with pytest.raises(Malformed, match="unknown code"):
+    with pytest.raises(MalformedMessage, match="unknown code"):
         decode_response(error)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from taskyard.protocols.glovebox.websocket_frames import BINARY, PING, TEXT, frame
+from taskyard.protocols.glovebox.websocket_frames import BINARY, PING, TEXT, encode_frame
 
 
 @pytest.mark.parametrize(
@@ -17,4 +17,4 @@ from taskyard.protocols.glovebox.websocket_frames import BINARY, PING, TEXT, fra
     ],
 )
 def test_a_frame_is_its_head_and_its_payload(opcode: int, size: int, head: str) -> None:
-    assert frame(opcode, b"x" * size) == bytes.fromhex(head) + b"x" * size
+    assert encode_frame(opcode, b"x" * size) == bytes.fromhex(head) + b"x" * size

@@ -12,23 +12,23 @@ from taskyard.protocols.glovebox.messages import decode_request, encode_response
 from taskyard.protocols.glovebox.types import (
     BAD_REQUEST,
     CODE_NAMES,
-    NOT_SAID,
     READY,
     STAGE_NAMES,
-    SYNC,
-    WRITE,
+    UNSPECIFIED,
+    WAIT_SYNCED,
+    WAIT_WRITTEN,
     Create,
     Error,
     Fetch,
+    FetchedMessage,
     Finish,
+    GloveboxRequest,
     Hello,
-    Malformed,
-    Message,
+    MalformedMessage,
     NoMessage,
     Notice,
     Pop,
     Post,
-    Request,
 )
 
 MAX_U64 = 2**64 - 1
@@ -47,17 +47,17 @@ MAX_U64 = 2**64 - 1
         ),
         ('{"type":"post","queue":"q","message":[0,255],"unknown":{}}', Post("q", b"\0\xff")),
         ('{"type":"post","queue":"q","message":[],"priority":null}', Post("q", b"")),
-        ('{"type":"pop","queue":"q"}', Pop("q", NOT_SAID, None, 0)),
+        ('{"type":"pop","queue":"q"}', Pop("q", UNSPECIFIED, None, 0)),
         (
             '{"type":"pop","queue":"q","timeout":1,"sync":"write","label":18446744073709551615}',
-            Pop("q", WRITE, 1.0, MAX_U64),
+            Pop("q", WAIT_WRITTEN, 1.0, MAX_U64),
         ),
         (
             (
                 '{"type":"fetch","queue":"q","block_timeout":0.5,"work_timeout":3,"sync":"sync",'
                 '"label":2}'
             ),
-            Fetch("q", 0.5, 3.0, SYNC, 2),
+            Fetch("q", 0.5, 3.0, WAIT_SYNCED, 2),
         ),
         ('{"type":"fetch","queue":"q","work_timeout":3}', Fetch("q", None, 3.0, READY, 0)),
         (
@@ -75,7 +75,7 @@ MAX_U64 = 2**64 - 1
         ),
     ],
 )
-def test_a_text_is_this_request(text: str, request_: Request) -> None:
+def test_a_text_is_this_request(text: str, request_: GloveboxRequest) -> None:
     assert fields(decode_request(text.encode())) == fields(request_)
 
 
@@ -119,7 +119,7 @@ def test_a_text_is_this_request(text: str, request_: Request) -> None:
 def test_what_is_no_request_is_malformed_and_its_label_is_known_if_it_can_be(
     text: bytes, label: int
 ) -> None:
-    with pytest.raises(Malformed) as caught:
+    with pytest.raises(MalformedMessage) as caught:
         decode_request(text)
     assert str(caught.value)
     assert caught.value.label == label
@@ -127,7 +127,7 @@ def test_what_is_no_request_is_malformed_and_its_label_is_known_if_it_can_be(
 
 @given(st.binary(max_size=100))
 def test_any_bytes_are_a_request_or_malformed(text: bytes) -> None:
-    with pytest.raises(Malformed):
+    with pytest.raises(MalformedMessage):
         decode_request(text)
 
 
@@ -164,7 +164,7 @@ names = st.sampled_from(
 def test_any_fields_are_a_request_or_malformed(kind: str, said: dict[str, Any]) -> None:
     try:
         request_ = decode_request(json.dumps({"type": kind, **said}).encode())
-    except Malformed:
+    except MalformedMessage:
         return
     assert 0 <= request_.label <= MAX_U64
 
@@ -173,14 +173,14 @@ def test_any_fields_are_a_request_or_malformed(kind: str, said: dict[str, Any]) 
     ("response", "text"),
     [
         (
-            Message(MAX_U64, 0, 3, "\u00e4".encode(), True),
+            FetchedMessage(MAX_U64, 0, 3, "\u00e4".encode(), True),
             (
                 '{"type":"message","label":18446744073709551615,"shard":0,"sequence":3,'
                 '"body":"\u00e4","finished":true}'
             ),
         ),
         (
-            Message(1, 0, 3, b"\xff\0", False),
+            FetchedMessage(1, 0, 3, b"\xff\0", False),
             '{"type":"message","label":1,"shard":0,"sequence":3,"body":[255,0],"finished":false}',
         ),
         (Hello(1 << 62), '{"type":"hello","id":4611686018427387904}'),

@@ -6,29 +6,31 @@ from collections.abc import Iterator
 
 import pytest
 from support.glovebox import ALL, Client
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 MODES = ("sync", "write", "memory")
 A_WHILE = 2.0  # more than the time between two syncs that nobody waits for
 
 
-def started(durability: str = "sync", *, inline_sync: bool = True) -> tuple[SimulatedYard, Client]:
+def started(
+    durability: str = "sync", *, inline_sync: bool = True
+) -> tuple[SimulatedServer, Client]:
     """A server with a queue `q`, all of it on disk."""
-    yard = SimulatedYard(durability=durability, inline_sync=inline_sync)
+    yard = SimulatedServer(durability=durability, inline_sync=inline_sync)
     client = Client(yard)
     client.create("q", retries=1)
     client.next()
     yard.advance(A_WHILE)
-    assert yard.journal.durable == yard.engine.log.mark()
+    assert yard.journal.durable == yard.engine.records.end_position()
     return yard, client
 
 
-def seen(yard: SimulatedYard, client: Client) -> Iterator[tuple[str, bool, bool]]:
+def seen(yard: SimulatedServer, client: Client) -> Iterator[tuple[str, bool, bool]]:
     """Each response as it comes, with whether all was written and synced by then."""
     while True:
         while client.peer.responses:
             response = client.next()
-            mark = yard.engine.log.mark()
+            mark = yard.engine.records.end_position()
             name = str(response.get("notice", response["type"]))
             yield name, yard.journal.written >= mark, yard.journal.durable >= mark
         if not yard.scheduler.step():
@@ -38,7 +40,7 @@ def seen(yard: SimulatedYard, client: Client) -> Iterator[tuple[str, bool, bool]
 def send(client: Client, text: str) -> None:
     """The text reaches the server, whose loop has not run on by then."""
     assert client.peer.connection is not None
-    client.peer.connection.text(text.encode())
+    client.peer.connection.on_text(text.encode())
 
 
 def post(client: Client, *stages: str) -> None:
@@ -94,7 +96,7 @@ def test_a_write_does_not_wait_for_the_sync_of_one_before() -> None:
     yard.scheduler.finish_blocking()
     assert [name for name, _, _ in seen(yard, client)] == ["sync"]
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     client.expect_notice(2, "ready")
 
 
@@ -108,12 +110,12 @@ def test_a_sync_notice_is_not_forgotten_when_a_sync_takes_long(durability: str) 
     yard.advance(A_WHILE)
     client.expect_nothing()
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     client.expect_notice(1, "sync")
     client.expect_nothing()
     yard.advance(A_WHILE)
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     client.expect_notice(1, "sync")
 
 
@@ -121,12 +123,12 @@ def test_a_failed_sync_is_never_told_as_one() -> None:
     yard, client = started("write", inline_sync=False)
     yard.scheduler.slow = True
     post(client, "write", "sync")
-    yard.settle()
+    yard.run_pending()
     client.expect_notice(1, "write")
     yard.advance(A_WHILE)
-    yard.disk.break_down("sync")
+    yard.disk.fail_always("sync")
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     client.expect_nothing()
     assert client.peer.closed
     assert yard.broker.failure
@@ -173,7 +175,7 @@ def test_they_wait_for_their_record(stage: str) -> None:
     witnessed: list[bool] = []
 
     def witness(data: bytes) -> None:
-        witnessed.append(yard.journal.durable >= yard.engine.log.mark())
+        witnessed.append(yard.journal.durable >= yard.engine.records.end_position())
 
     client.peer.witness = witness
     for _ in range(2):
@@ -283,7 +285,7 @@ def test_no_message_is_shown_whose_post_may_be_lost(kind: str, sync: str) -> Non
     yard.scheduler.slow = True
     post(client)
     send(client, f'{{"type":"{kind}","queue":"q","work_timeout":9,"sync":"{sync}"}}')
-    yard.settle()
+    yard.run_pending()
     client.expect_nothing()
     yard.scheduler.finish_blocking()
     assert list(seen(yard, client)) == [("message", True, True)]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from support.glovebox import Client
 from support.naming import NAME_RULE
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.engine.model.state import EngineSettings
 
@@ -16,8 +16,8 @@ Connect = Callable[..., Client]
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture(params=["json", "bincode"])
@@ -26,10 +26,10 @@ def sends_binary(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture(params=["to json", "to bincode"])
-def connect(request: pytest.FixtureRequest, yard: SimulatedYard, sends_binary: bool) -> Connect:
+def connect(request: pytest.FixtureRequest, yard: SimulatedServer, sends_binary: bool) -> Connect:
     """Clients of each form that are answered in each form."""
 
-    def make(at: SimulatedYard = yard) -> Client:
+    def make(at: SimulatedServer = yard) -> Client:
         return Client(at, binary=request.param == "to bincode", sends_binary=sends_binary)
 
     return make
@@ -69,7 +69,7 @@ def test_a_name_in_use_is_not_created_again(client: Client) -> None:
 
 
 def test_creation_can_be_switched_off(connect: Connect) -> None:
-    client = connect(SimulatedYard(creation=False))
+    client = connect(SimulatedServer(creation=False))
     client.create("q", label=5)
     client.expect_error(5, "PermissionDenied", "q")
     client.post("q", label=6)
@@ -83,7 +83,7 @@ def test_a_queue_must_have_a_name_that_all_dialects_allow(connect: Connect, name
     client.expect_error(5, "BadRequest", f"queue: {NAME_RULE}")
 
 
-def test_a_queue_of_another_dialect_exists(yard: SimulatedYard, connect: Connect) -> None:
+def test_a_queue_of_another_dialect_exists(yard: SimulatedServer, connect: Connect) -> None:
     yard.connect().send(b'PUSH {"name":"task","queue":"theirs","payload":{"a": [1,  2]}}\n')
     client = connect()
     client.create("theirs", label=1)
@@ -92,7 +92,7 @@ def test_a_queue_of_another_dialect_exists(yard: SimulatedYard, connect: Connect
     client.expect_message(2, 1, '{"a":[1,2]}', finished=True)
 
 
-def test_its_settings_outlive_the_server(yard: SimulatedYard, connect: Connect) -> None:
+def test_its_settings_outlive_the_server(yard: SimulatedServer, connect: Connect) -> None:
     connect().create("once", retries=0)
     yard.restart()
     poster, taker = connect(), connect()
@@ -149,7 +149,7 @@ def test_a_body_that_is_text_is_a_string_and_any_other_an_array_of_bytes(
     client.expect_message(5, 1, shown, finished=True)
 
 
-def test_text_sent_as_an_array_of_bytes_comes_back_as_a_string(yard: SimulatedYard) -> None:
+def test_text_sent_as_an_array_of_bytes_comes_back_as_a_string(yard: SimulatedServer) -> None:
     client = Client(yard)
     client.create("q")
     client.peer.send_json(type="post", queue="q", message=[104, 105])
@@ -169,7 +169,7 @@ def test_higher_priorities_come_first_and_equal_ones_as_they_came(client: Client
 
 
 def test_a_message_beyond_the_limit_is_refused(connect: Connect) -> None:
-    client = connect(SimulatedYard(settings=EngineSettings(payload_limit=10)))
+    client = connect(SimulatedServer(settings=EngineSettings(payload_limit=10)))
     client.create("q")
     client.next()
     client.post("q", b"x" * 11, label=3)
@@ -197,7 +197,7 @@ def test_a_pop_of_an_empty_queue_is_answered_at_once(client: Client) -> None:
     client.expect_none(6)
 
 
-def test_a_pop_with_a_timeout_waits_that_long(yard: SimulatedYard, client: Client) -> None:
+def test_a_pop_with_a_timeout_waits_that_long(yard: SimulatedServer, client: Client) -> None:
     client.pop("q", 2.5, label=5)
     yard.advance(2.499)
     client.expect_nothing()
@@ -207,7 +207,7 @@ def test_a_pop_with_a_timeout_waits_that_long(yard: SimulatedYard, client: Clien
     client.expect_notice(6, "ready")
 
 
-def test_a_waiting_pop_gets_what_comes(yard: SimulatedYard, connect: Connect) -> None:
+def test_a_waiting_pop_gets_what_comes(yard: SimulatedServer, connect: Connect) -> None:
     first, second = connect(), connect()
     first.create("q")
     first.next()
@@ -219,7 +219,7 @@ def test_a_waiting_pop_gets_what_comes(yard: SimulatedYard, connect: Connect) ->
     first.expect_nothing()
 
 
-def test_json_need_not_say_how_durable_a_pop_is(yard: SimulatedYard) -> None:
+def test_json_need_not_say_how_durable_a_pop_is(yard: SimulatedServer) -> None:
     client = Client(yard)
     client.create("q")
     client.next()
@@ -261,7 +261,7 @@ def test_a_finish_without_a_label_is_confirmed_with_label_0(client: Client) -> N
     client.expect_notice(0, "finish")
 
 
-def test_a_fetch_waits_for_block_timeout(yard: SimulatedYard, client: Client) -> None:
+def test_a_fetch_waits_for_block_timeout(yard: SimulatedServer, client: Client) -> None:
     client.fetch("q", 1.5, label=5)
     yard.advance(1.5)
     client.expect_none(5)
@@ -270,7 +270,7 @@ def test_a_fetch_waits_for_block_timeout(yard: SimulatedYard, client: Client) ->
     client.expect_message(6, 1)
 
 
-def test_one_that_waits_does_not_hold_up_the_others(yard: SimulatedYard, client: Client) -> None:
+def test_one_that_waits_does_not_hold_up_the_others(yard: SimulatedServer, client: Client) -> None:
     client.create("other")
     client.next()
     client.fetch("q", 10, label=1)
@@ -334,7 +334,7 @@ def test_only_who_holds_a_message_can_finish_it(connect: Connect) -> None:
 
 
 def test_a_message_goes_back_when_its_work_timeout_is_over(
-    yard: SimulatedYard, client: Client
+    yard: SimulatedServer, client: Client
 ) -> None:
     client.post("q")
     client.fetch("q", work_timeout=1.5)
@@ -351,7 +351,7 @@ def test_a_message_goes_back_when_its_work_timeout_is_over(
 
 @pytest.mark.parametrize(("retries", "attempts"), [(0, 1), (2, 3), (None, 21)])
 def test_a_message_is_dropped_when_its_retries_are_used_up(
-    yard: SimulatedYard, connect: Connect, retries: int | None, attempts: int
+    yard: SimulatedServer, connect: Connect, retries: int | None, attempts: int
 ) -> None:
     poster, taker = connect(), connect()
     poster.create("r", retries=retries)
@@ -371,7 +371,7 @@ def test_a_message_is_dropped_when_its_retries_are_used_up(
 
 
 def test_what_a_lost_client_has_fetched_comes_back_in_its_time(
-    yard: SimulatedYard, connect: Connect
+    yard: SimulatedServer, connect: Connect
 ) -> None:
     holder, other = connect(), connect()
     holder.create("q")
@@ -385,20 +385,20 @@ def test_what_a_lost_client_has_fetched_comes_back_in_its_time(
     other.expect_message(1, 1)
 
 
-def test_a_lost_client_does_not_wait_any_more(yard: SimulatedYard, connect: Connect) -> None:
+def test_a_lost_client_does_not_wait_any_more(yard: SimulatedServer, connect: Connect) -> None:
     lost, other = connect(), connect()
     lost.create("q")
     lost.pop("q", 10)
     lost.fetch("q", 10)
     lost.close()
-    assert not yard.engine.waiting
+    assert not yard.engine.waiters
     other.post("q")
     other.pop("q", label=1)
     other.expect_message(1, 1, finished=True)
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e30])
-def test_times_that_are_none_are_refused(yard: SimulatedYard, seconds: float) -> None:
+def test_times_that_are_none_are_refused(yard: SimulatedServer, seconds: float) -> None:
     client = Client(yard, sends_binary=True)
     client.create("q")
     client.next()

@@ -8,11 +8,11 @@ from random import Random
 import pytest
 from support.effort import effort
 from support.glovebox import ALL, Client
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
-from taskyard.engine.model.state import LETTER_BYTES, EngineSettings
+from taskyard.engine.model.state import OUTBOX_NOTICE_BYTES, EngineSettings
 
-Interruption = Callable[[SimulatedYard, Client], None]
+Interruption = Callable[[SimulatedServer, Client], None]
 
 
 # Nobody waits for the record that a notice was received. One who has it may be told a second time
@@ -20,23 +20,23 @@ Interruption = Callable[[SimulatedYard, Client], None]
 A_MOMENT = 0.01
 
 
-def lose_socket(yard: SimulatedYard, client: Client) -> None:
+def lose_socket(yard: SimulatedServer, client: Client) -> None:
     client.close()
 
 
-def restart(yard: SimulatedYard, client: Client) -> None:
+def restart(yard: SimulatedServer, client: Client) -> None:
     yard.restart()
 
 
-def kill(yard: SimulatedYard, client: Client) -> None:
+def kill(yard: SimulatedServer, client: Client) -> None:
     yard.kill()
 
 
-def crash(yard: SimulatedYard, client: Client) -> None:
+def crash(yard: SimulatedServer, client: Client) -> None:
     yard.crash()
 
 
-def nothing(yard: SimulatedYard, client: Client) -> None:
+def nothing(yard: SimulatedServer, client: Client) -> None:
     """The old socket is still open when the client comes back."""
 
 
@@ -44,23 +44,23 @@ INTERRUPTIONS = [lose_socket, restart, kill, crash, nothing]
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    yard = SimulatedYard()
+def yard() -> SimulatedServer:
+    yard = SimulatedServer()
     Client(yard).create("q", retries=1)
     return yard
 
 
-def durable(yard: SimulatedYard) -> Client:
+def durable(yard: SimulatedServer) -> Client:
     return Client(yard, durable=True)
 
 
-def back(yard: SimulatedYard, client: Client) -> Client:
+def back(yard: SimulatedServer, client: Client) -> Client:
     again = Client(yard, reconnect_as=client.id)
     assert again.id == client.id
     return again
 
 
-def work_on(yard: SimulatedYard, queue: str = "q") -> None:
+def work_on(yard: SimulatedServer, queue: str = "q") -> None:
     """Somebody else fetches a message and finishes it."""
     worker = Client(yard)
     worker.fetch(queue)
@@ -74,7 +74,7 @@ def work_on(yard: SimulatedYard, queue: str = "q") -> None:
 
 @pytest.mark.parametrize("interrupt", INTERRUPTIONS)
 def test_what_happens_while_the_client_is_away_is_told_when_it_is_back(
-    yard: SimulatedYard, interrupt: Interruption
+    yard: SimulatedServer, interrupt: Interruption
 ) -> None:
     client = durable(yard)
     client.post("q", label=7, notify=ALL)
@@ -100,7 +100,7 @@ def test_what_happens_while_the_client_is_away_is_told_when_it_is_back(
 @pytest.mark.parametrize("interrupt", INTERRUPTIONS)
 @pytest.mark.parametrize("step", range(6))
 def test_each_notice_comes_once_wherever_the_client_is_interrupted(
-    yard: SimulatedYard, interrupt: Interruption, step: int
+    yard: SimulatedServer, interrupt: Interruption, step: int
 ) -> None:
     client = durable(yard)
     worker = Client(yard)
@@ -139,7 +139,7 @@ def test_each_notice_comes_once_wherever_the_client_is_interrupted(
 
 @pytest.mark.parametrize("interrupt", [lose_socket, restart, kill, crash])
 def test_a_notice_that_was_sent_but_not_received_comes_again(
-    yard: SimulatedYard, interrupt: Interruption
+    yard: SimulatedServer, interrupt: Interruption
 ) -> None:
     client = durable(yard)
     client.peer.answers_pings = False  # all that is sent from here on is lost on the way
@@ -155,7 +155,7 @@ def test_a_notice_that_was_sent_but_not_received_comes_again(
 
 @pytest.mark.parametrize("interrupt", [kill, crash])
 def test_nothing_is_lost_by_a_server_that_dies_in_that_moment(
-    yard: SimulatedYard, interrupt: Interruption
+    yard: SimulatedServer, interrupt: Interruption
 ) -> None:
     client = durable(yard)
     client.post("q", label=7, notify=("ready", "sync"))
@@ -165,7 +165,7 @@ def test_nothing_is_lost_by_a_server_that_dies_in_that_moment(
 
 
 def test_what_was_lost_on_the_way_comes_again_and_what_came_before_does_not(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
 ) -> None:
     client = durable(yard)
     client.post("q", label=1, notify=("sync",))
@@ -177,11 +177,11 @@ def test_what_was_lost_on_the_way_comes_again_and_what_came_before_does_not(
     assert back(yard, client).stages() == [(2, "sync"), (3, "sync")]
 
 
-def test_a_post_that_was_cut_off_is_told_if_it_was_taken(yard: SimulatedYard) -> None:
+def test_a_post_that_was_cut_off_is_told_if_it_was_taken(yard: SimulatedServer) -> None:
     client = durable(yard)
     assert client.peer.connection is not None
     text = b'{"type":"post","queue":"q","message":"m","label":7,"notify":["ready","write","sync"]}'
-    client.peer.connection.text(text)
+    client.peer.connection.on_text(text)
     client.close()
     assert client.stages() == []
     assert back(yard, client).stages() == [(7, "ready"), (7, "write"), (7, "sync")]
@@ -190,7 +190,7 @@ def test_a_post_that_was_cut_off_is_told_if_it_was_taken(yard: SimulatedYard) ->
 @pytest.mark.parametrize("seed", range(effort(20, 8)))
 def test_after_a_crash_the_session_fits_the_queue(seed: int) -> None:
     """Whatever part of the last moments is left: what is told and what is there go together."""
-    yard = SimulatedYard(durability="write")
+    yard = SimulatedServer(durability="write")
     maker = Client(yard)
     maker.create("q")
     client = durable(yard)
@@ -210,7 +210,7 @@ def test_after_a_crash_the_session_fits_the_queue(seed: int) -> None:
 
 @pytest.mark.parametrize("durability", ["sync", "write", "memory"])
 def test_what_is_owed_comes_before_what_is_new(durability: str) -> None:
-    yard = SimulatedYard(durability=durability)
+    yard = SimulatedServer(durability=durability)
     Client(yard).create("q")
     client = durable(yard)
     yard.advance(2)
@@ -232,14 +232,14 @@ def test_what_is_owed_comes_before_what_is_new(durability: str) -> None:
 
 @pytest.mark.parametrize("durability", ["write", "memory"])
 def test_who_comes_back_early_is_not_told_of_a_sync_too_early(durability: str) -> None:
-    yard = SimulatedYard(durability=durability, inline_sync=False)
+    yard = SimulatedServer(durability=durability, inline_sync=False)
     Client(yard).create("q")
     client = durable(yard)
     yard.advance(2)
     yard.scheduler.slow = True
     client.post("q", label=1, notify=("sync",))
     yard.advance(0.1)
-    assert yard.journal.written == yard.engine.log.mark() > yard.journal.durable
+    assert yard.journal.written == yard.engine.records.end_position() > yard.journal.durable
     client.close()
     yard.advance(0.1)
     again = back(yard, client)
@@ -253,7 +253,7 @@ def test_who_comes_back_early_is_not_told_of_a_sync_too_early(durability: str) -
 
 @pytest.mark.parametrize("durability", ["sync", "write", "memory"])
 def test_a_session_is_durable_before_its_client_knows_its_id(durability: str) -> None:
-    yard = SimulatedYard(durability=durability, inline_sync=False)
+    yard = SimulatedServer(durability=durability, inline_sync=False)
     yard.advance(2)
     yard.scheduler.slow = True
     peer = yard.connect_glovebox(durable=True)
@@ -265,7 +265,7 @@ def test_a_session_is_durable_before_its_client_knows_its_id(durability: str) ->
         peer.expect_nothing()  # not even what is true already overtakes the greeting
         while yard.scheduler.blocking:
             yard.scheduler.finish_blocking()
-            yard.settle()
+            yard.run_pending()
     assert peer.next()["type"] == "hello"
     assert sorted(str(said["notice"]) for said in peer.responses) == ["ready", "ready", "write"]
 
@@ -275,7 +275,7 @@ def test_a_session_is_durable_before_its_client_knows_its_id(durability: str) ->
 
 @pytest.mark.parametrize("interrupt", INTERRUPTIONS)
 def test_who_is_back_may_finish_what_it_has_fetched(
-    yard: SimulatedYard, interrupt: Interruption
+    yard: SimulatedServer, interrupt: Interruption
 ) -> None:
     poster = durable(yard)
     poster.post("q", label=1, notify=("finish",))
@@ -294,7 +294,7 @@ def test_who_is_back_may_finish_what_it_has_fetched(
     assert poster.stages() == [(1, "finish")]
 
 
-def test_who_is_back_too_late_may_not(yard: SimulatedYard) -> None:
+def test_who_is_back_too_late_may_not(yard: SimulatedServer) -> None:
     client = durable(yard)
     client.post("q")
     client.fetch("q", work_timeout=5)
@@ -305,11 +305,11 @@ def test_who_is_back_too_late_may_not(yard: SimulatedYard) -> None:
     again.expect_error(3, "NoObject", "q")
 
 
-def test_what_waits_ends_with_the_socket(yard: SimulatedYard) -> None:
+def test_what_waits_ends_with_the_socket(yard: SimulatedServer) -> None:
     client = durable(yard)
     client.pop("q", 100, label=1)
     client.close()
-    assert not yard.engine.waiting
+    assert not yard.engine.waiters
     again = back(yard, client)
     yard.advance(200)
     again.expect_nothing()
@@ -318,7 +318,7 @@ def test_what_waits_ends_with_the_socket(yard: SimulatedYard) -> None:
 # Who gets which session
 
 
-def test_a_session_that_is_not_durable_ends_with_its_socket(yard: SimulatedYard) -> None:
+def test_a_session_that_is_not_durable_ends_with_its_socket(yard: SimulatedServer) -> None:
     client = Client(yard)
     client.post("q", label=7, notify=("finish",))
     client.close()
@@ -331,13 +331,13 @@ def test_a_session_that_is_not_durable_ends_with_its_socket(yard: SimulatedYard)
 
 @pytest.mark.parametrize("durable_", [True, False])
 @pytest.mark.parametrize("id", [0, 1, 2**63, 2**64 - 1])
-def test_an_unknown_id_gets_a_new_session(yard: SimulatedYard, id: int, durable_: bool) -> None:
+def test_an_unknown_id_gets_a_new_session(yard: SimulatedServer, id: int, durable_: bool) -> None:
     client = Client(yard, durable=durable_, reconnect_as=id)
     assert client.id != id
     assert (client.id in yard.engine.state.sessions) == durable_
 
 
-def test_the_latest_socket_has_the_session(yard: SimulatedYard) -> None:
+def test_the_latest_socket_has_the_session(yard: SimulatedServer) -> None:
     first = durable(yard)
     first.pop("q", 100, label=1)
     second = back(yard, first)
@@ -349,10 +349,10 @@ def test_the_latest_socket_has_the_session(yard: SimulatedYard) -> None:
     work_on(yard)
     third.post("q", label=3, notify=("sync",))
     assert third.stages() == [(3, "sync")]
-    assert yard.glovebox.traffic.clients == 2  # with the one that made the queue
+    assert yard.glovebox.stats.open_connections == 2  # with the one that made the queue
 
 
-def test_another_form_may_be_spoken_afterwards(yard: SimulatedYard) -> None:
+def test_another_form_may_be_spoken_afterwards(yard: SimulatedServer) -> None:
     client = durable(yard)
     client.post("q", label=7, notify=("finish",))
     client.close()
@@ -364,7 +364,7 @@ def test_another_form_may_be_spoken_afterwards(yard: SimulatedYard) -> None:
 # Bounds
 
 
-def test_a_session_is_forgotten_when_its_client_stays_away(yard: SimulatedYard) -> None:
+def test_a_session_is_forgotten_when_its_client_stays_away(yard: SimulatedServer) -> None:
     client = durable(yard)
     client.close()
     yard.advance(3599)
@@ -376,7 +376,7 @@ def test_a_session_is_forgotten_when_its_client_stays_away(yard: SimulatedYard) 
 
 
 def test_the_oldest_notices_go_when_there_are_too_many() -> None:
-    yard = SimulatedYard(settings=EngineSettings(outbox_bytes=3 * LETTER_BYTES))
+    yard = SimulatedServer(settings=EngineSettings(outbox_bytes=3 * OUTBOX_NOTICE_BYTES))
     Client(yard).create("q")
     client = durable(yard)
     for label in range(1, 6):
@@ -387,7 +387,7 @@ def test_the_oldest_notices_go_when_there_are_too_many() -> None:
     assert back(yard, client).stages() == [(3, "finish"), (4, "finish"), (5, "finish")]
 
 
-def test_numbers_of_notices_and_of_letters_agree(yard: SimulatedYard) -> None:
+def test_numbers_of_notices_and_of_letters_agree(yard: SimulatedServer) -> None:
     client = durable(yard)
     for label in range(10):
         client.post("q", label=label, notify=ALL)
@@ -399,22 +399,22 @@ def test_numbers_of_notices_and_of_letters_agree(yard: SimulatedYard) -> None:
     yard.advance(100)
     session = yard.engine.state.sessions[client.id]
     assert client.peer.connection is not None
-    letters = client.peer.connection.letters
+    letters = client.peer.connection.notice_tracker
     assert letters is not None
-    assert letters.numbered == session.numbered == session.delivered
+    assert letters.last_notice == session.numbered == session.delivered
     assert not session.outbox
 
 
-def test_pongs_that_answer_nothing_are_ignored(yard: SimulatedYard) -> None:
+def test_pongs_that_answer_nothing_are_ignored(yard: SimulatedServer) -> None:
     client = durable(yard)
     client.peer.answers_pings = False
     client.post("q", label=1, notify=("sync",))
     assert client.peer.connection is not None
     for payload in (b"", b"\0" * 8, b"\xff" * 8, b"\xff" * 9, (2).to_bytes(8, "big")):
-        client.peer.connection.pong(payload)
+        client.peer.connection.on_pong(payload)
     client.close()
     assert back(yard, client).stages() == [(1, "sync")]
     plain = Client(yard)
     assert plain.peer.connection is not None
-    plain.peer.connection.pong((1).to_bytes(8, "big"))
+    plain.peer.connection.on_pong((1).to_bytes(8, "big"))
     plain.expect_nothing()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.simulated_http import connect
 
 from taskyard.protocols.http.connection import Http
@@ -43,7 +43,7 @@ def echo(exchange: Exchange) -> None:
 class Rig:
     """`later` collects exchanges of /later that the test answers when it likes."""
 
-    yard: SimulatedYard = field(default_factory=SimulatedYard)
+    yard: SimulatedServer = field(default_factory=SimulatedServer)
     later: list[Exchange] = field(default_factory=list)
     body_limit: int = BODY_LIMIT
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from protocols.http.rig import Reply
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.simulated_http import connect
 from support.users import user, users_of
 
-from taskyard.access.gate import OpenGate
-from taskyard.access.gatekeeper import Gatekeeper
+from taskyard.access.gate import OpenAuthenticator
+from taskyard.access.gatekeeper import UserAuthenticator
 from taskyard.access.users import Users
 from taskyard.server.settings.config import Settings
-from taskyard.server.web import Web
+from taskyard.server.web import HttpApplication
 
 PASSWORD = "correct-horse"
 TOKEN = "ty_token"
@@ -38,7 +38,7 @@ class Site:
     data: Path
     users: Users | None = field(default_factory=people)
     settings: dict[str, Any] = field(default_factory=dict)
-    yard: SimulatedYard = field(default_factory=SimulatedYard)
+    yard: SimulatedServer = field(default_factory=SimulatedServer)
 
     def __post_init__(self) -> None:
         self.start()
@@ -48,14 +48,16 @@ class Site:
         yard = self.yard
         self.gate = None
         if self.users is not None:
-            self.gate = Gatekeeper(self.users, yard.clock, yard.scheduler)
+            self.gate = UserAuthenticator(self.users, yard.clock, yard.scheduler)
         settings = Settings(data=self.data, **self.settings)
-        self.web = Web(settings, yard.broker, yard.scheduler, gate=self.gate or OpenGate())
+        self.web = HttpApplication(
+            settings, yard.broker, yard.scheduler, authenticator=self.gate or OpenAuthenticator()
+        )
 
     def change(self, users: Users) -> None:
         assert self.gate is not None
         self.users = users
-        self.gate.change(users)
+        self.gate.replace_users(users)
 
     def connect(self, certificate: str = "") -> SimulatedPeer:
         return connect(self.yard, self.web.http, "192.0.2.1:4321", certificate)

@@ -8,15 +8,19 @@ from protocols.http.rig import Rig, ask, read
 from support.simulated import SimulatedPeer
 from support.users import user, users_of
 
-from taskyard.access.gate import OpenGate
-from taskyard.access.gatekeeper import Gatekeeper
-from taskyard.access.slowness import FIRST
-from taskyard.broker.receiver import Receiver
-from taskyard.protocols.http.connection import Socket
-from taskyard.protocols.http.credentials import Identification, Unreadable, credentials_of
+from taskyard.access.gate import OpenAuthenticator
+from taskyard.access.gatekeeper import UserAuthenticator
+from taskyard.access.slowness import FIRST_DELAY_US
+from taskyard.broker.receiver import ClientConnection
+from taskyard.protocols.http.connection import UpgradableTransport
+from taskyard.protocols.http.credentials import (
+    InvalidAuthorization,
+    RequestIdentifier,
+    parse_authorization,
+)
 from taskyard.protocols.http.guard import unauthenticated
 from taskyard.protocols.http.messages import Exchange, Request, Response
-from taskyard.protocols.http.parser import SMALL_BODY, Incoming
+from taskyard.protocols.http.parser import SMALL_BODY, ParsedRequest
 
 
 def basic(name: str, password: str) -> str:
@@ -46,8 +50,8 @@ def rig() -> Rig:
         user("ada", "right", tokens=("ty_token",), rules=(("a", "push"),)),
         user("worker", certificate="worker.example.org"),
     )
-    gate = Gatekeeper(users, rig.yard.clock, rig.yard.scheduler)
-    rig.http.identify = Identification(gate, unauthenticated).identify
+    gate = UserAuthenticator(users, rig.yard.clock, rig.yard.scheduler)
+    rig.http.identify = RequestIdentifier(gate, unauthenticated).identify
     return rig
 
 
@@ -60,8 +64,8 @@ def name_told(peer: SimulatedPeer) -> object:
 def end(rig: Rig, peer: SimulatedPeer) -> None:
     """The client sends nothing more, but reads."""
     assert peer.receiver is not None
-    peer.receiver.ended()
-    rig.yard.settle()
+    peer.receiver.on_eof()
+    rig.yard.run_pending()
 
 
 def is_read_from(peer: SimulatedPeer) -> bool:
@@ -85,12 +89,12 @@ def is_read_from(peer: SimulatedPeer) -> bool:
     ],
 )
 def test_the_header_is_read(header: str, name: str, secret: str) -> None:
-    given = credentials_of(header)
+    given = parse_authorization(header)
     assert (given.name, given.secret) == (name, secret)
 
 
 def test_nothing_secret_is_in_a_repr() -> None:
-    assert "hush" not in repr(credentials_of("Bearer hush"))
+    assert "hush" not in repr(parse_authorization("Bearer hush"))
     request = Request("GET", "/", headers={"authorization": "Bearer hush"}, body=b"hush")
     assert "hush" not in repr(request)
 
@@ -111,8 +115,8 @@ def test_nothing_secret_is_in_a_repr() -> None:
     ],
 )
 def test_a_header_that_is_none_is_refused_and_not_repeated(header: str) -> None:
-    with pytest.raises(Unreadable) as refused:
-        credentials_of(header)
+    with pytest.raises(InvalidAuthorization) as refused:
+        parse_authorization(header)
     assert "secret" not in str(refused.value)
     assert "c2Vj" not in str(refused.value)
 
@@ -154,7 +158,7 @@ def test_a_certificate_stands_for_its_user(
 def test_who_is_not_who_they_say_is_told_so_late(rig: Rig, header: str) -> None:
     peer = rig.connect()
     peer.send(get("/who", header))
-    rig.yard.scheduler.advance(FIRST - 1)
+    rig.yard.scheduler.advance(FIRST_DELAY_US - 1)
     peer.expect_nothing()
     rig.yard.scheduler.advance(1)
     reply = read(peer)
@@ -167,14 +171,14 @@ def test_who_is_not_who_they_say_is_told_so_late(rig: Rig, header: str) -> None:
         "detail": "The name, the password or the token is wrong.",
     }
     peer.send(get("/who", RIGHT))  # the connection goes on
-    rig.yard.scheduler.advance(FIRST)
+    rig.yard.scheduler.advance(FIRST_DELAY_US)
     assert name_told(peer) == "ada"
 
 
 def test_how_to_log_in_is_told_with_a_refusal(rig: Rig) -> None:
     peer = rig.connect()
     peer.send(get("/who", WRONG))
-    rig.yard.scheduler.advance(FIRST)
+    rig.yard.scheduler.advance(FIRST_DELAY_US)
     head = b""
     while not head.endswith(b"\r\n\r\n"):
         head += peer.read_line()
@@ -190,7 +194,7 @@ def test_probes_are_answered_whatever_they_say(rig: Rig, path: str) -> None:
 
 
 def test_where_there_are_no_users_nobody_is_asked(rig: Rig) -> None:
-    rig.http.identify = Identification(OpenGate(), unauthenticated).identify
+    rig.http.identify = RequestIdentifier(OpenAuthenticator(), unauthenticated).identify
     peer = rig.connect()
     peer.send(get("/who", WRONG) + get("/who", "Digest x"))
     assert name_told(peer) == ""
@@ -208,7 +212,7 @@ def test_requests_behind_one_that_is_looked_at_wait_and_others_do_not(rig: Rig) 
     other.send(get("/who"))
     assert name_told(other) == ""
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert [name_told(peer) for _ in range(3)] == ["ada", "", "ada"]
 
 
@@ -229,9 +233,9 @@ def test_who_goes_away_while_being_looked_at_is_forgotten(rig: Rig) -> None:
     other.send(get("/later", WRONG))
     other.close()
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     rig.yard.scheduler.finish_blocking()
-    rig.yard.scheduler.advance(FIRST)
+    rig.yard.scheduler.advance(FIRST_DELAY_US)
     assert rig.http.clients == 0
     assert not rig.later, "what a client has asked for that is gone is not done"
 
@@ -242,7 +246,7 @@ def test_who_sends_nothing_more_still_gets_the_answer(rig: Rig) -> None:
     peer.send(get("/who", RIGHT))
     end(rig, peer)
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert name_told(peer) == "ada"
     peer.expect_closed()
 
@@ -262,9 +266,11 @@ def upgraded(rig: Rig) -> list[Request]:
     """Requests whose connections have become ones of Workq."""
     made: list[Request] = []
 
-    def upgrade(socket: Socket, incoming: Incoming, rest: bytes) -> Receiver | Response:
+    def upgrade(
+        socket: UpgradableTransport, incoming: ParsedRequest, rest: bytes
+    ) -> ClientConnection | Response:
         made.append(incoming.request)
-        receiver: Receiver = rig.yard.workq.connect(socket, "peer:1")
+        receiver: ClientConnection = rig.yard.workq.connect(socket, "peer:1")
         receiver.feed(rest)
         return receiver
 
@@ -283,7 +289,7 @@ def test_what_comes_while_one_is_looked_at_is_for_the_other_protocol(
     peer.expect_nothing()
     assert not upgraded
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert [request.principal.name for request in upgraded] == ["ada"]
     peer.expect(2 * UNKNOWN)
     peer.expect_nothing()
@@ -300,7 +306,7 @@ def test_a_client_that_sends_much_before_it_is_known_is_not_read_from(
     peer.send(b"ping\r\n" * (SMALL_BODY // 6 + 1))
     assert not is_read_from(peer)
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert is_read_from(peer)
     assert upgraded
     peer.expect(100 * UNKNOWN)
@@ -311,7 +317,7 @@ def test_an_upgrade_of_one_who_is_not_who_they_say_is_refused(
 ) -> None:
     peer = rig.connect()
     peer.send(UPGRADE.format(WRONG).encode())
-    rig.yard.scheduler.advance(FIRST)
+    rig.yard.scheduler.advance(FIRST_DELAY_US)
     reply = read(peer)
     assert (reply.status, reply.headers["connection"]) == (401, "close")
     peer.expect_closed()
@@ -326,7 +332,7 @@ def test_an_upgrade_comes_to_nothing_if_the_client_has_ended_meanwhile(
     peer.send(UPGRADE.format(RIGHT).encode())
     end(rig, peer)
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert read(peer).status == 503
     peer.expect_closed()
     assert not upgraded
@@ -337,15 +343,15 @@ def test_an_upgrade_comes_to_nothing_if_the_client_has_ended_meanwhile(
 
 
 def test_who_was_recognised_has_not_to_wait_for_another_request(rig: Rig) -> None:
-    rig.yard.broker.pacer.rate = 1
+    rig.yard.broker.rate_limiter.commands_per_second = 1
     peer = rig.connect()
     peer.send(get("/who", RIGHT))
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert name_told(peer) == "ada"
 
 
 def test_what_is_no_http_is_answered_though_no_request_may_follow_yet(rig: Rig) -> None:
-    rig.yard.broker.pacer.rate = 1
+    rig.yard.broker.rate_limiter.commands_per_second = 1
     peer = rig.connect()
     peer.send(get("/healthz"))
     assert name_told(peer) == ""

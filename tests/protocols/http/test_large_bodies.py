@@ -9,9 +9,9 @@ from protocols.http.rig import Rig, read
 from support.simulated import SimulatedPeer
 from support.users import user, users_of
 
-from taskyard.access.gatekeeper import Gatekeeper
-from taskyard.access.slowness import FIRST
-from taskyard.protocols.http.credentials import Identification
+from taskyard.access.gatekeeper import UserAuthenticator
+from taskyard.access.slowness import FIRST_DELAY_US
+from taskyard.protocols.http.credentials import RequestIdentifier
 from taskyard.protocols.http.guard import unauthenticated
 from taskyard.protocols.http.messages import Request
 from taskyard.protocols.http.parser import SMALL_BODY
@@ -30,8 +30,8 @@ def rig() -> Rig:
         user("ada", "right", tokens=("ty_token",), rules=(("a", "push"),)),
         user("worker", certificate="worker.example.org"),
     )
-    gate = Gatekeeper(users, rig.yard.clock, rig.yard.scheduler)
-    rig.http.identify = Identification(gate, unauthenticated).identify
+    gate = UserAuthenticator(users, rig.yard.clock, rig.yard.scheduler)
+    rig.http.identify = RequestIdentifier(gate, unauthenticated).identify
     return rig
 
 
@@ -65,7 +65,7 @@ def taken(peer: SimulatedPeer, size: int) -> None:
 
 def holding(peer: SimulatedPeer) -> int:
     assert peer.receiver is not None
-    return peer.receiver.holding()
+    return peer.receiver.buffered_bytes()
 
 
 def is_read_from(peer: SimulatedPeer) -> bool:
@@ -112,7 +112,7 @@ def test_earlier_requests_are_answered_first(rig: Rig) -> None:
     [exchange] = rig.later
     rig.later.clear()
     exchange.reply(unauthenticated("Not you."))
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert read(peer).status == 401
     refused(peer)
 
@@ -161,7 +161,7 @@ def test_a_certificate_is_enough(rig: Rig) -> None:
 def test_who_is_not_who_they_say_is_refused(rig: Rig, header: str) -> None:
     peer = rig.connect()
     peer.send(head(header))
-    rig.yard.scheduler.advance(FIRST)
+    rig.yard.scheduler.advance(FIRST_DELAY_US)
     refused(peer)
 
 
@@ -172,7 +172,7 @@ def test_nothing_more_is_read_while_a_password_is_checked(rig: Rig) -> None:
     assert not is_read_from(peer)
     peer.expect_nothing()
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     peer.expect(CONTINUE)
     assert is_read_from(peer)
     peer.send(b"x" * BIG)
@@ -186,7 +186,7 @@ def test_a_check_that_takes_long_is_not_the_clients_fault(rig: Rig) -> None:
     rig.yard.advance(200)
     peer.expect_nothing()
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     rig.yard.advance(59)
     peer.send(b"x" * BIG)
     taken(peer, BIG)
@@ -199,7 +199,7 @@ def test_a_body_that_has_come_meanwhile_is_answered_once(rig: Rig) -> None:
     peer.send(head(WRONG))
     peer.send(b"x" * BIG)
     rig.yard.scheduler.finish_blocking()
-    rig.yard.scheduler.advance(FIRST)
+    rig.yard.scheduler.advance(FIRST_DELAY_US)
     assert read(peer).status == 401
     peer.expect_nothing()
     assert not peer.closed
@@ -212,7 +212,7 @@ def test_a_client_that_goes_while_it_is_looked_at_is_forgotten(rig: Rig) -> None
     peer.send(head(RIGHT))
     peer.close()
     rig.yard.scheduler.finish_blocking()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert rig.http.clients == 0
     peer.expect_nothing()
 
@@ -242,7 +242,7 @@ def test_a_body_that_is_held_back_behind_another_request_is_asked_for_in_its_tur
     peer.expect_nothing()
     [exchange] = rig.later
     exchange.reply(unauthenticated("Not you."))
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert read(peer).status == 401
     peer.expect(CONTINUE)
     peer.send(b"x" * BIG)

@@ -11,7 +11,7 @@ import pytest
 from support.sockets import HANG_GUARD
 from support.web import WebServer
 
-from taskyard.protocols.http.monitoring.live_head import space_of
+from taskyard.protocols.http.monitoring.live_head import disk_space_of
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_what_is_pushed_shows_in_the_looks_that_follow(server: WebServer) -> Non
 
 
 def test_the_room_on_a_disk(tmp_path: Path) -> None:
-    free, total = space_of(str(tmp_path))
+    free, total = disk_space_of(str(tmp_path))
     assert 0 < free <= total
 
 
@@ -75,4 +75,4 @@ def test_a_stream_ends_with_the_server() -> None:
         server.do(server.web.stop)
         while answer.readline():  # until its end
             pass
-        assert server.do(server.web.live.count) == 0
+        assert server.do(server.web.live_stream.count) == 0

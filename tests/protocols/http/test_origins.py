@@ -6,7 +6,7 @@ import pytest
 from support.web import WebServer
 
 from taskyard.protocols.http.messages import Request
-from taskyard.protocols.http.origins import refusal_of_other_host, refusal_of_other_site
+from taskyard.protocols.http.origins import cross_site_refusal, unknown_host_refusal
 
 PAUSE = "/api/v1/queues/mail/pause"  # needs no body, so a browser sends it without asking first
 
@@ -59,7 +59,7 @@ def test_a_site_that_gives_its_name_to_this_machine_learns_nothing(
 def test_the_operator_can_name_another_host() -> None:
     request = Request("GET", "/", headers={"host": "jobs.example:8080"})
     named = [set(), {"http://jobs.example"}, {"http://jobs.example:8080"}, {"*"}]
-    refused = [refusal_of_other_host(request, frozenset(names)) is not None for names in named]
+    refused = [unknown_host_refusal(request, frozenset(names)) is not None for names in named]
     assert refused == [True, True, False, False]
 
 
@@ -68,4 +68,4 @@ def test_the_operator_can_name_another_host() -> None:
 )
 def test_the_operator_can_allow_them(allowed: str, refused: bool) -> None:
     request = Request("POST", PAUSE, headers={"origin": "https://example.org", "host": "x"})
-    assert (refusal_of_other_site(request, frozenset({allowed})) is not None) is refused
+    assert (cross_site_refusal(request, frozenset({allowed})) is not None) is refused

@@ -11,7 +11,7 @@ from protocols.http.rig import Rig
 from protocols.http.site import Answer, Site, read_answer
 
 from taskyard.protocols.http.dashboard_files import STATIC, VENDORED, Asset, read_assets
-from taskyard.protocols.http.dashboard_page import Page
+from taskyard.protocols.http.dashboard_page import DashboardPage
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -28,7 +28,7 @@ class PageRig(Rig):
 
     def __init__(self, directory: Path) -> None:
         super().__init__()
-        for route in Page(read_assets(directory)).routes():
+        for route in DashboardPage(read_assets(directory)).routes():
             self.add(route.method, route.pattern, route.handler)
 
     def ask(self, method: str, path: str, *headers: str) -> Answer:

@@ -15,7 +15,15 @@ from websockets.sync.client import ClientConnection
 
 from taskyard.access.principal import Denied, Principal
 from taskyard.protocols.glovebox.bincode import encode_request
-from taskyard.protocols.glovebox.types import READY, Create, Fetch, Finish, Pop, Post, Request
+from taskyard.protocols.glovebox.types import (
+    READY,
+    Create,
+    Fetch,
+    Finish,
+    GloveboxRequest,
+    Pop,
+    Post,
+)
 from taskyard.protocols.http import messages
 
 ADA = {"X-Name": "ada"}
@@ -36,7 +44,7 @@ class Gate:
 
 
 def by_header(request: messages.Request, later: object) -> Principal:
-    return Principal(request.headers.get("x-name", ""), free=True)
+    return Principal(request.headers.get("x-name", ""), is_superuser=True)
 
 
 @pytest.fixture
@@ -50,7 +58,7 @@ def server(gate: Gate) -> Iterator[WebServer]:
         yield running
 
 
-def say(client: ClientConnection, request: Request) -> dict[str, Any]:
+def say(client: ClientConnection, request: GloveboxRequest) -> dict[str, Any]:
     client.send(encode_request(request))
     return hear(client)
 
@@ -104,7 +112,7 @@ def test_events_are_for_those_who_may_inspect_all_they_ask_for(
     gate.shut = True
     is_denied(server.get(path, **ADA))
     assert gate.asked == [("ada", "inspect", queues[0])]
-    assert server.do(server.broker.feed.count) == 0
+    assert server.do(server.broker.feed.listener_count) == 0
     gate.asked.clear()
     gate.shut = False
     server.get(path + ("&" if "?" in path else "?") + "event=none", **ADA)  # which there is not
@@ -115,7 +123,7 @@ def test_a_push_that_is_denied_pushes_nothing(server: WebServer, gate: Gate) -> 
     gate.shut = True
     is_denied(server.ask("POST", "/api/v1/queues/mail/jobs", {"text": "x"}, **ADA))
     assert gate.asked == [("ada", "push", "mail")]
-    assert server.do(server.engine.state.counts)[:2] == [0, 0]
+    assert server.do(server.engine.state.entity_counts)[:2] == [0, 0]
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
@@ -139,7 +147,7 @@ REQUESTS = [
 @pytest.mark.parametrize("binary", [False, True])
 @pytest.mark.parametrize(("request_", "action"), REQUESTS, ids=lambda value: type(value).__name__)
 def test_a_request_of_glovebox_that_is_denied_does_nothing(
-    server: WebServer, gate: Gate, request_: Request, action: str, binary: bool
+    server: WebServer, gate: Gate, request_: GloveboxRequest, action: str, binary: bool
 ) -> None:
     with server.websocket(**ADA, Binary=str(binary)) as client:
         hear(client)
@@ -149,7 +157,7 @@ def test_a_request_of_glovebox_that_is_denied_does_nothing(
         assert say(client, Fetch("mail", None, 60, label=1))["body"] == "first"
         gate.asked.clear()
         gate.shut = True
-        before = server.do(server.engine.log.mark)
+        before = server.do(server.engine.records.end_position)
         told = say(client, request_)
         assert told == {
             "type": "error",
@@ -158,7 +166,7 @@ def test_a_request_of_glovebox_that_is_denied_does_nothing(
             "key": request_.queue,
         }
         assert gate.asked == [("ada", action, request_.queue)]
-        assert server.do(server.engine.log.mark) == before
+        assert server.do(server.engine.records.end_position) == before
         gate.shut = False
         assert say(client, Pop("mail", READY, label=2))["body"] == "second"
         client.send(encode_request(Finish("mail", 1, 0, 3, 0)))
@@ -167,7 +175,7 @@ def test_a_request_of_glovebox_that_is_denied_does_nothing(
 
 @pytest.mark.parametrize(("request_", "action"), REQUESTS, ids=lambda value: type(value).__name__)
 def test_whether_a_queue_is_there_is_not_told_to_those_who_may_not_use_it(
-    server: WebServer, gate: Gate, request_: Request, action: str
+    server: WebServer, gate: Gate, request_: GloveboxRequest, action: str
 ) -> None:
     with server.websocket() as client:
         hear(client)

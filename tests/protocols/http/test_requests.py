@@ -8,9 +8,9 @@ from protocols.http.rig import BODY_LIMIT, Rig, ask, read
 from taskyard.access.principal import Principal
 from taskyard.engine.model.job import SYSTEM_ORIGIN, NewJob, Policy
 from taskyard.protocols.http import parser
-from taskyard.protocols.http.connection import Socket
+from taskyard.protocols.http.connection import UpgradableTransport
 from taskyard.protocols.http.messages import Exchange, Request, Response
-from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.parser import ParsedRequest
 
 GET = b"GET /echo HTTP/1.1\r\nhost: a\r\n\r\n"
 
@@ -133,7 +133,7 @@ def test_what_a_handler_did_before_it_broke_is_told_once_its_turn_is_over(rig: R
     in_turn: list[bool] = []
 
     def push_and_break(exchange: Exchange) -> None:
-        now = yard.broker.begin()
+        now = yard.broker.begin_turn()
         yard.engine.push(NewJob("default", "a", b"", Policy()), SYSTEM_ORIGIN, now)
         in_turn.append(bool(yard.engine.effects))
         raise ZeroDivisionError
@@ -161,7 +161,7 @@ def test_an_answer_that_comes_after_its_handler_broke_is_dropped(rig: Rig) -> No
     peer = rig.connect()
     assert ask(peer, b"GET /late HTTP/1.1\r\n\r\n").status == 500
     rig.later.pop().reply(Response(204))
-    rig.yard.settle()
+    rig.yard.run_pending()
     peer.expect_nothing()
     assert ask(peer, GET).status == 200
 
@@ -171,7 +171,7 @@ def test_a_stream_whose_handler_breaks_is_cut_off(rig: Rig) -> None:
 
     def begin_and_break(exchange: Exchange) -> None:
         stream = exchange.stream(
-            "text/plain", on_room=lambda: None, on_close=lambda: closed.append(True)
+            "text/plain", on_writable=lambda: None, on_close=lambda: closed.append(True)
         )
         stream.send(b"so far")
         raise ZeroDivisionError
@@ -185,7 +185,7 @@ def test_a_stream_whose_handler_breaks_is_cut_off(rig: Rig) -> None:
 
 
 def test_an_upgrade_that_breaks_ends_its_connection_and_nothing_else(rig: Rig) -> None:
-    def break_down(socket: Socket, incoming: Incoming, rest: bytes) -> Response:
+    def break_down(socket: UpgradableTransport, incoming: ParsedRequest, rest: bytes) -> Response:
         raise ZeroDivisionError
 
     rig.http.upgrades["/other"] = break_down
@@ -213,7 +213,7 @@ def test_an_answer_that_takes_time_holds_up_its_own_connection_only(rig: Rig) ->
     peer.expect_nothing()
     assert ask(other, GET).status == 200
     rig.later.pop().reply(Response(204))
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert read(peer).status == 204
     assert read(peer).status == 200
 
@@ -223,7 +223,7 @@ def test_an_answer_to_a_client_that_has_gone_is_dropped(rig: Rig) -> None:
     peer.send(b"GET /later HTTP/1.1\r\n\r\n")
     peer.close()
     rig.later.pop().reply(Response(204))
-    rig.yard.settle()
+    rig.yard.run_pending()
     peer.expect_nothing()
 
 
@@ -232,10 +232,10 @@ def test_an_answer_waits_for_the_journal(rig: Rig) -> None:
     peer, masenko = rig.connect(), rig.yard.connect()
     masenko.arrive(b'PUSH {"name":"a","payload":""}\n')
     peer.arrive(b"GET /later HTTP/1.1\r\n\r\n")
-    rig.later.pop().reply(Response(200, b"{}", mark=rig.yard.engine.log.mark()))
+    rig.later.pop().reply(Response(200, b"{}", position=rig.yard.engine.records.end_position()))
     peer.expect_nothing()
     rig.yard.scheduler.slow = False
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert read(peer).status == 200
 
 
@@ -261,8 +261,8 @@ def test_a_client_that_only_ends_its_half_is_answered(rig: Rig) -> None:
     peer = rig.connect()
     peer.arrive(GET * 3)
     assert peer.receiver is not None
-    peer.receiver.ended()
-    rig.yard.settle()
+    peer.receiver.on_eof()
+    rig.yard.run_pending()
     for _ in range(3):
         assert read(peer).status == 200
     peer.expect_closed()
@@ -431,7 +431,7 @@ def test_an_answer_that_takes_long_is_no_reason_to_be_let_go(rig: Rig) -> None:
     peer.send(b"GET /later HTTP/1.1\r\n\r\n")
     rig.yard.advance(600)
     rig.later.pop().reply(Response(204))
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert read(peer).status == 204
 
 
@@ -440,7 +440,7 @@ def test_much_behind_a_request_that_waits_is_not_read(rig: Rig) -> None:
     peer.send(b"GET /later HTTP/1.1\r\n\r\n" + GET * 100)
     reading = [peer.reading]
     rig.later.pop().reply(Response(204))
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert [*reading, peer.reading] == [False, True]
     assert peer.take().count(b"HTTP/1.1 200 OK") == 100
 
@@ -455,7 +455,7 @@ def test_what_becomes_of_a_paused_connection_is_read_from() -> None:
     peer.send(b"GET /later HTTP/1.1\r\n\r\n" + post(b"x" * 300_000) + upgrade)
     reading = [peer.reading]
     rig.later.pop().reply(Response(204))
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert [*reading, peer.reading] == [False, True]
     assert peer.receiver is masenko
 
@@ -468,7 +468,7 @@ def test_a_stream_goes_on_until_the_client_goes(rig: Rig) -> None:
     peer = rig.connect()
     peer.send(b"GET /later HTTP/1.1\r\n\r\n")
     stream = rig.later.pop().stream(
-        "text/event-stream", on_room=lambda: None, on_close=lambda: closed.append(True)
+        "text/event-stream", on_writable=lambda: None, on_close=lambda: closed.append(True)
     )
     head = peer.take()
     assert b"transfer-encoding: chunked" in head
@@ -485,10 +485,10 @@ def test_a_stream_goes_on_until_the_client_goes(rig: Rig) -> None:
 def test_a_stream_can_be_ended(rig: Rig) -> None:
     peer = rig.connect()
     peer.send(b"GET /later HTTP/1.1\r\n\r\n")
-    stream = rig.later.pop().stream("text/plain", on_room=lambda: None, on_close=lambda: None)
+    stream = rig.later.pop().stream("text/plain", on_writable=lambda: None, on_close=lambda: None)
     peer.take()
     stream.close()
-    rig.yard.settle()
+    rig.yard.run_pending()
     peer.expect(b"0\r\n\r\n")
     peer.expect_closed()
 
@@ -496,7 +496,7 @@ def test_a_stream_can_be_ended(rig: Rig) -> None:
 def test_a_stop_ends_streams(rig: Rig) -> None:
     peer = rig.connect()
     peer.send(b"GET /later HTTP/1.1\r\n\r\n")
-    rig.later.pop().stream("text/plain", on_room=lambda: None, on_close=lambda: None)
+    rig.later.pop().stream("text/plain", on_writable=lambda: None, on_close=lambda: None)
     peer.take()
     rig.yard.stop()
     peer.expect_closed()

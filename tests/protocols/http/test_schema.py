@@ -11,7 +11,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 from support.api import ApiClient
 from support.effort import effort
 from support.process import WarmServer
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import HANG_GUARD
 
 
@@ -27,7 +27,9 @@ def as_lines(_: Any, value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else json.dumps(value).encode()
 
 
-schema = schemathesis.openapi.from_dict(ApiClient(SimulatedYard()).get("/api/v1/openapi.json").ok())
+schema = schemathesis.openapi.from_dict(
+    ApiClient(SimulatedServer()).get("/api/v1/openapi.json").ok()
+)
 schema.config.request_timeout = HANG_GUARD  # its own ten seconds are few for a disk that stalls
 
 

@@ -134,7 +134,7 @@ def test_wrong_passwords_get_slower_as_for_every_login(site: Site) -> None:
         site.yard.advance(wait * 0.2)
         assert peer.take().startswith(b"HTTP/1.1 401 ")
     assert site.gate is not None
-    assert site.gate.wrong == 3
+    assert site.gate.failed_logins == 3
 
 
 @pytest.mark.parametrize(

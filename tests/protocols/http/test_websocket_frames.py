@@ -26,9 +26,9 @@ class Socket:
 
     async def _open(self) -> WebSocket:
         reader = WebSocket(self.wire, LIMIT)
-        reader.shake_hands(request())
+        reader.complete_handshake(request())
         self.wire.written.clear()
-        reader.begin(self.ear, b"")
+        reader.attach_handler(self.ear, b"")
         return reader
 
     def feed(self, data: bytes) -> None:
@@ -39,7 +39,7 @@ class Socket:
 
     def leave(self) -> None:
         """The connection is lost, and nothing of it is left in the loop."""
-        self.reader.lost()
+        self.reader.on_disconnect()
         for _ in range(3):
             self._loop.run_until_complete(asyncio.sleep(0))
 
@@ -117,9 +117,9 @@ def test_a_message_may_have_a_bounded_number_of_parts(client: Socket) -> None:
 
 def test_parts_that_are_empty_are_a_message_that_has_begun(client: Socket) -> None:
     client.feed(frame(FIRST_PART))
-    assert client.reader.begun() > 0
+    assert client.reader.partial_message_bytes() > 0
     client.feed(frame(LAST))
-    assert client.reader.begun() == 0
+    assert client.reader.partial_message_bytes() == 0
     assert client.ear.heard == [("text", b"")]
 
 
@@ -133,12 +133,12 @@ def test_parts_together_have_the_limit_of_a_message(client: Socket) -> None:
 def test_pings_are_answered_and_do_not_count_as_a_message_that_has_begun(client: Socket) -> None:
     client.feed(frame(PING, b"there?") * 2)
     assert client.wire.written == b"\x8a\x06there?" * 2
-    assert client.reader.begun() == 0
+    assert client.reader.partial_message_bytes() == 0
 
 
 def test_what_has_begun_behind_a_whole_frame_is_counted(client: Socket) -> None:
     client.feed(frame(TEXT, b"whole") + b"\x81\x85")
-    assert client.reader.begun() == 2
+    assert client.reader.partial_message_bytes() == 2
 
 
 def test_a_goodbye_is_answered_and_breaks_nothing(client: Socket) -> None:
@@ -166,12 +166,12 @@ def test_memory_of_a_large_frame_is_given_back(client: Socket) -> None:
 
 
 class Failing(Ear):
-    def text(self, data: bytes) -> None:
+    def on_text(self, data: bytes) -> None:
         raise MemoryError
 
 
 def test_an_error_of_who_hears_comes_out_where_the_bytes_went_in(client: Socket) -> None:
-    client.reader.begin(Failing(), b"")
+    client.reader.attach_handler(Failing(), b"")
     with pytest.raises(MemoryError):
         client.feed(frame(TEXT, b"x"))
 

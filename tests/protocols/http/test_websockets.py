@@ -235,14 +235,14 @@ def test_a_session_that_cannot_be_kept_is_refused_in_words_of_http() -> None:
         with server.websocket(**DURABLE) as client:
             id = hello(client)
         server.wait_until_quiet()
-        server.disk.break_down("write")
+        server.disk.fail_always("write")
         with pytest.raises(ConnectionError):  # the promise cannot be kept
             server.ask("POST", "/api/v1/queues/mail/jobs", {})
         for headers in (DURABLE, {"Reconnect-As": id}, {**DURABLE, "Reconnect-As": id}):
             assert "The session cannot be kept: " in str(refusal_of(server, **headers))
         with server.websocket() as client:
             assert hello(client)
-        assert server.do(lambda: server.web.glovebox.traffic.connections) == 2
+        assert server.do(lambda: server.web.glovebox.stats.total_connections) == 2
 
 
 def test_without_room_there_is_no_new_session_but_an_old_one_goes_on() -> None:
@@ -250,7 +250,7 @@ def test_without_room_there_is_no_new_session_but_an_old_one_goes_on() -> None:
         with server.websocket(**DURABLE) as client:
             id = hello(client)
         server.wait_until_quiet()
-        server.do(lambda: setattr(server.engine.room, "refusing", "the disk is full"))
+        server.do(lambda: setattr(server.engine.journal_space, "push_refusal", "the disk is full"))
         detail = "The session cannot be kept: the disk is full."
         assert refusal_of(server, **DURABLE) == detail
         with server.websocket(**DURABLE, **{"Reconnect-As": id}) as client:

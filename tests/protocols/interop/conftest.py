@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from protocols.interop.cases import spread
 from protocols.interop.world import TimedWorld, World, socket_world
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import SocketWire
 
 INTERRUPTIONS = ("steady", "restart", "crash")
@@ -23,20 +23,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture
 def world(request: pytest.FixtureRequest) -> TimedWorld:
     """A fresh server with a clock to move, that runs on, is restarted or crashes in between."""
-    return TimedWorld(SimulatedYard(), request.param)
+    return TimedWorld(SimulatedServer(), request.param)
 
 
 @pytest.fixture
 def steady_world() -> TimedWorld:
     """A fresh server with a clock to move, that runs on unless a test interrupts it."""
-    return TimedWorld(SimulatedYard())
+    return TimedWorld(SimulatedServer())
 
 
 @pytest.fixture
 def any_world(request: pytest.FixtureRequest) -> Iterator[World]:
     """The same for tests that need no clock, and a real server that others of the module use."""
     if request.param != "socket":
-        yield TimedWorld(SimulatedYard(), request.param)
+        yield TimedWorld(SimulatedServer(), request.param)
         return
     server: SocketWire = request.getfixturevalue("socket_server")
     yield socket_world(server)

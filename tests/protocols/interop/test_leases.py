@@ -4,7 +4,7 @@ import pytest
 from protocols.interop.adapters.base import Adapter, Can, NotHeld, Options
 from protocols.interop.cases import cases
 from protocols.interop.world import TimedWorld
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 Dialect = type[Adapter]
 
@@ -202,7 +202,7 @@ def test_a_restart_gives_no_attempt_beyond_those_allowed(
 def test_the_one_attempt_of_a_job_is_not_forgotten(
     way: str, pusher: Dialect, taker: Dialect
 ) -> None:
-    world = TimedWorld(SimulatedYard(), way)
+    world = TimedWorld(SimulatedServer(), way)
     here, there = world.open(pusher), world.open(taker)
     job = world.push(here, Options(attempts=1))
     world.take_this(there, job)
@@ -258,7 +258,7 @@ def test_a_restart_keeps_timed_leases_and_gives_back_the_others(
 
 @cases("held over a restart", way=["crash", "kill"])
 def test_a_crash_loses_at_most_the_lease(way: str, pusher: Dialect, taker: Dialect) -> None:
-    world = TimedWorld(SimulatedYard(), way)
+    world = TimedWorld(SimulatedServer(), way)
     here, there = world.open(pusher), world.open(taker)
     job, behind = world.push(here), world.push(here)
     world.take_this(there, job)
@@ -277,7 +277,7 @@ def test_a_crash_loses_at_most_the_lease(way: str, pusher: Dialect, taker: Diale
 def test_what_was_answered_stays_when_half_of_what_was_not_synced_is_lost(
     seed: int, pusher: Dialect, taker: Dialect
 ) -> None:
-    world = TimedWorld(SimulatedYard(), "crash")
+    world = TimedWorld(SimulatedServer(), "crash")
     here, there = world.open(pusher), world.open(taker)
     jobs = [world.push(here) for _ in range(4)]
     done = world.take_this(there, jobs[0])

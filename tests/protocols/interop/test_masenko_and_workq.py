@@ -7,7 +7,7 @@ import pytest
 from protocols.interop.adapters.masenko import MasenkoAdapter
 from protocols.interop.adapters.workq import WorkqAdapter
 from protocols.interop.world import socket_world
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import SocketWire
 from support.wire import Peer, SimulatedWire, Wire, error_of, exchange, queue_counts
 
@@ -21,14 +21,14 @@ UUID_4 = rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 
 @pytest.fixture
 def yard() -> SimulatedWire:
-    return SimulatedYard()
+    return SimulatedServer()
 
 
 @pytest.fixture(params=["simulated", "socket"])
 def wire(request: pytest.FixtureRequest) -> Wire:
     """A fresh server of either kind; its first id is 1."""
     if request.param == "simulated":
-        return SimulatedYard()
+        return SimulatedServer()
     server: Wire = request.getfixturevalue("fresh_socket_server")
     return server
 
@@ -356,7 +356,7 @@ def test_fetch_of_several_queues_prefers_the_first_whatever_the_priority(wire: W
 
 
 def test_with_the_ttr_in_leases_that_of_a_task_is_the_default() -> None:
-    yard = SimulatedYard(lease_ttr=True)
+    yard = SimulatedServer(lease_ttr=True)
     masenko, workq = yard.connect(), yard.connect("workq")
     exchange(masenko, b'PUSH {"name":"a","queue":"q","payload":1}\n', b'OK {"id":1}\n')
     workq.send(b"lease q 0\r\n")

@@ -15,7 +15,7 @@ from protocols.interop.adapters.base import (
 )
 from protocols.interop.world import TimedWorld, able
 from support.effort import effort
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 STEPS = 250
 CLIENTS = 3  # of each dialect
@@ -30,7 +30,7 @@ class Crew:
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
-        self._world = TimedWorld(SimulatedYard(max_losses=PATIENCE), "crash")
+        self._world = TimedWorld(SimulatedServer(max_losses=PATIENCE), "crash")
         self._clients = [
             self._world.open(adapter) for adapter in able(Can.PUSH) for _ in range(CLIENTS)
         ]

@@ -5,7 +5,7 @@ from protocols.interop.adapters.base import Adapter, Can, Options, Taken
 from protocols.interop.adapters.pqueue import QUEUE, PqueueClient
 from protocols.interop.cases import cases
 from protocols.interop.world import TimedWorld, World, able
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 Dialect = type[Adapter]
 
@@ -121,7 +121,7 @@ def test_a_pop_releases_those_who_waited_for_the_job(
 
 @pytest.mark.parametrize("taker", able(Can.TAKE), ids=lambda adapter: adapter.dialect)
 def test_an_item_is_a_job_to_others(taker: Dialect) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     world, items = TimedWorld(yard), PqueueClient(yard.connect)
     assert items.update(b'{"number":1}', 5) == 5
     assert items.update(b'{"number":2}', 7) == 7
@@ -141,7 +141,7 @@ def test_an_item_is_a_job_to_others(taker: Dialect) -> None:
 
 @pytest.mark.parametrize("pusher", able(Can.PUSH), ids=lambda adapter: adapter.dialect)
 def test_a_job_among_items_leaves_by_its_priority_and_is_no_item(pusher: Dialect) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     world, items = TimedWorld(yard), PqueueClient(yard.connect)
     job = world.push(world.open(pusher), queue=QUEUE)
     assert items.update(b"high", 1) == 1

@@ -18,7 +18,7 @@ from protocols.interop.adapters.base import (
     Taken,
     View,
 )
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import SocketWire
 from support.wire import Wire
 
@@ -192,7 +192,7 @@ class World:
 class TimedWorld(World):
     """A server whose clock the test moves."""
 
-    def __init__(self, yard: SimulatedYard, interrupt: str = "steady") -> None:
+    def __init__(self, yard: SimulatedServer, interrupt: str = "steady") -> None:
         super().__init__(yard, interrupt=interrupt)
         self._yard = yard
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.effort import effort
 
 from taskyard.engine.model.job import NewJob, Policy
-from taskyard.protocols.masenko.parsing import BAD_JSON, Refused, Requests
+from taskyard.protocols.masenko.parsing import BAD_JSON, CommandError, RequestParser
 
 HEARTBEAT = 45_000_000
 
@@ -44,15 +44,15 @@ VALUES = [
 ]
 
 
-def requests() -> Requests:
-    return Requests(HEARTBEAT, 20)
+def requests() -> RequestParser:
+    return RequestParser(HEARTBEAT, 20)
 
 
-def outcome(requests: Requests, text: bytes) -> object:
+def outcome(requests: RequestParser, text: bytes) -> object:
     """What the push asks for, or why it is refused."""
     try:
-        new = requests.new_job(text)
-    except Refused as refusal:
+        new = requests.parse_push(text)
+    except CommandError as refusal:
         return str(refusal)
     return {
         name: told(new.policy) if name == "policy" else getattr(new, name)
@@ -82,8 +82,8 @@ def told(policy: Policy) -> dict[str, object]:
 )
 def test_only_the_payload_differs(text: bytes, payload: bytes) -> None:
     reader = requests()
-    reader.new_job(b'{"queue":"q","name":"n","payload":"one"}')
-    new = reader.new_job(text)
+    reader.parse_push(b'{"queue":"q","name":"n","payload":"one"}')
+    new = reader.parse_push(text)
     assert (new.queue, new.name, new.payload) == ("q", "n", payload)
 
 
@@ -101,33 +101,33 @@ def test_only_the_payload_differs(text: bytes, payload: bytes) -> None:
 )
 def test_what_is_no_json_is_refused(text: bytes) -> None:
     reader = requests()
-    reader.new_job(b'{"queue":"q","payload":1}')
+    reader.parse_push(b'{"queue":"q","payload":1}')
     assert outcome(reader, text) == BAD_JSON
-    assert reader.new_job(b'{"queue":"q","payload":2}').payload == b"2"
+    assert reader.parse_push(b'{"queue":"q","payload":2}').payload == b"2"
 
 
 def test_what_stands_behind_the_payload_counts() -> None:
     reader = requests()
-    reader.new_job(b'{"queue":"q","payload":1}')
-    new = reader.new_job(b'{"queue":"q","payload":1,"queue":"other","retry":0}')
+    reader.parse_push(b'{"queue":"q","payload":1}')
+    new = reader.parse_push(b'{"queue":"q","payload":1,"queue":"other","retry":0}')
     assert (new.queue, new.payload, new.policy.max_fails) == ("other", b"1", 1)
 
 
 def test_those_that_go_on_behind_the_payload_are_read_twice_only_once() -> None:
     reader = requests()
-    reader.new_job(b'{"payload":1}')
+    reader.parse_push(b'{"payload":1}')
     long = b'{"payload":1,"retry":3}'
     assert outcome(reader, long) == outcome(requests(), long)
-    assert reader.begin == b""
-    reader.new_job(b'{"payload":2}')
-    assert reader.begin == b'{"payload":'
+    assert reader._cached_push_prefix == b""
+    reader.parse_push(b'{"payload":2}')
+    assert reader._cached_push_prefix == b'{"payload":'
 
 
 def test_a_time_and_blockers_are_for_one_push_only() -> None:
     reader = requests()
-    later = reader.new_job(b'{"execute_at":"2100-01-02T03:04:05Z","payload":1}')
-    blocked = reader.new_job(b'{"blocked_by":[1],"payload":1}')
-    plain = reader.new_job(b'{"payload":1}')
+    later = reader.parse_push(b'{"execute_at":"2100-01-02T03:04:05Z","payload":1}')
+    blocked = reader.parse_push(b'{"blocked_by":[1],"payload":1}')
+    plain = reader.parse_push(b'{"payload":1}')
     assert later.run_at > 0
     assert blocked.blocked_by == [1]
     assert (plain.run_at, plain.blocked_by) == (0, None)
@@ -166,7 +166,7 @@ def test_a_push_means_the_same_whatever_the_cache_holds(
     """The second push begins as the first, up to where its payload stands."""
     reader = requests()
     outcome(reader, first)
-    begin = reader.begin or first[: first.rfind(b":") + 1]
+    begin = reader._cached_push_prefix or first[: first.rfind(b":") + 1]
     for second in (begin + payload.encode() + b"}", begin + junk + payload.encode() + junk + b"}"):
         cold = outcome(requests(), second)
         assert outcome(reader, second) == cold
@@ -179,4 +179,4 @@ def test_payloads_in_a_row_come_as_they_are(payloads: list[str]) -> None:
     reader = requests()
     for payload in payloads:
         spelled = json.dumps(payload, ensure_ascii=False).encode()
-        assert reader.new_job(b'{"queue":"q","payload":%b}' % spelled).payload == spelled
+        assert reader.parse_push(b'{"queue":"q","payload":%b}' % spelled).payload == spelled

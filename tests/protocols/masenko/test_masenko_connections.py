@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import SocketWire
 from support.wire import Peer, SimulatedWire, Wire, exchange, queue_counts
 
@@ -33,7 +33,7 @@ def test_a_silent_connection_is_closed_on_a_real_clock(tmp_path: Path) -> None:
 
 
 def test_the_heartbeat_is_as_configured() -> None:
-    yard = SimulatedYard(heartbeat=10.0)
+    yard = SimulatedServer(heartbeat=10.0)
     peer = yard.connect()
     yard.advance(9.9)
     peer.expect_nothing()
@@ -43,13 +43,13 @@ def test_the_heartbeat_is_as_configured() -> None:
 
 
 def test_what_came_while_the_server_stood_still_is_read_before_a_client_is_judged() -> None:
-    yard = SimulatedYard(heartbeat=10.0)
+    yard = SimulatedServer(heartbeat=10.0)
     peer = yard.connect()
     yard.clock.time += 11_000_000
     for _ in range(2):  # its alarm rings, and the round of the loop ends in which it did
         assert yard.scheduler.step()
     peer.arrive(b"PING\n")
-    yard.settle()
+    yard.run_pending()
     peer.expect(b"PONG {}\n")
     yard.advance(9)
     peer.expect_nothing()
@@ -59,7 +59,7 @@ def test_what_came_while_the_server_stood_still_is_read_before_a_client_is_judge
 
 
 def test_who_waits_for_a_slow_disk_owes_no_heartbeat() -> None:
-    yard = SimulatedYard(heartbeat=10.0, inline_sync=False)
+    yard = SimulatedServer(heartbeat=10.0, inline_sync=False)
     peer = yard.connect()
     yard.scheduler.slow = True
     peer.send(b'PUSH {"name":"a"}\n')
@@ -68,7 +68,7 @@ def test_who_waits_for_a_slow_disk_owes_no_heartbeat() -> None:
     yard.scheduler.slow = False
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     peer.expect(b'OK {"id":1}\n')
     peer.expect_nothing()
     yard.advance(11)

@@ -1,7 +1,7 @@
 """Masenko FETCH: which task comes, in which order, and how long a client waits for one."""
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import SimulatedWire, Wire, exchange, queue_counts
 
 
@@ -289,7 +289,7 @@ def test_a_short_timeout_passes_on_a_real_clock(module_socket_server: Wire) -> N
     ],
 )
 def test_a_timeout_is_nanoseconds_or_a_go_duration(timeout: bytes, seconds: float) -> None:
-    yard = SimulatedYard(heartbeat=5000.0)
+    yard = SimulatedServer(heartbeat=5000.0)
     peer = yard.connect()
     peer.send(b'FETCH {"queues":["q"],"timeout":' + timeout + b"}\n")
     if seconds:
@@ -310,7 +310,7 @@ def test_the_default_timeout_is_half_the_heartbeat(yard: SimulatedWire) -> None:
 
 @pytest.mark.parametrize("body", [b'{"timeout":null}', b'{"queues":["q"]}', b"{}"])
 def test_the_default_timeout_follows_the_configured_heartbeat(body: bytes) -> None:
-    yard = SimulatedYard(heartbeat=10.0)
+    yard = SimulatedServer(heartbeat=10.0)
     peer = yard.connect()
     peer.send(b"FETCH " + body + b"\n")
     yard.advance(4.9)
@@ -342,7 +342,7 @@ def test_a_timeout_of_the_heartbeat_or_above_is_refused(shared_wire: Wire, timeo
 
 
 def test_the_refusal_names_the_configured_heartbeat() -> None:
-    peer = SimulatedYard(heartbeat=30.0).connect()
+    peer = SimulatedServer(heartbeat=30.0).connect()
     exchange(
         peer,
         b'FETCH {"timeout":"30s"}\n',

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import Peer, SimulatedWire, Wire, exchange, queue_counts
 
 NOT_ACQUIRED = b'ERR {"msg":"task not acquired"}\n'
@@ -109,7 +109,7 @@ def advance_to_the_next_second(yard: SimulatedWire) -> None:
 
 
 def test_the_delay_is_the_fourth_power_of_the_failures() -> None:
-    yard = SimulatedYard(heartbeat=10_000.0)
+    yard = SimulatedServer(heartbeat=10_000.0)
     peer = yard.connect()
     advance_to_the_next_second(yard)
     hold_task_1(peer)
@@ -126,7 +126,7 @@ def test_the_delay_is_the_fourth_power_of_the_failures() -> None:
 def test_the_end_of_the_delay_is_rounded_down_to_a_whole_second_of_the_clock(
     failures: int, delay: int
 ) -> None:
-    yard = SimulatedYard(heartbeat=10_000.0)
+    yard = SimulatedServer(heartbeat=10_000.0)
     peer = yard.connect()
     hold_task_1(peer)
     for count in range(1, failures):
@@ -169,7 +169,7 @@ def attempts_until_gone(yard: SimulatedWire, peer: Peer) -> int:
     ],
 )
 def test_retry_n_means_n_plus_one_attempts(attributes: bytes, attempts: int) -> None:
-    yard = SimulatedYard(heartbeat=2e6)
+    yard = SimulatedServer(heartbeat=2e6)
     peer = yard.connect()
     exchange(peer, b'PUSH {"name":"a"' + attributes + b"}\n", b'OK {"id":1}\n')
     assert attempts_until_gone(yard, peer) == attempts

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.effort import effort
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import Peer, SimulatedWire, exchange, is_no_stray, queue_counts
 
 WAIT_STEP = 5.0
@@ -169,7 +169,7 @@ def work_as_usual(yard: SimulatedWire) -> None:
 def test_changed_commands_get_one_reply_each_and_harm_nobody(
     data: bytes, positions: list[int]
 ) -> None:
-    assert_survived(SimulatedYard(), data, positions)
+    assert_survived(SimulatedServer(), data, positions)
 
 
 @settings(max_examples=effort(300, 60))
@@ -180,13 +180,13 @@ def test_changed_commands_get_one_reply_each_and_harm_nobody(
 def test_random_bytes_get_one_reply_a_line_and_harm_nobody(
     data: bytes, positions: list[int]
 ) -> None:
-    assert_survived(SimulatedYard(), data, positions)
+    assert_survived(SimulatedServer(), data, positions)
 
 
 @settings(max_examples=effort(100, 25))
 @given(data=conversations)
 def test_what_survives_a_restart_does_not_depend_on_what_was_refused(data: bytes) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect()
     sent, replies, _ = until_quit(data)
     peer.send(sent)

@@ -2,7 +2,7 @@
 
 import pytest
 from support.api import ApiClient
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import Peer, SimulatedWire, Wire, exchange, queue_counts
 
 DEFAULT_WAIT = 22.5  # seconds: half the heartbeat
@@ -251,7 +251,7 @@ def test_a_refused_timeout_is_refused_again_and_changes_nothing(idle: SimulatedW
 
 
 def test_the_default_follows_the_heartbeat_from_the_first_fetch_on() -> None:
-    yard = SimulatedYard(heartbeat=10.0)
+    yard = SimulatedServer(heartbeat=10.0)
     peer = yard.connect()
     push(peer, 1, b"a")
     exchange(peer, b'FETCH {"queues":["a"]}\n', given(1, b"a"))
@@ -284,7 +284,7 @@ def test_a_name_that_cannot_be_is_refused_behind_a_known_one(
 
 def test_a_queue_that_was_deleted_meanwhile_is_waited_for() -> None:
     """Whoever remembers the one that was there does not see the one that comes after it."""
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     worker, producer = yard.connect(), yard.connect()
     fetch = b'FETCH {"queues":["a"],"timeout":"1s"}\n'
     push(producer, 1, b"a")

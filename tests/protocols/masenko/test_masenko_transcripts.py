@@ -8,7 +8,7 @@ import re
 
 import pytest
 from support.effort import LONG
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import Peer, Wire
 
 Steps = list[tuple[bytes, bytes]]
@@ -216,7 +216,7 @@ def expect_end(peer: Peer, steps: Steps) -> None:
 
 def replay_in_pieces(pieces: list[bytes], steps: Steps) -> None:
     """Send the pieces to a new server; the replies must be those of the conversation."""
-    peer = SimulatedYard().connect()
+    peer = SimulatedServer().connect()
     for piece in pieces:
         peer.send(piece)
     expected = b"".join(received for _, received in steps)

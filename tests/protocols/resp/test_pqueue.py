@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from support.effort import effort
 from support.resp import ErrorReply, RespClient, SimulatedSide, ask, command, inline, value
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import SocketWire
 from support.wire import Peer, SimulatedWire, Wire, exchange
 
@@ -184,7 +184,7 @@ def test_a_session_that_is_split_anywhere(name: str, form: type[bytes]) -> None:
     data = b"".join(form(sent) for sent, _ in SESSIONS[name])
     wanted = b"".join(received for _, received in SESSIONS[name])
     for at in range(1, len(data)):
-        peer = SimulatedYard().connect("resp")
+        peer = SimulatedServer().connect("resp")
         peer.send(data[:at])
         peer.send(data[at:])
         peer.expect(wanted)
@@ -318,7 +318,7 @@ def test_scores_and_their_order_outlive_a_restart(wire: Wire) -> None:
 
 
 def test_nothing_is_spelt_in_the_way_of_the_newer_protocol() -> None:
-    client = SimulatedSide(SimulatedYard()).connect()
+    client = SimulatedSide(SimulatedServer()).connect()
     assert ask(client, "HELLO", 3).startswith(b"%7\r\n")
     for words in (("NEXT",), ("PEEK",), ("PEEK", "a"), ("SCORE", "a")):
         assert ask(client, *words) == b"_\r\n"
@@ -395,7 +395,7 @@ item_keys = st.sampled_from([b"a", b"b", b"c", b"A", b"\xff", b"10"])
 class PqueueMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.yard = SimulatedYard()
+        self.yard = SimulatedServer()
         self.client: RespClient = SimulatedSide(self.yard).connect()
         self.model = Model()
 

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from support.replies_resp import Word, ask, command, read, refused
 from support.resp_jobs import push, take
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.sockets import SocketWire
 from support.wire import Peer, Wire, exchange
 
-from taskyard.protocols.http.api.walk import PORTION
+from taskyard.protocols.http.api.walk import CHUNK_JOBS
 
 NDJSON = "application/x-ndjson"
 PAGE = "/api/v1/queues"
@@ -18,12 +18,12 @@ ALL = '{"states": ["ready"]}'
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -155,59 +155,59 @@ def test_a_body_may_be_as_large_as_an_argument(peer: SimulatedPeer) -> None:
 
 
 def test_an_answer_that_takes_many_turns_holds_up_only_its_connection(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
-    lines = b'{"text": "x"}\n' * (3 * PORTION)
-    assert call(peer, "POST", f"{PAGE}/mail/jobs", lines, NDJSON)[1]["pushed"] == 3 * PORTION
+    lines = b'{"text": "x"}\n' * (3 * CHUNK_JOBS)
+    assert call(peer, "POST", f"{PAGE}/mail/jobs", lines, NDJSON)[1]["pushed"] == 3 * CHUNK_JOBS
     other = yard.connect("resp")
     peer.arrive(command("API", "POST", f"{PAGE}/mail/purge", ALL) + b"LLEN mail\r\nPING\r\n")
     other.arrive(b"PING\r\n")
     assert other.take() == b"+PONG\r\n"
     peer.expect_nothing()
-    yard.settle()
-    assert answer(peer) == (200, {"removed": 3 * PORTION})
+    yard.run_pending()
+    assert answer(peer) == (200, {"removed": 3 * CHUNK_JOBS})
     peer.expect(b":0\r\n+PONG\r\n")
 
 
-def test_a_client_that_goes_is_not_answered(yard: SimulatedYard, peer: SimulatedPeer) -> None:
-    lines = b'{"text": "x"}\n' * (3 * PORTION)
+def test_a_client_that_goes_is_not_answered(yard: SimulatedServer, peer: SimulatedPeer) -> None:
+    lines = b'{"text": "x"}\n' * (3 * CHUNK_JOBS)
     call(peer, "POST", f"{PAGE}/mail/jobs", lines, NDJSON)
     peer.arrive(command("API", "POST", f"{PAGE}/mail/purge", ALL) + b"RPUSH other x\r\n")
     peer.close()
     other = yard.connect("resp")
     assert ask(other, "LLEN", "other") == 0
-    assert yard.resp.traffic.clients == 1
+    assert yard.resp.stats.open_connections == 1
     assert call(other, "GET", PAGE)[0] == 200
 
 
 def test_a_client_that_sends_nothing_more_is_answered(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
-    lines = b'{"text": "x"}\n' * (3 * PORTION)
+    lines = b'{"text": "x"}\n' * (3 * CHUNK_JOBS)
     call(peer, "POST", f"{PAGE}/mail/jobs", lines, NDJSON)
     peer.arrive(command("API", "POST", f"{PAGE}/mail/purge", ALL) + b"PING\r\n")
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
-    assert answer(peer) == (200, {"removed": 3 * PORTION})
+    peer.receiver.on_eof()
+    yard.run_pending()
+    assert answer(peer) == (200, {"removed": 3 * CHUNK_JOBS})
     peer.expect(b"+PONG\r\n")
     peer.expect_closed()
 
 
-def test_calls_may_be_between_multi_and_exec(yard: SimulatedYard, peer: SimulatedPeer) -> None:
-    lines = b'{"text": "x"}\n' * (2 * PORTION)
+def test_calls_may_be_between_multi_and_exec(yard: SimulatedServer, peer: SimulatedPeer) -> None:
+    lines = b'{"text": "x"}\n' * (2 * CHUNK_JOBS)
     call(peer, "POST", f"{PAGE}/mail/jobs", lines, NDJSON)
     peer.send(b"MULTI\r\n" + command("API", "POST", f"{PAGE}/mail/purge", ALL))
     peer.send(b"LLEN mail\r\nAPI GET /api/v1/events\r\nEXEC\r\nPING\r\n")
     peer.expect(b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n")
-    assert answer(peer) == (200, {"removed": 2 * PORTION})
+    assert answer(peer) == (200, {"removed": 2 * CHUNK_JOBS})
     assert read(peer) == 0
     assert read(peer) == "ERR this is a stream: ask for it over HTTP"
     assert read(peer) == "PONG"
 
 
-def test_what_is_only_on_disk_is_read_back(yard: SimulatedYard) -> None:
-    yard = SimulatedYard(payload_memory=1)
+def test_what_is_only_on_disk_is_read_back(yard: SimulatedServer) -> None:
+    yard = SimulatedServer(payload_memory=1)
     peer = yard.connect("resp")
     push(peer, "q", "x" * 5000)
     yard.restart()
@@ -220,9 +220,11 @@ def test_what_is_only_on_disk_is_read_back(yard: SimulatedYard) -> None:
 # Promises
 
 
-def test_an_answer_waits_until_it_is_on_disk(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_an_answer_waits_until_it_is_on_disk(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     seen: list[int] = []
-    peer.witness = lambda data: seen.append(yard.journal.durable - yard.journal.log.mark())
+    peer.witness = lambda data: seen.append(
+        yard.journal.durable - yard.journal.records.end_position()
+    )
     call(peer, "POST", f"{PAGE}/mail/jobs", "{}")
     assert seen == [0]
 
@@ -244,9 +246,9 @@ def test_what_follows_in_the_same_turn_is_later(socket_server: SocketWire) -> No
     assert times == sorted(times)
 
 
-def test_a_journal_that_has_failed_is_told(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_journal_that_has_failed_is_told(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
-    yard.disk.break_down("sync")
+    yard.disk.fail_always("sync")
     broken = yard.connect("resp")
     broken.send(b"RPUSH q x\r\n")
     broken.expect_closed()

@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 from support.replies_resp import Failure, ask, command, read, refused, replies
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
 from taskyard.engine.model.job import LEASED
-from taskyard.engine.operations.room import STEP_ROOM, Room
+from taskyard.engine.operations.room import MAX_STEP_BYTES, JournalSpace
 
 INVALID = "ERR invalid ref"
 STALE = "99999-1-1"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -33,9 +33,9 @@ def take(peer: SimulatedPeer, count: int) -> list[str]:
     return [job[0].decode() for job in read(peer)]
 
 
-def leased(yard: SimulatedYard) -> int:
+def leased(yard: SimulatedServer) -> int:
     queue = yard.engine.queue(b"mails")
-    return 0 if queue is None else queue.count(LEASED)
+    return 0 if queue is None else queue.job_count(LEASED)
 
 
 # Which have ended
@@ -43,7 +43,7 @@ def leased(yard: SimulatedYard) -> int:
 
 @pytest.mark.parametrize("held", list(product([True, False], repeat=4)))
 def test_each_ref_is_answered_in_its_place(
-    yard: SimulatedYard, peer: SimulatedPeer, held: tuple[bool, ...]
+    yard: SimulatedServer, peer: SimulatedPeer, held: tuple[bool, ...]
 ) -> None:
     """All of them, the first, one in the middle, the last, or none."""
     refs = take(peer, 4)
@@ -67,7 +67,7 @@ def test_a_lease_of_another_boot_or_of_another_number_is_over(peer: SimulatedPee
 
 
 def test_a_thousand_of_which_every_seventh_is_stale(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     refs = take(peer, 1000)
     refs[::7] = [STALE] * len(refs[::7])
@@ -76,24 +76,24 @@ def test_a_thousand_of_which_every_seventh_is_stale(
     assert leased(yard) == refs.count(STALE)
 
 
-def done_with_room(yard: SimulatedYard, peer: SimulatedPeer, room: int, refs: list[str]) -> Any:
+def done_with_room(yard: SimulatedServer, peer: SimulatedPeer, room: int, refs: list[str]) -> Any:
     """The answer of a server whose journal takes so many bytes more for now."""
-    before = yard.engine.room
-    yard.engine.room = Room()
-    yard.engine.room.free = yard.engine.log.size() + room
+    before = yard.engine.journal_space
+    yard.engine.journal_space = JournalSpace()
+    yard.engine.journal_space.free_bytes = yard.engine.records.size() + room
     answer = ask(peer, "JOB.DONEALL", *refs)
-    yard.engine.room = before
+    yard.engine.journal_space = before
     return answer
 
 
 @pytest.mark.parametrize("stale", [[], [0], [0, 2]])
 def test_those_that_have_ended_are_told_when_there_is_no_room_for_more(
-    yard: SimulatedYard, peer: SimulatedPeer, stale: list[int]
+    yard: SimulatedServer, peer: SimulatedPeer, stale: list[int]
 ) -> None:
     refs = take(peer, 50)
     for number in stale:
         refs[number] = STALE
-    done = done_with_room(yard, peer, STEP_ROOM + 500, refs)
+    done = done_with_room(yard, peer, MAX_STEP_BYTES + 500, refs)
     held = [ref != STALE for ref in refs]
     assert 0 < sum(done) < 40
     assert done == [int(holds) for holds in held[: sum(done) + len(stale)]] + [0] * (
@@ -104,7 +104,7 @@ def test_those_that_have_ended_are_told_when_there_is_no_room_for_more(
     assert [first + second for first, second in zip(done, again, strict=True)] == held
 
 
-def test_without_any_room_that_is_the_answer(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_without_any_room_that_is_the_answer(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     refs = take(peer, 3)
     answer = done_with_room(yard, peer, 0, [STALE, *refs])
     assert isinstance(answer, Failure)
@@ -156,7 +156,7 @@ def test_without_any_room_that_is_the_answer(yard: SimulatedYard, peer: Simulate
 )
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_nothing_is_done_if_one_of_them_is_no_ref(
-    yard: SimulatedYard, peer: SimulatedPeer, ref: str, place: int
+    yard: SimulatedServer, peer: SimulatedPeer, ref: str, place: int
 ) -> None:
     refs = take(peer, 2)
     asked = [*refs]
@@ -180,7 +180,7 @@ def test_nothing_is_done_if_one_of_them_is_no_ref(
     ],
 )
 def test_numbers_as_large_as_can_be_are_refs_of_no_lease(
-    yard: SimulatedYard, peer: SimulatedPeer, ref: str
+    yard: SimulatedServer, peer: SimulatedPeer, ref: str
 ) -> None:
     (held,) = take(peer, 1)
     peer.send(command("JOB.DONEALL", ref, held, ref))
@@ -266,7 +266,7 @@ def test_ids_of_any_length_are_shown(peer: SimulatedPeer) -> None:
 
 def test_answers_that_are_written_at_the_same_time_are_not_mixed_up() -> None:
     """Payloads are read back for both. A buffer is used again, but not by two answers at once."""
-    yard = SimulatedYard(payload_memory=0, segment_size=1 << 18)
+    yard = SimulatedServer(payload_memory=0, segment_size=1 << 18)
     peer = yard.connect("resp")
     values = [b"%08d" % number * 375 for number in range(300)]
     for number, value in enumerate(values):
@@ -280,7 +280,7 @@ def test_answers_that_are_written_at_the_same_time_are_not_mixed_up() -> None:
         assert not peer.take()
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     for number, peer in enumerate(peers):
         jobs = zip(range(number + 1, 201, 2), values[number:200:2], strict=True)
         shown = [[b"%d-2-1" % id, b"q%d" % number, value] for id, value in jobs]

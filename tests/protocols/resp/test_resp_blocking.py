@@ -12,7 +12,7 @@ import pytest
 from support.redis_server import RedisServer
 from support.resp import RespClient, RespSide, SimulatedSide, SocketSide, ask, command
 from support.resp_draws import BLOCKING
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import SocketWire
 
 SCENES = {
@@ -341,7 +341,7 @@ def join(side: RespSide, protocol: int) -> RespClient:
 @pytest.fixture(params=["simulated", "socket"])
 def side(request: pytest.FixtureRequest) -> RespSide:
     if request.param == "simulated":
-        return SimulatedSide(SimulatedYard())
+        return SimulatedSide(SimulatedServer())
     server: SocketWire = request.getfixturevalue("module_socket_server")
     return SocketSide(server.address("resp"))
 
@@ -360,7 +360,7 @@ def test_a_scene_is_the_same_before_both(
 def test_a_value_is_no_hindrance_to_a_move_that_has_waited() -> None:
     """Redis answers it with WRONGTYPE. Here a queue may have the name of a value, since other
     dialects push without a look at values; its jobs are seen again when the value is gone."""
-    side = SimulatedSide(SimulatedYard())
+    side = SimulatedSide(SimulatedServer())
     mover, other = side.connect(), side.connect()
     mover.send(command("BLMOVE", "source", "target", "LEFT", "RIGHT", 0))
     assert ask(other, "SET", "target", "value") == b"+OK\r\n"

@@ -3,18 +3,18 @@ or have a job lost that it was not given."""
 
 import pytest
 from support.replies_resp import Failure, command, replies
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
-from taskyard.engine.model.effects import MAX_QUEUES
+from taskyard.engine.model.effects import MAX_QUEUES_PER_COMMAND
 from taskyard.protocols.resp.connection import RespConnection
-from taskyard.protocols.resp.values import MAX_WAIT, timeout
+from taskyard.protocols.resp.values import MAX_WAIT, parse_timeout
 
 BIG = 300_000
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 def run(peer: SimulatedPeer, *words: bytes | str | int) -> object:
@@ -23,16 +23,16 @@ def run(peer: SimulatedPeer, *words: bytes | str | int) -> object:
     return reply
 
 
-def reads_done(yard: SimulatedYard) -> None:
+def reads_done(yard: SimulatedServer) -> None:
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
 
 
-def cold_yard(*first: tuple[bytes | str | int, ...]) -> tuple[SimulatedYard, SimulatedPeer]:
+def cold_yard(*first: tuple[bytes | str | int, ...]) -> tuple[SimulatedServer, SimulatedPeer]:
     """A server that has these commands behind it, whose bytes are on disk only by now, and reads
     them back when it is told to; and a client of it."""
-    yard = SimulatedYard(payload_memory=0)
+    yard = SimulatedServer(payload_memory=0)
     peer = yard.connect("resp")
     for words in first:
         run(peer, *words)
@@ -70,7 +70,7 @@ def test_a_client_that_goes_before_its_pop_is_read_back_takes_nothing_along(
 def test_a_job_that_cannot_be_read_back_now_is_there_later(words: tuple[str | int, ...]) -> None:
     yard, peer = cold_yard(("RPUSH", "l", b"y" * BIG))
     peer.send(command(*words) + command("PING"))
-    yard.disk.fail("read")
+    yard.disk.fail_call("read")
     reads_done(yard)
     peer.expect_closed()
     yard.scheduler.slow = False
@@ -171,12 +171,12 @@ def test_records_stay_in_the_order_of_time_after_a_read() -> None:
     ids=lambda words: " ".join(map(str, words)),
 )
 def test_nothing_is_shown_that_may_never_be_on_disk(
-    yard: SimulatedYard, words: tuple[str | int, ...]
+    yard: SimulatedServer, words: tuple[str | int, ...]
 ) -> None:
     peer = yard.connect("resp")
     run(peer, "RPUSH", "l", "a")
     run(peer, "SET", "k", "v")
-    yard.disk.fail("sync")
+    yard.disk.fail_call("sync")
     other = yard.connect("resp")
     other.send(command("RPUSH", "l", "b"))
     assert other.closed
@@ -189,19 +189,19 @@ def test_nothing_is_shown_that_may_never_be_on_disk(
 # Bounds
 
 
-def test_a_client_cannot_wait_in_lines_without_number(yard: SimulatedYard) -> None:
+def test_a_client_cannot_wait_in_lines_without_number(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
-    keys = [b"k%d" % number for number in range(MAX_QUEUES)]
+    keys = [b"k%d" % number for number in range(MAX_QUEUES_PER_COMMAND)]
     reply = run(peer, "BLPOP", *keys, "one-more", 0)
-    assert str(reply) == f"ERR too many queues: a command names at most {MAX_QUEUES}"
-    assert not yard.engine.waiting
+    assert str(reply) == f"ERR too many queues: a command names at most {MAX_QUEUES_PER_COMMAND}"
+    assert not yard.engine.waiters
     peer.send(command("BLPOP", *keys, 0))
-    assert len(yard.engine.waiting) == MAX_QUEUES
+    assert len(yard.engine.waiters) == MAX_QUEUES_PER_COMMAND
     run(yard.connect("resp"), "RPUSH", keys[-1], "x")
     assert replies(peer.take()) == [[keys[-1], b"x"]]
 
 
-def test_a_long_command_is_not_remembered(yard: SimulatedYard) -> None:
+def test_a_long_command_is_not_remembered(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
     connection = peer.receiver
     assert isinstance(connection, RespConnection)
@@ -214,7 +214,7 @@ def test_a_long_command_is_not_remembered(yard: SimulatedYard) -> None:
         assert connection.last_pop == [b"BLPOP", b"l", b"0"]
 
 
-def test_arguments_fill_a_transaction_as_well(yard: SimulatedYard) -> None:
+def test_arguments_fill_a_transaction_as_well(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
     assert run(peer, "MULTI") == "OK"
     assert run(peer, "DEL", *[b""] * 79_999) == "QUEUED"
@@ -224,7 +224,7 @@ def test_arguments_fill_a_transaction_as_well(yard: SimulatedYard) -> None:
     assert str(run(peer, "EXEC")).startswith("EXECABORT ")
 
 
-def test_bytes_fill_a_transaction_as_well(yard: SimulatedYard) -> None:
+def test_bytes_fill_a_transaction_as_well(yard: SimulatedServer) -> None:
     peer = yard.connect("resp")
     assert run(peer, "MULTI") == "OK"
     value = b"x" * 1_000_000
@@ -236,7 +236,7 @@ def test_bytes_fill_a_transaction_as_well(yard: SimulatedYard) -> None:
     assert run(peer, "LLEN", "l") == 0
 
 
-def pop_many(yard: SimulatedYard, count: int, size: int) -> tuple[SimulatedPeer, RespConnection]:
+def pop_many(yard: SimulatedServer, count: int, size: int) -> tuple[SimulatedPeer, RespConnection]:
     """A client whose EXEC, which pops so many, has just arrived."""
     peer = yard.connect("resp")
     for _ in range(count):
@@ -251,18 +251,18 @@ def pop_many(yard: SimulatedYard, count: int, size: int) -> tuple[SimulatedPeer,
 
 
 def test_nobody_comes_in_between_though_the_replies_have_to_wait() -> None:
-    yard = SimulatedYard(output_limit=10_000)
+    yard = SimulatedServer(output_limit=10_000)
     peer, connection = pop_many(yard, 100, 1000)
     assert not connection.has_list(b"l")
-    yard.settle()
+    yard.run_pending()
     assert replies(peer.take()) == [[b"x" * 1000] * 100]
 
 
 def test_a_transaction_goes_on_later_if_its_replies_are_very_large() -> None:
-    yard = SimulatedYard(payload_memory=1 << 27, segment_size=1 << 22)
+    yard = SimulatedServer(payload_memory=1 << 27, segment_size=1 << 22)
     peer, connection = pop_many(yard, 70, 1_000_000)
     assert connection.has_list(b"l")
-    yard.settle()
+    yard.run_pending()
     assert not connection.has_list(b"l")
     assert replies(peer.take()) == [[b"x" * 1_000_000] * 70]
 
@@ -275,13 +275,13 @@ def test_what_exec_has_still_to_do_is_counted_as_held() -> None:
         run(peer, *words)
     peer.send(command("EXEC"))
     assert yard.scheduler.blocking
-    assert connection.holding() >= 5000
+    assert connection.buffered_bytes() >= 5000
     reads_done(yard)
     assert replies(peer.take()) == [[b"y" * BIG, 2]]
-    assert connection.holding() == 0
+    assert connection.buffered_bytes() == 0
 
 
-def test_others_are_answered_while_many_keys_are_looked_for(yard: SimulatedYard) -> None:
+def test_others_are_answered_while_many_keys_are_looked_for(yard: SimulatedServer) -> None:
     peer, other = yard.connect("resp"), yard.connect("resp")
     run(peer, "SET", "k", "v")
     connection = peer.receiver
@@ -290,20 +290,20 @@ def test_others_are_answered_while_many_keys_are_looked_for(yard: SimulatedYard)
 
     def witness(data: bytes) -> None:
         nonlocal between
-        if connection.work is not None:
+        if connection.chunked_command is not None:
             between += data.count(b"+PONG")
 
     other.witness = witness
     peer.arrive(command("EXISTS", *[b"k"] * 40_000, "none"))
     other.arrive(command("PING"))
-    yard.settle()
+    yard.run_pending()
     assert replies(peer.take()) == [40_000]
     assert between == 1
 
 
 @pytest.mark.parametrize("text", [b"1e12", b"1e15", b"9e15"])
-def test_a_wait_of_ages_fits_in_64_bits(yard: SimulatedYard, text: bytes) -> None:
-    assert timeout(text) == MAX_WAIT
+def test_a_wait_of_ages_fits_in_64_bits(yard: SimulatedServer, text: bytes) -> None:
+    assert parse_timeout(text) == MAX_WAIT
     peer = yard.connect("resp")
     peer.send(command("BLPOP", "l", text))
     yard.advance(10_000)
@@ -312,7 +312,7 @@ def test_a_wait_of_ages_fits_in_64_bits(yard: SimulatedYard, text: bytes) -> Non
     assert replies(peer.take()) == [[b"l", b"x"]]
 
 
-def test_a_key_that_is_due_does_not_look_as_if_it_never_expired(yard: SimulatedYard) -> None:
+def test_a_key_that_is_due_does_not_look_as_if_it_never_expired(yard: SimulatedServer) -> None:
     """What is due is done in portions, so a key may be found after its time."""
     peer = yard.connect("resp")
     run(peer, "SET", "k", "v", "PX", 1000)
@@ -325,7 +325,7 @@ def test_a_key_that_is_due_does_not_look_as_if_it_never_expired(yard: SimulatedY
 
 
 def test_a_job_that_is_tried_again_is_not_called_failed_since_others_are(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
 ) -> None:
     """Those that wait for a job which fails do so in portions, at whosever turn it is."""
     peer = yard.connect("resp")
@@ -337,7 +337,7 @@ def test_a_job_that_is_tried_again_is_not_called_failed_since_others_are(
     assert len(jobs) == 2
     for _ in range(3000):
         peer.arrive(command("JOB.PUSH", "q", "y", "AFTER", 1, blocker))
-    yard.settle()
+    yard.run_pending()
     peer.take()
     peer.send(command("JOB.FAIL", jobs[0][0], "e", "FINAL") + command("JOB.FAIL", jobs[1][0], "e"))
     assert replies(peer.take()) == ["failed", "ready"]

@@ -3,36 +3,36 @@
 from collections.abc import Callable
 
 import pytest
-from support.fixed_gate import FixedGate
+from support.fixed_gate import FixedAuthenticator
 from support.replies_resp import Failure, ask, command, replies
 from support.resp_jobs import as_jobs
 from support.resp_lists import content, fill, length, run
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.access.principal import PUSH, TAKE, Principal, Rule
 
 
 @pytest.fixture
-def cold() -> SimulatedYard:
+def cold() -> SimulatedServer:
     """With as little memory for payloads as there can be."""
-    return SimulatedYard(payload_memory=0, segment_size=1 << 18)
+    return SimulatedServer(payload_memory=0, segment_size=1 << 18)
 
 
 def large(count: int, size: int = 3000) -> list[bytes]:
     return [b"%08d" % number * (size // 8) for number in range(count)]
 
 
-def cool(yard: SimulatedYard, values: list[bytes]) -> SimulatedPeer:
+def cool(yard: SimulatedServer, values: list[bytes]) -> SimulatedPeer:
     """Have these in a list, and none of them in memory."""
     fill(yard, values)
     yard.restart()
     return yard.connect("resp")
 
 
-def reads_done(yard: SimulatedYard) -> None:
+def reads_done(yard: SimulatedServer) -> None:
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
 
 
 COLD_COMMANDS: list[tuple[tuple[bytes | str | int, ...], Callable[[list[bytes]], object]]] = [
@@ -52,7 +52,7 @@ COLD_COMMANDS: list[tuple[tuple[bytes | str | int, ...], Callable[[list[bytes]],
 
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("case", range(len(COLD_COMMANDS)))
-def test_payloads_come_back_from_disk(cold: SimulatedYard, case: int, slow: bool) -> None:
+def test_payloads_come_back_from_disk(cold: SimulatedServer, case: int, slow: bool) -> None:
     words, expected = COLD_COMMANDS[case]
     values = large(800)
     peer = cool(cold, values)
@@ -68,7 +68,7 @@ def test_payloads_come_back_from_disk(cold: SimulatedYard, case: int, slow: bool
     assert cold.disk.calls("read") > reads
 
 
-def test_jobs_come_back_from_disk(cold: SimulatedYard) -> None:
+def test_jobs_come_back_from_disk(cold: SimulatedServer) -> None:
     values = large(800)
     peer = cool(cold, values)
     peer.send(command("JOB.TAKE", 1, "l", "COUNT", 700))
@@ -76,9 +76,9 @@ def test_jobs_come_back_from_disk(cold: SimulatedYard) -> None:
     assert [job.payload for job in as_jobs(reply)] == values[:700]
 
 
-def in_small_segments(values: list[bytes]) -> tuple[SimulatedYard, SimulatedPeer]:
+def in_small_segments(values: list[bytes]) -> tuple[SimulatedServer, SimulatedPeer]:
     """Have these in a list, in many segments, and none of them in memory."""
-    yard = SimulatedYard(payload_memory=0, segment_size=1 << 16)
+    yard = SimulatedServer(payload_memory=0, segment_size=1 << 16)
     peer = yard.connect("resp")
     for value in values:
         peer.send(command("RPUSH", "l", value))
@@ -97,7 +97,7 @@ def test_what_is_popped_is_answered_though_compaction_drops_it(last: bool) -> No
     while yard.scheduler.blocking:
         yard.advance(0.1)
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     [reply] = replies(peer.take())
     assert reply == (values[::-1] if last else values)
     yard.advance(1)
@@ -116,14 +116,14 @@ def test_jobs_that_others_pop_while_a_range_is_read_are_left_out() -> None:
         yard.advance(0.1)
         yard.scheduler.blocking.rotate(1)  # what drops segments comes before what reads them
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     [reply] = replies(peer.take())
     assert isinstance(reply, list)
     assert set(reply) <= set(values)
     assert not peer.closed
 
 
-def test_a_job_whose_lease_ends_while_it_is_read_is_not_given(cold: SimulatedYard) -> None:
+def test_a_job_whose_lease_ends_while_it_is_read_is_not_given(cold: SimulatedServer) -> None:
     """Its ref would be that of whoever took it next."""
     peer = cool(cold, large(800))
     cold.scheduler.slow = True
@@ -139,7 +139,7 @@ def test_a_job_whose_lease_ends_while_it_is_read_is_not_given(cold: SimulatedYar
 
 @pytest.mark.parametrize("brief", [True, False])
 def test_of_several_jobs_those_whose_lease_has_ended_are_not_given(
-    cold: SimulatedYard, brief: bool
+    cold: SimulatedServer, brief: bool
 ) -> None:
     fill(cold, large(300))
     cold.restart()
@@ -156,9 +156,9 @@ def test_of_several_jobs_those_whose_lease_has_ended_are_not_given(
     assert [job[-1] for job in reply] == [b"", *large(198)]
 
 
-def test_a_disk_that_cannot_be_read_ends_the_connection(cold: SimulatedYard) -> None:
+def test_a_disk_that_cannot_be_read_ends_the_connection(cold: SimulatedServer) -> None:
     peer = cool(cold, large(800))
-    cold.disk.fail("read")
+    cold.disk.fail_call("read")
     peer.send(command("LPOP", "l", 700))
     peer.expect_closed()
     cold.disk.heal()
@@ -166,7 +166,7 @@ def test_a_disk_that_cannot_be_read_ends_the_connection(cold: SimulatedYard) -> 
     assert run(cold.connect("resp"), "LPOP", "l") == large(1)[0]
 
 
-def test_an_old_value_is_read_before_it_is_replaced(cold: SimulatedYard) -> None:
+def test_an_old_value_is_read_before_it_is_replaced(cold: SimulatedServer) -> None:
     peer = cold.connect("resp")
     ask(peer, "SET", "k", b"old" * 1000)
     peer = cool(cold, large(800))
@@ -177,7 +177,7 @@ def test_an_old_value_is_read_before_it_is_replaced(cold: SimulatedYard) -> None
     assert replies(peer.take()) == [b"old" * 1000, b"new"]
 
 
-def test_a_key_that_becomes_a_list_while_its_value_is_read_stays_one(cold: SimulatedYard) -> None:
+def test_a_key_that_becomes_a_list_while_its_value_is_read_stays_one(cold: SimulatedServer) -> None:
     ask(cold.connect("resp"), "SET", "k", b"old" * 1000)
     peer = cool(cold, large(800))
     cold.scheduler.slow = True
@@ -192,7 +192,7 @@ def test_a_key_that_becomes_a_list_while_its_value_is_read_stays_one(cold: Simul
     assert ask(other, "TYPE", "k") == "list"
 
 
-def test_who_is_lost_while_payloads_are_read_leaves_a_sound_list(cold: SimulatedYard) -> None:
+def test_who_is_lost_while_payloads_are_read_leaves_a_sound_list(cold: SimulatedServer) -> None:
     values = large(800)
     peer = cool(cold, values)
     cold.scheduler.slow = True
@@ -205,13 +205,13 @@ def test_who_is_lost_while_payloads_are_read_leaves_a_sound_list(cold: Simulated
     assert left == values[-len(left) :]
 
 
-def test_who_says_no_more_while_payloads_are_read_is_answered(cold: SimulatedYard) -> None:
+def test_who_says_no_more_while_payloads_are_read_is_answered(cold: SimulatedServer) -> None:
     values = large(800)
     peer = cool(cold, values)
     cold.scheduler.slow = True
     peer.send(command("LPOP", "l", 700) + command("LLEN", "l"))
     assert peer.receiver is not None
-    peer.receiver.ended()
+    peer.receiver.on_eof()
     reads_done(cold)
     assert replies(peer.take()) == [values[:700], 100]
     peer.expect_closed()
@@ -226,7 +226,7 @@ WAITING: list[tuple[str | int, ...]] = [
 ]
 
 
-def due_later(yard: SimulatedYard, values: list[bytes], delay_ms: int = 10_000) -> SimulatedPeer:
+def due_later(yard: SimulatedServer, values: list[bytes], delay_ms: int = 10_000) -> SimulatedPeer:
     """Have these in a list after that time, and none of them in memory."""
     peer = yard.connect("resp")
     for value in values:
@@ -239,7 +239,7 @@ def due_later(yard: SimulatedYard, values: list[bytes], delay_ms: int = 10_000) 
 
 @pytest.mark.parametrize("words", WAITING)
 def test_who_waits_gets_a_job_whose_payload_has_to_be_read(
-    cold: SimulatedYard, words: tuple[str | int, ...]
+    cold: SimulatedServer, words: tuple[str | int, ...]
 ) -> None:
     peer = due_later(cold, [b"late" * 1000])
     peer.send(command(*words) + command("PING"))
@@ -255,11 +255,11 @@ def test_who_waits_gets_a_job_whose_payload_has_to_be_read(
 
 @pytest.mark.parametrize("words", WAITING)
 def test_a_job_whose_payload_cannot_be_read_stays_for_others(
-    cold: SimulatedYard, words: tuple[str | int, ...]
+    cold: SimulatedServer, words: tuple[str | int, ...]
 ) -> None:
     peer = due_later(cold, [b"late" * 1000])
     peer.send(command(*words))
-    cold.disk.break_down("read")
+    cold.disk.fail_always("read")
     cold.advance(10)
     reads_done(cold)
     peer.expect_closed()
@@ -274,29 +274,29 @@ def test_a_job_whose_payload_cannot_be_read_stays_for_others(
 
 @pytest.mark.parametrize("words", [("LMOVE", "l", "m", "LEFT", "LEFT"), ("LPOP", "l"), ("NEXT",)])
 def test_a_job_that_cannot_be_read_is_neither_popped_nor_moved(
-    cold: SimulatedYard, words: tuple[str, ...]
+    cold: SimulatedServer, words: tuple[str, ...]
 ) -> None:
     queue = "pqueue" if words == ("NEXT",) else "l"
     fill(cold, large(800), queue)
     cold.restart()
     peer = cold.connect("resp")
-    cold.disk.break_down("read")
+    cold.disk.fail_always("read")
     peer.send(command(*words))
     peer.expect_closed()
     assert length(cold, queue) == 800
     assert length(cold, "m") == 0
 
 
-def test_all_who_wait_are_served_though_the_disk_fails_for_the_first(cold: SimulatedYard) -> None:
+def test_all_who_wait_are_served_though_the_disk_fails_for_the_first(cold: SimulatedServer) -> None:
     values = [b"%d" % number * 2000 for number in range(2)]
     first = due_later(cold, values)
     second, third = cold.connect("resp"), cold.connect("resp")
     for peer in (first, second, third):
         peer.send(command("BLPOP", "l", 0))
-    cold.disk.fail("read")
+    cold.disk.fail_call("read")
     cold.advance(10)
     cold.scheduler.finish_blocking()
-    cold.settle()
+    cold.run_pending()
     first.expect_closed()
     cold.disk.heal()
     reads_done(cold)
@@ -306,7 +306,7 @@ def test_all_who_wait_are_served_though_the_disk_fails_for_the_first(cold: Simul
 
 @pytest.mark.parametrize("goes", [True, False])
 def test_a_job_goes_on_to_the_next_when_its_waiter_leaves_while_it_is_read(
-    cold: SimulatedYard, goes: bool
+    cold: SimulatedServer, goes: bool
 ) -> None:
     value = b"late" * 1000
     first = due_later(cold, [value])
@@ -323,7 +323,7 @@ def test_a_job_goes_on_to_the_next_when_its_waiter_leaves_while_it_is_read(
     assert replies(second.take()) == [[b"l", value]]
 
 
-def test_who_is_quicker_gets_the_job_that_is_read_for_another(cold: SimulatedYard) -> None:
+def test_who_is_quicker_gets_the_job_that_is_read_for_another(cold: SimulatedServer) -> None:
     value = b"late" * 1000
     waits = due_later(cold, [value])
     waits.send(command("BLPOP", "l", 0))
@@ -341,8 +341,8 @@ def test_who_is_quicker_gets_the_job_that_is_read_for_another(cold: SimulatedYar
 )
 def test_a_pop_may_be_forbidden_while_its_payload_is_read(words: tuple[str | int, ...]) -> None:
     user = Principal("ada", [Rule(["*"], [TAKE, PUSH])])
-    gate = FixedGate({"ada": user, "root": Principal("root", free=True)})
-    yard = SimulatedYard(payload_memory=0, segment_size=1 << 18, gate=gate)
+    gate = FixedAuthenticator({"ada": user, "root": Principal("root", is_superuser=True)})
+    yard = SimulatedServer(payload_memory=0, segment_size=1 << 18, gate=gate)
     root = yard.connect("resp", certificate="root")
     for value in large(400):
         ask(root, "RPUSH", "l", value)
@@ -350,7 +350,7 @@ def test_a_pop_may_be_forbidden_while_its_payload_is_read(words: tuple[str | int
     yard.scheduler.slow = True
     peer = yard.connect("resp", certificate="ada")
     peer.send(command(*words))
-    user.change([Rule(["other"], [TAKE])], False)
+    user.set_rules([Rule(["other"], [TAKE])], False)
     reads_done(yard)
     [reply] = replies(peer.take())
     assert str(reply).startswith("NOPERM ")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from support.batches import drop_all, lease_all
-from support.fixed_gate import FixedGate
+from support.fixed_gate import FixedAuthenticator
 from support.replies_resp import Failure, ask, command, replies
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.access.principal import ADMIN, PUSH, TAKE, Principal, Rule
 from taskyard.engine.model.job import SYSTEM_ORIGIN
@@ -17,12 +17,12 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -62,7 +62,7 @@ def test_a_batch_from_its_lease_to_its_end(peer: SimulatedPeer) -> None:
 
 
 def test_a_batch_says_how_urgent_a_job_is_and_since_when_it_is_there(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     pushed_at = yard.clock.now()
     peer.send(command("JOB.PUSH", "q", b"", "PRIORITY", -7))
@@ -72,7 +72,7 @@ def test_a_batch_says_how_urgent_a_job_is_and_since_when_it_is_there(
     assert read(peer, 1)[0][9:] == [-7, pushed_at]
 
 
-def test_parts_of_a_batch_are_read_by_several(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_parts_of_a_batch_are_read_by_several(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, 5)
     lease(peer, 1)
     other = yard.connect("resp")
@@ -95,7 +95,7 @@ def test_places_of_jobs_that_were_ended_one_by_one_are_empty(peer: SimulatedPeer
     assert ask(peer, "JOB.DONE", refs[3]) == Failure("STALE the lease is over, or the job is gone")
 
 
-def test_refs_are_good_after_a_restart(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_refs_are_good_after_a_restart(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, 2)
     lease(peer, 1)
     [ref, _] = [job[0] for job in read(peer, 1)]
@@ -108,7 +108,7 @@ def test_refs_are_good_after_a_restart(yard: SimulatedYard, peer: SimulatedPeer)
     assert payloads(read(peer, 1)) == [None, b"1"]
 
 
-def test_a_batch_may_have_an_end(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_batch_may_have_an_end(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, 2)
     assert lease(peer, 1, 9, "TTR", 5000, "QUEUES", "q") == [1, 2]
     assert read(peer, 1)[0][7] == (yard.clock.now() + 5_000_000) // 1000
@@ -190,8 +190,10 @@ def test_a_consumer_has_a_name_like_a_queue(peer: SimulatedPeer, name: bytes) ->
     assert str(reply).startswith("ERR holder: ")
 
 
-def test_others_are_answered_between_the_portions(yard: SimulatedYard, peer: SimulatedPeer) -> None:
-    yard.engine.portion = 2
+def test_others_are_answered_between_the_portions(
+    yard: SimulatedServer, peer: SimulatedPeer
+) -> None:
+    yard.engine.batch_chunk_jobs = 2
     push(peer, 9)
     other = yard.connect("resp")
     connection = peer.receiver
@@ -205,19 +207,19 @@ def test_others_are_answered_between_the_portions(yard: SimulatedYard, peer: Sim
 
         def witness(data: bytes) -> None:
             nonlocal between
-            between += data.count(b"+PONG") if connection.work is not None else 0
+            between += data.count(b"+PONG") if connection.chunked_command is not None else 0
 
         other.witness = witness
         peer.arrive(command(*words))
         other.arrive(command("PING") * 100)
-        yard.settle()
+        yard.run_pending()
         assert replies(peer.take()) == [answer]
         assert other.take() == b"+PONG\r\n" * 100
         assert between
 
 
 def test_payloads_come_back_from_disk_while_others_are_served() -> None:
-    cold = SimulatedYard(payload_memory=0, segment_size=1 << 18)
+    cold = SimulatedServer(payload_memory=0, segment_size=1 << 18)
     peer = cold.connect("resp")
     values = [b"%08d" % number * 400 for number in range(600)]
     for value in values:
@@ -231,13 +233,13 @@ def test_payloads_come_back_from_disk_while_others_are_served() -> None:
     assert ask(other, "PING") == "PONG"
     while cold.scheduler.blocking:
         cold.scheduler.finish_blocking()
-        cold.settle()
+        cold.run_pending()
     [jobs] = replies(peer.take())
     assert payloads(jobs) == values
 
 
 def test_a_job_that_ends_while_it_is_read_back_is_an_empty_place() -> None:
-    cold = SimulatedYard(payload_memory=0, segment_size=1 << 18)
+    cold = SimulatedServer(payload_memory=0, segment_size=1 << 18)
     peer = cold.connect("resp")
     peer.send(command("JOB.PUSH", "q", b"x" * 9000) + command("JOB.PUSH", "q", b"y" * 9000))
     cold.restart()
@@ -249,13 +251,13 @@ def test_a_job_that_ends_while_it_is_read_back_is_an_empty_place() -> None:
     assert ask(other, "JOB.DONE", "1-2-1") == "OK"
     while cold.scheduler.blocking:
         cold.scheduler.finish_blocking()
-        cold.settle()
+        cold.run_pending()
     [jobs] = replies(peer.take())
     assert payloads(jobs) == [None, b"y" * 9000]
 
 
 def test_a_batch_that_is_another_one_after_a_look_at_the_disk_is_not_read_on() -> None:
-    cold = SimulatedYard(payload_memory=0, segment_size=1 << 18)
+    cold = SimulatedServer(payload_memory=0, segment_size=1 << 18)
     peer = cold.connect("resp")
     peer.send(command("JOB.PUSH", "q", b"x") + command("JOB.PUSH", "q", b"y" * 9000))
     cold.restart()
@@ -268,13 +270,13 @@ def test_a_batch_that_is_another_one_after_a_look_at_the_disk_is_not_read_on() -
     assert lease(other, 1, 1) == [1, 1]
     while cold.scheduler.blocking:
         cold.scheduler.finish_blocking()
-        cold.settle()
+        cold.run_pending()
     assert replies(peer.take()) == [Failure("STALEBATCH spark was dropped meanwhile")]
     assert ask(peer, "PING") == "PONG"
 
 
 def test_a_reply_has_no_more_than_it_can_hold() -> None:
-    yard = SimulatedYard(output_limit=1 << 30, segment_size=1 << 24, payload_memory=1 << 28)
+    yard = SimulatedServer(output_limit=1 << 30, segment_size=1 << 24, payload_memory=1 << 28)
     peer = yard.connect("resp")
     for _ in range(10):
         peer.send(command("JOB.PUSH", "q", b"x" * MIB))
@@ -287,7 +289,7 @@ def test_a_reply_has_no_more_than_it_can_hold() -> None:
 
 @pytest.mark.parametrize("durability", ["write", "memory"])
 def test_a_lease_is_synced_before_it_is_told(durability: str) -> None:
-    yard = SimulatedYard(durability=durability)
+    yard = SimulatedServer(durability=durability)
     peer = yard.connect("resp")
     peer.send(command("JOB.PUSH", "q", "x"))
     peer.take()
@@ -300,13 +302,13 @@ def test_a_lease_is_synced_before_it_is_told(durability: str) -> None:
     assert lease(yard.connect("resp"), 1) == [1, 1]
 
 
-def test_a_lease_that_nobody_waits_for_any_more_stays(yard: SimulatedYard) -> None:
-    yard.engine.portion = 2
+def test_a_lease_that_nobody_waits_for_any_more_stays(yard: SimulatedServer) -> None:
+    yard.engine.batch_chunk_jobs = 2
     peer = yard.connect("resp")
     push(peer, 9)
     peer.arrive(command("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q"))
     peer.close()
-    yard.settle()
+    yard.run_pending()
     peer = yard.connect("resp")
     number, count = lease(peer, 1)
     assert number == 1
@@ -316,17 +318,17 @@ def test_a_lease_that_nobody_waits_for_any_more_stays(yard: SimulatedYard) -> No
 
 def test_a_batch_is_for_those_who_may_take_from_all_its_queues() -> None:
     users = {"half": Principal("half", [Rule(["a"], [TAKE])])}
-    gate = FixedGate(users, Principal(free=True))
-    yard = SimulatedYard(gate=gate)
+    gate = FixedAuthenticator(users, Principal(is_superuser=True))
+    yard = SimulatedServer(gate=gate)
     peer = yard.connect("resp")
     push(peer, 1, "a")
     push(peer, 1, "b")
     assert lease(peer, 1, 9, "QUEUES", "a", "b") == [1, 2]
     peer.send(command("AUTH", "half", "half-secret"))
     gate.answer()
-    yard.settle()
+    yard.run_pending()
     peer.take()
-    mark = yard.journal.log.mark()
+    mark = yard.journal.records.end_position()
     denied = "NOPERM user half has no permission to take on the queue of this job"
     for words in (
         ("BATCH.READ", "spark", 1, 0, 9),
@@ -335,44 +337,44 @@ def test_a_batch_is_for_those_who_may_take_from_all_its_queues() -> None:
         ("BATCH.LEASE", "spark", 2, 9, "QUEUES", "a"),
     ):
         assert ask(peer, *words) == Failure(denied)
-    assert yard.journal.log.mark() == mark
+    assert yard.journal.records.end_position() == mark
 
 
 def test_a_batch_that_grows_by_a_queue_is_not_for_those_who_may_not_take_from_that() -> None:
     users = {"half": Principal("half", [Rule(["a"], [TAKE])])}
-    gate = FixedGate(users, Principal(free=True))
-    yard = SimulatedYard(gate=gate)
-    yard.engine.portion = 300
+    gate = FixedAuthenticator(users, Principal(is_superuser=True))
+    yard = SimulatedServer(gate=gate)
+    yard.engine.batch_chunk_jobs = 300
     peer, half = yard.connect("resp"), yard.connect("resp")
     half.send(command("AUTH", "half", "half-secret"))
     gate.answer()
-    yard.settle()
+    yard.run_pending()
     half.take()
     push(peer, 600, "a")
     push(peer, 9, "b")
     peer.arrive(command("BATCH.LEASE", "spark", 1, 609, "QUEUES", "a", "b"))
     half.arrive(command("BATCH.READ", "spark", 1, 0, 1000))  # begins while there is no b in it
-    yard.settle()
+    yard.run_pending()
     denied = Failure("NOPERM user half has no permission to take on the queue of this job")
     assert replies(peer.take()) == [[1, 609]]
     assert replies(half.take()) == [denied]
 
 
 def test_a_long_ack_waits_for_a_disk_that_is_behind() -> None:
-    yard = SimulatedYard(inline_sync=False)
+    yard = SimulatedServer(inline_sync=False)
     peer = yard.connect("resp")
-    yard.engine.portion = 2
+    yard.engine.batch_chunk_jobs = 2
     push(peer, 9)
     lease(peer, 1)
-    yard.broker.held_limit = -1  # as if others had filled the memory
+    yard.broker.pending_reply_limit = -1  # as if others had filled the memory
     yard.scheduler.slow = True
     peer.send(command("BATCH.ACK", "spark", 1))
-    assert yard.engine.state.leased == 5  # one portion is being synced, one waits for that
+    assert yard.engine.state.leased_count == 5  # one portion is being synced, one waits for that
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     assert replies(peer.take()) == ["OK"]
-    assert yard.engine.state.leased == 0
+    assert yard.engine.state.leased_count == 0
 
 
 @pytest.mark.parametrize(
@@ -387,17 +389,17 @@ def test_a_long_ack_waits_for_a_disk_that_is_behind() -> None:
     ],
 )
 def test_jobs_of_a_consumer_that_begins_anew_are_left_alone(
-    yard: SimulatedYard, peer: SimulatedPeer, words: tuple[str | int, ...], answer: object
+    yard: SimulatedServer, peer: SimulatedPeer, words: tuple[str | int, ...], answer: object
 ) -> None:
     push(peer, 9)
     lease(peer, 1)
-    yard.engine.portion = 2
+    yard.engine.batch_chunk_jobs = 2
     peer.arrive(command(*words))
-    now = yard.broker.begin()
+    now = yard.broker.begin_turn()
     drop_all(yard.engine, "spark", SYSTEM_ORIGIN, now)
     jobs = lease_all(yard.engine, "spark", 1, [b"q"], 7, 0, SYSTEM_ORIGIN, now)
-    yard.broker.end()
-    yard.settle()
+    yard.broker.end_turn()
+    yard.run_pending()
     assert replies(peer.take()) == [answer]
     assert [job[1] for job in read(peer, 1)] == [job.id for job in jobs]
 
@@ -413,7 +415,7 @@ def has_it(reply: object, holder: str) -> bool:
     return isinstance(reply, Failure) and str(reply).startswith(f"CLAIMED {holder} at ")
 
 
-def test_who_claims_a_consumer_has_it_alone(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_who_claims_a_consumer_has_it_alone(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, 4)
     other = yard.connect("resp")
     assert claim(peer, "one") == "OK"
@@ -423,12 +425,12 @@ def test_who_claims_a_consumer_has_it_alone(yard: SimulatedYard, peer: Simulated
         "another name"
     )
     assert lease(peer, 1, 2) == [1, 2]
-    mark = yard.journal.log.mark()
+    mark = yard.journal.records.end_position()
     assert has_it(lease(other, 1, 2), "one")
     assert has_it(lease(other, 2, 2), "one")
     assert has_it(ask(other, "BATCH.ACK", "spark", 1), "one")
     assert has_it(ask(other, "BATCH.ACK", "spark", 1, "two"), "one")
-    assert yard.journal.log.mark() == mark
+    assert yard.journal.records.end_position() == mark
     assert payloads(read(other, 1)) == [b"0", b"1"]
     assert ask(other, "BATCH.LEASE", "etl", 1, 1, "QUEUES", "q") == [1, 1]
     assert ask(other, "BATCH.ACK", "spark", 1, "one") == "OK"
@@ -438,7 +440,7 @@ def test_who_claims_a_consumer_has_it_alone(yard: SimulatedYard, peer: Simulated
     assert lease(peer, 3) == [3, 1]
 
 
-def test_a_claim_ends_with_the_last_connection_of_its_holder(yard: SimulatedYard) -> None:
+def test_a_claim_ends_with_the_last_connection_of_its_holder(yard: SimulatedServer) -> None:
     first, second, other = (yard.connect("resp") for _ in range(3))
     assert claim(first, "one") == claim(second, "one") == "OK"
     first.close()
@@ -448,7 +450,7 @@ def test_a_claim_ends_with_the_last_connection_of_its_holder(yard: SimulatedYard
     assert has_it(lease(yard.connect("resp"), 1), "two")
 
 
-def test_reset_gives_up_a_claim(yard: SimulatedYard) -> None:
+def test_reset_gives_up_a_claim(yard: SimulatedServer) -> None:
     first, second = yard.connect("resp"), yard.connect("resp")
     assert claim(first, "one") == "OK"
     assert ask(first, "RESET") == "RESET"
@@ -458,7 +460,7 @@ def test_reset_gives_up_a_claim(yard: SimulatedYard) -> None:
 
 @pytest.mark.parametrize("change", ["restart", "crash"])
 def test_after_a_restart_the_first_to_come_has_it(change: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("resp")
     push(peer, 1)
     assert claim(peer, "one") == "OK"
@@ -471,14 +473,14 @@ def test_after_a_restart_the_first_to_come_has_it(change: str) -> None:
 
 
 def test_work_that_is_under_way_ends_when_somebody_claims_the_consumer(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
-    yard.engine.portion = 2
+    yard.engine.batch_chunk_jobs = 2
     push(peer, 9)
     other = yard.connect("resp")
     peer.arrive(command("BATCH.LEASE", "spark", 1, 9, "QUEUES", "q"))
     other.arrive(command("BATCH.CLAIM", "spark", "two"))
-    yard.settle()
+    yard.run_pending()
     assert replies(other.take()) == ["OK"]
     [reply] = replies(peer.take())
     assert has_it(reply, "two")
@@ -488,7 +490,7 @@ def test_work_that_is_under_way_ends_when_somebody_claims_the_consumer(
     assert lease(other, 2) == [2, 9 - count]
 
 
-def test_a_connection_can_claim_so_many(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_connection_can_claim_so_many(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     for number in range(MAX_CLAIMS):
         assert ask(peer, "BATCH.CLAIM", f"spark-{number}", "one") == "OK"
     reply = claim(peer, "one")
@@ -505,7 +507,7 @@ USERS = {
     "ada": Principal("ada", [Rule(["q"], [TAKE, PUSH])]),
     "eve": Principal("eve", [Rule(["q"], [TAKE, PUSH])]),
     "boss": Principal("boss", [Rule(["q"], [TAKE, ADMIN])]),
-    "root": Principal("root", free=True),
+    "root": Principal("root", is_superuser=True),
 }
 USES = (
     ("BATCH.CLAIM", "spark", "holder"),
@@ -517,11 +519,11 @@ USES = (
 )
 
 
-def yard_with_users() -> SimulatedYard:
-    return SimulatedYard(gate=FixedGate(USERS))
+def yard_with_users() -> SimulatedServer:
+    return SimulatedServer(gate=FixedAuthenticator(USERS))
 
 
-def as_user(yard: SimulatedYard, name: str) -> SimulatedPeer:
+def as_user(yard: SimulatedServer, name: str) -> SimulatedPeer:
     return yard.connect("resp", certificate=name)
 
 
@@ -533,10 +535,10 @@ def test_a_consumer_is_not_for_another_user(change: str) -> None:
     if change:
         getattr(yard, change)()
     eve = as_user(yard, "eve")
-    mark = yard.journal.log.mark()
+    mark = yard.journal.records.end_position()
     for words in USES:
         assert ask(eve, *words) == Failure("NOPERM consumer spark belongs to another user")
-    assert yard.journal.log.mark() == mark
+    assert yard.journal.records.end_position() == mark
     assert lease(as_user(yard, "ada"), 2) == [2, 1]
 
 
@@ -569,13 +571,15 @@ def test_a_claim_is_not_told_to_another_user() -> None:
 
 
 def test_who_may_take_nothing_claims_nothing() -> None:
-    yard = SimulatedYard(gate=FixedGate({"none": Principal("none", [Rule(["q"], [PUSH])])}))
+    yard = SimulatedServer(
+        gate=FixedAuthenticator({"none": Principal("none", [Rule(["q"], [PUSH])])})
+    )
     assert str(claim(as_user(yard, "none"), "one")).startswith("NOPERM ")
     assert str(claim(yard.connect("resp"), "one")).startswith("NOAUTH ")
 
 
 def test_one_that_is_nobodys_belongs_to_the_first_user_who_leases_a_batch() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     push(yard.connect("resp"), 3)
     assert lease(yard.connect("resp"), 1, 1) == [1, 1]
     consumer = yard.engine.consumer("spark")
@@ -583,10 +587,10 @@ def test_one_that_is_nobodys_belongs_to_the_first_user_who_leases_a_batch() -> N
     assert consumer.user == ""
     peer = yard.connect("resp")
     assert isinstance(peer.receiver, RespConnection)
-    peer.receiver.become(USERS["ada"])
+    peer.receiver.switch_principal(USERS["ada"])
     assert lease(peer, 1) == [1, 1]
     assert consumer.user == ""
     assert lease(peer, 2, 1) == [2, 1]
     assert consumer.user == "ada"
-    peer.receiver.become(USERS["eve"])
+    peer.receiver.switch_principal(USERS["eve"])
     assert isinstance(lease(peer, 2), Failure)

@@ -4,7 +4,7 @@ import pytest
 from support.glovebox import Client as GloveboxClient
 from support.replies_resp import ask
 from support.resp_jobs import expect_stale, push, take, take_many
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange
 
 UID = b"6ba7b810-9dad-41d1-80b4-00c04fd430c8"
@@ -12,21 +12,21 @@ DAY = 86_400_000
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
-def now_ms(yard: SimulatedYard) -> int:
+def now_ms(yard: SimulatedServer) -> int:
     return yard.clock.now() // 1000
 
 
 def test_a_job_of_masenko_is_taken_and_the_other_way_round(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     masenko = yard.connect()
     push_line = b'PUSH {"name":"n","queue":"q","payload":{"a":[1.50]},"retry":1}\n'
@@ -48,7 +48,7 @@ def test_a_job_of_masenko_is_taken_and_the_other_way_round(
 
 
 def test_a_lease_of_masenko_can_be_finished_by_its_ref_and_is_lost_to_its_holder(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     masenko = yard.connect()
     push(peer, "q", "1")
@@ -60,7 +60,7 @@ def test_a_lease_of_masenko_can_be_finished_by_its_ref_and_is_lost_to_its_holder
 
 
 def test_a_job_of_workq_is_taken_and_the_other_way_round(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     workq = yard.connect("workq")
     exchange(workq, b"add %b q 1500 60000 4 -max-fails=2\r\nping\r\n" % UID, b"+OK\r\n")
@@ -77,7 +77,7 @@ def test_a_job_of_workq_is_taken_and_the_other_way_round(
     expect_stale(peer, b"2-1-1")
 
 
-def test_a_complete_of_workq_makes_a_ref_stale(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_complete_of_workq_makes_a_ref_stale(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "body", "UID", UID, "TTL", 60_000)
     job = take(peer)
     exchange(yard.connect("workq"), b"complete %b 2\r\nok\r\n" % UID, b"+OK\r\n")
@@ -85,7 +85,7 @@ def test_a_complete_of_workq_makes_a_ref_stale(yard: SimulatedYard, peer: Simula
 
 
 def test_a_job_of_glovebox_is_taken_and_the_other_way_round(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     client = GloveboxClient(yard)
     client.create("q", label=1)

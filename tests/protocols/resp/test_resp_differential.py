@@ -37,7 +37,7 @@ from support.resp_draws import (
     requests_of,
     sequences,
 )
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import SocketWire
 
 WRONG_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
@@ -263,7 +263,7 @@ class Subject:
 
 def simulated() -> Subject:
     """A fresh one, whose clock is right at the start."""
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     yard.advance(time.time() - yard.now())
     return Subject(SimulatedSide(yard), Clock(yard.now))
 
@@ -363,7 +363,7 @@ def forget_queues(client: RespClient) -> None:
 
 @pytest.mark.parametrize("key", [b"", b"a b", b"a\n", b"\x00", b"\xff", b"a\xc2\xa0b", b"x" * 256])
 def test_a_key_that_no_queue_can_have_is_never_made_a_list(key: bytes) -> None:
-    client = SimulatedSide(SimulatedYard()).connect()
+    client = SimulatedSide(SimulatedServer()).connect()
     for words in (
         (b"RPUSH", key, b"x"),
         (b"LPUSH", key, b"x", b"y"),
@@ -402,7 +402,7 @@ def test_a_value_may_have_almost_any_key(redis_server: RedisServer, key: bytes) 
 
 @pytest.mark.parametrize("key", [b"", b"x" * 65_536])
 def test_but_not_an_empty_one_or_one_of_more_than_64_kib(key: bytes) -> None:
-    client = SimulatedSide(SimulatedYard()).connect()
+    client = SimulatedSide(SimulatedServer()).connect()
     for words in ((b"SET", key, b"x"), (b"SETEX", key, b"9", b"x"), (b"SETNX", key, b"x")):
         assert ask(client, *words) == b"-ERR key: must be 1 to 65535 bytes\r\n"
     assert ask(client, "EXISTS", key) == b":0\r\n"
@@ -412,7 +412,7 @@ def test_but_not_an_empty_one_or_one_of_more_than_64_kib(key: bytes) -> None:
 @pytest.mark.parametrize("milliseconds", [2**63 - 1, 2**63 // 1000 + 1])
 def test_a_time_after_the_end_of_all_times_is_refused(milliseconds: int) -> None:
     """Redis keeps milliseconds and takes it; microseconds of 64 bits end in the year 294,247."""
-    client = SimulatedSide(SimulatedYard()).connect()
+    client = SimulatedSide(SimulatedServer()).connect()
     assert ask(client, "SET", "a", "x") == b"+OK\r\n"
     refusal = b"-ERR invalid expire time in '%b' command\r\n"
     assert ask(client, "PEXPIREAT", "a", milliseconds) == refusal % b"pexpireat"
@@ -426,7 +426,7 @@ def test_a_time_after_the_end_of_all_times_is_refused(milliseconds: int) -> None
 
 @pytest.mark.parametrize("state", ["ready", "leased", "empty", "created", "deleted"])
 def test_the_name_of_a_queue_is_not_for_strings(state: str) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     client = SimulatedSide(yard).connect()
     if state == "created":
         ask(client, "API", "PUT", "/api/v1/queues/mail", "{}")
@@ -457,7 +457,7 @@ def test_the_name_of_a_queue_is_not_for_strings(state: str) -> None:
 
 
 def test_a_string_that_was_there_before_a_queue_of_its_name_can_be_set_anew() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     client = SimulatedSide(yard).connect()
     assert ask(client, "SET", "mail", "v") == b"+OK\r\n"
     yard.connect().send(b'PUSH {"name":"n","queue":"mail"}\n')

@@ -2,19 +2,19 @@
 
 import pytest
 from support.replies_resp import ask, command, read, refused
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
 INVALID = "ERR invalid ref"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -94,7 +94,7 @@ def test_as_many_as_can_be_taken_can_be_done(peer: SimulatedPeer) -> None:
 
 
 def test_those_who_wait_for_the_end_of_a_job_hear_of_it(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, 1)
     ask(peer, "JOB.TAKE", 1, "mails")

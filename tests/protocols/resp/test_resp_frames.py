@@ -17,12 +17,12 @@ from support.replies_resp import command
 from taskyard.protocols.resp.frames import (
     BROKEN,
     COMMAND,
+    INCOMPLETE,
     MAX_ARGS,
     MAX_BULK,
     MAX_COMMAND,
     MAX_LINE,
-    NOTHING,
-    Reader,
+    RespFrameParser,
     split_quoted,
 )
 
@@ -34,14 +34,14 @@ Found = list[bytes] | str
 TOO_LARGE = [b"(an argument is left out)"]
 
 
-def read_all(reader: Reader, pieces: Iterable[bytes]) -> list[Found]:
+def read_all(reader: RespFrameParser, pieces: Iterable[bytes]) -> list[Found]:
     """The commands in these pieces; the last one may be the text of what is wrong."""
     found: list[Found] = []
     for piece in pieces:
         reader.feed(piece)
         while True:
-            kind = reader.next()
-            if kind == NOTHING:
+            kind = reader.parse_next()
+            if kind == INCOMPLETE:
                 break
             if kind == BROKEN:
                 return [*found, reader.error]
@@ -49,12 +49,12 @@ def read_all(reader: Reader, pieces: Iterable[bytes]) -> list[Found]:
     return found
 
 
-def taken(reader: Reader) -> list[bytes]:
+def taken(reader: RespFrameParser) -> list[bytes]:
     return TOO_LARGE if reader.oversize else reader.args
 
 
 def read_whole(data: bytes, limit: int = LIMIT) -> list[Found]:
-    return read_all(Reader(limit), [data])
+    return read_all(RespFrameParser(limit), [data])
 
 
 def single_bytes(data: bytes) -> Iterator[bytes]:
@@ -85,7 +85,7 @@ def single_bytes(data: bytes) -> Iterator[bytes]:
 )
 def test_an_array_of_bulk_strings_is_a_command(data: bytes, commands: list[Found]) -> None:
     assert read_whole(data) == commands
-    assert read_all(Reader(LIMIT), single_bytes(data)) == commands
+    assert read_all(RespFrameParser(LIMIT), single_bytes(data)) == commands
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_an_array_of_bulk_strings_is_a_command(data: bytes, commands: list[Found
 )
 def test_a_line_of_words_is_a_command(line: bytes, words: list[bytes]) -> None:
     assert read_whole(line) == [words]
-    assert read_all(Reader(LIMIT), single_bytes(line)) == [words]
+    assert read_all(RespFrameParser(LIMIT), single_bytes(line)) == [words]
 
 
 def test_empty_lines_are_no_commands() -> None:
@@ -157,16 +157,16 @@ COMMANDS: list[Found] = [
 
 def test_every_split_gives_the_same_commands() -> None:
     assert read_whole(STREAM, 64) == COMMANDS
-    assert read_all(Reader(64), single_bytes(STREAM)) == COMMANDS
+    assert read_all(RespFrameParser(64), single_bytes(STREAM)) == COMMANDS
     for at in range(1, len(STREAM)):
-        assert read_all(Reader(64), [STREAM[:at], STREAM[at:]]) == COMMANDS, at
+        assert read_all(RespFrameParser(64), [STREAM[:at], STREAM[at:]]) == COMMANDS, at
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 19, 64])
 def test_pieces_of_any_size_give_the_same_commands(size: int) -> None:
     data = STREAM * 5
     pieces = [data[at : at + size] for at in range(0, len(data), size)]
-    assert read_all(Reader(64), pieces) == COMMANDS * 5
+    assert read_all(RespFrameParser(64), pieces) == COMMANDS * 5
 
 
 def test_random_pieces_that_are_read_now_and_then_give_the_same_commands() -> None:
@@ -176,11 +176,11 @@ def test_random_pieces_that_are_read_now_and_then_give_the_same_commands() -> No
         data = STREAM * 3
         cuts = sorted(chance.sample(range(len(data)), 12))
         pieces = [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-        reader = Reader(64)
+        reader = RespFrameParser(64)
         found: list[Found] = []
         for piece in pieces:
             reader.feed(piece)
-            if chance.random() < 0.6 and reader.next() == COMMAND:
+            if chance.random() < 0.6 and reader.parse_next() == COMMAND:
                 found.append(taken(reader))
         found += read_all(reader, [b""])
         assert found == COMMANDS * 3
@@ -192,7 +192,7 @@ def test_commands_come_back_however_they_are_cut(
 ) -> None:
     stream = b"".join(command(*words) for words in commands)
     cut = data.draw(st.integers(0, len(stream)))
-    assert read_all(Reader(LIMIT), [stream[:cut], stream[cut:]]) == commands
+    assert read_all(RespFrameParser(LIMIT), [stream[:cut], stream[cut:]]) == commands
 
 
 def test_what_redis_py_sends_is_read_as_it_was_meant() -> None:
@@ -208,7 +208,7 @@ def test_what_redis_py_sends_is_read_as_it_was_meant() -> None:
         (("RPUSH", "q", "", b"x" * 300_000), [b"RPUSH", b"q", b"", b"x" * 300_000]),
     ]
     for request, words in requests:
-        assert read_all(Reader(LIMIT), connection.pack_command(*request)) == [words]
+        assert read_all(RespFrameParser(LIMIT), connection.pack_command(*request)) == [words]
     stream = b"".join(connection.pack_commands([request for request, _ in requests]))
     assert read_whole(stream) == [words for _, words in requests]
 
@@ -247,27 +247,27 @@ def test_what_redis_py_sends_is_read_as_it_was_meant() -> None:
 def test_what_is_no_command_breaks_the_stream(data: bytes, error: str) -> None:
     good = command("PING")
     for pieces in ([good + data], [good, data], single_bytes(good + data)):
-        assert read_all(Reader(LIMIT), pieces) == [[b"PING"], error]
+        assert read_all(RespFrameParser(LIMIT), pieces) == [[b"PING"], error]
 
 
 def test_the_most_arguments_are_a_command() -> None:
-    reader = Reader(LIMIT)
+    reader = RespFrameParser(LIMIT)
     reader.feed(b"*%d\r\n" % MAX_ARGS)
-    assert reader.next() == NOTHING
+    assert reader.parse_next() == INCOMPLETE
     reader.feed(b"$0\r\n\r\n" * MAX_ARGS)
-    assert reader.next() == COMMAND
+    assert reader.parse_next() == COMMAND
     assert reader.args == [b""] * MAX_ARGS
 
 
 def test_an_argument_over_the_limit_is_left_out_and_what_follows_is_read() -> None:
-    reader = Reader(100)
+    reader = RespFrameParser(100)
     reader.feed(command("SET", "k", b"x" * 100) + command("SET", "k", b"x" * 101, b"y" * 500, "z"))
-    assert reader.next() == COMMAND
+    assert reader.parse_next() == COMMAND
     assert (reader.args, reader.oversize) == ([b"SET", b"k", b"x" * 100], False)
-    assert reader.next() == COMMAND
+    assert reader.parse_next() == COMMAND
     assert (reader.args, reader.oversize) == ([b"SET", b"k", b"", b"", b"z"], True)
     reader.feed(b"PING\n")
-    assert reader.next() == COMMAND
+    assert reader.parse_next() == COMMAND
     assert (reader.args, reader.oversize) == ([b"PING"], False)
 
 
@@ -278,16 +278,16 @@ def test_an_argument_over_the_limit_needs_its_end_as_well() -> None:
 def test_a_command_may_have_so_many_bytes_and_no_more() -> None:
     block = b"$%d\r\n%b\r\n" % (MIB, b"x" * MIB)
     full = MAX_COMMAND // MIB
-    reader = Reader(MIB)
+    reader = RespFrameParser(MIB)
     reader.feed(b"*%d\r\n" % (full + 1))
     for _ in range(full):
         reader.feed(block)
-        assert reader.next() == NOTHING
+        assert reader.parse_next() == INCOMPLETE
     reader.feed(b"$0\r\n\r\n")
-    assert reader.next() == COMMAND
+    assert reader.parse_next() == COMMAND
     assert sum(map(len, reader.args)) == MAX_COMMAND
     reader.feed(b"*%d\r\n" % (full + 1) + block * full + b"$1\r\n")
-    assert (reader.next(), reader.error) == (BROKEN, "too big command")
+    assert (reader.parse_next(), reader.error) == (BROKEN, "too big command")
 
 
 def test_a_line_may_have_so_many_bytes_and_no_more() -> None:
@@ -297,8 +297,8 @@ def test_a_line_may_have_so_many_bytes_and_no_more() -> None:
     assert read_whole(longest) == []
     assert read_whole(longest + b"x") == ["too big inline request"]
     pieces = [longest[at : at + 1000] for at in range(0, MAX_LINE, 1000)]
-    assert read_all(Reader(LIMIT), [*pieces, b"\n"]) == [[longest]]
-    assert read_all(Reader(LIMIT), [*pieces, b"x"]) == ["too big inline request"]
+    assert read_all(RespFrameParser(LIMIT), [*pieces, b"\n"]) == [[longest]]
+    assert read_all(RespFrameParser(LIMIT), [*pieces, b"x"]) == ["too big inline request"]
 
 
 @settings(max_examples=effort(300, 60))
@@ -326,11 +326,11 @@ def test_streams_with_a_few_wrong_bytes_end_in_commands_or_an_error() -> None:
 
 def check_bounded(pieces: list[bytes]) -> None:
     """No piece gives more commands than it has bytes, and cuts make no difference."""
-    reader = Reader(64)
+    reader = RespFrameParser(64)
     for piece in pieces:
         reader.feed(piece)
         for _ in range(sum(map(len, pieces)) + 1):
-            kind = reader.next()
+            kind = reader.parse_next()
             if kind != COMMAND:
                 break
             assert reader.args
@@ -340,14 +340,14 @@ def check_bounded(pieces: list[bytes]) -> None:
             assert reader.error
             break
     whole = read_whole(b"".join(pieces), 64)
-    assert read_all(Reader(64), pieces) == whole
-    assert read_all(Reader(64), single_bytes(b"".join(pieces))) == whole
+    assert read_all(RespFrameParser(64), pieces) == whole
+    assert read_all(RespFrameParser(64), single_bytes(b"".join(pieces))) == whole
 
 
 # Work and memory
 
 
-def allocated(reader: Reader, pieces: Iterable[bytes]) -> tuple[int, int]:
+def allocated(reader: RespFrameParser, pieces: Iterable[bytes]) -> tuple[int, int]:
     """Bytes that were allocated while these were read, in all and kept at once at most."""
     total = most = 0
     tracemalloc.start()
@@ -356,7 +356,7 @@ def allocated(reader: Reader, pieces: Iterable[bytes]) -> tuple[int, int]:
             before, _ = tracemalloc.get_traced_memory()
             tracemalloc.reset_peak()
             reader.feed(piece)
-            while reader.next() == COMMAND:
+            while reader.parse_next() == COMMAND:
                 pass
             peak = tracemalloc.get_traced_memory()[1]
             total += peak - before
@@ -373,25 +373,25 @@ def cut(data: bytes, size: int) -> list[bytes]:
 @pytest.mark.parametrize("size", [100, 1000, 65_536])
 def test_a_large_argument_in_small_pieces_is_copied_a_few_times_at_most(size: int) -> None:
     data = command("RPUSH", "q", b"x" * MIB)
-    total, _ = allocated(Reader(MIB), cut(data, size))
+    total, _ = allocated(RespFrameParser(MIB), cut(data, size))
     assert total < 4 * MIB
 
 
 def test_many_arguments_in_small_pieces_are_copied_a_few_times_at_most() -> None:
     data = command("RPUSH", *([b"x" * 40] * 10_000))
-    total, _ = allocated(Reader(MIB), cut(data, 1000))
+    total, _ = allocated(RespFrameParser(MIB), cut(data, 1000))
     assert total < 8 * len(data)
 
 
 def test_a_long_line_in_small_pieces_is_copied_a_few_times_at_most() -> None:
     data = b"x" * (MAX_LINE - 1) + b"\n"
-    total, _ = allocated(Reader(MIB), cut(data, 64))
+    total, _ = allocated(RespFrameParser(MIB), cut(data, 64))
     assert total < 8 * MAX_LINE
 
 
 def test_what_came_while_nobody_read_is_copied_a_few_times_at_most() -> None:
     """Pieces of an argument that is left out, all there when they are looked at."""
-    reader = Reader(100)
+    reader = RespFrameParser(100)
     reader.feed(b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % MIB)
     pieces = cut(b"x" * MIB + b"\r\n", 64)
     for piece in pieces[:-1]:
@@ -403,8 +403,8 @@ def test_what_came_while_nobody_read_is_copied_a_few_times_at_most() -> None:
 
 def test_an_argument_over_the_limit_is_never_kept() -> None:
     piece = b"x" * MIB
-    reader = Reader(MIB)
+    reader = RespFrameParser(MIB)
     reader.feed(b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % (100 * MIB))
-    assert reader.next() == NOTHING
+    assert reader.parse_next() == INCOMPLETE
     _, most = allocated(reader, [piece] * 99)
     assert most < MIB // 2

@@ -2,7 +2,7 @@
 
 import pytest
 from support.replies_resp import command
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
 from taskyard.protocols.resp.frames import MAX_LINE
@@ -50,7 +50,7 @@ def test_an_argument_over_the_limit_is_refused_and_the_connection_goes_on(
 
 
 def test_a_client_that_sends_much_while_its_command_waits_is_not_read_for_ever() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("resp")
     peer.send(command("BLPOP", "q", "0"))
     sent = 0
@@ -70,7 +70,7 @@ def is_read(peer: SimulatedPeer) -> bool:
 
 
 def test_a_command_larger_than_what_is_read_ahead_arrives_all_the_same() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("resp")
     data = command("ECHO", b"x" * MIB)
     for piece in (data[at : at + 50_000] for at in range(0, len(data), 50_000)):

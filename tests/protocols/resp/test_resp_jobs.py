@@ -15,7 +15,7 @@ from support.resp_jobs import (
     unknown,
     wait_for,
 )
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
 from taskyard.engine.model.job import DELAYED, READY
@@ -29,16 +29,16 @@ CENTURY = 100 * 365 * DAY
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
-def now_ms(yard: SimulatedYard) -> int:
+def now_ms(yard: SimulatedServer) -> int:
     return yard.clock.now() // 1000
 
 
@@ -61,7 +61,7 @@ def test_a_job_is_pushed_taken_and_done(wire: Wire) -> None:
     exchange(peer, b"JOB.DONE 1-1-1\r\n", b"-STALE the lease is over, or the job is gone\r\n")
 
 
-def test_a_job_shows_what_it_is(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_job_shows_what_it_is(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "body", "NAME", "send", "UID", UID, "TTR", 2500)
     assert take(peer) == Taken(b"1-1-1", 1, UID, b"q", b"send", 1, 0, now_ms(yard) + 2500, b"body")
 
@@ -76,7 +76,7 @@ def test_a_job_without_a_uid_has_one_all_the_same(peer: SimulatedPeer) -> None:
 
 
 def test_words_may_be_in_either_case_and_in_any_order(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "body", "ttr", 1000, "Priority", 3, "name", "n", "fails", 0)
     job = yard.engine.job(1)
@@ -86,11 +86,11 @@ def test_words_may_be_in_either_case_and_in_any_order(
 # The options of a push
 
 
-def test_a_plain_push_has_the_defaults(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_plain_push_has_the_defaults(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     job = yard.engine.job(1)
     policy = job.policy
-    assert (job.state, job.priority, job.run_at, job.extra) == (READY, 0, 0, None)
+    assert (job.state, job.priority, job.run_at, job.extras) == (READY, 0, 0, None)
     assert (policy.ttr, policy.max_attempts, policy.dead_queue) == (0, 0, "")
     ask(peer, "JOB.FAIL", take(peer).ref, "no")
     assert take_many(peer) == []
@@ -106,7 +106,7 @@ def test_the_higher_priority_comes_first(peer: SimulatedPeer) -> None:
 
 @pytest.mark.parametrize("word", ["AT", "IN"])
 def test_a_job_comes_when_its_time_has_come(
-    yard: SimulatedYard, peer: SimulatedPeer, word: str
+    yard: SimulatedServer, peer: SimulatedPeer, word: str
 ) -> None:
     push(peer, "q", "late", word, 1500 + (now_ms(yard) if word == "AT" else 0))
     yard.advance(1.499)
@@ -117,13 +117,13 @@ def test_a_job_comes_when_its_time_has_come(
 
 @pytest.mark.parametrize("options", [("AT", 0), ("AT", 1), ("IN", 0)])
 def test_a_time_that_is_past_is_now(
-    yard: SimulatedYard, peer: SimulatedPeer, options: tuple[str, int]
+    yard: SimulatedServer, peer: SimulatedPeer, options: tuple[str, int]
 ) -> None:
     push(peer, "q", "body", *options)
     assert yard.engine.job(1).state == READY
 
 
-def test_of_two_times_the_last_one_counts(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_of_two_times_the_last_one_counts(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "body", "IN", 5000, "IN", 1000)
     yard.advance(1)
     take(peer)
@@ -143,7 +143,7 @@ def test_of_two_times_the_last_one_counts(yard: SimulatedYard, peer: SimulatedPe
     ],
 )
 def test_a_lease_lasts_as_long_as_the_job_and_the_taker_allow(
-    yard: SimulatedYard,
+    yard: SimulatedServer,
     peer: SimulatedPeer,
     job: tuple[str, int],
     taker: tuple[str, int],
@@ -158,14 +158,14 @@ def test_a_lease_lasts_as_long_as_the_job_and_the_taker_allow(
 
 
 def test_the_default_of_a_lease_is_a_setting() -> None:
-    yard = SimulatedYard(settings=EngineSettings(default_ttr=7_000_000))
+    yard = SimulatedServer(settings=EngineSettings(default_ttr=7_000_000))
     peer = yard.connect("resp")
     push(peer)
     assert take(peer).deadline == now_ms(yard) + 7000
 
 
 def test_a_job_is_forgotten_after_its_time_to_live(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "ready", "TTL", 1000)
     push(peer, "q", "leased", "TTL", 1000, "PRIORITY", 1)
@@ -179,7 +179,7 @@ def test_a_job_is_forgotten_after_its_time_to_live(
 
 
 def test_a_result_is_kept_as_long_as_the_time_to_live(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "body", "TTL", 5000, "UID", UID)
     assert ask(peer, "JOB.DONE", take(peer).ref, b"pong\r\n") == "OK"
@@ -191,14 +191,14 @@ def test_a_result_is_kept_as_long_as_the_time_to_live(
 
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_attempts_are_counted_whatever_becomes_of_them(
-    yard: SimulatedYard, peer: SimulatedPeer, attempts: int
+    yard: SimulatedServer, peer: SimulatedPeer, attempts: int
 ) -> None:
     push(peer, "q", "body", "ATTEMPTS", attempts, "TTR", 1000, "FAILS", 0)
     for number in range(1, attempts + 1):
         assert take(peer).attempt == number
         yard.advance(1)
     assert take_many(peer) == []
-    assert yard.engine.job(1).more().reason == "attempts used up"
+    assert yard.engine.job(1).ensure_extras().reason == "attempts used up"
 
 
 @pytest.mark.parametrize(("fails", "tries"), [(1, 1), (2, 2), (5, 5)])
@@ -220,7 +220,7 @@ def test_with_no_limit_no_fail_is_final(peer: SimulatedPeer) -> None:
         assert ask(peer, "JOB.FAIL", job.ref, "no") == "ready"
 
 
-def test_back_off_doubles_up_to_its_cap(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_back_off_doubles_up_to_its_cap(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "body", "FAILS", 0, "BACKOFF", 1000, 5000)
     for most in (1000, 2000, 4000, 5000, 5000):
         assert ask(peer, "JOB.FAIL", take(peer).ref, "no") == "delayed"
@@ -246,7 +246,7 @@ def test_a_failed_job_goes_to_its_dead_queue(peer: SimulatedPeer) -> None:
 
 
 def test_a_failed_job_is_with_who_waits_at_the_dead_queue(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     waiting = yard.connect("resp")
     waiting.send(command("BLPOP", "dead", 0))
@@ -255,7 +255,7 @@ def test_a_failed_job_is_with_who_waits_at_the_dead_queue(
     assert read(waiting) == [b"dead", b"body"]
 
 
-def test_a_job_waits_for_those_it_comes_after(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_job_waits_for_those_it_comes_after(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     first, second = push(peer, "first"), push(peer, "second")
     push(peer, "q", "body", "AFTER", 2, first, second)
     assert ask(peer, "JOB.DONE", take(peer, "first").ref) == "OK"
@@ -265,7 +265,9 @@ def test_a_job_waits_for_those_it_comes_after(yard: SimulatedYard, peer: Simulat
     assert came(peer).id == 3
 
 
-def test_a_job_fails_with_the_one_it_comes_after(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_job_fails_with_the_one_it_comes_after(
+    yard: SimulatedServer, peer: SimulatedPeer
+) -> None:
     first = push(peer, "first", "body", "FAILS", 1)
     push(peer, "q", "body", "AFTER", 1, first, "DEAD", "dead")
     assert ask(peer, "JOB.FAIL", take(peer, "first").ref, "no") == "failed"
@@ -281,7 +283,7 @@ def test_jobs_that_are_over_or_were_never_there_do_not_block(peer: SimulatedPeer
 
 
 def test_as_many_may_be_waited_for_as_there_can_be(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     ids = [push(peer, "first") for _ in range(255)]
     blocked = push(peer, "q", "body", "AFTER", 255, *ids)
@@ -295,7 +297,7 @@ def test_as_many_may_be_waited_for_as_there_can_be(
     assert text == "ERR AFTER must be between 1 and 255"
 
 
-def test_a_uid_is_taken_once(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_uid_is_taken_once(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     duplicate = "DUPLICATE 1 is a job with this uid"
     push(peer, "q", "body", "UID", UID)
     assert refused(peer, "JOB.PUSH", "q", "x", "UID", UID.upper()) == duplicate
@@ -321,7 +323,7 @@ def test_a_uid_of_another_queue_is_taken_in_a_transaction_too(peer: SimulatedPee
 
 @pytest.mark.parametrize("options", [(), ("KEY", "k"), ("AFTER", 1, 1)])
 def test_a_uid_of_another_queue_is_taken(
-    yard: SimulatedYard, peer: SimulatedPeer, options: tuple[Word, ...]
+    yard: SimulatedServer, peer: SimulatedPeer, options: tuple[Word, ...]
 ) -> None:
     push(peer, "q", "body", "UID", UID)
     assert refused(peer, "JOB.PUSH", "other", "x", "UID", UID.upper(), *options) == TAKEN
@@ -378,7 +380,7 @@ def test_a_uid_of_another_queue_is_taken(
     ],
 )  # fmt: skip
 def test_a_push_with_a_wrong_option_is_refused(
-    yard: SimulatedYard, peer: SimulatedPeer, options: tuple[str, ...], error: str
+    yard: SimulatedServer, peer: SimulatedPeer, options: tuple[str, ...], error: str
 ) -> None:
     assert refused(peer, "JOB.PUSH", "q", "body", *options) == error
     assert yard.engine.state.jobs.size == 0
@@ -401,7 +403,7 @@ def test_a_push_with_a_wrong_option_is_refused(
     ],
 )
 def test_a_push_at_the_limits_is_taken_and_survives(
-    yard: SimulatedYard, peer: SimulatedPeer, options: tuple[str, ...]
+    yard: SimulatedServer, peer: SimulatedPeer, options: tuple[str, ...]
 ) -> None:
     push(peer, "q", "body", *options)
     yard.crash()

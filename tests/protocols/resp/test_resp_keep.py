@@ -3,7 +3,7 @@
 import pytest
 from support.replies_resp import ask, refused
 from support.resp_jobs import no_value, push, take, unknown
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire
 
 from taskyard.engine.model.state import EngineSettings
@@ -13,17 +13,17 @@ NO_RING = EngineSettings(finished_bytes=0)
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard(settings=NO_RING)
+def yard() -> SimulatedServer:
+    return SimulatedServer(settings=NO_RING)
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
 def test_a_result_is_kept_for_so_long_and_no_longer(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer)
     yard.advance(100)  # it counts from the end of the job, not from its push
@@ -34,13 +34,13 @@ def test_a_result_is_kept_for_so_long_and_no_longer(
     assert refused(peer, "JOB.RESULT", 1) == NO_JOB
 
 
-def test_an_empty_result_is_kept_as_well(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_an_empty_result_is_kept_as_well(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     assert ask(peer, "JOB.DONE", take(peer).ref, "", "keep", 5000) == "OK"
     assert ask(peer, "JOB.RESULT", 1) == [1, b"succeeded", 1, None, None]
 
 
-def test_the_ttl_of_the_job_counts_more(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_the_ttl_of_the_job_counts_more(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "x", "TTL", 2000)
     assert ask(peer, "JOB.DONE", take(peer).ref, "7", "KEEP", 60_000) == "OK"
     yard.advance(3)

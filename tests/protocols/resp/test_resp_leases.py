@@ -18,7 +18,7 @@ from support.resp_jobs import (
     unknown,
     wait_for,
 )
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire
 
 from taskyard.engine.model.job import FAILED, LEASED, READY
@@ -30,21 +30,21 @@ CENTURY = 100 * 365 * DAY
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
 @pytest.fixture
-def other(yard: SimulatedYard) -> SimulatedPeer:
+def other(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
-def now_ms(yard: SimulatedYard) -> int:
+def now_ms(yard: SimulatedServer) -> int:
     return yard.clock.now() // 1000
 
 
@@ -52,7 +52,7 @@ def now_ms(yard: SimulatedYard) -> int:
 
 
 def test_a_lease_is_ended_from_any_connection(
-    yard: SimulatedYard, peer: SimulatedPeer, other: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer, other: SimulatedPeer
 ) -> None:
     push(peer)
     push(peer, "q", "body", "FAILS", 1)
@@ -68,7 +68,7 @@ def test_a_lease_is_ended_from_any_connection(
 
 @pytest.mark.parametrize("result", [b"", b"pong", b"\x00\r\n\xff"])
 def test_a_result_goes_to_who_waits_for_it(
-    yard: SimulatedYard, peer: SimulatedPeer, result: bytes
+    yard: SimulatedServer, peer: SimulatedPeer, result: bytes
 ) -> None:
     push(peer, "q", "body", "UID", UID, "TTL", 60_000)
     waiting = yard.connect("workq")
@@ -84,7 +84,7 @@ def test_a_finished_lease_is_stale(peer: SimulatedPeer) -> None:
     expect_stale(peer, job.ref)
 
 
-def test_an_expired_lease_is_stale(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_an_expired_lease_is_stale(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "body", "TTR", 1000)
     job = take(peer)
     yard.advance(0.999)
@@ -126,7 +126,7 @@ def test_a_returned_job_is_at_its_old_place_and_has_not_failed(peer: SimulatedPe
 
 @pytest.mark.parametrize(("ttr", "good"), [(1, True), (DAY, True), (0, False), (DAY + 1, False)])
 def test_a_lease_is_extended_within_limits(
-    yard: SimulatedYard, peer: SimulatedPeer, ttr: int, good: bool
+    yard: SimulatedServer, peer: SimulatedPeer, ttr: int, good: bool
 ) -> None:
     push(peer, "q", "body", "TTR", 2000)
     job = take(peer)
@@ -142,7 +142,7 @@ def test_a_lease_is_extended_within_limits(
         assert ask(peer, "JOB.DONE", job.ref) == "OK"
 
 
-def test_a_fail_says_when_to_try_again(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_fail_says_when_to_try_again(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "body", "FAILS", 0, "BACKOFF", 10, 10)
     assert ask(peer, "JOB.FAIL", take(peer).ref, "no", "IN", 0) == "ready"
     assert ask(peer, "JOB.FAIL", take(peer).ref, "no", "in", 1500) == "delayed"
@@ -155,7 +155,7 @@ def test_a_fail_says_when_to_try_again(yard: SimulatedYard, peer: SimulatedPeer)
 
 
 def test_a_time_to_try_again_does_not_help_when_the_fails_are_used_up(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "body", "FAILS", 2)
     assert ask(peer, "JOB.FAIL", take(peer).ref, "no", "IN", 0) == "ready"
@@ -166,17 +166,17 @@ def test_a_time_to_try_again_does_not_help_when_the_fails_are_used_up(
 
 @pytest.mark.parametrize("dead", [(), ("DEAD", "dead")])
 def test_a_final_fail_is_the_last(
-    yard: SimulatedYard, peer: SimulatedPeer, dead: tuple[str, ...]
+    yard: SimulatedServer, peer: SimulatedPeer, dead: tuple[str, ...]
 ) -> None:
     push(peer, "q", "body", "FAILS", 0, "BACKOFF", 10, 10, *dead)
     assert ask(peer, "JOB.FAIL", take(peer).ref, "no", "final") == "failed"
     job = yard.engine.job(1)
-    assert job.more().reason == GIVEN_UP
+    assert job.ensure_extras().reason == GIVEN_UP
     assert (job.state, job.queue.name) == ((READY, "dead") if dead else (FAILED, "q"))
 
 
 def test_a_fail_tells_the_same_whoever_waits_for_the_job(
-    yard: SimulatedYard, peer: SimulatedPeer, other: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer, other: SimulatedPeer
 ) -> None:
     push(peer, "q", "body", "FAILS", 0, "BACKOFF", 0, 0)
     job = take(peer)
@@ -202,7 +202,7 @@ def test_a_fail_tells_the_same_whoever_waits_for_the_job(
     ],
 )
 def test_a_wrong_fail_leaves_the_lease_as_it_is(
-    yard: SimulatedYard, peer: SimulatedPeer, options: tuple[str, ...], error: str
+    yard: SimulatedServer, peer: SimulatedPeer, options: tuple[str, ...], error: str
 ) -> None:
     push(peer)
     job = take(peer)
@@ -244,7 +244,7 @@ def test_a_job_that_is_not_leased_has_no_ref(peer: SimulatedPeer) -> None:
 
 
 @pytest.mark.parametrize("how", ["restart", "kill", "crash"])
-def test_a_lease_survives_the_server(yard: SimulatedYard, peer: SimulatedPeer, how: str) -> None:
+def test_a_lease_survives_the_server(yard: SimulatedServer, peer: SimulatedPeer, how: str) -> None:
     push(peer, "q", "done", "TTR", 10_000)
     push(peer, "q", "late", "TTR", 1000, "PRIORITY", -1)
     first, second = take_many(peer, "q", "COUNT", 2)
@@ -261,7 +261,7 @@ def test_a_lease_survives_the_server(yard: SimulatedYard, peer: SimulatedPeer, h
 
 
 def test_a_ref_of_a_lease_that_was_lost_is_not_that_of_another(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer)
     lost = take(peer)
@@ -274,7 +274,7 @@ def test_a_ref_of_a_lease_that_was_lost_is_not_that_of_another(
     assert ask(peer, "JOB.DONE", again.ref) == "OK"
 
 
-def test_the_only_attempt_is_not_forgotten(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_the_only_attempt_is_not_forgotten(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "body", "ATTEMPTS", 1)
     job = take(peer)
     yard.crash()
@@ -283,7 +283,7 @@ def test_the_only_attempt_is_not_forgotten(yard: SimulatedYard, peer: SimulatedP
     assert ask(peer, "JOB.DONE", job.ref) == "OK"
 
 
-def test_everything_about_a_job_survives(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_everything_about_a_job_survives(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(
         peer,
         "q",
@@ -322,7 +322,7 @@ def test_a_job_goes_to_who_waits(shared_wire: Wire) -> None:
     assert ask(peer, "JOB.DONE", job.ref) == "OK"
 
 
-def test_a_wait_comes_to_its_end(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_wait_comes_to_its_end(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     wait_for(peer, "q", 1500)
     peer.send(command("PING"))
     yard.advance(1.499)
@@ -340,7 +340,7 @@ def test_without_a_wait_the_answer_comes_at_once(
     assert take_many(peer, "q", *options) == []
 
 
-def test_a_longest_wait_is_for_ever(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_longest_wait_is_for_ever(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     wait_for(peer, "q", CENTURY)
     yard.advance(1000 * 86_400)
     push(yard.connect("resp"))
@@ -348,7 +348,7 @@ def test_a_longest_wait_is_for_ever(yard: SimulatedYard, peer: SimulatedPeer) ->
 
 
 def test_who_waits_gets_all_that_one_transaction_brings(
-    yard: SimulatedYard, peer: SimulatedPeer, other: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer, other: SimulatedPeer
 ) -> None:
     wait_for(peer, "q", 60_000, "COUNT", 3)
     assert ask(other, "RPUSH", "q", "a", "b", "c", "d") == 4
@@ -356,7 +356,7 @@ def test_who_waits_gets_all_that_one_transaction_brings(
     assert [Taken(*job).payload for job in reply] == [b"a", b"b", b"c"]
 
 
-def test_waiters_of_all_kinds_are_served_as_they_came(yard: SimulatedYard) -> None:
+def test_waiters_of_all_kinds_are_served_as_they_came(yard: SimulatedServer) -> None:
     first, second = yard.connect("resp"), yard.connect("resp")
     masenko, fourth, workq = yard.connect(), yard.connect("resp"), yard.connect("workq")
     wait_for(first)
@@ -378,7 +378,7 @@ def test_waiters_of_all_kinds_are_served_as_they_came(yard: SimulatedYard) -> No
 
 
 def test_who_leaves_while_waiting_is_given_nothing(
-    yard: SimulatedYard, peer: SimulatedPeer, other: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer, other: SimulatedPeer
 ) -> None:
     wait_for(peer)
     wait_for(other)

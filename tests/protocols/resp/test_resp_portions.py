@@ -7,7 +7,7 @@ import pytest
 from support.replies_resp import ask, command, replies
 from support.resp_jobs import as_jobs
 from support.resp_lists import content, fill, length, numbers, run
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.engine.model.job import READY, SYSTEM_ORIGIN
 from taskyard.engine.model.queue import QueueSettings
@@ -20,12 +20,12 @@ MIB = 1 << 20
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 def pings_during(
-    yard: SimulatedYard, peer: SimulatedPeer, request: bytes
+    yard: SimulatedServer, peer: SimulatedPeer, request: bytes
 ) -> tuple[list[object], int]:
     """The replies to this request, and how many replies another client got in the middle of it."""
     other = yard.connect("resp")
@@ -36,12 +36,12 @@ def pings_during(
 
     def witness(data: bytes) -> None:
         nonlocal between
-        if connection.work is not None:
+        if connection.chunked_command is not None:
             between += data.count(b"+PONG")
 
     other.witness = witness
     other.arrive(command("PING") * 1000)
-    yard.settle()
+    yard.run_pending()
     assert other.take() == b"+PONG\r\n" * 1000
     return replies(peer.take()), between
 
@@ -59,7 +59,9 @@ LONG_COMMANDS: dict[str, tuple[tuple[bytes | str | int, ...], object]] = {
 
 
 @pytest.mark.parametrize("name", LONG_COMMANDS)
-def test_others_are_answered_while_a_long_list_is_worked_on(yard: SimulatedYard, name: str) -> None:
+def test_others_are_answered_while_a_long_list_is_worked_on(
+    yard: SimulatedServer, name: str
+) -> None:
     words, reply = LONG_COMMANDS[name]
     peer = fill(yard, numbers(LONG))
     found, answered = pings_during(yard, peer, command(*words) + command("PING"))
@@ -67,7 +69,7 @@ def test_others_are_answered_while_a_long_list_is_worked_on(yard: SimulatedYard,
     assert answered == TURN
 
 
-def test_short_lists_are_done_at_once(yard: SimulatedYard) -> None:
+def test_short_lists_are_done_at_once(yard: SimulatedServer) -> None:
     peer = fill(yard, numbers(PORTION))
     found, answered = pings_during(yard, peer, command("LRANGE", "l", 0, -1))
     assert (found, answered) == ([numbers(PORTION)], 0)
@@ -85,7 +87,7 @@ def test_the_borders_of_portions_lose_nothing(count: int) -> None:
         (("LREM", "l", -1, values[0]), 1, values[1:]),
         (("DEL", "l"), 1, []),
     ]:
-        yard = SimulatedYard()
+        yard = SimulatedServer()
         peer = fill(yard, values)
         assert run(peer, *words) == reply
         assert content(yard) == left
@@ -95,7 +97,7 @@ def test_the_borders_of_portions_lose_nothing(count: int) -> None:
 
 
 @pytest.mark.parametrize("count", [0, 1, -1, 2, -2, 39, -39, 40, -40, 41, -41, 1000, -1000])
-def test_so_many_are_removed_from_either_end(yard: SimulatedYard, count: int) -> None:
+def test_so_many_are_removed_from_either_end(yard: SimulatedServer, count: int) -> None:
     """Forty equal ones among others, several of them in one portion."""
     values = [b"x" if number % 25 == 7 else b"%d" % number for number in range(1000)]
     peer = fill(yard, values)
@@ -105,7 +107,9 @@ def test_so_many_are_removed_from_either_end(yard: SimulatedYard, count: int) ->
 
 
 @pytest.mark.parametrize("count", [2, -2, 5200, -5200])
-def test_a_list_of_equal_values_is_removed_from_either_end(yard: SimulatedYard, count: int) -> None:
+def test_a_list_of_equal_values_is_removed_from_either_end(
+    yard: SimulatedServer, count: int
+) -> None:
     values = [b"x"] * 5000 + [b"y"] * 100 + [b"x"] * 5000
     peer = fill(yard, values)
     assert run(peer, "LREM", "l", count, "x") == (abs(count) or 10_000)
@@ -127,7 +131,7 @@ def expected_after(values: list[bytes], value: bytes, count: int) -> list[bytes]
 
 @pytest.mark.parametrize("count", [0, 1, -1, 7, -7, 300, -300])
 def test_jobs_of_several_priorities_are_removed_in_delivery_order(
-    yard: SimulatedYard, count: int
+    yard: SimulatedServer, count: int
 ) -> None:
     chance = Random(count)
     peer = yard.connect("resp")
@@ -142,7 +146,7 @@ def test_jobs_of_several_priorities_are_removed_in_delivery_order(
     assert content(yard) == expected_after(values, b"x", count)
 
 
-def test_jobs_that_are_not_ready_are_left_alone(yard: SimulatedYard) -> None:
+def test_jobs_that_are_not_ready_are_left_alone(yard: SimulatedServer) -> None:
     peer = fill(yard, [b"x"] * 3)
     ask(peer, "JOB.TAKE", 1, "l")
     ask(peer, "JOB.PUSH", "l", "x", "IN", 1000)
@@ -151,7 +155,7 @@ def test_jobs_that_are_not_ready_are_left_alone(yard: SimulatedYard) -> None:
     assert content(yard) == [b"x"]
 
 
-def test_a_list_changes_while_it_is_looked_through(yard: SimulatedYard) -> None:
+def test_a_list_changes_while_it_is_looked_through(yard: SimulatedServer) -> None:
     for count in (0, -LONG):
         peer = fill(yard, [b"x"] * LONG)
         other = yard.connect("resp")
@@ -177,7 +181,7 @@ def test_a_list_changes_while_it_is_looked_through(yard: SimulatedYard) -> None:
 
 
 def test_no_reply_is_larger_than_its_limit() -> None:
-    yard = SimulatedYard(segment_size=1 << 24)
+    yard = SimulatedServer(segment_size=1 << 24)
     values = [b"%02d" % number * (MIB // 2) for number in range(65)]
     peer = yard.connect("resp")
     for value in values:
@@ -200,7 +204,7 @@ def test_no_reply_is_larger_than_its_limit() -> None:
 
 
 @pytest.mark.parametrize("name", LONG_COMMANDS)
-def test_who_is_lost_in_the_middle_leaves_a_sound_list(yard: SimulatedYard, name: str) -> None:
+def test_who_is_lost_in_the_middle_leaves_a_sound_list(yard: SimulatedServer, name: str) -> None:
     words, _ = LONG_COMMANDS[name]
     peer = fill(yard, numbers(LONG))
     peer.arrive(command(*words) + command("RPUSH", "l", "never"))
@@ -214,13 +218,13 @@ def test_who_is_lost_in_the_middle_leaves_a_sound_list(yard: SimulatedYard, name
 
 
 @pytest.mark.parametrize("name", LONG_COMMANDS)
-def test_who_says_no_more_is_answered_all_the_same(yard: SimulatedYard, name: str) -> None:
+def test_who_says_no_more_is_answered_all_the_same(yard: SimulatedServer, name: str) -> None:
     words, reply = LONG_COMMANDS[name]
     peer = fill(yard, numbers(LONG))
     peer.arrive(command(*words) + command("PING"))
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
     assert replies(peer.take()) == [reply, "PONG"]
     peer.expect_closed()
 
@@ -234,19 +238,19 @@ def test_who_says_no_more_is_answered_all_the_same(yard: SimulatedYard, name: st
     ],
 )
 def test_who_says_no_more_while_waiting_gets_nothing(
-    yard: SimulatedYard, words: tuple[str | int, ...], reply: object
+    yard: SimulatedServer, words: tuple[str | int, ...], reply: object
 ) -> None:
     peer = yard.connect("resp")
     peer.send(command(*words) + command("PING"))
     peer.expect_nothing()
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
     assert replies(peer.take()) == [reply, "PONG"]
     peer.expect_closed()
 
 
-def test_a_stop_answers_what_is_under_way(yard: SimulatedYard) -> None:
+def test_a_stop_answers_what_is_under_way(yard: SimulatedServer) -> None:
     peer = fill(yard, numbers(LONG))
     peer.arrive(command("LRANGE", "l", 0, -1) + command("PING"))
     yard.stop()
@@ -254,7 +258,7 @@ def test_a_stop_answers_what_is_under_way(yard: SimulatedYard) -> None:
     peer.expect_closed()
 
 
-def test_a_paused_queue_gives_nothing(yard: SimulatedYard) -> None:
+def test_a_paused_queue_gives_nothing(yard: SimulatedServer) -> None:
     peer = fill(yard, numbers(3))
     queue = yard.engine.queue(b"l")
     assert queue is not None

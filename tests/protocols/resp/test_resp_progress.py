@@ -7,7 +7,7 @@ import pytest
 from support.listening import Listening
 from support.replies_resp import Word, ask, command, read, refused
 from support.resp_jobs import NOT_AN_INTEGER, expect_stale, push, take
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
 from taskyard.protocols.times import format_moment
@@ -16,12 +16,12 @@ THOUSANDTHS = "ERR progress is told in thousandths: 0 to 1000"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -42,7 +42,7 @@ def test_progress_is_told_on_any_connection(wire: Wire) -> None:
     exchange(peer, b"JOB.PROGRESS 1-1-1 1000 done\r\n", stale)
 
 
-def test_the_job_shows_it(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_the_job_shows_it(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     assert shown(peer) is None
     ref = take(peer).ref
@@ -58,7 +58,7 @@ def test_the_job_shows_it(yard: SimulatedYard, peer: SimulatedPeer) -> None:
     assert shown(peer) is None
 
 
-def test_the_lease_is_not_longer_for_it(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_the_lease_is_not_longer_for_it(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "x", "TTR", 1000)
     ref = take(peer).ref
     yard.advance(0.9)
@@ -68,7 +68,7 @@ def test_the_lease_is_not_longer_for_it(yard: SimulatedYard, peer: SimulatedPeer
 
 
 def test_it_is_an_event() -> None:
-    listening = Listening(SimulatedYard())
+    listening = Listening(SimulatedServer())
     peer = listening.yard.connect("resp")
     push(peer)
     ref = take(peer).ref
@@ -80,17 +80,19 @@ def test_it_is_an_event() -> None:
     assert (event["attempt"], event["permille"], event["message"]) == (1, 250, "a quarter")
 
 
-def test_nobody_waits_for_the_disk(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_nobody_waits_for_the_disk(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     ref = take(peer).ref
     yard.advance(1)
     seen: list[bool] = []
-    peer.witness = lambda data: seen.append(yard.journal.durable < yard.journal.log.mark())
+    peer.witness = lambda data: seen.append(
+        yard.journal.durable < yard.journal.records.end_position()
+    )
     assert ask(peer, "JOB.PROGRESS", ref, 1) == "OK"
     assert seen == [True]
 
 
-def test_it_outlives_a_restart(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_it_outlives_a_restart(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     ask(peer, "JOB.PROGRESS", take(peer).ref, 700, "so far")
     yard.restart()
@@ -99,14 +101,14 @@ def test_it_outlives_a_restart(yard: SimulatedYard, peer: SimulatedPeer) -> None
 
 
 def test_compaction_keeps_the_lease_and_may_forget_how_far_it_is() -> None:
-    yard = SimulatedYard(segment_size=1 << 16, payload_memory=1 << 12)
+    yard = SimulatedServer(segment_size=1 << 16, payload_memory=1 << 12)
     peer = yard.connect("resp")
     push(peer, "q", "x", "TTR", 3_600_000)
     ref = take(peer, "q", "TTR", 3_600_000).ref
     for number in range(300):
         ask(peer, "JOB.PROGRESS", ref, number, "x" * 1000)
         yard.advance(1)
-    assert yard.journal.first > 0
+    assert yard.journal.first_base > 0
     assert shown(peer)["fraction"] == 0.299
     yard.restart()
     peer = yard.connect("resp")

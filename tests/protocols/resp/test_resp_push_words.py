@@ -3,7 +3,7 @@
 import pytest
 from support.replies_resp import ask, refused
 from support.resp_jobs import NOT_AN_INTEGER, no_value, push, take
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
 from taskyard.engine.model.job import BLOCKED, READY
@@ -14,12 +14,12 @@ OTHER = "6ba7b811-9dad-41d1-80b4-00c04fd430c8"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -48,7 +48,7 @@ def test_a_delayed_or_blocked_job_has_its_key(peer: SimulatedPeer) -> None:
 
 
 def test_a_job_that_comes_back_has_its_key_again_unless_another_has_it(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "x", "KEY", "k")
     ask(peer, "JOB.RETURN", take(peer).ref)
@@ -57,10 +57,10 @@ def test_a_job_that_comes_back_has_its_key_again_unless_another_has_it(
     push(peer, "q", "y", "KEY", "k")
     ask(peer, "JOB.RETURN", ref)
     assert refused(peer, "JOB.PUSH", "q", "x", "KEY", "k") == taken(2)
-    assert yard.engine.job(1).more().key is None
+    assert yard.engine.job(1).ensure_extras().key is None
 
 
-def test_a_key_outlives_a_restart(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_key_outlives_a_restart(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "x", "KEY", "k")
     yard.restart()
     peer = yard.connect("resp")
@@ -88,12 +88,12 @@ def test_a_key_is_any_bytes_of_some_length(peer: SimulatedPeer) -> None:
 
 
 def test_a_job_waits_for_one_that_is_named_by_its_uid(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "first", "UID", UID)
     second = push(peer, "q", "second")
     push(peer, "q", "third", "AFTER", 2, UID.upper(), second)
-    assert yard.engine.job(3).more().blockers == {1, 2}
+    assert yard.engine.job(3).ensure_extras().blockers == {1, 2}
     for _ in range(2):
         assert yard.engine.job(3).state == BLOCKED
         ask(peer, "JOB.DONE", take(peer).ref)
@@ -101,19 +101,19 @@ def test_a_job_waits_for_one_that_is_named_by_its_uid(
 
 
 def test_a_uid_that_the_server_gave_can_be_waited_for(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer)
     first = take(peer)
     push(peer, "q", "x", "AFTER", 1, first.uid)
-    assert yard.engine.job(2).more().blockers == {1}
+    assert yard.engine.job(2).ensure_extras().blockers == {1}
     ask(peer, "JOB.DONE", first.ref)
     assert take(peer).id == 2
     push(peer, "q", "x", "AFTER", 1, first.uid)
     assert yard.engine.job(3).state == READY
 
 
-def test_a_job_that_is_done_does_not_block(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_job_that_is_done_does_not_block(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "x", "UID", UID)
     ask(peer, "JOB.DONE", take(peer).ref)
     push(peer, "q", "x", "AFTER", 1, UID)
@@ -122,7 +122,7 @@ def test_a_job_that_is_done_does_not_block(yard: SimulatedYard, peer: SimulatedP
 
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_a_uid_that_is_not_known_is_refused(forgotten: bool) -> None:
-    yard = SimulatedYard(settings=EngineSettings(uid_window=1_000_000, finished_bytes=0))
+    yard = SimulatedServer(settings=EngineSettings(uid_window=1_000_000, finished_bytes=0))
     peer = yard.connect("resp")
     if forgotten:
         push(peer, "q", "x", "UID", UID)
@@ -133,7 +133,7 @@ def test_a_uid_that_is_not_known_is_refused(forgotten: bool) -> None:
 
 
 def test_a_push_that_is_repeated_may_name_what_is_forgotten() -> None:
-    yard = SimulatedYard(settings=EngineSettings(uid_window=1_000_000, finished_bytes=0))
+    yard = SimulatedServer(settings=EngineSettings(uid_window=1_000_000, finished_bytes=0))
     peer = yard.connect("resp")
     push(peer, "q", "x", "UID", UID)
     words = ("JOB.PUSH", "q", "x", "UID", OTHER, "AFTER", 1, UID)

@@ -19,7 +19,7 @@ from support.resp_jobs import (
     unknown,
     wait_for,
 )
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.snapshot import snapshot
 from support.wire import Wire, exchange
 
@@ -31,12 +31,12 @@ AFTER = "ERR AFTER must name an id, a uid, or -k for the k-th job before this on
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -51,7 +51,7 @@ def mistake(text: str, job: int) -> str:
     return f"{text} (job {job} of the command)"
 
 
-def is_empty(yard: SimulatedYard) -> bool:
+def is_empty(yard: SimulatedServer) -> bool:
     return yard.engine.state.next_id == 1
 
 
@@ -78,7 +78,7 @@ def test_jobs_are_pushed_together(wire: Wire) -> None:
 # What the jobs may wait for
 
 
-def test_a_job_waits_for_others_of_the_command(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_job_waits_for_others_of_the_command(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     earlier = push(peer, "q", "first")
     ids = ask(
         peer,
@@ -90,8 +90,8 @@ def test_a_job_waits_for_others_of_the_command(yard: SimulatedYard, peer: Simula
         ),
     )
     assert ids == [2, 3, 4, 5]
-    assert yard.engine.job(4).more().blockers == {1, 2, 3}
-    assert yard.engine.job(5).more().blockers == {3}
+    assert yard.engine.job(4).ensure_extras().blockers == {1, 2, 3}
+    assert yard.engine.job(5).ensure_extras().blockers == {3}
     assert [job.payload for job in take_many(peer, "q", "COUNT", 9)] == [b"first", b"a", b"b"]
     ask(peer, "JOB.DONE", "3-1-1")
     assert take(peer).payload == b"d"
@@ -99,13 +99,13 @@ def test_a_job_waits_for_others_of_the_command(yard: SimulatedYard, peer: Simula
 
 @pytest.mark.parametrize("name", ["0", "-1", "-2"])
 def test_what_is_not_before_a_job_cannot_block_it(
-    yard: SimulatedYard, peer: SimulatedPeer, name: str
+    yard: SimulatedServer, peer: SimulatedPeer, name: str
 ) -> None:
     assert refused(peer, *all_of(("q", "a", "AFTER", 1, name))) == mistake(AFTER, 1)
     assert is_empty(yard)
 
 
-def test_a_later_job_cannot_be_waited_for(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_later_job_cannot_be_waited_for(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     text = refused(peer, *all_of(("q", "a", "AFTER", 1, UIDS[0]), ("q", "b", "UID", UIDS[0])))
     assert text == mistake(f"NOJOB there is no job {UIDS[0]} to wait for, or it is forgotten", 1)
     assert is_empty(yard)
@@ -131,7 +131,7 @@ def test_a_later_job_cannot_be_waited_for(yard: SimulatedYard, peer: SimulatedPe
     ],
 )
 def test_one_that_is_wrong_spoils_them_all(
-    yard: SimulatedYard, peer: SimulatedPeer, wrong: tuple[Word, ...], text: str
+    yard: SimulatedServer, peer: SimulatedPeer, wrong: tuple[Word, ...], text: str
 ) -> None:
     right: tuple[Word, ...] = ("q", "a", "UID", UIDS[0], "KEY", "k")
     assert refused(peer, *all_of(right, wrong, ("q", "b"))) == mistake(text, 2)
@@ -156,22 +156,22 @@ def test_one_that_is_wrong_spoils_them_all(
     ],
 )
 def test_groups_must_be_what_they_say(
-    yard: SimulatedYard, peer: SimulatedPeer, words: tuple[Word, ...], text: str
+    yard: SimulatedServer, peer: SimulatedPeer, words: tuple[Word, ...], text: str
 ) -> None:
     assert refused(peer, "JOB.PUSHALL", *words) == text
     assert is_empty(yard)
     assert ask(peer, "PING") == "PONG"
 
 
-def test_a_full_queue_takes_none(yard: SimulatedYard) -> None:
-    yard = SimulatedYard(settings=EngineSettings(max_jobs=2))
+def test_a_full_queue_takes_none(yard: SimulatedServer) -> None:
+    yard = SimulatedServer(settings=EngineSettings(max_jobs=2))
     peer = yard.connect("resp")
     text = refused(peer, *all_of(("r", "x"), *[("q", "x")] * 3))
     assert text == mistake("OOM queue is full: it may have 2 jobs", 4)
     assert is_empty(yard)
 
 
-def test_a_key_that_is_taken_spoils_them_all(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_key_that_is_taken_spoils_them_all(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     first = push(peer, "q", "x", "KEY", "k")
     text = refused(peer, *all_of(("q", "a"), ("q", "b", "KEY", "k")))
     assert text == mistake(f"DUPLICATE {first} is a job with this key, and waits", 2)
@@ -182,25 +182,25 @@ def test_a_key_that_is_taken_spoils_them_all(yard: SimulatedYard, peer: Simulate
 
 
 def test_a_command_that_is_repeated_pushes_nothing(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     jobs = all_of(
         ("q", "a", "UID", UIDS[0], "KEY", "k"), ("q", "b", "UID", UIDS[1], "AFTER", 1, -1)
     )
     assert ask(peer, *jobs) == [1, 2]
-    before = yard.engine.log.mark()
+    before = yard.engine.records.end_position()
     assert ask(peer, *jobs) == [1, 2]
     ask(peer, "JOB.DONE", take(peer).ref)
     ask(peer, "JOB.DONE", take(peer).ref)
     assert ask(peer, *jobs) == [1, 2]
-    assert yard.engine.log.mark() > before
+    assert yard.engine.records.end_position() > before
     yard.restart()
     assert ask(yard.connect("resp"), *jobs) == [1, 2]
     assert yard.engine.state.next_id == 3
 
 
 def test_one_that_is_repeated_among_new_ones_is_refused(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "x", "UID", UIDS[0])
     for other in ((), ("UID", UIDS[1])):
@@ -210,7 +210,7 @@ def test_one_that_is_repeated_among_new_ones_is_refused(
 
 
 def test_one_whose_uid_is_taken_is_refused_with_all_others(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "x", "UID", UIDS[0])
     taken = "UIDTAKEN another push has this uid, and this one does not repeat it"
@@ -230,17 +230,17 @@ def test_jobs_without_uids_are_pushed_again(peer: SimulatedPeer) -> None:
 # Many
 
 
-def test_a_thousand_jobs_are_one_command(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_thousand_jobs_are_one_command(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     jobs: list[tuple[Word, ...]] = [("q", "x", "UID", uid) for uid in UIDS]
     peer.arrive(command(*all_of(*jobs)) + b"LLEN q\r\n")
     assert is_empty(yard)  # they are not even read: that is more than one turn
-    yard.settle()
+    yard.run_pending()
     assert read(peer) == list(range(1, 1001))
     assert read(peer) == 1000
     assert ask(peer, *all_of(*jobs)) == list(range(1, 1001))
 
 
-def test_a_mistake_far_behind_is_found(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_mistake_far_behind_is_found(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     jobs: list[tuple[Word, ...]] = [("q", "x")] * 999
     text = refused(peer, *all_of(*jobs, ("q", "x", "TTR", "x")))
     assert text == mistake(NOT_AN_INTEGER, 1000)
@@ -249,7 +249,7 @@ def test_a_mistake_far_behind_is_found(yard: SimulatedYard, peer: SimulatedPeer)
 
 
 def test_a_client_that_goes_meanwhile_pushes_nothing(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     jobs: list[tuple[Word, ...]] = [("q", "x")] * 1000
     peer.arrive(command(*all_of(*jobs)))
@@ -265,7 +265,7 @@ def test_commands_wait_for_it_between_multi_and_exec(peer: SimulatedPeer) -> Non
     assert read(peer) == "PONG"
 
 
-def test_those_who_wait_are_served(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_those_who_wait_are_served(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     waiting = [yard.connect("resp") for _ in range(2)]
     for one in waiting:
         wait_for(one)
@@ -274,7 +274,7 @@ def test_those_who_wait_are_served(yard: SimulatedYard, peer: SimulatedPeer) -> 
     assert take(peer).payload == b"c"
 
 
-def test_queues_are_those_of_the_database(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_queues_are_those_of_the_database(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     ask(peer, "SELECT", 2)
     ask(peer, *all_of(("q", "a"), ("q", "b")))
     assert yard.engine.queue(b"db2:q") is not None
@@ -312,7 +312,7 @@ jobs_drawn = st.lists(
 @settings(max_examples=effort(150, 30))
 @given(jobs_drawn)
 def test_it_is_the_same_as_one_push_after_the_other(jobs: list[tuple[Any, ...]]) -> None:
-    together, apart = SimulatedYard(), SimulatedYard()
+    together, apart = SimulatedServer(), SimulatedServer()
     reply = ask(together.connect("resp"), *all_of(*jobs))
     peer = apart.connect("resp")
     peer.send(b"".join(command("JOB.PUSH", *job) for job in jobs))
@@ -327,7 +327,7 @@ def test_it_is_the_same_as_one_push_after_the_other(jobs: list[tuple[Any, ...]])
         assert snapshot(together.engine.state) == snapshot(apart.engine.state)
 
 
-def test_all_of_them_wait_for_so_many_others(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_all_of_them_wait_for_so_many_others(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     waiting: tuple[Word, ...] = ("q", "x", "AFTER", 255, *[1] * 255)
     too_many = ask(peer, *all_of(*[waiting] * 126))
@@ -336,12 +336,12 @@ def test_all_of_them_wait_for_so_many_others(yard: SimulatedYard, peer: Simulate
     assert ask(peer, *all_of(*[waiting] * 125)) == list(range(2, 127))
 
 
-def test_those_who_wait_for_many_are_read_in_smaller_portions(yard: SimulatedYard) -> None:
+def test_those_who_wait_for_many_are_read_in_smaller_portions(yard: SimulatedServer) -> None:
     peer, other = yard.connect("resp"), yard.connect("resp")
     push(peer)
     waiting: tuple[Word, ...] = ("q", "x", "AFTER", 255, *[1] * 255)
     peer.arrive(command(*all_of(*[waiting] * 60)))  # without those, that is a turn
     other.arrive(command("JOB.PUSH", "r", "x"))
-    yard.settle()
+    yard.run_pending()
     assert read(other) == 2
     assert read(peer) == list(range(3, 63))

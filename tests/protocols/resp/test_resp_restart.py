@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from support.replies_resp import ask, command, read
 from support.resp_jobs import push, take, take_many
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire
 
 from taskyard.engine.model.state import EngineSettings
@@ -14,17 +14,17 @@ Revive = Callable[[], SimulatedPeer]
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
 @pytest.fixture(params=["restart", "crash", "kill"])
-def revive(request: pytest.FixtureRequest, yard: SimulatedYard) -> Revive:
+def revive(request: pytest.FixtureRequest, yard: SimulatedServer) -> Revive:
     """The server goes and comes back; gives a client of it."""
 
     def go_and_come() -> SimulatedPeer:
@@ -65,7 +65,7 @@ def test_values_are_there(peer: SimulatedPeer, revive: Revive) -> None:
     ],
 )
 def test_values_expire_when_they_should(
-    yard: SimulatedYard, peer: SimulatedPeer, revive: Revive, words: tuple[str | int, ...]
+    yard: SimulatedServer, peer: SimulatedPeer, revive: Revive, words: tuple[str | int, ...]
 ) -> None:
     assert ask(peer, *words) == "OK"
     yard.advance(3)
@@ -80,7 +80,7 @@ def test_values_expire_when_they_should(
     assert ask(peer, "TTL", "k") == -2
 
 
-def test_values_expire_while_the_server_is_down(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_values_expire_while_the_server_is_down(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     ask(peer, "SETEX", "short", 5, "v")
     ask(peer, "SETEX", "long", 50, "v")
     yard.stop()
@@ -92,7 +92,7 @@ def test_values_expire_while_the_server_is_down(yard: SimulatedYard, peer: Simul
 
 
 def test_a_changed_expiry_is_the_one_that_counts(
-    yard: SimulatedYard, peer: SimulatedPeer, revive: Revive
+    yard: SimulatedServer, peer: SimulatedPeer, revive: Revive
 ) -> None:
     for key in ("longer", "shorter", "kept", "lost", "never", "given"):
         ask(peer, *(("SET", key, "v") if key == "given" else ("SETEX", key, 10, "v")))
@@ -109,8 +109,8 @@ def test_a_changed_expiry_is_the_one_that_counts(
     assert ask(peer, "GET", "lost") == b"new"
 
 
-def test_values_outlive_the_segments_they_were_written_in(yard: SimulatedYard) -> None:
-    yard = SimulatedYard(segment_size=1 << 14, payload_memory=0)
+def test_values_outlive_the_segments_they_were_written_in(yard: SimulatedServer) -> None:
+    yard = SimulatedServer(segment_size=1 << 14, payload_memory=0)
     peer = yard.connect("resp")
     ask(peer, "SETEX", "k", 1000, b"v" * 3000)
     ask(peer, "SET", "l", b"w" * 3000)
@@ -119,7 +119,7 @@ def test_values_outlive_the_segments_they_were_written_in(yard: SimulatedYard) -
         ask(peer, "RPUSH", "q", b"%d" % number + b"x" * 500)
         ask(peer, "LPOP", "q")
         yard.advance(0.1)
-    assert yard.journal.first > 3000
+    assert yard.journal.first_base > 3000
     yard.crash()
     peer = yard.connect("resp")
     assert ask(peer, "GET", "k") == b"v" * 3000
@@ -200,7 +200,7 @@ def test_an_item_that_has_left_begins_anew(peer: SimulatedPeer, revive: Revive) 
 
 
 def test_delays_retries_and_dependents_go_on(
-    yard: SimulatedYard, peer: SimulatedPeer, revive: Revive
+    yard: SimulatedServer, peer: SimulatedPeer, revive: Revive
 ) -> None:
     push(peer, "q", "later", "IN", 5000)
     push(peer, "q", "tried", "FAILS", 2, "DEAD", "dead")
@@ -222,7 +222,7 @@ def test_delays_retries_and_dependents_go_on(
     assert ask(peer, "EXISTS", "q", "brief") == 0
 
 
-def test_who_waits_at_a_stop_is_told_that_nothing_came(yard: SimulatedYard) -> None:
+def test_who_waits_at_a_stop_is_told_that_nothing_came(yard: SimulatedServer) -> None:
     first, second = yard.connect("resp"), yard.connect("resp")
     first.send(command("BLPOP", "q", 0))
     second.send(command("JOB.TAKE", 1, "q", "WAIT", 60_000))
@@ -251,7 +251,7 @@ def test_a_real_server_comes_back_with_everything(wire: Wire) -> None:
 
 
 def test_settings_of_the_next_run_do_not_change_leases_of_this_one() -> None:
-    yard = SimulatedYard(settings=EngineSettings(default_ttr=7_000_000))
+    yard = SimulatedServer(settings=EngineSettings(default_ttr=7_000_000))
     peer = yard.connect("resp")
     push(peer)
     job = take(peer)

@@ -3,7 +3,7 @@
 import pytest
 from support.replies_resp import ask, command, read, refused
 from support.resp_jobs import NOT_AN_INTEGER, no_value, push, take, unknown
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import Wire, exchange
 
 from taskyard.engine.model.state import EngineSettings
@@ -14,12 +14,12 @@ BAD_NAME = "ERR a job is named by its id, a number, or by its uid, a UUID"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -77,7 +77,7 @@ def test_a_failure_that_is_final_is_shown_with_its_error(peer: SimulatedPeer) ->
 
 
 def test_a_job_that_failed_without_an_error_shows_why(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer, "q", "x", "ATTEMPTS", 1, "TTR", 1000)
     push(peer, "r", "x", "AFTER", 1, 1)
@@ -118,7 +118,7 @@ def test_a_job_that_was_popped_has_succeeded(peer: SimulatedPeer) -> None:
     assert ask(peer, "JOB.RESULT", 1) == [1, b"succeeded", 1, None, None]
 
 
-def test_a_result_of_another_dialect_is_shown(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_result_of_another_dialect_is_shown(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     workq = yard.connect("workq")
     exchange(workq, b"add %b q 1000 60000 1\r\nx\r\n" % UID, b"+OK\r\n")
     exchange(workq, b"complete %b 4\r\npong\r\n" % UID, b"+OK\r\n")
@@ -133,7 +133,7 @@ def test_a_job_that_never_was_is_not_known(peer: SimulatedPeer) -> None:
         assert refused(peer, "JOB.RESULT", name, "WAIT", 60000) == NO_JOB
 
 
-def test_a_job_that_was_removed_is_not_known(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_job_that_was_removed_is_not_known(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     push(peer, "r", "x", "TTL", 1000)
     ask(peer, "DEL", "q")
@@ -142,7 +142,7 @@ def test_a_job_that_was_removed_is_not_known(yard: SimulatedYard, peer: Simulate
     assert refused(peer, "JOB.RESULT", 2) == NO_JOB
 
 
-def test_a_result_is_forgotten_with_its_ttl(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_result_is_forgotten_with_its_ttl(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer, "q", "x", "TTL", 5000)
     done(peer, b"a")
     yard.advance(4.9)
@@ -152,7 +152,7 @@ def test_a_result_is_forgotten_with_its_ttl(yard: SimulatedYard, peer: Simulated
 
 
 def test_what_the_ring_has_no_room_for_is_forgotten() -> None:
-    peer = SimulatedYard(settings=EngineSettings(finished_bytes=1024)).connect("resp")
+    peer = SimulatedServer(settings=EngineSettings(finished_bytes=1024)).connect("resp")
     for _ in range(3):
         push(peer)
         done(peer, b"a")
@@ -161,7 +161,7 @@ def test_what_the_ring_has_no_room_for_is_forgotten() -> None:
 
 
 def test_what_compaction_took_is_forgotten() -> None:
-    yard = SimulatedYard(segment_size=1 << 16, payload_memory=1 << 12)
+    yard = SimulatedServer(segment_size=1 << 16, payload_memory=1 << 12)
     peer = yard.connect("resp")
     push(peer)
     done(peer, b"a" * 100)
@@ -169,7 +169,7 @@ def test_what_compaction_took_is_forgotten() -> None:
         ask(peer, "RPUSH", "bulk", "x" * 2000)
         ask(peer, "LPOP", "bulk")
         yard.advance(1)
-    assert yard.journal.first > 0
+    assert yard.journal.first_base > 0
     assert yard.engine.recent(1) is not None
     assert refused(peer, "JOB.RESULT", 1) == NO_JOB
 
@@ -205,7 +205,7 @@ def test_what_is_wrong_is_refused(
 # Waiting
 
 
-def test_a_wait_ends_with_nothing(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_wait_ends_with_nothing(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     peer.send(command("JOB.RESULT", 1, "WAIT", 1000))
     yard.advance(0.9)
@@ -215,7 +215,9 @@ def test_a_wait_ends_with_nothing(yard: SimulatedYard, peer: SimulatedPeer) -> N
     assert not yard.engine.watchers
 
 
-def test_a_failure_that_is_tried_again_is_no_end(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_failure_that_is_tried_again_is_no_end(
+    yard: SimulatedServer, peer: SimulatedPeer
+) -> None:
     worker = yard.connect("resp")
     push(worker, "q", "x", "FAILS", 2, "BACKOFF", 0, 0)
     peer.send(command("JOB.RESULT", 1, "WAIT", 60000))
@@ -225,7 +227,7 @@ def test_a_failure_that_is_tried_again_is_no_end(yard: SimulatedYard, peer: Simu
     assert read(peer) == [1, b"failed", 0, None, b"second"]
 
 
-def test_all_who_wait_are_told(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_all_who_wait_are_told(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     waiting = [yard.connect("resp") for _ in range(5)]
     push(peer)
     for one in waiting:
@@ -236,7 +238,7 @@ def test_all_who_wait_are_told(yard: SimulatedYard, peer: SimulatedPeer) -> None
 
 
 def test_who_waits_for_a_job_that_is_removed_is_told(
-    yard: SimulatedYard, peer: SimulatedPeer
+    yard: SimulatedServer, peer: SimulatedPeer
 ) -> None:
     push(peer)
     waiting = yard.connect("resp")
@@ -245,7 +247,7 @@ def test_who_waits_for_a_job_that_is_removed_is_told(
     waiting.expect(f"-{NO_JOB}\r\n".encode())
 
 
-def test_a_client_that_goes_waits_no_more(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_client_that_goes_waits_no_more(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     waiting = yard.connect("resp")
     waiting.send(command("JOB.RESULT", 1, "WAIT", 60000))
@@ -255,14 +257,14 @@ def test_a_client_that_goes_waits_no_more(yard: SimulatedYard, peer: SimulatedPe
     done(peer, b"a")
 
 
-def test_a_stop_answers_those_who_wait(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_stop_answers_those_who_wait(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     peer.send(command("JOB.RESULT", 1, "WAIT", 60000))
     yard.stop()
     peer.expect(b"*-1\r\n")
 
 
-def test_nothing_waits_between_multi_and_exec(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_nothing_waits_between_multi_and_exec(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     peer.send(b"MULTI\r\nJOB.RESULT 1 WAIT 60000\r\nJOB.RESULT 2\r\nPING\r\nEXEC\r\n")
     peer.expect(b"+OK\r\n" + 3 * b"+QUEUED\r\n")
@@ -270,7 +272,7 @@ def test_nothing_waits_between_multi_and_exec(yard: SimulatedYard, peer: Simulat
 
 
 def test_a_result_that_is_only_on_disk_is_read_back() -> None:
-    yard = SimulatedYard(payload_memory=1)
+    yard = SimulatedServer(payload_memory=1)
     peer = yard.connect("resp")
     push(peer, "q", "x", "TTL", 60000)
     done(peer, b"a" * 5000)
@@ -301,12 +303,14 @@ def test_a_result_is_there_after_a_restart(wire: Wire) -> None:
     assert ask(peer, "JOB.RESULT", 1) == [1, b"succeeded", 1, b"pong", None]
 
 
-def test_a_result_is_shown_when_it_is_on_disk(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_a_result_is_shown_when_it_is_on_disk(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     waiting = yard.connect("resp")
     waiting.send(command("JOB.RESULT", 1, "WAIT", 60000))
     seen: list[int] = []
-    waiting.witness = lambda data: seen.append(yard.journal.durable - yard.journal.log.mark())
+    waiting.witness = lambda data: seen.append(
+        yard.journal.durable - yard.journal.records.end_position()
+    )
     done(peer, b"a")
     assert seen == [0]
     assert read(waiting) == [1, b"succeeded", 1, b"a", None]

@@ -8,7 +8,7 @@ from support.api import ApiClient
 from support.redis_server import RedisServer
 from support.resp import ask as ask_socket
 from support.resp import command, value
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 SECRET = "hunter2"
 ERRORS = [
@@ -24,32 +24,32 @@ ERRORS = [
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    yard = SimulatedYard(inline_sync=False)
-    yard.broker.slow.limit = 100_000
+def yard() -> SimulatedServer:
+    yard = SimulatedServer(inline_sync=False)
+    yard.broker.slow_commands.threshold_us = 100_000
     return yard
 
 
-def be_slow(yard: SimulatedYard, peer: SimulatedPeer, data: bytes) -> None:
+def be_slow(yard: SimulatedServer, peer: SimulatedPeer, data: bytes) -> None:
     """The disk takes a second for this."""
     yard.scheduler.slow = True
     peer.arrive(data)
-    yard.settle()
+    yard.run_pending()
     yard.clock.time += 1_000_000
     yard.scheduler.slow = False
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
 
 
-def ask(yard: SimulatedYard, *words: str | int) -> Any:
+def ask(yard: SimulatedServer, *words: str | int) -> Any:
     peer = yard.connect("resp")
     peer.arrive(command(*words))
-    yard.settle()
+    yard.run_pending()
     return value(peer.take())
 
 
-def test_an_entry_has_the_form_of_redis(yard: SimulatedYard, tmp_path: Path) -> None:
+def test_an_entry_has_the_form_of_redis(yard: SimulatedServer, tmp_path: Path) -> None:
     with RedisServer(tmp_path) as redis:
         client = redis.connect()
         ask_socket(client, "CONFIG", "SET", "slowlog-log-slower-than", "0")
@@ -70,7 +70,7 @@ def shape(entries: Any) -> list[list[Any]]:
     return [[type(field) for field in entry] for entry in entries]
 
 
-def test_errors_are_those_of_redis(yard: SimulatedYard, tmp_path: Path) -> None:
+def test_errors_are_those_of_redis(yard: SimulatedServer, tmp_path: Path) -> None:
     with RedisServer(tmp_path) as redis:
         client = redis.connect()
         expected = [value(ask_socket(client, *words)) for words in ERRORS]
@@ -78,7 +78,7 @@ def test_errors_are_those_of_redis(yard: SimulatedYard, tmp_path: Path) -> None:
     assert [ask(yard, *words) for words in ERRORS] == expected
 
 
-def test_the_newest_come_first_and_as_many_as_asked_for(yard: SimulatedYard) -> None:
+def test_the_newest_come_first_and_as_many_as_asked_for(yard: SimulatedServer) -> None:
     peer = yard.connect()
     for _ in range(12):
         be_slow(yard, peer, b'PUSH {"name":"a"}\nPUSH {"name":"b"}\n')
@@ -93,7 +93,7 @@ def test_the_newest_come_first_and_as_many_as_asked_for(yard: SimulatedYard) -> 
     assert (ask(yard, "SLOWLOG", "LEN"), ask(yard, "SLOWLOG", "GET")) == (0, [])
 
 
-def test_help_is_lines(yard: SimulatedYard) -> None:
+def test_help_is_lines(yard: SimulatedServer) -> None:
     lines = ask(yard, "SLOWLOG", "HELP")
     assert [line for line in lines if not line.startswith(b" ")][1:] == [
         b"GET [<count>]",
@@ -103,7 +103,7 @@ def test_help_is_lines(yard: SimulatedYard) -> None:
     ]
 
 
-def test_the_api_shows_the_same(yard: SimulatedYard) -> None:
+def test_the_api_shows_the_same(yard: SimulatedServer) -> None:
     api = ApiClient(yard)
     peer = yard.connect("workq")
     be_slow(yard, peer, b"add 6ba7b810-9dad-11d1-80b4-00c04fd430c8 q 1000 60000 1\r\nx\r\n")
@@ -124,7 +124,7 @@ def test_the_api_shows_the_same(yard: SimulatedYard) -> None:
 
 
 def test_the_api_says_if_nobody_looks() -> None:
-    assert ApiClient(SimulatedYard()).get("/api/v1/slow").ok() == {
+    assert ApiClient(SimulatedServer()).get("/api/v1/slow").ok() == {
         "threshold": None,
         "total": 0,
         "commands": [],

@@ -14,7 +14,7 @@ from support.resp_jobs import (
     take_many,
     unknown,
 )
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 from taskyard.engine.model.job import CLIENT, PQUEUE, READY, REDIS
 
@@ -23,12 +23,12 @@ CENTURY = 100 * 365 * DAY
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def peer(yard: SimulatedYard) -> SimulatedPeer:
+def peer(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("resp")
 
 
@@ -93,7 +93,7 @@ def test_at_random_every_queue_with_work_has_its_chance(peer: SimulatedPeer) -> 
     ],
 )
 def test_a_take_with_a_wrong_option_takes_nothing(
-    yard: SimulatedYard, peer: SimulatedPeer, words: tuple[str | int, ...], error: str
+    yard: SimulatedServer, peer: SimulatedPeer, words: tuple[str | int, ...], error: str
 ) -> None:
     push(peer)
     assert refused(peer, "JOB.TAKE", *words) == error
@@ -121,7 +121,7 @@ def test_a_command_needs_its_arguments(
     assert refused(peer, *words) == f"ERR wrong number of arguments for '{name}' command"
 
 
-def test_another_database_has_queues_of_its_own(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_another_database_has_queues_of_its_own(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     other = yard.connect("resp")
     assert ask(peer, "SELECT", 3) == "OK"
     push(peer, "q", "body", "DEAD", "dead", "FAILS", 1)
@@ -136,8 +136,8 @@ def test_another_database_has_queues_of_its_own(yard: SimulatedYard, peer: Simul
 # Records
 
 
-def test_records_tell_who_caused_them(yard: SimulatedYard, peer: SimulatedPeer) -> None:
-    yard.broker.feed.listen(lambda: None)
+def test_records_tell_who_caused_them(yard: SimulatedServer, peer: SimulatedPeer) -> None:
+    yard.broker.feed.subscribe(lambda: None)
     push(peer, "q", "body", "FAILS", 1)
     push(peer)
     ask(peer, "JOB.EXTEND", take(peer).ref, 1000)
@@ -145,7 +145,7 @@ def test_records_tell_who_caused_them(yard: SimulatedYard, peer: SimulatedPeer) 
     ask(peer, "JOB.FAIL", take(peer).ref, "no")
     ask(peer, "JOB.DONE", take(peer).ref)
     yard.advance(0.1)
-    events = yard.broker.feed.events(0, 100)
+    events = yard.broker.feed.events_from(0, 100)
     assert [(type(e.record).__name__, e.record.origin.dialect) for e in events] == [
         (name, CLIENT)
         for name in (
@@ -163,7 +163,7 @@ def test_records_tell_who_caused_them(yard: SimulatedYard, peer: SimulatedPeer) 
     assert {event.record.origin.holder for event in events} == {"peer:0#1"}
 
 
-def test_jobs_of_each_kind_of_client_say_so(yard: SimulatedYard, peer: SimulatedPeer) -> None:
+def test_jobs_of_each_kind_of_client_say_so(yard: SimulatedServer, peer: SimulatedPeer) -> None:
     push(peer)
     ask(peer, "RPUSH", "q", "x")
     ask(peer, "UPDATE", "key")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.effort import effort
 from support.redis_server import RedisServer
 from support.resp import RespClient, SimulatedSide, command, inline
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 
@@ -91,7 +91,7 @@ def told_by(client: RespClient, *pieces: bytes) -> tuple[bytes, bool]:
 
 
 def simulated() -> RespClient:
-    return SimulatedSide(SimulatedYard()).connect()
+    return SimulatedSide(SimulatedServer()).connect()
 
 
 @pytest.mark.parametrize("stream", STREAMS.values(), ids=STREAMS)

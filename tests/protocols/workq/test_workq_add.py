@@ -1,7 +1,7 @@
 """Workq add: what is taken, what is refused and in which order, duplicates, TTL and delivery."""
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import SimulatedWire, Wire, exchange
 from support.workq import (
     DUPLICATE_JOB,
@@ -445,8 +445,8 @@ def test_what_is_wrong_is_found_before_a_duplicate(shared_wire: Wire) -> None:
 
 def test_a_full_disk_is_an_error_of_the_server_with_its_reason() -> None:
     disk = MemoryDisk()
-    disk.limit(200_000)
-    yard = SimulatedYard(spare=True, disk=disk, segment_size=1 << 16)
+    disk.set_capacity(200_000)
+    yard = SimulatedServer(spare=True, disk=disk, segment_size=1 << 16)
     peer = yard.connect("workq")
     replies = {}
     for _ in range(200):
@@ -463,10 +463,10 @@ def test_a_full_disk_is_an_error_of_the_server_with_its_reason() -> None:
 
 
 def test_a_disk_that_fails_makes_every_change_an_error_of_the_server() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id = yard.connect("workq"), new_id()
     exchange(peer, add(id), OK)
-    yard.disk.fail("write")
+    yard.disk.fail_call("write")
     yard.connect("workq").send(add(new_id()))
     for command in (add(new_id()), run(new_id()), lease(b"ping"), complete(id), fail(id)):
         peer.send(command)

@@ -1,7 +1,7 @@
 """Workq lines and payloads: endings, splits, pipelining, sizes, and how the stream keeps step."""
 
 import pytest
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import SimulatedWire, Wire, exchange
 from support.workq import (
     INVALID_ARGS,
@@ -312,7 +312,7 @@ def conversation() -> tuple[bytes, bytes]:
 def test_bytes_may_be_split_at_any_place() -> None:
     sent, received = conversation()
     for cut in range(1, len(sent)):
-        peer = SimulatedYard().connect("workq")
+        peer = SimulatedServer().connect("workq")
         peer.send(sent[:cut])
         peer.send(sent[cut:])
         peer.expect(received)
@@ -363,25 +363,25 @@ def test_much_behind_a_command_that_waits_is_answered_after_it(yard: SimulatedWi
 
 
 def test_what_a_client_sent_before_its_last_word_is_answered_before_the_close() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id = yard.connect("workq"), new_id()
     peer.arrive(add(id) + complete(id) + b"bogus\r\n" + b"half")
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
     peer.expect(OK + OK + UNKNOWN)
     peer.expect_closed()
 
 
 @pytest.mark.parametrize("command", [lease(b"ping", wait=60_000), run(new_id(), wait=60_000)])
 def test_for_a_client_that_sends_nothing_more_nothing_waits(command: bytes) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     peer.send(command + b"bogus\r\n")
     peer.expect_nothing()
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
     peer.expect(TIMEOUT + UNKNOWN)
     peer.expect_closed()
 
@@ -413,7 +413,7 @@ def writes_of(peer: SimulatedPeer) -> list[bytes]:
 
 
 def test_each_reply_is_written_in_one_piece() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id, other = yard.connect("workq"), new_id(), new_id()
     written = writes_of(peer)
     large = b"x" * 300_000
@@ -435,7 +435,7 @@ def test_each_reply_is_written_in_one_piece() -> None:
 
 
 def test_each_reply_that_was_waited_for_is_written_in_one_piece() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     worker, caller, reader, client = (yard.connect("workq") for _ in range(4))
     id = new_id()
     worker.send(lease(b"ping", wait=1000))
@@ -460,7 +460,7 @@ def test_each_reply_that_was_waited_for_is_written_in_one_piece() -> None:
     ],
 )
 def test_each_reply_to_an_inspect_is_written_in_one_piece(what: bytes) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id = yard.connect("workq"), new_id()
     exchange(peer, add(id, payload=b"x" * 100_000), OK)
     exchange(peer, add(new_id(), payload=b"\r\n"), OK)

@@ -10,7 +10,7 @@ from itertools import pairwise
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.effort import effort
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange, is_no_stray
 from support.workq import (
     MAX_PAYLOAD,
@@ -222,7 +222,7 @@ def pieces_of(data: bytes, positions: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(edges)]
 
 
-def next_reply(yard: SimulatedYard, peer: SimulatedPeer) -> bytes:
+def next_reply(yard: SimulatedServer, peer: SimulatedPeer) -> bytes:
     """The first line of the next reply, for which time may have to pass."""
     for seconds in WAITS:
         yard.advance(seconds)
@@ -233,7 +233,7 @@ def next_reply(yard: SimulatedYard, peer: SimulatedPeer) -> bytes:
     raise AssertionError("no reply")
 
 
-def work_as_usual(yard: SimulatedYard) -> None:
+def work_as_usual(yard: SimulatedServer) -> None:
     peer, id = yard.connect("workq"), new_id()
     exchange(peer, add(id, b"after"), OK)
     exchange(peer, lease(b"after"), leased(id, b"after"))
@@ -245,7 +245,7 @@ def work_as_usual(yard: SimulatedYard) -> None:
 
 def assert_survived(data: bytes, positions: list[int]) -> None:
     """Send all of it, take the replies that are due, and let another client work as usual."""
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, other = yard.connect("workq"), yard.connect("workq")
     for piece in pieces_of(data, positions):
         peer.send(piece)
@@ -271,7 +271,7 @@ def assert_survived(data: bytes, positions: list[int]) -> None:
 def test_after_every_command_right_or_wrong_the_next_is_answered_in_its_place(
     commands: list[bytes], positions: list[int]
 ) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     for command in commands:
         assert frame(command) == (1, "in step"), command
@@ -290,7 +290,7 @@ def test_after_every_command_right_or_wrong_the_next_is_answered_in_its_place(
 @given(command=damaged_commands)
 def test_damage_is_answered_with_an_error_of_the_client_or_is_none(command: bytes) -> None:
     """An argument that was replaced by junk may be right by chance, as a name or a number."""
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     peer.send(command)
     first = next_reply(yard, peer)
@@ -328,7 +328,7 @@ def test_random_bytes_get_one_reply_a_line_and_harm_nobody(
 @settings(max_examples=effort(100, 25))
 @given(data=st.lists(mutated_commands(), max_size=8).map(b"".join), cut=st.integers(0, 600))
 def test_how_the_bytes_are_split_changes_nothing(data: bytes, cut: int) -> None:
-    whole, split = SimulatedYard(), SimulatedYard()
+    whole, split = SimulatedServer(), SimulatedServer()
     one, two = whole.connect("workq"), split.connect("workq")
     one.send(data)
     for piece in (data[:cut], data[cut:]):

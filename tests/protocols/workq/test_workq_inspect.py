@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import Peer, SimulatedWire, Wire, exchange
 from support.workq import (
     INVALID_ARGS,
@@ -462,7 +462,7 @@ def test_nothing_else_is_counted_as_evicted(yard: SimulatedWire) -> None:
 
 
 def test_evicted_jobs_are_counted_and_the_start_is_told_from_each_start_on() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     exchange(peer, add(new_id(), ttl=1000), OK)
     yard.advance(60)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.process import WarmServer
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import Peer, SimulatedWire, Wire, exchange
 from support.workq import (
     COMPLETED,
@@ -86,7 +86,7 @@ def test_one_worker_may_hold_several_jobs(shared_wire: Wire) -> None:
 
 
 def test_with_the_option_the_ttr_stands_before_the_size() -> None:
-    yard = SimulatedYard(lease_ttr=True)
+    yard = SimulatedServer(lease_ttr=True)
     peer, worker, id = yard.connect("workq"), yard.connect("workq"), new_id()
     exchange(peer, add(id, ttr=4321), OK)
     exchange(peer, b"lease ping 0\r\n", b"+OK 1\r\n%b ping 4321 4\r\nping\r\n" % id)

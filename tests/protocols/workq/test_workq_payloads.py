@@ -1,7 +1,7 @@
 """Workq payloads and results: any bytes, the sizes that are taken, and the stream kept in step."""
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import SimulatedWire, Wire, exchange
 from support.workq import (
     MAX_PAYLOAD,
@@ -122,7 +122,7 @@ def test_the_largest_payload_that_is_dropped_is_of_64_mib(yard: SimulatedWire) -
 def test_a_size_that_is_too_large_is_refused_before_the_payload_comes(
     command: str, pieces: int
 ) -> None:
-    yard = SimulatedYard(settings=EngineSettings(payload_limit=50))
+    yard = SimulatedServer(settings=EngineSettings(payload_limit=50))
     peer, id = yard.connect("workq"), new_id()
     line, _, rest = commands_with_payload(id, b"bogus\r\n" * 10)[command].partition(b"\r\n")
     peer.send(line + b"\r\n")
@@ -136,7 +136,7 @@ def test_a_size_that_is_too_large_is_refused_before_the_payload_comes(
 
 
 def test_what_is_wrong_before_the_size_is_said_of_one_that_is_too_large() -> None:
-    yard = SimulatedYard(settings=EngineSettings(payload_limit=50))
+    yard = SimulatedServer(settings=EngineSettings(payload_limit=50))
     peer = yard.connect("workq")
     exchange(peer, b"add none ping 1000 60000 51\r\n", client_error("Invalid ID"))
     peer.send(b"x" * 51 + b"\r\n")
@@ -144,7 +144,7 @@ def test_what_is_wrong_before_the_size_is_said_of_one_that_is_too_large() -> Non
 
 
 def test_a_payload_longer_than_the_size_that_was_too_large_is_dropped_to_its_end() -> None:
-    yard = SimulatedYard(settings=EngineSettings(payload_limit=50))
+    yard = SimulatedServer(settings=EngineSettings(payload_limit=50))
     peer = yard.connect("workq")
     exchange(peer, b"add %b ping 1000 60000 51\r\n" % new_id(), PAYLOAD_SIZE)
     peer.send(b"x" * 60 + b"\r\n")
@@ -155,15 +155,15 @@ def test_a_payload_longer_than_the_size_that_was_too_large_is_dropped_to_its_end
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("missing", [1, 2, 3, 6])
 def test_a_payload_that_ends_with_the_connection_is_refused(command: str, missing: int) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id = yard.connect("workq"), new_id()
     exchange(peer, add(id), OK)
     other = new_id() if command in {"add", "schedule", "run"} else id
     peer.arrive(commands_with_payload(other, b"ping")[command][:-missing])
     peer.expect_nothing()
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
     peer.expect(size_error(command))
     peer.expect_closed()
     client = yard.connect("workq")
@@ -172,7 +172,7 @@ def test_a_payload_that_ends_with_the_connection_is_refused(command: str, missin
 
 
 def test_a_server_that_stops_does_not_blame_the_client_for_half_a_payload() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     peer.send(add(new_id())[:-3])
     yard.stop()
@@ -180,18 +180,18 @@ def test_a_server_that_stops_does_not_blame_the_client_for_half_a_payload() -> N
 
 
 def test_what_was_refused_by_its_size_is_refused_once_though_the_connection_ends() -> None:
-    yard = SimulatedYard(settings=EngineSettings(payload_limit=50))
+    yard = SimulatedServer(settings=EngineSettings(payload_limit=50))
     peer = yard.connect("workq")
     peer.arrive(b"add %b ping 1000 60000 51\r\nxx" % new_id())
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
     peer.expect(PAYLOAD_SIZE)
     peer.expect_closed()
 
 
 def test_a_lower_limit_of_the_server_is_the_limit_here_too() -> None:
-    yard = SimulatedYard(settings=EngineSettings(payload_limit=1000))
+    yard = SimulatedServer(settings=EngineSettings(payload_limit=1000))
     peer, id, other = yard.connect("workq"), new_id(), new_id()
     exchange(peer, add(id, payload=b"x" * 1000), OK)
     exchange(peer, add(other, payload=b"x" * 1001), PAYLOAD_SIZE)

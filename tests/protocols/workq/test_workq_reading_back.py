@@ -1,7 +1,7 @@
 """Workq with payloads and results that are on disk only: they are read back, whoever asks."""
 
 import pytest
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.wire import exchange
 from support.workq import (
     OK,
@@ -27,28 +27,28 @@ SIZE = 100_000
 
 
 @pytest.fixture
-def small() -> SimulatedYard:
+def small() -> SimulatedServer:
     """One that keeps next to nothing in memory."""
-    return SimulatedYard(payload_memory=1, inline_sync=False)
+    return SimulatedServer(payload_memory=1, inline_sync=False)
 
 
 def payload_of(number: int) -> bytes:
     return b"%d\r\n" % number * (SIZE // 10)
 
 
-def forget(yard: SimulatedYard) -> SimulatedPeer:
+def forget(yard: SimulatedServer) -> SimulatedPeer:
     """Have the server start again, with nothing in memory."""
     yard.restart()
     return yard.connect("workq")
 
 
-def finish_all(yard: SimulatedYard) -> None:
+def finish_all(yard: SimulatedServer) -> None:
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
 
 
-def test_payloads_are_leased_and_listed(small: SimulatedYard) -> None:
+def test_payloads_are_leased_and_listed(small: SimulatedServer) -> None:
     peer, ids = small.connect("workq"), [new_id() for _ in range(5)]
     for number, id in enumerate(ids):
         exchange(peer, add(id, payload=payload_of(number)), OK)
@@ -61,7 +61,7 @@ def test_payloads_are_leased_and_listed(small: SimulatedYard) -> None:
         exchange(peer, lease(b"ping"), leased(id, payload=payload_of(number)))
 
 
-def test_scheduled_payloads_are_listed(small: SimulatedYard) -> None:
+def test_scheduled_payloads_are_listed(small: SimulatedServer) -> None:
     peer, id = small.connect("workq"), new_id()
     exchange(peer, schedule(id, payload=payload_of(1), time=b"2100-01-01T00:00:00Z"), OK)
     peer = forget(small)
@@ -69,7 +69,7 @@ def test_scheduled_payloads_are_listed(small: SimulatedYard) -> None:
     assert (label, keys["payload"]) == (id, payload_of(1))
 
 
-def test_results_are_read_again_and_again(small: SimulatedYard) -> None:
+def test_results_are_read_again_and_again(small: SimulatedServer) -> None:
     peer, good, bad = small.connect("workq"), new_id(), new_id()
     exchange(peer, add(good) + complete(good, payload_of(1)), OK + OK)
     exchange(peer, add(bad) + fail(bad, payload_of(2)), OK + OK)
@@ -80,7 +80,7 @@ def test_results_are_read_again_and_again(small: SimulatedYard) -> None:
         exchange(other, result(bad), failed(bad, payload_of(2)))
 
 
-def test_waiting_workers_and_readers_get_what_was_never_in_memory(small: SimulatedYard) -> None:
+def test_waiting_workers_and_readers_get_what_was_never_in_memory(small: SimulatedServer) -> None:
     peer, worker, caller, reader = (small.connect("workq") for _ in range(4))
     id = new_id()
     worker.send(lease(b"ping", wait=1000))
@@ -92,7 +92,7 @@ def test_waiting_workers_and_readers_get_what_was_never_in_memory(small: Simulat
     reader.expect(succeeded(id, payload_of(4)))
 
 
-def test_replies_keep_their_order_while_one_is_read_back(small: SimulatedYard) -> None:
+def test_replies_keep_their_order_while_one_is_read_back(small: SimulatedServer) -> None:
     peer, id = small.connect("workq"), new_id()
     exchange(peer, add(id, payload=payload_of(1)), OK)
     peer = forget(small)
@@ -106,7 +106,7 @@ def test_replies_keep_their_order_while_one_is_read_back(small: SimulatedYard) -
 
 @pytest.mark.parametrize("what", [b"inspect job %b\r\n", b"result %b 0\r\n"])
 def test_a_job_that_is_deleted_while_it_is_read_back_is_shown_or_not_found(
-    small: SimulatedYard, what: bytes
+    small: SimulatedServer, what: bytes
 ) -> None:
     peer, id = small.connect("workq"), new_id()
     exchange(peer, add(id, payload=payload_of(1)) + complete(id, payload_of(2)), OK + OK)

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 from support.effort import effort
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import Wire, exchange
 from support.workq import (
     COMPLETED,
@@ -41,10 +41,10 @@ from support.workq import (
     succeeded,
 )
 
-Ending = Callable[[SimulatedYard], None]
+Ending = Callable[[SimulatedServer], None]
 
 every_ending = pytest.mark.parametrize(
-    "end", [SimulatedYard.restart, SimulatedYard.kill, SimulatedYard.crash]
+    "end", [SimulatedServer.restart, SimulatedServer.kill, SimulatedServer.crash]
 )
 
 
@@ -105,7 +105,7 @@ def test_deleted_jobs_stay_deleted(wire: Wire) -> None:
 
 @every_ending
 def test_everything_that_was_acknowledged_is_there(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     new, later, done, broken, tried, deleted = (new_id() for _ in range(6))
     exchange(peer, add(tried, b"t", flags=b"-max-fails=2"), OK)
@@ -132,7 +132,7 @@ def test_everything_that_was_acknowledged_is_there(end: Ending) -> None:
 
 @every_ending
 def test_a_ttl_goes_on_where_it_was(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, new, done = yard.connect("workq"), new_id(), new_id()
     exchange(peer, add(new, ttl=10_000), OK)
     exchange(peer, add(done, ttl=10_000) + complete(done), OK + OK)
@@ -150,7 +150,7 @@ def test_a_ttl_goes_on_where_it_was(end: Ending) -> None:
 
 @every_ending
 def test_a_ttr_goes_on_where_it_was(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id = yard.connect("workq"), new_id()
     exchange(peer, add(id, ttr=10_000), OK)
     exchange(peer, lease(b"ping"), leased(id))
@@ -169,7 +169,7 @@ def test_a_ttr_goes_on_where_it_was(end: Ending) -> None:
 
 @every_ending
 def test_a_worker_may_finish_after_it(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id = yard.connect("workq"), new_id()
     exchange(peer, add(id, ttr=10_000), OK)
     exchange(peer, lease(b"ping"), leased(id))
@@ -183,7 +183,7 @@ def test_a_worker_may_finish_after_it(end: Ending) -> None:
 
 @every_ending
 def test_attempts_used_up_before_and_after_count_together(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id = yard.connect("workq"), new_id()
     exchange(peer, add(id, ttr=1000, flags=b"-max-attempts=2"), OK)
     exchange(peer, lease(b"ping"), leased(id))
@@ -199,7 +199,7 @@ def test_attempts_used_up_before_and_after_count_together(end: Ending) -> None:
 
 @every_ending
 def test_a_scheduled_job_wakes_at_its_time_and_lives_from_there(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id = yard.connect("workq"), new_id()
     exchange(peer, schedule(id, time=rfc3339(yard.now() + 10), ttl=5000), OK)
     yard.advance(4)
@@ -217,9 +217,9 @@ def test_a_scheduled_job_wakes_at_its_time_and_lives_from_there(end: Ending) -> 
     assert not is_there(peer, id)
 
 
-@pytest.mark.parametrize("end", [SimulatedYard.kill, SimulatedYard.crash])
+@pytest.mark.parametrize("end", [SimulatedServer.kill, SimulatedServer.crash])
 def test_time_goes_on_while_the_server_is_down(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     held, expired, woken, last = (new_id() for _ in range(4))
     exchange(peer, add(held, b"a", ttr=10_000), OK)
@@ -240,7 +240,7 @@ def test_time_goes_on_while_the_server_is_down(end: Ending) -> None:
 
 @every_ending
 def test_an_id_whose_job_is_gone_is_free(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, deleted, expired = yard.connect("workq"), new_id(), new_id()
     exchange(peer, add(deleted) + delete(deleted), OK + OK)
     exchange(peer, add(expired, ttl=1000), OK)
@@ -254,7 +254,7 @@ def test_an_id_whose_job_is_gone_is_free(end: Ending) -> None:
 
 @every_ending
 def test_a_run_whose_caller_was_cut_off_is_not_carried_out_later(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     caller, peer, id = yard.connect("workq"), yard.connect("workq"), new_id()
     caller.send(run(id, ttr=30_000, wait=2000))
     exchange(peer, add(new_id(), b"other"), OK)  # so that both are on disk
@@ -268,7 +268,7 @@ def test_a_run_whose_caller_was_cut_off_is_not_carried_out_later(end: Ending) ->
 
 @every_ending
 def test_a_run_that_was_leased_is_given_to_nobody_else(end: Ending) -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     caller, worker, id = yard.connect("workq"), yard.connect("workq"), new_id()
     caller.send(run(id, ttr=5000, wait=1000))
     exchange(worker, lease(b"ping"), leased(id))
@@ -300,7 +300,7 @@ def test_waiting_clients_take_nothing_with_them(wire: Wire) -> None:
 
 
 def test_a_stop_answers_those_who_wait_and_closes() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer, id, called = yard.connect("workq"), new_id(), new_id()
     exchange(peer, add(id, b"other"), OK)
     waiting = [yard.connect("workq") for _ in range(4)]
@@ -329,17 +329,17 @@ def test_a_half_sent_command_is_gone(wire: Wire) -> None:
 # Nothing is told before it is on disk
 
 
-def slow_yard() -> SimulatedYard:
+def slow_yard() -> SimulatedServer:
     """One whose syncs end when the test says so."""
-    yard = SimulatedYard(inline_sync=False)
+    yard = SimulatedServer(inline_sync=False)
     yard.scheduler.slow = True
     return yard
 
 
-def sync_all(yard: SimulatedYard) -> None:
+def sync_all(yard: SimulatedServer) -> None:
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
 
 
 def test_a_change_is_answered_when_it_is_on_disk_and_not_before() -> None:
@@ -394,7 +394,7 @@ def test_a_waiting_worker_gets_a_job_when_it_is_on_disk_and_not_before() -> None
 @pytest.mark.parametrize("seed", range(effort(20, 8)))
 def test_what_was_acknowledged_outlives_power_cuts_that_tear(seed: int) -> None:
     chance = Random(seed)
-    yard = SimulatedYard(seed=seed, segment_size=1 << 14)
+    yard = SimulatedServer(seed=seed, segment_size=1 << 14)
     expected: dict[bytes, bytes] = {}
     for _ in range(4):
         peer = yard.connect("workq")

@@ -1,7 +1,7 @@
 """Workq schedule: when a job wakes, what its time may be, and how its TTL counts from there."""
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import SimulatedWire, Wire, exchange
 from support.workq import (
     INVALID_ARGS,
@@ -64,7 +64,7 @@ NO_TIMES = [
 
 
 def test_the_command_of_the_protocol_text_is_taken_while_its_time_is_ahead() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     peer = yard.connect("workq")
     line = b"schedule 6ba7b810-9dad-11d1-80b4-00c04fd430c7 ping 1000 2000 %b 4\r\npong\r\n"
     exchange(peer, line % LATER, b"+OK\r\n")

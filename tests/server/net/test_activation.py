@@ -17,7 +17,7 @@ from support.process import ServerProcess
 from support.sockets import HANG_GUARD
 
 from taskyard.server.net import activation
-from taskyard.server.net.activation import take_sockets
+from taskyard.server.net.activation import collect_passed_sockets
 from taskyard.server.settings.config import ConfigError, Settings
 
 # Becomes the server, as systemd would start it: with sockets from descriptor 3 on.
@@ -126,14 +126,14 @@ def passed(name: str, count: str = "1") -> dict[str, str]:
 
 def test_those_of_another_process_are_left_alone() -> None:
     environment = {**passed(""), "LISTEN_PID": "1", "OTHER": "x"}
-    assert take_sockets(Settings(), environment) == {}
+    assert collect_passed_sockets(Settings(), environment) == {}
     assert environment == {"OTHER": "x"}  # what this process starts has no use for them either
 
 
 @pytest.mark.parametrize("count", ["", "x", "-1", "\u0661"])
 def test_a_bad_number(count: str) -> None:
     with pytest.raises(ConfigError, match="LISTEN_FDS must be a number"):
-        take_sockets(Settings(), passed("", count))
+        collect_passed_sockets(Settings(), passed("", count))
 
 
 @pytest.fixture
@@ -144,8 +144,8 @@ def listener() -> Iterator[socket.socket]:
 
 def take(monkeypatch: pytest.MonkeyPatch, given: socket.socket, name: str, **settings: Any) -> str:
     """Pass this one; gives whose it is."""
-    monkeypatch.setattr(activation, "FIRST", os.dup(given.fileno()))
-    ((found, (taken,)),) = take_sockets(Settings(**settings), passed(name)).items()
+    monkeypatch.setattr(activation, "FIRST_DESCRIPTOR", os.dup(given.fileno()))
+    ((found, (taken,)),) = collect_passed_sockets(Settings(**settings), passed(name)).items()
     taken.close()
     return found
 
@@ -171,9 +171,9 @@ def test_what_does_not_listen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_is_no_socket(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with (tmp_path / "file").open("w") as file:
-        monkeypatch.setattr(activation, "FIRST", file.fileno())
+        monkeypatch.setattr(activation, "FIRST_DESCRIPTOR", file.fileno())
         with pytest.raises(ConfigError, match="is no socket"):
-            take_sockets(Settings(), passed("resp"))
+            collect_passed_sockets(Settings(), passed("resp"))
 
 
 def test_an_address_that_others_reach_needs_users(monkeypatch: pytest.MonkeyPatch) -> None:

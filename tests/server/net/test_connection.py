@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import exchange
 
 from taskyard.protocols.conversation import INPUT_LIMIT
-from taskyard.server.net.connection import Connection, OpenConnections
+from taskyard.server.net.connection import Connection, ConnectionRegistry
 
 LIMIT = 20_000
 
@@ -78,8 +78,8 @@ class Rig:
     """A connection on a fake socket, with the whole simulated broker behind it."""
 
     def __init__(self) -> None:
-        self.yard = SimulatedYard(output_limit=LIMIT)
-        self.open = OpenConnections()
+        self.yard = SimulatedServer(output_limit=LIMIT)
+        self.open = ConnectionRegistry()
         self.transport, self.connection = self.connect()
 
     def connect(self) -> tuple[FakeTransport, Connection]:
@@ -91,7 +91,7 @@ class Rig:
 
     def arrive(self, data: bytes) -> None:
         self.connection.data_received(data)
-        self.yard.settle()
+        self.yard.run_pending()
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_replies_to_a_client_that_does_not_read_are_bounded(rig: Rig) -> None:
     assert len(rig.transport.buffered) <= LIMIT + 100_000
     rig.transport.reads = True
     rig.transport.take()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert rig.transport.is_reading()
     assert rig.transport.received == b"PONG {}\n" * commands
 
@@ -126,7 +126,7 @@ def test_much_that_arrives_at_once_is_answered_in_portions(rig: Rig) -> None:
     assert LIMIT < len(rig.transport.buffered) < LIMIT + 100_000
     for _ in range(20):
         rig.transport.take()
-        rig.yard.settle()
+        rig.yard.run_pending()
     assert rig.transport.received == b"PONG {}\n" * 50_000
 
 
@@ -154,7 +154,7 @@ def test_a_lost_connection_fails_what_it_holds(rig: Rig) -> None:
     rig.transport.reads = True
     rig.arrive(b'PUSH {"name":"a","retry":0,"deadqueue":"dead"}\nFETCH\n')
     rig.connection.connection_lost(None)
-    rig.yard.settle()
+    rig.yard.run_pending()
     peer = rig.yard.connect()
     exchange(peer, b'FETCH {"queues":["dead"]}\n', b'OK {"id":1,"queue":"dead","name":"a"}\n')
 
@@ -172,7 +172,7 @@ def test_replies_are_not_written_to_a_connection_that_is_closing(rig: Rig) -> No
     """The loop tells of a loss only later, and until then a write to it would be an error."""
     rig.connection.data_received(b'PUSH {"name":"a"}\n')
     rig.transport.abort()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert not rig.transport.buffered
     peer = rig.yard.connect()
     exchange(peer, b"FETCH\n", b'OK {"id":1,"queue":"default","name":"a"}\n')
@@ -180,7 +180,7 @@ def test_replies_are_not_written_to_a_connection_that_is_closing(rig: Rig) -> No
 
 def test_the_client_is_named_in_the_records(rig: Rig) -> None:
     rig.arrive(b'PUSH {"name":"a"}\nFETCH\n')
-    job = rig.yard.engine.state.live(1)
+    job = rig.yard.engine.state.live_job(1)
     assert job is not None
     assert job.lease is not None
     assert job.lease.holder == "192.0.2.1:4321#1"
@@ -191,7 +191,7 @@ def test_half_a_connection_is_enough_for_replies(rig: Rig) -> None:
     rig.connection.data_received(b'PUSH {"name":"a"}\n')
     assert rig.connection.eof_received()
     assert not rig.transport.is_closing()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert rig.transport.received == b'OK {"id":1}\n'
     assert rig.transport.ended == "closed"
 
@@ -201,23 +201,23 @@ def test_half_a_connection_is_not_read_from_again(rig: Rig) -> None:
     rig.connection.eof_received()
     rig.transport.reads = True
     rig.transport.take()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert not rig.transport.is_reading()
     assert rig.transport.received == b"PONG {}\n" * 5000
     assert rig.transport.ended == "closed"
 
 
 def test_a_connection_that_comes_during_the_stop_is_shut_down(rig: Rig) -> None:
-    rig.open.closing = True
+    rig.open.shutting_down = True
     transport, _ = rig.connect()
-    rig.yard.settle()
+    rig.yard.run_pending()
     assert transport.ended == "closed"
     assert not rig.transport.ended
 
 
 def test_the_stop_waits_for_all_to_close(rig: Rig) -> None:
     async def stop() -> None:
-        closing = asyncio.create_task(rig.open.all_closed(3600))
+        closing = asyncio.create_task(rig.open.wait_until_closed(3600))
         await asyncio.sleep(0)
         assert not closing.done()
         rig.connection.connection_lost(None)
@@ -228,9 +228,9 @@ def test_the_stop_waits_for_all_to_close(rig: Rig) -> None:
 
 
 def test_who_does_not_go_in_time_is_cut_off(rig: Rig) -> None:
-    asyncio.run(rig.open.all_closed(0.001))
+    asyncio.run(rig.open.wait_until_closed(0.001))
     assert rig.transport.ended == "aborted"
 
 
 def test_a_stop_without_connections_waits_for_nothing() -> None:
-    asyncio.run(OpenConnections().all_closed(3600))
+    asyncio.run(ConnectionRegistry().wait_until_closed(3600))

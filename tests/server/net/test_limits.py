@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 import uvloop
 from server.net.test_connection import FakeTransport
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
-from taskyard.broker.metrics import Strain
-from taskyard.server.net.connection import Connection, Dialect, OpenConnections
-from taskyard.server.net.flow import Flow
-from taskyard.server.net.listening import Admission, Listener, Shares
-from taskyard.server.net.stalls import Stalls
+from taskyard.broker.metrics import LimitCounters
+from taskyard.server.net.connection import Connection, ConnectionRegistry, ProtocolFactory
+from taskyard.server.net.flow import MemoryLimiter
+from taskyard.server.net.listening import ConnectionLimits, KeyedCounter, Listener
+from taskyard.server.net.stalls import StallDetector
 
 PATIENCE = 60_000_000
 LIMIT = 1 << 20
@@ -57,19 +57,21 @@ class Socket(FakeTransport):
 
 class Rig:
     def __init__(self) -> None:
-        self.yard = SimulatedYard(heartbeat=3600.0, output_limit=OUTPUT)
+        self.yard = SimulatedServer(heartbeat=3600.0, output_limit=OUTPUT)
         self.broker = self.yard.broker
-        self.strain = self.broker.metrics.strain
-        self.everyone = OpenConnections()
+        self.strain = self.broker.metrics.limit_counters
+        self.everyone = ConnectionRegistry()
         # A look takes no time here: one that a busy machine holds up would put off the next one.
-        self.flow = Flow(self.everyone, self.broker, self.yard.scheduler, LIMIT, lambda: 0.0)
-        Stalls(self.everyone, self.broker, self.yard.scheduler, PATIENCE).start()
+        self.flow = MemoryLimiter(
+            self.everyone, self.broker, self.yard.scheduler, LIMIT, lambda: 0.0
+        )
+        StallDetector(self.everyone, self.broker, self.yard.scheduler, PATIENCE).start()
 
     def look_again(self) -> None:
         self.yard.advance(5)
 
     def connect(self, dialect: str = "masenko") -> Client:
-        speaks: dict[str, Dialect] = {
+        speaks: dict[str, ProtocolFactory] = {
             "masenko": self.yard.masenko,
             "workq": self.yard.workq,
             "resp": self.yard.resp,
@@ -78,7 +80,7 @@ class Rig:
 
 
 class Client:
-    def __init__(self, rig: Rig, dialect: Dialect) -> None:
+    def __init__(self, rig: Rig, dialect: ProtocolFactory) -> None:
         self._rig = rig
         self.socket = Socket()
         self.connection = Connection(dialect, OUTPUT, rig.everyone)
@@ -88,7 +90,7 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.connection.data_received(data)
-        self._rig.yard.settle()
+        self._rig.yard.run_pending()
 
     def ended(self) -> str:
         return self.socket.ended
@@ -108,49 +110,49 @@ def rig() -> Rig:
 
 
 def test_shares_are_counted_by_key() -> None:
-    shares = Shares(2)
-    assert [shares.take(key) for key in "aabab"] == [True, True, True, False, True]
-    shares.give_back("a")
-    assert [shares.take("a"), shares.take("a")] == [True, False]
+    shares = KeyedCounter(2)
+    assert [shares.try_add(key) for key in "aabab"] == [True, True, True, False, True]
+    shares.remove("a")
+    assert [shares.try_add("a"), shares.try_add("a")] == [True, False]
 
 
 def test_shares_without_a_limit_count_nothing() -> None:
-    shares = Shares(0)
-    assert all(shares.take("a") for _ in range(100))
-    shares.give_back("a")
+    shares = KeyedCounter(0)
+    assert all(shares.try_add("a") for _ in range(100))
+    shares.remove("a")
 
 
 def test_who_is_refused_takes_no_place() -> None:
-    strain = Strain()
-    admission = Admission(3, 2, strain)
-    assert [admission.refusal("a") for _ in range(3)] == [
+    strain = LimitCounters()
+    admission = ConnectionLimits(3, 2, strain)
+    assert [admission.admit("a") for _ in range(3)] == [
         "",
         "",
         "too many connections from this address",
     ]
-    assert admission.refusal("b") == ""
-    assert admission.refusal("c") == "too many connections"
-    admission.leave("a")
-    assert admission.refusal("c") == ""
+    assert admission.admit("b") == ""
+    assert admission.admit("c") == "too many connections"
+    admission.release("a")
+    assert admission.admit("c") == ""
     assert (strain.refused_total, strain.refused_address) == (1, 1)
 
 
 async def accept_one() -> tuple[dict[str, int], int]:
     """What is set on a connection that was let in, and how many are in after it has gone."""
     loop = asyncio.get_running_loop()
-    yard = SimulatedYard()
-    everyone = OpenConnections()
-    strain = yard.broker.metrics.strain
-    admission = Admission(5, 5, strain)
+    yard = SimulatedServer()
+    everyone = ConnectionRegistry()
+    strain = yard.broker.metrics.limit_counters
+    admission = ConnectionLimits(5, 5, strain)
     make = partial(Connection, yard.workq, OUTPUT, everyone)
     listener = Listener(loop, "workq", make, admission, strain)
     await listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
     writer.write(b"nonsense\r\n")
     assert await reader.readline() == b"-CLIENT-ERROR Unknown command\r\n"
-    assert admission.open == 1
+    assert admission.open_count == 1
     [connection] = everyone.all()
-    inner = connection.raw().get_extra_info("socket")
+    inner = connection.detach_transport().get_extra_info("socket")
     found = {
         "keep-alive": inner.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
         "idle": inner.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE),
@@ -161,10 +163,10 @@ async def accept_one() -> tuple[dict[str, int], int]:
     }
     writer.close()
     await writer.wait_closed()
-    await everyone.all_closed(30)
+    await everyone.wait_until_closed(30)
     await asyncio.sleep(0)
     listener.close()
-    return found, admission.open
+    return found, admission.open_count
 
 
 def test_a_peer_that_has_vanished_is_found_out_by_tcp() -> None:
@@ -203,7 +205,7 @@ def test_a_command_must_come_to_its_end_or_get_on(rig: Rig, dialect: str) -> Non
         client.send(b"x")
     assert b"did not come in time" in client.take()
     assert client.ended() == "closed"
-    assert (rig.strain.stalled_input, rig.strain.stalled_output) == (1, 0)
+    assert (rig.strain.input_timeouts, rig.strain.output_timeouts) == (1, 0)
 
 
 @pytest.mark.parametrize("begun", [b"*", b"*2\r", b"*2\r\n", b"*2\r\n$3\r\nGET\r\n", b"PIN"])
@@ -251,7 +253,7 @@ def test_replies_that_nobody_takes_end_the_connection(rig: Rig) -> None:
     assert not client.ended()
     rig.yard.advance(60)
     assert client.ended() == "aborted"
-    assert (rig.strain.stalled_input, rig.strain.stalled_output) == (0, 1)
+    assert (rig.strain.input_timeouts, rig.strain.output_timeouts) == (0, 1)
 
 
 def test_replies_that_are_taken_slowly_do_not(rig: Rig) -> None:
@@ -277,7 +279,7 @@ def deaf(rig: Rig, size: int) -> Client:
 
 def test_those_who_hold_much_wait_when_memory_is_short(rig: Rig) -> None:
     holders = [deaf(rig, LIMIT // 4) for _ in range(6)]
-    assert rig.strain.held_back > 0
+    assert rig.strain.paused_connections > 0
     small = rig.connect()
     small.send(b"PING\n" * 10)
     assert small.take() == PONG * 10
@@ -288,7 +290,7 @@ def test_those_who_hold_much_wait_when_memory_is_short(rig: Rig) -> None:
         holder.socket.reads = True
         holder.socket.take()
     rig.look_again()
-    assert rig.strain.held_back == 0
+    assert rig.strain.paused_connections == 0
     for holder in holders:
         assert holder.socket.is_reading()
         assert holder.take() == PONG * (LIMIT // 4 // len(PONG))
@@ -304,19 +306,19 @@ def test_commands_that_wait_count_and_have_half_of_the_memory_at_most(rig: Rig) 
     for number, client in enumerate(clients):
         client.send(fetch_many(1000 * number, 1000))
     refused = [client for client in clients if client.take()]
-    assert 0 < rig.broker.engine.waiting_size <= LIMIT // 2
+    assert 0 < rig.broker.engine.waiter_bytes <= LIMIT // 2
     assert len(refused) >= 18
     few = rig.connect()
     few.send(fetch_many(0, 1))  # whoever waits at few queues may always do so
     assert few.take() == b""
     holder = deaf(rig, LIMIT * 3 // 4)  # alone, that would be within the limit
-    assert rig.strain.in_flight > LIMIT
-    assert rig.strain.held_back == 1
+    assert rig.strain.in_flight_bytes > LIMIT
+    assert rig.strain.paused_connections == 1
     for client in clients:
         client.socket.abort()
     rig.look_again()
-    assert rig.broker.engine.waiting_size < 1000
-    assert rig.strain.in_flight < LIMIT
+    assert rig.broker.engine.waiter_bytes < 1000
+    assert rig.strain.in_flight_bytes < LIMIT
     assert not holder.ended()
 
 
@@ -325,15 +327,15 @@ def test_arguments_count_with_what_they_take_in_memory(rig: Rig) -> None:
     client = rig.connect("resp")
     count = LIMIT // 48
     client.send(b"*%d\r\n$3\r\nDEL\r\n" % (count + 2) + b"$1\r\na\r\n" * count)
-    assert rig.strain.in_flight > LIMIT
-    assert rig.strain.held_back == 1
+    assert rig.strain.in_flight_bytes > LIMIT
+    assert rig.strain.paused_connections == 1
     with client.socket.has_more():
         rig.look_again()
         assert client.socket.is_reading()
     client.send(b"$1\r\na\r\n")
     assert client.take() == b":0\r\n"
     rig.look_again()
-    assert (rig.strain.in_flight, rig.strain.held_back) == (0, 0)
+    assert (rig.strain.in_flight_bytes, rig.strain.paused_connections) == (0, 0)
 
 
 def test_who_has_taken_its_replies_goes_on_before_the_others(rig: Rig) -> None:
@@ -341,7 +343,7 @@ def test_who_has_taken_its_replies_goes_on_before_the_others(rig: Rig) -> None:
     holders[0].socket.reads = True
     holders[0].socket.take()
     rig.look_again()
-    assert rig.strain.held_back > 0
+    assert rig.strain.paused_connections > 0
     holders[0].send(b"PING\n")
     assert holders[0].take().endswith(PONG)
 
@@ -376,7 +378,7 @@ def test_of_transactions_that_fill_the_memory_the_one_goes_on_that_has_more_to_s
         client.send(begin + more % (b"x" * 50_000) * 8)
         client.take()
     rig.look_again()
-    assert rig.strain.held_back == 4
+    assert rig.strain.paused_connections == 4
     for client in reversed(clients):
         with client.socket.has_more():
             rig.look_again()
@@ -393,32 +395,32 @@ def test_a_client_that_goes_while_it_is_held_back_is_forgotten(rig: Rig) -> None
         holder.socket.ended = "lost"
         holder.connection.connection_lost(None)
     rig.look_again()
-    assert (rig.strain.held_back, rig.strain.in_flight) == (0, 0)
+    assert (rig.strain.paused_connections, rig.strain.in_flight_bytes) == (0, 0)
 
 
 def test_at_the_end_everybody_is_answered(rig: Rig) -> None:
     holders = [deaf(rig, LIMIT // 4) for _ in range(6)]
     rig.flow.stop()
-    rig.yard.settle()
+    rig.yard.run_pending()
     for holder in holders:
         holder.socket.take()
         assert holder.take() == PONG * (LIMIT // 4 // len(PONG))
 
 
 def test_replies_that_wait_for_the_disk_are_bounded_too() -> None:
-    yard = SimulatedYard(inline_sync=False)
-    yard.broker.held_limit = 100
+    yard = SimulatedServer(inline_sync=False)
+    yard.broker.pending_reply_limit = 100
     yard.scheduler.slow = True
     peers = [yard.connect("resp") for _ in range(4)]
     for peer in peers:
         peer.send(b"RPUSH q x\r\n" * 200)
-    assert yard.broker.held < 200
+    assert yard.broker.pending_reply_bytes < 200
     yard.scheduler.slow = False
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     assert [peer.take().count(b"\r\n") for peer in peers] == [200] * 4
-    assert yard.broker.held == 0
+    assert yard.broker.pending_reply_bytes == 0
 
 
 # How fast
@@ -426,8 +428,8 @@ def test_replies_that_wait_for_the_disk_are_bounded_too() -> None:
 
 @pytest.mark.parametrize("dialect", ["masenko", "workq", "resp"])
 def test_commands_beyond_the_rate_wait_and_nothing_more_is_read(dialect: str) -> None:
-    yard = SimulatedYard()
-    yard.broker.pacer.rate = 10
+    yard = SimulatedServer()
+    yard.broker.rate_limiter.commands_per_second = 10
     peer = yard.connect(dialect)
     peer.send(b"PING\r\n" * 25)
     assert peer.take().count(b"\n") == 10
@@ -440,8 +442,8 @@ def test_commands_beyond_the_rate_wait_and_nothing_more_is_read(dialect: str) ->
 
 
 def test_a_rate_is_each_connections_own() -> None:
-    yard = SimulatedYard()
-    yard.broker.pacer.rate = 2
+    yard = SimulatedServer()
+    yard.broker.rate_limiter.commands_per_second = 2
     peers = [yard.connect() for _ in range(3)]
     for peer in peers:
         peer.send(b"PING\n" * 3)
@@ -452,8 +454,8 @@ def test_a_rate_is_each_connections_own() -> None:
 
 
 def test_requests_have_a_rate_as_well() -> None:
-    yard = SimulatedYard()
-    yard.broker.pacer.rate = 4
+    yard = SimulatedServer()
+    yard.broker.rate_limiter.commands_per_second = 4
     peer = yard.connect("api")
     peer.send(b"GET /api/v1/queues HTTP/1.1\r\nhost: x\r\n\r\n" * 6)
     assert peer.take().count(b"HTTP/1.1 200") == 4
@@ -463,15 +465,15 @@ def test_requests_have_a_rate_as_well() -> None:
 
 @pytest.mark.parametrize("dialect", ["masenko", "workq", "resp", "api"])
 def test_who_sends_nothing_more_keeps_to_the_rate(dialect: str) -> None:
-    yard = SimulatedYard()
-    yard.broker.pacer.rate = 5
+    yard = SimulatedServer()
+    yard.broker.rate_limiter.commands_per_second = 5
     peer = yard.connect(dialect)
     request = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" if dialect == "api" else b"PING\r\n"
     peer.send(request * 10)
     peer.take()
     assert peer.receiver is not None
-    peer.receiver.ended()
-    yard.settle()
+    peer.receiver.on_eof()
+    yard.run_pending()
     assert peer.take() == b""
     assert not peer.closed
     yard.advance(1)
@@ -482,8 +484,8 @@ def test_who_sends_nothing_more_keeps_to_the_rate(dialect: str) -> None:
 
 
 def test_at_the_end_the_rate_holds_nobody_up() -> None:
-    yard = SimulatedYard()
-    yard.broker.pacer.rate = 1
+    yard = SimulatedServer()
+    yard.broker.rate_limiter.commands_per_second = 1
     peer = yard.connect()
     peer.send(b"PING\n" * 40)
     yard.stop()

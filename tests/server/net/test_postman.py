@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from support.effort import effort
 from support.process import WarmServer
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.sockets import HANG_GUARD, allow_many_files
 
 from taskyard.broker import build
-from taskyard.server.net.connection import Connection, OpenConnections
-from taskyard.server.net.postman import Carrier, Postman
+from taskyard.server.net.connection import Connection, ConnectionRegistry
+from taskyard.server.net.postman import BatchingReplySender, SendThread
 
 pytestmark = pytest.mark.skipif(
     build.form() != "compiled", reason="only the compiled form has this thread"
@@ -31,8 +31,8 @@ THOUSANDS = 1100
 
 
 @pytest.fixture
-def carrier() -> Iterator[Carrier]:
-    from taskyard.server.net._postman import Postman as Made
+def carrier() -> Iterator[SendThread]:
+    from taskyard.server.net._postman import SendThread as Made
 
     made = Made()
     yield made
@@ -50,9 +50,9 @@ def pairs(count: int) -> Iterator[list[tuple[socket.socket, socket.socket]]]:
         yield made
 
 
-def finished(carrier: Carrier) -> list[tuple[int, int]]:
+def finished(carrier: SendThread) -> list[tuple[int, int]]:
     carrier.wait()
-    rest = carrier.end()
+    rest = carrier.collect_results()
     assert rest is not None
     return rest
 
@@ -60,29 +60,29 @@ def finished(carrier: Carrier) -> list[tuple[int, int]]:
 # The thread
 
 
-def test_a_round_is_sent(carrier: Carrier) -> None:
+def test_a_round_is_sent(carrier: SendThread) -> None:
     with pairs(50) as made:
         files = [ours.fileno() for ours, _ in made]
         for turn in range(20):
             letters = [b"%d to %d" % (turn, number) for number in range(50)]
-            carrier.begin(files, letters, False)
+            carrier.start(files, letters, False)
             assert finished(carrier) == []
             assert [theirs.recv(100) for _, theirs in made] == letters
 
 
-def test_a_letter_to_nobody_is_left_out(carrier: Carrier) -> None:
+def test_a_letter_to_nobody_is_left_out(carrier: SendThread) -> None:
     with pairs(1) as [(ours, theirs)]:
-        carrier.begin([-1, ours.fileno(), -1], [b"a", b"b", b""], False)
+        carrier.start([-1, ours.fileno(), -1], [b"a", b"b", b""], False)
         assert finished(carrier) == []
         assert theirs.recv(100) == b"b"
 
 
-def test_what_is_not_taken_is_told_unasked(carrier: Carrier) -> None:
+def test_what_is_not_taken_is_told_unasked(carrier: SendThread) -> None:
     large = b"x" * 10_000_000
     with pairs(3) as made:
         made[2][1].close()  # cannot be sent to at all
         files = [ours.fileno() for ours, _ in made]
-        carrier.begin(files, [large, b"small", b"lost"], False)
+        carrier.start(files, [large, b"small", b"lost"], False)
         assert select.select([carrier.fileno()], [], [], HANG_GUARD)[0]
         rest = finished(carrier)
         assert [place for place, _ in rest] == [0, 2]
@@ -93,53 +93,53 @@ def test_what_is_not_taken_is_told_unasked(carrier: Carrier) -> None:
         assert not select.select([carrier.fileno()], [], [], 0)[0]
 
 
-def test_the_end_is_told_to_who_wishes_it(carrier: Carrier) -> None:
+def test_the_end_is_told_to_who_wishes_it(carrier: SendThread) -> None:
     with pairs(1) as [(ours, theirs)]:
-        assert not carrier.wish()  # there is nothing to wait for
-        assert carrier.end() is None
+        assert not carrier.request_wakeup()  # there is nothing to wait for
+        assert carrier.collect_results() is None
         for _ in range(200):
-            carrier.begin([ours.fileno()], [b"letter"], False)
-            if carrier.wish():
+            carrier.start([ours.fileno()], [b"letter"], False)
+            if carrier.request_wakeup():
                 assert select.select([carrier.fileno()], [], [], HANG_GUARD)[0]
-                carrier.heard()
-            assert carrier.end() == []
+                carrier.clear_wakeup()
+            assert carrier.collect_results() == []
             assert theirs.recv(100) == b"letter"
 
 
-def test_who_helps_sends_what_the_thread_has_not(carrier: Carrier) -> None:
+def test_who_helps_sends_what_the_thread_has_not(carrier: SendThread) -> None:
     with pairs(400) as made:
         files = [ours.fileno() for ours, _ in made]
         letters = [b"%d" % number for number in range(400)]
-        carrier.begin(files, letters, False)
-        while carrier.help(3):
+        carrier.start(files, letters, False)
+        while carrier.assist(3):
             pass
         assert finished(carrier) == []
         assert [theirs.recv(100) for _, theirs in made] == letters
-        assert not carrier.help(3)
+        assert not carrier.assist(3)
 
 
-def test_it_does_one_thing_at_a_time(carrier: Carrier) -> None:
+def test_it_does_one_thing_at_a_time(carrier: SendThread) -> None:
     with pairs(1) as [(ours, _)]:
-        carrier.begin([ours.fileno()], [b"a"], False)
+        carrier.start([ours.fileno()], [b"a"], False)
         with pytest.raises(ValueError, match="under way"):
-            carrier.begin([ours.fileno()], [b"b"], False)
+            carrier.start([ours.fileno()], [b"b"], False)
         assert finished(carrier) == []
 
 
-def test_only_what_can_be_sent_is_taken(carrier: Carrier) -> None:
+def test_only_what_can_be_sent_is_taken(carrier: SendThread) -> None:
     with pytest.raises(ValueError, match="a file for each"):
-        carrier.begin([1, 2], [b"a"], False)
+        carrier.start([1, 2], [b"a"], False)
     with pytest.raises(TypeError, match="not bytes"):
-        carrier.begin([1], ["text"], False)  # type: ignore[list-item]
+        carrier.start([1], ["text"], False)  # type: ignore[list-item]
     with pytest.raises(TypeError, match="wanted: a list"):
-        carrier.begin((), [], False)  # type: ignore[arg-type]
+        carrier.start((), [], False)  # type: ignore[arg-type]
     carrier.close()
     carrier.close()
     with pytest.raises(ValueError, match="closed"):
-        carrier.begin([], [], False)
+        carrier.start([], [], False)
 
 
-def test_one_letter_is_sent_from_here(carrier: Carrier) -> None:
+def test_one_letter_is_sent_from_here(carrier: SendThread) -> None:
     with pairs(1) as [(ours, theirs)]:
         assert carrier.send(ours.fileno(), b"letter", True) == 6
         assert theirs.recv(100) == b"letter"
@@ -156,7 +156,7 @@ def test_one_letter_is_sent_from_here(carrier: Carrier) -> None:
 @pytest.mark.parametrize("patient", [True, False])
 @pytest.mark.parametrize("by_thread", [True, False])
 def test_requests_are_acknowledged_by_replies(
-    carrier: Carrier, patient: bool, by_thread: bool
+    carrier: SendThread, patient: bool, by_thread: bool
 ) -> None:
     """Or as soon as they are read, as a socket does until its replies have come quickly."""
     with (
@@ -165,7 +165,7 @@ def test_requests_are_acknowledged_by_replies(
         listener.accept()[0] as ours,
     ):
         if by_thread:
-            carrier.begin([ours.fileno()], [b"letter"], patient)
+            carrier.start([ours.fileno()], [b"letter"], patient)
             assert finished(carrier) == []
         else:
             assert carrier.send(ours.fileno(), b"letter", patient) == 6
@@ -175,8 +175,8 @@ def test_requests_are_acknowledged_by_replies(
 
 @pytest.mark.parametrize("many", [True, False])
 def test_among_thousands_replies_may_take_long(many: bool) -> None:
-    everyone = OpenConnections()
-    dialect = SimulatedYard().masenko
+    everyone = ConnectionRegistry()
+    dialect = SimulatedServer().masenko
     here = [Connection(dialect, 1000, everyone) for _ in range(1001)]
     for connection in here:
         everyone.add(connection)
@@ -184,13 +184,13 @@ def test_among_thousands_replies_may_take_long(many: bool) -> None:
         everyone.discard(here.pop())
     carrier = RecordingCarrier()
     planned: list[Callable[[], None]] = []
-    postman = Postman(everyone, carrier, planned.append, 1)
+    postman = BatchingReplySender(everyone, carrier, planned.append, 1)
     for connection in here[:2]:
-        postman.post(connection, 7, b"letter")
+        postman.enqueue(connection, 7, b"letter")
     planned.pop(0)()
     assert carrier.sent == [(b"letter", many)] * 2
     for connection in here[2:5]:  # the others have not arrived, so these go from here
-        postman.post(connection, 7, b"more")
+        postman.enqueue(connection, 7, b"more")
     planned.pop()()
     assert carrier.sent[2:] == [(b"more", many)] * 3
 
@@ -198,14 +198,14 @@ def test_among_thousands_replies_may_take_long(many: bool) -> None:
 @pytest.mark.parametrize("size", [32_768, 32_769])
 def test_large_letters_are_sent_by_the_thread_however_few(size: int) -> None:
     with pairs(2) as made:
-        everyone = OpenConnections()
+        everyone = ConnectionRegistry()
         planned: list[Callable[[], None]] = []
         carrier = RecordingCarrier()
-        postman = Postman(everyone, carrier, planned.append, 40)
+        postman = BatchingReplySender(everyone, carrier, planned.append, 40)
         for ours, theirs in made:
-            connection = Connection(SimulatedYard().masenko, 1000, everyone)
+            connection = Connection(SimulatedServer().masenko, 1000, everyone)
             connection.connection_made(SocketTransport(ours))
-            postman.post(connection, ours.fileno(), bytes(size))
+            postman.enqueue(connection, ours.fileno(), bytes(size))
             theirs.setblocking(False)
         planned.pop(0)()
         assert carrier.sent == [(bytes(size), False)] * 2
@@ -214,27 +214,27 @@ def test_large_letters_are_sent_by_the_thread_however_few(size: int) -> None:
 
 def test_only_what_came_since_the_mark_goes_ahead_of_the_others() -> None:
     with pairs(4) as made:
-        everyone = OpenConnections()
+        everyone = ConnectionRegistry()
         planned: list[Callable[[], None]] = []
         carrier = RecordingCarrier()
-        postman = Postman(everyone, carrier, planned.append, 1)
-        dialect = SimulatedYard().masenko
+        postman = BatchingReplySender(everyone, carrier, planned.append, 1)
+        dialect = SimulatedServer().masenko
         here = [Connection(dialect, 1000, everyone) for _ in made]
         for connection, (ours, theirs) in zip(here, made, strict=True):
             connection.connection_made(SocketTransport(ours))
             theirs.setblocking(False)
         for connection in here[:2]:
-            postman.post(connection, 7, b"first")
+            postman.enqueue(connection, 7, b"first")
         planned.pop(0)()  # they are on their way, and do not arrive
-        postman.post(here[2], 7, b"early")
-        postman.mark()
-        postman.post(here[3], 7, b"late")
-        postman.post(here[0], 7, b"behind the first")
-        postman.hurry()
+        postman.enqueue(here[2], 7, b"early")
+        postman.mark_priority()
+        postman.enqueue(here[3], 7, b"late")
+        postman.enqueue(here[0], 7, b"behind the first")
+        postman.send_priority_now()
         assert carrier.sent == [(b"first", False)] * 2
         *others, (_, last) = made
         assert last.recv(100) == b"late"
-        postman.hurry()
+        postman.send_priority_now()
         planned.pop()()
         assert carrier.sent[2:] == [(b"early", False)]
         for _, theirs in [*others, (None, last)]:
@@ -244,13 +244,13 @@ def test_only_what_came_since_the_mark_goes_ahead_of_the_others() -> None:
 
 @pytest.mark.parametrize(("letters", "handful"), [(2, 4), (19, 4), (20, 5), (400, 100)])
 def test_the_loop_helps_with_a_few_or_a_part_at_a_time(letters: int, handful: int) -> None:
-    everyone = OpenConnections()
+    everyone = ConnectionRegistry()
     planned: list[Callable[[], None]] = []
     carrier = RecordingCarrier()
-    postman = Postman(everyone, carrier, planned.append, 1)
-    dialect = SimulatedYard().masenko
+    postman = BatchingReplySender(everyone, carrier, planned.append, 1)
+    dialect = SimulatedServer().masenko
     for _ in range(letters):
-        postman.post(Connection(dialect, 1000, everyone), 7, b"letter")
+        postman.enqueue(Connection(dialect, 1000, everyone), 7, b"letter")
     planned.pop()()
     while planned:
         planned.pop()()
@@ -260,16 +260,16 @@ def test_the_loop_helps_with_a_few_or_a_part_at_a_time(letters: int, handful: in
 
 def test_what_a_socket_does_not_take_from_the_loop_is_left_to_its_transport() -> None:
     with pairs(2) as made:
-        everyone = OpenConnections()
+        everyone = ConnectionRegistry()
         planned: list[Callable[[], None]] = []
         carrier = RecordingCarrier()
         carrier.taken = 2
-        postman = Postman(everyone, carrier, planned.append, 40)
+        postman = BatchingReplySender(everyone, carrier, planned.append, 40)
         transports = [SocketTransport(ours) for ours, _ in made]
         for transport, (ours, _) in zip(transports, made, strict=True):
-            connection = Connection(SimulatedYard().masenko, 1000, everyone)
+            connection = Connection(SimulatedServer().masenko, 1000, everyone)
             connection.connection_made(transport)
-            postman.post(connection, ours.fileno(), b"letter")
+            postman.enqueue(connection, ours.fileno(), b"letter")
         planned.pop()()
         assert carrier.sent == [(b"letter", False)] * 2
         assert carrier.begun == 0
@@ -307,7 +307,7 @@ class RecordingCarrier:
     def fileno(self) -> int:
         return -1
 
-    def begin(self, files: list[int], letters: list[bytes], patient: bool, /) -> None:
+    def start(self, files: list[int], letters: list[bytes], patient: bool, /) -> None:
         self.begun += 1
         self.sent += [(letter, patient) for letter in letters]
 
@@ -315,16 +315,16 @@ class RecordingCarrier:
         self.sent.append((letter, patient))
         return min(self.taken, len(letter))
 
-    def help(self, most: int, /) -> bool:
+    def assist(self, most: int, /) -> bool:
         self.helped.append(most)
         return False
 
-    def wish(self) -> bool:
+    def request_wakeup(self) -> bool:
         return True
 
-    def heard(self) -> None: ...
+    def clear_wakeup(self) -> None: ...
 
-    def end(self) -> list[tuple[int, int]] | None:
+    def collect_results(self) -> list[tuple[int, int]] | None:
         return None
 
     def wait(self) -> None: ...

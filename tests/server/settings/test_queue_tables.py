@@ -11,7 +11,7 @@ from support.process import WarmServer
 
 from taskyard.server.parts import engine_settings
 from taskyard.server.settings.config import ConfigError, Settings, load_settings
-from taskyard.server.settings.queue_tables import rules_of
+from taskyard.server.settings.queue_tables import make_queue_rules
 
 SECOND = 1_000_000
 
@@ -65,7 +65,7 @@ def test_all_settings_of_a_table_are_read_in_order(file: Path) -> None:
 
 def test_without_tables_there_are_no_rules(file: Path) -> None:
     assert load(file, "").queues == ()
-    assert rules_of(()) == []
+    assert make_queue_rules(()) == []
 
 
 @pytest.mark.parametrize(

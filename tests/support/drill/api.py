@@ -14,12 +14,12 @@ from math import inf
 from random import Random
 from typing import Any
 
-from support.drill.book import Book
+from support.drill.book import HistoryChecker
 from support.drill.drafts import FAILS_UNSAID, Draft, Drafts, may_be_deleted
-from support.drill.habits import EVERY_QUEUE, NARROW, Habits, payload_of
+from support.drill.habits import EVERY_QUEUE, NARROW, DriverOptions, payload_of
 from support.drill.http_replies import HttpReader, HttpReply, http_request
 from support.drill.settings import narrow_settings, narrowed
-from support.drill.slip import Asked, Bundle, End, Slip, require
+from support.drill.slip import Bundle, EndKind, JobHistory, RequestTime, require
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -32,7 +32,7 @@ Heard = Callable[[HttpReply], None]
 
 
 @dataclass(eq=False, slots=True)
-class Parcel:
+class PendingPush:
     """Jobs with uids whose push was not answered, and may be sent again as it was."""
 
     request: bytes
@@ -41,19 +41,19 @@ class Parcel:
 
 
 @dataclass(eq=False, slots=True)
-class ApiPeople:
-    book: Book
+class ApiClients:
+    book: HistoryChecker
     chance: Random
-    habits: Habits
+    habits: DriverOptions
     narrows: bool = False  # the queue that is to be narrow is made so by these clients
-    parcels: list[Parcel] = field(default_factory=list)
+    parcels: list[PendingPush] = field(default_factory=list)
 
-    def meet(self, name: str) -> ApiTalk:
-        return ApiTalk(self, name)
+    def add_client(self, name: str) -> ApiDriver:
+        return ApiDriver(self, name)
 
 
-class ApiTalk:
-    def __init__(self, people: ApiPeople, name: str) -> None:
+class ApiDriver:
+    def __init__(self, people: ApiClients, name: str) -> None:
         self.name = name
         self._people = people
         self._book = people.book
@@ -62,7 +62,7 @@ class ApiTalk:
         self._drafts = Drafts(name, people.book, people.chance, people.habits)
         self._reader = HttpReader()
         self._open: deque[Heard] = deque()
-        self._parcels: list[Parcel] = []  # on their way
+        self._parcels: list[PendingPush] = []  # on their way
 
     # As a talk
 
@@ -102,7 +102,7 @@ class ApiTalk:
     def lost(self) -> None:
         self._people.parcels += self._parcels
         self._parcels = []
-        self._book.left(self.name)
+        self._book.on_disconnect(self.name)
 
     def _send(
         self, heard: Heard, method: str, path: str, body: bytes = b"", kind: str = ""
@@ -129,27 +129,27 @@ class ApiTalk:
         asked = self._asked([draft])
         path = f"queues/{draft.slip.queue}/jobs"
         body = json.dumps(_fields(draft, self._chance)).encode()
-        parcel = Parcel(http_request("POST", f"/api/v1/{path}", body, JSON), [draft])
+        parcel = PendingPush(http_request("POST", f"/api/v1/{path}", body, JSON), [draft])
         if draft.slip.unique:
             self._parcels.append(parcel)
         return self._send(self._pushed(parcel, asked), "POST", path, body, JSON)
 
-    def _pushed(self, parcel: Parcel, asked: Asked) -> Heard:
+    def _pushed(self, parcel: PendingPush, asked: RequestTime) -> Heard:
         slip = parcel.drafts[0].slip
 
         def heard(reply: HttpReply) -> None:
             self._arrived(parcel)
             if is_refusal(reply):
-                self._book.push_refused(slip)
+                self._book.on_push_refused(slip)
                 return
             require(reply.status in (200, 201), f"{slip.token} was refused: {reply}")
             told = reply.json()
             self._check_told(slip, told)
             require(told["duplicate"] == (reply.status == 200), f"{slip.token}: {reply}")
             if told["duplicate"]:
-                self._book.push_repeated(slip, asked)
+                self._book.on_push_repeated(slip, asked)
             else:
-                self._book.pushed(slip, asked, str(told["id"]))
+                self._book.on_pushed(slip, asked, str(told["id"]))
 
         return heard
 
@@ -171,13 +171,13 @@ class ApiTalk:
             lines.append(json.dumps(fields).encode() + b"\n")
         asked = self._asked(drafts)
         path, body = f"queues/{queue}/jobs", b"".join(lines)
-        bundle = self._book.bundling([draft.slip for draft in drafts], [], asked)
-        parcel = Parcel(http_request("POST", f"/api/v1/{path}", body, NDJSON), drafts, bundle)
+        bundle = self._book.before_bundle([draft.slip for draft in drafts], [], asked)
+        parcel = PendingPush(http_request("POST", f"/api/v1/{path}", body, NDJSON), drafts, bundle)
         if with_uids:
             self._parcels.append(parcel)
         return self._send(self._bundled(parcel, bundle), "POST", path, body, NDJSON)
 
-    def _bundled(self, parcel: Parcel, bundle: Bundle) -> Heard:
+    def _bundled(self, parcel: PendingPush, bundle: Bundle) -> Heard:
         repeated = any(draft.slip.repeated for draft in parcel.drafts)
 
         def heard(reply: HttpReply) -> None:
@@ -195,16 +195,16 @@ class ApiTalk:
                 len({told["duplicate"] for told in jobs}) == 1,
                 f"half of a batch was there: {reply}",
             )
-            self._book.bundled(bundle, [str(told["id"]) for told in jobs])
+            self._book.on_bundle_applied(bundle, [str(told["id"]) for told in jobs])
 
         return heard
 
     def _not_bundled(self, bundle: Bundle, *, repeated: bool) -> None:
         if not repeated:
-            self._book.not_bundled(bundle, still_held=True)
+            self._book.on_bundle_refused(bundle, still_held=True)
             return
         for slip in bundle.pushes:
-            self._book.push_refused(slip)
+            self._book.on_push_refused(slip)
 
     def _again(self) -> bytes:
         """A push that was not answered, as it was, if that may be."""
@@ -218,17 +218,17 @@ class ApiTalk:
         self._open.append(heard)
         return parcel.request
 
-    def _asked(self, drafts: list[Draft]) -> Asked:
+    def _asked(self, drafts: list[Draft]) -> RequestTime:
         asked = self._book.ask()
         for draft in drafts:
-            self._book.pushing(draft.slip, asked)
+            self._book.before_push(draft.slip, asked)
         return asked
 
-    def _arrived(self, parcel: Parcel) -> None:
+    def _arrived(self, parcel: PendingPush) -> None:
         if parcel in self._parcels:
             self._parcels.remove(parcel)
 
-    def _check_told(self, slip: Slip, told: dict[str, Any]) -> None:
+    def _check_told(self, slip: JobHistory, told: dict[str, Any]) -> None:
         id = str(told["id"])
         require(slip.id in ("", id), f"{slip.token} has id {slip.id}, and was called {id}")
         require(slip.unique in ("", told["uid"]), f"{slip.token} has another uid: {told}")
@@ -251,7 +251,7 @@ class ApiTalk:
         self._open.append(heard)
         return http_request("GET", f"/status/{queue}")
 
-    def _look(self, slip: Slip) -> bytes:
+    def _look(self, slip: JobHistory) -> bytes:
         asked = self._book.ask()
         name = slip.unique if slip.unique and self._chance.random() < 0.5 else slip.id
 
@@ -259,21 +259,21 @@ class ApiTalk:
             if is_refusal(reply) or _is_unreadable(reply):
                 return
             if reply.status == 404:
-                self._book.not_found(slip, asked)
+                self._book.on_not_found(slip, asked)
                 return
             require(reply.status == 200, f"{slip.token} cannot be looked at: {reply}")
             self._check_seen(slip, asked, reply.json())
 
         return self._send(heard, "GET", f"jobs/{name}")
 
-    def _check_seen(self, slip: Slip, asked: Asked, seen: dict[str, Any]) -> None:
+    def _check_seen(self, slip: JobHistory, asked: RequestTime, seen: dict[str, Any]) -> None:
         token, state, payload = slip.token, seen["state"], seen["payload"]
         self._check_told(slip, seen)
         require(seen["queue"] in (slip.queue, slip.dead_queue), f"{token} is in {seen['queue']}")
         if state != "gone":  # which shows what was, not what is
             ended = None if state in LIVE else state == "succeeded"
             attempts, fails = seen["attempts"], seen["fails"]
-            self._book.inspected(slip, asked, attempts=attempts, fails=fails, ended=ended)
+            self._book.on_inspected(slip, asked, attempts=attempts, fails=fails, ended=ended)
         right = payload_of(token, self._habits.largest_payload)
         require(payload["size"] == len(right), f"{token} is shown with {payload['size']} bytes")
         if payload.get("json") is not None:
@@ -281,18 +281,18 @@ class ApiTalk:
         else:
             require(state not in LIVE, f"{token} is shown without its payload")
 
-    def _delete(self, slip: Slip) -> bytes:
-        ending = self._book.ending(slip, End.DELETE)
+    def _delete(self, slip: JobHistory) -> bytes:
+        ending = self._book.before_end(slip, EndKind.DELETE)
 
         def heard(reply: HttpReply) -> None:
             if is_refusal(reply):
-                self._book.not_ended(ending, still_held=True)
+                self._book.on_end_refused(ending, still_held=True)
             elif reply.status == 404:
-                self._book.not_ended(ending, still_held=False)
-                self._book.not_found(slip, ending.asked)
+                self._book.on_end_refused(ending, still_held=False)
+                self._book.on_not_found(slip, ending.asked)
             else:
                 require(reply.status == 204, f"{slip.token} cannot be deleted: {reply}")
-                self._book.ended(ending)
+                self._book.on_ended(ending)
 
         return self._send(heard, "DELETE", f"jobs/{slip.id}")
 

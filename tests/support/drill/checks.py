@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from support.drill.slip import NEVER, Lease, Slip, Take, Untrue, require
+from support.drill.slip import NEVER, FetchAttempt, HistoryViolation, JobHistory, Lease, require
 
 
 @dataclass(slots=True)
-class Limits:
+class CheckedLimits:
     """What the server was told not to go beyond."""
 
     in_flight: dict[str, int] = field(default_factory=dict)  # by queue
@@ -21,7 +21,9 @@ class Limits:
     late: float = 0.0  # by how much what is due may be late, as on a disk that was full
 
 
-def check_alive(slip: Slip, take: Take, queue: str, now: float, limits: Limits) -> None:
+def check_alive(
+    slip: JobHistory, take: FetchAttempt, queue: str, now: float, limits: CheckedLimits
+) -> None:
     token, slack = slip.token, limits.slack
     require(not slip.over <= take.asked.tick, f"back: {token} came after it was over")
     require(not slip.deleted <= take.asked.tick, f"back: {token} came after it was deleted")
@@ -35,7 +37,7 @@ def check_alive(slip: Slip, take: Take, queue: str, now: float, limits: Limits) 
         require(sure < slip.max_attempts, f"{token} came more than {slip.max_attempts} times")
 
 
-def check_place(slip: Slip, take: Take, queue: str) -> None:
+def check_place(slip: JobHistory, take: FetchAttempt, queue: str) -> None:
     token = slip.token
     if queue != slip.queue:
         require(queue == slip.dead_queue, f"{token} came from {queue}")
@@ -55,13 +57,13 @@ def check_place(slip: Slip, take: Take, queue: str) -> None:
         )
 
 
-def fails(blocker: Slip, slip: Slip) -> bool:
+def fails(blocker: JobHistory, slip: JobHistory) -> bool:
     """Whether one has failed for sure, when the other was there for sure and waited for it."""
     return blocker.died_asked >= slip.there and not blocker.forgotten
 
 
 def check_apart(
-    slip: Slip, take: Take, ttr: float, now: float, slack: float, *, sure: bool
+    slip: JobHistory, take: FetchAttempt, ttr: float, now: float, slack: float, *, sure: bool
 ) -> bool:
     """Nobody else can have it now. Whose connection ends may be the last one to know.
 
@@ -79,13 +81,13 @@ def check_apart(
             lease.doubted = min(lease.doubted, take.asked.tick)
             alone = later
             continue
-        raise Untrue(
+        raise HistoryViolation(
             f"held twice: {slip.token} is held by {lease.consumer}, and now by {take.consumer}"
         )
     return alone
 
 
-def check_fails(slip: Slip, take: Take, queue: str, count: int, tick: int) -> None:
+def check_fails(slip: JobHistory, take: FetchAttempt, queue: str, count: int, tick: int) -> None:
     known = slip.place(queue).fails
     possible = known.possible + (slip.place(queue).hidden() if slip.loss_fails else 0)
     sure = known.sure(take.asked.tick)
@@ -96,25 +98,25 @@ def check_fails(slip: Slip, take: Take, queue: str, count: int, tick: int) -> No
     known.learn(count, tick)
 
 
-class Gauge:
+class LimitGauge:
     """How many jobs of queues with limits are out, and when they were started."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: CheckedLimits) -> None:
         self.limits = limits
         self._live: dict[str, list[Lease]] = defaultdict(list)
         self._starts: dict[str, list[tuple[float, float]]] = defaultdict(list)
 
-    def hand_out(self, lease: Lease, now: float) -> None:
+    def on_lease(self, lease: Lease, now: float) -> None:
         queue = lease.queue
         if queue in self.limits.in_flight or queue in self.limits.in_flight_of_key:
             self._live[queue].append(lease)
             self._check(lease, now)
 
-    def start(self, queue: str, take: Take, now: float) -> None:
+    def on_start(self, queue: str, take: FetchAttempt, now: float) -> None:
         if queue in self.limits.rate:
             self._starts[queue].append((take.asked.time, now))
 
-    def crashed(self) -> None:
+    def on_crash(self) -> None:
         """Starts of the last instant may be forgotten, so they are not counted together with
         those that come."""
         self.check_rates()

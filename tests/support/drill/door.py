@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from support.talk import Talk
+from support.talk import ProtocolDriver
 
 
-class Door(Protocol):
-    def enter(self, dialect: str, talk: Talk) -> None:
+class DriverConnector(Protocol):
+    def connect(self, dialect: str, talk: ProtocolDriver) -> None:
         """Connect this one."""
 
-    def ask(self, talk: Talk, request: bytes) -> None:
+    def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
         """Carry it, and what comes back, until the talk is idle."""
 
-    def leave(self, talk: Talk) -> None:
+    def disconnect(self, talk: ProtocolDriver) -> None:
         """Close its connection."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from random import Random
 from uuid import UUID
 
-from support.drill.book import Book
-from support.drill.habits import BOX, DEAD, EVERY_QUEUE, NARROW, QUEUES, Habits, payload_of
-from support.drill.slip import NEVER, Slip
+from support.drill.book import HistoryChecker
+from support.drill.habits import BOX, DEAD, EVERY_QUEUE, NARROW, QUEUES, DriverOptions, payload_of
+from support.drill.slip import NEVER, JobHistory
 
 FAILS_UNSAID = 4  # how often a job may fail whose push says nothing of that
 LIMIT_KEYS = ("ann", "ben")
@@ -19,7 +19,7 @@ LONGEST_RETRY = 300.0  # seconds after which a push is not sent again: uids are 
 class Draft:
     """A job that is to be pushed, and what is said of it beyond what its slip has."""
 
-    slip: Slip
+    slip: JobHistory
     payload: bytes
     says_fails: bool
     backoff_ms: tuple[int, int] | None
@@ -28,7 +28,9 @@ class Draft:
 class Drafts:
     """What comes to the mind of one client."""
 
-    def __init__(self, name: str, book: Book, chance: Random, habits: Habits) -> None:
+    def __init__(
+        self, name: str, book: HistoryChecker, chance: Random, habits: DriverOptions
+    ) -> None:
         self._name = name
         self._book = book
         self._chance = chance
@@ -37,14 +39,14 @@ class Drafts:
 
     def simple(self, queue: str, **facts: object) -> Draft:
         """A job of which nothing is said but where it goes."""
-        return self._draft(Slip(token=self._token(), maker=self._name, queue=queue, **facts))  # type: ignore[arg-type]
+        return self._draft(JobHistory(token=self._token(), maker=self._name, queue=queue, **facts))  # type: ignore[arg-type]
 
     def any(self, queue: str = "") -> Draft:
         """A job of which anything is said."""
         chance, habits = self._chance, self._habits
         queue = queue or self.queue()
         says_fails = chance.random() < 0.6
-        slip = Slip(
+        slip = JobHistory(
             token=self._token(),
             maker=self._name,
             queue=queue,
@@ -66,7 +68,7 @@ class Drafts:
         backoff = (1 + chance.randrange(200), 300) if self._once_in(8) else None
         return self._draft(slip, says_fails=says_fails, backoff_ms=backoff)
 
-    def blockers(self) -> tuple[Slip, ...]:
+    def blockers(self) -> tuple[JobHistory, ...]:
         """Some that are there and will end, as far as anybody knows."""
         if self._chance.random() > 0.1:
             return ()
@@ -86,12 +88,12 @@ class Drafts:
         """Some to take from."""
         return self._chance.sample(EVERY_QUEUE, self._chance.randint(1, most))
 
-    def known(self) -> Slip | None:
+    def known(self) -> JobHistory | None:
         """A job that was acknowledged not long ago, to be looked at."""
         known = [slip for slip in self._book.recent if slip.id and not slip.refused]
         return self._chance.choice(known) if known else None
 
-    def may_be_sent_again(self, slip: Slip) -> bool:
+    def may_be_sent_again(self, slip: JobHistory) -> bool:
         """Whether its uid is in use, or would be, had its push arrived."""
         return (
             slip.unique != ""
@@ -102,7 +104,11 @@ class Drafts:
         )
 
     def _draft(
-        self, slip: Slip, *, says_fails: bool = False, backoff_ms: tuple[int, int] | None = None
+        self,
+        slip: JobHistory,
+        *,
+        says_fails: bool = False,
+        backoff_ms: tuple[int, int] | None = None,
     ) -> Draft:
         payload = payload_of(slip.token, self._habits.largest_payload)
         return Draft(slip, payload, says_fails, backoff_ms)
@@ -118,7 +124,7 @@ class Drafts:
         return self._chance.randrange(times) == 0
 
 
-def _is_quiet(slip: Slip) -> bool:
+def _is_quiet(slip: JobHistory) -> bool:
     return (
         slip.over == NEVER
         and slip.ttl == float("inf")
@@ -128,6 +134,6 @@ def _is_quiet(slip: Slip) -> bool:
     )
 
 
-def may_be_deleted(slip: Slip) -> bool:
+def may_be_deleted(slip: JobHistory) -> bool:
     """Whether a client may: its uid is free then, and to send its push again would make another."""
     return bool(slip.id) and slip.over == NEVER and not slip.repeated and slip.queue != BOX

@@ -6,10 +6,10 @@ from typing import Protocol
 
 from support.drill.habits import EVERY_QUEUE
 from support.drill.slip import Lease
-from support.talk import Talk
+from support.talk import ProtocolDriver
 
 
-class Worker(Talk, Protocol):
+class DrainWorker(ProtocolDriver, Protocol):
     """A client that can be told what to do."""
 
     def lost(self) -> None: ...
@@ -24,7 +24,7 @@ class Worker(Talk, Protocol):
 class Drain:
     """A talk that is done when nothing is ready any more."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: DrainWorker) -> None:
         self._worker = worker
         self._left = list(EVERY_QUEUE)  # queues that may still have something
         self._asks = False  # for more

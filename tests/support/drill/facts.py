@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf
 
-from support.drill.slip import NEVER, Asked, Bundle, End, Ending, Slip, Take, Term, require
+from support.drill.slip import (
+    NEVER,
+    Bundle,
+    EndAttempt,
+    EndKind,
+    FetchAttempt,
+    JobHistory,
+    LeaseTerm,
+    RequestTime,
+    require,
+)
 
 
 class Facts:
@@ -14,13 +24,13 @@ class Facts:
         self.tick = 0
         self.life = 0
         self._durable = 0  # the last tick whose request is on disk, with all that was heard before
-        self._ids: dict[str, Slip] = {}
-        self._uids: dict[str, Slip] = {}
+        self._ids: dict[str, JobHistory] = {}
+        self._uids: dict[str, JobHistory] = {}
         self._bundles: list[Bundle] = []
 
-    def ask(self) -> Asked:
+    def ask(self) -> RequestTime:
         self.tick += 1
-        return Asked(self.tick, self.clock(), self.life)
+        return RequestTime(self.tick, self.clock(), self.life)
 
     def next(self) -> int:
         """The tick of the first request that is made from now on."""
@@ -28,10 +38,10 @@ class Facts:
 
     # Of one job
 
-    def hear(self, term: Term) -> None:
+    def on_term_heard(self, term: LeaseTerm) -> None:
         term.heard, term.heard_time = self.next(), self.clock()
 
-    def identify(self, slip: Slip, id: str, uid: str = "") -> None:
+    def identify(self, slip: JobHistory, id: str, uid: str = "") -> None:
         if id:
             require(slip.id in ("", id), f"{slip.token} had id {slip.id}, and now has {id}")
             known = self._ids.setdefault(id, slip)
@@ -43,12 +53,12 @@ class Facts:
             require(known is slip, f"{uid} is the uid of {known.token} and of {slip.token}")
             slip.uid = uid
 
-    def is_there(self, slip: Slip) -> None:
+    def mark_present(self, slip: JobHistory) -> None:
         if slip.there == NEVER:
             slip.there = self.next()
             slip.there_time = self.clock()
 
-    def is_over(self, slip: Slip, *, success: bool) -> None:
+    def mark_over(self, slip: JobHistory, *, success: bool) -> None:
         if slip.over == NEVER:
             slip.over = self.next()
             slip.over_time = self.clock()
@@ -57,14 +67,14 @@ class Facts:
             for lease in slip.leases:
                 lease.alive = False
 
-    def is_dead(self, slip: Slip, asked: int) -> None:
+    def mark_dead(self, slip: JobHistory, asked: int) -> None:
         """It has failed for good in its own queue, and not before that was asked for."""
         slip.died_asked = max(slip.died_asked, asked)
         slip.dead_since = min(slip.dead_since, self.next())
         if not slip.dead_queue:
-            self.is_over(slip, success=False)
+            self.mark_over(slip, success=False)
 
-    def is_durable(self, asked: Asked) -> None:
+    def mark_durable(self, asked: RequestTime) -> None:
         if asked.life == self.life:
             self._durable = max(self._durable, asked.tick)
 
@@ -72,13 +82,13 @@ class Facts:
         """Whether what was heard at that tick is on disk, since something later is."""
         return tick < self._durable
 
-    def is_calm(self, slip: Slip, asked: Asked) -> bool:
+    def is_calm(self, slip: JobHistory, asked: RequestTime) -> bool:
         """Whether nobody but its holder can have ended a lease since that was asked."""
         return slip.stirred < asked.tick and not any(
             ending.lease is None and ending.asked.life == self.life for ending in slip.endings
         )
 
-    def may_fail(self, ending: Ending, count: int) -> None:
+    def may_fail(self, ending: EndAttempt, count: int) -> None:
         """Whoever has no lease does not know where the job is."""
         slip = ending.slip
         if ending.lease is None or not ending.dead:
@@ -86,22 +96,22 @@ class Facts:
         if slip.dead_queue and (ending.lease is None or ending.dead):
             slip.grave.fails.possible += count
 
-    def end(self, ending: Ending) -> None:
+    def end(self, ending: EndAttempt) -> None:
         """What an acknowledged ending makes sure."""
         slip, kind = ending.slip, ending.kind
-        if kind is End.SUCCESS:
-            self.is_over(slip, success=True)
-        elif kind is End.DELETE:
+        if kind is EndKind.SUCCESS:
+            self.mark_over(slip, success=True)
+        elif kind is EndKind.DELETE:
             if slip.over == NEVER and not slip.may_succeed() and not slip.may_be_dead():
                 slip.died_asked = max(slip.died_asked, ending.asked.tick)
             slip.deleted = min(slip.deleted, self.next())
-            self.is_over(slip, success=False)
-        elif kind is End.FINAL:
+            self.mark_over(slip, success=False)
+        elif kind is EndKind.FINAL:
             self._fail_for_good(ending)
-        elif kind is End.FAIL:
+        elif kind is EndKind.FAIL:
             self._fail(ending)
 
-    def _fail(self, ending: Ending) -> None:
+    def _fail(self, ending: EndAttempt) -> None:
         slip, asked = ending.slip, ending.asked.tick
         if ending.lease is None and slip.dead_queue:
             return  # it may have been in either queue
@@ -111,43 +121,43 @@ class Facts:
         if 0 < slip.max_fails <= place.fails.sure() or 0 < slip.max_attempts <= attempts:
             self._fail_for_good(ending)
 
-    def _fail_for_good(self, ending: Ending) -> None:
+    def _fail_for_good(self, ending: EndAttempt) -> None:
         if ending.dead:
-            self.is_over(ending.slip, success=False)
+            self.mark_over(ending.slip, success=False)
         else:
-            self.is_dead(ending.slip, ending.asked.tick)
+            self.mark_dead(ending.slip, ending.asked.tick)
 
-    def believe(self, slip: Slip, take: Take, queue: str) -> None:
+    def believe(self, slip: JobHistory, take: FetchAttempt, queue: str) -> None:
         """What made the job ready has been shown with it, so it cannot be undone any more."""
-        self.is_there(slip)
+        self.mark_present(slip)
         bundle = slip.bundle
         if bundle is not None and bundle.applied is not True:
-            self.happened(bundle)
+            self.on_bundle_applied(bundle)
         if queue != slip.queue:
             slip.dead_since = min(slip.dead_since, self.next())
         else:
             for blocker in slip.blockers:
                 if not _may_not_block(blocker):
-                    self.is_over(blocker, success=True)
+                    self.mark_over(blocker, success=True)
         slip.doubtful = False
         for ending in slip.endings.copy():
             if self._cannot_happen(ending, take):
                 self._withdraw(ending)
 
-    def _cannot_happen(self, ending: Ending, take: Take) -> bool:
+    def _cannot_happen(self, ending: EndAttempt, take: FetchAttempt) -> bool:
         """Whether that the job came shows that an ending without an answer does nothing more."""
         if ending.asked.life < take.asked.life:
             return True
-        if ending.kind in (End.FAIL, End.FINAL, End.RETURN):
+        if ending.kind in (EndKind.FAIL, EndKind.FINAL, EndKind.RETURN):
             return False  # it may be what made it come
         return ending.lease is not None and ending.asked.tick < take.asked.tick
 
-    def _withdraw(self, ending: Ending) -> None:
+    def _withdraw(self, ending: EndAttempt) -> None:
         ending.slip.endings.remove(ending)
         bundle = ending.bundle
-        finishes = ending.kind in (End.SUCCESS, End.DELETE)
+        finishes = ending.kind in (EndKind.SUCCESS, EndKind.DELETE)
         if bundle is not None and bundle.strict and finishes:
-            self.did_not_happen(bundle)
+            self.on_bundle_refused(bundle)
 
     # Bundles
 
@@ -159,7 +169,7 @@ class Facts:
         self._bundles.append(bundle)
         return bundle
 
-    def happened(self, bundle: Bundle) -> None:
+    def on_bundle_applied(self, bundle: Bundle) -> None:
         require(
             bundle.applied is not False,
             f"half of a transaction: {[slip.token for slip in bundle.pushes]} should not be there",
@@ -169,12 +179,12 @@ class Facts:
             bundle.known_time = self.clock()
         bundle.applied = True
         for slip in bundle.pushes:
-            self.is_there(slip)
+            self.mark_present(slip)
         for ending in bundle.endings:
-            if bundle.strict and ending in ending.slip.endings and ending.kind is End.SUCCESS:
-                self.is_over(ending.slip, success=True)
+            if bundle.strict and ending in ending.slip.endings and ending.kind is EndKind.SUCCESS:
+                self.mark_over(ending.slip, success=True)
 
-    def did_not_happen(self, bundle: Bundle) -> None:
+    def on_bundle_refused(self, bundle: Bundle) -> None:
         require(bundle.applied is not True, "half of a transaction has happened")
         if bundle.applied is None:
             self._bundles.remove(bundle)
@@ -191,7 +201,7 @@ class Facts:
             gone = [
                 ending.slip.token
                 for ending in bundle.endings
-                if ending.kind is End.SUCCESS
+                if ending.kind is EndKind.SUCCESS
                 and ending.slip.endings == [ending]
                 and ending.slip.over == NEVER
                 and not ending.slip.doubtful
@@ -201,11 +211,11 @@ class Facts:
 
     # Crashes
 
-    def crashed(self) -> None:
+    def on_crash(self) -> None:
         self.life += 1
         self.tick += 1
 
-    def forget_leases(self, slip: Slip, forgets_from: float) -> None:
+    def forget_leases(self, slip: JobHistory, forgets_from: float) -> None:
         """Nobody waits until a lease is on disk; one that is bound to a connection ends with it."""
         kept = []
         for lease in slip.leases:
@@ -222,7 +232,7 @@ class Facts:
             kept.append(lease)
         slip.leases = kept
 
-    def forget(self, slip: Slip, forgets_from: float) -> None:
+    def forget(self, slip: JobHistory, forgets_from: float) -> None:
         """Whatever was heard since may not have happened."""
         if slip.there != NEVER and slip.there_time >= forgets_from:
             slip.there, slip.there_time, slip.heard_at = NEVER, inf, inf
@@ -248,12 +258,12 @@ class Facts:
         slip.dead_since, slip.died_asked = NEVER, -1
 
 
-def _may_not_block(slip: Slip) -> bool:
+def _may_not_block(slip: JobHistory) -> bool:
     """Whether it may have been gone before those were pushed that named it."""
     return slip.forgotten or slip.may_be_gone() or slip.may_be_deleted() or slip.may_be_expired()
 
 
-def _may_be_away(slip: Slip) -> bool:
+def _may_be_away(slip: JobHistory) -> bool:
     """Whether it may have come and gone with nobody to tell."""
     return (
         slip.may_be_gone()

@@ -12,13 +12,21 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from support.drill.book import Book
-from support.drill.door import Door
+from support.drill.book import HistoryChecker
+from support.drill.door import DriverConnector
 from support.drill.drafts import Drafts
-from support.drill.habits import BOX, EVERY_QUEUE, Habits, payload_of, token_of
+from support.drill.habits import BOX, EVERY_QUEUE, DriverOptions, payload_of, token_of
 from support.drill.http_replies import HttpReader
 from support.drill.session import ONCE, Hold, Posted, Session
-from support.drill.slip import NEVER, Asked, End, Lease, Take, Untrue, require
+from support.drill.slip import (
+    NEVER,
+    EndKind,
+    FetchAttempt,
+    HistoryViolation,
+    Lease,
+    RequestTime,
+    require,
+)
 from support.drill.websocket import BINARY, CLOSE, PING, PONG, TEXT, FrameReader, masked, upgrade
 from support.glovebox_socket import LEVELS, STAGES, decode, encode
 
@@ -40,54 +48,54 @@ Heard = Callable[[Response], None]
 
 
 @dataclass(eq=False, slots=True)
-class GloveboxPeople:
+class GloveboxClients:
     """All who come over Glovebox, and the sessions of those who are away."""
 
-    book: Book
+    book: HistoryChecker
     chance: Random
-    habits: Habits
+    habits: DriverOptions
     forgetful: bool = False  # the server may forget what it has answered, as it was told to
     away: list[Session] = field(default_factory=list)
     there: dict[str, int] = field(default_factory=dict)  # queues, and since which tick for sure
 
-    def meet(self, name: str) -> GloveboxTalk:
+    def add_client(self, name: str) -> GloveboxDriver:
         if self.away and self.chance.random() < 0.6:
             session = self.away.pop(self.chance.randrange(len(self.away)))
-            return GloveboxTalk(self, name, session)
-        return GloveboxTalk(self, name, Session(durable=self.chance.random() < 0.6))
+            return GloveboxDriver(self, name, session)
+        return GloveboxDriver(self, name, Session(durable=self.chance.random() < 0.6))
 
-    def reunite(self, name: str) -> list[GloveboxTalk]:
+    def restore_client(self, name: str) -> list[GloveboxDriver]:
         """All who are away, for the end of a run: they come to hear what there is."""
         talks = [
-            GloveboxTalk(self, f"{name}-{number}", session)
+            GloveboxDriver(self, f"{name}-{number}", session)
             for number, session in enumerate(self.away)
         ]
         self.away = []
         return talks
 
-    def hear_out(self, door: Door) -> None:
+    def read_owed_notices(self, door: DriverConnector) -> None:
         """At the end: whoever has a session was told of the end of all its posts."""
-        for talk in self.reunite("reunited"):
-            door.enter("glovebox", talk)
-            door.ask(talk, talk.request())
-            door.ask(talk, talk.probe())
+        for talk in self.restore_client("reunited"):
+            door.connect("glovebox", talk)
+            door.exchange(talk, talk.request())
+            door.exchange(talk, talk.probe())
             unheard = talk.session.unheard()
             require(not unheard, f"nobody was told that these are finished: {unheard[:20]}")
             talk.leave()
-            door.leave(talk)
+            door.disconnect(talk)
         self.away = []
 
     def heard_of(self, queue: str) -> None:
         if queue not in self.there:
             self.there[queue] = self.book.ask().tick
 
-    def crashed(self) -> None:
+    def on_crash(self) -> None:
         if self.forgetful:
             self.there.clear()
 
 
-class GloveboxTalk:
-    def __init__(self, people: GloveboxPeople, name: str, session: Session) -> None:
+class GloveboxDriver:
+    def __init__(self, people: GloveboxClients, name: str, session: Session) -> None:
         self.name = name
         self.session = session
         self._people = people
@@ -152,7 +160,7 @@ class GloveboxTalk:
             session.left_at = self._book.clock()
         if session.durable and session.id:
             self._people.away.append(session)
-        self._book.left(self.name)
+        self._book.on_disconnect(self.name)
 
     def probe(self) -> bytes:
         """Ask for nothing: whatever was to be told before the answer has been told then."""
@@ -204,7 +212,7 @@ class GloveboxTalk:
             return
         heard = self._heard.get(label)
         if heard is None:
-            raise Untrue(f"{self.name} got an answer to nothing: {response}")
+            raise HistoryViolation(f"{self.name} got an answer to nothing: {response}")
         heard(response)
 
     # Requests
@@ -246,12 +254,12 @@ class GloveboxTalk:
             max_losses=0,
         )
         asked = self._book.ask()
-        self._book.pushing(draft.slip, asked)
+        self._book.before_push(draft.slip, asked)
         self.session.posts[label] = Posted(draft.slip, asked, notify)
 
         def heard(response: Response) -> None:
             self._check_there(queue, asked, response)
-            self._book.push_refused(draft.slip)
+            self._book.on_push_refused(draft.slip)
             del self.session.posts[label]
 
         self._heard[label] = self._settled(label, heard)
@@ -274,19 +282,19 @@ class GloveboxTalk:
         self._people.heard_of(slip.queue)
         if not posted.arrived:
             posted.arrived = True
-            book.pushed(slip, posted.asked)
+            book.on_pushed(slip, posted.asked)
         if stage in ("sync", "finish"):
             self._awaited.discard(label)
         if stage == "finish":
-            book.result_shown(slip, posted.asked, None, success=True)
+            book.on_result_shown(slip, posted.asked, None, success=True)
         elif stage == "drop":
-            book.result_shown(slip, posted.asked, None, success=False)
+            book.on_result_shown(slip, posted.asked, None, success=False)
 
     def _pop(self) -> tuple[str, Response]:
         queue, level = self._chance.choice(EVERY_QUEUE), self._chance.choice([None, *LEVELS])
         level = level or ("sync" if self._chance.random() < 0.5 else None)
         weak = level in ("ready", "write")
-        take = self._book.taking(self.name, [queue], pops=True, weak=weak)
+        take = self._book.before_fetch(self.name, [queue], pops=True, weak=weak)
         label = self._label(awaited=True)
 
         def heard(response: Response) -> None:
@@ -295,7 +303,7 @@ class GloveboxTalk:
                 self._came(take, queue, response)
             else:
                 self._check_there(queue, take.asked, response)
-            self._book.answered(take)
+            self._book.on_fetch_answered(take)
 
         self._heard[label] = self._settled(label, heard)
         fields = {"queue": queue, "timeout": self._wait(), "label": label}
@@ -305,7 +313,7 @@ class GloveboxTalk:
         chance, habits = self._chance, self._habits
         queue, level = chance.choice(EVERY_QUEUE), chance.choice([None, *LEVELS])
         seconds = chance.choice([habits.short_ttr, habits.long_ttr])
-        take = self._book.taking(self.name, [queue], ttr=seconds)
+        take = self._book.before_fetch(self.name, [queue], ttr=seconds)
         label = self._label(awaited=True)
 
         def heard(response: Response) -> None:
@@ -315,17 +323,17 @@ class GloveboxTalk:
                 self.session.hold(response["sequence"], lease)
             else:
                 self._check_there(queue, take.asked, response)
-            self._book.answered(take)
+            self._book.on_fetch_answered(take)
 
         self._heard[label] = self._settled(label, heard)
         fields = {"queue": queue, "block_timeout": self._wait(), "work_timeout": seconds}
         return "fetch", {**fields, "sync": level, "label": label}
 
-    def _came(self, take: Take, queue: str, message: Response) -> Lease:
+    def _came(self, take: FetchAttempt, queue: str, message: Response) -> Lease:
         body = message["body"]
         token = token_of(body)
         self._people.heard_of(queue)
-        return self._book.came(
+        return self._book.on_job_received(
             take,
             token,
             queue,
@@ -338,19 +346,19 @@ class GloveboxTalk:
         label = self._label(awaited=level is not None)
         lease = hold.lease
         weak = level in ("ready", "write")
-        ending = self._book.ending(lease.slip, End.SUCCESS, lease, weak=weak)
+        ending = self._book.before_end(lease.slip, EndKind.SUCCESS, lease, weak=weak)
         ending.fenced = False  # it is good for whatever lease the session has by then
 
         def heard(response: Response) -> None:
             if response["type"] == "notice":
                 require(response["notice"] == "finish", f"a finish was answered: {response}")
-                self._book.ended(ending)
+                self._book.on_ended(ending)
             elif is_refusal(response):
-                self._book.not_ended(ending, still_held=True)
+                self._book.on_end_refused(ending, still_held=True)
                 self.session.holds.append(hold)
             else:
                 require(response["code"] == "NoObject", f"a finish was answered: {response}")
-                self._book.not_ended(ending, still_held=False)
+                self._book.on_end_refused(ending, still_held=False)
 
         self._heard[label] = self._settled(label, heard)
         fields = {"queue": lease.queue, "sequence": hold.sequence, "shard": 0, "label": label}
@@ -372,7 +380,7 @@ class GloveboxTalk:
 
         return once
 
-    def _check_there(self, queue: str, asked: Asked, response: Response) -> None:
+    def _check_there(self, queue: str, asked: RequestTime, response: Response) -> None:
         """Nothing came of a request: is there a reason?"""
         if response["type"] == "nomessage" or is_refusal(response):
             return

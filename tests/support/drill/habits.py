@@ -16,7 +16,7 @@ EVERY_QUEUE: Final = (*QUEUES, NARROW, DEAD, BOX)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Habits:
+class DriverOptions:
     """What jobs and requests are like: short times for real clocks, any for simulated ones."""
 
     longest_delay: float = 3.0  # seconds

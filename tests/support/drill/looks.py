@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from support.drill.facts import Facts
-from support.drill.slip import NEVER, Asked, Slip, require
+from support.drill.slip import NEVER, JobHistory, RequestTime, require
 
 DROPPED = b"connection lost"  # the server's own word, where that is a failure
 
 
-class Looks:
+class InspectionChecks:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
 
-    def result_shown(self, slip: Slip, asked: Asked, data: bytes | None, *, success: bool) -> None:
+    def on_result_shown(
+        self, slip: JobHistory, asked: RequestTime, data: bytes | None, *, success: bool
+    ) -> None:
         """Somebody was shown how it has ended; empty data: it was given none; None: not shown."""
         require(not slip.refused, f"invented: the result of {slip.token}, which was refused")
         require(not slip.deleted <= asked.tick, f"back: {slip.token} was deleted, and has a result")
@@ -26,7 +28,7 @@ class Looks:
                 dropped or slip.results.get(data) == success,
                 f"{slip.token} has a result that nobody gave it: {data!r}",
             )
-        self._facts.is_there(slip)
+        self._facts.mark_present(slip)
         if not success:
             require(
                 slip.may_have_failed() or slip.over != NEVER,
@@ -38,13 +40,13 @@ class Looks:
             known_success = slip.may_succeed() or slip.over != NEVER
             require(known_success, f"{slip.token} has succeeded, with nobody who finished it")
         slip.result = result or slip.result
-        self._facts.is_over(slip, success=success)
+        self._facts.mark_over(slip, success=success)
 
-    def no_result(self, slip: Slip, asked: Asked) -> None:
+    def on_no_result(self, slip: JobHistory, asked: RequestTime) -> None:
         """Somebody was told that it has not ended."""
         require(not slip.over <= asked.tick, f"back: {slip.token} was over, and is not")
 
-    def not_found(self, slip: Slip, asked: Asked) -> None:
+    def on_not_found(self, slip: JobHistory, asked: RequestTime) -> None:
         """Somebody was told that there is no such job."""
         if not slip.there <= asked.tick or slip.may_be_deleted() or slip.may_be_expired():
             return
@@ -55,23 +57,23 @@ class Looks:
         gone = slip.may_succeed() or slip.may_be_gone()
         require(gone, f"lost: {slip.token}")
 
-    def gone(self, slip: Slip) -> None:
+    def on_gone(self, slip: JobHistory) -> None:
         """Somebody was told that a job that goes by itself is gone."""
-        self._facts.is_over(slip, success=False)
+        self._facts.mark_over(slip, success=False)
 
-    def inspected(
-        self, slip: Slip, asked: Asked, *, attempts: int, fails: int, ended: bool | None
+    def on_inspected(
+        self, slip: JobHistory, asked: RequestTime, *, attempts: int, fails: int, ended: bool | None
     ) -> None:
         """Somebody was shown a job; `ended`: that it has, and if with success."""
         require(not slip.refused, f"invented: {slip.token} was refused, and is there")
         require(not slip.deleted <= asked.tick, f"back: {slip.token} was deleted, and is there")
-        self._facts.is_there(slip)
+        self._facts.mark_present(slip)
         if ended is None:
-            self.no_result(slip, asked)
+            self.on_no_result(slip, asked)
         elif ended or not slip.dead_queue:
             truth = slip.may_succeed() if ended else slip.may_have_failed()
             require(truth or slip.over != NEVER, f"{slip.token} has ended without a reason")
-            self._facts.is_over(slip, success=ended)
+            self._facts.mark_over(slip, success=ended)
         if slip.dead_queue and slip.may_be_dead():
             return  # where its counts began anew
         home = slip.home
@@ -88,13 +90,13 @@ class Looks:
             f"{slip.token} failed {fails} times, but {least} to {most} times",
         )
 
-    def has_ended(self, slip: Slip) -> None:
+    def has_ended(self, slip: JobHistory) -> None:
         """Somebody was told that it has ended, and not how."""
         success, failure = slip.may_succeed(), slip.may_have_failed()
         require(
             success or failure or slip.over != NEVER,
             f"{slip.token} has ended, with nobody who did that",
         )
-        self._facts.is_there(slip)
+        self._facts.mark_present(slip)
         if success != failure and not slip.dead_queue:
-            self._facts.is_over(slip, success=success)
+            self._facts.mark_over(slip, success=success)

@@ -9,17 +9,27 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
-from support.drill.book import Book
+from support.drill.book import HistoryChecker
 from support.drill.habits import (
     DEAD,
     EVERY_QUEUE,
     NARROW,
     QUEUES,
-    Habits,
+    DriverOptions,
     payload_of,
     token_of,
 )
-from support.drill.slip import NEVER, Asked, Bundle, End, Ending, Lease, Slip, Take, require
+from support.drill.slip import (
+    NEVER,
+    Bundle,
+    EndAttempt,
+    EndKind,
+    FetchAttempt,
+    JobHistory,
+    Lease,
+    RequestTime,
+    require,
+)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _REFUSALS = ("no space: ", "read only: ", "queue is full: ", "draining: ")
@@ -28,15 +38,17 @@ Reply = dict[str, Any]
 Handler = Callable[[str, Reply, bytes], None]
 
 
-class MasenkoTalk:
+class MasenkoDriver:
     """One client, from its first to its last request."""
 
-    def __init__(self, name: str, book: Book, chance: Random, habits: Habits) -> None:
+    def __init__(
+        self, name: str, book: HistoryChecker, chance: Random, habits: DriverOptions
+    ) -> None:
         self.name = name
         self._book = book
         self._chance = chance
         self._habits = habits
-        self._pending: deque[tuple[Asked, Handler]] = deque()
+        self._pending: deque[tuple[RequestTime, Handler]] = deque()
         self._unread = b""
         self._made = 0
         self._dropped = False  # the server has said that it hears nothing
@@ -48,7 +60,7 @@ class MasenkoTalk:
         self.lost()
 
     def lost(self) -> None:
-        self._book.left(self.name)
+        self._book.on_disconnect(self.name)
 
     def receive(self, data: bytes) -> None:
         *lines, self._unread = (self._unread + data).split(b"\n")
@@ -60,7 +72,7 @@ class MasenkoTalk:
                 return
             require(bool(self._pending), f"{self.name} got {line!r} for nothing")
             asked, handler = self._pending.popleft()
-            self._book.heard_from(self.name, asked, self._habits.heartbeat)
+            self._book.on_connection_seen(self.name, asked, self._habits.heartbeat)
             handler(verb, body, line)
 
     # Requests
@@ -86,59 +98,59 @@ class MasenkoTalk:
         return chance.choice(makers)()
 
     def holds(self) -> list[Lease]:
-        return self._book.held_by(self.name)
+        return self._book.leases_of(self.name)
 
     def push(self) -> bytes:
         slip, line = self._push()
         asked = self._book.ask()
-        self._book.pushing(slip, asked)
+        self._book.before_push(slip, asked)
 
         def reply(verb: str, body: Reply, line: bytes) -> None:
             if _is_refused(verb, body):
-                self._book.push_refused(slip)
+                self._book.on_push_refused(slip)
             else:
-                self._book.pushed(slip, asked, str(body["id"]))
+                self._book.on_pushed(slip, asked, str(body["id"]))
 
         self._pending.append((asked, reply))
         return line
 
     def take(self, queues: Sequence[str] = (), wait_ms: int = 0) -> bytes:
         chosen = list(queues) or self._chance.sample(EVERY_QUEUE, self._chance.randint(1, 4))
-        take = self._book.taking(self.name, chosen, bound=True)
+        take = self._book.before_fetch(self.name, chosen, bound=True)
 
         def reply(verb: str, body: Reply, line: bytes) -> None:
             if verb != "EMPTY" and not _is_refused(verb, body):
                 self._came(take, body, line)
-            self._book.answered(take)
+            self._book.on_fetch_answered(take)
 
         self._pending.append((take.asked, reply))
         timeout = wait_ms or self._chance.choice(self._habits.waits_ms)
         return _line("FETCH", {"queues": chosen, "timeout": f"{timeout}ms"})
 
     def finish(self, lease: Lease) -> bytes:
-        return self._end("ACK", End.SUCCESS, lease)
+        return self._end("ACK", EndKind.SUCCESS, lease)
 
     def fail(self, lease: Lease) -> bytes:
-        return self._end("NACK", End.FAIL, lease)
+        return self._end("NACK", EndKind.FAIL, lease)
 
     def transaction(self) -> bytes:
         chance = self._chance
         held = self.holds()
         leases = chance.sample(held, chance.randint(0, min(len(held), 3)))
-        pushes: list[Slip] = []
+        pushes: list[JobHistory] = []
         lines: list[bytes] = []
         for _ in range(chance.randint(0, 4)):
             slip, line = self._push(pushes)
             pushes.append(slip)
             lines.append(line)
-        endings = [self._book.ending(lease.slip, End.SUCCESS, lease) for lease in leases]
+        endings = [self._book.before_end(lease.slip, EndKind.SUCCESS, lease) for lease in leases]
         for lease in leases:
             line = _line("ACK", {"id": int(lease.slip.id)})
             lines.insert(chance.randint(0, len(lines)), line)
         asked = self._book.ask()
         for slip in pushes:
-            self._book.pushing(slip, asked)
-        bundle = self._book.bundling(pushes, endings, asked)
+            self._book.before_push(slip, asked)
+        bundle = self._book.before_bundle(pushes, endings, asked)
         self._pending.append((asked, self._transacted(bundle)))
         return b"ATOMIC\n" + b"".join(lines) + b"DONE\n"
 
@@ -161,14 +173,14 @@ class MasenkoTalk:
 
     # Parts of requests
 
-    def _push(self, before: Sequence[Slip] | None = None) -> tuple[Slip, bytes]:
+    def _push(self, before: Sequence[JobHistory] | None = None) -> tuple[JobHistory, bytes]:
         """A push; inside of a transaction with those that are `before` it."""
         chance, habits = self._chance, self._habits
         self._made += 1
         narrow = (NARROW,) if NARROW in self._book.limits.in_flight else ()
         retries = chance.choice(habits.retries)
         blockers, ids = self._blockers(before)
-        slip = Slip(
+        slip = JobHistory(
             token=f"{self.name}.{self._made}",
             maker=self.name,
             queue=chance.choice((*QUEUES, *narrow)),
@@ -192,7 +204,9 @@ class MasenkoTalk:
             fields["blocked_by"] = ids
         return slip, _line("PUSH", fields)
 
-    def _blockers(self, before: Sequence[Slip] | None) -> tuple[tuple[Slip, ...], list[int]]:
+    def _blockers(
+        self, before: Sequence[JobHistory] | None
+    ) -> tuple[tuple[JobHistory, ...], list[int]]:
         chance = self._chance
         if chance.random() > 0.15:
             return (), []
@@ -205,10 +219,10 @@ class MasenkoTalk:
         blockers = chance.sample(known, min(len(known), chance.randint(1, 2)))
         return tuple(blockers), [int(slip.id) for slip in blockers]
 
-    def _came(self, take: Take, body: Reply, line: bytes) -> None:
+    def _came(self, take: FetchAttempt, body: Reply, line: bytes) -> None:
         token = token_of(json.dumps(body["payload"]).encode())
         payload = payload_of(token, self._habits.largest_payload)
-        got = self._book.came(
+        got = self._book.on_job_received(
             take,
             token,
             body["queue"],
@@ -218,18 +232,18 @@ class MasenkoTalk:
         )
         for lease in self.holds():
             if lease.slip is got.slip and lease is not got:
-                self._book.let_go(lease)  # an ACK names the job, and is about the new one
+                self._book.forget_lease(lease)  # an ACK names the job, and is about the new one
 
-    def _end(self, verb: str, kind: End, lease: Lease) -> bytes:
-        ending = self._book.ending(lease.slip, kind, lease)
+    def _end(self, verb: str, kind: EndKind, lease: Lease) -> bytes:
+        ending = self._book.before_end(lease.slip, kind, lease)
 
         def reply(verb: str, body: Reply, line: bytes) -> None:
             if verb == "ERR" and body["msg"] == "task not acquired":
-                self._book.not_ended(ending, still_held=False)
+                self._book.on_end_refused(ending, still_held=False)
             elif _is_refused(verb, body):
-                self._book.not_ended(ending, still_held=True)
+                self._book.on_end_refused(ending, still_held=True)
             else:
-                self._book.ended(ending)
+                self._book.on_ended(ending)
 
         self._pending.append((ending.asked, reply))
         return _line(verb, {"id": int(lease.slip.id)})
@@ -238,18 +252,18 @@ class MasenkoTalk:
         def reply(verb: str, body: Reply, line: bytes) -> None:
             over = _not_acquired(bundle, body.get("msg", ""))
             if over is not None:
-                self._book.not_bundled(bundle, still_held=True, over=[over])
+                self._book.on_bundle_refused(bundle, still_held=True, over=[over])
             elif _is_refused(verb, body):
-                self._book.not_bundled(bundle, still_held=True)
+                self._book.on_bundle_refused(bundle, still_held=True)
             else:
                 ids = [str(id) for id in body.get("ids", [])]
                 require(len(ids) == len(bundle.pushes), f"{ids} for {len(bundle.pushes)} pushes")
-                self._book.bundled(bundle, ids)
+                self._book.on_bundle_applied(bundle, ids)
 
         return reply
 
 
-def _not_acquired(bundle: Bundle, message: str) -> Ending | None:
+def _not_acquired(bundle: Bundle, message: str) -> EndAttempt | None:
     words = message.split(" ")
     if words[0] != "task" or words[2:] != ["not", "acquired"]:
         return None

@@ -10,32 +10,32 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from support.drill.slip import Slip, Take, Untrue, require
+from support.drill.slip import FetchAttempt, HistoryViolation, JobHistory, require
 
 Line = tuple[str, ...]
 """What those have in common whose order is looked at."""
 
 
 class Seen(NamedTuple):
-    slip: Slip
-    take: Take
+    slip: JobHistory
+    take: FetchAttempt
     tick: int  # when it came
 
 
 class Suspect(NamedTuple):
-    slip: Slip
-    before: Slip  # the one that should have come later
+    slip: JobHistory
+    before: JobHistory  # the one that should have come later
     consumer: str
     tick: int
 
 
-class Order:
+class OrderChecker:
     def __init__(self) -> None:
         self._last: dict[Line, Seen] = {}  # those that were pushed last
         self._suspects: dict[str, Suspect] = {}  # by token
-        self._lowest: dict[str, Slip] = {}  # drained, by queue
+        self._lowest: dict[str, JobHistory] = {}  # drained, by queue
 
-    def came(self, slip: Slip, take: Take, queue: str, tick: int) -> None:
+    def on_received(self, slip: JobHistory, take: FetchAttempt, queue: str, tick: int) -> None:
         """Before this delivery is counted."""
         suspect = self._suspects.get(slip.token)
         if suspect is not None and take.asked.tick < suspect.tick:
@@ -45,7 +45,7 @@ class Order:
             if later is not None and slip.token not in self._suspects:
                 self._suspects[slip.token] = Suspect(slip, later, take.consumer, tick)
 
-    def drained(self, slip: Slip, take: Take, queue: str, tick: int) -> None:
+    def on_drained(self, slip: JobHistory, take: FetchAttempt, queue: str, tick: int) -> None:
         """The same when nobody else takes anything, and all that was held has come back."""
         if not _keeps_order(slip, take, queue):
             return
@@ -57,18 +57,22 @@ class Order:
         self._lowest[queue] = slip
         later = self._pass(slip, take, queue, "drain", tick)
         if later is not None:
-            raise Untrue(f"out of order: {slip.token} was drained after {later.token}")
+            raise HistoryViolation(f"out of order: {slip.token} was drained after {later.token}")
 
-    def judge(self) -> None:
+    def check_suspects(self) -> None:
         """Nobody waits for an answer any more, or will get one."""
         for slip, before, consumer, tick in self._suspects.values():
             tally = slip.home.tally
             if tally.base == slip.home.base and tally.first_lost >= tick:
-                raise Untrue(f"out of order: {slip.token} came to {consumer} after {before.token}")
+                raise HistoryViolation(
+                    f"out of order: {slip.token} came to {consumer} after {before.token}"
+                )
         self._suspects.clear()
         self._last.clear()
 
-    def _pass(self, slip: Slip, take: Take, queue: str, consumer: str, tick: int) -> Slip | None:
+    def _pass(
+        self, slip: JobHistory, take: FetchAttempt, queue: str, consumer: str, tick: int
+    ) -> JobHistory | None:
         """Note it; gives one that came before it, and was pushed later."""
         found = None
         common = (queue, str(slip.priority), consumer)
@@ -85,11 +89,11 @@ class Order:
         return found
 
 
-def _keeps_order(slip: Slip, take: Take, queue: str) -> bool:
+def _keeps_order(slip: JobHistory, take: FetchAttempt, queue: str) -> bool:
     return not take.last_first and queue == slip.queue and slip.keeps_place()
 
 
-def _is_before(one: Slip, other: Slip) -> bool:
+def _is_before(one: JobHistory, other: JobHistory) -> bool:
     """Whether one was pushed before the other for sure."""
     if one.maker == other.maker and one.asked.life == other.asked.life:
         return one.number < other.number

@@ -10,28 +10,28 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
-from support.drill.slip import NEVER, End, Slip
+from support.drill.slip import NEVER, EndKind, JobHistory
 
 Kind = tuple[frozenset[str], bool]
 """Queues and whether it must have been popped; of takes: whether they were pops."""
 
 
-def is_owed(slip: Slip) -> bool:
+def is_owed(slip: JobHistory) -> bool:
     """Whether it must come from a queue, unless somebody has got it who was never told."""
     return (
         slip.there != NEVER
         and slip.over == NEVER
         and not slip.doubtful
-        and not any(ending.kind in (End.SUCCESS, End.DELETE) for ending in slip.endings)
+        and not any(ending.kind in (EndKind.SUCCESS, EndKind.DELETE) for ending in slip.endings)
         and not slip.may_be_deleted()
         and not slip.may_be_gone(hidden=False)
         and not slip.may_be_expired()
     )
 
 
-def unexplained(owed: Iterable[Slip], lost: Counter[Kind]) -> list[Slip]:
+def unexplained(owed: Iterable[JobHistory], lost: Counter[Kind]) -> list[JobHistory]:
     """Those that no lost take can have ended, however they are dealt out among them."""
-    wants: dict[Kind, list[Slip]] = {}
+    wants: dict[Kind, list[JobHistory]] = {}
     for slip in owed:
         wants.setdefault(_kind(slip), []).append(slip)
     flow = _Flow()
@@ -46,7 +46,7 @@ def unexplained(owed: Iterable[Slip], lost: Counter[Kind]) -> list[Slip]:
     return [slip for want in wants for slip in wants[want][: flow.room[("want", want), _SINK]]]
 
 
-def _kind(slip: Slip) -> Kind:
+def _kind(slip: JobHistory) -> Kind:
     """Leases that nobody was told of can be the end only of those that may not be lost often."""
     queues = frozenset(filter(None, (slip.queue, slip.dead_queue)))
     return queues, not slip.may_be_gone(hidden=True)

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
-from support.drill.checks import Limits
+from support.drill.checks import CheckedLimits
 from support.drill.facts import Facts
-from support.drill.looks import Looks
-from support.drill.slip import NEVER, Asked, Slip, Tally, require
-from support.drill.weak import Weak
+from support.drill.looks import InspectionChecks
+from support.drill.slip import NEVER, JobHistory, OpenFetches, RequestTime, require
+from support.drill.weak import UnsyncedReplies
 
 
 @dataclass(slots=True)
-class Sum:
+class HistoryCounts:
     """What a run has come to."""
 
     asked: int = 0  # jobs
@@ -31,22 +31,22 @@ class Sum:
     notes: Counter[str] = field(default_factory=Counter)
 
 
-class Pushes(Looks):
-    def __init__(self, clock: Callable[[], float], limits: Limits) -> None:
+class PushChecks(InspectionChecks):
+    def __init__(self, clock: Callable[[], float], limits: CheckedLimits) -> None:
         super().__init__(Facts(clock))
         self.clock = clock  # the server's
         self.limits = limits
-        self.slips: dict[str, Slip] = {}  # by token
-        self.recent: deque[Slip] = deque(maxlen=50)
-        self.sum = Sum()
-        self._weak = Weak(self._facts)
-        self._uniques: dict[str, Slip] = {}  # the last job that was asked for under each
-        self._tallies: dict[str, Tally] = defaultdict(Tally)  # by queue
+        self.slips: dict[str, JobHistory] = {}  # by token
+        self.recent: deque[JobHistory] = deque(maxlen=50)
+        self.sum = HistoryCounts()
+        self._unsynced = UnsyncedReplies(self._facts)
+        self._uniques: dict[str, JobHistory] = {}  # the last job that was asked for under each
+        self._tallies: dict[str, OpenFetches] = defaultdict(OpenFetches)  # by queue
 
-    def ask(self) -> Asked:
+    def ask(self) -> RequestTime:
         return self._facts.ask()
 
-    def pushing(self, slip: Slip, asked: Asked) -> None:
+    def before_push(self, slip: JobHistory, asked: RequestTime) -> None:
         """A push is about to be sent."""
         slip.open_pushes += 1
         slip.first_time = min(slip.first_time, asked.time)
@@ -68,7 +68,7 @@ class Pushes(Looks):
         if slip.unique:
             self._uniques[slip.unique] = slip
 
-    def pushed(self, slip: Slip, asked: Asked, id: str = "") -> None:
+    def on_pushed(self, slip: JobHistory, asked: RequestTime, id: str = "") -> None:
         """A push was acknowledged: as new."""
         slip.open_pushes -= 1
         if slip.repeated and slip.there <= asked.tick:
@@ -76,22 +76,22 @@ class Pushes(Looks):
         self._facts.identify(slip, id)
         self._heard_of(slip)
         if not slip.repeated:
-            self._facts.is_durable(asked)
+            self._facts.mark_durable(asked)
 
-    def ready(self, slip: Slip) -> None:
+    def ready(self, slip: JobHistory) -> None:
         """It is said to be there, as long as the server does not crash."""
         if slip.there == NEVER:
-            self._facts.is_there(slip)
-            self._weak.pushed(slip)
+            self._facts.mark_present(slip)
+            self._unsynced.pushed(slip)
 
-    def push_refused(self, slip: Slip) -> None:
+    def on_push_refused(self, slip: JobHistory) -> None:
         """It was answered with an error, so it has not happened."""
         slip.open_pushes -= 1
         if not slip.repeated:
             slip.refused = True
             self.sum.refused += 1
 
-    def push_repeated(self, slip: Slip, asked: Asked) -> None:
+    def on_push_repeated(self, slip: JobHistory, asked: RequestTime) -> None:
         """It was answered that its uid or key is taken."""
         slip.open_pushes -= 1
         first = self._uniques.get(slip.unique)
@@ -104,18 +104,18 @@ class Pushes(Looks):
         else:
             slip.refused = True
 
-    def _heard_of(self, slip: Slip) -> None:
+    def _heard_of(self, slip: JobHistory) -> None:
         now = self.clock()
         slip.heard_at = now if slip.heard_at == inf else max(slip.heard_at, now)
-        self._facts.is_there(slip)
+        self._facts.mark_present(slip)
 
-    def _may_be_forgotten(self, slip: Slip) -> bool:
+    def _may_be_forgotten(self, slip: JobHistory) -> bool:
         """Whether its uid may be free again."""
         if slip.may_be_deleted() or slip.may_be_expired():
             return True
         return slip.over != NEVER and self.clock() >= slip.over_time + self.limits.remembers
 
-    def _give_places(self, slip: Slip) -> None:
+    def _give_places(self, slip: JobHistory) -> None:
         for place, queue in ((slip.home, slip.queue), (slip.grave, slip.dead_queue)):
             if queue:
                 place.queue = queue

@@ -9,39 +9,39 @@ from random import Random
 from typing import Protocol, cast
 
 from support.crashing import break_disk, make_yard
-from support.drill.book import Book, Sum
-from support.drill.glovebox import GloveboxPeople
-from support.drill.habits import EVERY_QUEUE, Habits
-from support.drill.resp import RespPeople, RespTalk
-from support.drill.resp_alone import AlonePeople
+from support.drill.book import HistoryChecker, HistoryCounts
+from support.drill.glovebox import GloveboxClients
+from support.drill.habits import EVERY_QUEUE, DriverOptions
+from support.drill.resp import RespClients, RespDriver
+from support.drill.resp_alone import LoneRespClients
 from support.drill.yard_http import connect_http
-from support.simulated import SimulatedPeer, SimulatedYard
-from support.talk import Talk
+from support.simulated import SimulatedPeer, SimulatedServer
+from support.talk import ProtocolDriver
 
 STEPS = 160
 LIVES = 4
 
 
-class LosableTalk(Talk, Protocol):
+class LosableDriver(ProtocolDriver, Protocol):
     def lost(self) -> None:
         """Its connection has ended."""
 
 
-class People(Protocol):
-    def meet(self, name: str) -> LosableTalk: ...
+class ProtocolClients(Protocol):
+    def add_client(self, name: str) -> LosableDriver: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     dialect: str
-    people: People
+    people: ProtocolClients
 
 
 @dataclass(eq=False, slots=True)
 class Caller:
     """A client and the connection that carries it."""
 
-    talk: LosableTalk
+    talk: LosableDriver
     peer: SimulatedPeer
     chance: Random
 
@@ -65,22 +65,22 @@ class Caller:
             self.peer.arrive(unasked)
 
 
-class Rehearsal:
+class SimulatedRun:
     def __init__(self, seed: int, *, disk_fails: bool = False) -> None:
         self.chance = Random(seed)
-        self.yard: SimulatedYard = make_yard(self.chance, seed)
-        self.book = Book(self.yard.now)
-        self.habits = Habits()
+        self.server: SimulatedServer = make_yard(self.chance, seed)
+        self.book = HistoryChecker(self.server.now)
+        self.habits = DriverOptions()
         self.kinds: Sequence[Kind] = ()
         self._disk_fails = disk_fails
         self._callers: list[Caller] = []
         self._met = 0
 
-    def run(self) -> Sum:
+    def run(self) -> HistoryCounts:
         for life in range(LIVES):
-            self.yard.scheduler.slow = self.chance.random() < 0.6
+            self.server.scheduler.slow = self.chance.random() < 0.6
             if self._disk_fails and self.chance.random() < 0.5:
-                break_disk(self.yard, self.chance)
+                break_disk(self.server, self.chance)
             self._callers = [self._come(life) for _ in range(self.chance.randint(2, 6))]
             for _ in range(self.chance.randint(1, STEPS)):
                 self._step(life)
@@ -92,23 +92,23 @@ class Rehearsal:
         self._met += 1
         kinds = [kind for kind in self.kinds if getattr(kind.people, "has_room", lambda: True)()]
         kind = self.chance.choice(kinds)
-        talk = kind.people.meet(f"{kind.dialect}{life}-{self._met}")
+        talk = kind.people.add_client(f"{kind.dialect}{life}-{self._met}")
         return self._carry(kind.dialect, talk)
 
-    def _carry(self, dialect: str, talk: LosableTalk) -> Caller:
+    def _carry(self, dialect: str, talk: LosableDriver) -> Caller:
         web = dialect in ("glovebox", "api")
-        peer = connect_http(self.yard) if web else self.yard.connect(dialect)
+        peer = connect_http(self.server) if web else self.server.connect(dialect)
         return Caller(talk, peer, self.chance)
 
     def _step(self, life: int) -> None:
-        chance, yard = self.chance, self.yard
+        chance, yard = self.chance, self.server
         action = chance.random()
         at = chance.randrange(len(self._callers))
         caller = self._callers[at]
         if action < 0.5:
             caller.send(chance.choice([1, 1, 1, 2, 6]))
         elif action < 0.7:
-            yard.settle()
+            yard.run_pending()
         elif action < 0.8:
             yard.scheduler.step()
         elif action < 0.87:
@@ -137,7 +137,7 @@ class Rehearsal:
             caller.talk.lost()
         else:  # the server hears of it later
             caller.talk.lost()
-            self.yard.scheduler.call_soon(caller.peer._lose)
+            self.server.scheduler.call_soon(caller.peer._lose)
 
     def _end_life(self) -> None:
         how = self.chance.random()
@@ -146,30 +146,30 @@ class Rehearsal:
                 caller.read()
             caller.talk.lost()
         self._callers = []
-        self.yard.disk.heal()
+        self.server.disk.heal()
         if how < 0.6:
-            self.yard.crash(self.chance if how < 0.4 else None)
-        elif how < 0.8 or self.yard.broker.failure:
-            self.yard.kill()
+            self.server.crash(self.chance if how < 0.4 else None)
+        elif how < 0.8 or self.server.broker.failure:
+            self.server.kill()
         else:
-            self.yard.scheduler.slow = False
-            while self.yard.scheduler.blocking:
-                self.yard.scheduler.finish_blocking()
-            self.yard.restart()
+            self.server.scheduler.slow = False
+            while self.server.scheduler.blocking:
+                self.server.scheduler.finish_blocking()
+            self.server.restart()
         for kind in self.kinds:
             crashed = getattr(kind.people, "crashed", None)
             if crashed is not None:
                 crashed()
-        self.book.crashed()
+        self.book.on_crash()
 
     # The end
 
     def drain(self) -> None:
-        yard = self.yard
+        yard = self.server
         yard.scheduler.slow = False
-        people = next(k.people for k in self.kinds if isinstance(k.people, RespPeople))
-        talk = people.meet("drain")
-        assert isinstance(talk, RespTalk)
+        people = next(k.people for k in self.kinds if isinstance(k.people, RespClients))
+        talk = people.add_client("drain")
+        assert isinstance(talk, RespDriver)
         caller = Caller(talk, yard.connect("resp"), Random(0))
         self._ask(caller, talk.finish_all())
         yard.advance(2 * self.habits.long_ttr)  # all leases are over
@@ -185,20 +185,20 @@ class Rehearsal:
                 idle_for += 5.0
 
         for kind in self.kinds:
-            if isinstance(kind.people, GloveboxPeople):
-                kind.people.hear_out(self)
-            if isinstance(kind.people, AlonePeople):
-                kind.people.look(self)
+            if isinstance(kind.people, GloveboxClients):
+                kind.people.read_owed_notices(self)
+            if isinstance(kind.people, LoneRespClients):
+                kind.people.check_databases(self)
 
     # As a door
 
-    def enter(self, dialect: str, talk: Talk) -> None:
-        self._callers = [self._carry(dialect, cast("LosableTalk", talk))]
+    def connect(self, dialect: str, talk: ProtocolDriver) -> None:
+        self._callers = [self._carry(dialect, cast("LosableDriver", talk))]
 
-    def ask(self, talk: Talk, request: bytes) -> None:
+    def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
         self._ask(self._callers[0], request)
 
-    def leave(self, talk: Talk) -> None:
+    def disconnect(self, talk: ProtocolDriver) -> None:
         self._callers.pop().peer.close()
 
     def _ask(self, caller: Caller, request: bytes) -> None:

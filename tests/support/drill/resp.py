@@ -9,19 +9,28 @@ from math import inf
 from random import Random
 from typing import Any
 
-from support.drill.book import Book
+from support.drill.book import HistoryChecker
 from support.drill.drafts import Drafts
-from support.drill.habits import EVERY_QUEUE, Habits, payload_of, token_of
-from support.drill.resp_pushes import Parcel, RespPushes
+from support.drill.habits import EVERY_QUEUE, DriverOptions, payload_of, token_of
+from support.drill.resp_pushes import PendingPush, RespPushes
 from support.drill.resp_replies import Heard, Request, expect, is_refusal, is_stale, number
-from support.drill.slip import NEVER, Asked, End, Lease, Slip, Take, Untrue, require
+from support.drill.slip import (
+    NEVER,
+    EndKind,
+    FetchAttempt,
+    HistoryViolation,
+    JobHistory,
+    Lease,
+    RequestTime,
+    require,
+)
 from support.replies_resp import Failure, Incomplete, ReplyReader, Word, command
 
 CLOCKS_DIFFER = 1.0  # seconds by which the times of a real server may be off
 
 
 @dataclass(eq=False, slots=True)
-class Hold:
+class LeasedJob:
     """A lease and the name it has here; good on any connection."""
 
     ref: bytes
@@ -29,22 +38,22 @@ class Hold:
 
 
 @dataclass(eq=False, slots=True)
-class RespPeople:
+class RespClients:
     """All who come over RESP, and what those have left behind who went."""
 
-    book: Book
+    book: HistoryChecker
     chance: Random
-    habits: Habits
-    holds: list[Hold] = field(default_factory=list)
+    habits: DriverOptions
+    holds: list[LeasedJob] = field(default_factory=list)
     refs: set[bytes] = field(default_factory=set)  # all there were
-    parcels: list[Parcel] = field(default_factory=list)
+    parcels: list[PendingPush] = field(default_factory=list)
 
-    def meet(self, name: str) -> RespTalk:
-        return RespTalk(self, name)
+    def add_client(self, name: str) -> RespDriver:
+        return RespDriver(self, name)
 
 
-class RespTalk:
-    def __init__(self, people: RespPeople, name: str) -> None:
+class RespDriver:
+    def __init__(self, people: RespClients, name: str) -> None:
         self.name = name
         self._people = people
         self._book = people.book
@@ -94,7 +103,7 @@ class RespTalk:
                 return
             self._open.popleft()(reply)
         if not self._reader.is_empty():
-            raise Untrue(f"{self.name} got a reply to nothing")
+            raise HistoryViolation(f"{self.name} got a reply to nothing")
 
     def is_idle(self) -> bool:
         return not self._open
@@ -104,7 +113,7 @@ class RespTalk:
 
     def lost(self) -> None:
         self._pushes.lost()
-        self._book.left(self.name)
+        self._book.on_disconnect(self.name)
 
     def _send(self, request: Request, heard: Heard) -> bytes:
         self._open.append(heard)
@@ -133,7 +142,7 @@ class RespTalk:
         if verb.startswith("B"):
             return self._pop_or_wait(verb)
         queue, count = chance.choice(EVERY_QUEUE), chance.choice([0, 1, 2, 4])
-        take = self._book.taking(
+        take = self._book.before_fetch(
             self.name, [queue], count=count or 1, pops=True, last_first=verb == "RPOP"
         )
 
@@ -142,17 +151,17 @@ class RespTalk:
                 require(not isinstance(reply, Failure), f"{verb} was refused: {reply}")
                 found = reply if count else [reply]
                 for payload in [each for each in found or () if each is not None]:
-                    self._book.came(
+                    self._book.on_job_received(
                         take, token_of(payload), queue, payload_is_right=self._is_right(payload)
                     )
-            self._book.answered(take)
+            self._book.on_fetch_answered(take)
 
         words: Request = (count,) if count else ()
         return (verb, queue, *words), heard
 
     def _pop_or_wait(self, verb: str) -> tuple[Request, Heard]:
         queues = self._drafts.queues(3)
-        take = self._book.taking(self.name, queues, pops=True, last_first=verb == "BRPOP")
+        take = self._book.before_fetch(self.name, queues, pops=True, last_first=verb == "BRPOP")
         wait = self._chance.choice(self._habits.waits_ms) / 1000
 
         def heard(reply: Any) -> None:
@@ -160,8 +169,10 @@ class RespTalk:
                 require(isinstance(reply, list), f"{verb} was refused: {reply}")
                 queue, payload = reply
                 right = self._is_right(payload)
-                self._book.came(take, token_of(payload), queue.decode(), payload_is_right=right)
-            self._book.answered(take)
+                self._book.on_job_received(
+                    take, token_of(payload), queue.decode(), payload_is_right=right
+                )
+            self._book.on_fetch_answered(take)
 
         return (verb, *queues, str(wait)), heard
 
@@ -174,7 +185,7 @@ class RespTalk:
     def _take_from(
         self, queues: list[str], count: int, wait_ms: int, ttr: float
     ) -> tuple[Request, Heard]:
-        take = self._book.taking(
+        take = self._book.before_fetch(
             self.name,
             queues,
             count=count,
@@ -195,13 +206,13 @@ class RespTalk:
                 for job in reply:
                     self._took(take.asked, job, self._came(take, job))
             elapsed = self._book.clock() - take.asked.time
-            self._book.answered(take, late=elapsed >= self._habits.short_ttr)
+            self._book.on_fetch_answered(take, late=elapsed >= self._habits.short_ttr)
 
         return ("JOB.TAKE", len(queues), *queues, *words), heard
 
-    def _came(self, take: Take, job: list[Any]) -> Lease:
+    def _came(self, take: FetchAttempt, job: list[Any]) -> Lease:
         _, id, uid, queue, _, _, fails, _, payload = job
-        return self._book.came(
+        return self._book.on_job_received(
             take,
             token_of(payload),
             queue.decode(),
@@ -211,7 +222,7 @@ class RespTalk:
             payload_is_right=self._is_right(payload),
         )
 
-    def _took(self, asked: Asked, job: list[Any], lease: Lease) -> None:
+    def _took(self, asked: RequestTime, job: list[Any], lease: Lease) -> None:
         ref, id, uid, _, _, _, _, deadline, _ = job
         token, unique = lease.slip.token, lease.slip.unique
         require(unique in ("", uid.decode()), f"{token} came with another uid")
@@ -223,32 +234,32 @@ class RespTalk:
             asked.time + lease.ttr - CLOCKS_DIFFER <= deadline / 1000 <= latest,
             f"{token} was leased for {lease.ttr} s at {asked.time}, until {deadline} ms",
         )
-        self._people.holds.append(Hold(ref, lease))
+        self._people.holds.append(LeasedJob(ref, lease))
 
     def _is_right(self, payload: bytes) -> bool:
         return payload == payload_of(token_of(payload), self._habits.largest_payload)
 
     # What becomes of a job
 
-    def _ending(self, hold: Hold) -> tuple[Request, Heard]:
+    def _ending(self, hold: LeasedJob) -> tuple[Request, Heard]:
         action = self._chance.random()
         if action < 0.5:
             return self._done(hold)
         if action < 0.6:
-            return self._end(hold, End.RETURN, ("JOB.RETURN", hold.ref), expect("OK"))
+            return self._end(hold, EndKind.RETURN, ("JOB.RETURN", hold.ref), expect("OK"))
         if action < 0.7:
             return self._extend(hold)
         if action < 0.75:
             return self._progress(hold)
         return self._fail(hold)
 
-    def _done(self, hold: Hold) -> tuple[Request, Heard]:
+    def _done(self, hold: LeasedJob) -> tuple[Request, Heard]:
         self._results += 1
         result = f"{self.name} did {self._results}".encode() if self._results % 2 else b""
         request = ("JOB.DONE", hold.ref, result) if result else ("JOB.DONE", hold.ref)
-        return self._end(hold, End.SUCCESS, request, expect("OK"), result)
+        return self._end(hold, EndKind.SUCCESS, request, expect("OK"), result)
 
-    def _fail(self, hold: Hold) -> tuple[Request, Heard]:
+    def _fail(self, hold: LeasedJob) -> tuple[Request, Heard]:
         slip = hold.lease.slip
         words: Request = ()
         if self._chance.random() < 0.15:
@@ -264,38 +275,38 @@ class RespTalk:
             elif reply == "failed":
                 require(slip.may_be_dead(), f"{slip.token} was given up too soon")
 
-        kind = End.FINAL if words == ("FINAL",) else End.FAIL
+        kind = EndKind.FINAL if words == ("FINAL",) else EndKind.FAIL
         self._results += 1
         error = f"{self.name} failed {self._results}".encode()
         return self._end(hold, kind, ("JOB.FAIL", hold.ref, error, *words), heard, error)
 
     def _end(
-        self, hold: Hold, kind: End, request: Request, right: Heard, data: bytes = b""
+        self, hold: LeasedJob, kind: EndKind, request: Request, right: Heard, data: bytes = b""
     ) -> tuple[Request, Heard]:
-        ending = self._book.ending(hold.lease.slip, kind, hold.lease, data)
+        ending = self._book.before_end(hold.lease.slip, kind, hold.lease, data)
 
         def heard(reply: Any) -> None:
             if is_refusal(reply):
-                self._book.not_ended(ending, still_held=True)
+                self._book.on_end_refused(ending, still_held=True)
                 self._people.holds.append(hold)
             elif is_stale(reply):
-                self._book.not_ended(ending, still_held=False)
+                self._book.on_end_refused(ending, still_held=False)
             else:
                 right(reply)
-                self._book.ended(ending)
+                self._book.on_ended(ending)
 
         return request, heard
 
-    def _extend(self, hold: Hold) -> tuple[Request, Heard]:
+    def _extend(self, hold: LeasedJob) -> tuple[Request, Heard]:
         lease = hold.lease
         seconds = self._chance.choice([self._habits.short_ttr, self._habits.long_ttr])
-        term = self._book.extending(lease, seconds)
+        term = self._book.before_extend(lease, seconds)
         asked = term.asked
         self._people.holds.append(hold)
 
         def heard(reply: Any) -> None:
             if is_refusal(reply):
-                self._book.not_extended(lease, term)
+                self._book.on_extend_refused(lease, term)
             elif is_stale(reply):
                 self._check_over(lease, asked)
             else:
@@ -304,11 +315,11 @@ class RespTalk:
                     asked.time + seconds - CLOCKS_DIFFER <= number(reply) / 1000 <= latest,
                     f"{lease.slip.token} was to be held for {seconds} s, and is until {reply} ms",
                 )
-                self._book.extended(term)
+                self._book.on_extended(term)
 
         return ("JOB.EXTEND", hold.ref, round(seconds * 1000)), heard
 
-    def _progress(self, hold: Hold) -> tuple[Request, Heard]:
+    def _progress(self, hold: LeasedJob) -> tuple[Request, Heard]:
         asked = self._book.ask()
         self._people.holds.append(hold)
 
@@ -320,7 +331,7 @@ class RespTalk:
 
         return ("JOB.PROGRESS", hold.ref, self._chance.randint(0, 1000), "on its way"), heard
 
-    def _check_over(self, lease: Lease, asked: Asked) -> None:
+    def _check_over(self, lease: Lease, asked: RequestTime) -> None:
         """A lease is said to be over: is there a reason?"""
         slip = lease.slip
         sure = (
@@ -332,29 +343,29 @@ class RespTalk:
         )
         require(not sure, f"the holder of {slip.token} was not heeded")
 
-    def _result(self, slip: Slip) -> tuple[Request, Heard]:
+    def _result(self, slip: JobHistory) -> tuple[Request, Heard]:
         asked = self._book.ask()
         name = slip.unique if slip.unique and self._chance.random() < 0.5 else slip.id
         wait = self._chance.choice([0, *self._habits.waits_ms])
 
         def heard(reply: Any) -> None:
             if reply is None:
-                self._book.no_result(slip, asked)
+                self._book.on_no_result(slip, asked)
             elif isinstance(reply, list):
                 self._show_result(slip, asked, reply)
             elif not is_refusal(reply):
                 require(reply.startswith("NOJOB"), f"a result was refused: {reply}")
-                self._book.not_found(slip, asked)
+                self._book.on_not_found(slip, asked)
 
         return ("JOB.RESULT", name, "WAIT", wait) if wait else ("JOB.RESULT", name), heard
 
-    def _show_result(self, slip: Slip, asked: Asked, reply: list[Any]) -> None:
+    def _show_result(self, slip: JobHistory, asked: RequestTime, reply: list[Any]) -> None:
         id, state, success, result, _ = reply
         require(str(id) == slip.id, f"{slip.token} has id {slip.id}, and was shown as {id}")
         require(state == b"succeeded" if success else state == b"failed", f"{reply}")
         # What a failure has left is shown in other words by others.
         data = (result or b"") if success else None
-        self._book.result_shown(slip, asked, data, success=bool(success))
+        self._book.on_result_shown(slip, asked, data, success=bool(success))
 
     # Several at once
 

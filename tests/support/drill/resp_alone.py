@@ -11,13 +11,13 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from support.drill.door import Door
-from support.drill.habits import Habits
+from support.drill.door import DriverConnector
+from support.drill.habits import DriverOptions
 from support.drill.resp_replies import is_refusal
 from support.load_resp import DATABASES, ITEMS, KEYS, LISTS, LoneTalk, expect_ok
 from support.model_resp import Model, Request
 
-LOOKS: tuple[Request, ...] = (
+INSPECTIONS: tuple[Request, ...] = (
     *(("LRANGE", name, 0, -1) for name in LISTS),
     *(("SCORE", item) for item in ITEMS),
     ("PEEK",),
@@ -27,46 +27,46 @@ LOOKS: tuple[Request, ...] = (
 
 
 @dataclass(eq=False, slots=True)
-class AlonePeople:
+class LoneRespClients:
     chance: Random
-    habits: Habits
+    habits: DriverOptions
     models: dict[int, Model] = field(default_factory=lambda: {n: Model() for n in DATABASES})
     free: list[int] = field(default_factory=lambda: list(DATABASES))
 
     def has_room(self) -> bool:
         return bool(self.free)
 
-    def meet(self, name: str) -> AloneTalk:
+    def add_client(self, name: str) -> LoneRespDriver:
         database = self.free.pop(self.chance.randrange(len(self.free)))
-        return AloneTalk(self, database, name)
+        return LoneRespDriver(self, database, name)
 
-    def left(self, database: int) -> None:
+    def release_database(self, database: int) -> None:
         """LoneTalk tells this when it leaves with nothing open."""
         self.free.append(database)
 
-    def crashed(self) -> None:
+    def on_crash(self) -> None:
         """What was still on its way will not arrive any more."""
         self.free = list(DATABASES)
 
-    def look(self, door: Door) -> None:
+    def check_databases(self, door: DriverConnector) -> None:
         """Once more at the end, when nothing is on its way."""
-        self.crashed()
+        self.on_crash()
         for database in DATABASES:
-            talk = AloneTalk(self, database, f"look-{database}")
-            door.enter("resp", talk)
-            door.ask(talk, b"".join(talk.looks()))
-            door.leave(talk)
+            talk = LoneRespDriver(self, database, f"look-{database}")
+            door.connect("resp", talk)
+            door.exchange(talk, b"".join(talk.looks()))
+            door.disconnect(talk)
 
 
-class AloneTalk(LoneTalk):
-    def __init__(self, people: AlonePeople, database: int, name: str) -> None:
+class LoneRespDriver(LoneTalk):
+    def __init__(self, people: LoneRespClients, database: int, name: str) -> None:
         model = people.models[database]
         largest = people.habits.largest_payload
         super().__init__(model, database, people, people.chance, largest)  # type: ignore[arg-type]
         self.name = name
         self._of = database
         self._people = people
-        self._to_look = list(LOOKS)
+        self._to_look = list(INSPECTIONS)
         self._seen: list[Any] = []
         self._unsure = False  # a look was refused
 
@@ -76,7 +76,7 @@ class AloneTalk(LoneTalk):
             return self.ask(("SELECT", self._of), expect_ok)
         if self._to_look:
             return self.ask(self._to_look.pop(0), self._looked)
-        if self._unsure or len(self._seen) < len(LOOKS):
+        if self._unsure or len(self._seen) < len(INSPECTIONS):
             return self.ask(("PING",), partial(_expect, "PONG"))
         request = self._choose()
         self._model.asked(request)
@@ -84,7 +84,7 @@ class AloneTalk(LoneTalk):
 
     def looks(self) -> list[bytes]:
         """All that it does before it begins to talk."""
-        return [self.request() for _ in range(1 + len(LOOKS))]
+        return [self.request() for _ in range(1 + len(INSPECTIONS))]
 
     def lost(self) -> None:
         """Its database is nobody's until nothing of it can arrive any more."""
@@ -98,7 +98,7 @@ class AloneTalk(LoneTalk):
     def _looked(self, reply: Any) -> None:
         self._seen.append(reply)
         self._unsure = self._unsure or is_refusal(reply)
-        if len(self._seen) == len(LOOKS) and not self._unsure:
+        if len(self._seen) == len(INSPECTIONS) and not self._unsure:
             self._model.found(_contents(self._seen))
 
 

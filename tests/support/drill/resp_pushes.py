@@ -8,16 +8,16 @@ from math import inf
 from random import Random
 from typing import Any
 
-from support.drill.book import Book
+from support.drill.book import HistoryChecker
 from support.drill.drafts import Draft, Drafts
-from support.drill.habits import Habits
+from support.drill.habits import DriverOptions
 from support.drill.resp_replies import Heard, Request, expect, is_refusal, number
-from support.drill.slip import Asked, Bundle, require
+from support.drill.slip import Bundle, RequestTime, require
 from support.replies_resp import Failure, Word
 
 
 @dataclass(eq=False, slots=True)
-class Parcel:
+class PendingPush:
     """Jobs with uids whose push was not answered, and may be sent again as it was."""
 
     request: Request
@@ -30,14 +30,19 @@ class RespPushes:
     """Of one client; `left`: parcels of those who went without an answer."""
 
     def __init__(
-        self, book: Book, chance: Random, habits: Habits, drafts: Drafts, left: list[Parcel]
+        self,
+        book: HistoryChecker,
+        chance: Random,
+        habits: DriverOptions,
+        drafts: Drafts,
+        left: list[PendingPush],
     ) -> None:
         self._book = book
         self._chance = chance
         self._habits = habits
         self._drafts = drafts
         self._left = left
-        self._parcels: list[Parcel] = []  # on their way
+        self._parcels: list[PendingPush] = []  # on their way
 
     def ways(self) -> list[Callable[[], tuple[Request, Heard]]]:
         return [self.push_list, self.push_job, self.push_all]
@@ -69,7 +74,7 @@ class RespPushes:
             request = ("JOB.PUSH", *push_words(draft, delay_ms=ms))
         else:
             asked = self._asked([draft])
-        parcel = Parcel(request, [draft], delay=delay)
+        parcel = PendingPush(request, [draft], delay=delay)
         if draft.slip.unique:
             self._parcels.append(parcel)
         return request, self._pushed(parcel, asked)
@@ -95,21 +100,21 @@ class RespPushes:
         request: Request = ("JOB.PUSHALL", size, *words)
         return request, self._pushed_together(drafts, with_ids=True, request=request)
 
-    def _pushed(self, parcel: Parcel, asked: Asked) -> Heard:
+    def _pushed(self, parcel: PendingPush, asked: RequestTime) -> Heard:
         slip = parcel.drafts[0].slip
 
         def heard(reply: Any) -> None:
             if parcel in self._parcels:
                 self._parcels.remove(parcel)
             if is_refusal(reply):
-                self._book.push_refused(slip)
+                self._book.on_push_refused(slip)
             elif isinstance(reply, Failure):
                 word, id = reply.split(" ")[:2]
                 require(word == "DUPLICATE", f"{slip.token} was refused: {reply}")
                 require(slip.id in ("", id), f"{slip.token} has id {slip.id}, and was called {id}")
-                self._book.push_repeated(slip, asked)
+                self._book.on_push_repeated(slip, asked)
             else:
-                self._book.pushed(slip, asked, str(number(reply)))
+                self._book.on_pushed(slip, asked, str(number(reply)))
 
         return heard
 
@@ -118,13 +123,13 @@ class RespPushes:
     ) -> Heard:
         asked = self._asked(drafts)
         slips = [draft.slip for draft in drafts]
-        bundle = self._book.bundling(slips, [], asked)
-        parcel = Parcel(request, drafts, bundle)
+        bundle = self._book.before_bundle(slips, [], asked)
+        parcel = PendingPush(request, drafts, bundle)
         if request and all(slip.unique for slip in slips):
             self._parcels.append(parcel)
         return self._bundled(parcel, bundle, with_ids=with_ids)
 
-    def _bundled(self, parcel: Parcel, bundle: Bundle, *, with_ids: bool) -> Heard:
+    def _bundled(self, parcel: PendingPush, bundle: Bundle, *, with_ids: bool) -> Heard:
         repeated = any(draft.slip.repeated for draft in parcel.drafts)
 
         def heard(reply: Any) -> None:
@@ -135,19 +140,19 @@ class RespPushes:
             elif with_ids:
                 require(isinstance(reply, list), f"jobs were refused: {reply}")
                 require(len(reply) == len(bundle.pushes), f"{reply} for {len(bundle.pushes)} jobs")
-                self._book.bundled(bundle, [str(number(id)) for id in reply])
+                self._book.on_bundle_applied(bundle, [str(number(id)) for id in reply])
             else:
                 require(number(reply) >= 1, f"a list has {reply} jobs after a push")
-                self._book.bundled(bundle)
+                self._book.on_bundle_applied(bundle)
 
         return heard
 
     def _not_bundled(self, bundle: Bundle, *, repeated: bool) -> None:
         if not repeated:
-            self._book.not_bundled(bundle, still_held=True)
+            self._book.on_bundle_refused(bundle, still_held=True)
             return
         for slip in bundle.pushes:
-            self._book.push_refused(slip)
+            self._book.on_push_refused(slip)
 
     def again(self) -> tuple[Request, Heard]:
         """A push that was not answered, as it was, if that may be."""
@@ -163,10 +168,10 @@ class RespPushes:
             return parcel.request, self._pushed(parcel, asked)
         return parcel.request, self._bundled(parcel, parcel.bundle, with_ids=True)
 
-    def _asked(self, drafts: list[Draft]) -> Asked:
+    def _asked(self, drafts: list[Draft]) -> RequestTime:
         asked = self._book.ask()
         for draft in drafts:
-            self._book.pushing(draft.slip, asked)
+            self._book.before_push(draft.slip, asked)
         return asked
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
-from support.drill.slip import Asked, Lease, Slip
+from support.drill.slip import JobHistory, Lease, RequestTime
 
 FORGOTTEN_AFTER = 3600.0  # seconds that a client may be away
 ONCE = ("ready", "write", "sync", "finish", "drop")
@@ -21,8 +21,8 @@ class Hold:
 class Posted:
     """A message that was posted, and the stages that were told of it."""
 
-    slip: Slip
-    asked: Asked
+    slip: JobHistory
+    asked: RequestTime
     notify: tuple[str, ...]
     arrived: bool = False  # that it is there was told
     told: set[str] = field(default_factory=set)

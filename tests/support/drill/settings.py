@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from random import Random
 
-from support.drill.book import Book, Limits
-from support.drill.habits import NARROW, Habits
+from support.drill.book import CheckedLimits, HistoryChecker
+from support.drill.habits import NARROW, DriverOptions
 from support.drill.slip import require
 from support.replies_resp import Failure, Incomplete, ReplyReader, command
 
 OF_KEY = 1  # jobs of one limit key that may be out
 
 
-def narrow_settings(habits: Habits) -> bytes:
+def narrow_settings(habits: DriverOptions) -> bytes:
     """The body of a PUT: all say the same, so that it does not matter who is the last."""
     count, seconds = habits.narrow_rate
     body = {
@@ -24,17 +24,19 @@ def narrow_settings(habits: Habits) -> bytes:
     return json.dumps(body).encode()
 
 
-def narrowed(limits: Limits, habits: Habits) -> None:
+def narrowed(limits: CheckedLimits, habits: DriverOptions) -> None:
     """That was acknowledged."""
     limits.in_flight[NARROW] = habits.narrow
     limits.in_flight_of_key[NARROW] = OF_KEY
     limits.rate[NARROW] = habits.narrow_rate
 
 
-class SettingsTalk:
+class SettingsDriver:
     """A client that says what a queue is like, again if need be, and otherwise nothing of use."""
 
-    def __init__(self, name: str, book: Book, chance: Random, habits: Habits) -> None:
+    def __init__(
+        self, name: str, book: HistoryChecker, chance: Random, habits: DriverOptions
+    ) -> None:
         self.name = name
         self._book = book
         self._habits = habits
@@ -68,7 +70,7 @@ class SettingsTalk:
         self.lost()
 
     def lost(self) -> None:
-        self._book.left(self.name)
+        self._book.on_disconnect(self.name)
 
     def _told(self, status: int) -> None:
         if status in (200, 201):

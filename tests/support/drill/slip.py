@@ -16,16 +16,16 @@ from typing import Final, NamedTuple
 NEVER: Final = 1 << 62
 
 
-class Untrue(AssertionError):
+class HistoryViolation(AssertionError):
     """The server has said or done what it must not."""
 
 
 def require(truth: bool, otherwise: str) -> None:
     if not truth:
-        raise Untrue(otherwise)
+        raise HistoryViolation(otherwise)
 
 
-class Asked(NamedTuple):
+class RequestTime(NamedTuple):
     """When a request was made."""
 
     tick: int
@@ -33,10 +33,10 @@ class Asked(NamedTuple):
     life: int  # how often the server had crashed before
 
 
-NOT_ASKED: Final = Asked(0, 0.0, 0)
+NOT_ASKED: Final = RequestTime(0, 0.0, 0)
 
 
-class End(Enum):
+class EndKind(Enum):
     """What can be asked to become of a job."""
 
     SUCCESS = "finished"
@@ -47,14 +47,14 @@ class End(Enum):
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
-class Take:
+class FetchAttempt:
     """A request for jobs."""
 
     consumer: str  # a connection
     queues: tuple[str, ...]
     count: int
     pops: bool  # what comes is finished with that
-    asked: Asked
+    asked: RequestTime
     ttr: float = inf  # that the taker asks for
     default_ttr: float = inf  # where neither it nor the job says any
     bound: bool = False  # a lease ends with the connection
@@ -63,25 +63,25 @@ class Take:
     came: int = 0
     resolved: bool = False  # all that it has got is known
 
-    def ttr_of(self, slip: Slip) -> float:
+    def ttr_of(self, slip: JobHistory) -> float:
         """How long it holds a job."""
         ttr = min(slip.ttr, self.ttr)
         return self.default_ttr if ttr == inf else ttr
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
-class Term:
+class LeaseTerm:
     """How long a lease lasts by one request: the take, or one to extend it.
 
     The last that reached the server counts, also if it is the shortest.
     """
 
-    asked: Asked
+    asked: RequestTime
     until: float  # at least
     heard: int = NEVER  # before this tick it has reached the server
     heard_time: float = inf
 
-    def is_before(self, other: Term) -> bool:
+    def is_before(self, other: LeaseTerm) -> bool:
         """Whether it has reached the server before the other for sure."""
         if other.heard == NEVER:
             return False
@@ -92,15 +92,15 @@ class Term:
 class Lease:
     """A job in the hands of a consumer, as far as anybody knows."""
 
-    slip: Slip
+    slip: JobHistory
     consumer: str
     queue: str
     heard: int  # tick
     heard_time: float
-    terms: list[Term]  # the take, and all that may have changed how long it lasts
+    terms: list[LeaseTerm]  # the take, and all that may have changed how long it lasts
     ttr: float
     bound: bool
-    asked: Asked
+    asked: RequestTime
     alive: bool = True  # nothing was done that may have ended it
     hangs: bool = False  # if its connection is lost, that counts as a fail, and it may be lost
     doubted: int = NEVER  # since then somebody else has it, so its connection must have ended
@@ -113,12 +113,12 @@ class Lease:
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
-class Ending:
+class EndAttempt:
     """A request to end a job or a lease of it, until it is answered."""
 
-    slip: Slip
-    kind: End
-    asked: Asked
+    slip: JobHistory
+    kind: EndKind
+    asked: RequestTime
     lease: Lease | None  # of the one who asks, if the server looks at that
     held: bool  # it was alive as far as anybody knew
     data: bytes = b""  # a result
@@ -128,23 +128,23 @@ class Ending:
     weak: bool = False  # its answer does not wait for the disk, as was asked for
 
     def may_finish(self) -> bool:
-        return self.kind is End.SUCCESS
+        return self.kind is EndKind.SUCCESS
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
 class Bundle:
     """Pushes and endings that happen together or not at all."""
 
-    pushes: list[Slip]
-    endings: list[Ending]
-    asked: Asked
+    pushes: list[JobHistory]
+    endings: list[EndAttempt]
+    asked: RequestTime
     strict: bool = True  # one that cannot be done keeps the others from being done
     applied: bool | None = None  # as far as anything has shown it
     known_time: float = inf  # when that was
 
 
 @dataclass(eq=False, slots=True)
-class Tally:
+class OpenFetches:
     """Takes from one queue of which nobody knows yet, or ever will, what they have got."""
 
     open: int = 0
@@ -156,7 +156,7 @@ class Tally:
     first_lost: int = NEVER  # tick of the first of this life
 
 
-class Fails:
+class FailCounts:
     """How often a job has failed in one place."""
 
     __slots__ = ("_acknowledged", "_known", "possible")
@@ -184,14 +184,14 @@ class Fails:
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class QueueVisit:
     """A queue that a job may come from, and its counts there, which begin anew in a dead queue."""
 
     queue: str = ""
-    tally: Tally = field(default_factory=Tally)
+    tally: OpenFetches = field(default_factory=OpenFetches)
     base: int = 0  # of the tally, before which nobody can have taken it
     base_pops: int = 0
-    fails: Fails = field(default_factory=Fails)
+    fails: FailCounts = field(default_factory=FailCounts)
     seen: int = 0  # how often it was handed out there
 
     def hidden(self) -> int:
@@ -207,7 +207,7 @@ def _no_time() -> float:
 
 
 @dataclass(kw_only=True, eq=False, slots=True)
-class Slip:
+class JobHistory:
     """One job that a client asked for, under a token that its payload carries."""
 
     token: str
@@ -222,7 +222,7 @@ class Slip:
     max_losses: int = -1  # leases lost that end it; 0: any number, -1: what the server says
     dead_queue: str = ""
     loss_fails: bool = False  # a connection lost with it counts as a fail
-    blockers: tuple[Slip, ...] = ()
+    blockers: tuple[JobHistory, ...] = ()
     limit_key: str = ""
     at_front: bool = False  # it was put before those that waited
     unique: str = ""  # a uid or key that nobody else may have at the same time
@@ -233,7 +233,7 @@ class Slip:
     number: int = 0  # in the order in which they were asked for
     id: str = ""  # its number
     uid: str = ""
-    asked: Asked = NOT_ASKED
+    asked: RequestTime = NOT_ASKED
     first_time: float = inf  # the earliest time at which it may have been pushed
     heard_at: float = inf  # the latest time at which its push was acknowledged
     open_pushes: int = 0  # without an answer
@@ -255,9 +255,9 @@ class Slip:
 
     leases: list[Lease] = field(default_factory=list)  # that the server is sure to know of
     stirred: int = -1  # the last tick at which somebody without a lease was about to end it, or did
-    endings: list[Ending] = field(default_factory=list)  # without an answer
-    home: Place = field(default_factory=Place)
-    grave: Place = field(default_factory=Place)
+    endings: list[EndAttempt] = field(default_factory=list)  # without an answer
+    home: QueueVisit = field(default_factory=QueueVisit)
+    grave: QueueVisit = field(default_factory=QueueVisit)
     bundle: Bundle | None = None  # that it was pushed with
     results: dict[bytes, bool] = field(default_factory=dict)  # that it may have, and which it was
     result: tuple[bool, bytes] | None = None  # as it was shown
@@ -267,7 +267,7 @@ class Slip:
         """How often it was handed out."""
         return self.home.seen + self.grave.seen
 
-    def place(self, queue: str) -> Place:
+    def place(self, queue: str) -> QueueVisit:
         return self.grave if queue == self.dead_queue != "" else self.home
 
     def keeps_place(self) -> bool:
@@ -289,7 +289,7 @@ class Slip:
         return (
             self.success
             or self.doubtful
-            or any(ending.kind is End.SUCCESS for ending in self.endings)
+            or any(ending.kind is EndKind.SUCCESS for ending in self.endings)
             or self.home.pops() > 0
             or (self.dead_queue != "" and self.grave.pops() > 0)
         )
@@ -304,7 +304,9 @@ class Slip:
         )
 
     def may_be_deleted(self) -> bool:
-        return self.deleted != NEVER or any(ending.kind is End.DELETE for ending in self.endings)
+        return self.deleted != NEVER or any(
+            ending.kind is EndKind.DELETE for ending in self.endings
+        )
 
     def may_be_expired(self) -> bool:
         return self.momentary or self.clock() >= self.may_die_from()
@@ -316,7 +318,7 @@ class Slip:
             self.dead_since != NEVER
             or self.may_have_died
             or self._may_die(self.home, hidden)
-            or any(ending.kind is End.FINAL and not ending.dead for ending in self.endings)
+            or any(ending.kind is EndKind.FINAL and not ending.dead for ending in self.endings)
             or any(blocker.may_have_failed() for blocker in self.blockers)
         )
 
@@ -336,7 +338,7 @@ class Slip:
             return False
         if not self.dead_queue:
             return True
-        if any(ending.kind is End.FINAL and ending.dead for ending in self.endings):
+        if any(ending.kind is EndKind.FINAL and ending.dead for ending in self.endings):
             return True
         return self._may_die(self.grave, hidden)
 
@@ -354,7 +356,7 @@ class Slip:
         """Leases from there that the server is sure to have counted."""
         return sum(lease.queue == queue for lease in self.leases)
 
-    def _may_die(self, place: Place, hidden: bool) -> bool:
+    def _may_die(self, place: QueueVisit, hidden: bool) -> bool:
         unknown = place.hidden() if hidden else 0
         fails = place.fails.possible + (unknown if self.loss_fails else 0)
         leases = place.seen + unknown

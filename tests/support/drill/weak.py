@@ -9,22 +9,22 @@ from __future__ import annotations
 from math import inf
 
 from support.drill.facts import Facts
-from support.drill.slip import NEVER, Slip
+from support.drill.slip import NEVER, JobHistory
 
 
-class Weak:
+class UnsyncedReplies:
     def __init__(self, facts: Facts) -> None:
         self._facts = facts
-        self._pushed: list[tuple[int, Slip]] = []
-        self._over: list[tuple[int, Slip]] = []
+        self._pushed: list[tuple[int, JobHistory]] = []
+        self._over: list[tuple[int, JobHistory]] = []
 
-    def pushed(self, slip: Slip) -> None:
+    def pushed(self, slip: JobHistory) -> None:
         self._pushed.append((self._facts.tick, slip))
 
-    def over(self, slip: Slip) -> None:
+    def over(self, slip: JobHistory) -> None:
         self._over.append((self._facts.tick, slip))
 
-    def crashed(self) -> None:
+    def on_crash(self) -> None:
         for tick, slip in self._pushed:
             heard_of = slip.heard_at != inf or slip.seen or slip.over != NEVER
             if not heard_of and not self._facts.must_last(tick):

@@ -9,9 +9,9 @@ from math import inf
 from random import Random
 from uuid import UUID
 
-from support.drill.book import Book
-from support.drill.habits import EVERY_QUEUE, NARROW, QUEUES, Habits, payload_of, token_of
-from support.drill.slip import Asked, End, Lease, Slip, require
+from support.drill.book import HistoryChecker
+from support.drill.habits import EVERY_QUEUE, NARROW, QUEUES, DriverOptions, payload_of, token_of
+from support.drill.slip import EndKind, JobHistory, Lease, RequestTime, require
 from support.replies_workq import Reply, ReplyReader, Shape
 
 LONG_TTL = 30 * 86_400.0
@@ -20,10 +20,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Handler = Callable[[Reply], None]
 
 
-class WorkqTalk:
+class WorkqDriver:
     """One client, from its first to its last request."""
 
-    def __init__(self, name: str, book: Book, chance: Random, habits: Habits) -> None:
+    def __init__(
+        self, name: str, book: HistoryChecker, chance: Random, habits: DriverOptions
+    ) -> None:
         self.name = name
         self._book = book
         self._chance = chance
@@ -41,7 +43,7 @@ class WorkqTalk:
         self.lost()
 
     def lost(self) -> None:
-        self._book.left(self.name)
+        self._book.on_disconnect(self.name)
 
     def receive(self, data: bytes) -> None:
         self._replies.feed(data)
@@ -61,7 +63,7 @@ class WorkqTalk:
         if held and chance.random() < 0.6:
             lease = chance.choice(held)
             if chance.random() < 0.2:
-                self._book.let_go(lease)  # and forget about it
+                self._book.forget_lease(lease)  # and forget about it
                 return self.take()
             return chance.choice([self.finish, self.finish, self.fail])(lease)
         if self._book.recent and chance.random() < 0.2:
@@ -70,7 +72,7 @@ class WorkqTalk:
         return self.run() if chance.random() < 0.03 else chance.choice(makers)()
 
     def holds(self) -> list[Lease]:
-        return self._book.held_by(self.name)
+        return self._book.leases_of(self.name)
 
     def _about_any(self) -> bytes:
         """Something with any job, whoever asked for it and whoever has it."""
@@ -79,7 +81,7 @@ class WorkqTalk:
         if not known:
             return self.add()
         slip = chance.choice(known)
-        makers: list[Callable[[Slip], bytes]] = [self.result, self.inspect] * 4
+        makers: list[Callable[[JobHistory], bytes]] = [self.result, self.inspect] * 4
         if chance.random() < 0.4:
             makers += [self.complete, self.fail_any]
             if not slip.repeated:
@@ -99,7 +101,7 @@ class WorkqTalk:
 
     def take(self, queues: Sequence[str] = (), wait_ms: int = -1) -> bytes:
         chosen = list(queues) or self._chance.sample(EVERY_QUEUE, self._chance.randint(1, 4))
-        take = self._book.taking(self.name, chosen, default_ttr=self._habits.default_ttr)
+        take = self._book.before_fetch(self.name, chosen, default_ttr=self._habits.default_ttr)
 
         def reply(reply: Reply) -> None:
             if reply.error:
@@ -108,59 +110,61 @@ class WorkqTalk:
                 token = token_of(reply.data)
                 right = reply.data == payload_of(token, self._habits.largest_payload)
                 uid, queue = reply.words[:2]
-                lease = self._book.came(take, token, queue, uid=uid, payload_is_right=right)
+                lease = self._book.on_job_received(
+                    take, token, queue, uid=uid, payload_is_right=right
+                )
                 shows = len(reply.words) == 4
                 require(shows == self._habits.lease_ttr, f"{reply.words}")
                 if shows and lease.slip.ttr != inf:
                     require(int(reply.words[2]) == _ms(lease.slip.ttr), f"{reply.words}")
-            self._book.answered(take)
+            self._book.on_fetch_answered(take)
 
         self._pending.append((Shape.BLOCK, reply))
         wait = wait_ms if wait_ms >= 0 else self._wait()
         return f"lease {' '.join(chosen)} {wait}\r\n".encode()
 
     def finish(self, lease: Lease) -> bytes:
-        self._book.let_go(lease)
+        self._book.forget_lease(lease)
         return self.complete(lease.slip)
 
     def fail(self, lease: Lease) -> bytes:
-        self._book.let_go(lease)
+        self._book.forget_lease(lease)
         return self.fail_any(lease.slip)
 
-    def complete(self, slip: Slip) -> bytes:
-        return self._end("complete", End.SUCCESS, slip)
+    def complete(self, slip: JobHistory) -> bytes:
+        return self._end("complete", EndKind.SUCCESS, slip)
 
-    def fail_any(self, slip: Slip) -> bytes:
-        return self._end("fail", End.FAIL, slip)
+    def fail_any(self, slip: JobHistory) -> bytes:
+        return self._end("fail", EndKind.FAIL, slip)
 
-    def delete(self, slip: Slip) -> bytes:
-        ending = self._book.ending(slip, End.DELETE)
+    def delete(self, slip: JobHistory) -> bytes:
+        ending = self._book.before_end(slip, EndKind.DELETE)
 
         def reply(reply: Reply) -> None:
             if reply.error:
-                self._book.not_ended(ending, still_held=True)
+                self._book.on_end_refused(ending, still_held=True)
                 self._is_missing(slip, ending.asked, reply)
             else:
-                self._book.ended(ending)
+                self._book.on_ended(ending)
 
         self._pending.append((Shape.NOTHING, reply))
         return f"delete {slip.uid}\r\n".encode()
 
-    def result(self, slip: Slip) -> bytes:
+    def result(self, slip: JobHistory) -> bytes:
         asked, uid = self._book.ask(), slip.uid
 
         def reply(reply: Reply) -> None:
             if not reply.error:
                 self._show(slip, uid, asked, reply)
             elif reply.error == "TIMEOUT":
-                self._book.no_result(slip, asked)
+                self._book.on_no_result(slip, asked)
             else:
                 self._is_missing(slip, asked, reply)
 
         self._pending.append((Shape.BLOCK, reply))
         return f"result {uid} {self._wait()}\r\n".encode()
 
-    def inspect(self, slip: Slip) -> bytes:
+    def inspect(self, slip: JobHistory) -> bytes:
         asked, uid = self._book.ask(), slip.uid
 
         def reply(reply: Reply) -> None:
@@ -173,7 +177,7 @@ class WorkqTalk:
             require(keys["payload"] == payload, f"{slip.token} has another payload")
             require(int(keys["priority"]) == slip.priority, f"{slip.token} has another priority")
             state = int(keys["state"])
-            self._book.inspected(
+            self._book.on_inspected(
                 slip,
                 asked,
                 attempts=int(keys["attempts"]),
@@ -189,18 +193,18 @@ class WorkqTalk:
         slip.momentary, slip.max_attempts, slip.max_fails = True, 1, 1
         slip.ttr, slip.ttl, slip.keeps_result = self._habits.short_ttr, inf, False
         asked = self._book.ask()
-        self._book.pushing(slip, asked)
+        self._book.before_push(slip, asked)
 
         def reply(reply: Reply) -> None:
             if is_refusal(reply):
                 return  # it may have begun
             if not reply.error:
-                self._book.pushed(slip, asked)
+                self._book.on_pushed(slip, asked)
                 self._show(slip, slip.uid, asked, reply)
             else:
                 require(reply.error in ("TIMEOUT", "NOT-FOUND"), f"run: {reply.error}")
             if not self._habits.disk_fails:
-                self._book.gone(slip)
+                self._book.on_gone(slip)
 
         self._pending.append((Shape.BLOCK, reply))
         payload = payload_of(slip.token, self._habits.largest_payload)
@@ -212,12 +216,12 @@ class WorkqTalk:
     def _wait(self) -> int:
         return self._chance.choice((0, *self._habits.waits_ms))
 
-    def _new_slip(self) -> Slip:
+    def _new_slip(self) -> JobHistory:
         chance, habits = self._chance, self._habits
         self._made += 1
         uid = str(UUID(int=chance.getrandbits(128), version=4))
         narrow = (NARROW,) if NARROW in self._book.limits.in_flight else ()
-        return Slip(
+        return JobHistory(
             token=f"{self.name}.{self._made}",
             maker=self.name,
             queue=chance.choice((*QUEUES, *narrow)),
@@ -232,18 +236,18 @@ class WorkqTalk:
             keeps_result=True,
         )
 
-    def _ask_to_add(self, slip: Slip) -> bytes:
+    def _ask_to_add(self, slip: JobHistory) -> bytes:
         asked = self._book.ask()
-        self._book.pushing(slip, asked)
+        self._book.before_push(slip, asked)
 
         def reply(reply: Reply) -> None:
             if is_refusal(reply) or self._is_too_late(slip, reply):
-                self._book.push_refused(slip)
+                self._book.on_push_refused(slip)
             elif reply.error:
                 require(reply.error == "CLIENT-ERROR Duplicate job", f"add: {reply.error}")
-                self._book.push_repeated(slip, asked)
+                self._book.on_push_repeated(slip, asked)
             else:
-                self._book.pushed(slip, asked)
+                self._book.on_pushed(slip, asked)
 
         self._pending.append((Shape.NOTHING, reply))
         payload = payload_of(slip.token, self._habits.largest_payload)
@@ -253,23 +257,23 @@ class WorkqTalk:
         flags = f"-priority={slip.priority} -max-attempts={slip.max_attempts} -max-fails={fails}"
         return _lines(f"{head} {len(payload)} {flags}", payload)
 
-    def _is_too_late(self, slip: Slip, reply: Reply) -> bool:
+    def _is_too_late(self, slip: JobHistory, reply: Reply) -> bool:
         """Its time and its ttl were both over, as the clock was set."""
         if reply.error != "CLIENT-ERROR Invalid Time":
             return False
         return self._book.clock() >= slip.run_at + slip.ttl
 
-    def _end(self, verb: str, kind: End, slip: Slip) -> bytes:
+    def _end(self, verb: str, kind: EndKind, slip: JobHistory) -> bytes:
         self._results += 1
         # Some look like the end of a reply.
         data = f"{self.name}.{self._results}\r\n".encode() + b"x" * self._chance.choice([0, 300])
-        ending = self._book.ending(slip, kind, None, data)
+        ending = self._book.before_end(slip, kind, None, data)
 
         def reply(reply: Reply) -> None:
             if not reply.error:
-                self._book.ended(ending)
+                self._book.on_ended(ending)
                 return
-            self._book.not_ended(ending, still_held=True)
+            self._book.on_end_refused(ending, still_held=True)
             if reply.error == "CLIENT-ERROR Duplicate result":
                 self._book.has_ended(slip)
             else:
@@ -278,15 +282,15 @@ class WorkqTalk:
         self._pending.append((Shape.NOTHING, reply))
         return _lines(f"{verb} {slip.uid} {len(data)}", data)
 
-    def _show(self, slip: Slip, uid: str, asked: Asked, reply: Reply) -> None:
+    def _show(self, slip: JobHistory, uid: str, asked: RequestTime, reply: Reply) -> None:
         id, success, _ = reply.words
         require(id == uid and success in ("0", "1"), f"{reply.words} for {uid}")
-        self._book.result_shown(slip, asked, reply.data, success=success == "1")
+        self._book.on_result_shown(slip, asked, reply.data, success=success == "1")
 
-    def _is_missing(self, slip: Slip, asked: Asked, reply: Reply) -> None:
+    def _is_missing(self, slip: JobHistory, asked: RequestTime, reply: Reply) -> None:
         if not is_refusal(reply):
             require(reply.error == "NOT-FOUND", f"{slip.token}: {reply.error}")
-            self._book.not_found(slip, asked)
+            self._book.on_not_found(slip, asked)
 
 
 def is_refusal(reply: Reply) -> bool:

@@ -5,20 +5,20 @@ The frames are read here: the server's own reader needs an event loop.
 
 from __future__ import annotations
 
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 from support.simulated_http import BODY_LIMIT, connect
 
-from taskyard.broker.receiver import Receiver
+from taskyard.broker.receiver import ClientConnection
 from taskyard.engine.model.errors import TaskyardError
 from taskyard.protocols.glovebox.connection import GloveboxConnection
-from taskyard.protocols.glovebox.http import status, terms
+from taskyard.protocols.glovebox.http import parse_connect_headers, queue_status
 from taskyard.protocols.glovebox.websocket_frames import PONG, TEXT
-from taskyard.protocols.http.connection import Http, Socket
+from taskyard.protocols.http.connection import Http, UpgradableTransport
 from taskyard.protocols.http.messages import Exchange, Response, Route
-from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.parser import ParsedRequest
 from taskyard.protocols.http.problems import problem
 from taskyard.protocols.http.router import Router
-from taskyard.protocols.http.routing import Api
+from taskyard.protocols.http.routing import ApiRoutes
 
 HANDSHAKE = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
 
@@ -38,11 +38,11 @@ class Unmasking:
             if connection is None:
                 return
             if opcode == TEXT:
-                connection.text(payload)
+                connection.on_text(payload)
             elif opcode == PONG:
-                connection.pong(payload)
+                connection.on_pong(payload)
             else:
-                connection.data(payload)
+                connection.on_binary(payload)
 
     def _next(self) -> tuple[int, bytes] | None:
         data = self._unread
@@ -68,18 +68,20 @@ class Unmasking:
         self.connection = None
 
 
-class Door:
+class GloveboxUpgrade:
     """Makes Glovebox's connections of those that ask for an upgrade."""
 
-    def __init__(self, yard: SimulatedYard) -> None:
+    def __init__(self, yard: SimulatedServer) -> None:
         self._yard = yard
         self._glovebox = yard.glovebox
 
     def tell(self, exchange: Exchange) -> None:
-        exchange.reply(status(self._yard.broker.engine, exchange.request.params["queue"]))
+        exchange.reply(queue_status(self._yard.broker.engine, exchange.request.params["queue"]))
 
-    def open(self, socket: Socket, incoming: Incoming, rest: bytes) -> Receiver | Response:
-        asked = terms(incoming.request.headers)
+    def open(
+        self, socket: UpgradableTransport, incoming: ParsedRequest, rest: bytes
+    ) -> ClientConnection | Response:
+        asked = parse_connect_headers(incoming.request.headers)
         reader = Unmasking()
         try:
             connection = self._glovebox.connect(
@@ -92,24 +94,24 @@ class Door:
             )
         except TaskyardError as error:
             return problem(503, f"The session cannot be kept: {error}.")
-        connection.frames = reader
+        connection.websocket = reader
         reader.connection = connection
         reader.feed(rest)
         return connection
 
 
-def connect_http(yard: SimulatedYard) -> SimulatedPeer:
+def connect_http(yard: SimulatedServer) -> SimulatedPeer:
     http = _listener(yard)
     peer = connect(yard, http, f"peer:{len(yard._peers)}")
     yard._peers.append(peer)
     return peer
 
 
-def _listener(yard: SimulatedYard) -> Http:
+def _listener(yard: SimulatedServer) -> Http:
     http = yard._http
     if http is None:
-        api = Api(yard.broker, yard.scheduler, durability="sync", max_losses=yard.max_losses)
-        door = Door(yard)
+        api = ApiRoutes(yard.broker, yard.scheduler, durability="sync", max_losses=yard.max_losses)
+        door = GloveboxUpgrade(yard)
         routes = [*api.routes(), Route("GET", "/status/{queue}", door.tell)]
         http = yard._http = Http(
             yard.broker,

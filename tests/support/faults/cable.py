@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
-from support.faults.far_side import FarSide
+from support.faults.far_side import RemoteNamespace
 
 NEAR, FAR = "10.77.0.1", "10.77.0.2"
 _HOLD = "ip link set lo up && echo there && exec cat"
@@ -33,8 +33,8 @@ class Cable:
             beside = [] if root else [*_enter(self._near, user=True), "--"]
             self._far = self._hold([*beside, "unshare", "-n"])
             self._plug_in()
-            self.near = self._stack.enter_context(FarSide(self.near_side))
-            self.far = self._stack.enter_context(FarSide(self.far_side))
+            self.near = self._stack.enter_context(RemoteNamespace(self.near_side))
+            self.far = self._stack.enter_context(RemoteNamespace(self.far_side))
             stack.pop_all()
         return self
 

@@ -9,18 +9,18 @@ from random import Random
 from types import TracebackType
 from typing import Self
 
-from support.drill.crowd import WORKERS, Crowd
-from support.drill.drain import Worker
-from support.drill.habits import EVERY_QUEUE, Habits
+from support.drill.crowd import WORKERS, ClientPopulation
+from support.drill.drain import DrainWorker
+from support.drill.habits import EVERY_QUEUE, DriverOptions
 from support.faults.storm import LISTENERS
 from support.process import ServerProcess
 from support.sockets import HANG_GUARD
-from support.talk import Talk
+from support.talk import ProtocolDriver
 from support.waiting import wait_for
 
 DEFAULT_TTR = 1.0  # seconds, to be waited for at the end of a run
 FLAGS = ("--default-ttr", f"{DEFAULT_TTR}s", "--heartbeat", "1h")
-HABITS = Habits(
+HABITS = DriverOptions(
     longest_delay=0.3,
     largest_payload=2000,
     short_ttr=0.2,
@@ -39,12 +39,14 @@ TRIES = 50
 Connect = Callable[[tuple[str, int]], socket.socket]
 
 
-def make_crowd(chance: Random) -> Crowd:
+def make_population(chance: Random) -> ClientPopulation:
     """For a server with FLAGS."""
-    return Crowd(chance, time.time, HABITS)
+    return ClientPopulation(chance, time.time, HABITS)
 
 
-def take_everything(crowd: Crowd, chance: Random, server: ServerProcess, connect: Connect) -> None:
+def drain_population(
+    crowd: ClientPopulation, chance: Random, server: ServerProcess, connect: Connect
+) -> None:
     """Take and finish whatever is there and will come, and settle the account."""
     # Whatever was held by others has come back by then, and what was delayed is due.
     until = time.monotonic() + crowd.habits.longest_wait()
@@ -52,32 +54,32 @@ def take_everything(crowd: Crowd, chance: Random, server: ServerProcess, connect
     crowd.settled()
     dialect = chance.choice(sorted(WORKERS))
     worker = WORKERS[dialect]("at the end", crowd.book, chance, crowd.habits)
-    with Door(server, connect) as door:
-        door.enter(dialect, worker)
+    with TcpConnector(server, connect) as door:
+        door.connect(dialect, worker)
         for _ in range(TRIES):
             take_all(door, worker)
             if not crowd.book.unfinished():
                 break
-        door.leave(worker)
+        door.disconnect(worker)
         crowd.drain(door)
     crowd.check()
 
 
-def take_all(door: Door, worker: Worker) -> None:
+def take_all(door: TcpConnector, worker: DrainWorker) -> None:
     """Quicker than the crowd's own way, which waits a moment at each queue that is empty."""
     took = True
     while took:  # what is finished may release others
         took = False
         for queue in EVERY_QUEUE:
-            door.ask(worker, worker.take([queue], WAIT_MS))
+            door.exchange(worker, worker.take([queue], WAIT_MS))
             while held := worker.holds():
                 took = True
                 for lease in held:
-                    door.ask(worker, worker.finish(lease))
-                door.ask(worker, worker.take([queue], WAIT_MS))
+                    door.exchange(worker, worker.finish(lease))
+                door.exchange(worker, worker.take([queue], WAIT_MS))
 
 
-class Door:
+class TcpConnector:
     """The way to a server that is left in peace."""
 
     def __init__(self, server: ServerProcess, connect: Connect) -> None:
@@ -97,12 +99,12 @@ class Door:
         for connection in self._open.values():
             connection.close()
 
-    def enter(self, dialect: str, talk: Talk) -> None:
+    def connect(self, dialect: str, talk: ProtocolDriver) -> None:
         connection = self._connect(self._server.address(LISTENERS.get(dialect, dialect)))
         connection.settimeout(HANG_GUARD)
         self._open[id(talk)] = connection
 
-    def ask(self, talk: Talk, request: bytes) -> None:
+    def exchange(self, talk: ProtocolDriver, request: bytes) -> None:
         connection = self._open[id(talk)]
         connection.sendall(request)
         while not talk.is_idle():
@@ -113,7 +115,7 @@ class Door:
     def wait(self, seconds: float) -> None:
         """It was waited for before."""
 
-    def leave(self, talk: Talk) -> None:
+    def disconnect(self, talk: ProtocolDriver) -> None:
         talk.leave()
         self._open.pop(id(talk)).close()
 

@@ -19,7 +19,7 @@ from typing import Self
 CONNECT_TIMEOUT = 2.0  # seconds, while a cable may be cut
 
 
-class FarSide:
+class RemoteNamespace:
     """A context. `wrapper` is a command that becomes the one behind it, in that namespace."""
 
     def __init__(self, wrapper: Sequence[str]) -> None:

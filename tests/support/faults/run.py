@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from support.drill.crowd import Crowd
+from support.drill.crowd import ClientPopulation
 from support.faults import crowds
-from support.faults.storm import Connect, Storm, open_connection
+from support.faults.storm import Connect, TcpClientLoad, open_connection
 from support.process import ServerProcess
 from support.sockets import HANG_GUARD
 
 
-class Run:
-    def __init__(self, server: ServerProcess, crowd: Crowd, storm: Storm) -> None:
+class LoadedServer:
+    def __init__(
+        self, server: ServerProcess, crowd: ClientPopulation, storm: TcpClientLoad
+    ) -> None:
         self.server = server
         self.crowd = crowd
         self.storm = storm
@@ -25,12 +27,12 @@ class Run:
     def ended(self) -> None:
         """The server has ended, or is read-only and was stopped: all that it was told is open."""
         assert not self.server.is_running()
-        self.storm.gather()
-        self.crowd.crashed()
+        self.storm.pause_clients()
+        self.crowd.on_crash()
 
     def again(self) -> None:
         self.server.restart()
-        self.storm.release()
+        self.storm.resume_clients()
 
     def kill(self) -> None:
         self.server.kill()
@@ -47,14 +49,16 @@ def under_load(
     connect: Connect = open_connection,
     connect_at_the_end: crowds.Connect = crowds.connect_here,
     patience: float = HANG_GUARD,
-) -> Iterator[Run]:
+) -> Iterator[LoadedServer]:
     """The server must run when this is left; then everything is taken out of it."""
-    crowd = crowds.make_crowd(chance)
-    storm = Storm(crowd, server.address, chance, clients, connect=connect, patience=patience)
+    crowd = crowds.make_population(chance)
+    storm = TcpClientLoad(
+        crowd, server.address, chance, clients, connect=connect, patience=patience
+    )
     with storm:
-        yield Run(server, crowd, storm)
-        storm.gather()
-    crowds.take_everything(crowd, chance, server, connect_at_the_end)
+        yield LoadedServer(server, crowd, storm)
+        storm.pause_clients()
+    crowds.drain_population(crowd, chance, server, connect_at_the_end)
     for name, count in crowd.counts().items():
         tally[f"jobs: {name}" if name != "crashes" else name] += count
     tally["replies"] += storm.replies

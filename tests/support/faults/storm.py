@@ -13,9 +13,9 @@ from random import Random
 from types import TracebackType
 from typing import Protocol, Self
 
-from support.drill.glovebox import GloveboxTalk
+from support.drill.glovebox import GloveboxDriver
 from support.sockets import HANG_GUARD
-from support.talk import Talk
+from support.talk import ProtocolDriver
 from support.waiting import wait_for
 
 PAUSE = 0.02  # seconds before somebody tries again to come in
@@ -26,22 +26,22 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Connect = Callable[[Address], Awaitable[Streams]]
 
 
-class Met(Protocol):
+class LoadedClient(Protocol):
     """A client that has come, and what it speaks."""
 
     @property
     def dialect(self) -> str: ...
 
     @property
-    def talk(self) -> Talk: ...
+    def talk(self) -> ProtocolDriver: ...
 
 
-class Crowd(Protocol):
+class ClientSource(Protocol):
     """Whoever knows the clients, and keeps the book of what they are told."""
 
-    def meet(self, name: str) -> Met: ...
+    def add_client(self, name: str) -> LoadedClient: ...
 
-    def lost(self, talk: Talk) -> None:
+    def on_connection_lost(self, talk: ProtocolDriver) -> None:
         """Its connection has ended in the middle of something."""
 
 
@@ -49,12 +49,12 @@ async def open_connection(address: Address) -> Streams:
     return await asyncio.open_connection(*address)
 
 
-class Storm:
+class TcpClientLoad:
     """A context. `find` gives the address of a listener; who finds none tries again."""
 
     def __init__(
         self,
-        crowd: Crowd,
+        crowd: ClientSource,
         find: Callable[[str], Address],
         chance: Random,
         clients: int,
@@ -93,7 +93,7 @@ class Storm:
         self._over = True
         self._thread.join(HANG_GUARD)
         if error is None:
-            self._look()
+            self._check_clients()
 
     def wait(self, replies: int) -> None:
         """Until there are so many more."""
@@ -102,20 +102,20 @@ class Storm:
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         def there() -> bool:
-            self._look()
+            self._check_clients()
             return condition()
 
         wait_for(there)
 
-    def gather(self) -> None:
+    def pause_clients(self) -> None:
         """Nobody comes in any more; return when all have gone, of themselves or cut off."""
         self._gate.clear()
         self.wait_until(lambda: self._away == self._clients)
 
-    def release(self) -> None:
+    def resume_clients(self) -> None:
         self._gate.set()
 
-    def _look(self) -> None:
+    def _check_clients(self) -> None:
         if self._failure is not None:
             raise AssertionError(f"a client: {self._failure!r}") from self._failure
 
@@ -123,53 +123,53 @@ class Storm:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._rage())
+            asyncio.run(self._run_clients())
         except BaseExceptionGroup as failures:
             self._failure = failures.exceptions[0]
         except BaseException as failure:
             self._failure = failure
 
-    async def _rage(self) -> None:
+    async def _run_clients(self) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(self._clients):
-                group.create_task(self._come_again())
+                group.create_task(self._reconnect())
 
-    async def _come_again(self) -> None:
+    async def _reconnect(self) -> None:
         while not self._over:
             if not self._gate.is_set():
-                await self._stay_away()
-            elif not await self._visit():
+                await self._wait_for_server()
+            elif not await self._run_visit():
                 await asyncio.sleep(PAUSE)
 
-    async def _stay_away(self) -> None:
+    async def _wait_for_server(self) -> None:
         self._away += 1
         while not self._gate.is_set() and not self._over:  # noqa: ASYNC110 (of another thread)
             await asyncio.sleep(PAUSE)
         self._away -= 1
 
-    async def _visit(self) -> bool:
+    async def _run_visit(self) -> bool:
         """One connection; true if it was the client that has left."""
         self._met += 1
-        met = self._crowd.meet(f"c{self._met}")
+        met = self._crowd.add_client(f"c{self._met}")
         try:
             reader, writer = await self._connect(
                 self._find(LISTENERS.get(met.dialect, met.dialect))
             )
         except (OSError, KeyError, ValueError):  # no server, or no ports file of it
-            self._crowd.lost(met.talk)
+            self._crowd.on_connection_lost(met.talk)
             return False
         try:
-            await self._talk(met.talk, reader, writer)
+            await self._exchange_randomly(met.talk, reader, writer)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             self.cut_off += 1
-            self._crowd.lost(met.talk)
+            self._crowd.on_connection_lost(met.talk)
             writer.transport.abort()
             return False
         writer.close()
         return True
 
-    async def _talk(
-        self, talk: Talk, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    async def _exchange_randomly(
+        self, talk: ProtocolDriver, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         chance = self._chance
         while chance.random() > 0.01 and self._gate.is_set():
@@ -180,7 +180,7 @@ class Storm:
                 if not data:
                     raise ConnectionResetError
                 talk.receive(data)
-                if isinstance(talk, GloveboxTalk):
+                if isinstance(talk, GloveboxDriver):
                     writer.write(talk.answer())
             self.replies += pipelined
         talk.leave()

@@ -11,13 +11,13 @@ from mypy_extensions import i64
 
 from taskyard.engine.model.job import Job, Origin
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.structures.timers import WAITER, WATCHER, Timer
+from taskyard.engine.structures.timers import WAITER_TIMER, WATCHER_TIMER, Timer
 
-MAX_QUEUES: Final = 1000  # that one command may name
-FEW_QUEUES: Final = 16  # that a command may wait at, however little memory is left
+MAX_QUEUES_PER_COMMAND: Final = 1000  # that one command may name
+ALWAYS_ALLOWED_QUEUES: Final = 16  # that a command may wait at, however little memory is left
 # Bytes of memory that a waiting command takes, as measured: it stands in a line for each name.
-_WAITER_SIZE: Final = 384
-_PLACE_SIZE: Final = 448
+_WAITER_BYTES: Final = 384
+_WAITER_QUEUE_BYTES: Final = 448
 
 # What a watcher hears.
 WATCH_LEASED: Final = 0
@@ -27,12 +27,12 @@ WATCH_GONE: Final = 3
 WATCH_TIMEOUT: Final = 4
 
 
-class Take:
+class FetchRequest:
     """A wish for one job: from where, for whom, and on what terms."""
 
     __slots__ = (
-        "_size",
-        "bound",
+        "_waiter_bytes",
+        "bound_to_connection",
         "front",
         "last",
         "move_to",
@@ -40,8 +40,8 @@ class Take:
         "owner",
         "pop",
         "queues",
+        "random_queue",
         "ttr",
-        "uniform",
     )
 
     def __init__(
@@ -49,8 +49,8 @@ class Take:
         queues: list[bytes],
         owner: i64,
         origin: Origin,
-        bound: bool = False,
-        uniform: bool = False,
+        bound_to_connection: bool = False,
+        random_queue: bool = False,
         pop: bool = False,
         ttr: i64 = 0,
         last: bool = False,
@@ -60,41 +60,43 @@ class Take:
         self.queues = queues
         self.owner = owner
         self.origin = origin
-        self.bound = bound  # the lease ends with the owner's connection
-        self.uniform = uniform  # at random over the queues that have work, not in their order
+        self.bound_to_connection = bound_to_connection  # the lease ends with the owner's connection
+        self.random_queue = (
+            random_queue  # at random over the queues that have work, not in their order
+        )
         self.pop = pop  # finished with success when it is handed over
         self.ttr = ttr  # the taker's own time limit; the job's may be shorter
         self.last = last  # the one at the end of the delivery order, not the first
         self.move_to = move_to  # not taken, but put into this queue
         self.front = front  # at its front
-        self._size: i64 = 0  # not known yet
+        self._waiter_bytes: i64 = 0  # not known yet
 
-    def size(self) -> i64:
+    def waiter_bytes(self) -> i64:
         """Bytes of memory that it takes to wait for it."""
-        size = self._size
+        size = self._waiter_bytes
         if not size:
-            size = _WAITER_SIZE
+            size = _WAITER_BYTES
             for name in self.queues:
-                size += _PLACE_SIZE + len(name)
-            self._size = size
+                size += _WAITER_QUEUE_BYTES + len(name)
+            self._waiter_bytes = size
         return size
 
 
 class Waiter:
     """A blocked fetch, in line at each of its queues."""
 
-    __slots__ = ("number", "payload", "reads", "take", "timer", "waiting")
+    __slots__ = ("job_being_read", "number", "payload", "request", "timer", "waiting")
 
-    def __init__(self, number: i64, take: Take) -> None:
+    def __init__(self, number: i64, request: FetchRequest) -> None:
         self.number = number
-        self.take = take
+        self.request = request
         self.waiting = True
-        self.reads: Job | None = None  # that it will get once the payload has been read
+        self.job_being_read: Job | None = None  # that it will get once the payload has been read
         self.payload: bytes | None = None  # of the job that it got, if that was needed to get it
-        self.timer = Timer(WAITER, self)
+        self.timer = Timer(WAITER_TIMER, self)
 
 
-class Watcher:
+class JobWatcher:
     """Somebody who waits to hear how a job ends."""
 
     __slots__ = ("job_id", "number", "owner", "timer")
@@ -103,14 +105,14 @@ class Watcher:
         self.number = number
         self.owner = owner
         self.job_id = job_id
-        self.timer = Timer(WATCHER, self)
+        self.timer = Timer(WATCHER_TIMER, self)
 
 
 class Effect:
     __slots__ = ()
 
 
-class Assigned(Effect):
+class JobAssigned(Effect):
     """A waiter has its job."""
 
     __slots__ = ("job", "waiter")
@@ -120,7 +122,7 @@ class Assigned(Effect):
         self.job = job
 
 
-class ReadFirst(Effect):
+class PayloadNeeded(Effect):
     """The next job in line is for this waiter, who would be its end: nobody would have it if its
     payload could not be read then. `Engine.was_read` is to be called when it was, or cannot be."""
 
@@ -132,7 +134,7 @@ class ReadFirst(Effect):
         self.job = job
 
 
-class GaveUp(Effect):
+class WaitTimedOut(Effect):
     """A waiter's time is over and there was nothing."""
 
     __slots__ = ("waiter",)
@@ -141,13 +143,13 @@ class GaveUp(Effect):
         self.waiter = waiter
 
 
-class Watched(Effect):
+class JobEvent(Effect):
     """Something happened to a watched job."""
 
     __slots__ = ("event", "job", "queue", "watcher")
 
     def __init__(
-        self, watcher: Watcher, event: i64, job: Job | None, queue: Queue | None = None
+        self, watcher: JobWatcher, event: i64, job: Job | None, queue: Queue | None = None
     ) -> None:
         self.watcher = watcher
         self.event = event
@@ -155,14 +157,16 @@ class Watched(Effect):
         self.queue = queue  # where that was; a job that fails may be in its dead queue by now
 
 
-class Notice(Effect):
+class LifecycleNotice(Effect):
     """A lifecycle notice for a session; `mark` is what must be durable before it is shown."""
 
-    __slots__ = ("job_id", "label", "mark", "session", "stage")
+    __slots__ = ("durable_position", "job_id", "label", "session", "stage")
 
-    def __init__(self, session: i64, label: int, stage: i64, job_id: i64, mark: i64) -> None:
+    def __init__(
+        self, session: i64, label: int, stage: i64, job_id: i64, durable_position: i64
+    ) -> None:
         self.session = session
         self.label = label
         self.stage = stage
         self.job_id = job_id
-        self.mark = mark
+        self.durable_position = durable_position

@@ -55,7 +55,7 @@ class InvalidOption(TaskyardError):
         self.reason = reason
 
 
-class StepRefused(TaskyardError):
+class TransactionStepRefused(TaskyardError):
     """A step of a transaction was refused, so none of it was done."""
 
     def __init__(self, index: int, cause: TaskyardError) -> None:

@@ -81,9 +81,9 @@ MAX_TTL_MS: Final = 0xFFFF_FFFF_FFFF_FFFF
 MAX_PRIORITY: Final = 0x7FFF_FFFF_FFFF_FFFF
 MIN_PRIORITY: Final = -0x8000_0000_0000_0000
 MAX_BLOCKERS: Final = 255
-MAX_MESSAGE: Final = 1024  # bytes of what a holder tells of its progress
+MAX_PROGRESS_MESSAGE_BYTES: Final = 1024  # bytes of what a holder tells of its progress
 MAX_TRIES: Final = 0xFFFF_FFFF
-MAX_LIMIT_KEY: Final = 255
+MAX_LIMIT_KEY_BYTES: Final = 255
 
 
 @mypyc_attr(acyclic=True)
@@ -96,15 +96,15 @@ class Origin:
     __slots__ = ("dialect", "encoded", "holder", "user")
 
     def __init__(self, dialect: i64, user: str, holder: str) -> None:
-        name = _short(user)
-        label = _short(holder)
+        name = _truncate_name(user)
+        label = _truncate_name(holder)
         self.dialect = dialect
         self.user = name.decode()  # as it will be read back
         self.holder = label.decode()
         self.encoded = bytes([dialect, len(name)]) + name + bytes([len(label)]) + label
 
 
-def _short(text: str) -> bytes:
+def _truncate_name(text: str) -> bytes:
     """At most 255 bytes of a name that is only there to be read by people."""
     return text.encode(errors="replace")[:255].decode(errors="ignore").encode()
 
@@ -257,7 +257,7 @@ class NewJob:
 
 
 @mypyc_attr(acyclic=True)
-class Progress:
+class JobProgress:
     """How far a job is, as its holder has told. Compaction may forget it."""
 
     __slots__ = ("at", "message", "permille")
@@ -302,11 +302,11 @@ class Lease:
         self.since = since
         self.deadline = deadline  # 0: no end by time
         self.timer: LeaseTimer | None = None
-        self.progress: Progress | None = None
+        self.progress: JobProgress | None = None
 
 
 @mypyc_attr(acyclic=True)
-class Extra:
+class JobExtras:
     """The attributes most jobs do not have."""
 
     __slots__ = (
@@ -356,7 +356,7 @@ class Job:
         "attempts",
         "content",
         "dialect",
-        "extra",
+        "extras",
         "fails",
         "finished_at",
         "id",
@@ -364,17 +364,17 @@ class Job:
         "leases",
         "losses",
         "name",
+        "order_key",
         "payload_at",
         "payload_size",
         "policy",
-        "position",
         "priority",
         "pushed_at",
         "queue",
         "ready_at",
+        "record_bytes",
         "run_at",
         "state",
-        "weight",
     )
 
     def __init__(
@@ -396,7 +396,7 @@ class Job:
         self.name = name
         self.policy = policy
         self.priority = priority
-        self.position: i64 = 0
+        self.order_key: i64 = 0
         self.dialect: i32 = i32(dialect)
         self.content: i32 = i32(content)
         self.state: i32 = READY
@@ -404,7 +404,7 @@ class Job:
         self.fails: i32 = 0
         self.losses: i32 = 0
         self.leases: i32 = 0  # all it ever had: never set back, so that a number names one of them
-        self.weight: i32 = 0  # bytes of the record at payload_at, without result and error
+        self.record_bytes: i32 = 0  # bytes of the record at payload_at, without result and error
         self.payload_at = payload_at  # where the journal keeps the payload
         self.payload_size = payload_size
         self.pushed_at = pushed_at
@@ -412,12 +412,12 @@ class Job:
         self.finished_at: i64 = 0
         self.ready_at: i64 = 0  # since when it has been ready; 0: not known, see carried.py
         self.lease: Lease | None = None
-        self.extra: Extra | None = None
+        self.extras: JobExtras | None = None
 
-    def more(self) -> Extra:
+    def ensure_extras(self) -> JobExtras:
         """The job's Extra, made on first use."""
-        extra = self.extra
+        extra = self.extras
         if extra is None:
-            extra = Extra()
-            self.extra = extra
+            extra = JobExtras()
+            self.extras = extra
         return extra

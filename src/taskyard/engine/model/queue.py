@@ -17,14 +17,19 @@ from taskyard.engine.model.job import (
     Job,
     Policy,
 )
-from taskyard.engine.model.settings import OVERFLOW_DEAD, OVERFLOW_REFUSE, PLAIN, QueueSettings
-from taskyard.engine.structures.lane import Lane
+from taskyard.engine.model.settings import (
+    DEFAULT_QUEUE_SETTINGS,
+    OVERFLOW_DEAD,
+    OVERFLOW_REFUSE,
+    QueueSettings,
+)
+from taskyard.engine.structures.lane import OrderedJobs
 from taskyard.engine.structures.measures import QueueTimes
-from taskyard.engine.structures.ready import Ready
-from taskyard.engine.structures.timers import DEAD, WAKE, Timer
+from taskyard.engine.structures.ready import PriorityQueue
+from taskyard.engine.structures.timers import DEAD_LETTER_TIMER, WAKE_TIMER, Timer
 
 if TYPE_CHECKING:
-    from taskyard.engine.limits import KeyGate
+    from taskyard.engine.limits import KeyLimit
 
 __all__ = [
     "HAS_LIMITS",
@@ -35,7 +40,7 @@ __all__ = [
     "QueueSettings",
 ]
 
-_NAMES_KEPT: Final = 256  # task names of a queue that are stored once
+_MAX_INTERNED_NAMES: Final = 256  # task names of a queue that are stored once
 
 # Why jobs may not be handed out just like that: bits of Queue.gate.
 PAUSED: Final = 1
@@ -45,77 +50,81 @@ HAS_LIMITS: Final = 2  # of rate or number, of all or of each key: see gates.py
 @mypyc_attr(acyclic=True)
 class Queue:
     __slots__ = (
-        "at",
         "blocked",
+        "counters_at_start",
+        "created_seq",
         "dead",
         "dead_bytes",
         "dead_timer",
         "delayed",
         "done",
+        "effective_settings",
         "expired",
         "failed",
         "finished",
-        "gate",
-        "gates",
+        "idle_activity_count",
         "idle_since",
         "idle_timer",
-        "idle_use",
+        "interned_names",
+        "key_limits",
         "keys",
         "last_name",
         "leased",
         "leases",
         "limited",
         "name",
-        "names",
-        "number",
         "policy",
         "pushed",
         "rate_timer",
         "ready",
+        "record_at",
         "released",
         "removed",
+        "restrictions",
         "retried",
-        "rules",
         "settings",
-        "started",
-        "tat",
+        "theoretical_arrival_ns",
         "times",
+        "unfinished_bytes",
         "utf8",
-        "waiting_bytes",
         "wake_timer",
     )
 
-    def __init__(self, number: i64, name: str, utf8: bytes, policy: Policy) -> None:
-        self.number = number  # of the record that made it: they are in order of creation
-        self.at: i64 = 0  # where the record stands that says all of it: that one, or a carry
+    def __init__(self, created_seq: i64, name: str, utf8: bytes, policy: Policy) -> None:
+        self.created_seq = created_seq  # of the record that made it: they are in order of creation
+        self.record_at: i64 = 0  # where the record stands that says all of it: that one, or a carry
         self.name = name
         self.utf8 = utf8
-        self.settings = PLAIN  # its own
-        self.rules = PLAIN  # those in effect: its own and, where it has none, the server's
-        self.gate: i64 = 0  # 0: whoever asks gets the next job
-        self.ready = Ready()
-        self.limited = Ready()  # ready, but the limits of their keys let nobody have them now
-        self.delayed = Lane()
-        self.blocked = Lane()
-        self.leased = Lane()
-        self.done = Lane()
-        self.dead = Lane()
+        self.settings = DEFAULT_QUEUE_SETTINGS  # its own
+        self.effective_settings = (
+            DEFAULT_QUEUE_SETTINGS  # those in effect: its own and, where it has none, the server's
+        )
+        self.restrictions: i64 = 0  # 0: whoever asks gets the next job
+        self.ready = PriorityQueue()
+        self.limited = (
+            PriorityQueue()
+        )  # ready, but the limits of their keys let nobody have them now
+        self.delayed = OrderedJobs()
+        self.blocked = OrderedJobs()
+        self.leased = OrderedJobs()
+        self.done = OrderedJobs()
+        self.dead = OrderedJobs()
         self.keys: dict[bytes, Job] | None = None  # queued keyed jobs
         self.dead_bytes: i64 = 0
-        self.waiting_bytes: i64 = 0  # of the payloads of jobs that have not ended
+        self.unfinished_bytes: i64 = 0  # of the payloads of jobs that have not ended
         self.policy = policy  # the last one seen: shared with the next job that has the same
-        self.names: dict[str, str] = {}
+        self.interned_names: dict[str, str] = {}
         self.last_name = ""  # of these, the one that was asked for last
-        self.wake_timer = Timer(WAKE, self)
-        self.dead_timer = Timer(DEAD, self)
+        self.wake_timer = Timer(WAKE_TIMER, self)
+        self.dead_timer = Timer(DEAD_LETTER_TIMER, self)
         # See limits.py.
-        self.tat: i64 = 0  # of its rate
-        self.gates: dict[bytes, KeyGate] | None = None
+        self.theoretical_arrival_ns: i64 = 0  # of its rate
+        self.key_limits: dict[bytes, KeyLimit] | None = None
         self.rate_timer: Timer | None = None
         # See ticking.py; none of it is persistent.
         self.idle_timer: Timer | None = None
         self.idle_since: i64 = 0
-        self.idle_use: i64 = -1  # how much it had been used by then
+        self.idle_activity_count: i64 = -1  # how much it had been used by then
         # Counters since the queue exists.
         self.pushed: i64 = 0
         self.leases: i64 = 0
@@ -125,20 +134,22 @@ class Queue:
         self.released: i64 = 0
         self.expired: i64 = 0
         self.removed: i64 = 0
-        self.started: list[int] | None = None  # what they were when the server was started
+        self.counters_at_start: list[int] | None = (
+            None  # what they were when the server was started
+        )
         self.times: QueueTimes | None = None  # see Measures
 
-    def set_gate(self) -> None:
+    def update_restrictions(self) -> None:
         """Its settings have changed."""
-        self.gate = (PAUSED if self.settings.paused else 0) | (
-            HAS_LIMITS if self.rules.has_limits() else 0
+        self.restrictions = (PAUSED if self.settings.paused else 0) | (
+            HAS_LIMITS if self.effective_settings.has_limits() else 0
         )
 
-    def used(self) -> i64:
+    def activity_count(self) -> i64:
         """A number that grows with all that happens to it."""
         return self.pushed + self.leases + self.finished + self.failed + self.removed + self.expired
 
-    def share_policy(self, policy: Policy) -> Policy:
+    def intern_policy(self, policy: Policy) -> Policy:
         if policy.same(self.policy):
             return self.policy
         self.policy = policy
@@ -146,18 +157,18 @@ class Queue:
 
     def knows_name(self, name: str) -> bool:
         """Whether a job had this name before."""
-        return (name == self.last_name and name != "") or name in self.names
+        return (name == self.last_name and name != "") or name in self.interned_names
 
-    def share_name(self, name: str) -> str:
+    def intern_name(self, name: str) -> str:
         """One string for all jobs of the same name, as long as there are not too many names."""
         if name == self.last_name:
             return self.last_name
-        names = self.names
+        names = self.interned_names
         known = names.get(name)
         if known is not None:
             self.last_name = known
             return known
-        if len(names) < _NAMES_KEPT:
+        if len(names) < _MAX_INTERNED_NAMES:
             names[name] = name
         return name
 
@@ -173,13 +184,13 @@ class Queue:
             self.removed,
         ]
 
-    def counts(self) -> list[int]:
+    def counts_since_start(self) -> list[int]:
         """The counters since the server was started.
 
         After a crash the counters may be less than somebody has seen: who watches how they grow
         would take that for a great leap.
         """
-        started = self.started
+        started = self.counters_at_start
         counters = self.counters()
         if started is None:
             return counters
@@ -195,7 +206,7 @@ class Queue:
         self.expired = counters[6]
         self.removed = counters[7]
 
-    def lane(self, state: i64) -> Lane:
+    def ordered_jobs(self, state: i64) -> OrderedJobs:
         """The lane of a state other than READY and LIMITED."""
         if state == LEASED:
             return self.leased
@@ -209,17 +220,17 @@ class Queue:
             return self.dead
         raise ValueError(state)
 
-    def order(self, state: i64) -> Ready | None:
+    def priority_queue(self, state: i64) -> PriorityQueue | None:
         """Where the jobs of a state are if they are in delivery order; None: in a lane."""
         if state == READY:
             return self.ready
         return self.limited if state == LIMITED else None
 
-    def count(self, state: i64) -> int:
-        order = self.order(state)
-        return order.size if order is not None else self.lane(state).size
+    def job_count(self, state: i64) -> int:
+        order = self.priority_queue(state)
+        return order.size if order is not None else self.ordered_jobs(state).size
 
-    def waiting(self) -> i64:
+    def unfinished_count(self) -> i64:
         """Jobs that have not ended: what the bound of a queue counts."""
         waiting = self.ready.size + self.limited.size
         return waiting + self.delayed.size + self.blocked.size + self.leased.size

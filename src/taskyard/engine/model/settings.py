@@ -97,9 +97,9 @@ class QueueSettings:
     def has_key_limits(self) -> bool:
         return self.key_concurrency > 0 or self.key_rate_count > 0
 
-    def is_plain(self) -> bool:
+    def is_default(self) -> bool:
         """Whether nothing of it would be missed if it were forgotten."""
-        return not self.created and _same(self, PLAIN)
+        return not self.created and _has_same_values(self, DEFAULT_QUEUE_SETTINGS)
 
     def same_rate(self, other: QueueSettings) -> bool:
         return self.rate_count == other.rate_count and self.rate_period == other.rate_period
@@ -136,7 +136,7 @@ def copy_settings(old: QueueSettings) -> QueueSettings:
     )
 
 
-def _same(one: QueueSettings, other: QueueSettings) -> bool:
+def _has_same_values(one: QueueSettings, other: QueueSettings) -> bool:
     return (
         one.paused == other.paused
         and one.retries == other.retries
@@ -156,7 +156,7 @@ def _same(one: QueueSettings, other: QueueSettings) -> bool:
     )
 
 
-PLAIN: Final = QueueSettings()
+DEFAULT_QUEUE_SETTINGS: Final = QueueSettings()
 
 
 class QueueRule:
@@ -175,19 +175,19 @@ class QueueRule:
             expression += "".join([f"(?>.*?{part})" for part in parts[1:-1]]) + ".*" + parts[-1]
         self._expression = re.compile(expression, re.DOTALL)
 
-    def fits(self, name: str) -> bool:
+    def matches(self, name: str) -> bool:
         return self._expression.fullmatch(name) is not None
 
 
 def find_rule(rules: list[QueueRule], name: str) -> QueueRule | None:
     """The first one that fits."""
     for rule in rules:
-        if rule.fits(name):
+        if rule.matches(name):
             return rule
     return None
 
 
-def in_effect(own: QueueSettings, rule: QueueRule | None, idle_expiry: i64) -> QueueSettings:
+def merge_settings(own: QueueSettings, rule: QueueRule | None, idle_expiry: i64) -> QueueSettings:
     """What holds for a queue: each of its own settings, else that of its rule.
 
     A queue that somebody has given settings, or a name before it had jobs, is not deleted unless
@@ -195,16 +195,16 @@ def in_effect(own: QueueSettings, rule: QueueRule | None, idle_expiry: i64) -> Q
     """
     found = copy_settings(own)
     if rule is not None:
-        _fill(found, rule.settings)
+        _fill_unset(found, rule.settings)
     if own.idle_expiry < 0:
-        if own.created or not own.is_plain():
+        if own.created or not own.is_default():
             found.idle_expiry = 0
         elif found.idle_expiry < 0:
             found.idle_expiry = idle_expiry
     return found
 
 
-def _fill(found: QueueSettings, base: QueueSettings) -> None:
+def _fill_unset(found: QueueSettings, base: QueueSettings) -> None:
     if found.retries < 0:
         found.retries = base.retries
     if not found.result_retention:

@@ -12,4 +12,4 @@ STAGE_DROP: Final = 64
 ALL_STAGES: Final = 127
 
 # Beside them: the one who is told waits for the job's end, and without him nobody wants it.
-CALLED: Final = 128
+SYNCHRONOUS_CALL: Final = 128

@@ -12,36 +12,42 @@ from typing import Final
 from mypy_extensions import i64, mypyc_attr
 from sortedcontainers import SortedDict
 
-from taskyard.engine.limits import KeyGate
+from taskyard.engine.limits import KeyLimit
 from taskyard.engine.model.job import GONE, Job, Policy
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.settings import PLAIN, QueueRule, QueueSettings, find_rule, in_effect
-from taskyard.engine.model.uid import Producers
+from taskyard.engine.model.settings import (
+    DEFAULT_QUEUE_SETTINGS,
+    QueueRule,
+    QueueSettings,
+    find_rule,
+    merge_settings,
+)
+from taskyard.engine.model.uid import ProducerHashes
 from taskyard.engine.schedules.schedule import Schedule
 from taskyard.engine.structures.fifo import Fifo
 from taskyard.engine.structures.index import JobIndex
 from taskyard.engine.structures.timers import (
-    CONSUMER,
-    IDLE,
-    SESSION,
-    TOMBSTONE,
-    VALUE,
+    CONSUMER_TIMER,
+    IDLE_QUEUE_TIMER,
+    SESSION_TIMER,
+    TOMBSTONE_TIMER,
+    VALUE_TIMER,
     LeaseTimer,
     Timer,
     Timers,
 )
 from taskyard.engine.structures.tombstones import Tombstones
 from taskyard.engine.structures.weights import (
-    CONSUMER_WEIGHT,
-    HELD_WEIGHT,
-    LETTER_WEIGHT,
-    QUEUE_WEIGHT,
-    READER_WEIGHT,
-    SCHEDULE_WEIGHT,
-    SESSION_WEIGHT,
-    TOMBSTONE_WEIGHT,
-    VALUE_WEIGHT,
-    Weights,
+    BATCH_JOB_RECORD_BYTES,
+    CONSUMER_RECORD_BYTES,
+    NOTICE_RECORD_BYTES,
+    QUEUE_RECORD_BYTES,
+    READER_RECORD_BYTES,
+    SCHEDULE_RECORD_BYTES,
+    SESSION_RECORD_BYTES,
+    TOMBSTONE_RECORD_BYTES,
+    VALUE_RECORD_BYTES,
+    LiveBytes,
 )
 
 NO_POLICY: Final = Policy()
@@ -103,7 +109,7 @@ class EngineSettings:
 
 
 @mypyc_attr(acyclic=True)
-class Followup:
+class PendingDependents:
     """What is still to be told to the dependents of a job that has ended."""
 
     __slots__ = ("failed", "succeeded")
@@ -118,18 +124,18 @@ class Followup:
 class Value:
     """An expiring keyed value."""
 
-    __slots__ = ("at", "expires_at", "key", "size", "timer")
+    __slots__ = ("expires_at", "key", "size", "timer", "value_at")
 
     def __init__(self, key: bytes) -> None:
         self.key = key
-        self.at: i64 = 0
+        self.value_at: i64 = 0
         self.size: i64 = 0
         self.expires_at: i64 = 0
-        self.timer = Timer(VALUE, self.key)
+        self.timer = Timer(VALUE_TIMER, self.key)
 
 
 @mypyc_attr(acyclic=True)
-class Letter:
+class SessionNotice:
     """One notice in a session's outbox."""
 
     __slots__ = ("job", "label", "number", "stage", "time")
@@ -143,53 +149,53 @@ class Letter:
 
 
 # Ids of Glovebox sessions begin here, so that none is the number of a connection.
-FIRST_SESSION: Final = 1 << 62
-LETTER_BYTES: Final = 64  # what one counts for in the bound of an outbox
+FIRST_SESSION_ID: Final = 1 << 62
+OUTBOX_NOTICE_BYTES: Final = 64  # what one counts for in the bound of an outbox
 
 
-class Session:
+class DurableSession:
     """A durable session: what its client is owed while its socket is away."""
 
     __slots__ = (
-        "anchor",
         "attached",
+        "changed_since_snapshot",
         "delivered",
         "id",
-        "noted",
         "numbered",
         "outbox",
+        "record_seq",
         "since",
         "timer",
     )
 
     def __init__(self, id: i64, since: i64, seq: i64) -> None:
         self.id = id
-        self.anchor = seq  # the record that says all of it
-        self.noted = False  # a letter was added since then
+        self.record_seq = seq  # the record that says all of it
+        self.changed_since_snapshot = False  # a letter was added since then
         self.attached = True
         self.since = since  # of the last attach or detach
-        self.outbox: deque[Letter] = deque()
+        self.outbox: deque[SessionNotice] = deque()
         self.numbered: i64 = 0
         self.delivered: i64 = 0
-        self.timer = Timer(SESSION, id)
+        self.timer = Timer(SESSION_TIMER, id)
 
 
-class Consumer:
+class BatchConsumer:
     """A reader in batches: the one batch it holds, and its number."""
 
     __slots__ = (
-        "anchor",
         "attempts",
-        "cleared",
+        "cleared_count",
         "deadline",
         "expired",
-        "filling",
+        "fill_id",
         "ids",
         "name",
         "number",
         "open",
         "owner",
         "queues",
+        "record_seq",
         "timer",
         "user",
     )
@@ -198,7 +204,7 @@ class Consumer:
         self.name = name
         self.owner = owner
         self.user = ""  # whose it is; "": nobody's, until a user leases a batch as it
-        self.anchor: i64 = 0  # the record that says all of it
+        self.record_seq: i64 = 0  # the record that says all of it
         self.number: i64 = 0
         self.open = False  # the batch of that number is out and not done
         self.expired = False  # it was out for too long: its jobs are with others now
@@ -207,57 +213,60 @@ class Consumer:
         self.attempts: array[int] = array("I")  # it has them for; 0: an older server did not say
         self.queues: dict[bytes, None] = {}  # that those of its last batch were taken from
         self.deadline: i64 = 0
-        self.timer = Timer(CONSUMER, name)
+        self.timer = Timer(CONSUMER_TIMER, name)
         # Not persistent: whose request makes the batch longer, and how many places at its
         # beginning have been seen to since it is being ended.
-        self.filling: i64 = 0
-        self.cleared: i64 = 0
+        self.fill_id: i64 = 0
+        self.cleared_count: i64 = 0
 
 
 @mypyc_attr(acyclic=True)
 class NamedReader:
     """One who reads the journal itself, and for whom it is kept: how far it is, and how long."""
 
-    __slots__ = ("anchor", "lease_until", "name", "next_seq")
+    __slots__ = ("lease_until", "name", "next_seq", "record_seq")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.anchor: i64 = 0  # the record that says all of it
+        self.record_seq: i64 = 0  # the record that says all of it
         self.next_seq: i64 = 0  # it has all records before this one
         self.lease_until: i64 = 0  # from then on nothing is kept for it
 
 
-def look_every(idle_expiry: i64) -> i64:
+def idle_check_interval(idle_expiry: i64) -> i64:
     """How often to look whether a queue is idle: it costs nothing while it is used."""
     return idle_expiry // 8 + 1
 
 
-def queue_weight(queue: Queue) -> i64:
-    return QUEUE_WEIGHT + len(queue.utf8)
+def queue_record_bytes(queue: Queue) -> i64:
+    return QUEUE_RECORD_BYTES + len(queue.utf8)
 
 
-def value_weight(value: Value) -> i64:
-    return VALUE_WEIGHT + len(value.key) + value.size
+def value_record_bytes(value: Value) -> i64:
+    return VALUE_RECORD_BYTES + len(value.key) + value.size
 
 
-def session_weight(session: Session) -> i64:
-    return SESSION_WEIGHT + LETTER_WEIGHT * len(session.outbox)
+def session_record_bytes(session: DurableSession) -> i64:
+    return SESSION_RECORD_BYTES + NOTICE_RECORD_BYTES * len(session.outbox)
 
 
-def consumer_weight(consumer: Consumer) -> i64:
+def consumer_record_bytes(consumer: BatchConsumer) -> i64:
     size = (
-        CONSUMER_WEIGHT + len(consumer.name) + len(consumer.user) + HELD_WEIGHT * len(consumer.ids)
+        CONSUMER_RECORD_BYTES
+        + len(consumer.name)
+        + len(consumer.user)
+        + BATCH_JOB_RECORD_BYTES * len(consumer.ids)
     )
     for queue in consumer.queues:
         size += len(queue) + 2
     return size
 
 
-def reader_weight(reader: NamedReader) -> i64:
-    return READER_WEIGHT + len(reader.name)
+def reader_record_bytes(reader: NamedReader) -> i64:
+    return READER_RECORD_BYTES + len(reader.name)
 
 
-def schedule_weight(schedule: Schedule) -> i64:
+def schedule_record_bytes(schedule: Schedule) -> i64:
     job = schedule.job
     key = job.key
     limit_key = job.limit_key
@@ -266,7 +275,7 @@ def schedule_weight(schedule: Schedule) -> i64:
     size = len(names.encode()) + len(job.payload)
     size += len(key) if key is not None else 0
     size += len(limit_key) if limit_key is not None else 0
-    return SCHEDULE_WEIGHT + size
+    return SCHEDULE_RECORD_BYTES + size
 
 
 class State:
@@ -280,45 +289,49 @@ class State:
         self.jobs = JobIndex()
         self.queues: dict[bytes, Queue] = {}  # by name in UTF-8
         self.last_queue: Queue | None = None  # that was pushed to, if it is still there
-        self.queues_changed: i64 = 0  # how often one came or went
+        self.queues_version: i64 = 0  # how often one came or went
         # What is in effect for those without settings of their own, by the pattern that fits them.
-        self.shared_rules: dict[str, QueueSettings] = {}
+        self.shared_effective_settings: dict[str, QueueSettings] = {}
         # Whether any queue has, or had, a bound, or is drained: else no push needs to look.
-        self.bounded = settings.max_jobs >= 0 or settings.max_bytes >= 0
+        self.any_queue_bounded = settings.max_jobs >= 0 or settings.max_bytes >= 0
         self.timers = Timers()  # all but those of keys
         self.lease_timer: LeaseTimer | None = None  # that of the last lease which has an end
         self.key_timers = Timers()  # due before any other: see ticking.tick
         self.uids: dict[bytes, Job] = {}
-        self.producers = Producers()
+        self.producer_hashes = ProducerHashes()
         self.tombstones = Tombstones(settings.uid_window)
-        self.tombstone_timer = Timer(TOMBSTONE, None)
-        self.called: set[int] = set()  # jobs that a client of this or the last run waits for
+        self.tombstone_timer = Timer(TOMBSTONE_TIMER, None)
+        self.synchronous_jobs: set[int] = (
+            set()
+        )  # jobs that a client of this or the last run waits for
         self.dependents: dict[int, dict[int, None]] = {}  # blocker -> jobs that wait for it
-        self.followups: dict[int, Followup] = {}  # ended blocker -> who must still hear of it
+        self.pending_dependents: dict[
+            int, PendingDependents
+        ] = {}  # ended blocker -> who must still hear of it
         # By owner, its leased jobs that are bound to it: most have one, and no dict for that.
-        self.held: dict[int, Job | dict[int, Job]] = {}
-        self.leased: i64 = 0  # jobs, of all queues
-        self.finished: Fifo[Job] = Fifo()  # the ring of recently finished jobs
-        self.finished_bytes: i64 = 0
+        self.bound_jobs_by_owner: dict[int, Job | dict[int, Job]] = {}
+        self.leased_count: i64 = 0  # jobs, of all queues
+        self.finished_ring: Fifo[Job] = Fifo()  # the ring of recently finished jobs
+        self.finished_ring_bytes: i64 = 0
         # What may be handed out now that a lease has ended in a queue with limits: not persistent,
         # see gates.reopen.
-        self.stirred = False
-        self.freed: dict[bytes, Queue] = {}
-        self.opened: list[KeyGate] = []
+        self.limits_changed = False
+        self.queues_to_serve: dict[bytes, Queue] = {}
+        self.keys_to_open: list[KeyLimit] = []
         self.values: dict[bytes, Value] = {}
-        self.sessions: dict[int, Session] = {}
-        self.consumers: dict[str, Consumer] = {}
+        self.sessions: dict[int, DurableSession] = {}
+        self.consumers: dict[str, BatchConsumer] = {}
         self.readers: dict[str, NamedReader] = {}
-        self.readers_changed: i64 = 0  # the last record that was about one of them
+        self.readers_changed_seq: i64 = 0  # the last record that was about one of them
         self.schedules: SortedDict[str, Schedule] = SortedDict()
         self.schedule_bytes: i64 = 0  # what all of them weigh
         self.evicted: i64 = 0  # unfinished jobs that their ttl ended, since the start
-        self.weights = Weights()
-        self.base: i64 = 0  # the last position that compaction says a replay may begin at
+        self.live_bytes = LiveBytes()
+        self.replay_start: i64 = 0  # the last position that compaction says a replay may begin at
         # While records are applied that do not begin at the beginning: see partial.py.
-        self.partial = False
-        self.partial_from: i64 = 0  # the position where they begin
-        self.first_pushed: i64 = 0  # the first id that was pushed after it
+        self.is_partial_replay = False
+        self.partial_start: i64 = 0  # the position where they begin
+        self.first_pushed_id: i64 = 0  # the first id that was pushed after it
 
     def first_timer(self) -> Timer | None:
         """The one that is due first, of all."""
@@ -328,20 +341,22 @@ class State:
         key = self.key_timers.heap[0]
         return key if first is None or key.deadline < first.deadline else first
 
-    def live(self, id: i64) -> Job | None:
+    def live_job(self, id: i64) -> Job | None:
         """The job, unless it is gone."""
         job = self.jobs.get(id)
         return None if job is None or job.state == GONE else job
 
-    def weight(self) -> i64:
+    def compacted_size(self) -> i64:
         """About how many bytes the journal would have if it were written anew."""
-        tombstones: i64 = len(self.tombstones.stones)
-        return self.weights.total + self.weights.loose + tombstones * TOMBSTONE_WEIGHT
+        tombstones: i64 = len(self.tombstones.by_uid)
+        return (
+            self.live_bytes.total + self.live_bytes.unplaced + tombstones * TOMBSTONE_RECORD_BYTES
+        )
 
-    def counts(self) -> list[int]:
+    def entity_counts(self) -> list[int]:
         """How much there is of everything that lives until it is ended."""
         return [
-            self.jobs.size - len(self.finished),
+            self.jobs.size - len(self.finished_ring),
             len(self.queues),
             len(self.values),
             len(self.sessions),
@@ -350,7 +365,7 @@ class State:
             len(self.schedules),
         ]
 
-    def queue(self, utf8: bytes, seq: i64, at: i64) -> Queue:
+    def get_or_create_queue(self, utf8: bytes, seq: i64, at: i64) -> Queue:
         """The queue of that name, made if need be by the record of this number and place."""
         last = self.last_queue
         if last is not None and utf8 is last.utf8:
@@ -359,41 +374,43 @@ class State:
         if queue is None:
             queue = Queue(seq, utf8.decode(), utf8, NO_POLICY)
             self.queues[utf8] = queue
-            self.queues_changed += 1
-            queue.at = at
-            self.weights.add(at, queue_weight(queue))
+            self.queues_version += 1
+            queue.record_at = at
+            self.live_bytes.add(at, queue_record_bytes(queue))
             settings = self.settings
             if settings.queue_rules or settings.idle_expiry:
-                queue.rules = self.rules_of(queue.name, PLAIN)
-                queue.set_gate()
-                self.watch_idleness(queue)
+                queue.effective_settings = self.effective_settings_of(
+                    queue.name, DEFAULT_QUEUE_SETTINGS
+                )
+                queue.update_restrictions()
+                self.arm_idle_timer(queue)
         self.last_queue = queue
         return queue
 
-    def rules_of(self, name: str, own: QueueSettings) -> QueueSettings:
+    def effective_settings_of(self, name: str, own: QueueSettings) -> QueueSettings:
         """What is in effect for a queue that has these settings of its own."""
         settings = self.settings
-        if own is PLAIN and not settings.queue_rules and not settings.idle_expiry:
-            return PLAIN
+        if own is DEFAULT_QUEUE_SETTINGS and not settings.queue_rules and not settings.idle_expiry:
+            return DEFAULT_QUEUE_SETTINGS
         rule = find_rule(settings.queue_rules, name)
-        if own is not PLAIN:
-            return in_effect(own, rule, settings.idle_expiry)
+        if own is not DEFAULT_QUEUE_SETTINGS:
+            return merge_settings(own, rule, settings.idle_expiry)
         pattern = rule.pattern if rule is not None else ""
-        shared = self.shared_rules.get(pattern)
+        shared = self.shared_effective_settings.get(pattern)
         if shared is None:
-            shared = in_effect(own, rule, settings.idle_expiry)
-            self.shared_rules[pattern] = shared
+            shared = merge_settings(own, rule, settings.idle_expiry)
+            self.shared_effective_settings[pattern] = shared
         return shared
 
-    def watch_idleness(self, queue: Queue) -> None:
+    def arm_idle_timer(self, queue: Queue) -> None:
         """Look at the queue again and again, if it is to be deleted when it is idle."""
-        expiry = queue.rules.idle_expiry
+        expiry = queue.effective_settings.idle_expiry
         timer = queue.idle_timer
         if expiry > 0:
             if timer is None:
-                timer = Timer(IDLE, queue)
+                timer = Timer(IDLE_QUEUE_TIMER, queue)
                 queue.idle_timer = timer
-            queue.idle_use = -1  # its time begins when it is first looked at
-            self.timers.set(timer, self.time + look_every(expiry))
+            queue.idle_activity_count = -1  # its time begins when it is first looked at
+            self.timers.set(timer, self.time + idle_check_interval(expiry))
         elif timer is not None:
             self.timers.cancel(timer)

@@ -59,44 +59,44 @@ def _mask(salt: bytes, tag: bytes) -> int:
 
 
 @mypyc_attr(acyclic=True)
-class Producers:
+class ProducerHashes:
     """Makes producers, and has all jobs of one share its bytes. It remembers the last thousands."""
 
-    __slots__ = ("_last", "_made", "_queue", "_shared", "_user")
+    __slots__ = ("_by_queue_and_user", "_interned", "_last", "_queue", "_user")
 
     def __init__(self) -> None:
-        self._made: dict[tuple[bytes, str], bytes] = {}
-        self._shared: dict[bytes, bytes] = {}
+        self._by_queue_and_user: dict[tuple[bytes, str], bytes] = {}
+        self._interned: dict[bytes, bytes] = {}
         self._queue = b""
         self._user = ""
         self._last = b""  # that of the two
 
-    def of(self, queue: bytes, user: str) -> bytes:
+    def hash_of(self, queue: bytes, user: str) -> bytes:
         if queue is self._queue and user is self._user and self._last:
             return self._last
         key = (queue, user)
-        found = self._made.get(key)
+        found = self._by_queue_and_user.get(key)
         if found is None:
             found = _digest(queue, b"queue") + _digest(user.encode(), b"user")
-            if len(self._made) >= _CACHED:
-                self._made.clear()
-            self._made[key] = self.share(found)
+            if len(self._by_queue_and_user) >= _CACHED:
+                self._by_queue_and_user.clear()
+            self._by_queue_and_user[key] = self.intern(found)
         self._queue = queue
         self._user = user
         self._last = found
         return found
 
-    def of_queue(self, queue: bytes) -> bytes:
+    def hash_of_queue(self, queue: bytes) -> bytes:
         """That of a push whose user an old journal does not say."""
-        return self.share(_digest(queue, b"queue") + _ANY)
+        return self.intern(_digest(queue, b"queue") + _ANY)
 
-    def share(self, producer: bytes) -> bytes:
+    def intern(self, producer: bytes) -> bytes:
         """The same bytes, in the object that others have already."""
-        found = self._shared.get(producer)
+        found = self._interned.get(producer)
         if found is None:
-            if len(self._shared) >= _CACHED:
-                self._shared.clear()
-            self._shared[producer] = producer
+            if len(self._interned) >= _CACHED:
+                self._interned.clear()
+            self._interned[producer] = producer
             found = producer
         return found
 

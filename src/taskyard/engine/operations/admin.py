@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from taskyard.engine.limits import change_rules
+from taskyard.engine.limits import change_effective_settings
 from taskyard.engine.model.errors import (
     InvalidOption,
     QueueExists,
@@ -28,27 +28,27 @@ from taskyard.engine.model.job import (
 from taskyard.engine.model.queue import Queue, QueueSettings
 from taskyard.engine.model.settings import QueueRule
 from taskyard.engine.operations.checks import check_adding, check_settings, check_writable
-from taskyard.engine.operations.core import Core, reveal
+from taskyard.engine.operations.core import Core, require_durable_before_delivery
 from taskyard.engine.operations.finish import emit_removal, finish_leased
-from taskyard.engine.operations.lease import move_ready, serve
+from taskyard.engine.operations.lease import move_ready, serve_queue
 from taskyard.engine.operations.push import push
-from taskyard.engine.operations.room import RECORD_ROOM, many
+from taskyard.engine.operations.room import MAX_RECORD_BYTES, total_record_bytes
 from taskyard.engine.records.apply import apply_replay, apply_rescore, apply_wake
-from taskyard.engine.records.job_changes import Replay, Rescore, Wake
-from taskyard.engine.records.job_lifecycle import PURGED, TAKEN_OUT
+from taskyard.engine.records.job_changes import ReplayRecord, RescoreRecord, WakeRecord
+from taskyard.engine.records.job_lifecycle import PURGED, REMOVED_FROM_LIST
 from taskyard.engine.records.side_apply import apply_queue, apply_queue_gone
 from taskyard.engine.records.side_records import QueueGone, QueueSet
-from taskyard.engine.transitions import dead_until, key_is_taken
+from taskyard.engine.transitions import dead_letter_expiry, is_key_taken
 from taskyard.shared.names import NAME_RULE, valid_name
 
 
-def delete(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
+def delete_job(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
     """Remove a job in whatever state."""
     check_writable(core)
     emit_removal(core, job, cause, origin, now)
 
 
-def move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
+def move_job(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
     """Put a job that is not leased into another queue, ready."""
     check_writable(core)
     if job.state not in (READY, LIMITED, DELAYED, FAILED):
@@ -65,12 +65,12 @@ def rescore(core: Core, job: Job, priority: int, origin: Origin, now: i64) -> No
     if job.state in (SUCCEEDED, FAILED):
         raise WrongState("the job has ended")
     was_limited = job.state == LIMITED
-    record = Rescore(now, origin, job.id, job.queue.utf8, priority)
-    core.log.append(record)
+    record = RescoreRecord(now, origin, job.id, job.queue.utf8, priority)
+    core.records.append(record)
     apply_rescore(core.state, record)
-    reveal(core)
+    require_durable_before_delivery(core)
     if was_limited:
-        serve(core, job.queue, now)
+        serve_queue(core, job.queue, now)
 
 
 def update_keyed(
@@ -93,36 +93,36 @@ def update_keyed(
     return score
 
 
-def wake_now(core: Core, job: Job, origin: Origin, now: i64) -> None:
+def wake_job(core: Core, job: Job, origin: Origin, now: i64) -> None:
     """Do not wait any longer for a delayed job's time."""
     check_writable(core)
     if job.state != DELAYED:
         raise WrongState("the job is not delayed")
-    record = Wake(now, origin, job.id, job.queue.utf8)
-    core.log.append(record)
+    record = WakeRecord(now, origin, job.id, job.queue.utf8)
+    core.records.append(record)
     apply_wake(core.state, record)
-    reveal(core)
-    serve(core, job.queue, now)
+    require_durable_before_delivery(core)
+    serve_queue(core, job.queue, now)
 
 
-def replay(core: Core, job: Job, origin: Origin, now: i64) -> None:
+def replay_dead_letter(core: Core, job: Job, origin: Origin, now: i64) -> None:
     """Give a dead letter another life in its queue, with its counts at zero."""
     check_writable(core)
     if job.state != FAILED:
         raise WrongState("the job is not among the dead letters")
-    record = Replay(now, origin, job.id, job.queue.utf8, key_is_taken(job))
-    core.log.append(record)
+    record = ReplayRecord(now, origin, job.id, job.queue.utf8, is_key_taken(job))
+    core.records.append(record)
     apply_replay(core.state, record)
-    reveal(core)
-    serve(core, job.queue, now)
+    require_durable_before_delivery(core)
+    serve_queue(core, job.queue, now)
 
 
-def take_out(core: Core, job: Job, origin: Origin, now: i64) -> None:
+def remove_from_list(core: Core, job: Job, origin: Origin, now: i64) -> None:
     """Somebody removes a ready job from the list that it is in: it is done."""
     check_writable(core)
     if job.state != READY:
         raise WrongState("the job is not ready")
-    finish_leased(core, job, TAKEN_OUT, b"", origin, now)
+    finish_leased(core, job, REMOVED_FROM_LIST, b"", origin, now)
 
 
 def create_queue(core: Core, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
@@ -145,15 +145,15 @@ def configure_queue(
         raise QueueNotFound(name.decode(errors="replace"))
     check_settings(settings)
     queue = _set_queue(core, name, settings, origin, now)
-    serve(core, queue, now)
+    serve_queue(core, queue, now)
     return queue
 
 
 def _set_queue(core: Core, name: bytes, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
     record = QueueSet(now, origin, name, settings)
-    core.log.append(record)
+    core.records.append(record)
     apply_queue(core.state, record)
-    reveal(core)
+    require_durable_before_delivery(core)
     return core.state.queues[name]
 
 
@@ -161,41 +161,45 @@ def set_queue_rules(core: Core, rules: list[QueueRule]) -> None:
     """Not persistent: it is the server's configuration, which is read at each start."""
     state = core.state
     state.settings.queue_rules = rules
-    state.shared_rules.clear()
+    state.shared_effective_settings.clear()
     for queue in state.queues.values():
-        before = queue.rules.idle_expiry
-        change_rules(state, queue, state.rules_of(queue.name, queue.settings))
-        if queue.rules.idle_expiry != before:  # else it goes on, however often that is read
-            state.watch_idleness(queue)
+        before = queue.effective_settings.idle_expiry
+        change_effective_settings(
+            state, queue, state.effective_settings_of(queue.name, queue.settings)
+        )
+        if (
+            queue.effective_settings.idle_expiry != before
+        ):  # else it goes on, however often that is read
+            state.arm_idle_timer(queue)
         if queue.dead.size:
-            state.timers.set(queue.dead_timer, dead_until(state, queue, queue.dead.first()))
-        state.freed[queue.utf8] = queue
-    state.stirred = True
+            state.timers.set(queue.dead_timer, dead_letter_expiry(state, queue, queue.dead.first()))
+        state.queues_to_serve[queue.utf8] = queue
+    state.limits_changed = True
 
 
-def drain(core: Core, draining: bool) -> None:
+def set_draining(core: Core, draining: bool) -> None:
     """Not persistent: a server that is started again takes pushes."""
     core.draining = draining
-    core.state.bounded = True
+    core.state.any_queue_bounded = True
 
 
-def purge(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
+def purge_queue(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
     """Remove the first `count` jobs of one state; gives how many there were.
 
     Who purges a long queue does it in portions, so that nobody else has to wait.
     """
     check_writable(core)
-    queue = _queue(core, name)
+    queue = _existing_queue(core, name)
     if not BLOCKED <= state <= FAILED and state != LIMITED:
         raise InvalidOption("state", "not one in which a queue keeps jobs")
     if count < 0:
         raise InvalidOption("count", "must not be negative")
-    order = queue.order(state)
-    lane = queue.lane(state) if order is None else None
+    order = queue.priority_queue(state)
+    lane = queue.ordered_jobs(state) if order is None else None
     jobs = order.slice(0, count) if order is not None else []
     if lane is not None:
         jobs = lane.slice(0, count)
-    check_writable(core, many(len(jobs), RECORD_ROOM, origin))
+    check_writable(core, total_record_bytes(len(jobs), MAX_RECORD_BYTES, origin))
     for job in jobs:
         emit_removal(core, job, PURGED, origin, now)
     return len(jobs)
@@ -204,21 +208,21 @@ def purge(core: Core, name: bytes, state: i64, count: i64, origin: Origin, now: 
 def delete_queue(core: Core, name: bytes, origin: Origin, now: i64) -> None:
     """Forget a queue that has no jobs any more; purge it first."""
     check_writable(core)
-    queue = _queue(core, name)
+    queue = _existing_queue(core, name)
     if not queue.is_empty():
         raise WrongState("the queue still has jobs")
-    forget_queue(core, queue, origin, now)
+    emit_queue_removal(core, queue, origin, now)
 
 
-def forget_queue(core: Core, queue: Queue, origin: Origin, now: i64) -> None:
+def emit_queue_removal(core: Core, queue: Queue, origin: Origin, now: i64) -> None:
     record = QueueGone(now, origin, queue.utf8)
-    core.log.append(record)
+    core.records.append(record)
     apply_queue_gone(core.state, record)
-    core.unseen.pop(queue.utf8, None)
-    core.measures.forget(queue)
+    core.queues_to_rescan.pop(queue.utf8, None)
+    core.statistics.forget_queue(queue)
 
 
-def _queue(core: Core, name: bytes) -> Queue:
+def _existing_queue(core: Core, name: bytes) -> Queue:
     queue = core.state.queues.get(name)
     if queue is None:
         raise QueueNotFound(name.decode(errors="replace"))

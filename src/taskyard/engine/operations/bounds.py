@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.errors import Draining, QueueFull, StepRefused
+from taskyard.engine.model.errors import Draining, QueueFull, TransactionStepRefused
 from taskyard.engine.model.queue import OVERFLOW_DEAD, Queue
 from taskyard.engine.operations.core import Core
 
 if TYPE_CHECKING:
-    from taskyard.engine.operations.push import Step
+    from taskyard.engine.operations.push import TransactionStep
 
 
-class _Growth:
+class _PlannedGrowth:
     """What the earlier steps of a transaction change about a queue."""
 
     __slots__ = ("jobs", "size")
@@ -29,46 +29,46 @@ class _Growth:
         self.size: i64 = 0
 
 
-def overflows(core: Core, name: bytes, size: i64, jobs: i64 = 0, more: i64 = 0) -> bool:
+def must_dead_letter(core: Core, name: bytes, size: i64, jobs: i64 = 0, more: i64 = 0) -> bool:
     """Whether a payload of `size` bytes, after so many other jobs and bytes more than there are
     now, must go to the dead letters. A queue that refuses what it has no place for raises
     QueueFull, one that is drained Draining."""
     queue = core.state.queues.get(name)
     _check_draining(core, queue)
-    reason = _excess(core, queue, jobs + 1, more + size)
+    reason = _exceeded_bound(core, queue, jobs + 1, more + size)
     if not reason:
         return False
     if queue is not None and queue.settings.overflow == OVERFLOW_DEAD:
-        core.measures.overflowed += 1
+        core.statistics.overflowed_pushes += 1
         return True
-    core.measures.refused += 1
+    core.statistics.refused_pushes += 1
     raise QueueFull(f"queue is full: {reason}")
 
 
-def overflowing(core: Core, steps: list[Step]) -> set[int]:
+def steps_to_dead_letter(core: Core, steps: list[TransactionStep]) -> set[int]:
     """The steps of a transaction whose jobs must go to the dead letters."""
-    growths: dict[bytes, _Growth] = {}
+    growths: dict[bytes, _PlannedGrowth] = {}
     found: set[int] = set()
     for index, step in enumerate(steps):
         new = step.new
         if new is None:
-            job = core.state.live(step.ack)
+            job = core.state.live_job(step.ack)
             if job is not None:
-                _grow(growths, job.queue.utf8, -1, -job.payload_size)
+                _add_growth(growths, job.queue.utf8, -1, -job.payload_size)
             continue
         name = new.queue.encode()
         size: i64 = len(new.payload)
-        growth = _grow(growths, name, 0, 0)
+        growth = _add_growth(growths, name, 0, 0)
         try:
-            dead = overflows(core, name, size, growth.jobs, growth.size)
+            dead = must_dead_letter(core, name, size, growth.jobs, growth.size)
         except (QueueFull, Draining) as error:
-            raise StepRefused(index, error) from error
+            raise TransactionStepRefused(index, error) from error
         if dead:
             found.add(index)
             if new.policy.dead_queue:
-                _grow(growths, new.policy.dead_queue.encode(), 1, size)
+                _add_growth(growths, new.policy.dead_queue.encode(), 1, size)
         else:
-            _grow(growths, name, 1, size)
+            _add_growth(growths, name, 1, size)
     return found
 
 
@@ -79,25 +79,27 @@ def _check_draining(core: Core, queue: Queue | None) -> None:
         raise Draining(f"queue {queue.name} is being drained and takes no pushes")
 
 
-def _grow(growths: dict[bytes, _Growth], name: bytes, jobs: i64, size: i64) -> _Growth:
+def _add_growth(
+    growths: dict[bytes, _PlannedGrowth], name: bytes, jobs: i64, size: i64
+) -> _PlannedGrowth:
     growth = growths.get(name)
     if growth is None:
-        growth = _Growth()
+        growth = _PlannedGrowth()
         growths[name] = growth
     growth.jobs += jobs
     growth.size += size
     return growth
 
 
-def _excess(core: Core, queue: Queue | None, jobs: i64, size: i64) -> str:
+def _exceeded_bound(core: Core, queue: Queue | None, jobs: i64, size: i64) -> str:
     """What there would be too much of with so much more; "": it all has a place."""
     server = core.state.settings
     most = server.max_jobs
     largest = server.max_bytes
     if queue is not None:
         settings = queue.settings
-        jobs += queue.waiting()
-        size += queue.waiting_bytes
+        jobs += queue.unfinished_count()
+        size += queue.unfinished_bytes
         if settings.max_jobs >= 0:
             most = settings.max_jobs
         if settings.max_bytes >= 0:

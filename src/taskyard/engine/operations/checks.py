@@ -14,7 +14,7 @@ from taskyard.engine.model.job import (
     FOREVER,
     JSON,
     MAX_BLOCKERS,
-    MAX_LIMIT_KEY,
+    MAX_LIMIT_KEY_BYTES,
     MAX_PRIORITY,
     MAX_TRIES,
     MAX_TTL_MS,
@@ -26,9 +26,9 @@ from taskyard.engine.model.job import (
     Policy,
 )
 from taskyard.engine.model.queue import OVERFLOW_DEAD, OVERFLOW_REFUSE, QueueSettings
-from taskyard.engine.model.stages import ALL_STAGES, CALLED
+from taskyard.engine.model.stages import ALL_STAGES, SYNCHRONOUS_CALL
 from taskyard.engine.operations.core import Core
-from taskyard.engine.operations.room import STEP_ROOM, fits
+from taskyard.engine.operations.room import MAX_STEP_BYTES, ensure_space
 from taskyard.shared.names import NAME_RULE, valid_name
 
 MAX_CONCURRENCY: Final = 1_000_000_000
@@ -38,32 +38,38 @@ MAX_RATE_PERIOD: Final = 366 * 86_400 * SECOND
 MAX_DURATION: Final = 1 << 62  # microseconds; added to any time of a clock it still fits 64 bits
 
 
-def check_alive(core: Core) -> None:
+def check_not_read_only(core: Core) -> None:
     """Whether anything can be promised at all."""
-    if core.read_only:
-        raise ReadOnly(core.read_only)
+    if core.read_only_reason:
+        raise ReadOnly(core.read_only_reason)
 
 
 def check_writable(core: Core, size: i64 = 0) -> None:
     """Whether the records of one step can be taken, with `size` bytes beside its names."""
-    check_alive(core)
-    if core.log.size() + size + STEP_ROOM > core.room.free and not fits(core, size):
-        raise NoSpace(core.room.reason)
+    check_not_read_only(core)
+    if (
+        core.records.size() + size + MAX_STEP_BYTES > core.journal_space.free_bytes
+        and not ensure_space(core, size)
+    ):
+        raise NoSpace(core.journal_space.extend_failure)
 
 
 def check_adding(core: Core, size: i64) -> None:
     """The same for what adds something: it must not use the room that is kept for finishing."""
-    check_alive(core)
-    if core.room.refusing:
-        core.measures.without_room += 1
-        raise NoSpace(core.room.refusing)
-    size += core.room.kept
-    if core.log.size() + size + STEP_ROOM > core.room.free and not fits(core, size):
-        core.measures.without_room += 1
-        raise NoSpace(core.room.reason)
+    check_not_read_only(core)
+    if core.journal_space.push_refusal:
+        core.statistics.refused_without_space += 1
+        raise NoSpace(core.journal_space.push_refusal)
+    size += core.journal_space.reserved_bytes
+    if (
+        core.records.size() + size + MAX_STEP_BYTES > core.journal_space.free_bytes
+        and not ensure_space(core, size)
+    ):
+        core.statistics.refused_without_space += 1
+        raise NoSpace(core.journal_space.extend_failure)
 
 
-def push_size(new: NewJob) -> i64:
+def push_record_bytes(new: NewJob) -> i64:
     """What may be long in the record of a push."""
     size: i64 = len(new.payload)
     key = new.key
@@ -100,13 +106,13 @@ def check_options(core: Core, new: NewJob) -> None:
         raise InvalidOption("uid", "must be 16 bytes")
     if new.key is not None and not 0 < len(new.key) <= 0xFFFF:
         raise InvalidOption("key", "must be 1 to 65535 bytes")
-    if new.limit_key is not None and not 0 < len(new.limit_key) <= MAX_LIMIT_KEY:
-        raise InvalidOption("limit_key", f"must be 1 to {MAX_LIMIT_KEY} bytes")
+    if new.limit_key is not None and not 0 < len(new.limit_key) <= MAX_LIMIT_KEY_BYTES:
+        raise InvalidOption("limit_key", f"must be 1 to {MAX_LIMIT_KEY_BYTES} bytes")
     if new.blocked_by is not None and len(new.blocked_by) > MAX_BLOCKERS:
         raise InvalidOption("blocked_by", f"at most {MAX_BLOCKERS} jobs")
     notify = new.notify
     if notify is not None and not (
-        0 <= notify.stages <= ALL_STAGES | CALLED and 0 <= notify.label <= MAX_TTL_MS
+        0 <= notify.stages <= ALL_STAGES | SYNCHRONOUS_CALL and 0 <= notify.label <= MAX_TTL_MS
     ):
         raise InvalidOption("notify", "out of range")
 
@@ -114,8 +120,8 @@ def check_options(core: Core, new: NewJob) -> None:
 def check_names(core: Core, new: NewJob) -> bytes:
     """Refuse names that cannot be; gives the queue's in UTF-8. Known ones need no second look, and
     the very strings of the last push no look at all."""
-    if new.queue is core.good_queue and new.name is core.good_name:
-        return core.good_utf8
+    if new.queue is core.checked_queue and new.name is core.checked_name:
+        return core.checked_utf8
     try:
         utf8 = new.queue.encode()
     except UnicodeEncodeError as error:  # a lone surrogate
@@ -127,9 +133,9 @@ def check_names(core: Core, new: NewJob) -> bytes:
         raise InvalidOption("name", NAME_RULE)
     if queue is not None:
         utf8 = queue.utf8  # which knows its hash
-    core.good_queue = new.queue
-    core.good_name = new.name
-    core.good_utf8 = utf8
+    core.checked_queue = new.queue
+    core.checked_name = new.name
+    core.checked_utf8 = utf8
     return utf8
 
 

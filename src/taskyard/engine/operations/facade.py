@@ -12,12 +12,12 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.effects import Effect, ReadFirst, Take, Waiter, Watcher
+from taskyard.engine.model.effects import Effect, FetchRequest, JobWatcher, PayloadNeeded, Waiter
 from taskyard.engine.model.errors import DuplicateJob, JobNotFound
 from taskyard.engine.model.job import FOREVER, GONE, SYSTEM_ORIGIN, Job, NewJob, Origin, Policy
 from taskyard.engine.model.queue import Queue, QueueSettings
-from taskyard.engine.model.settings import PLAIN, QueueRule
-from taskyard.engine.model.state import Consumer, NamedReader, Session, State, Value
+from taskyard.engine.model.settings import DEFAULT_QUEUE_SETTINGS, QueueRule
+from taskyard.engine.model.state import BatchConsumer, DurableSession, NamedReader, State, Value
 from taskyard.engine.model.uid import derive_uid, job_id_of
 from taskyard.engine.operations import admin, batches, keeping, reading
 from taskyard.engine.operations import finish as finishing
@@ -25,43 +25,47 @@ from taskyard.engine.operations import lease as taking
 from taskyard.engine.operations import push as pushing
 from taskyard.engine.operations import timers as ticking
 from taskyard.engine.operations.batches import BatchRequest
-from taskyard.engine.operations.checks import check_alive
+from taskyard.engine.operations.checks import check_not_read_only
 from taskyard.engine.operations.core import Core
-from taskyard.engine.operations.push import Step
-from taskyard.engine.records.job_lifecycle import DELETED, Boot
-from taskyard.engine.records.log import Log
+from taskyard.engine.operations.push import TransactionStep
+from taskyard.engine.records.job_lifecycle import DELETED, BootRecord
+from taskyard.engine.records.log import RecordBuffer
 from taskyard.engine.records.side_apply import apply_boot
 from taskyard.engine.schedules import registry as schedules
 from taskyard.engine.schedules.schedule import Schedule
-from taskyard.engine.transitions import held_by
+from taskyard.engine.transitions import jobs_bound_to
 
-FOLLOWUPS_AT_ONCE: Final = 256  # dependents told in the operation that ended their blocker
-STIRRED_AT_ONCE: Final = 256  # queues and keys looked at in the operation that ended a lease
+MAX_DEPENDENTS_RESOLVED_AT_ONCE: Final = (
+    256  # dependents told in the operation that ended their blocker
+)
+MAX_LIMITS_SERVED_AT_ONCE: Final = (
+    256  # queues and keys looked at in the operation that ended a lease
+)
 OWNERS_PER_EPOCH: Final = 1 << 40
 
 
 class Engine(Core):
-    def __init__(self, state: State, log: Log, salt: bytes, random: Random) -> None:
-        super().__init__(state, log, random, salt)
+    def __init__(self, state: State, records: RecordBuffer, salt: bytes, random: Random) -> None:
+        super().__init__(state, records, random, salt)
         self._owners: i64 = 0
 
     def boot(self, version: str, now: i64) -> None:
         """A new run of the server begins: leases bound to connections of the last one end, and
         what its clients were waiting for is not wanted any more."""
-        record = Boot(now, SYSTEM_ORIGIN, self.state.epoch + 1, version)
-        self.log.append(record)
+        record = BootRecord(now, SYSTEM_ORIGIN, self.state.epoch + 1, version)
+        self.records.append(record)
         apply_boot(self.state, record)
-        self.state.freed.clear()  # nobody waits yet
-        self.state.stirred = False
+        self.state.queues_to_serve.clear()  # nobody waits yet
+        self.state.limits_changed = False
         for queue in self.state.queues.values():
-            queue.started = queue.counters()
-        for owner in list(self.state.held):
-            for job in held_by(self.state, owner):
-                finishing.take_back(self, job, now)
+            queue.counters_at_start = queue.counters()
+        for owner in list(self.state.bound_jobs_by_owner):
+            for job in jobs_bound_to(self.state, owner):
+                finishing.reclaim_after_restart(self, job, now)
         schedules.load_zones(self)
-        for id in sorted(self.state.called):
-            finishing.withdraw(self, id, SYSTEM_ORIGIN, now)
-        self._settle(now)
+        for id in sorted(self.state.synchronous_jobs):
+            finishing.cancel_abandoned(self, id, SYSTEM_ORIGIN, now)
+        self._run_followups(now)
 
     def new_owner(self) -> i64:
         """A number for a connection, session or consumer that no other run has used."""
@@ -73,9 +77,11 @@ class Engine(Core):
     def push(self, new: NewJob, origin: Origin, now: i64) -> Job:
         return pushing.push(self, new, origin, now)
 
-    def transact(self, steps: list[Step], owner: i64, origin: Origin, now: i64) -> list[int]:
+    def transact(
+        self, steps: list[TransactionStep], owner: i64, origin: Origin, now: i64
+    ) -> list[int]:
         ids = pushing.transact(self, steps, owner, origin, now)
-        self._settle(now)
+        self._run_followups(now)
         return ids
 
     def push_all(
@@ -83,9 +89,9 @@ class Engine(Core):
     ) -> None:
         """The same job with one payload after the other."""
         pushing.push_all(self, new, payloads, owner, origin, now)
-        self._settle(now)
+        self._run_followups(now)
 
-    def check_steps(self, steps: list[Step], owner: i64, origin: Origin) -> None:
+    def check_steps(self, steps: list[TransactionStep], owner: i64, origin: Origin) -> None:
         """What transact would refuse, without doing anything."""
         pushing.check_steps(self, steps, owner, origin)
 
@@ -95,58 +101,60 @@ class Engine(Core):
 
     # Taking
 
-    def next_job(self, take: Take, now: i64) -> Job | None:
+    def next_job(self, request: FetchRequest, now: i64) -> Job | None:
         """The job that `fetch` would hand out, if the queue is not drawn at random."""
-        return taking.next_job(self, take, now)
+        return taking.next_job(self, request, now)
 
     def next_pop(self, queue: bytes, last: bool, now: i64) -> Job | None:
         """The job that `pop` would take."""
         return taking.next_pop(self, queue, last, now)
 
-    def fetch(self, take: Take, now: i64) -> Job | None:
-        job = taking.fetch(self, take, now)
-        if take.pop or take.move_to:  # one that waits at the other end may pop
-            self._settle(now)
+    def fetch(self, request: FetchRequest, now: i64) -> Job | None:
+        job = taking.fetch(self, request, now)
+        if request.pop or request.move_to:  # one that waits at the other end may pop
+            self._run_followups(now)
         return job
 
-    def fetch_more(self, take: Take, jobs: list[Job], most: i64, size: i64, now: i64) -> None:
+    def fetch_more(
+        self, request: FetchRequest, jobs: list[Job], most: i64, size: i64, now: i64
+    ) -> None:
         """Leases beside those of `jobs`, to which they are added: `most` in all, and no more once
         their payloads have `size` bytes."""
-        taking.fetch_more(self, take, jobs, most, size, now)
+        taking.fetch_more(self, request, jobs, most, size, now)
 
     def pop(self, queue: bytes, last: bool, origin: Origin, now: i64) -> Job | None:
         job = taking.pop(self, queue, last, origin, now)
-        self._settle(now)
+        self._run_followups(now)
         return job
 
-    def wait(self, take: Take, deadline: i64, others: i64 = 0) -> Waiter:
-        return taking.wait(self, take, deadline, others)
+    def wait_for_job(self, request: FetchRequest, deadline: i64, others: i64 = 0) -> Waiter:
+        return taking.wait_for_job(self, request, deadline, others)
 
     def stop_waiting(self, waiter: Waiter) -> None:
         taking.stop_waiting(self, waiter)
 
-    def was_read(self, asked: ReadFirst, payload: bytes | None, now: i64) -> None:
+    def on_payload_read(self, needed: PayloadNeeded, payload: bytes | None, now: i64) -> None:
         """What a ReadFirst has asked for; None: it cannot be read."""
-        taking.was_read(self, asked, payload, now)
-        self._settle(now)
+        taking.on_payload_read(self, needed, payload, now)
+        self._run_followups(now)
 
-    def extend(self, id: i64, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
-        taking.extend(self, self.job(id), owner, ttr, origin, now)
+    def extend_lease(self, id: i64, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
+        taking.extend_lease(self, self.job(id), owner, ttr, origin, now)
 
-    def progress(
+    def report_progress(
         self, id: i64, owner: i64, permille: i64, message: str, origin: Origin, now: i64
     ) -> None:
-        taking.progress(self, self.job(id), owner, permille, message, origin, now)
+        taking.report_progress(self, self.job(id), owner, permille, message, origin, now)
 
-    def give_back(self, id: i64, owner: i64, origin: Origin, now: i64) -> None:
-        taking.give_back(self, self.job(id), owner, origin, now)
-        self._settle(now)
+    def release_lease(self, id: i64, owner: i64, origin: Origin, now: i64) -> None:
+        taking.release_lease(self, self.job(id), owner, origin, now)
+        self._run_followups(now)
 
     # Finishing
 
     def ack(self, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
         job = finishing.ack(self, id, owner, origin, now)
-        self._settle(now)
+        self._run_followups(now)
         return job
 
     def nack(
@@ -159,17 +167,17 @@ class Engine(Core):
         delay: i64 = finishing.BY_POLICY,
     ) -> Job:
         job = finishing.nack(self, id, owner, error, origin, now, delay)
-        self._settle(now)
+        self._run_followups(now)
         return job
 
     def complete(self, id: i64, result: bytes, origin: Origin, now: i64, keep: i64 = 0) -> None:
         """`keep`: for how long the result is kept; 0: as the job and its queue say."""
         finishing.complete(self, self.job(id), result, origin, now, keep)
-        self._settle(now)
+        self._run_followups(now)
 
     def fail(self, id: i64, error: bytes, origin: Origin, now: i64) -> None:
         finishing.fail(self, self.job(id), error, origin, now)
-        self._settle(now)
+        self._run_followups(now)
 
     def owner_by_token(self, id: int, epoch: int, number: int) -> i64:
         """Who holds the lease of this token; it must still be the one that counts."""
@@ -179,19 +187,19 @@ class Engine(Core):
         self, id: i64, epoch: i64, number: i64, result: bytes, origin: Origin, now: i64
     ) -> Job:
         job = finishing.finish_with_token(self, id, epoch, number, result, origin, now)
-        self._settle(now)
+        self._run_followups(now)
         return job
 
     def disconnect(self, owner: i64, origin: Origin, now: i64) -> None:
         finishing.disconnect(self, owner, origin, now)
-        self._settle(now)
+        self._run_followups(now)
 
     # Batches
 
     def lease_batch(self, request: BatchRequest, now: i64) -> bool:
         """A portion of it; True when the request says what there is."""
         done = batches.lease_batch(self, request, self.new_owner(), now)
-        self._settle(now)
+        self._run_followups(now)
         return done
 
     def read_batch(
@@ -202,16 +210,16 @@ class Engine(Core):
     def ack_batch(self, consumer: str, upto: i64, origin: Origin, now: i64) -> bool:
         """A portion of it; True when that was the last."""
         done = batches.ack_batch(self, consumer, upto, origin, now)
-        self._settle(now)
+        self._run_followups(now)
         return done
 
     def drop_consumer(self, consumer: str, origin: Origin, now: i64) -> bool:
         """A portion of it; True when that was the last."""
         done = batches.drop_consumer(self, consumer, origin, now)
-        self._settle(now)
+        self._run_followups(now)
         return done
 
-    def consumer(self, name: str) -> Consumer | None:
+    def consumer(self, name: str) -> BatchConsumer | None:
         return self.state.consumers.get(name)
 
     # Time
@@ -219,42 +227,42 @@ class Engine(Core):
     def tick(self, now: i64, budget: i64 = 1000) -> bool:
         return ticking.tick(self, now, budget)
 
-    def resume(self, now: i64) -> None:
+    def resume_postponed(self, now: i64) -> None:
         """There may be room again: do what could not be done without."""
-        ticking.resume(self, now)
-        self._settle(now)
+        ticking.resume_postponed(self, now)
+        self._run_followups(now)
 
-    def is_pending(self) -> bool:
+    def has_pending_work(self) -> bool:
         """Whether a tick has something to do whatever the time."""
-        return ticking.is_pending(self)
+        return ticking.has_pending_work(self)
 
     def next_deadline(self, now: i64) -> i64:
         return ticking.next_deadline(self, now)
 
     # Watching
 
-    def watch(self, id: i64, owner: i64, deadline: i64 = 0) -> Watcher:
+    def watch_job(self, id: i64, owner: i64, deadline: i64 = 0) -> JobWatcher:
         """Hear how a job ends; `deadline` 0: however long it takes."""
         self.job(id)
-        self.numbered += 1
-        watcher = Watcher(self.numbered, owner, id)
+        self.last_wait_number += 1
+        watcher = JobWatcher(self.last_wait_number, owner, id)
         self.watchers.setdefault(id, {})[watcher.number] = watcher
         if deadline and deadline < FOREVER:
             self.state.timers.set(watcher.timer, deadline)
         return watcher
 
-    def watch_on(self, watcher: Watcher) -> None:
+    def watch_without_deadline(self, watcher: JobWatcher) -> None:
         """From now on, however long it takes."""
         self.state.timers.cancel(watcher.timer)
 
-    def stop_watching(self, watcher: Watcher) -> None:
+    def stop_watching(self, watcher: JobWatcher) -> None:
         ticking.stop_watching(self, watcher)
 
     # Looking after jobs
 
     def job(self, id: i64) -> Job:
         """The live job with this id."""
-        job = self.state.live(id)
+        job = self.state.live_job(id)
         if job is None:
             raise JobNotFound
         return job
@@ -263,14 +271,14 @@ class Engine(Core):
         job = self.state.uids.get(uid)
         if job is not None:
             return job
-        derived = self.state.live(job_id_of(self.salt, uid, self.state.next_id))
+        derived = self.state.live_job(job_id_of(self.salt, uid, self.state.next_id))
         if derived is None:
             return None
-        extra = derived.extra
+        extra = derived.extras
         return derived if extra is None or extra.uid is None else None
 
     def uid_of(self, job: Job) -> bytes:
-        extra = job.extra
+        extra = job.extras
         if extra is not None and extra.uid is not None:
             return extra.uid
         return derive_uid(self.salt, job.id)
@@ -289,7 +297,7 @@ class Engine(Core):
         job = self.recent(id) if 0 < id < next_id else None  # a client may send any number
         return job if job is not None and self.uid_of(job) == uid else None
 
-    def repeated_id(self, new: NewJob, origin: Origin) -> int:
+    def repeated_push_id(self, new: NewJob, origin: Origin) -> int:
         """The job of which this push is a repetition; 0: of none. Refuses another's uid."""
         uid = new.uid
         if uid is None:
@@ -300,7 +308,7 @@ class Engine(Core):
             return error.job_id
         return 0
 
-    def known_id(self, uid: bytes) -> int:
+    def job_id_of_uid(self, uid: bytes) -> int:
         """The job that has this uid, or had it; 0: none, or it is forgotten."""
         job = self.job_by_uid(uid)
         if job is not None:
@@ -309,21 +317,21 @@ class Engine(Core):
         if buried:
             return buried
         derived = job_id_of(self.salt, uid, self.state.next_id)
-        return derived if self.state.live(derived) is None else 0
+        return derived if self.state.live_job(derived) is None else 0
 
-    def delete(self, id: i64, origin: Origin, now: i64, cause: i64 = DELETED) -> None:
-        admin.delete(self, self.job(id), cause, origin, now)
-        self._settle(now)
+    def delete_job(self, id: i64, origin: Origin, now: i64, cause: i64 = DELETED) -> None:
+        admin.delete_job(self, self.job(id), cause, origin, now)
+        self._run_followups(now)
 
-    def withdraw(self, id: i64, origin: Origin, now: i64) -> None:
+    def cancel_abandoned(self, id: i64, origin: Origin, now: i64) -> None:
         """Whoever waited for the job has gone: remove it, unless somebody works on it."""
-        check_alive(self)
-        finishing.withdraw(self, id, origin, now)
-        self._settle(now)
+        check_not_read_only(self)
+        finishing.cancel_abandoned(self, id, origin, now)
+        self._run_followups(now)
 
-    def move(self, id: i64, to: str, front: bool, origin: Origin, now: i64) -> None:
-        admin.move(self, self.job(id), to, front, origin, now)
-        self._settle(now)
+    def move_job(self, id: i64, to: str, front: bool, origin: Origin, now: i64) -> None:
+        admin.move_job(self, self.job(id), to, front, origin, now)
+        self._run_followups(now)
 
     def rescore(self, id: i64, priority: int, origin: Origin, now: i64) -> None:
         admin.rescore(self, self.job(id), priority, origin, now)
@@ -333,37 +341,39 @@ class Engine(Core):
     ) -> int:
         return admin.update_keyed(self, queue, key, delta, policy, origin, now)
 
-    def wake_now(self, id: i64, origin: Origin, now: i64) -> None:
-        admin.wake_now(self, self.job(id), origin, now)
+    def wake_job(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.wake_job(self, self.job(id), origin, now)
 
-    def replay(self, id: i64, origin: Origin, now: i64) -> None:
-        admin.replay(self, self.job(id), origin, now)
+    def replay_dead_letter(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.replay_dead_letter(self, self.job(id), origin, now)
 
-    def take_out(self, id: i64, origin: Origin, now: i64) -> None:
-        admin.take_out(self, self.job(id), origin, now)
-        self._settle(now)
+    def remove_from_list(self, id: i64, origin: Origin, now: i64) -> None:
+        admin.remove_from_list(self, self.job(id), origin, now)
+        self._run_followups(now)
 
     # Looking after queues
 
     def queue(self, name: bytes) -> Queue | None:
         return self.state.queues.get(name)
 
-    def rules(self, name: bytes) -> QueueSettings:
+    def effective_settings(self, name: bytes) -> QueueSettings:
         """The settings in effect for a queue, whether or not it is there."""
         queue = self.state.queues.get(name)
         if queue is not None:
-            return queue.rules
-        return self.state.rules_of(name.decode(errors="replace"), PLAIN)
+            return queue.effective_settings
+        return self.state.effective_settings_of(
+            name.decode(errors="replace"), DEFAULT_QUEUE_SETTINGS
+        )
 
     def set_queue_rules(self, rules: list[QueueRule], now: i64) -> None:
         """The configuration has other settings for queues by their names."""
         admin.set_queue_rules(self, rules)
-        if not self.read_only:
-            self._settle(now)
+        if not self.read_only_reason:
+            self._run_followups(now)
 
-    def drain(self, draining: bool) -> None:
+    def set_draining(self, draining: bool) -> None:
         """Take no pushes from now on, or take them again."""
-        admin.drain(self, draining)
+        admin.set_draining(self, draining)
 
     def create_queue(self, name: str, settings: QueueSettings, origin: Origin, now: i64) -> Queue:
         return admin.create_queue(self, name, settings, origin, now)
@@ -373,9 +383,9 @@ class Engine(Core):
     ) -> Queue:
         return admin.configure_queue(self, name, settings, origin, now)
 
-    def purge(self, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
-        removed = admin.purge(self, name, state, count, origin, now)
-        self._settle(now)
+    def purge_queue(self, name: bytes, state: i64, count: i64, origin: Origin, now: i64) -> i64:
+        removed = admin.purge_queue(self, name, state, count, origin, now)
+        self._run_followups(now)
         return removed
 
     def delete_queue(self, name: bytes, origin: Origin, now: i64) -> None:
@@ -387,19 +397,19 @@ class Engine(Core):
 
     def jobs_from(self, queue: Queue, state: i64, start: i64, limit: i64) -> list[Job]:
         """Up to `limit` jobs of one state from the `start`-th on."""
-        order = queue.order(state)
+        order = queue.priority_queue(state)
         if order is not None:
             return order.slice(start, limit)
-        return queue.lane(state).slice(start, limit)
+        return queue.ordered_jobs(state).slice(start, limit)
 
     def jobs_after(
         self, queue: Queue, state: i64, priority: i64, position: i64, id: i64, limit: i64
     ) -> list[Job]:
         """Up to `limit` jobs of one state that come after the place a cursor names."""
-        order = queue.order(state)
+        order = queue.priority_queue(state)
         if order is not None:
-            return order.after(priority, position, id, limit)
-        return queue.lane(state).after(position, id, limit)
+            return order.jobs_after(priority, position, id, limit)
+        return queue.ordered_jobs(state).jobs_after(position, id, limit)
 
     # Values and sessions
 
@@ -408,8 +418,8 @@ class Engine(Core):
     ) -> None:
         keeping.set_value(self, key, value, expires_at, origin, now)
 
-    def expire_value(self, key: bytes, expires_at: i64, origin: Origin, now: i64) -> bool:
-        return keeping.expire_value(self, key, expires_at, origin, now)
+    def set_value_expiry(self, key: bytes, expires_at: i64, origin: Origin, now: i64) -> bool:
+        return keeping.set_value_expiry(self, key, expires_at, origin, now)
 
     def delete_value(self, key: bytes, origin: Origin, now: i64) -> bool:
         return keeping.delete_value(self, key, origin, now)
@@ -417,10 +427,10 @@ class Engine(Core):
     def value(self, key: bytes) -> Value | None:
         return self.state.values.get(key)
 
-    def open_session(self, id: i64, origin: Origin, now: i64) -> Session:
+    def open_session(self, id: i64, origin: Origin, now: i64) -> DurableSession:
         return keeping.open_session(self, id, origin, now)
 
-    def attach_session(self, id: i64, origin: Origin, now: i64) -> Session:
+    def attach_session(self, id: i64, origin: Origin, now: i64) -> DurableSession:
         return keeping.attach_session(self, id, origin, now)
 
     def detach_session(self, id: i64, origin: Origin, now: i64) -> None:
@@ -429,8 +439,8 @@ class Engine(Core):
     def close_session(self, id: i64, origin: Origin, now: i64) -> None:
         keeping.close_session(self, id, origin, now)
 
-    def letters_delivered(self, id: i64, upto: i64, origin: Origin, now: i64) -> None:
-        keeping.letters_delivered(self, id, upto, origin, now)
+    def acknowledge_notices(self, id: i64, upto: i64, origin: Origin, now: i64) -> None:
+        keeping.acknowledge_notices(self, id, upto, origin, now)
 
     # Readers of the journal
 
@@ -452,8 +462,8 @@ class Engine(Core):
 
     # Schedules
 
-    def set_schedule(self, wish: Schedule, origin: Origin, now: i64) -> Schedule:
-        return schedules.set_schedule(self, wish, origin, now)
+    def set_schedule(self, wanted: Schedule, origin: Origin, now: i64) -> Schedule:
+        return schedules.set_schedule(self, wanted, origin, now)
 
     def pause_schedule(self, name: str, paused: bool, origin: Origin, now: i64) -> Schedule:
         return schedules.pause_schedule(self, name, paused, origin, now)
@@ -463,7 +473,7 @@ class Engine(Core):
 
     def run_schedule(self, name: str, origin: Origin, now: i64) -> Job:
         job = schedules.run_schedule(self, name, origin, now)
-        self._settle(now)
+        self._run_followups(now)
         return job
 
     def schedule(self, name: str) -> Schedule | None:
@@ -471,17 +481,17 @@ class Engine(Core):
 
     # What came out
 
-    def take_effects(self) -> list[Effect]:
+    def drain_effects(self) -> list[Effect]:
         effects = self.effects
         if effects:
             self.effects = []
         return effects
 
-    def check_alive(self) -> None:
-        check_alive(self)
+    def check_not_read_only(self) -> None:
+        check_not_read_only(self)
 
-    def _settle(self, now: i64) -> None:
-        if self.state.followups:
-            finishing.settle(self, now, FOLLOWUPS_AT_ONCE)
-        if self.state.stirred:
-            ticking.serve_stirred(self, now, STIRRED_AT_ONCE)
+    def _run_followups(self, now: i64) -> None:
+        if self.state.pending_dependents:
+            finishing.resolve_dependents(self, now, MAX_DEPENDENTS_RESOLVED_AT_ONCE)
+        if self.state.limits_changed:
+            ticking.serve_after_limit_change(self, now, MAX_LIMITS_SERVED_AT_ONCE)

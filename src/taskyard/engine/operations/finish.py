@@ -30,9 +30,20 @@ from taskyard.engine.model.job import (
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.stages import STAGE_DROP, STAGE_FINISH, STAGE_RETRY
 from taskyard.engine.operations.checks import check_size, check_writable
-from taskyard.engine.operations.core import Core, Departure, reveal, tell, tell_watchers
-from taskyard.engine.operations.lease import after, finish_record, release, serve
-from taskyard.engine.operations.room import fits, fits_due
+from taskyard.engine.operations.core import (
+    Core,
+    DisconnectedOwner,
+    notify_session,
+    notify_watchers,
+    require_durable_before_delivery,
+)
+from taskyard.engine.operations.lease import (
+    deadline_after,
+    emit_release,
+    make_finish_record,
+    serve_queue,
+)
+from taskyard.engine.operations.room import ensure_space, ensure_space_or_postpone
 from taskyard.engine.records.apply import (
     apply_fail,
     apply_remove,
@@ -40,7 +51,7 @@ from taskyard.engine.records.apply import (
     apply_unblock,
     finish_job,
 )
-from taskyard.engine.records.job_changes import Fail, Remove, Retry, Unblock
+from taskyard.engine.records.job_changes import FailRecord, RemoveRecord, RetryRecord, UnblockRecord
 from taskyard.engine.records.job_lifecycle import (
     ACKED,
     COMPLETED,
@@ -49,7 +60,7 @@ from taskyard.engine.records.job_lifecycle import (
     RETENTION_OVER,
     WITHDRAWN,
 )
-from taskyard.engine.transitions import held_by, key_is_taken
+from taskyard.engine.transitions import is_key_taken, jobs_bound_to
 from taskyard.shared.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S, DEFAULT_RETRIES
 
 # Reasons of final failures: few and fixed, so that dead letters can be grouped by them.
@@ -67,13 +78,13 @@ CONNECTION_LOST = b"connection lost"
 BY_POLICY: Final = -1
 NEVER: Final = -2
 
-LEASES_AT_ONCE: Final = 256  # that end when their owner goes; the others follow soon
+MAX_LEASES_RELEASED_AT_ONCE: Final = 256  # that end when their owner goes; the others follow soon
 
 
 def ack(core: Core, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
     """The holder is done with the job."""
     check_writable(core)
-    job = _held(core, id, owner)
+    job = _leased_job_of(core, id, owner)
     finish_leased(core, job, ACKED, b"", origin, now)
     return job
 
@@ -90,7 +101,7 @@ def nack(
     """The holder could not do the job, and may know when, or that never, to try it again."""
     check_writable(core, len(error))
     check_size(core, "error", error)
-    job = _held(core, id, owner)
+    job = _leased_job_of(core, id, owner)
     fail_attempt(core, job, error, origin, now, delay)
     return job
 
@@ -101,7 +112,7 @@ def complete(core: Core, job: Job, result: bytes, origin: Origin, now: i64, keep
     """
     check_writable(core, len(result))
     check_size(core, "result", result)
-    _check_open(job)
+    _check_unfinished(job)
     finish_leased(core, job, COMPLETED, result, origin, now, keep)
 
 
@@ -109,7 +120,7 @@ def fail(core: Core, job: Job, error: bytes, origin: Origin, now: i64) -> None:
     """One failure of a job, whoever holds it; final or not is up to its policy."""
     check_writable(core, len(error))
     check_size(core, "error", error)
-    _check_open(job)
+    _check_unfinished(job)
     fail_attempt(core, job, error, origin, now)
 
 
@@ -119,7 +130,7 @@ def finish_with_token(
     """Succeed a job if the lease of this number is still the one that counts."""
     check_writable(core, len(result))
     check_size(core, "result", result)
-    job = core.state.live(id)
+    job = core.state.live_job(id)
     if job is None:
         raise JobNotFound
     lease = job.lease
@@ -131,7 +142,7 @@ def finish_with_token(
 
 def owner_by_token(core: Core, id: int, epoch: int, number: int) -> i64:
     next_id: int = core.state.next_id
-    job = core.state.live(id) if 0 < id < next_id else None  # a client may send any number
+    job = core.state.live_job(id) if 0 < id < next_id else None  # a client may send any number
     if job is None or job.lease is None:
         raise NotLeaseholder(id)
     lease = job.lease
@@ -144,30 +155,30 @@ def owner_by_token(core: Core, id: int, epoch: int, number: int) -> i64:
 
 def disconnect(core: Core, owner: i64, origin: Origin, now: i64) -> None:
     """A connection is gone: the leases bound to it end, the first of them now, the rest soon."""
-    jobs = held_by(core.state, owner)
-    if not jobs or core.read_only:
+    jobs = jobs_bound_to(core.state, owner)
+    if not jobs or core.read_only_reason:
         return
     jobs.reverse()
-    end_leases(core, Departure(owner, origin, jobs), now, LEASES_AT_ONCE)
+    release_leases(core, DisconnectedOwner(owner, origin, jobs), now, MAX_LEASES_RELEASED_AT_ONCE)
 
 
-def end_leases(core: Core, departure: Departure, now: i64, budget: i64) -> i64:
+def release_leases(core: Core, disconnected: DisconnectedOwner, now: i64, budget: i64) -> i64:
     """End leases of an owner who has gone, at most `budget` of them; gives what is left of it."""
-    jobs = departure.jobs
-    origin = departure.origin
+    jobs = disconnected.jobs
+    origin = disconnected.origin
     while jobs:
-        if budget <= 0 or not fits_due(core):
-            core.departures.append(departure)
+        if budget <= 0 or not ensure_space_or_postpone(core):
+            core.pending_disconnects.append(disconnected)
             break
         job = jobs.pop()
         lease = job.lease
-        if lease is None or not lease.bound or lease.owner != departure.owner:
+        if lease is None or not lease.bound or lease.owner != disconnected.owner:
             continue  # somebody else has ended it
         budget -= 1
         if job.policy.lost_is_failed:
             fail_attempt(core, job, CONNECTION_LOST, origin, now)
         else:
-            lose(core, job, LOST, origin, now)
+            end_lost_lease(core, job, LOST, origin, now)
     return budget
 
 
@@ -176,14 +187,14 @@ def finish_leased(
 ) -> None:
     lease = job.lease
     if lease is not None:  # it may also be finished by somebody who does not hold it
-        core.measures.of(job.queue).runs.add(now - lease.since)
-    record = finish_record(job, way, result, origin, now, keep)
-    core.log.append(record)
+        core.statistics.times_of(job.queue).runs.add(now - lease.since)
+    record = make_finish_record(job, way, result, origin, now, keep)
+    core.records.append(record)
     finish_job(core.state, job, record)
-    if job.extra is not None:
-        tell(core, job, STAGE_FINISH)
+    if job.extras is not None:
+        notify_session(core, job, STAGE_FINISH)
     if core.watchers:
-        tell_watchers(core, job, WATCH_SUCCEEDED, True, job.queue)
+        notify_watchers(core, job, WATCH_SUCCEEDED, True, job.queue)
 
 
 def fail_attempt(
@@ -203,22 +214,24 @@ def fail_attempt(
         queue = job.queue
         run_at: i64 = 0
         if delay > 0:
-            run_at = after(now, delay)
+            run_at = deadline_after(now, delay)
         elif delay == BY_POLICY and job.state != BLOCKED:
             run_at = _retry_at(core, job, fails, now)
-        if job.state == DELAYED and job.position > run_at:
-            run_at = job.position  # a failure does not make it come sooner
-        keyless = key_is_taken(job)
-        record = Retry(now, origin, job.id, queue.utf8, attempts, run_at, keyless, error)
-        core.log.append(record)
+        if job.state == DELAYED and job.order_key > run_at:
+            run_at = job.order_key  # a failure does not make it come sooner
+        keyless = is_key_taken(job)
+        record = RetryRecord(now, origin, job.id, queue.utf8, attempts, run_at, keyless, error)
+        core.records.append(record)
         apply_retry(core.state, record)
-        tell(core, job, STAGE_RETRY)
-        reveal(core)  # the next delivery may come soon, and shows how often it failed
+        notify_session(core, job, STAGE_RETRY)
+        require_durable_before_delivery(
+            core
+        )  # the next delivery may come soon, and shows how often it failed
         if job.state == READY:
-            serve(core, queue, now)
+            serve_queue(core, queue, now)
 
 
-def final_fail(job: Job) -> i64:
+def final_failure_number(job: Job) -> i64:
     """The number of the failure that is final; -1: none is; 0: the first, as nobody has said.
 
     Where its pusher has not said how often a job may fail, its queue can. In Workq, to have said
@@ -227,7 +240,7 @@ def final_fail(job: Job) -> i64:
     most = job.policy.max_fails
     if most > 0 or most == -1:
         return most
-    retries = job.queue.rules.retries
+    retries = job.queue.effective_settings.retries
     if most == FAILS_DEFAULT:
         return retries + 1 if retries >= 0 else DEFAULT_RETRIES + 1
     return retries + 1 if job.dialect != WORKQ and retries >= 0 else 0
@@ -235,13 +248,13 @@ def final_fail(job: Job) -> i64:
 
 def _fails_used_up(job: Job, fails: i64, delay: i64) -> bool:
     """Where neither its pusher nor its queue has said how often, its worker can say: once more."""
-    most = final_fail(job)
+    most = final_failure_number(job)
     if not most:
         return delay < 0
     return 0 < most <= fails
 
 
-def lose(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
+def end_lost_lease(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
     """A lease ended because its holder did not come back in time, or at all."""
     policy = job.policy
     if policy.max_attempts and i64(job.attempts) >= policy.max_attempts:
@@ -249,21 +262,21 @@ def lose(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
     elif policy.max_losses and i64(job.losses) + 1 >= policy.max_losses:
         fail_finally(core, job, POISON_PILL, False, b"", origin, now)
     else:
-        release(core, job, reason, origin, now)
+        emit_release(core, job, reason, origin, now)
 
 
-def take_back(core: Core, job: Job, now: i64) -> None:
+def reclaim_after_restart(core: Core, job: Job, now: i64) -> None:
     """The server has ended under a holder: nobody's fault, but an attempt it was."""
     policy = job.policy
     if policy.max_attempts and i64(job.attempts) >= policy.max_attempts:
         fail_finally(core, job, ATTEMPTS_USED_UP, False, b"", SYSTEM_ORIGIN, now)
     else:
-        release(core, job, RESTARTED, SYSTEM_ORIGIN, now)
+        emit_release(core, job, RESTARTED, SYSTEM_ORIGIN, now)
 
 
-def settle(core: Core, now: i64, budget: i64) -> i64:
+def resolve_dependents(core: Core, now: i64, budget: i64) -> i64:
     """Tell dependents of ended jobs, at most `budget` of them; gives what is left of it."""
-    followups = core.state.followups
+    followups = core.state.pending_dependents
     while followups and budget > 0:
         blocker = next(iter(followups))
         followup = followups[blocker]
@@ -271,11 +284,11 @@ def settle(core: Core, now: i64, budget: i64) -> i64:
         if not ids:
             del followups[blocker]
             continue
-        job = core.state.live(ids[-1])
-        if job is None or not _waits_for(job, blocker):
+        job = core.state.live_job(ids[-1])
+        if job is None or not _is_blocked_by(job, blocker):
             ids.pop()
             continue
-        if not fits_due(core):
+        if not ensure_space_or_postpone(core):
             return 0
         budget -= 1
         if not followup.failed:
@@ -287,16 +300,16 @@ def settle(core: Core, now: i64, budget: i64) -> i64:
 
 
 def _unblock(core: Core, job: Job, blocker: i64, now: i64) -> None:
-    record = Unblock(now, SYSTEM_ORIGIN, job.id, job.queue.utf8, blocker)
-    core.log.append(record)
+    record = UnblockRecord(now, SYSTEM_ORIGIN, job.id, job.queue.utf8, blocker)
+    core.records.append(record)
     apply_unblock(core.state, record)
     if job.state == READY:
-        reveal(core)
-        serve(core, job.queue, now)
+        require_durable_before_delivery(core)
+        serve_queue(core, job.queue, now)
 
 
-def _waits_for(job: Job, blocker: int) -> bool:
-    extra = job.extra
+def _is_blocked_by(job: Job, blocker: int) -> bool:
+    extra = job.extras
     if job.state != BLOCKED or extra is None:
         return False
     blockers = extra.blockers
@@ -308,7 +321,7 @@ def fail_finally(
 ) -> None:
     dead_queue = job.policy.dead_queue
     queue = job.queue
-    record = Fail(
+    record = FailRecord(
         now,
         origin,
         job.id,
@@ -319,48 +332,48 @@ def fail_finally(
         dead_queue,
         error,
     )
-    core.log.append(record)
+    core.records.append(record)
     apply_fail(core.state, record)
-    tell(core, job, STAGE_DROP)
-    tell_watchers(core, job, WATCH_FAILED, True, queue)
+    notify_session(core, job, STAGE_DROP)
+    notify_watchers(core, job, WATCH_FAILED, True, queue)
     if job.state == READY:
-        reveal(core)
-        serve(core, job.queue, now)
+        require_durable_before_delivery(core)
+        serve_queue(core, job.queue, now)
     else:
-        _trim_dead(core, job.queue, now)
+        _trim_dead_letters(core, job.queue, now)
 
 
-def remove(core: Core, job: Job, cause: i64, now: i64) -> None:
+def remove_job(core: Core, job: Job, cause: i64, now: i64) -> None:
     """End a job without success, by the broker's own decision."""
     emit_removal(core, job, cause, SYSTEM_ORIGIN, now)
 
 
-def withdraw(core: Core, id: i64, origin: Origin, now: i64) -> None:
+def cancel_abandoned(core: Core, id: i64, origin: Origin, now: i64) -> None:
     """Whoever waited for the job has gone: remove it, unless somebody works on it.
 
     Without room for that it stays until its ttl.
     """
-    job = core.state.live(id)
-    if job is not None and job.state != LEASED and fits(core):
+    job = core.state.live_job(id)
+    if job is not None and job.state != LEASED and ensure_space(core):
         emit_removal(core, job, WITHDRAWN, origin, now)
 
 
 def emit_removal(core: Core, job: Job, cause: i64, origin: Origin, now: i64) -> None:
     ended = job.state == SUCCEEDED or job.state == FAILED
-    extra = job.extra
+    extra = job.extras
     uid = extra.uid if extra is not None else None
     producer = extra.producer if extra is not None and cause == RETENTION_OVER else b""
-    record = Remove(now, origin, job.id, job.queue.utf8, cause, ended, uid, producer)
-    core.log.append(record)
+    record = RemoveRecord(now, origin, job.id, job.queue.utf8, cause, ended, uid, producer)
+    core.records.append(record)
     apply_remove(core.state, record)
-    tell_watchers(core, job, WATCH_GONE, True, job.queue)
+    notify_watchers(core, job, WATCH_GONE, True, job.queue)
 
 
-def _trim_dead(core: Core, queue: Queue, now: i64) -> None:
+def _trim_dead_letters(core: Core, queue: Queue, now: i64) -> None:
     """Keep the dead letters of a queue within their bytes: the oldest go first."""
     limit = core.state.settings.dead_bytes
-    while queue.dead_bytes > limit and queue.dead.size and fits(core):
-        remove(core, queue.dead.first(), RETENTION_OVER, now)
+    while queue.dead_bytes > limit and queue.dead.size and ensure_space(core):
+        remove_job(core, queue.dead.first(), RETENTION_OVER, now)
 
 
 def _retry_at(core: Core, job: Job, fails: int, now: int) -> i64:
@@ -370,7 +383,7 @@ def _retry_at(core: Core, job: Job, fails: int, now: int) -> i64:
     base = policy.backoff_base
     cap = policy.backoff_cap
     if kind in (BACKOFF_NONE, BACKOFF_DEFAULT):
-        rules = job.queue.rules
+        rules = job.queue.effective_settings
         base = rules.backoff_base
         cap = rules.backoff_cap
         if rules.backoff >= 0:
@@ -395,8 +408,8 @@ def _retry_at(core: Core, job: Job, fails: int, now: int) -> i64:
     return 0
 
 
-def _held(core: Core, id: i64, owner: i64) -> Job:
-    job = core.state.live(id)
+def _leased_job_of(core: Core, id: i64, owner: i64) -> Job:
+    job = core.state.live_job(id)
     if job is None:
         raise NotLeaseholder(id)
     lease = job.lease
@@ -405,6 +418,6 @@ def _held(core: Core, id: i64, owner: i64) -> Job:
     return job
 
 
-def _check_open(job: Job) -> None:
+def _check_unfinished(job: Job) -> None:
     if job.state == SUCCEEDED or job.state == FAILED:
         raise DuplicateResult

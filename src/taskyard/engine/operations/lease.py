@@ -6,14 +6,14 @@ from collections import OrderedDict
 
 from mypy_extensions import i64
 
-from taskyard.engine.gates import next_open
+from taskyard.engine.gates import next_allowed
 from taskyard.engine.model.effects import (
-    FEW_QUEUES,
+    ALWAYS_ALLOWED_QUEUES,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
-    Assigned,
-    ReadFirst,
-    Take,
+    FetchRequest,
+    JobAssigned,
+    PayloadNeeded,
     Waiter,
 )
 from taskyard.engine.model.errors import (
@@ -22,12 +22,18 @@ from taskyard.engine.model.errors import (
     TaskyardError,
     TooManyWaiting,
 )
-from taskyard.engine.model.job import FOREVER, MAX_MESSAGE, Job, Origin
+from taskyard.engine.model.job import FOREVER, MAX_PROGRESS_MESSAGE_BYTES, Job, Origin
 from taskyard.engine.model.queue import PAUSED, Queue
 from taskyard.engine.model.stages import STAGE_ASSIGN, STAGE_FINISH, STAGE_RETRY
 from taskyard.engine.operations.checks import check_writable
-from taskyard.engine.operations.core import Core, measure_wait, reveal, tell, tell_watchers
-from taskyard.engine.operations.room import STEP_ROOM, fits_due
+from taskyard.engine.operations.core import (
+    Core,
+    notify_session,
+    notify_watchers,
+    record_wait_time,
+    require_durable_before_delivery,
+)
+from taskyard.engine.operations.room import MAX_STEP_BYTES, ensure_space_or_postpone
 from taskyard.engine.records.apply import (
     apply_extend,
     apply_move,
@@ -36,31 +42,38 @@ from taskyard.engine.records.apply import (
     finish_job,
     lease_job,
 )
-from taskyard.engine.records.job_changes import Extend, Move, Progress, Release
-from taskyard.engine.records.job_lifecycle import POPPED, RETURNED, Finish, Lease
-from taskyard.engine.transitions import key_is_taken
+from taskyard.engine.records.job_changes import (
+    ExtendRecord,
+    MoveRecord,
+    ProgressRecord,
+    ReleaseRecord,
+)
+from taskyard.engine.records.job_lifecycle import POPPED, RETURNED, FinishRecord, LeaseRecord
+from taskyard.engine.transitions import is_key_taken
 from taskyard.shared.names import NAME_RULE, valid_name
 
 
-def fetch(core: Core, take: Take, now: i64) -> Job | None:
+def fetch(core: Core, request: FetchRequest, now: i64) -> Job | None:
     """Hand out the next job of the first (or a random) queue that has one."""
     check_writable(core)
-    _check_take(take)
-    job = next_job(core, take, now)
+    _check_request(request)
+    job = next_job(core, request, now)
     if job is None:
         return None
-    _hand_over(core, job, take, now)
-    if take.move_to:
-        serve(core, job.queue, now)
+    _deliver(core, job, request, now)
+    if request.move_to:
+        serve_queue(core, job.queue, now)
     return job
 
 
-def fetch_more(core: Core, take: Take, jobs: list[Job], most: i64, size: i64, now: i64) -> None:
+def fetch_more(
+    core: Core, request: FetchRequest, jobs: list[Job], most: i64, size: i64, now: i64
+) -> None:
     """Hand out others on the same terms, until there are `most` jobs, or `size` bytes of payloads
     have come; the terms are those of a lease."""
     while len(jobs) < most and size > 0:
         try:
-            job = fetch(core, take, now)
+            job = fetch(core, request, now)
         except TaskyardError:
             return  # those that are taken are given all the same
         if job is None:
@@ -68,30 +81,30 @@ def fetch_more(core: Core, take: Take, jobs: list[Job], most: i64, size: i64, no
         jobs.append(job)
         size -= job.payload_size
         queue = job.queue
-        if queue.gate or (take.uniform and len(take.queues) > 1):
+        if queue.restrictions or (request.random_queue and len(request.queues) > 1):
             continue
         # The others of this queue come before those of any other, and nothing has to be asked.
-        log = core.log
+        log = core.records
         while queue.ready.size and len(jobs) < most and size > 0:
-            if log.size() + STEP_ROOM > core.room.free:
+            if log.size() + MAX_STEP_BYTES > core.journal_space.free_bytes:
                 break
-            job = _next(queue, take)
-            _hand_over(core, job, take, now)
+            job = _next_ready(queue, request)
+            _deliver(core, job, request, now)
             jobs.append(job)
             size -= job.payload_size
 
 
-def next_job(core: Core, take: Take, now: i64) -> Job | None:
+def next_job(core: Core, request: FetchRequest, now: i64) -> Job | None:
     """The next job of the first (or a random) queue that has one to give."""
-    if take.uniform and len(take.queues) > 1:
-        return _choose(core, take, now)
+    if request.random_queue and len(request.queues) > 1:
+        return _choose_at_random(core, request, now)
     queues = core.state.queues
-    for name in take.queues:
+    for name in request.queues:
         queue = queues.get(name)
         if queue is not None and queue.ready.size:
-            if not queue.gate:
-                return _next(queue, take)
-            job = _next_of_gated(core, queue, take, now)
+            if not queue.restrictions:
+                return _next_ready(queue, request)
+            job = _next_restricted(core, queue, request, now)
             if job is not None:
                 return job
     return None
@@ -111,28 +124,31 @@ def next_pop(core: Core, queue_name: bytes, last: bool, now: i64) -> Job | None:
     queue = core.state.queues.get(queue_name)
     if queue is None:
         return None
-    if queue.gate:
-        return next_open(core, queue, last, True, now)
+    if queue.restrictions:
+        return next_allowed(core, queue, last, True, now)
     return queue.ready.last() if last else queue.ready.first()
 
 
-def wait(core: Core, take: Take, deadline: i64, others: i64 = 0) -> Waiter:
+def wait_for_job(core: Core, request: FetchRequest, deadline: i64, others: i64 = 0) -> Waiter:
     """Stand in line at each of the queues; Assigned or GaveUp will follow.
 
     `others`: lines in which its client stands already.
     """
-    _check_take(take)
-    size = take.size()
-    if core.waiting_size + size > core.waiting_limit and len(take.queues) + others > FEW_QUEUES:
+    _check_request(request)
+    size = request.waiter_bytes()
+    if (
+        core.waiter_bytes + size > core.waiter_bytes_limit
+        and len(request.queues) + others > ALWAYS_ALLOWED_QUEUES
+    ):
         raise TooManyWaiting
-    core.waiting_size += size
-    core.numbered += 1
-    waiter = Waiter(core.numbered, take)
-    for name in take.queues:
-        line = core.waiting.get(name)
+    core.waiter_bytes += size
+    core.last_wait_number += 1
+    waiter = Waiter(core.last_wait_number, request)
+    for name in request.queues:
+        line = core.waiters.get(name)
         if line is None:
             line = OrderedDict()
-            core.waiting[name] = line
+            core.waiters[name] = line
         line[waiter.number] = waiter
     core.state.timers.set(waiter.timer, deadline)
     return waiter
@@ -142,119 +158,119 @@ def stop_waiting(core: Core, waiter: Waiter) -> None:
     if not waiter.waiting:
         return
     waiter.waiting = False
-    core.waiting_size -= waiter.take.size()
+    core.waiter_bytes -= waiter.request.waiter_bytes()
     core.state.timers.cancel(waiter.timer)
-    for name in waiter.take.queues:
-        line = core.waiting.get(name)
+    for name in waiter.request.queues:
+        line = core.waiters.get(name)
         if line is not None:
             line.pop(waiter.number, None)
             if not line:
-                del core.waiting[name]
+                del core.waiters[name]
 
 
-def serve(core: Core, queue: Queue, now: i64) -> None:
+def serve_queue(core: Core, queue: Queue, now: i64) -> None:
     """Jobs have become ready: hand them to those in line, who may move them to another line."""
     to_serve = [queue]
     while to_serve:
         queue = to_serve.pop()
-        while queue.ready.size and not queue.gate & PAUSED:
-            line = core.waiting.get(queue.utf8)
-            if line is None or not fits_due(core):
+        while queue.ready.size and not queue.restrictions & PAUSED:
+            line = core.waiters.get(queue.utf8)
+            if line is None or not ensure_space_or_postpone(core):
                 break
             waiter = next(iter(line.values()))
-            if queue.gate:  # whoever is first decides: those behind do not overtake
-                job = _next_of_gated(core, queue, waiter.take, now)
+            if queue.restrictions:  # whoever is first decides: those behind do not overtake
+                job = _next_restricted(core, queue, waiter.request, now)
                 if job is None:
                     break
             else:
-                job = _next(queue, waiter.take)
-            take = waiter.take
-            if (take.pop or take.move_to) and not _has_payload(core, waiter, queue, job):
+                job = _next_ready(queue, waiter.request)
+            take = waiter.request
+            if (take.pop or take.move_to) and not _ensure_payload(core, waiter, queue, job):
                 break
             stop_waiting(core, waiter)
-            _hand_over(core, job, take, now)
-            core.effects.append(Assigned(waiter, job))
+            _deliver(core, job, take, now)
+            core.effects.append(JobAssigned(waiter, job))
             if take.move_to:  # those who wait there come first
                 to_serve.append(queue)
                 queue = job.queue
 
 
-def _has_payload(core: Core, waiter: Waiter, queue: Queue, job: Job) -> bool:
+def _ensure_payload(core: Core, waiter: Waiter, queue: Queue, job: Job) -> bool:
     """Whether the job can be given together with its payload; else that is asked for, and those in
     line behind this waiter wait as well."""
-    payload_of = core.payload_of
+    payload_of = core.read_payload_if_cached
     if payload_of is None:
         return True
-    payload = core.at_hand_payload if job is core.at_hand else payload_of(job)
+    payload = core.loaded_payload if job is core.loaded_job else payload_of(job)
     waiter.payload = payload
     if payload is not None:
         return True
-    if waiter.reads is not job:
-        waiter.reads = job
-        core.effects.append(ReadFirst(waiter, queue.utf8, job))
+    if waiter.job_being_read is not job:
+        waiter.job_being_read = job
+        core.effects.append(PayloadNeeded(waiter, queue.utf8, job))
     return False
 
 
-def was_read(core: Core, asked: ReadFirst, payload: bytes | None, now: i64) -> None:
+def on_payload_read(core: Core, needed: PayloadNeeded, payload: bytes | None, now: i64) -> None:
     """A payload was read back, or could not be: look at the line anew. Who is first in it, and
     which job is next, may have changed meanwhile."""
-    if asked.waiter.reads is asked.job:
-        asked.waiter.reads = None
-    queue = core.state.queues.get(asked.queue)
+    if needed.waiter.job_being_read is needed.job:
+        needed.waiter.job_being_read = None
+    queue = core.state.queues.get(needed.queue)
     if queue is None:
         return
     if payload is not None:
-        core.at_hand = asked.job
-        core.at_hand_payload = payload
-    serve(core, queue, now)
-    core.at_hand = None
-    core.at_hand_payload = b""
+        core.loaded_job = needed.job
+        core.loaded_payload = payload
+    serve_queue(core, queue, now)
+    core.loaded_job = None
+    core.loaded_payload = b""
 
 
-def extend(core: Core, job: Job, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
+def extend_lease(core: Core, job: Job, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
     """Let the lease last `ttr` from now on."""
     check_writable(core)
-    lease = held_lease(job, owner)
+    lease = attempt_held_by(job, owner)
     if not 0 < ttr < FOREVER:
         raise InvalidOption("ttr", "out of range")
-    record = Extend(now, origin, job.id, job.queue.utf8, lease, after(now, ttr))
-    core.log.append(record)
+    record = ExtendRecord(now, origin, job.id, job.queue.utf8, lease, deadline_after(now, ttr))
+    core.records.append(record)
     apply_extend(core.state, record)
 
 
-def progress(
+def report_progress(
     core: Core, job: Job, owner: i64, permille: i64, message: str, origin: Origin, now: i64
 ) -> None:
     """Its holder tells how far the job is."""
-    check_writable(core, MAX_MESSAGE)
-    attempt = held_lease(job, owner)
+    check_writable(core, MAX_PROGRESS_MESSAGE_BYTES)
+    attempt = attempt_held_by(job, owner)
     if not 0 <= permille <= 1000:
         raise InvalidOption("permille", "must be 0 to 1000")
-    if len(message.encode()) > MAX_MESSAGE:
-        raise InvalidOption("message", f"must be at most {MAX_MESSAGE} bytes")
-    record = Progress(now, origin, job.id, job.queue.utf8, attempt, permille, message)
-    core.log.append(record)
+    if len(message.encode()) > MAX_PROGRESS_MESSAGE_BYTES:
+        raise InvalidOption("message", f"must be at most {MAX_PROGRESS_MESSAGE_BYTES} bytes")
+    record = ProgressRecord(now, origin, job.id, job.queue.utf8, attempt, permille, message)
+    core.records.append(record)
     apply_progress(core.state, record)
 
 
-def give_back(core: Core, job: Job, owner: i64, origin: Origin, now: i64) -> None:
+def release_lease(core: Core, job: Job, owner: i64, origin: Origin, now: i64) -> None:
     """The holder does not want the job after all; no failure, no loss is counted."""
     check_writable(core)
-    held_lease(job, owner)
-    release(core, job, RETURNED, origin, now)
+    attempt_held_by(job, owner)
+    emit_release(core, job, RETURNED, origin, now)
 
 
-def release(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
+def emit_release(core: Core, job: Job, reason: i64, origin: Origin, now: i64) -> None:
     queue = job.queue
-    keyless = key_is_taken(job)
-    record = Release(now, origin, job.id, queue.utf8, i64(job.attempts), reason, keyless)
-    core.log.append(record)
+    keyless = is_key_taken(job)
+    record = ReleaseRecord(now, origin, job.id, queue.utf8, i64(job.attempts), reason, keyless)
+    core.records.append(record)
     apply_release(core.state, record)
-    tell(core, job, STAGE_RETRY)
-    serve(core, queue, now)
+    notify_session(core, job, STAGE_RETRY)
+    serve_queue(core, queue, now)
 
 
-def held_lease(job: Job, owner: i64) -> i64:
+def attempt_held_by(job: Job, owner: i64) -> i64:
     """The attempt that `owner` holds the job for."""
     lease = job.lease
     if lease is None or lease.owner != owner:
@@ -263,25 +279,25 @@ def held_lease(job: Job, owner: i64) -> i64:
 
 
 def finish_popped(core: Core, job: Job, origin: Origin, now: i64) -> None:
-    measure_wait(core, job, now)
-    record = finish_record(job, POPPED, b"", origin, now)
-    core.log.append(record)
+    record_wait_time(core, job, now)
+    record = make_finish_record(job, POPPED, b"", origin, now)
+    core.records.append(record)
     finish_job(core.state, job, record)
-    tell(core, job, STAGE_FINISH)
-    tell_watchers(core, job, WATCH_SUCCEEDED, True, job.queue)
+    notify_session(core, job, STAGE_FINISH)
+    notify_watchers(core, job, WATCH_SUCCEEDED, True, job.queue)
 
 
-def finish_record(
+def make_finish_record(
     job: Job, way: i64, result: bytes, origin: Origin, now: i64, keep: i64 = 0
-) -> Finish:
+) -> FinishRecord:
     queue = job.queue
-    retention = keep or queue.rules.result_retention
+    retention = keep or queue.effective_settings.result_retention
     kept_until: i64 = 0
     if retention:
         kept_until = now + retention
     uid: bytes | None = None
     producer = b""
-    extra = job.extra
+    extra = job.extras
     if extra is not None:
         uid = extra.uid
         if extra.expires_at:
@@ -289,94 +305,100 @@ def finish_record(
         if not kept_until:
             producer = extra.producer
     attempts = i64(job.attempts)
-    return Finish(now, origin, job.id, queue.utf8, attempts, way, kept_until, uid, result, producer)
+    return FinishRecord(
+        now, origin, job.id, queue.utf8, attempts, way, kept_until, uid, result, producer
+    )
 
 
 def move_ready(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
     """Put a job into another queue, or to another end of its own, ready."""
-    _move(core, job, to, front, origin, now)
-    serve(core, job.queue, now)
+    _emit_move(core, job, to, front, origin, now)
+    serve_queue(core, job.queue, now)
 
 
-def _move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
-    record = Move(now, origin, job.id, job.queue.utf8, to.encode(), front)
-    core.log.append(record)
+def _emit_move(core: Core, job: Job, to: str, front: bool, origin: Origin, now: i64) -> None:
+    record = MoveRecord(now, origin, job.id, job.queue.utf8, to.encode(), front)
+    core.records.append(record)
     apply_move(core.state, record)
-    reveal(core)
+    require_durable_before_delivery(core)
 
 
-def _check_take(take: Take) -> None:
-    if take.ttr < 0:
+def _check_request(request: FetchRequest) -> None:
+    if request.ttr < 0:
         raise InvalidOption("ttr", "must not be negative")
-    if take.move_to and not valid_name(take.move_to):
+    if request.move_to and not valid_name(request.move_to):
         raise InvalidOption("queue", NAME_RULE)
 
 
-def _next(queue: Queue, take: Take) -> Job:
+def _next_ready(queue: Queue, request: FetchRequest) -> Job:
     """The job that the taker gets of a queue that has one."""
-    if take.last:
+    if request.last:
         last = queue.ready.last()
         assert last is not None
         return last
-    return queue.ready.top.first()
+    return queue.ready.highest.first()
 
 
-def _next_of_gated(core: Core, queue: Queue, take: Take, now: i64) -> Job | None:
+def _next_restricted(core: Core, queue: Queue, request: FetchRequest, now: i64) -> Job | None:
     """The same of a queue that is paused, or has limits. A move is no start: none holds it back."""
-    if take.move_to:
-        return None if queue.gate & PAUSED else _next(queue, take)
-    return next_open(core, queue, take.last, take.pop, now)
+    if request.move_to:
+        return None if queue.restrictions & PAUSED else _next_ready(queue, request)
+    return next_allowed(core, queue, request.last, request.pop, now)
 
 
-def _choose(core: Core, take: Take, now: i64) -> Job | None:
+def _choose_at_random(core: Core, request: FetchRequest, now: i64) -> Job | None:
     able: list[Job] = []
-    for name in take.queues:
+    for name in request.queues:
         queue = core.state.queues.get(name)
         if queue is not None and queue.ready.size:
-            job = _next_of_gated(core, queue, take, now) if queue.gate else _next(queue, take)
+            job = (
+                _next_restricted(core, queue, request, now)
+                if queue.restrictions
+                else _next_ready(queue, request)
+            )
             if job is not None:
                 able.append(job)
     return core.random.choice(able) if able else None
 
 
-def _hand_over(core: Core, job: Job, take: Take, now: i64) -> None:
-    if take.pop:
-        finish_popped(core, job, take.origin, now)
+def _deliver(core: Core, job: Job, request: FetchRequest, now: i64) -> None:
+    if request.pop:
+        finish_popped(core, job, request.origin, now)
         return
-    if take.move_to:
-        _move(core, job, take.move_to, take.front, take.origin, now)
+    if request.move_to:
+        _emit_move(core, job, request.move_to, request.front, request.origin, now)
         return
     ttr = job.policy.ttr
-    if not ttr and not take.bound and job.queue.rules.ttr > 0:
-        ttr = job.queue.rules.ttr
-    if take.ttr and (not ttr or take.ttr < ttr):
-        ttr = take.ttr
-    if not ttr and not take.bound:
+    if not ttr and not request.bound_to_connection and job.queue.effective_settings.ttr > 0:
+        ttr = job.queue.effective_settings.ttr
+    if request.ttr and (not ttr or request.ttr < ttr):
+        ttr = request.ttr
+    if not ttr and not request.bound_to_connection:
         ttr = core.state.settings.default_ttr
     deadline: i64 = 0
     if ttr:
-        deadline = after(now, ttr)
-    measure_wait(core, job, now)
-    record = Lease(
+        deadline = deadline_after(now, ttr)
+    record_wait_time(core, job, now)
+    record = LeaseRecord(
         now,
-        take.origin,
+        request.origin,
         job.id,
         job.queue.utf8,
-        take.owner,
-        take.bound,
+        request.owner,
+        request.bound_to_connection,
         core.state.epoch,
         i64(job.attempts) + 1,
         deadline,
     )
-    core.log.append(record)
+    core.records.append(record)
     lease_job(core.state, job, record)
-    if job.extra is not None:
-        tell(core, job, STAGE_ASSIGN)
+    if job.extras is not None:
+        notify_session(core, job, STAGE_ASSIGN)
     if core.watchers:
-        tell_watchers(core, job, WATCH_LEASED, False, job.queue)
+        notify_watchers(core, job, WATCH_LEASED, False, job.queue)
 
 
-def after(now: i64, duration: i64) -> i64:
+def deadline_after(now: i64, duration: i64) -> i64:
     """A time ahead; far enough is for ever."""
     if duration < FOREVER - now:
         return now + duration

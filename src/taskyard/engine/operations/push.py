@@ -9,8 +9,8 @@ from taskyard.engine.model.errors import (
     DuplicateKey,
     InvalidOption,
     NotLeaseholder,
-    StepRefused,
     TaskyardError,
+    TransactionStepRefused,
     UidTaken,
 )
 from taskyard.engine.model.job import FAILED, READY, SUCCEEDED, Job, NewJob, Notify, Origin
@@ -22,25 +22,25 @@ from taskyard.engine.model.stages import (
     STAGE_WRITE,
 )
 from taskyard.engine.model.uid import is_same_producer, job_id_of
-from taskyard.engine.operations.bounds import overflowing, overflows
+from taskyard.engine.operations.bounds import must_dead_letter, steps_to_dead_letter
 from taskyard.engine.operations.checks import (
     check_adding,
-    check_alive,
     check_names,
     check_new_job,
+    check_not_read_only,
     check_options,
     check_writable,
-    push_size,
+    push_record_bytes,
 )
-from taskyard.engine.operations.core import Core, tell
+from taskyard.engine.operations.core import Core, notify_session
 from taskyard.engine.operations.finish import QUEUE_FULL, fail_finally, finish_leased
-from taskyard.engine.operations.lease import serve
-from taskyard.engine.operations.room import STEP_ROOM
+from taskyard.engine.operations.lease import serve_queue
+from taskyard.engine.operations.room import MAX_STEP_BYTES
 from taskyard.engine.records.apply import apply_push
-from taskyard.engine.records.job_lifecycle import ACKED, Push
+from taskyard.engine.records.job_lifecycle import ACKED, PushRecord
 
 
-class Step:
+class TransactionStep:
     """One command of a transaction: a push, or the ack of a job its owner holds."""
 
     __slots__ = ("ack", "new", "queue")
@@ -52,9 +52,9 @@ class Step:
 
 
 def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
-    check_alive(core)
+    check_not_read_only(core)
     queue = check_new_job(core, new)
-    check_adding(core, push_size(new))
+    check_adding(core, push_record_bytes(new))
     if new.uid is not None:
         check_uid(core, new.uid, queue, origin)
     blocked_by = new.blocked_by
@@ -62,28 +62,30 @@ def push(core: Core, new: NewJob, origin: Origin, now: i64) -> Job:
         for blocker in blocked_by:
             if blocker <= 0:
                 raise InvalidOption("blocked_by", "not a job id")
-    if core.state.bounded and overflows(core, queue, len(new.payload)):
-        check_adding(core, push_size(new) + STEP_ROOM)
-        job = _emit(core, new, queue, origin, now)
+    if core.state.any_queue_bounded and must_dead_letter(core, queue, len(new.payload)):
+        check_adding(core, push_record_bytes(new) + MAX_STEP_BYTES)
+        job = _emit_push(core, new, queue, origin, now)
         fail_finally(core, job, QUEUE_FULL, False, b"", origin, now)
         return job
-    if core.waiting:
-        _prepare_fast_pop(core, new, queue, now)
-    job = _emit(core, new, queue, origin, now)
-    if core.waiting and job.state == READY:
-        serve(core, job.queue, now)
+    if core.waiters:
+        _prepare_immediate_pop(core, new, queue, now)
+    job = _emit_push(core, new, queue, origin, now)
+    if core.waiters and job.state == READY:
+        serve_queue(core, job.queue, now)
     return job
 
 
-def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64) -> list[int]:
+def transact(
+    core: Core, steps: list[TransactionStep], owner: i64, origin: Origin, now: i64
+) -> list[int]:
     """All of the steps or none; gives the ids of the pushed jobs.
 
     A blocker of 0 or below is relative: -k is the k-th push before this one in the transaction.
     """
-    check_alive(core)
+    check_not_read_only(core)
     check_steps(core, steps, owner, origin)
-    dead = overflowing(core, steps) if core.state.bounded else None
-    _check_room(core, steps, len(dead) if dead else 0)
+    dead = steps_to_dead_letter(core, steps) if core.state.any_queue_bounded else None
+    _check_space(core, steps, len(dead) if dead else 0)
     ids: list[int] = []
     touched: list[Queue] = []
     over: list[Job] = []
@@ -95,17 +97,17 @@ def transact(core: Core, steps: list[Step], owner: i64, origin: Origin, now: i64
             finish_leased(core, job, ACKED, b"", origin, now)
             continue
         if new.blocked_by:
-            new.blocked_by = _absolute(new.blocked_by, ids)
-        job = _emit(core, new, step.queue, origin, now)
+            new.blocked_by = _absolute_blockers(new.blocked_by, ids)
+        job = _emit_push(core, new, step.queue, origin, now)
         ids.append(job.id)
         touched.append(job.queue)
         if dead and index in dead:
             over.append(job)
     for job in over:  # now that all is there that waits for them, and fails with them
         fail_finally(core, job, QUEUE_FULL, False, b"", origin, now)
-    if core.waiting:
+    if core.waiters:
         for queue in touched:
-            serve(core, queue, now)
+            serve_queue(core, queue, now)
     return ids
 
 
@@ -114,27 +116,27 @@ def push_all(
 ) -> None:
     """The same job with one payload after the other: all of them or none. It has no uid and no key,
     waits for no other, and nobody hears of it."""
-    if core.state.bounded:
-        steps = [Step(new.with_payload(payload)) for payload in payloads]
+    if core.state.any_queue_bounded:
+        steps = [TransactionStep(new.with_payload(payload)) for payload in payloads]
         transact(core, steps, owner, origin, now)
         return
-    check_alive(core)
+    check_not_read_only(core)
     queue = check_new_job(core, new)
     limit = core.state.settings.payload_limit
-    size: i64 = len(payloads) * STEP_ROOM
+    size: i64 = len(payloads) * MAX_STEP_BYTES
     for index, payload in enumerate(payloads):
         if len(payload) > limit:
-            raise StepRefused(index, InvalidOption("payload", "too large"))
+            raise TransactionStepRefused(index, InvalidOption("payload", "too large"))
         size += len(payload)
     check_adding(core, size)
     state = core.state
     for payload in payloads:
         new.payload = payload
-        record = Push(now, origin, state.next_id, queue, new)
-        core.log.append(record)
+        record = PushRecord(now, origin, state.next_id, queue, new)
+        core.records.append(record)
         apply_push(state, record)
-    if core.waiting and payloads:
-        serve(core, state.queues[queue], now)
+    if core.waiters and payloads:
+        serve_queue(core, state.queues[queue], now)
 
 
 def check_uid(core: Core, uid: bytes, queue: bytes, origin: Origin) -> None:
@@ -143,18 +145,20 @@ def check_uid(core: Core, uid: bytes, queue: bytes, origin: Origin) -> None:
     state = core.state
     job = state.uids.get(uid)
     if job is not None:
-        raise _known_uid(core, job.id, job.more().producer, queue, origin)
-    buried = state.tombstones.stones.get(uid)
+        raise _uid_refusal(core, job.id, job.ensure_extras().producer, queue, origin)
+    buried = state.tombstones.by_uid.get(uid)
     if buried is not None:
-        raise _known_uid(core, buried.id, buried.producer, queue, origin)
+        raise _uid_refusal(core, buried.id, buried.producer, queue, origin)
     derived = job_id_of(core.salt, uid, state.next_id)
-    if derived and state.live(derived) is not None:
+    if derived and state.live_job(derived) is not None:
         raise UidTaken  # no push has named it, so none repeats it
 
 
-def _known_uid(core: Core, id: i64, producer: bytes, queue: bytes, origin: Origin) -> TaskyardError:
+def _uid_refusal(
+    core: Core, id: i64, producer: bytes, queue: bytes, origin: Origin
+) -> TaskyardError:
     """Why a push with the uid of this job is refused."""
-    if is_same_producer(producer, core.state.producers.of(queue, origin.user)):
+    if is_same_producer(producer, core.state.producer_hashes.hash_of(queue, origin.user)):
         return DuplicateJob(id)
     return UidTaken()
 
@@ -168,51 +172,53 @@ def check_key(core: Core, queue: bytes, key: bytes) -> None:
         raise DuplicateKey(job.id)
 
 
-def _emit(core: Core, new: NewJob, queue: bytes, origin: Origin, now: i64) -> Job:
+def _emit_push(core: Core, new: NewJob, queue: bytes, origin: Origin, now: i64) -> Job:
     state = core.state
-    blockers = _open_blockers(core, new.blocked_by) if new.blocked_by else None
+    blockers = _unfinished_blockers(core, new.blocked_by) if new.blocked_by else None
     if new.key is not None:
         there = state.queues.get(queue)
         if there is not None and there.keys is not None and new.key in there.keys:
             new.key = None  # another queued job has it
-    record = Push(now, origin, state.next_id, queue, new, blockers)
-    core.log.append(record)
+    record = PushRecord(now, origin, state.next_id, queue, new, blockers)
+    core.records.append(record)
     job = apply_push(state, record)
     if new.notify is not None:
-        tell(core, job, STAGE_READY)
-        tell(core, job, STAGE_WRITE)
-        tell(core, job, STAGE_SYNC)
+        notify_session(core, job, STAGE_READY)
+        notify_session(core, job, STAGE_WRITE)
+        notify_session(core, job, STAGE_SYNC)
     return job
 
 
-def _open_blockers(core: Core, ids: list[int]) -> list[int] | None:
+def _unfinished_blockers(core: Core, ids: list[int]) -> list[int] | None:
     """Those of the blockers that can still succeed; finished and unknown ones do not block."""
     found: list[int] = []
     next_id: int = core.state.next_id
     for id in dict.fromkeys(ids):
-        job = core.state.live(id) if id < next_id else None  # a client may send any number
+        job = core.state.live_job(id) if id < next_id else None  # a client may send any number
         if job is not None and job.state != SUCCEEDED and job.state != FAILED:
             found.append(id)
     return found or None
 
 
-def _prepare_fast_pop(core: Core, new: NewJob, name: bytes, now: i64) -> None:
+def _prepare_immediate_pop(core: Core, new: NewJob, name: bytes, now: i64) -> None:
     """A job that a waiting pop takes at once was never ready: who asked to hear of that, hears
     that it is finished."""
     notify = new.notify
     if notify is None or new.run_at > now or new.blocked_by:
         return
-    line = core.waiting.get(name)
-    if line is None or not next(iter(line.values())).take.pop:
+    line = core.waiters.get(name)
+    if line is None or not next(iter(line.values())).request.pop:
         return
     queue = core.state.queues.get(name)
-    if queue is not None and (queue.gate or queue.ready.size):  # it may have to wait after all
+    if queue is not None and (
+        queue.restrictions or queue.ready.size
+    ):  # it may have to wait after all
         return
     wanted = notify.stages & (STAGE_READY | STAGE_FINISH)
     new.notify = Notify(notify.session, notify.label, STAGE_FINISH if wanted else 0)
 
 
-def check_steps(core: Core, steps: list[Step], owner: i64, origin: Origin) -> None:
+def check_steps(core: Core, steps: list[TransactionStep], owner: i64, origin: Origin) -> None:
     """Refuse the first step that cannot be done."""
     pushed: i64 = 0
     acked: set[int] = set()
@@ -236,21 +242,21 @@ def check_steps(core: Core, steps: list[Step], owner: i64, origin: Origin) -> No
                     if uid in uids:
                         raise DuplicateJob(0)
                     uids.add(uid)
-                _check_relative(new.blocked_by, pushed)
+                _check_relative_blockers(new.blocked_by, pushed)
                 pushed += 1
         except TaskyardError as error:
-            raise StepRefused(index, error) from error
+            raise TransactionStepRefused(index, error) from error
 
 
-def _check_room(core: Core, steps: list[Step], dead: i64) -> None:
+def _check_space(core: Core, steps: list[TransactionStep], dead: i64) -> None:
     """All of it must fit, since none of it is done otherwise; `dead` of them fail at once."""
-    size: i64 = (len(steps) + dead) * STEP_ROOM
+    size: i64 = (len(steps) + dead) * MAX_STEP_BYTES
     adds = False
     for step in steps:
         new = step.new
         if new is not None:
             adds = True
-            size += push_size(new)
+            size += push_record_bytes(new)
     if adds:
         check_adding(core, size)
     else:
@@ -258,14 +264,14 @@ def _check_room(core: Core, steps: list[Step], dead: i64) -> None:
 
 
 def _check_ack(core: Core, id: i64, owner: i64, acked: set[int]) -> None:
-    job = core.state.live(id)
+    job = core.state.live_job(id)
     lease = job.lease if job is not None else None
     if lease is None or lease.owner != owner or id in acked:
         raise NotLeaseholder(id)
     acked.add(id)
 
 
-def _check_relative(blocked_by: list[int] | None, pushed: int) -> None:
+def _check_relative_blockers(blocked_by: list[int] | None, pushed: int) -> None:
     if blocked_by is None:
         return
     for blocker in blocked_by:
@@ -275,5 +281,5 @@ def _check_relative(blocked_by: list[int] | None, pushed: int) -> None:
             raise InvalidOption("blocked_by", "no push so far back in the transaction")
 
 
-def _absolute(blocked_by: list[int], ids: list[int]) -> list[int]:
+def _absolute_blockers(blocked_by: list[int], ids: list[int]) -> list[int]:
     return [blocker if blocker > 0 else ids[blocker] for blocker in blocked_by]

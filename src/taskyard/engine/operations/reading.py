@@ -33,14 +33,14 @@ def register_reader(
     """
     if not valid_name(name):
         raise InvalidOption("reader", NAME_RULE)
-    _check(core, next_seq, lease)
+    _check_reader(core, next_seq, lease)
     known = core.state.readers.get(name)
     if known is None:
         check_adding(core, 0)
     else:
         check_writable(core)
         next_seq = max(next_seq, known.next_seq)
-    return _set(core, name, next_seq, now + lease, origin, now)
+    return _emit_reader(core, name, next_seq, now + lease, origin, now)
 
 
 def commit_reader(
@@ -51,10 +51,10 @@ def commit_reader(
     known = core.state.readers.get(name)
     if known is None:
         raise ReaderNotFound(name)
-    _check(core, next_seq, lease)
+    _check_reader(core, next_seq, lease)
     if next_seq < known.next_seq:
         raise InvalidOption("next_seq", f"{name} is at {known.next_seq} already")
-    return _set(core, name, next_seq, now + lease, origin, now)
+    return _emit_reader(core, name, next_seq, now + lease, origin, now)
 
 
 def drop_reader(core: Core, name: str, origin: Origin, now: i64) -> None:
@@ -63,21 +63,21 @@ def drop_reader(core: Core, name: str, origin: Origin, now: i64) -> None:
     if name not in core.state.readers:
         raise ReaderNotFound(name)
     record = ReaderGone(now, origin, name)
-    core.log.append(record)
+    core.records.append(record)
     apply_reader_gone(core.state, record)
 
 
-def _set(
+def _emit_reader(
     core: Core, name: str, next_seq: i64, lease_until: i64, origin: Origin, now: i64
 ) -> NamedReader:
     record = ReaderSet(now, origin, name, next_seq, lease_until)
-    core.log.append(record)
+    core.records.append(record)
     apply_reader(core.state, record)
     return core.state.readers[name]
 
 
-def _check(core: Core, next_seq: i64, lease: i64) -> None:
-    if not 1 <= next_seq <= core.log.next_seq:
+def _check_reader(core: Core, next_seq: i64, lease: i64) -> None:
+    if not 1 <= next_seq <= core.records.next_seq:
         raise InvalidOption("next_seq", "must be from 1 to the number of the next record")
     if not MIN_LEASE <= lease <= MAX_LEASE:
         raise InvalidOption("lease", "must be 1 second to 366 days")

@@ -18,48 +18,48 @@ if TYPE_CHECKING:
 
 # More than the records of one step take, without blob, key and lists: three names and an origin
 # of their full length, and the lease of who waited for it.
-STEP_ROOM: Final = 2560
+MAX_STEP_BYTES: Final = 2560
 # The same of a record that is about one job, without its origin and with nothing that follows.
-RECORD_ROOM: Final = 340
+MAX_RECORD_BYTES: Final = 340
 # And of a release, with the lease of who waited for that job.
-RELEASE_ROOM: Final = RECORD_ROOM + 900
+MAX_RELEASE_BYTES: Final = MAX_RECORD_BYTES + 900
 
 
-class Room:
+class JournalSpace:
     """Room without end, for who has no journal; the journal has one of its own."""
 
     def __init__(self) -> None:
-        self.free: i64 = FOREVER  # bytes of records that the log may hold
-        self.kept: i64 = 0  # those of them that are only for finishing work
-        self.refusing = ""  # why nothing may be added; "": it may
-        self.reason = ""  # why `extend` could not do it the last time
-        self.short = False  # something that was due could not be done: see engine.resume
+        self.free_bytes: i64 = FOREVER  # bytes of records that the log may hold
+        self.reserved_bytes: i64 = 0  # those of them that are only for finishing work
+        self.push_refusal = ""  # why nothing may be added; "": it may
+        self.extend_failure = ""  # why `extend` could not do it the last time
+        self.postponed_work = False  # something that was due could not be done: see engine.resume
 
-    def extend(self, size: i64) -> bool:
+    def try_extend(self, size: i64) -> bool:
         """Let the log hold `size` bytes, if that can be; never called on the usual path."""
-        self.reason = "no room"
+        self.extend_failure = "no room"
         return False
 
 
-def fits(core: Core, size: i64 = 0) -> bool:
+def ensure_space(core: Core, size: i64 = 0) -> bool:
     """Whether the log can take one step more, with `size` bytes beside its names."""
-    need = core.log.size() + size + STEP_ROOM
-    return need <= core.room.free or core.room.extend(need)
+    need = core.records.size() + size + MAX_STEP_BYTES
+    return need <= core.journal_space.free_bytes or core.journal_space.try_extend(need)
 
 
-def fits_due(core: Core, size: i64 = 0) -> bool:
+def ensure_space_or_postpone(core: Core, size: i64 = 0) -> bool:
     """The same for what is due and nobody asked for: if not, it is done once there is room."""
-    if fits(core, size):
+    if ensure_space(core, size):
         return True
-    core.room.short = True
+    core.journal_space.postponed_work = True
     return False
 
 
-def is_short(core: Core) -> bool:
+def has_postponed_work(core: Core) -> bool:
     """Whether something that is due had to be put off."""
-    return core.room.short
+    return core.journal_space.postponed_work
 
 
-def many(count: i64, each: i64, origin: Origin) -> i64:
+def total_record_bytes(count: i64, each: i64, origin: Origin) -> i64:
     """The size of one record for each of `count` jobs."""
     return count * (each + len(origin.encoded))

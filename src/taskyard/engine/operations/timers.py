@@ -6,151 +6,161 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.gates import open_due, reopen
-from taskyard.engine.model.effects import WATCH_TIMEOUT, GaveUp, Waiter, Watched, Watcher
+from taskyard.engine.gates import open_due_keys, reopen_keys
+from taskyard.engine.model.effects import WATCH_TIMEOUT, JobEvent, JobWatcher, Waiter, WaitTimedOut
 from taskyard.engine.model.job import SYSTEM_ORIGIN, Job
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.state import look_every
-from taskyard.engine.operations.admin import forget_queue
+from taskyard.engine.model.state import idle_check_interval
+from taskyard.engine.operations.admin import emit_queue_removal
 from taskyard.engine.operations.batches import expire_batch
 from taskyard.engine.operations.core import Core
-from taskyard.engine.operations.finish import end_leases, lose, remove, settle
+from taskyard.engine.operations.finish import (
+    end_lost_lease,
+    release_leases,
+    remove_job,
+    resolve_dependents,
+)
 from taskyard.engine.operations.keeping import detach_session
-from taskyard.engine.operations.lease import serve, stop_waiting
-from taskyard.engine.operations.room import fits_due, is_short
+from taskyard.engine.operations.lease import serve_queue, stop_waiting
+from taskyard.engine.operations.room import ensure_space_or_postpone, has_postponed_work
 from taskyard.engine.records.apply import apply_wake
-from taskyard.engine.records.job_changes import Wake
+from taskyard.engine.records.job_changes import WakeRecord
 from taskyard.engine.records.job_lifecycle import CLOSED, EXPIRED, RETENTION_OVER, TTL_OVER
-from taskyard.engine.records.side_apply import apply_forget, apply_session, apply_value_gone
-from taskyard.engine.records.side_records import Forget, SessionSet, ValueGone
+from taskyard.engine.records.side_apply import apply_forget_uids, apply_session, apply_value_gone
+from taskyard.engine.records.side_records import ForgetUids, SessionChange, ValueGone
 from taskyard.engine.schedules.registry import fire_schedule
 from taskyard.engine.structures.timers import (
-    CONSUMER,
-    DEAD,
-    IDLE,
-    LEASE,
-    RATE,
-    SCHEDULE,
-    SESSION,
-    TOMBSTONE,
-    TTL,
-    VALUE,
-    WAITER,
-    WAKE,
-    WATCHER,
+    CONSUMER_TIMER,
+    DEAD_LETTER_TIMER,
+    IDLE_QUEUE_TIMER,
+    LEASE_TIMER,
+    RATE_TIMER,
+    SCHEDULE_TIMER,
+    SESSION_TIMER,
+    TOMBSTONE_TIMER,
+    TTL_TIMER,
+    VALUE_TIMER,
+    WAITER_TIMER,
+    WAKE_TIMER,
+    WATCHER_TIMER,
     LeaseTimer,
     Timer,
 )
-from taskyard.engine.transitions import dead_until, wait_for_graves
+from taskyard.engine.transitions import arm_tombstone_timer, dead_letter_expiry
 
-_AT_ONCE: Final = 1000  # steps of what is due, when there is room again
+_RESUME_BUDGET: Final = 1000  # steps of what is due, when there is room again
 
 
 def tick(core: Core, now: i64, budget: i64) -> bool:
     """Do what is due, at most about `budget` steps of it; True if more is due already."""
     timers = core.state.timers
-    if core.read_only or is_short(core):
-        return _tick_volatile(core, now)
-    budget = open_due(core, now, budget)
+    if core.read_only_reason or has_postponed_work(core):
+        return _end_due_waits(core, now)
+    budget = open_due_keys(core, now, budget)
     if budget <= 0:
         return True  # whoever is served before all gates are open may be the wrong one
-    if core.departures:
-        budget = _end_leases(core, now, budget)
-    budget = settle(core, now, budget)
-    if core.state.stirred or core.unseen:
-        budget = serve_stirred(core, now, budget)
+    if core.pending_disconnects:
+        budget = _release_disconnected(core, now, budget)
+    budget = resolve_dependents(core, now, budget)
+    if core.state.limits_changed or core.queues_to_rescan:
+        budget = serve_after_limit_change(core, now, budget)
     while budget > 0:
         timer = timers.first()
         if timer is None or timer.deadline > now:
-            return is_pending(core) or _keys_due(core, now)
-        if is_short(core) or not fits_due(core):
+            return has_pending_work(core) or _is_key_due(core, now)
+        if has_postponed_work(core) or not ensure_space_or_postpone(core):
             break
         budget -= _fire(core, timer, now, budget)
-        if core.state.followups:
-            budget = settle(core, now, budget)
-        if core.state.stirred:  # whoever asks in this turn must see who may go
-            budget = serve_stirred(core, now, budget)
-    return _tick_volatile(core, now) if is_short(core) else True
+        if core.state.pending_dependents:
+            budget = resolve_dependents(core, now, budget)
+        if core.state.limits_changed:  # whoever asks in this turn must see who may go
+            budget = serve_after_limit_change(core, now, budget)
+    return _end_due_waits(core, now) if has_postponed_work(core) else True
 
 
-def _keys_due(core: Core, now: i64) -> bool:
+def _is_key_due(core: Core, now: i64) -> bool:
     timer = core.state.key_timers.first()
     return timer is not None and timer.deadline <= now
 
 
-def is_pending(core: Core) -> bool:
+def has_pending_work(core: Core) -> bool:
     """Whether something that has begun is to go on as soon as possible."""
     state = core.state
-    return bool(state.followups or core.departures or state.stirred or core.unseen)
+    return bool(
+        state.pending_dependents
+        or core.pending_disconnects
+        or state.limits_changed
+        or core.queues_to_rescan
+    )
 
 
-def serve_stirred(core: Core, now: i64, budget: i64) -> i64:
+def serve_after_limit_change(core: Core, now: i64, budget: i64) -> i64:
     """Hand out what the limits allow by now, with about `budget` steps; gives what is left."""
-    queues, budget = reopen(core, now, budget)
-    if core.unseen:
-        queues.extend(core.unseen.values())
-        core.unseen.clear()
-    if core.waiting:
+    queues, budget = reopen_keys(core, now, budget)
+    if core.queues_to_rescan:
+        queues.extend(core.queues_to_rescan.values())
+        core.queues_to_rescan.clear()
+    if core.waiters:
         for queue in queues:
             budget -= 1
-            serve(core, queue, now)
+            serve_queue(core, queue, now)
     return budget
 
 
-def _end_leases(core: Core, now: i64, budget: i64) -> i64:
-    departures = core.departures
-    core.departures = []
+def _release_disconnected(core: Core, now: i64, budget: i64) -> i64:
+    departures = core.pending_disconnects
+    core.pending_disconnects = []
     for departure in departures:
-        budget = end_leases(core, departure, now, budget)
+        budget = release_leases(core, departure, now, budget)
     return budget
 
 
-def resume(core: Core, now: i64) -> None:
+def resume_postponed(core: Core, now: i64) -> None:
     """Do what there was no room for; whoever is in line may have been passed over."""
-    core.room.short = False
-    open_due(core, now, _AT_ONCE)
-    _end_leases(core, now, _AT_ONCE)
-    detached = core.detached
-    core.detached = []
+    core.journal_space.postponed_work = False
+    open_due_keys(core, now, _RESUME_BUDGET)
+    _release_disconnected(core, now, _RESUME_BUDGET)
+    detached = core.pending_detaches
+    core.pending_detaches = []
     for id, origin in detached:
         detach_session(core, id, origin, now)
-    serve_stirred(core, now, _AT_ONCE)
-    for name in list(core.waiting):
+    serve_after_limit_change(core, now, _RESUME_BUDGET)
+    for name in list(core.waiters):
         queue = core.state.queues.get(name)
         if queue is not None:
-            serve(core, queue, now)
-    tick(core, now, _AT_ONCE)
+            serve_queue(core, queue, now)
+    tick(core, now, _RESUME_BUDGET)
 
 
-def _tick_volatile(core: Core, now: i64) -> bool:
+def _end_due_waits(core: Core, now: i64) -> bool:
     """Without room in the journal only what needs no record can happen: waits end."""
-    for line in list(core.waiting.values()):
+    for line in list(core.waiters.values()):
         for waiter in list(line.values()):
             if waiter.timer.deadline <= now:
-                _give_up(core, waiter)
+                _time_out_wait(core, waiter)
     for watchers in list(core.watchers.values()):
         for watcher in list(watchers.values()):
             if watcher.timer.slot >= 0 and watcher.timer.deadline <= now:
                 stop_watching(core, watcher)
-                job = core.state.live(watcher.job_id)
+                job = core.state.live_job(watcher.job_id)
                 queue = job.queue if job is not None else None
-                core.effects.append(Watched(watcher, WATCH_TIMEOUT, None, queue))
+                core.effects.append(JobEvent(watcher, WATCH_TIMEOUT, None, queue))
     return False
 
 
 def next_deadline(core: Core, now: i64) -> i64:
     """When tick is to be called next; 0: nothing is planned."""
-    if core.read_only or is_short(core):
-        return _next_volatile(core)
-    if is_pending(core):
+    if core.read_only_reason or has_postponed_work(core):
+        return _next_wait_deadline(core)
+    if has_pending_work(core):
         return now
     timer = core.state.first_timer()
     return timer.deadline if timer is not None else 0
 
 
-def _next_volatile(core: Core) -> i64:
+def _next_wait_deadline(core: Core) -> i64:
     """The first wait that ends; what needs a record would be due for ever."""
-    timers = [waiter.timer for line in core.waiting.values() for waiter in line.values()]
+    timers = [waiter.timer for line in core.waiters.values() for waiter in line.values()]
     for watchers in core.watchers.values():
         timers.extend([watcher.timer for watcher in watchers.values() if watcher.timer.slot >= 0])
     first: i64 = 0
@@ -160,7 +170,7 @@ def _next_volatile(core: Core) -> i64:
     return first
 
 
-def stop_watching(core: Core, watcher: Watcher) -> None:
+def stop_watching(core: Core, watcher: JobWatcher) -> None:
     core.state.timers.cancel(watcher.timer)
     watchers = core.watchers.get(watcher.job_id)
     if watchers is not None:
@@ -173,41 +183,41 @@ def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
     """Carry out one timer; gives the number of steps that took."""
     kind = timer.kind
     target = timer.target
-    if kind == LEASE:
+    if kind == LEASE_TIMER:
         assert isinstance(timer, LeaseTimer)
-        lose(core, timer.first(), EXPIRED, SYSTEM_ORIGIN, now)
-    elif kind == WAKE:
+        end_lost_lease(core, timer.first_active_job(), EXPIRED, SYSTEM_ORIGIN, now)
+    elif kind == WAKE_TIMER:
         assert isinstance(target, Queue)
-        return _wake(core, target, now, budget)
-    elif kind == TTL:
+        return _wake_delayed(core, target, now, budget)
+    elif kind == TTL_TIMER:
         assert isinstance(target, Job)
-        remove(core, target, TTL_OVER if target.more().ttl_ms else RETENTION_OVER, now)
-    elif kind == WAITER:
+        remove_job(core, target, TTL_OVER if target.ensure_extras().ttl_ms else RETENTION_OVER, now)
+    elif kind == WAITER_TIMER:
         assert isinstance(target, Waiter)
-        _give_up(core, target)
-    elif kind == WATCHER:
-        assert isinstance(target, Watcher)
+        _time_out_wait(core, target)
+    elif kind == WATCHER_TIMER:
+        assert isinstance(target, JobWatcher)
         stop_watching(core, target)
-        job = core.state.live(target.job_id)
+        job = core.state.live_job(target.job_id)
         queue = job.queue if job is not None else None
-        core.effects.append(Watched(target, WATCH_TIMEOUT, job, queue))
-    elif kind == DEAD:
+        core.effects.append(JobEvent(target, WATCH_TIMEOUT, job, queue))
+    elif kind == DEAD_LETTER_TIMER:
         assert isinstance(target, Queue)
-        return _forget_dead(core, target, now, budget)
-    elif kind == VALUE:
+        return _expire_dead_letters(core, target, now, budget)
+    elif kind == VALUE_TIMER:
         assert isinstance(target, bytes)
-        _forget_value(core, target, now)
-    elif kind == SESSION:
+        _expire_value(core, target, now)
+    elif kind == SESSION_TIMER:
         assert isinstance(target, int)
-        closed = SessionSet(now, SYSTEM_ORIGIN, target, CLOSED)
-        core.log.append(closed)
+        closed = SessionChange(now, SYSTEM_ORIGIN, target, CLOSED)
+        core.records.append(closed)
         apply_session(core.state, closed)
-    elif kind == TOMBSTONE:
-        _forget_uids(core, now)
-    elif kind == CONSUMER:
+    elif kind == TOMBSTONE_TIMER:
+        _expire_tombstones(core, now)
+    elif kind == CONSUMER_TIMER:
         assert isinstance(target, str)
         return expire_batch(core, target, now, budget)
-    elif kind == SCHEDULE:
+    elif kind == SCHEDULE_TIMER:
         assert isinstance(target, str)
         return fire_schedule(core, target, now)
     else:
@@ -215,96 +225,96 @@ def _fire(core: Core, timer: Timer, now: i64, budget: i64) -> i64:
     return 1
 
 
-def _forget_value(core: Core, key: bytes, now: i64) -> None:
-    if not fits_due(core, len(key)):
+def _expire_value(core: Core, key: bytes, now: i64) -> None:
+    if not ensure_space_or_postpone(core, len(key)):
         return
     gone = ValueGone(now, SYSTEM_ORIGIN, key)
-    core.log.append(gone)
+    core.records.append(gone)
     apply_value_gone(core.state, gone)
 
 
 def _fire_limit(core: Core, timer: Timer, now: i64) -> i64:
     kind = timer.kind
     target = timer.target
-    if kind == RATE:
+    if kind == RATE_TIMER:
         assert isinstance(target, Queue)
         core.state.timers.cancel(timer)
-        serve(core, target, now)
-    elif kind == IDLE:
+        serve_queue(core, target, now)
+    elif kind == IDLE_QUEUE_TIMER:
         assert isinstance(target, Queue)
-        _look_whether_idle(core, target, now)
+        _check_idle_queue(core, target, now)
     return 1
 
 
-def _look_whether_idle(core: Core, queue: Queue, now: i64) -> None:
+def _check_idle_queue(core: Core, queue: Queue, now: i64) -> None:
     """A queue without jobs and without anybody in line, to which nothing has happened for long
     enough, is deleted. That it is looked at now and then costs those nothing who use it."""
-    expiry = queue.rules.idle_expiry
-    used = queue.used()
-    if used != queue.idle_use or not queue.is_empty() or queue.utf8 in core.waiting:
-        queue.idle_use = used
+    expiry = queue.effective_settings.idle_expiry
+    used = queue.activity_count()
+    if used != queue.idle_activity_count or not queue.is_empty() or queue.utf8 in core.waiters:
+        queue.idle_activity_count = used
         queue.idle_since = now
     elif now - queue.idle_since >= expiry:
-        forget_queue(core, queue, SYSTEM_ORIGIN, now)
+        emit_queue_removal(core, queue, SYSTEM_ORIGIN, now)
         return
     timer = queue.idle_timer
     assert timer is not None
-    core.state.timers.set(timer, now + look_every(expiry))
+    core.state.timers.set(timer, now + idle_check_interval(expiry))
 
 
-def _give_up(core: Core, waiter: Waiter) -> None:
+def _time_out_wait(core: Core, waiter: Waiter) -> None:
     stop_waiting(core, waiter)
-    core.effects.append(GaveUp(waiter))
+    core.effects.append(WaitTimedOut(waiter))
 
 
-def _wake(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
+def _wake_delayed(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
     """Delayed jobs whose time has come join the back of their queue, earliest first."""
     state = core.state
     delayed = queue.delayed
     woken: i64 = 0
     while delayed.size and woken < budget:
         job = delayed.first()
-        if job.position > now or not fits_due(core):
+        if job.order_key > now or not ensure_space_or_postpone(core):
             break
-        record = Wake(now, SYSTEM_ORIGIN, job.id, queue.utf8)
-        core.log.append(record)
+        record = WakeRecord(now, SYSTEM_ORIGIN, job.id, queue.utf8)
+        core.records.append(record)
         apply_wake(state, record)
         woken += 1
     if delayed.size:
-        state.timers.set(queue.wake_timer, delayed.first().position)
+        state.timers.set(queue.wake_timer, delayed.first().order_key)
     else:
         state.timers.cancel(queue.wake_timer)
     if woken:
-        serve(core, queue, now)
+        serve_queue(core, queue, now)
     return woken + 1
 
 
-def _forget_dead(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
+def _expire_dead_letters(core: Core, queue: Queue, now: i64, budget: i64) -> i64:
     """Dead letters that were kept long enough are removed, oldest first."""
     state = core.state
     dead = queue.dead
     forgotten: i64 = 0
     while dead.size and forgotten < budget:
         job = dead.first()
-        if dead_until(state, queue, job) > now or not fits_due(core):
+        if dead_letter_expiry(state, queue, job) > now or not ensure_space_or_postpone(core):
             break
-        remove(core, job, RETENTION_OVER, now)
+        remove_job(core, job, RETENTION_OVER, now)
         forgotten += 1
     if dead.size:
-        state.timers.set(queue.dead_timer, dead_until(state, queue, dead.first()))
+        state.timers.set(queue.dead_timer, dead_letter_expiry(state, queue, dead.first()))
     else:
         state.timers.cancel(queue.dead_timer)
     return forgotten + 1
 
 
-def _forget_uids(core: Core, now: i64) -> None:
+def _expire_tombstones(core: Core, now: i64) -> None:
     state = core.state
     tombstones = state.tombstones
-    if tombstones.first_end() > now:
-        wait_for_graves(state)
+    if tombstones.first_expiry() > now:
+        arm_tombstone_timer(state)
         return
     # One grave at a time: no long pause.
-    before = tombstones.first_end() - tombstones.window
-    record = Forget(now, SYSTEM_ORIGIN, before)
-    core.log.append(record)
-    apply_forget(state, record)
+    before = tombstones.first_expiry() - tombstones.window
+    record = ForgetUids(now, SYSTEM_ORIGIN, before)
+    core.records.append(record)
+    apply_forget_uids(state, record)

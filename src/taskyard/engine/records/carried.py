@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mypy_extensions import i32, i64
 
-from taskyard.engine.limits import forget_rate, gate_of, remember
+from taskyard.engine.limits import ensure_key_limit, forget_rate, remember_arrival
 from taskyard.engine.model.errors import CorruptRecord
 from taskyard.engine.model.job import (
     BLOCKED,
@@ -24,79 +24,79 @@ from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.state import (
     State,
     Value,
-    consumer_weight,
-    queue_weight,
-    session_weight,
-    value_weight,
+    consumer_record_bytes,
+    queue_record_bytes,
+    session_record_bytes,
+    value_record_bytes,
 )
 from taskyard.engine.records import carry_records as c
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records.schedule_apply import place_schedule
-from taskyard.engine.records.schedule_records import CarrySchedule
+from taskyard.engine.records.schedule_records import ScheduleSnapshot
 from taskyard.engine.records.side_apply import (
-    expire_value_at,
     place_value,
+    set_queue_settings,
     set_reader,
-    set_settings,
+    set_value_expiry_timer,
 )
 from taskyard.engine.transitions import (
+    arm_tombstone_timer,
     claim_key,
-    dead_until,
-    expire_at,
-    hold,
-    is_called,
+    dead_letter_expiry,
+    is_synchronous_call,
+    move_to_dead_letters,
     set_error,
+    set_job_expiry,
+    set_lease,
     set_result,
-    to_dead_letters,
-    wait_for_graves,
 )
 
 
-def apply_carry(state: State, record: r.Record) -> None:
+def apply_snapshot(state: State, record: r.Record) -> None:
     state.time = record.time
-    if isinstance(record, c.CarryJob):
-        apply_carry_job(state, record)
-    elif isinstance(record, c.CarryValue):
-        apply_carry_value(state, record)
-    elif isinstance(record, c.CarryQueue):
-        apply_carry_queue(state, record)
-    elif isinstance(record, c.CarrySession):
-        apply_carry_session(state, record)
-    elif isinstance(record, c.CarryConsumer):
-        apply_carry_consumer(state, record)
-    elif isinstance(record, c.CarryReader):
-        apply_carry_reader(state, record)
-    elif isinstance(record, CarrySchedule):
-        apply_carry_schedule(state, record)
-    elif isinstance(record, c.CarryKeys):
-        apply_carry_keys(state, record)
-    elif isinstance(record, c.CarryGrave):
-        apply_carry_grave(state, record)
-    elif isinstance(record, c.Base):
-        apply_base(state, record)
+    if isinstance(record, c.JobSnapshot):
+        apply_job_snapshot(state, record)
+    elif isinstance(record, c.ValueSnapshot):
+        apply_value_snapshot(state, record)
+    elif isinstance(record, c.QueueSnapshot):
+        apply_queue_snapshot(state, record)
+    elif isinstance(record, c.SessionSnapshot):
+        apply_session_snapshot(state, record)
+    elif isinstance(record, c.ConsumerSnapshot):
+        apply_consumer_snapshot(state, record)
+    elif isinstance(record, c.ReaderSnapshot):
+        apply_reader_snapshot(state, record)
+    elif isinstance(record, ScheduleSnapshot):
+        apply_schedule_snapshot(state, record)
+    elif isinstance(record, c.KeyLimitsSnapshot):
+        apply_key_limits_snapshot(state, record)
+    elif isinstance(record, c.TombstonesSnapshot):
+        apply_tombstones_snapshot(state, record)
+    elif isinstance(record, c.Checkpoint):
+        apply_checkpoint(state, record)
 
 
-def _check_partial(state: State, record: r.Record) -> None:
+def _require_partial_replay(state: State, record: r.Record) -> None:
     """Only a replay that began further on than the thing itself may hear of it in a carry."""
-    if not state.partial:
+    if not state.is_partial_replay:
         raise CorruptRecord(f"record {record.seq} carries what there is not at this point")
 
 
-def apply_carry_job(state: State, record: c.CarryJob) -> None:
+def apply_job_snapshot(state: State, record: c.JobSnapshot) -> None:
     job = state.jobs.get(record.id)
     if job is None:
-        job = _make(state, record)
+        job = _create_job(state, record)
     elif job.state == GONE:
         raise CorruptRecord(f"job {job.id} is gone")
     moves = record.moves
     at = record.blob_at
     if moves & c.MOVES_PAYLOAD:
-        state.weights.sub(job.payload_at, i64(job.weight))
-        job.weight = i32(record.size - record.blob_size + job.payload_size)
-        state.weights.add(at, i64(job.weight))
+        state.live_bytes.subtract(job.payload_at, i64(job.record_bytes))
+        job.record_bytes = i32(record.size - record.blob_size + job.payload_size)
+        state.live_bytes.add(at, i64(job.record_bytes))
         job.payload_at = at
         at += job.payload_size
-    extra = job.extra
+    extra = job.extras
     if extra is None:
         return
     if moves & c.MOVES_RESULT:
@@ -108,15 +108,15 @@ def apply_carry_job(state: State, record: c.CarryJob) -> None:
         set_error(state, extra, at, extra.error_size)
 
 
-def _make(state: State, record: c.CarryJob) -> Job:
+def _create_job(state: State, record: c.JobSnapshot) -> Job:
     """A job that was pushed before the point where this replay began."""
-    _check_partial(state, record)
-    queue = state.queue(record.queue, record.seq, record.blob_at)
+    _require_partial_replay(state, record)
+    queue = state.get_or_create_queue(record.queue, record.seq, record.blob_at)
     job = Job(
         record.id,
         queue,
-        queue.share_name(record.name),
-        queue.share_policy(record.policy),
+        queue.intern_name(record.name),
+        queue.intern_policy(record.policy),
         record.priority,
         record.dialect,
         record.content,
@@ -125,52 +125,52 @@ def _make(state: State, record: c.CarryJob) -> Job:
         record.pushed_at,
         record.run_at,
     )
-    job.position = record.position
+    job.order_key = record.position
     job.attempts = i32(record.attempts)
     job.fails = i32(record.fails)
     job.losses = i32(record.losses)
     job.leases = i32(record.leases)
     job.finished_at = record.finished_at
-    job.extra = record.extra
+    job.extras = record.extras
     state.jobs.add(job)
-    job.weight = i32(record.weight)
-    state.weights.add(job.payload_at, record.weight)
-    extra = job.extra
+    job.record_bytes = i32(record.record_bytes)
+    state.live_bytes.add(job.payload_at, record.record_bytes)
+    extra = job.extras
     if extra is not None:
-        _adopt_extra(state, job)
-    _place(state, job, record)
+        _index_extras(state, job)
+    _enter_state(state, job, record)
     return job
 
 
-def _adopt_extra(state: State, job: Job) -> None:
-    extra = job.more()
+def _index_extras(state: State, job: Job) -> None:
+    extra = job.ensure_extras()
     if extra.result_size:
-        state.weights.add(extra.result_at, extra.result_size)
+        state.live_bytes.add(extra.result_at, extra.result_size)
     if extra.error_size:
-        state.weights.add(extra.error_at, extra.error_size)
+        state.live_bytes.add(extra.error_at, extra.error_size)
     uid = extra.uid
     if uid is not None:
         state.uids[uid] = job
-        producers = state.producers
+        producers = state.producer_hashes
         producer = extra.producer  # an old record only tells the queue where the job is by now
         extra.producer = (
-            producers.share(producer) if producer else producers.of_queue(job.queue.utf8)
+            producers.intern(producer) if producer else producers.hash_of_queue(job.queue.utf8)
         )
-    if is_called(extra):
-        state.called.add(job.id)
+    if is_synchronous_call(extra):
+        state.synchronous_jobs.add(job.id)
     if extra.expires_at:
-        expire_at(state, job, extra, extra.expires_at)
+        set_job_expiry(state, job, extra, extra.expires_at)
     blockers = extra.blockers
     if blockers is not None:
         for blocker in blockers:
             state.dependents.setdefault(blocker, {})[job.id] = None
 
 
-def _place(state: State, job: Job, record: c.CarryJob) -> None:
+def _enter_state(state: State, job: Job, record: c.JobSnapshot) -> None:
     queue = job.queue
     which = record.state
     if which != SUCCEEDED and which != FAILED:
-        queue.waiting_bytes += job.payload_size
+        queue.unfinished_bytes += job.payload_size
     if which == READY:
         job.state = READY
         if not job.attempts:  # else only the records before this one know when it came back
@@ -181,12 +181,12 @@ def _place(state: State, job: Job, record: c.CarryJob) -> None:
         lease = record.lease
         if lease is None:
             raise CorruptRecord(f"job {job.id} is leased to nobody")
-        hold(state, job, lease)
+        set_lease(state, job, lease)
     elif which == DELAYED:
         job.state = DELAYED
         claim_key(job)
         queue.delayed.insert(job)
-        state.timers.set(queue.wake_timer, queue.delayed.first().position)
+        state.timers.set(queue.wake_timer, queue.delayed.first().order_key)
     elif which == BLOCKED:
         job.state = BLOCKED
         claim_key(job)
@@ -195,143 +195,143 @@ def _place(state: State, job: Job, record: c.CarryJob) -> None:
         job.state = SUCCEEDED
         queue.done.insert(job)
     elif which == FAILED:
-        to_dead_letters(state, job)
+        move_to_dead_letters(state, job)
     else:
         raise CorruptRecord(f"job {job.id} is in no state that is carried")
 
 
-def apply_carry_queue(state: State, record: c.CarryQueue) -> None:
+def apply_queue_snapshot(state: State, record: c.QueueSnapshot) -> None:
     if record.queue not in state.queues:
-        _check_partial(state, record)
-    queue = state.queue(record.queue, record.number, record.blob_at)
-    state.weights.sub(queue.at, queue_weight(queue))
-    state.weights.add(record.blob_at, queue_weight(queue))
-    queue.at = record.blob_at
-    if queue.number != record.number:
+        _require_partial_replay(state, record)
+    queue = state.get_or_create_queue(record.queue, record.number, record.blob_at)
+    state.live_bytes.subtract(queue.record_at, queue_record_bytes(queue))
+    state.live_bytes.add(record.blob_at, queue_record_bytes(queue))
+    queue.record_at = record.blob_at
+    if queue.created_seq != record.number:
         # Until now this replay did not know its settings: what it took for the rates of its keys
         # may be wrong, and those that are right are carried next.
-        for gate in list(queue.gates.values()) if queue.gates is not None else []:
+        for gate in list(queue.key_limits.values()) if queue.key_limits is not None else []:
             forget_rate(state, gate)
-    queue.number = record.number
+    queue.created_seq = record.number
     if queue.settings is not record.settings:
-        set_settings(state, queue, record.settings)
-    queue.tat = record.tat
+        set_queue_settings(state, queue, record.settings)
+    queue.theoretical_arrival_ns = record.tat
     queue.set_counters(record.counters)
     if queue.dead.size:
-        state.timers.set(queue.dead_timer, dead_until(state, queue, queue.dead.first()))
+        state.timers.set(queue.dead_timer, dead_letter_expiry(state, queue, queue.dead.first()))
 
 
-def apply_carry_keys(state: State, record: c.CarryKeys) -> None:
+def apply_key_limits_snapshot(state: State, record: c.KeyLimitsSnapshot) -> None:
     """The queue's own carry stands before it, perhaps before the point where this replay began."""
     if record.queue not in state.queues:
-        _check_partial(state, record)
-    queue = state.queue(record.queue, record.seq, record.blob_at)
+        _require_partial_replay(state, record)
+    queue = state.get_or_create_queue(record.queue, record.seq, record.blob_at)
     for index, key in enumerate(record.keys):
-        remember(state, gate_of(queue, key), record.tats[index])
+        remember_arrival(state, ensure_key_limit(queue, key), record.tats[index])
 
 
-def apply_carry_value(state: State, record: c.CarryValue) -> None:
+def apply_value_snapshot(state: State, record: c.ValueSnapshot) -> None:
     value = state.values.get(record.key)
     if value is None:
-        _check_partial(state, record)
+        _require_partial_replay(state, record)
         value = Value(record.key)
-        value.at = record.blob_at
+        value.value_at = record.blob_at
         state.values[record.key] = value
-        state.weights.add(value.at, value_weight(value))
+        state.live_bytes.add(value.value_at, value_record_bytes(value))
     place_value(state, value, record.blob_at, record.blob_size)
-    expire_value_at(state, value, record.expires_at)
+    set_value_expiry_timer(state, value, record.expires_at)
 
 
-def apply_carry_session(state: State, record: c.CarrySession) -> None:
+def apply_session_snapshot(state: State, record: c.SessionSnapshot) -> None:
     session = record.session
     known = state.sessions.get(session.id)
     if known is None:
-        _check_partial(state, record)
+        _require_partial_replay(state, record)
         known = session
         state.sessions[session.id] = session
-        state.weights.loose += session_weight(session)
+        state.live_bytes.unplaced += session_record_bytes(session)
         if not session.attached:
             state.timers.set(session.timer, session.since + state.settings.outbox_age)
     elif known is not session:
-        state.weights.loose -= session_weight(known)
+        state.live_bytes.unplaced -= session_record_bytes(known)
         known.outbox = session.outbox
-        state.weights.loose += session_weight(known)
+        state.live_bytes.unplaced += session_record_bytes(known)
         known.numbered = session.numbered
         known.delivered = session.delivered
-    known.anchor = record.seq
-    known.noted = False
+    known.record_seq = record.seq
+    known.changed_since_snapshot = False
 
 
-def apply_carry_consumer(state: State, record: c.CarryConsumer) -> None:
+def apply_consumer_snapshot(state: State, record: c.ConsumerSnapshot) -> None:
     consumer = record.consumer
     known = state.consumers.get(consumer.name)
     if known is None:
-        _check_partial(state, record)
+        _require_partial_replay(state, record)
         known = consumer
         state.consumers[consumer.name] = consumer
-        state.weights.loose += consumer_weight(consumer)
+        state.live_bytes.unplaced += consumer_record_bytes(consumer)
         if consumer.deadline:
             state.timers.set(consumer.timer, consumer.deadline)
     elif known is not consumer:
         # Of a batch that was leased in several records, the first may be before the beginning.
-        state.weights.loose -= consumer_weight(known)
+        state.live_bytes.unplaced -= consumer_record_bytes(known)
         known.ids = consumer.ids
         known.attempts = consumer.attempts
         known.queues = consumer.queues
         known.user = consumer.user
-        state.weights.loose += consumer_weight(known)
-    known.anchor = record.seq
+        state.live_bytes.unplaced += consumer_record_bytes(known)
+    known.record_seq = record.seq
 
 
-def apply_carry_reader(state: State, record: c.CarryReader) -> None:
+def apply_reader_snapshot(state: State, record: c.ReaderSnapshot) -> None:
     if record.name not in state.readers:
-        _check_partial(state, record)
+        _require_partial_replay(state, record)
     set_reader(state, record.name, record.next_seq, record.lease_until, record.seq)
 
 
-def apply_carry_schedule(state: State, record: CarrySchedule) -> None:
+def apply_schedule_snapshot(state: State, record: ScheduleSnapshot) -> None:
     known = state.schedules.get(record.schedule.name)
     if known is None:
-        _check_partial(state, record)
+        _require_partial_replay(state, record)
         place_schedule(state, record.schedule, record.seq)
     else:
-        known.anchor = record.seq
+        known.record_seq = record.seq
 
 
-def apply_carry_grave(state: State, record: c.CarryGrave) -> None:
+def apply_tombstones_snapshot(state: State, record: c.TombstonesSnapshot) -> None:
     tombstones = state.tombstones
     since = record.since
     seq = record.seq
     for index, uid in enumerate(record.uids):
-        producer = state.producers.share(record.producers[index])
-        tombstones.bury(uid, record.ids[index], producer, since, seq)
+        producer = state.producer_hashes.intern(record.producers[index])
+        tombstones.add(uid, record.ids[index], producer, since, seq)
     if record.first:
-        grave = tombstones.graves.get(since - since % tombstones.width)
+        grave = tombstones.buckets.get(since - since % tombstones.bucket_width_us)
         if grave is not None:  # none, if uids are not remembered any more
-            grave.anchor = seq
-    wait_for_graves(state)
+            grave.record_seq = seq
+    arm_tombstone_timer(state)
 
 
-def apply_base(state: State, record: c.Base) -> None:
+def apply_checkpoint(state: State, record: c.Checkpoint) -> None:
     """From here on all is known to a replay that began at this base, or before it."""
-    if state.partial:
-        if record.base < state.partial_from:
+    if state.is_partial_replay:
+        if record.base < state.partial_start:
             return  # of an earlier compaction: others were made after it
-        state.partial = False
-        queues = sorted(state.queues.values(), key=_number)  # they came in another order
+        state.is_partial_replay = False
+        queues = sorted(state.queues.values(), key=_created_seq)  # they came in another order
         state.queues = {queue.utf8: queue for queue in queues}
         state.epoch = record.epoch
         state.next_id = max(state.next_id, record.next_id)
     elif record.epoch != state.epoch or record.next_id != state.next_id:
         raise CorruptRecord("the next id or the epoch is not what compaction has seen")
-    counts = state.counts()[: len(record.counts)]  # an older server knows of fewer kinds
+    counts = state.entity_counts()[: len(record.counts)]  # an older server knows of fewer kinds
     if counts != record.counts:
         raise CorruptRecord(
             "compaction has seen other numbers of jobs, queues, values, sessions, consumers, "
             f"readers and schedules: {record.counts} instead of {counts}"
         )
-    state.base = max(state.base, record.base)
+    state.replay_start = max(state.replay_start, record.base)
 
 
-def _number(queue: Queue) -> int:
-    return queue.number
+def _created_seq(queue: Queue) -> int:
+    return queue.created_seq

@@ -7,17 +7,17 @@ from array import array
 from mypy_extensions import i64
 
 from taskyard.engine.model.errors import CorruptRecord, UnknownRecord
-from taskyard.engine.model.job import SYSTEM_ORIGIN, Extra, Lease, Notify, Origin, Policy
+from taskyard.engine.model.job import SYSTEM_ORIGIN, JobExtras, Lease, Notify, Origin, Policy
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.state import Consumer, Letter, Session
+from taskyard.engine.model.state import BatchConsumer, DurableSession, SessionNotice
 from taskyard.engine.model.uid import ANY_PRODUCER, PRODUCER_BYTES
 from taskyard.engine.records import carry_records as c
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records.wire import Reader
+from taskyard.engine.records.wire import FieldReader
 
 
-def read_job(
-    fields: Reader,
+def read_job_snapshot(
+    fields: FieldReader,
     time: i64,
     origin: Origin,
     id: i64,
@@ -25,11 +25,11 @@ def read_job(
     name: str,
     policy: Policy,
     version: i64,
-) -> c.CarryJob:
+) -> c.JobSnapshot:
     """The rest of the fields of a job, after those that are in a push as well."""
     moves = fields.u8()
     flags = fields.u8()
-    record = c.CarryJob(time, origin, id, queue, name, policy, moves)
+    record = c.JobSnapshot(time, origin, id, queue, name, policy, moves)
     record.state = fields.u8()
     record.dialect = fields.u8()
     record.content = fields.u8()
@@ -43,20 +43,20 @@ def read_job(
     record.finished_at = fields.s64()
     record.payload_at = fields.s64()
     record.payload_size = fields.u32()
-    record.weight = fields.u32()
+    record.record_bytes = fields.u32()
     if flags & c.HAS_LEASE:
         record.lease = _lease(fields)
-    if flags & c.HAS_EXTRA:
-        record.extra = _extra(fields, flags)
+    if flags & c.HAS_EXTRAS:
+        record.extras = _extras(fields, flags)
     # An older version has set them back together with the attempts, or never had to.
     record.leases = fields.u32() if version >= 3 else record.attempts
-    extra = record.extra
+    extra = record.extras
     if version >= 4 and extra is not None:
-        extra.producer = fields.take(PRODUCER_BYTES)
+        extra.producer = fields.raw_bytes(PRODUCER_BYTES)
     return record
 
 
-def _lease(fields: Reader) -> Lease:
+def _lease(fields: FieldReader) -> Lease:
     owner = fields.s64()
     bound = fields.u8() != 0
     holder = fields.text()
@@ -66,8 +66,8 @@ def _lease(fields: Reader) -> Lease:
     return Lease(owner, bound, holder, epoch, attempt, since, fields.s64())
 
 
-def _extra(fields: Reader, flags: i64) -> Extra:
-    extra = Extra()
+def _extras(fields: FieldReader, flags: i64) -> JobExtras:
+    extra = JobExtras()
     extra.ttl_ms = fields.u64()
     extra.expires_at = fields.s64()
     extra.result_at = fields.s64()
@@ -77,9 +77,9 @@ def _extra(fields: Reader, flags: i64) -> Extra:
     extra.reason = fields.text()
     extra.has_result = flags & c.HAS_RESULT != 0
     if flags & c.HAS_UID:
-        extra.uid = fields.take(16)
+        extra.uid = fields.raw_bytes(16)
     if flags & c.HAS_KEY:
-        extra.key = fields.short()
+        extra.key = fields.short_bytes()
     if flags & c.HAS_NOTIFY:
         session = fields.s64()
         label = fields.u64()
@@ -87,28 +87,28 @@ def _extra(fields: Reader, flags: i64) -> Extra:
     if flags & c.HAS_BLOCKERS:
         extra.blockers = set(fields.ids())
     if flags & c.HAS_LIMIT_KEY:
-        extra.limit_key = fields.short()
+        extra.limit_key = fields.short_bytes()
     return extra
 
 
-def read_queue(
+def read_queue_snapshot(
     version: i64,
-    fields: Reader,
+    fields: FieldReader,
     time: i64,
     origin: Origin,
     queue: bytes,
     number: i64,
     settings: QueueSettings,
-) -> c.CarryQueue:
+) -> c.QueueSnapshot:
     counters = fields.ids()
     tat: i64 = 0
     if version >= 2:
-        read_limits(fields, settings)
+        read_limit_settings(fields, settings)
         tat = fields.s64()
-    return c.CarryQueue(time, origin, queue, number, settings, counters, tat)
+    return c.QueueSnapshot(time, origin, queue, number, settings, counters, tat)
 
 
-def read_limits(fields: Reader, settings: QueueSettings) -> None:
+def read_limit_settings(fields: FieldReader, settings: QueueSettings) -> None:
     settings.ttr = fields.s64()
     settings.concurrency = fields.s64()
     settings.rate_count = fields.s64()
@@ -119,44 +119,48 @@ def read_limits(fields: Reader, settings: QueueSettings) -> None:
     settings.idle_expiry = fields.s64()
 
 
-def read_carry(kind: i64, version: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+def read_snapshot(
+    kind: i64, version: i64, fields: FieldReader, time: i64, origin: Origin
+) -> r.Record:
     """Any carry that has no part in common with another record."""
-    if kind == r.CARRY_VALUE:
-        key = fields.short()
-        return c.CarryValue(time, origin, key, fields.s64())
-    if kind == r.CARRY_SESSION:
-        return c.CarrySession(time, origin, _session(fields))
-    if kind == r.CARRY_CONSUMER:
-        return c.CarryConsumer(time, origin, _consumer(version, fields))
-    if kind == r.CARRY_READER:
+    if kind == r.SNAPSHOT_VALUE:
+        key = fields.short_bytes()
+        return c.ValueSnapshot(time, origin, key, fields.s64())
+    if kind == r.SNAPSHOT_SESSION:
+        return c.SessionSnapshot(time, origin, _session(fields))
+    if kind == r.SNAPSHOT_CONSUMER:
+        return c.ConsumerSnapshot(time, origin, _consumer(version, fields))
+    if kind == r.SNAPSHOT_READER:
         name = fields.text()
         next_seq = fields.s64()
-        return c.CarryReader(time, origin, name, next_seq, fields.s64())
-    if kind == r.CARRY_KEYS:
-        queue = fields.short()
+        return c.ReaderSnapshot(time, origin, name, next_seq, fields.s64())
+    if kind == r.SNAPSHOT_KEY_LIMITS:
+        queue = fields.short_bytes()
         tats = fields.ids()
-        return c.CarryKeys(time, origin, queue, [fields.short() for _ in tats], tats)
-    if kind == r.CARRY_GRAVE:
+        return c.KeyLimitsSnapshot(time, origin, queue, [fields.short_bytes() for _ in tats], tats)
+    if kind == r.SNAPSHOT_TOMBSTONES:
         since = fields.s64()
         first = fields.u8() != 0
         ids = fields.ids()
-        uids = [fields.take(16) for _ in ids]
-        producers = [fields.take(PRODUCER_BYTES) if version >= 2 else ANY_PRODUCER for _ in ids]
-        return c.CarryGrave(time, origin, since, first, uids, ids, producers)
-    if kind == r.BASE:
+        uids = [fields.raw_bytes(16) for _ in ids]
+        producers = [
+            fields.raw_bytes(PRODUCER_BYTES) if version >= 2 else ANY_PRODUCER for _ in ids
+        ]
+        return c.TombstonesSnapshot(time, origin, since, first, uids, ids, producers)
+    if kind == r.CHECKPOINT:
         if origin.encoded != SYSTEM_ORIGIN.encoded:
             raise CorruptRecord("a base is the server's own doing")
         base = fields.s64()
         epoch = fields.s64()
         next_id = fields.s64()
-        return c.Base(time, base, epoch, next_id, fields.ids())
+        return c.Checkpoint(time, base, epoch, next_id, fields.ids())
     raise UnknownRecord(f"unknown kind {kind}")
 
 
-def _session(fields: Reader) -> Session:
+def _session(fields: FieldReader) -> DurableSession:
     id = fields.s64()
     attached = fields.u8() != 0
-    session = Session(id, fields.s64(), 0)
+    session = DurableSession(id, fields.s64(), 0)
     session.attached = attached
     session.numbered = fields.s64()
     session.delivered = fields.s64()
@@ -165,13 +169,13 @@ def _session(fields: Reader) -> Session:
         time = fields.s64()
         job = fields.s64()
         label = fields.u64()
-        session.outbox.append(Letter(number, time, job, label, fields.u8()))
+        session.outbox.append(SessionNotice(number, time, job, label, fields.u8()))
     return session
 
 
-def _consumer(version: i64, fields: Reader) -> Consumer:
+def _consumer(version: i64, fields: FieldReader) -> BatchConsumer:
     name = fields.text()
-    consumer = Consumer(name, fields.s64())
+    consumer = BatchConsumer(name, fields.s64())
     consumer.number = fields.s64()
     flags = fields.u8()
     consumer.open = flags & 1 != 0
@@ -182,7 +186,7 @@ def _consumer(version: i64, fields: Reader) -> Consumer:
     consumer.attempts = array("I", [fields.u32() if version >= 2 else 0 for _ in ids])
     if version >= 2:
         count = fields.u32()
-        consumer.queues = {fields.short(): None for _ in range(count)}
+        consumer.queues = {fields.short_bytes(): None for _ in range(count)}
     if version >= 3:
         consumer.user = fields.text()
     return consumer

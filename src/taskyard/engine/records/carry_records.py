@@ -12,28 +12,28 @@ from typing import Final
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
-from taskyard.engine.model.job import SYSTEM_ORIGIN, Extra, Lease, Origin, Policy
+from taskyard.engine.model.job import SYSTEM_ORIGIN, JobExtras, Lease, Origin, Policy
 from taskyard.engine.model.queue import QueueSettings
-from taskyard.engine.model.state import Consumer, Letter, Session
+from taskyard.engine.model.state import BatchConsumer, DurableSession, SessionNotice
 from taskyard.engine.records.job_lifecycle import (
-    BASE,
-    CARRY_CONSUMER,
-    CARRY_GRAVE,
-    CARRY_JOB,
-    CARRY_KEYS,
-    CARRY_QUEUE,
-    CARRY_READER,
-    CARRY_SESSION,
-    CARRY_VALUE,
+    CHECKPOINT,
+    SNAPSHOT_CONSUMER,
+    SNAPSHOT_JOB,
+    SNAPSHOT_KEY_LIMITS,
+    SNAPSHOT_QUEUE,
+    SNAPSHOT_READER,
+    SNAPSHOT_SESSION,
+    SNAPSHOT_TOMBSTONES,
+    SNAPSHOT_VALUE,
     Record,
-    policy_bytes,
+    encode_policy,
 )
-from taskyard.engine.records.side_records import put_limits, put_settings
+from taskyard.engine.records.side_records import put_limit_settings, put_settings
 from taskyard.engine.records.wire import (
     put_array,
     put_i64,
     put_ids,
-    put_short,
+    put_short_bytes,
     put_text,
     put_u8,
     put_u32,
@@ -48,7 +48,7 @@ ERROR_IS_RESULT: Final = 8  # both are the same bytes
 
 # Which optional fields it has.
 HAS_LEASE: Final = 1
-HAS_EXTRA: Final = 2
+HAS_EXTRAS: Final = 2
 HAS_UID: Final = 4
 HAS_KEY: Final = 8
 HAS_NOTIFY: Final = 16
@@ -58,14 +58,14 @@ HAS_LIMIT_KEY: Final = 128  # from version 2 on
 
 
 @mypyc_attr(acyclic=True)
-class CarryJob(Record):
+class JobSnapshot(Record):
     """A job as it is now. The blob is what is moved of payload, result and error, in this order."""
 
     __slots__ = (
         "attempts",
         "content",
         "dialect",
-        "extra",
+        "extras",
         "fails",
         "finished_at",
         "id",
@@ -81,9 +81,9 @@ class CarryJob(Record):
         "priority",
         "pushed_at",
         "queue",
+        "record_bytes",
         "run_at",
         "state",
-        "weight",
     )
 
     def __init__(
@@ -114,29 +114,29 @@ class CarryJob(Record):
         self.leases: i64 = 0
         self.payload_at: i64 = 0
         self.payload_size: i64 = 0
-        self.weight: i64 = 0  # of the record that has the payload, if that stays where it is
+        self.record_bytes: i64 = 0  # of the record that has the payload, if that stays where it is
         self.pushed_at: i64 = 0
         self.run_at: i64 = 0
         self.finished_at: i64 = 0
         self.lease: Lease | None = None
-        self.extra: Extra | None = None  # its places are those before the move
+        self.extras: JobExtras | None = None  # its places are those before the move
 
     def kind(self) -> i64:
-        return CARRY_JOB
+        return SNAPSHOT_JOB
 
-    def layout(self) -> i64:
-        extra = self.extra
+    def format_version(self) -> i64:
+        extra = self.extras
         if extra is not None and extra.producer:
             return 4
         if self.leases != self.attempts:
             return 3
         return 1 if extra is None or extra.limit_key is None else 2
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_i64(out, self.id)
-        put_short(out, self.queue)
+        put_short_bytes(out, self.queue)
         put_text(out, self.name)
-        put_short(out, policy_bytes(self.policy))
+        put_short_bytes(out, encode_policy(self.policy))
         put_u8(out, self.moves)
         put_u8(out, self._flags())
         put_u8(out, self.state)
@@ -152,7 +152,7 @@ class CarryJob(Record):
         put_i64(out, self.finished_at)
         put_i64(out, self.payload_at)
         put_u32(out, self.payload_size)
-        put_u32(out, self.weight)
+        put_u32(out, self.record_bytes)
         lease = self.lease
         if lease is not None:
             put_i64(out, lease.owner)
@@ -162,10 +162,10 @@ class CarryJob(Record):
             put_u32(out, lease.attempt)
             put_i64(out, lease.since)
             put_i64(out, lease.deadline)
-        extra = self.extra
+        extra = self.extras
         if extra is not None:
-            _put_extra(out, extra)
-        if self.layout() >= 3:
+            _put_extras(out, extra)
+        if self.format_version() >= 3:
             put_u32(out, self.leases)
         if extra is not None and extra.producer:
             out.write(extra.producer)
@@ -174,9 +174,9 @@ class CarryJob(Record):
         flags: i64 = 0
         if self.lease is not None:
             flags |= HAS_LEASE
-        extra = self.extra
+        extra = self.extras
         if extra is not None:
-            flags |= HAS_EXTRA
+            flags |= HAS_EXTRAS
             if extra.uid is not None:
                 flags |= HAS_UID
             if extra.key is not None:
@@ -192,7 +192,7 @@ class CarryJob(Record):
         return flags
 
 
-def _put_extra(out: BytesWriter, extra: Extra) -> None:
+def _put_extras(out: BytesWriter, extra: JobExtras) -> None:
     put_u64(out, extra.ttl_ms)
     put_i64(out, extra.expires_at)
     put_i64(out, extra.result_at)
@@ -205,7 +205,7 @@ def _put_extra(out: BytesWriter, extra: Extra) -> None:
         out.write(uid)
     key = extra.key
     if key is not None:
-        put_short(out, key)
+        put_short_bytes(out, key)
     notify = extra.notify
     if notify is not None:
         put_i64(out, notify.session)
@@ -216,11 +216,11 @@ def _put_extra(out: BytesWriter, extra: Extra) -> None:
         put_ids(out, sorted(blockers))
     limit_key = extra.limit_key
     if limit_key is not None:
-        put_short(out, limit_key)
+        put_short_bytes(out, limit_key)
 
 
 @mypyc_attr(acyclic=True)
-class CarryQueue(Record):
+class QueueSnapshot(Record):
     """A queue as it is now: its settings and its counters. Its jobs have records of their own."""
 
     __slots__ = ("counters", "number", "queue", "settings", "tat")
@@ -243,22 +243,22 @@ class CarryQueue(Record):
         self.tat = tat  # of its rate
 
     def kind(self) -> i64:
-        return CARRY_QUEUE
+        return SNAPSHOT_QUEUE
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 2
 
-    def put(self, out: BytesWriter) -> None:
-        put_short(out, self.queue)
+    def encode(self, out: BytesWriter) -> None:
+        put_short_bytes(out, self.queue)
         put_i64(out, self.number)
         put_settings(out, self.settings)
         put_ids(out, self.counters)
-        put_limits(out, self.settings)
+        put_limit_settings(out, self.settings)
         put_i64(out, self.tat)
 
 
 @mypyc_attr(acyclic=True)
-class CarryKeys(Record):
+class KeyLimitsSnapshot(Record):
     """What is remembered of the rates of some limit keys of a queue, as it is now."""
 
     __slots__ = ("keys", "queue", "tats")
@@ -272,17 +272,17 @@ class CarryKeys(Record):
         self.tats = tats
 
     def kind(self) -> i64:
-        return CARRY_KEYS
+        return SNAPSHOT_KEY_LIMITS
 
-    def put(self, out: BytesWriter) -> None:
-        put_short(out, self.queue)
+    def encode(self, out: BytesWriter) -> None:
+        put_short_bytes(out, self.queue)
         put_ids(out, self.tats)
         for key in self.keys:
-            put_short(out, key)
+            put_short_bytes(out, key)
 
 
 @mypyc_attr(acyclic=True)
-class CarryValue(Record):
+class ValueSnapshot(Record):
     """A keyed value as it is now. The blob is the value."""
 
     __slots__ = ("expires_at", "key")
@@ -295,26 +295,26 @@ class CarryValue(Record):
         self.expires_at = expires_at
 
     def kind(self) -> i64:
-        return CARRY_VALUE
+        return SNAPSHOT_VALUE
 
-    def put(self, out: BytesWriter) -> None:
-        put_short(out, self.key)
+    def encode(self, out: BytesWriter) -> None:
+        put_short_bytes(out, self.key)
         put_i64(out, self.expires_at)
 
 
-class CarrySession(Record):
+class SessionSnapshot(Record):
     """A durable session as it is now, with all letters in its outbox."""
 
     __slots__ = ("session",)
 
-    def __init__(self, time: i64, origin: Origin, session: Session) -> None:
+    def __init__(self, time: i64, origin: Origin, session: DurableSession) -> None:
         super().__init__(time, origin)
         self.session = session
 
     def kind(self) -> i64:
-        return CARRY_SESSION
+        return SNAPSHOT_SESSION
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         session = self.session
         put_i64(out, session.id)
         put_u8(out, 1 if session.attached else 0)
@@ -323,10 +323,10 @@ class CarrySession(Record):
         put_i64(out, session.delivered)
         put_u32(out, len(session.outbox))
         for letter in session.outbox:
-            _put_letter(out, letter)
+            _put_notice(out, letter)
 
 
-def _put_letter(out: BytesWriter, letter: Letter) -> None:
+def _put_notice(out: BytesWriter, letter: SessionNotice) -> None:
     put_i64(out, letter.number)
     put_i64(out, letter.time)
     put_i64(out, letter.job)
@@ -334,22 +334,22 @@ def _put_letter(out: BytesWriter, letter: Letter) -> None:
     put_u8(out, letter.stage)
 
 
-class CarryConsumer(Record):
+class ConsumerSnapshot(Record):
     """A consumer of batches as it is now."""
 
     __slots__ = ("consumer",)
 
-    def __init__(self, time: i64, origin: Origin, consumer: Consumer) -> None:
+    def __init__(self, time: i64, origin: Origin, consumer: BatchConsumer) -> None:
         super().__init__(time, origin)
         self.consumer = consumer
 
     def kind(self) -> i64:
-        return CARRY_CONSUMER
+        return SNAPSHOT_CONSUMER
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 3 if self.consumer.user else 2
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         consumer = self.consumer
         put_text(out, consumer.name)
         put_i64(out, consumer.owner)
@@ -361,13 +361,13 @@ class CarryConsumer(Record):
         put_array(out, consumer.attempts)
         put_u32(out, len(consumer.queues))
         for queue in consumer.queues:
-            put_short(out, queue)
+            put_short_bytes(out, queue)
         if consumer.user:
             put_text(out, consumer.user)
 
 
 @mypyc_attr(acyclic=True)
-class CarryReader(Record):
+class ReaderSnapshot(Record):
     """A reader of the journal as it is now."""
 
     __slots__ = ("lease_until", "name", "next_seq")
@@ -381,16 +381,16 @@ class CarryReader(Record):
         self.lease_until = lease_until
 
     def kind(self) -> i64:
-        return CARRY_READER
+        return SNAPSHOT_READER
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_text(out, self.name)
         put_i64(out, self.next_seq)
         put_i64(out, self.lease_until)
 
 
 @mypyc_attr(acyclic=True)
-class CarryGrave(Record):
+class TombstonesSnapshot(Record):
     """Uids that are remembered, all of one stretch of time; the first of several such, or not."""
 
     __slots__ = ("first", "ids", "producers", "since", "uids")
@@ -413,12 +413,12 @@ class CarryGrave(Record):
         self.producers = producers  # of each: see uid.py
 
     def kind(self) -> i64:
-        return CARRY_GRAVE
+        return SNAPSHOT_TOMBSTONES
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 2
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_i64(out, self.since)
         put_u8(out, 1 if self.first else 0)
         put_ids(out, self.ids)
@@ -429,7 +429,7 @@ class CarryGrave(Record):
 
 
 @mypyc_attr(acyclic=True)
-class Base(Record):
+class Checkpoint(Record):
     """All that lived before position `base` has been carried: a replay may begin there.
 
     How much there is of everything is said too, for the replay to be checked against.
@@ -445,9 +445,9 @@ class Base(Record):
         self.counts = counts  # in the order of State.counts
 
     def kind(self) -> i64:
-        return BASE
+        return CHECKPOINT
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_i64(out, self.base)
         put_i64(out, self.epoch)
         put_i64(out, self.next_id)

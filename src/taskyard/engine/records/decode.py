@@ -14,14 +14,21 @@ from taskyard.engine.model.uid import PRODUCER_BYTES
 from taskyard.engine.records import job_changes as j
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records import side_records as s
-from taskyard.engine.records.carry_decode import read_carry, read_job, read_limits, read_queue
-from taskyard.engine.records.schedule_decode import read_event, read_schedule
-from taskyard.engine.records.schedule_records import CarrySchedule, ScheduleSet
-from taskyard.engine.records.wire import Reader
+from taskyard.engine.records.carry_decode import (
+    read_job_snapshot,
+    read_limit_settings,
+    read_queue_snapshot,
+    read_snapshot,
+)
+from taskyard.engine.records.schedule_decode import read_schedule, read_schedule_event
+from taskyard.engine.records.schedule_records import ScheduleSet, ScheduleSnapshot
+from taskyard.engine.records.wire import FieldReader
 
 _CACHED: Final = 4096  # origins and policies repeat; this many of each are kept while reading
-HEAD: Final = 4  # bytes of the size that stands before each record
-_LEAST: Final = 17  # bytes behind that: kind, version, time, origin and the size of a blob
+SIZE_PREFIX_BYTES: Final = 4  # bytes of the size that stands before each record
+_MIN_RECORD_BYTES: Final = (
+    17  # bytes behind that: kind, version, time, origin and the size of a blob
+)
 # The newest version of each kind; of those that are not here it is 1.
 VERSIONS: Final = {
     r.BOOT: 2,
@@ -30,17 +37,17 @@ VERSIONS: Final = {
     r.REMOVE: 2,
     r.QUEUE: 2,
     r.BATCH: 3,
-    r.CARRY_JOB: 4,
-    r.CARRY_QUEUE: 2,
-    r.CARRY_CONSUMER: 3,
-    r.CARRY_GRAVE: 2,
+    r.SNAPSHOT_JOB: 4,
+    r.SNAPSHOT_QUEUE: 2,
+    r.SNAPSHOT_CONSUMER: 3,
+    r.SNAPSHOT_TOMBSTONES: 2,
 }
-_ORIGIN_AT: Final = HEAD + 10  # behind size, kind, version and time
+_ORIGIN_AT: Final = SIZE_PREFIX_BYTES + 10  # behind size, kind, version and time
 
 
-def size_at(data: bytes, at: i64) -> i64:
+def record_size_at(data: bytes, at: i64) -> i64:
     """Bytes of the whole record that begins at `data[at]`."""
-    return HEAD + i64(read_i32_le(data, at))
+    return SIZE_PREFIX_BYTES + i64(read_i32_le(data, at))
 
 
 def record_end(data: bytes, at: i64, end: i64) -> i64:
@@ -48,16 +55,16 @@ def record_end(data: bytes, at: i64, end: i64) -> i64:
 
     An intact checksum says that this is what was written, not that it makes sense.
     """
-    if at + HEAD > end:
+    if at + SIZE_PREFIX_BYTES > end:
         raise CorruptRecord(f"no room for a record at byte {at}")
     size = i64(read_i32_le(data, at))
-    if size < _LEAST or at + HEAD + size > end:
+    if size < _MIN_RECORD_BYTES or at + SIZE_PREFIX_BYTES + size > end:
         raise CorruptRecord(f"a record of {size} bytes does not fit at byte {at}")
-    return at + HEAD + size
+    return at + SIZE_PREFIX_BYTES + size
 
 
 def kind_at(data: bytes, at: i64) -> i64:
-    return data[at + HEAD]
+    return data[at + SIZE_PREFIX_BYTES]
 
 
 def job_id_at(data: bytes, at: i64) -> i64:
@@ -76,24 +83,24 @@ class Decoder:
     `blobs` says whether their blobs are wanted; recovery only needs to know where they are.
     """
 
-    __slots__ = ("blobs", "next", "origins", "policies")
+    __slots__ = ("blobs", "next_at", "origins", "policies")
 
     def __init__(self, blobs: bool) -> None:
         self.blobs = blobs
-        self.next: i64 = 0  # where the record after the one just read begins
+        self.next_at: i64 = 0  # where the record after the one just read begins
         self.origins: dict[bytes, Origin] = {}
         self.policies: dict[bytes, Policy] = {}
 
     def read(self, data: bytes, at: i64, position: i64) -> r.Record:
         """The record at `data[at:]`; `position` is where data[0] stands in the journal."""
-        if at + HEAD > len(data):
+        if at + SIZE_PREFIX_BYTES > len(data):
             raise CorruptRecord(f"no room for a record at byte {at}")
         size = i64(read_i32_le(data, at))
-        end = at + HEAD + size
+        end = at + SIZE_PREFIX_BYTES + size
         if size < 2 or end > len(data):
             raise CorruptRecord(f"a record of {size} bytes does not fit at byte {at}")
-        self.next = end
-        fields = Reader(data, at + HEAD, end)
+        self.next_at = end
+        fields = FieldReader(data, at + SIZE_PREFIX_BYTES, end)
         kind = fields.u8()
         version = fields.u8()
         if version != 1 and not 1 < version <= VERSIONS.get(kind, 1):
@@ -107,20 +114,20 @@ class Decoder:
         blob_size = fields.u32()
         if fields.at + blob_size != end:
             raise CorruptRecord(f"a record at byte {at} is longer or shorter than what is in it")
-        record.size = size + HEAD
+        record.size = size + SIZE_PREFIX_BYTES
         record.blob_size = blob_size
         record.blob_at = position + fields.at
         if blob_size and self.blobs:
-            record.blob = fields.take(blob_size)
+            record.blob = fields.raw_bytes(blob_size)
         return record
 
-    def _origin(self, fields: Reader) -> Origin:
+    def _origin(self, fields: FieldReader) -> Origin:
         start = fields.at
         dialect = fields.u8()
         user_size = fields.u8()
-        user = fields.take(user_size)
+        user = fields.raw_bytes(user_size)
         holder_size = fields.u8()
-        holder = fields.take(holder_size)
+        holder = fields.raw_bytes(holder_size)
         encoded = fields.data[start : fields.at]
         known = self.origins.get(encoded)
         if known is not None:
@@ -135,7 +142,7 @@ class Decoder:
         known = self.policies.get(encoded)
         if known is not None:
             return known
-        fields = Reader(encoded, 0, len(encoded))
+        fields = FieldReader(encoded, 0, len(encoded))
         ttr = fields.s64()
         max_attempts = fields.u32()
         max_fails = fields.s64()
@@ -154,7 +161,7 @@ class Decoder:
         return policy
 
     def _fields(
-        self, kind: i64, version: i64, fields: Reader, time: i64, origin: Origin
+        self, kind: i64, version: i64, fields: FieldReader, time: i64, origin: Origin
     ) -> r.Record:
         if kind == r.PUSH:
             return self._push(fields, time, origin)
@@ -162,43 +169,49 @@ class Decoder:
             return _job_record(kind, fields, time, origin)
         if kind == r.PROGRESS:
             return _progress(fields, time, origin)
-        if kind == r.CARRY_JOB:
+        if kind == r.SNAPSHOT_JOB:
             id = fields.s64()
-            queue = fields.short()
+            queue = fields.short_bytes()
             name = fields.text()
-            policy = self._policy(fields.short())
-            return read_job(fields, time, origin, id, queue, name, policy, version)
-        if kind == r.CARRY_QUEUE:
-            queue = fields.short()
+            policy = self._policy(fields.short_bytes())
+            return read_job_snapshot(fields, time, origin, id, queue, name, policy, version)
+        if kind == r.SNAPSHOT_QUEUE:
+            queue = fields.short_bytes()
             number = fields.s64()
-            return read_queue(version, fields, time, origin, queue, number, _settings(fields))
+            return read_queue_snapshot(
+                version, fields, time, origin, queue, number, _settings(fields)
+            )
         if kind == r.SCHEDULE:
-            return ScheduleSet(time, origin, read_schedule(fields, self._policy(fields.short())))
+            return ScheduleSet(
+                time, origin, read_schedule(fields, self._policy(fields.short_bytes()))
+            )
         if kind in (r.SCHEDULE_GONE, r.SCHEDULE_TICK):
-            return read_event(kind, fields, time, origin)
-        if kind == r.CARRY_SCHEDULE:
-            return CarrySchedule(time, origin, read_schedule(fields, self._policy(fields.short())))
-        if kind >= r.FIRST_CARRY:
-            return read_carry(kind, version, fields, time, origin)
+            return read_schedule_event(kind, fields, time, origin)
+        if kind == r.SNAPSHOT_SCHEDULE:
+            return ScheduleSnapshot(
+                time, origin, read_schedule(fields, self._policy(fields.short_bytes()))
+            )
+        if kind >= r.FIRST_SNAPSHOT:
+            return read_snapshot(kind, version, fields, time, origin)
         if kind == r.QUEUE:
-            queue = fields.short()
+            queue = fields.short_bytes()
             settings = _settings(fields)
             if version >= 2:
-                read_limits(fields, settings)
+                read_limit_settings(fields, settings)
             return s.QueueSet(time, origin, queue, settings)
-        return _side_record(kind, version, fields, time, origin)
+        return _entity_record(kind, version, fields, time, origin)
 
-    def _push(self, fields: Reader, time: i64, origin: Origin) -> r.Push:
+    def _push(self, fields: FieldReader, time: i64, origin: Origin) -> r.PushRecord:
         id = fields.s64()
-        queue = fields.short()
+        queue = fields.short_bytes()
         flags = fields.u8()
         content = fields.u8()
         priority = fields.s64()
         name = fields.text()
-        policy = self._policy(fields.short())
+        policy = self._policy(fields.short_bytes())
         run_at: i64 = fields.s64() if flags & r.HAS_RUN_AT else 0
-        uid = fields.take(16) if flags & r.HAS_UID else None
-        key = fields.short() if flags & r.HAS_KEY else None
+        uid = fields.raw_bytes(16) if flags & r.HAS_UID else None
+        key = fields.short_bytes() if flags & r.HAS_KEY else None
         ttl_ms = fields.u64() if flags & r.HAS_TTL else 0
         blockers = fields.ids() if flags & r.HAS_BLOCKERS else None
         notify: Notify | None = None
@@ -206,7 +219,7 @@ class Decoder:
             session = fields.s64()
             label = fields.u64()
             notify = Notify(session, label, fields.u8())
-        limit_key = fields.short() if flags & r.HAS_LIMIT_KEY else None
+        limit_key = fields.short_bytes() if flags & r.HAS_LIMIT_KEY else None
         job = NewJob(
             "",  # the record has it in bytes
             name,
@@ -223,69 +236,71 @@ class Decoder:
             notify,
             limit_key,
         )
-        return r.Push(time, origin, id, queue, job, blockers)
+        return r.PushRecord(time, origin, id, queue, job, blockers)
 
 
-def _job_record(kind: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+def _job_record(kind: i64, fields: FieldReader, time: i64, origin: Origin) -> r.Record:
     id = fields.s64()
-    queue = fields.short()
+    queue = fields.short_bytes()
     if kind == r.LEASE:
         owner = fields.s64()
         bound = fields.u8() != 0
         epoch = fields.u32()
         attempt = fields.u32()
-        return r.Lease(time, origin, id, queue, owner, bound, epoch, attempt, fields.s64())
+        return r.LeaseRecord(time, origin, id, queue, owner, bound, epoch, attempt, fields.s64())
     if kind == r.FINISH:
         attempt = fields.u32()
         way = fields.u8()
         flags = fields.u8()
-        uid = fields.take(16) if flags & 1 else None
+        uid = fields.raw_bytes(16) if flags & 1 else None
         kept_until = fields.s64() if flags & 2 else i64(0)
-        producer = fields.take(PRODUCER_BYTES) if flags & 4 else b""
-        return r.Finish(time, origin, id, queue, attempt, way, kept_until, uid, producer=producer)
+        producer = fields.raw_bytes(PRODUCER_BYTES) if flags & 4 else b""
+        return r.FinishRecord(
+            time, origin, id, queue, attempt, way, kept_until, uid, producer=producer
+        )
     if kind == r.RETRY:
         attempt = fields.u32()
         run_at = fields.s64()
-        return j.Retry(time, origin, id, queue, attempt, run_at, fields.u8() != 0)
+        return j.RetryRecord(time, origin, id, queue, attempt, run_at, fields.u8() != 0)
     if kind == r.RELEASE:
         attempt = fields.u32()
         cause = fields.u8()
-        return j.Release(time, origin, id, queue, attempt, cause, fields.u8() != 0)
+        return j.ReleaseRecord(time, origin, id, queue, attempt, cause, fields.u8() != 0)
     if kind == r.FAIL:
         attempt = fields.u32()
         explicit = fields.u8() != 0
         reason = fields.text()
-        return j.Fail(time, origin, id, queue, attempt, explicit, reason, fields.text())
+        return j.FailRecord(time, origin, id, queue, attempt, explicit, reason, fields.text())
     if kind == r.WAKE:
-        return j.Wake(time, origin, id, queue)
+        return j.WakeRecord(time, origin, id, queue)
     if kind == r.UNBLOCK:
-        return j.Unblock(time, origin, id, queue, fields.s64())
+        return j.UnblockRecord(time, origin, id, queue, fields.s64())
     if kind == r.REMOVE:
         cause = fields.u8()
         flags = fields.u8()
-        uid = fields.take(16) if flags & 1 else None
-        producer = fields.take(PRODUCER_BYTES) if flags & 4 else b""
-        return j.Remove(time, origin, id, queue, cause, flags & 2 != 0, uid, producer)
+        uid = fields.raw_bytes(16) if flags & 1 else None
+        producer = fields.raw_bytes(PRODUCER_BYTES) if flags & 4 else b""
+        return j.RemoveRecord(time, origin, id, queue, cause, flags & 2 != 0, uid, producer)
     if kind == r.MOVE:
-        to = fields.short()
-        return j.Move(time, origin, id, queue, to, fields.u8() != 0)
+        to = fields.short_bytes()
+        return j.MoveRecord(time, origin, id, queue, to, fields.u8() != 0)
     if kind == r.RESCORE:
-        return j.Rescore(time, origin, id, queue, fields.s64())
+        return j.RescoreRecord(time, origin, id, queue, fields.s64())
     if kind == r.EXTEND:
         attempt = fields.u32()
-        return j.Extend(time, origin, id, queue, attempt, fields.s64())
-    return j.Replay(time, origin, id, queue, fields.u8() != 0)
+        return j.ExtendRecord(time, origin, id, queue, attempt, fields.s64())
+    return j.ReplayRecord(time, origin, id, queue, fields.u8() != 0)
 
 
-def _progress(fields: Reader, time: i64, origin: Origin) -> j.Progress:
+def _progress(fields: FieldReader, time: i64, origin: Origin) -> j.ProgressRecord:
     id = fields.s64()
-    queue = fields.short()
+    queue = fields.short_bytes()
     attempt = fields.u32()
     permille = fields.u32()
-    return j.Progress(time, origin, id, queue, attempt, permille, fields.text())
+    return j.ProgressRecord(time, origin, id, queue, attempt, permille, fields.text())
 
 
-def _batch(version: i64, fields: Reader, time: i64, origin: Origin) -> s.Batch:
+def _batch(version: i64, fields: FieldReader, time: i64, origin: Origin) -> s.BatchRecord:
     consumer = fields.text()
     owner = fields.s64()
     number = fields.s64()
@@ -293,41 +308,43 @@ def _batch(version: i64, fields: Reader, time: i64, origin: Origin) -> s.Batch:
     deadline = fields.s64()
     ids = fields.ids()
     counts = fields.ids()
-    queues = [fields.short() for _ in counts]
+    queues = [fields.short_bytes() for _ in counts]
     attempts = [fields.u32() if version >= 2 else 0 for _ in ids]
     user = fields.text() if version >= 3 else ""
-    return s.Batch(
+    return s.BatchRecord(
         time, origin, consumer, owner, number, epoch, deadline, ids, queues, counts, attempts, user
     )
 
 
-def _side_record(kind: i64, version: i64, fields: Reader, time: i64, origin: Origin) -> r.Record:
+def _entity_record(
+    kind: i64, version: i64, fields: FieldReader, time: i64, origin: Origin
+) -> r.Record:
     if kind == r.BATCH:
         return _batch(version, fields, time, origin)
     if kind == r.BOOT:
         epoch = fields.s64()
         release = fields.text()
         next_id = fields.s64() if version >= 2 else i64(0)
-        return r.Boot(time, origin, epoch, release, next_id)
+        return r.BootRecord(time, origin, epoch, release, next_id)
     if kind == r.QUEUE_GONE:
-        return s.QueueGone(time, origin, fields.short())
+        return s.QueueGone(time, origin, fields.short_bytes())
     if kind == r.VALUE:
-        key = fields.short()
+        key = fields.short_bytes()
         expires_at = fields.s64()
         return s.ValueSet(time, origin, key, expires_at, fields.u8() != 0)
     if kind == r.VALUE_GONE:
-        return s.ValueGone(time, origin, fields.short())
+        return s.ValueGone(time, origin, fields.short_bytes())
     if kind == r.SESSION:
         id = fields.s64()
         event = fields.u8()
-        return s.SessionSet(time, origin, id, event, fields.s64())
+        return s.SessionChange(time, origin, id, event, fields.s64())
     if kind == r.BATCH_DONE:
         consumer = fields.text()
         number = fields.s64()
         flags = fields.u8()
         return s.BatchDone(time, origin, consumer, number, flags & 1 != 0, flags & 2 != 0)
     if kind == r.FORGET:
-        return s.Forget(time, origin, fields.s64())
+        return s.ForgetUids(time, origin, fields.s64())
     if kind == r.READER:
         name = fields.text()
         next_seq = fields.s64()
@@ -337,7 +354,7 @@ def _side_record(kind: i64, version: i64, fields: Reader, time: i64, origin: Ori
     raise UnknownRecord(f"unknown kind {kind}")
 
 
-def _settings(fields: Reader) -> QueueSettings:
+def _settings(fields: FieldReader) -> QueueSettings:
     flags = fields.u8()
     retries = fields.s64()
     result_retention = fields.s64()

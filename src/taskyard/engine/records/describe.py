@@ -10,10 +10,10 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.engine.model.job import DIALECT_NAMES, FAILS_DEFAULT, JSON, STATE_NAMES, Policy
-from taskyard.engine.model.state import FIRST_SESSION
+from taskyard.engine.model.state import FIRST_SESSION_ID
 from taskyard.engine.records import carry_records as c
 from taskyard.engine.records import job_lifecycle as r
-from taskyard.engine.records.schedule_records import CarrySchedule, ScheduleSet
+from taskyard.engine.records.schedule_records import ScheduleSet, ScheduleSnapshot
 from taskyard.engine.records.side_records import QueueSet
 from taskyard.engine.schedules.schedule import MISSED_RULES, OUTCOMES, OVERLAP_RULES, Schedule
 
@@ -62,7 +62,7 @@ _FIELDS: Final[dict[int, tuple[str, ...]]] = {
     r.SCHEDULE_GONE: ("name", "queue"),
     r.SCHEDULE_TICK: ("name", "queue", "due", "outcome", "job", "missed", "next_at"),
     r.PROGRESS: ("id", "queue", "attempt", "permille", "message"),
-    r.CARRY_JOB: (
+    r.SNAPSHOT_JOB: (
         "id",
         "queue",
         "name",
@@ -80,15 +80,15 @@ _FIELDS: Final[dict[int, tuple[str, ...]]] = {
         "payload_at",
         "payload_size",
     ),
-    r.CARRY_QUEUE: ("queue", "number", "tat"),
-    r.CARRY_VALUE: ("key", "expires_at"),
-    r.CARRY_SESSION: (),
-    r.CARRY_CONSUMER: (),
-    r.CARRY_READER: ("name", "next_seq", "lease_until"),
-    r.CARRY_SCHEDULE: (),
-    r.CARRY_KEYS: ("queue", "keys", "tats"),
-    r.CARRY_GRAVE: ("since", "first", "ids", "uids"),
-    r.BASE: ("base", "epoch", "next_id"),
+    r.SNAPSHOT_QUEUE: ("queue", "number", "tat"),
+    r.SNAPSHOT_VALUE: ("key", "expires_at"),
+    r.SNAPSHOT_SESSION: (),
+    r.SNAPSHOT_CONSUMER: (),
+    r.SNAPSHOT_READER: ("name", "next_seq", "lease_until"),
+    r.SNAPSHOT_SCHEDULE: (),
+    r.SNAPSHOT_KEY_LIMITS: ("queue", "keys", "tats"),
+    r.SNAPSHOT_TOMBSTONES: ("since", "first", "ids", "uids"),
+    r.CHECKPOINT: ("base", "epoch", "next_id"),
 }
 _BLOBS: Final = {
     r.PUSH: "payload",
@@ -96,7 +96,7 @@ _BLOBS: Final = {
     r.RETRY: "error",
     r.FAIL: "error",
     r.VALUE: "value",
-    r.CARRY_VALUE: "value",
+    r.SNAPSHOT_VALUE: "value",
 }
 _TIMES: Final = (
     "before",
@@ -112,7 +112,7 @@ _TIMES: Final = (
     "run_at",
     "since",
 )
-_IF_ANY: Final = (
+_OPTIONAL_FIELDS: Final = (
     "uid",
     "key",
     "limit_key",
@@ -127,7 +127,7 @@ _WORDS: Final = {
     r.REMOVE: ("cause", r.REMOVE_CAUSES),
     r.SESSION: ("session_event", _SESSION_EVENTS),
     r.SCHEDULE_TICK: ("outcome", OUTCOMES),
-    r.CARRY_JOB: ("state", STATE_NAMES),
+    r.SNAPSHOT_JOB: ("state", STATE_NAMES),
 }
 _SETTINGS: Final = (
     "created",
@@ -172,7 +172,7 @@ _COUNTS: Final = (
 )  # and of State.counts
 _LEASE: Final = ("owner", "bound", "holder", "epoch", "attempt", "since", "deadline")
 _SESSION: Final = ("id", "attached", "since", "numbered", "delivered")
-_LETTER: Final = ("number", "job", "label", "stage")
+_NOTICE: Final = ("number", "job", "label", "stage")
 _CONSUMER: Final = ("owner", "number", "open", "expired", "deadline")
 _SCHEDULE: Final = (
     "name",
@@ -195,7 +195,7 @@ def describe(record: r.Record, blobs: bool) -> dict[str, object]:
     origin = record.origin
     found: dict[str, object] = {
         "seq": record.seq,
-        "time": iso(record.time),
+        "time": iso_time(record.time),
         "event": r.EVENT_NAMES[kind],
         "dialect": _word(DIALECT_NAMES, origin.dialect),
     }
@@ -210,21 +210,21 @@ def describe(record: r.Record, blobs: bool) -> dict[str, object]:
     words = _WORDS.get(kind)
     if words is not None:
         found[words[0]] = _word(words[1], _number(found[words[0]]))
-    if isinstance(record, r.Push):
+    if isinstance(record, r.PushRecord):
         _describe_job(record, found)
-    elif isinstance(record, r.Boot) and record.next_id:
+    elif isinstance(record, r.BootRecord) and record.next_id:
         found["next_id"] = int(record.next_id)
     elif isinstance(record, QueueSet):
         found["settings"] = _fields(record.settings, _SETTINGS)
     elif isinstance(record, ScheduleSet):
         _describe_schedule(record.schedule, blobs, found)
-    elif kind >= r.FIRST_CARRY:
-        _describe_carry(record, blobs, found)
+    elif kind >= r.FIRST_SNAPSHOT:
+        _describe_snapshot(record, blobs, found)
     _describe_blob(record, blobs, found)
     return found
 
 
-def told(salt: bytes, record: r.Record) -> dict[str, object]:
+def describe_masked(salt: bytes, record: r.Record) -> dict[str, object]:
     """The record without its blob, for those who may not take up others' sessions.
 
     The id of a Glovebox session is a secret of its client, and another number stands for it here.
@@ -233,20 +233,20 @@ def told(salt: bytes, record: r.Record) -> dict[str, object]:
     for name in _MAY_BE_SESSIONS:
         number = found.get(name)
         if isinstance(number, int):
-            found[name] = stand_in(salt, number)
+            found[name] = masked_session_id(salt, number)
     return found
 
 
-def stand_in(salt: bytes, number: int) -> int:
+def masked_session_id(salt: bytes, number: int) -> int:
     """For a session always the same number, from which nobody gets back to it; others stay."""
-    if number < FIRST_SESSION:
+    if number < FIRST_SESSION_ID:
         return number
     octets = number.to_bytes(8, "big")
     digest = hashlib.blake2b(octets, key=salt, digest_size=8).digest()
-    return FIRST_SESSION | int.from_bytes(digest, "big") % FIRST_SESSION
+    return FIRST_SESSION_ID | int.from_bytes(digest, "big") % FIRST_SESSION_ID
 
 
-def iso(time: i64) -> object:
+def iso_time(time: i64) -> object:
     """A time as text with its microseconds; the number itself beyond what a date can say."""
     if not 0 <= time < _LAST_DATE:
         return int(time)
@@ -254,7 +254,7 @@ def iso(time: i64) -> object:
     return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _describe_job(record: r.Push, found: dict[str, object]) -> None:
+def _describe_job(record: r.PushRecord, found: dict[str, object]) -> None:
     job = record.job
     found["name"] = job.name
     found["priority"] = int(job.priority)
@@ -262,7 +262,7 @@ def _describe_job(record: r.Push, found: dict[str, object]) -> None:
     if job.front:
         found["front"] = True
     if job.run_at:
-        found["run_at"] = iso(job.run_at)
+        found["run_at"] = iso_time(job.run_at)
     if job.uid is not None:
         found["uid"] = job.uid.hex()
     if job.key is not None:
@@ -286,25 +286,25 @@ def _describe_policy(policy: Policy, found: dict[str, object]) -> None:
         found["dead_queue"] = policy.dead_queue
 
 
-def _describe_carry(record: r.Record, blobs: bool, found: dict[str, object]) -> None:
-    if isinstance(record, c.CarryJob):
-        _describe_carried_job(record, blobs, found)
-    elif isinstance(record, c.CarryQueue):
+def _describe_snapshot(record: r.Record, blobs: bool, found: dict[str, object]) -> None:
+    if isinstance(record, c.JobSnapshot):
+        _describe_job_snapshot(record, blobs, found)
+    elif isinstance(record, c.QueueSnapshot):
         found["settings"] = _fields(record.settings, _SETTINGS)
         found["counters"] = _named(_COUNTERS, record.counters)
-    elif isinstance(record, c.CarrySession):
+    elif isinstance(record, c.SessionSnapshot):
         found.update(_fields(record.session, _SESSION))
         found["outbox"] = [
-            {"time": iso(letter.time), **_fields(letter, _LETTER)}
+            {"time": iso_time(letter.time), **_fields(letter, _NOTICE)}
             for letter in record.session.outbox
         ]
-    elif isinstance(record, c.CarryConsumer):
+    elif isinstance(record, c.ConsumerSnapshot):
         found["consumer"] = record.consumer.name
         found.update(_fields(record.consumer, _CONSUMER))
         found["ids"] = record.consumer.ids.tolist()  # JSON has no arrays of its kind
-    elif isinstance(record, CarrySchedule):
+    elif isinstance(record, ScheduleSnapshot):
         _describe_schedule(record.schedule, blobs, found)
-    elif isinstance(record, c.Base):
+    elif isinstance(record, c.Checkpoint):
         found["counts"] = _named(_COUNTS, record.counts)
 
 
@@ -331,16 +331,16 @@ def _describe_schedule(schedule: Schedule, blobs: bool, found: dict[str, object]
         _show_blob("payload", job.payload, found)
 
 
-def _describe_carried_job(record: c.CarryJob, blobs: bool, found: dict[str, object]) -> None:
+def _describe_job_snapshot(record: c.JobSnapshot, blobs: bool, found: dict[str, object]) -> None:
     found["content"] = "json" if record.content == JSON else "opaque"
     found["origin"] = _word(DIALECT_NAMES, record.dialect)  # the dialect it was pushed in
     _describe_policy(record.policy, found)
     lease = record.lease
     if lease is not None:
         found["lease"] = _fields(lease, _LEASE)
-    extra = record.extra
+    extra = record.extras
     if extra is not None:
-        for name in _IF_ANY:
+        for name in _OPTIONAL_FIELDS:
             field: object = getattr(extra, name)
             if field:
                 found[name] = _plain(name, field)
@@ -354,13 +354,13 @@ def _describe_carried_job(record: c.CarryJob, blobs: bool, found: dict[str, obje
         if extra.error_size:
             found["error_at"] = int(extra.error_at)
             found["error_size"] = int(extra.error_size)
-    _describe_moved(record, blobs, found)
+    _describe_moved_blobs(record, blobs, found)
 
 
-def _describe_moved(record: c.CarryJob, blobs: bool, found: dict[str, object]) -> None:
+def _describe_moved_blobs(record: c.JobSnapshot, blobs: bool, found: dict[str, object]) -> None:
     """Which of the job's blobs stand in this record from now on; the others stay elsewhere."""
     moves = record.moves
-    extra = record.extra
+    extra = record.extras
     parts: list[tuple[str, i64]] = []
     if moves & c.MOVES_PAYLOAD:
         parts.append(("payload", record.payload_size))
@@ -414,7 +414,7 @@ def _plain(name: str, field: object) -> object:
         return [_plain("uid" if name == "uids" else "", each) for each in field]
     if name in _TIMES:
         number = _number(field)
-        return iso(number) if number else None
+        return iso_time(number) if number else None
     return field
 
 

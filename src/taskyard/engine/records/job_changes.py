@@ -25,7 +25,7 @@ from taskyard.engine.records.job_lifecycle import (
     WAKE,
     Record,
 )
-from taskyard.engine.records.wire import put_i64, put_short, put_text, put_u8, put_u32
+from taskyard.engine.records.wire import put_i64, put_short_bytes, put_text, put_u8, put_u32
 
 
 @mypyc_attr(acyclic=True)
@@ -41,9 +41,9 @@ class JobRecord(Record):
         self.id = id
         self.queue = queue
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_i64(out, self.id)
-        put_short(out, self.queue)
+        put_short_bytes(out, self.queue)
 
 
 @mypyc_attr(acyclic=True)
@@ -64,13 +64,13 @@ class AttemptRecord(JobRecord):
         super().__init__(time, origin, id, queue, blob)
         self.attempt = attempt
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_u32(out, self.attempt)
 
 
 @mypyc_attr(acyclic=True)
-class Retry(AttemptRecord):
+class RetryRecord(AttemptRecord):
     """An attempt failed and the job is tried again at run_at. The blob is the error."""
 
     __slots__ = ("keyless", "run_at")
@@ -93,14 +93,14 @@ class Retry(AttemptRecord):
     def kind(self) -> i64:
         return RETRY
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_i64(out, self.run_at)
         put_u8(out, 1 if self.keyless else 0)
 
 
 @mypyc_attr(acyclic=True)
-class Release(AttemptRecord):
+class ReleaseRecord(AttemptRecord):
     """A lease ended without a verdict; the job is ready again in its old place."""
 
     __slots__ = ("keyless", "reason")
@@ -122,14 +122,14 @@ class Release(AttemptRecord):
     def kind(self) -> i64:
         return RELEASE
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_u8(out, self.reason)
         put_u8(out, 1 if self.keyless else 0)
 
 
 @mypyc_attr(acyclic=True)
-class Fail(AttemptRecord):
+class FailRecord(AttemptRecord):
     """A job failed for good. The blob is the error, or the result a worker failed it with."""
 
     __slots__ = ("dead_queue", "explicit", "reason")
@@ -154,15 +154,15 @@ class Fail(AttemptRecord):
     def kind(self) -> i64:
         return FAIL
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_u8(out, 1 if self.explicit else 0)
         put_text(out, self.reason)
         put_text(out, self.dead_queue)
 
 
 @mypyc_attr(acyclic=True)
-class Wake(JobRecord):
+class WakeRecord(JobRecord):
     """A delayed job became ready: its time has come, or somebody said so."""
 
     __slots__ = ()
@@ -172,7 +172,7 @@ class Wake(JobRecord):
 
 
 @mypyc_attr(acyclic=True)
-class Unblock(JobRecord):
+class UnblockRecord(JobRecord):
     """One of the jobs that this one waits for has succeeded."""
 
     __slots__ = ("blocker",)
@@ -184,13 +184,13 @@ class Unblock(JobRecord):
     def kind(self) -> i64:
         return UNBLOCK
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_i64(out, self.blocker)
 
 
 @mypyc_attr(acyclic=True)
-class Remove(JobRecord):
+class RemoveRecord(JobRecord):
     """A job is gone without having been finished, or a kept one was forgotten."""
 
     __slots__ = ("cause", "ended", "producer", "uid")
@@ -215,11 +215,11 @@ class Remove(JobRecord):
     def kind(self) -> i64:
         return REMOVE
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 2 if self.producer else 1
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         uid = self.uid
         put_u8(out, self.cause)
         flags: i64 = 1 if uid is not None else 0
@@ -235,7 +235,7 @@ class Remove(JobRecord):
 
 
 @mypyc_attr(acyclic=True)
-class Move(JobRecord):
+class MoveRecord(JobRecord):
     """A job went to another queue (or to the other end of its own) and is ready there."""
 
     __slots__ = ("front", "to")
@@ -250,14 +250,14 @@ class Move(JobRecord):
     def kind(self) -> i64:
         return MOVE
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
-        put_short(out, self.to)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
+        put_short_bytes(out, self.to)
         put_u8(out, 1 if self.front else 0)
 
 
 @mypyc_attr(acyclic=True)
-class Rescore(JobRecord):
+class RescoreRecord(JobRecord):
     """A job has another priority and stands at the back of it."""
 
     __slots__ = ("priority",)
@@ -269,13 +269,13 @@ class Rescore(JobRecord):
     def kind(self) -> i64:
         return RESCORE
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_i64(out, self.priority)
 
 
 @mypyc_attr(acyclic=True)
-class Extend(AttemptRecord):
+class ExtendRecord(AttemptRecord):
     """A lease lasts until another time."""
 
     __slots__ = ("deadline",)
@@ -289,13 +289,13 @@ class Extend(AttemptRecord):
     def kind(self) -> i64:
         return EXTEND
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_i64(out, self.deadline)
 
 
 @mypyc_attr(acyclic=True)
-class Progress(AttemptRecord):
+class ProgressRecord(AttemptRecord):
     """Its holder has told how far a job is; that is forgotten with the lease."""
 
     __slots__ = ("message", "permille")
@@ -317,14 +317,14 @@ class Progress(AttemptRecord):
     def kind(self) -> i64:
         return PROGRESS
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_u32(out, self.permille)
         put_text(out, self.message)
 
 
 @mypyc_attr(acyclic=True)
-class Replay(JobRecord):
+class ReplayRecord(JobRecord):
     """A dead letter is ready again, with its counts at zero."""
 
     __slots__ = ("keyless",)
@@ -338,6 +338,6 @@ class Replay(JobRecord):
     def kind(self) -> i64:
         return REPLAY
 
-    def put(self, out: BytesWriter) -> None:
-        super().put(out)
+    def encode(self, out: BytesWriter) -> None:
+        super().encode(out)
         put_u8(out, 1 if self.keyless else 0)

@@ -23,7 +23,7 @@ from taskyard.engine.model.job import NewJob, Origin, Policy
 from taskyard.engine.records.wire import (
     put_i64,
     put_ids,
-    put_short,
+    put_short_bytes,
     put_text,
     put_u8,
     put_u32,
@@ -59,17 +59,17 @@ SCHEDULE_GONE: Final = 26
 SCHEDULE_TICK: Final = 27
 PROGRESS: Final = 28
 # What compaction writes forward out of old segments: no events, nothing happens in them.
-FIRST_CARRY: Final = 64
-CARRY_JOB: Final = 64
-CARRY_QUEUE: Final = 65
-CARRY_VALUE: Final = 66
-CARRY_SESSION: Final = 67
-CARRY_CONSUMER: Final = 68
-CARRY_GRAVE: Final = 69
-BASE: Final = 70
-CARRY_READER: Final = 71
-CARRY_SCHEDULE: Final = 72
-CARRY_KEYS: Final = 73
+FIRST_SNAPSHOT: Final = 64
+SNAPSHOT_JOB: Final = 64
+SNAPSHOT_QUEUE: Final = 65
+SNAPSHOT_VALUE: Final = 66
+SNAPSHOT_SESSION: Final = 67
+SNAPSHOT_CONSUMER: Final = 68
+SNAPSHOT_TOMBSTONES: Final = 69
+CHECKPOINT: Final = 70
+SNAPSHOT_READER: Final = 71
+SNAPSHOT_SCHEDULE: Final = 72
+SNAPSHOT_KEY_LIMITS: Final = 73
 
 EVENT_NAMES: Final = {
     BOOT: "boot",
@@ -100,16 +100,16 @@ EVENT_NAMES: Final = {
     SCHEDULE_GONE: "schedule_gone",
     SCHEDULE_TICK: "schedule_tick",
     PROGRESS: "progress",
-    CARRY_JOB: "carry_job",
-    CARRY_QUEUE: "carry_queue",
-    CARRY_VALUE: "carry_value",
-    CARRY_SESSION: "carry_session",
-    CARRY_CONSUMER: "carry_consumer",
-    CARRY_GRAVE: "carry_grave",
-    BASE: "base",
-    CARRY_READER: "carry_reader",
-    CARRY_SCHEDULE: "carry_schedule",
-    CARRY_KEYS: "carry_keys",
+    SNAPSHOT_JOB: "carry_job",
+    SNAPSHOT_QUEUE: "carry_queue",
+    SNAPSHOT_VALUE: "carry_value",
+    SNAPSHOT_SESSION: "carry_session",
+    SNAPSHOT_CONSUMER: "carry_consumer",
+    SNAPSHOT_TOMBSTONES: "carry_grave",
+    CHECKPOINT: "base",
+    SNAPSHOT_READER: "carry_reader",
+    SNAPSHOT_SCHEDULE: "carry_schedule",
+    SNAPSHOT_KEY_LIMITS: "carry_keys",
 }
 
 # Why a lease ended without a verdict.
@@ -131,7 +131,7 @@ REMOVE_CAUSES: Final = ("deleted", "purged", "ttl", "withdrawn", "retention")
 ACKED: Final = 0
 COMPLETED: Final = 1
 POPPED: Final = 2
-TAKEN_OUT: Final = 3  # removed from a list by its payload
+REMOVED_FROM_LIST: Final = 3  # removed from a list by its payload
 FINISH_WAYS: Final = ("ack", "complete", "pop", "remove")
 
 # What happened to a session.
@@ -172,26 +172,26 @@ class Record:
     def kind(self) -> i64:
         raise NotImplementedError
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         """Which version it is written in: the oldest that can say it, for older servers to read."""
         return 1
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         """Write the fields; the log writes what is around them."""
         raise NotImplementedError
 
-    def is_like(self, other: Record) -> bool:
+    def same_template(self, other: Record) -> bool:
         """Whether it is the same as another of its kind, but for its job and its blob. Those of
         pushes, leases and finishes can be: their first field is the job."""
         return False
 
-    def subject(self) -> i64:
+    def job_id(self) -> i64:
         """That job."""
         raise NotImplementedError
 
 
 @mypyc_attr(acyclic=True)
-class Boot(Record):
+class BootRecord(Record):
     """The server started; leases bound to connections of an earlier run end here."""
 
     __slots__ = ("epoch", "next_id", "version")
@@ -208,10 +208,10 @@ class Boot(Record):
     def kind(self) -> i64:
         return BOOT
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 2 if self.next_id else 1
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_i64(out, self.epoch)
         put_text(out, self.version)
         if self.next_id:
@@ -219,7 +219,7 @@ class Boot(Record):
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
-class Push(Record):
+class PushRecord(Record):
     """A job came. The blob is its payload."""
 
     __slots__ = ("blockers", "id", "job", "queue")
@@ -242,24 +242,24 @@ class Push(Record):
     def kind(self) -> i64:
         return PUSH
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 1 if self.job.limit_key is None else 2
 
-    def subject(self) -> i64:
+    def job_id(self) -> i64:
         return self.id
 
-    def is_like(self, other: Record) -> bool:
+    def same_template(self, other: Record) -> bool:
         if self.time != other.time or self.origin is not other.origin:
             return False
-        if not isinstance(other, Push):
+        if not isinstance(other, PushRecord):
             return False
         job = self.job
         like = other.job
         if job is like:  # with another payload
-            return self.queue is other.queue and self.is_plain()
+            return self.queue is other.queue and self.has_no_options()
         return (
-            self.is_plain()
-            and other.is_plain()
+            self.has_no_options()
+            and other.has_no_options()
             and job.policy is like.policy
             and job.priority == like.priority
             and job.content == like.content
@@ -268,7 +268,7 @@ class Push(Record):
             and job.name == like.name
         )
 
-    def is_plain(self) -> bool:
+    def has_no_options(self) -> bool:
         """Without any of the optional fields."""
         job = self.job
         return (
@@ -281,10 +281,10 @@ class Push(Record):
             and job.limit_key is None
         )
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         job = self.job
         put_i64(out, self.id)
-        put_short(out, self.queue)
+        put_short_bytes(out, self.queue)
         flags = self._flags()
         uid = job.uid
         key = job.key
@@ -294,13 +294,13 @@ class Push(Record):
         put_u8(out, job.content)
         put_i64(out, job.priority)
         put_text(out, job.name)
-        put_short(out, policy_bytes(job.policy))
+        put_short_bytes(out, encode_policy(job.policy))
         if job.run_at:
             put_i64(out, job.run_at)
         if uid is not None:
             out.write(uid)
         if key is not None:
-            put_short(out, key)
+            put_short_bytes(out, key)
         if job.ttl_ms:
             put_u64(out, job.ttl_ms)
         if blockers:
@@ -311,7 +311,7 @@ class Push(Record):
             put_u8(out, notify.stages)
         limit_key = job.limit_key
         if limit_key is not None:
-            put_short(out, limit_key)
+            put_short_bytes(out, limit_key)
 
     def _flags(self) -> i64:
         job = self.job
@@ -336,7 +336,7 @@ class Push(Record):
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
-class Lease(Record):
+class LeaseRecord(Record):
     """A job was handed to a holder."""
 
     __slots__ = ("attempt", "bound", "deadline", "epoch", "id", "owner", "queue")
@@ -365,14 +365,14 @@ class Lease(Record):
     def kind(self) -> i64:
         return LEASE
 
-    def subject(self) -> i64:
+    def job_id(self) -> i64:
         return self.id
 
-    def is_like(self, other: Record) -> bool:
+    def same_template(self, other: Record) -> bool:
         return (
             self.time == other.time
             and self.origin is other.origin
-            and isinstance(other, Lease)
+            and isinstance(other, LeaseRecord)
             and self.queue is other.queue
             and self.owner == other.owner
             and self.bound == other.bound
@@ -381,9 +381,9 @@ class Lease(Record):
             and self.deadline == other.deadline
         )
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_i64(out, self.id)
-        put_short(out, self.queue)
+        put_short_bytes(out, self.queue)
         put_i64(out, self.owner)
         put_u8(out, 1 if self.bound else 0)
         put_u32(out, self.epoch)
@@ -392,7 +392,7 @@ class Lease(Record):
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
-class Finish(Record):
+class FinishRecord(Record):
     """A job succeeded. The blob is its result."""
 
     __slots__ = ("attempt", "id", "kept_until", "producer", "queue", "uid", "way")
@@ -422,17 +422,17 @@ class Finish(Record):
     def kind(self) -> i64:
         return FINISH
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 2 if self.producer else 1
 
-    def subject(self) -> i64:
+    def job_id(self) -> i64:
         return self.id
 
-    def is_like(self, other: Record) -> bool:
+    def same_template(self, other: Record) -> bool:
         return (
             self.time == other.time
             and self.origin is other.origin
-            and isinstance(other, Finish)
+            and isinstance(other, FinishRecord)
             and self.queue is other.queue
             and self.attempt == other.attempt
             and self.way == other.way
@@ -441,10 +441,10 @@ class Finish(Record):
             and other.uid is None
         )
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         uid = self.uid
         put_i64(out, self.id)
-        put_short(out, self.queue)
+        put_short_bytes(out, self.queue)
         put_u32(out, self.attempt)
         put_u8(out, self.way)
         flags: i64 = 1 if uid is not None else 0
@@ -461,7 +461,7 @@ class Finish(Record):
             out.write(self.producer)
 
 
-def policy_bytes(policy: Policy) -> bytes:
+def encode_policy(policy: Policy) -> bytes:
     """The policy as it stands in a Push; made once, since jobs share policies."""
     encoded = policy.encoded
     if encoded is None:

@@ -16,132 +16,134 @@ from librt.strings import BytesWriter, write_i32_le, write_i64_le
 from librt.vecs import append, vec
 from mypy_extensions import i32, i64, mypyc_attr, u8
 
-from taskyard.engine.records.decode import HEAD
+from taskyard.engine.records.decode import SIZE_PREFIX_BYTES
 from taskyard.engine.records.job_lifecycle import FINISH, LEASE, PUSH, Record
 from taskyard.engine.records.wire import put_u8, put_u32
 
-_KEPT: Final = 2 * 1_048_576  # bytes of records whose buffer is used again
-_ID: Final = 8  # bytes of the id, which is the first field of a record that has one
-_SIZE: Final = 4  # and of the size of its blob
+_MAX_REUSED_BYTES: Final = 2 * 1_048_576  # bytes of records whose buffer is used again
+_ID_BYTES: Final = 8  # bytes of the id, which is the first field of a record that has one
+_BLOB_SIZE_BYTES: Final = 4  # and of the size of its blob
 
 
 @mypyc_attr(acyclic=True)
-class _Stencil:
+class _RecordTemplate:
     """What stands before the id of alike records, and between that and the blob."""
 
-    __slots__ = ("before", "behind", "size")
+    __slots__ = ("after_id", "before_id", "size")
 
     def __init__(self, record: Record) -> None:
         out = BytesWriter()
         put_u8(out, record.kind())
-        put_u8(out, record.layout())
+        put_u8(out, record.format_version())
         write_i64_le(out, record.time)
         out.write(record.origin.encoded)
         id_at: i64 = len(out)
-        record.put(out)
+        record.encode(out)
         written = out.getvalue()
-        self.before = written[:id_at]
-        self.behind = written[id_at + _ID :]
-        self.size: i64 = len(written) + _SIZE  # of a record without a blob
+        self.before_id = written[:id_at]
+        self.after_id = written[id_at + _ID_BYTES :]
+        self.size: i64 = len(written) + _BLOB_SIZE_BYTES  # of a record without a blob
 
 
 @mypyc_attr(acyclic=True)
-class Log:
+class RecordBuffer:
     __slots__ = (
+        "_blob_positions",
         "_blobs",
-        "_firsts",
-        "_places",
-        "_stencils",
-        "base",
+        "_template_sources",
+        "_templates",
         "count",
+        "drained_end",
         "next_seq",
         "out",
-        "sealed",
+        "start_position",
     )
 
-    def __init__(self, next_seq: i64 = 1, base: i64 = 0) -> None:
+    def __init__(self, next_seq: i64 = 1, start_position: i64 = 0) -> None:
         self.next_seq = next_seq
-        self.base = base  # where in the journal the first byte of `out` will stand
-        self.sealed: i64 = base  # end of the last record that was taken out
+        self.start_position = (
+            start_position  # where in the journal the first byte of `out` will stand
+        )
+        self.drained_end: i64 = start_position  # end of the last record that was taken out
         self.count: i64 = 0
         self.out = BytesWriter()
         # For who wants a blob before it is written, in the order of their places: by number, since
         # a dict takes several times as long for each that comes.
-        self._places = vec[i64]()
+        self._blob_positions = vec[i64]()
         self._blobs: list[bytes] = []
         # By kind: the first of those that were alike until now, and what they have in common, once
         # there was a second one. Not for longer than until they are written: it has its blob.
-        self._firsts: list[Record | None] = [None] * (FINISH + 1)
-        self._stencils: list[_Stencil | None] = [None] * (FINISH + 1)
+        self._template_sources: list[Record | None] = [None] * (FINISH + 1)
+        self._templates: list[_RecordTemplate | None] = [None] * (FINISH + 1)
 
     def append(self, record: Record) -> None:
         kind = record.kind()
         if kind < PUSH or kind > FINISH:  # only of these there are many
-            self._put(record, kind)
+            self._append_in_full(record, kind)
         else:
-            first = self._firsts[kind]
-            if first is not None and record.is_like(first):
-                self._repeat(record, kind)
+            first = self._template_sources[kind]
+            if first is not None and record.same_template(first):
+                self._append_from_template(record, kind)
             else:
-                self._firsts[kind] = record
-                self._stencils[kind] = None
-                self._put(record, kind)
+                self._template_sources[kind] = record
+                self._templates[kind] = None
+                self._append_in_full(record, kind)
         record.seq = self.next_seq
         self.next_seq += 1
         self.count += 1
 
-    def _repeat(self, record: Record, kind: i64) -> None:
-        stencil = self._stencils[kind]
+    def _append_from_template(self, record: Record, kind: i64) -> None:
+        stencil = self._templates[kind]
         if stencil is None:
-            stencil = _Stencil(record)
-            self._stencils[kind] = stencil
+            stencil = _RecordTemplate(record)
+            self._templates[kind] = stencil
         out = self.out
         blob = record.blob
         blob_size: i64 = len(blob)
         size = stencil.size + blob_size
         write_i32_le(out, i32(size))
-        out.write(stencil.before)
-        write_i64_le(out, record.subject())
-        out.write(stencil.behind)
+        out.write(stencil.before_id)
+        write_i64_le(out, record.job_id())
+        out.write(stencil.after_id)
         write_i32_le(out, i32(blob_size))
-        at = self.base + len(out)
+        at = self.start_position + len(out)
         record.blob_at = at
         if blob_size:
-            self.keep(at, blob)
+            self.keep_blob(at, blob)
             out.write(blob)
-        record.size = size + HEAD
+        record.size = size + SIZE_PREFIX_BYTES
 
-    def _put(self, record: Record, kind: i64) -> None:
+    def _append_in_full(self, record: Record, kind: i64) -> None:
         out = self.out
         start: i64 = len(out)
         write_i32_le(out, 0)
         put_u8(out, kind)
-        put_u8(out, record.layout())
+        put_u8(out, record.format_version())
         write_i64_le(out, record.time)
         out.write(record.origin.encoded)
-        record.put(out)
+        record.encode(out)
         blob = record.blob
         put_u32(out, len(blob))
-        at = self.base + len(out)
+        at = self.start_position + len(out)
         record.blob_at = at  # also without a blob: it tells whether the record is durable
         if blob:
-            self.keep(at, blob)
+            self.keep_blob(at, blob)
             out.write(blob)
-        size = len(out) - start - HEAD
+        size = len(out) - start - SIZE_PREFIX_BYTES
         out[start] = u8(size & 0xFF)
         out[start + 1] = u8((size >> 8) & 0xFF)
         out[start + 2] = u8((size >> 16) & 0xFF)
         out[start + 3] = u8((size >> 24) & 0xFF)
-        record.size = size + HEAD
+        record.size = size + SIZE_PREFIX_BYTES
 
-    def keep(self, at: i64, blob: bytes) -> None:
+    def keep_blob(self, at: i64, blob: bytes) -> None:
         """Have a blob at hand whose place is not before those of all others."""
-        self._places = append(self._places, at)
+        self._blob_positions = append(self._blob_positions, at)
         self._blobs.append(blob)
 
-    def blob(self, at: i64) -> bytes | None:
+    def unwritten_blob(self, at: i64) -> bytes | None:
         """The blob at this place, if it is not written yet."""
-        places = self._places
+        places = self._blob_positions
         low: i64 = 0
         high: i64 = len(places)
         while low < high:
@@ -154,25 +156,25 @@ class Log:
             return None
         return self._blobs[low - 1]
 
-    def mark(self) -> i64:
+    def end_position(self) -> i64:
         """The place up to which the journal must be durable for all so far to be so."""
-        return self.base + len(self.out) if self.count else self.sealed
+        return self.start_position + len(self.out) if self.count else self.drained_end
 
     def size(self) -> i64:
         return len(self.out)
 
-    def take(self, next_base: i64) -> bytes:
+    def drain(self, next_start: i64) -> bytes:
         """All records so far; those that follow will begin at `next_base`."""
         data = self.out.getvalue()
-        self.sealed = self.mark()
-        self.base = next_base
+        self.drained_end = self.end_position()
+        self.start_position = next_start
         self.count = 0
-        if len(data) <= _KEPT:
+        if len(data) <= _MAX_REUSED_BYTES:
             self.out.truncate(0)  # to let it grow again would copy all of it several times
         else:
             self.out = BytesWriter()
-        self._places = vec[i64]()
+        self._blob_positions = vec[i64]()
         self._blobs = []
         for kind in (PUSH, LEASE, FINISH):
-            self._firsts[kind] = None
+            self._template_sources[kind] = None
         return data

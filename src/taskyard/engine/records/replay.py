@@ -25,7 +25,7 @@ from taskyard.engine.records.apply import (
     apply_unblock,
     apply_wake,
 )
-from taskyard.engine.records.carried import apply_carry
+from taskyard.engine.records.carried import apply_snapshot
 from taskyard.engine.records.schedule_apply import (
     apply_schedule,
     apply_schedule_gone,
@@ -35,7 +35,7 @@ from taskyard.engine.records.side_apply import (
     apply_batch,
     apply_batch_done,
     apply_boot,
-    apply_forget,
+    apply_forget_uids,
     apply_queue,
     apply_queue_gone,
     apply_reader,
@@ -49,7 +49,7 @@ from taskyard.engine.records.side_apply import (
 def apply_record(state: State, record: r.Record) -> None:
     """What recovery does with each record, in order."""
     try:
-        if state.partial and not is_known(state, record):
+        if state.is_partial_replay and not is_known(state, record):
             apply_unknown(state, record)
         else:
             _apply(state, record)
@@ -58,45 +58,45 @@ def apply_record(state: State, record: r.Record) -> None:
 
 
 def _apply(state: State, record: r.Record) -> None:
-    if isinstance(record, r.Push):
+    if isinstance(record, r.PushRecord):
         apply_push(state, record)
-    elif isinstance(record, r.Lease):
+    elif isinstance(record, r.LeaseRecord):
         apply_lease(state, record)
-    elif isinstance(record, r.Finish):
+    elif isinstance(record, r.FinishRecord):
         apply_finish(state, record)
     elif isinstance(record, j.JobRecord):
         _apply_job(state, record)
     else:
-        _apply_side(state, record)
+        _apply_entity(state, record)
 
 
 def _apply_job(state: State, record: j.JobRecord) -> None:
-    if isinstance(record, j.Retry):
+    if isinstance(record, j.RetryRecord):
         apply_retry(state, record)
-    elif isinstance(record, j.Release):
+    elif isinstance(record, j.ReleaseRecord):
         apply_release(state, record)
-    elif isinstance(record, j.Fail):
+    elif isinstance(record, j.FailRecord):
         apply_fail(state, record)
-    elif isinstance(record, j.Wake):
+    elif isinstance(record, j.WakeRecord):
         apply_wake(state, record)
-    elif isinstance(record, j.Unblock):
+    elif isinstance(record, j.UnblockRecord):
         apply_unblock(state, record)
-    elif isinstance(record, j.Remove):
+    elif isinstance(record, j.RemoveRecord):
         apply_remove(state, record)
-    elif isinstance(record, j.Move):
+    elif isinstance(record, j.MoveRecord):
         apply_move(state, record)
-    elif isinstance(record, j.Rescore):
+    elif isinstance(record, j.RescoreRecord):
         apply_rescore(state, record)
-    elif isinstance(record, j.Extend):
+    elif isinstance(record, j.ExtendRecord):
         apply_extend(state, record)
-    elif isinstance(record, j.Progress):
+    elif isinstance(record, j.ProgressRecord):
         apply_progress(state, record)
-    elif isinstance(record, j.Replay):
+    elif isinstance(record, j.ReplayRecord):
         apply_replay(state, record)
 
 
-def _apply_side(state: State, record: r.Record) -> None:
-    if isinstance(record, r.Boot):
+def _apply_entity(state: State, record: r.Record) -> None:
+    if isinstance(record, r.BootRecord):
         apply_boot(state, record)
     elif isinstance(record, s.QueueSet):
         apply_queue(state, record)
@@ -106,14 +106,14 @@ def _apply_side(state: State, record: r.Record) -> None:
         apply_value(state, record)
     elif isinstance(record, s.ValueGone):
         apply_value_gone(state, record)
-    elif isinstance(record, s.SessionSet):
+    elif isinstance(record, s.SessionChange):
         apply_session(state, record)
-    elif isinstance(record, s.Batch):
+    elif isinstance(record, s.BatchRecord):
         apply_batch(state, record)
     elif isinstance(record, s.BatchDone):
         apply_batch_done(state, record)
-    elif isinstance(record, s.Forget):
-        apply_forget(state, record)
+    elif isinstance(record, s.ForgetUids):
+        apply_forget_uids(state, record)
     elif isinstance(record, s.ReaderSet):
         apply_reader(state, record)
     elif isinstance(record, s.ReaderGone):
@@ -130,4 +130,4 @@ def _apply_schedule(state: State, record: r.Record) -> None:
     elif isinstance(record, t.ScheduleGone):
         apply_schedule_gone(state, record)
     else:
-        apply_carry(state, record)
+        apply_snapshot(state, record)

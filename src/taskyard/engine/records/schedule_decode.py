@@ -13,11 +13,11 @@ from taskyard.engine.records.schedule_records import (
     ScheduleGone,
     ScheduleTick,
 )
-from taskyard.engine.records.wire import Reader
+from taskyard.engine.records.wire import FieldReader
 from taskyard.engine.schedules.schedule import Schedule
 
 
-def read_schedule(fields: Reader, policy: Policy) -> Schedule:
+def read_schedule(fields: FieldReader, policy: Policy) -> Schedule:
     """The fields of a schedule after the policy of its job."""
     name = fields.text()
     flags = fields.u8()
@@ -50,24 +50,24 @@ def read_schedule(fields: Reader, policy: Policy) -> Schedule:
     return schedule
 
 
-def _job(fields: Reader, policy: Policy, flags: i64) -> NewJob:
+def _job(fields: FieldReader, policy: Policy, flags: i64) -> NewJob:
     queue = fields.text()
     name = fields.text()
     content = fields.u8()
     priority = fields.s64()
     ttl_ms = fields.u64()
-    key = fields.short() if flags & HAS_KEY else None
-    limit_key = fields.short() if flags & HAS_LIMIT_KEY else None
-    payload = fields.take(fields.u32())
+    key = fields.short_bytes() if flags & HAS_KEY else None
+    limit_key = fields.short_bytes() if flags & HAS_LIMIT_KEY else None
+    payload = fields.raw_bytes(fields.u32())
     job = NewJob(queue, name, payload, policy, priority, 0, content, False, ttl_ms, None, key)
     job.limit_key = limit_key
     return job
 
 
-def read_event(kind: i64, fields: Reader, time: i64, origin: Origin) -> Record:
+def read_schedule_event(kind: i64, fields: FieldReader, time: i64, origin: Origin) -> Record:
     """A tick, or the end of a schedule."""
     name = fields.text()
-    queue = fields.short()
+    queue = fields.short_bytes()
     if kind == SCHEDULE_GONE:
         return ScheduleGone(time, origin, name, queue)
     due = fields.s64()

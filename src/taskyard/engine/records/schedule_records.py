@@ -13,14 +13,21 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.model.job import Origin
 from taskyard.engine.records.job_lifecycle import (
-    CARRY_SCHEDULE,
     SCHEDULE,
     SCHEDULE_GONE,
     SCHEDULE_TICK,
+    SNAPSHOT_SCHEDULE,
     Record,
-    policy_bytes,
+    encode_policy,
 )
-from taskyard.engine.records.wire import put_i64, put_short, put_text, put_u8, put_u32, put_u64
+from taskyard.engine.records.wire import (
+    put_i64,
+    put_short_bytes,
+    put_text,
+    put_u8,
+    put_u32,
+    put_u64,
+)
 from taskyard.engine.schedules.schedule import Schedule
 
 # Which optional fields the job of a schedule has, and a setting that takes one bit.
@@ -33,7 +40,7 @@ def _put_schedule(out: BytesWriter, schedule: Schedule) -> None:
     job = schedule.job
     key = job.key
     limit_key = job.limit_key
-    put_short(out, policy_bytes(job.policy))
+    put_short_bytes(out, encode_policy(job.policy))
     put_text(out, schedule.name)
     put_u8(out, _flags(schedule))
     put_text(out, schedule.cron)
@@ -55,9 +62,9 @@ def _put_schedule(out: BytesWriter, schedule: Schedule) -> None:
     put_i64(out, job.priority)
     put_u64(out, job.ttl_ms)
     if key is not None:
-        put_short(out, key)
+        put_short_bytes(out, key)
     if limit_key is not None:
-        put_short(out, limit_key)
+        put_short_bytes(out, limit_key)
     put_u32(out, len(job.payload))
     out.write(job.payload)
 
@@ -84,7 +91,7 @@ class ScheduleSet(Record):
     def kind(self) -> i64:
         return SCHEDULE
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         _put_schedule(out, self.schedule)
 
 
@@ -102,9 +109,9 @@ class ScheduleGone(Record):
     def kind(self) -> i64:
         return SCHEDULE_GONE
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_text(out, self.name)
-        put_short(out, self.queue)
+        put_short_bytes(out, self.queue)
 
 
 @mypyc_attr(acyclic=True)
@@ -137,9 +144,9 @@ class ScheduleTick(Record):
     def kind(self) -> i64:
         return SCHEDULE_TICK
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_text(out, self.name)
-        put_short(out, self.queue)
+        put_short_bytes(out, self.queue)
         put_i64(out, self.due)
         put_u8(out, self.outcome)
         put_i64(out, self.job)
@@ -147,7 +154,7 @@ class ScheduleTick(Record):
         put_i64(out, self.next_at)
 
 
-class CarrySchedule(Record):
+class ScheduleSnapshot(Record):
     """A schedule as it is now."""
 
     __slots__ = ("schedule",)
@@ -157,7 +164,7 @@ class CarrySchedule(Record):
         self.schedule = schedule
 
     def kind(self) -> i64:
-        return CARRY_SCHEDULE
+        return SNAPSHOT_SCHEDULE
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         _put_schedule(out, self.schedule)

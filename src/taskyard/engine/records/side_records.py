@@ -23,7 +23,14 @@ from taskyard.engine.records.job_lifecycle import (
     VALUE_GONE,
     Record,
 )
-from taskyard.engine.records.wire import put_i64, put_ids, put_short, put_text, put_u8, put_u32
+from taskyard.engine.records.wire import (
+    put_i64,
+    put_ids,
+    put_short_bytes,
+    put_text,
+    put_u8,
+    put_u32,
+)
 
 
 def put_settings(out: BytesWriter, settings: QueueSettings) -> None:
@@ -41,7 +48,7 @@ def put_settings(out: BytesWriter, settings: QueueSettings) -> None:
     put_i64(out, settings.max_bytes)
 
 
-def put_limits(out: BytesWriter, settings: QueueSettings) -> None:
+def put_limit_settings(out: BytesWriter, settings: QueueSettings) -> None:
     """The settings that came with version 2."""
     put_i64(out, settings.ttr)
     put_i64(out, settings.concurrency)
@@ -67,13 +74,13 @@ class QueueSet(Record):
     def kind(self) -> i64:
         return QUEUE
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 2
 
-    def put(self, out: BytesWriter) -> None:
-        put_short(out, self.queue)
+    def encode(self, out: BytesWriter) -> None:
+        put_short_bytes(out, self.queue)
         put_settings(out, self.settings)
-        put_limits(out, self.settings)
+        put_limit_settings(out, self.settings)
 
 
 @mypyc_attr(acyclic=True)
@@ -89,8 +96,8 @@ class QueueGone(Record):
     def kind(self) -> i64:
         return QUEUE_GONE
 
-    def put(self, out: BytesWriter) -> None:
-        put_short(out, self.queue)
+    def encode(self, out: BytesWriter) -> None:
+        put_short_bytes(out, self.queue)
 
 
 @mypyc_attr(acyclic=True)
@@ -116,8 +123,8 @@ class ValueSet(Record):
     def kind(self) -> i64:
         return VALUE
 
-    def put(self, out: BytesWriter) -> None:
-        put_short(out, self.key)
+    def encode(self, out: BytesWriter) -> None:
+        put_short_bytes(out, self.key)
         put_i64(out, self.expires_at)
         put_u8(out, 1 if self.keep else 0)
 
@@ -135,12 +142,12 @@ class ValueGone(Record):
     def kind(self) -> i64:
         return VALUE_GONE
 
-    def put(self, out: BytesWriter) -> None:
-        put_short(out, self.key)
+    def encode(self, out: BytesWriter) -> None:
+        put_short_bytes(out, self.key)
 
 
 @mypyc_attr(acyclic=True)
-class SessionSet(Record):
+class SessionChange(Record):
     """Something happened to a durable session."""
 
     __slots__ = ("event", "id", "upto")
@@ -154,14 +161,14 @@ class SessionSet(Record):
     def kind(self) -> i64:
         return SESSION
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_i64(out, self.id)
         put_u8(out, self.event)
         put_i64(out, self.upto)
 
 
 @mypyc_attr(acyclic=True)
-class Batch(Record):
+class BatchRecord(Record):
     """A consumer leased batch `number`: these jobs, until `deadline` if there is one.
 
     A record with the number of a batch that is out says that these jobs are in it as well.
@@ -210,10 +217,10 @@ class Batch(Record):
     def kind(self) -> i64:
         return BATCH
 
-    def layout(self) -> i64:
+    def format_version(self) -> i64:
         return 3 if self.consumer_user else 2
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_text(out, self.consumer)
         put_i64(out, self.owner)
         put_i64(out, self.number)
@@ -222,7 +229,7 @@ class Batch(Record):
         put_ids(out, self.ids)
         put_ids(out, self.counts)
         for queue in self.queues:
-            put_short(out, queue)
+            put_short_bytes(out, queue)
         for attempt in self.attempts:
             put_u32(out, attempt)
         if self.consumer_user:
@@ -253,14 +260,14 @@ class BatchDone(Record):
     def kind(self) -> i64:
         return BATCH_DONE
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_text(out, self.consumer)
         put_i64(out, self.number)
         put_u8(out, (1 if self.dropped else 0) | (2 if self.expired else 0))
 
 
 @mypyc_attr(acyclic=True)
-class Forget(Record):
+class ForgetUids(Record):
     """The uids of jobs that were gone before a time are forgotten."""
 
     __slots__ = ("before",)
@@ -272,7 +279,7 @@ class Forget(Record):
     def kind(self) -> i64:
         return FORGET
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_i64(out, self.before)
 
 
@@ -296,7 +303,7 @@ class ReaderSet(Record):
     def kind(self) -> i64:
         return READER
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_text(out, self.name)
         put_i64(out, self.next_seq)
         put_i64(out, self.lease_until)
@@ -315,5 +322,5 @@ class ReaderGone(Record):
     def kind(self) -> i64:
         return READER_GONE
 
-    def put(self, out: BytesWriter) -> None:
+    def encode(self, out: BytesWriter) -> None:
         put_text(out, self.name)

@@ -18,7 +18,7 @@ from mypy_extensions import i16, i32, i64, mypyc_attr, u8
 from taskyard.engine.model.errors import CorruptRecord
 
 
-def put_short(out: BytesWriter, data: bytes) -> None:
+def put_short_bytes(out: BytesWriter, data: bytes) -> None:
     """Bytes of at most 65,535: two bytes of length, then the bytes."""
     size: i64 = len(data)
     write_i16_le(out, i16(size if size < 1 << 15 else size - (1 << 16)))
@@ -30,7 +30,7 @@ def put_u8(out: BytesWriter, value: i64) -> None:
 
 
 def put_text(out: BytesWriter, text: str) -> None:
-    put_short(out, text.encode())
+    put_short_bytes(out, text.encode())
 
 
 def put_i64(out: BytesWriter, value: i64) -> None:
@@ -61,7 +61,7 @@ def put_array(out: BytesWriter, values: array[int]) -> None:
 
 
 @mypyc_attr(acyclic=True)
-class Reader:
+class FieldReader:
     """Reads the fields of one record in the order they were put."""
 
     __slots__ = ("at", "data", "end")
@@ -93,18 +93,18 @@ class Reader:
         value: int = read_i64_le(self.data, self._advance(8))
         return value if value >= 0 else value + (1 << 64)
 
-    def take(self, size: i64) -> bytes:
+    def raw_bytes(self, size: i64) -> bytes:
         at = self._advance(size)
         return self.data[at : at + size]
 
-    def short(self) -> bytes:
+    def short_bytes(self) -> bytes:
         at = self._advance(2)
         low: i64 = self.data[at]
         high: i64 = self.data[at + 1]
-        return self.take(low | (high << 8))
+        return self.raw_bytes(low | (high << 8))
 
     def text(self) -> str:
-        return self.short().decode()
+        return self.short_bytes().decode()
 
     def ids(self) -> list[int]:
         count = self.u32()

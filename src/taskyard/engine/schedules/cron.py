@@ -26,10 +26,10 @@ from mypy_extensions import i64
 from taskyard.engine.model.errors import InvalidOption
 from taskyard.engine.model.job import SECOND
 
-MAX_EXPRESSION: Final = 255  # characters
-_YEARS: Final = 50  # without a tick after which there is none
-_DAY: Final = 86_400
-_BEFORE: Final = 15 * 3600  # no zone is further from UTC than this
+MAX_EXPRESSION_CHARS: Final = 255  # characters
+_MAX_YEARS_AHEAD: Final = 50  # without a tick after which there is none
+_DAY_S: Final = 86_400
+_MAX_UTC_OFFSET_S: Final = 15 * 3600  # no zone is further from UTC than this
 _CACHED: Final = 1024  # expressions, and days of a zone: schedules share them
 _EPOCH: Final = date(1970, 1, 1)
 
@@ -103,15 +103,15 @@ class Zone:
         number: int = (day - _EPOCH).days
         known = self._days.get(number)
         if known is None:
-            known = self._look(number * _DAY)
+            known = self._compute_day(number * _DAY_S)
             if len(self._days) >= _CACHED:
                 self._days.clear()
             self._days[number] = known
         return known
 
-    def _look(self, midnight: i64) -> Day:
-        before = midnight - _BEFORE
-        after = midnight + _DAY + _BEFORE
+    def _compute_day(self, midnight: i64) -> Day:
+        before = midnight - _MAX_UTC_OFFSET_S
+        after = midnight + _DAY_S + _MAX_UTC_OFFSET_S
         old = self._offset(before)
         new = self._offset(after)
         if old == new:
@@ -134,13 +134,13 @@ class Cron:
     """One expression in one time zone."""
 
     def __init__(self, expression: str, zone: Zone) -> None:
-        parsed = _parse(expression)
+        parsed = _parse_expression(expression)
         minute, hour = parsed.parts[1], parsed.parts[2]
-        self._days = parsed
+        self._parsed = parsed
         self._months = parsed.months
         self._hours = sorted(parsed.hours)
         self._minutes = sorted(parsed.minutes)
-        self._named = not minute.startswith("*") and not hour.startswith("*")
+        self._names_times_of_day = not minute.startswith("*") and not hour.startswith("*")
         self._zone = zone
         # It is only asked for days from now on, and the rest of it is large.
         parsed.seconds = parsed.minutes = parsed.hours = set()
@@ -151,13 +151,13 @@ class Cron:
         try:
             # The clock may go back over midnight, so what is left of the day before counts too.
             day = self._zone.date_at(moment) - timedelta(days=1)
-            last = day.year + _YEARS
+            last = day.year + _MAX_YEARS_AHEAD
             while day.year <= last:
                 if day.month not in self._months:
                     day = (day.replace(day=1) + timedelta(days=32)).replace(day=1)
                     continue
-                if self._days.match_day(day):
-                    found = self._in_day(self._zone.day(day), moment)
+                if self._parsed.match_day(day):
+                    found = self._first_tick_of_day(self._zone.day(day), moment)
                     if found:
                         return found * SECOND
                 day += timedelta(days=1)
@@ -165,34 +165,36 @@ class Cron:
             return 0
         return 0
 
-    def _in_day(self, day: Day, after: i64) -> i64:
+    def _first_tick_of_day(self, day: Day, after: i64) -> i64:
         """The first tick of this day later than `after`; 0: none."""
         midnight = day.midnight
         if day.old == day.new:
-            return self._between(midnight - day.old, after, 0, _DAY)
+            return self._first_tick_between(midnight - day.old, after, 0, _DAY_S)
         shift = day.shift
         left = shift + day.old - midnight  # what the clock shows just before the shift
         right = shift + day.new - midnight  # and at it
-        found = self._between(midnight - day.old, after, 0, min(left, i64(_DAY)))
+        found = self._first_tick_between(midnight - day.old, after, 0, min(left, i64(_DAY_S)))
         if found:
             return found
-        if self._named:
-            if shift > after and 0 <= self._first(max(left, i64(0))) * 60 < min(right, i64(_DAY)):
+        if self._names_times_of_day:
+            if shift > after and 0 <= self._first_minute(max(left, i64(0))) * 60 < min(
+                right, i64(_DAY_S)
+            ):
                 return shift
             right = max(left, right)
-        return self._between(midnight - day.new, after, max(right, i64(0)), _DAY)
+        return self._first_tick_between(midnight - day.new, after, max(right, i64(0)), _DAY_S)
 
-    def _between(self, midnight: i64, after: i64, start: i64, end: i64) -> i64:
+    def _first_tick_between(self, midnight: i64, after: i64, start: i64, end: i64) -> i64:
         """The first tick later than `after` from `start` to before `end`, as the clock shows them,
         in seconds of the day that begins at `midnight`; 0: none."""
         if after >= midnight + start:
             start = after - midnight + 1
         if start >= end:
             return 0
-        found = self._first(start) * 60
+        found = self._first_minute(start) * 60
         return midnight + found if 0 <= found < end else 0
 
-    def _first(self, start: i64) -> i64:
+    def _first_minute(self, start: i64) -> i64:
         """The first minute of the day from that second of it on; below 0: none."""
         at = (start + 59) // 60
         hour = at // 60
@@ -206,9 +208,9 @@ class Cron:
         return hours[index] * 60 + self._minutes[0] if index < len(hours) else -1
 
 
-def _parse(expression: str) -> CronSim:
-    if len(expression) > MAX_EXPRESSION or not expression.isascii():
-        raise InvalidOption("cron", f"must be at most {MAX_EXPRESSION} characters of ASCII")
+def _parse_expression(expression: str) -> CronSim:
+    if len(expression) > MAX_EXPRESSION_CHARS or not expression.isascii():
+        raise InvalidOption("cron", f"must be at most {MAX_EXPRESSION_CHARS} characters of ASCII")
     long_form = _SHORT_FORMS.get(expression.strip().lower(), expression)
     if long_form.strip().startswith("@"):
         raise InvalidOption("cron", f"must be five fields or one of {', '.join(_SHORT_FORMS)}")

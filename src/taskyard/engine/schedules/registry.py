@@ -20,17 +20,17 @@ from taskyard.engine.model.errors import (
     TaskyardError,
 )
 from taskyard.engine.model.job import FAILED, SECOND, SUCCEEDED, SYSTEM, Job, NewJob, Origin
-from taskyard.engine.model.state import schedule_weight
+from taskyard.engine.model.state import schedule_record_bytes
 from taskyard.engine.operations.checks import (
     check_adding,
     check_new_job,
     check_policy,
     check_writable,
-    push_size,
+    push_record_bytes,
 )
 from taskyard.engine.operations.core import Core
 from taskyard.engine.operations.push import push
-from taskyard.engine.operations.room import STEP_ROOM
+from taskyard.engine.operations.room import MAX_STEP_BYTES
 from taskyard.engine.records.schedule_apply import (
     apply_schedule,
     apply_schedule_gone,
@@ -49,24 +49,24 @@ from taskyard.engine.schedules.schedule import (
     RAN,
     SKIPPED,
     Schedule,
-    copy_of,
-    keep_history,
+    copy_history,
+    copy_schedule,
+    same_definition,
     same_timing,
-    same_wish,
 )
 from taskyard.shared.names import NAME_RULE, valid_name
 
 MIN_EVERY: Final = SECOND
 MAX_EVERY: Final = 366 * 86_400 * SECOND
-GRACE: Final = 60 * SECOND  # a tick that is later than this was missed
-BACKLOG: Final = 86_400 * SECOND  # how far back missed ticks get a run each, where they do
-RETRY: Final = 5 * SECOND  # between two attempts of a push that is refused
-COUNTED: Final = 100  # missed ticks of an expression that are counted one by one
-PUSH_STEPS: Final = 3  # what the push of a tick takes, in steps of other things that are due
-STEP_BYTES: Final = 16_384  # of its payload that are written in the time of one more
+MISSED_GRACE: Final = 60 * SECOND  # a tick that is later than this was missed
+MISSED_BACKLOG: Final = 86_400 * SECOND  # how far back missed ticks get a run each, where they do
+REFUSED_RETRY_DELAY: Final = 5 * SECOND  # between two attempts of a push that is refused
+MAX_COUNTED_MISSED: Final = 100  # missed ticks of an expression that are counted one by one
+STEPS_PER_PUSH: Final = 3  # what the push of a tick takes, in steps of other things that are due
+PAYLOAD_BYTES_PER_STEP: Final = 16_384  # of its payload that are written in the time of one more
 
 
-class _Outlook:
+class _DueTick:
     """The tick to deal with, how many came before it, and when the next one comes."""
 
     __slots__ = ("earlier", "next_at", "steps", "tick")
@@ -81,104 +81,104 @@ class _Outlook:
 # Setting
 
 
-def set_schedule(core: Core, wish: Schedule, origin: Origin, now: i64) -> Schedule:
+def set_schedule(core: Core, wanted: Schedule, origin: Origin, now: i64) -> Schedule:
     """Make a schedule, or make one of that name be this from now on.
 
     While its timing stays the same its next tick does too, and if all of it does, nothing happens:
     so that who sets it at each start of a program neither puts it off nor doubles it.
     """
-    first = _check(core, wish, now)
-    old = core.state.schedules.get(wish.name)
-    if old is not None and same_wish(wish, old):
+    first = _check_schedule(core, wanted, now)
+    old = core.state.schedules.get(wanted.name)
+    if old is not None and same_definition(wanted, old):
         return old
-    _check_bounds(core, wish, old)
-    wish.user = origin.user
-    wish.since = now
-    wish.next_at = first
+    _check_bounds(core, wanted, old)
+    wanted.user = origin.user
+    wanted.since = now
+    wanted.next_at = first
     if old is not None:
-        keep_history(wish, old)
-        if same_timing(wish, old):
-            wish.since = old.since
-            wish.next_at = next_tick(wish, now) if old.paused else old.next_at
-    if wish.paused:
-        wish.next_at = 0
-    return _set(core, wish, origin, now)
+        copy_history(wanted, old)
+        if same_timing(wanted, old):
+            wanted.since = old.since
+            wanted.next_at = next_tick(wanted, now) if old.paused else old.next_at
+    if wanted.paused:
+        wanted.next_at = 0
+    return _emit_schedule(core, wanted, origin, now)
 
 
 def pause_schedule(core: Core, name: str, paused: bool, origin: Origin, now: i64) -> Schedule:
     """Let no ticks come, or let them come again: those in between are not made up for."""
-    old = _known(core, name)
+    old = _existing_schedule(core, name)
     if old.paused == paused:
         return old
-    check_adding(core, schedule_weight(old))
-    changed = copy_of(old)
+    check_adding(core, schedule_record_bytes(old))
+    changed = copy_schedule(old)
     changed.paused = paused
     changed.next_at = 0 if paused else next_tick(old, now)
-    return _set(core, changed, origin, now)
+    return _emit_schedule(core, changed, origin, now)
 
 
 def delete_schedule(core: Core, name: str, origin: Origin, now: i64) -> None:
     check_writable(core)
-    schedule = _known(core, name)
+    schedule = _existing_schedule(core, name)
     record = ScheduleGone(now, origin, name, schedule.job.queue.encode())
-    core.log.append(record)
+    core.records.append(record)
     apply_schedule_gone(core.state, record)
 
 
 def run_schedule(core: Core, name: str, origin: Origin, now: i64) -> Job:
     """Push one job now, whatever the time, the last run, or a pause say."""
-    schedule = _known(core, name)
+    schedule = _existing_schedule(core, name)
     new = _new_job(schedule, None)
-    check_adding(core, push_size(new) + STEP_ROOM)
+    check_adding(core, push_record_bytes(new) + MAX_STEP_BYTES)
     job = push(core, new, origin, now)
-    core.measures.schedules.runs += 1
-    _emit(core, schedule, BY_HAND, now, job.id, 0, schedule.next_at, origin, now)
+    core.statistics.schedules.runs += 1
+    _emit_tick(core, schedule, BY_HAND, now, job.id, 0, schedule.next_at, origin, now)
     return job
 
 
-def _set(core: Core, schedule: Schedule, origin: Origin, now: i64) -> Schedule:
+def _emit_schedule(core: Core, schedule: Schedule, origin: Origin, now: i64) -> Schedule:
     record = ScheduleSet(now, origin, schedule)
-    core.log.append(record)
+    core.records.append(record)
     apply_schedule(core.state, record)
     return schedule
 
 
-def _known(core: Core, name: str) -> Schedule:
+def _existing_schedule(core: Core, name: str) -> Schedule:
     schedule = core.state.schedules.get(name)
     if schedule is None:
         raise ScheduleNotFound(name)
     return schedule
 
 
-def _check(core: Core, wish: Schedule, now: i64) -> i64:
+def _check_schedule(core: Core, wanted: Schedule, now: i64) -> i64:
     """Refuse what cannot be a schedule; gives its first tick."""
-    if not valid_name(wish.name):
+    if not valid_name(wanted.name):
         raise InvalidOption("schedule", NAME_RULE)
-    check_new_job(core, wish.job)
-    check_policy(wish.job.policy)
-    if not MISSED_ONCE <= wish.missed_rule <= MISSED_ALL:
+    check_new_job(core, wanted.job)
+    check_policy(wanted.job.policy)
+    if not MISSED_ONCE <= wanted.missed_rule <= MISSED_ALL:
         raise InvalidOption("missed", "unknown rule")
-    if not OVERLAP_ALLOW <= wish.overlap <= OVERLAP_SKIP:
+    if not OVERLAP_ALLOW <= wanted.overlap <= OVERLAP_SKIP:
         raise InvalidOption("overlap", "unknown rule")
-    if bool(wish.cron) == bool(wish.every):
+    if bool(wanted.cron) == bool(wanted.every):
         raise InvalidOption("cron", "give either cron or every")
-    if wish.every and not MIN_EVERY <= wish.every <= MAX_EVERY:
+    if wanted.every and not MIN_EVERY <= wanted.every <= MAX_EVERY:
         raise InvalidOption("every", "must be 1 second to 366 days")
-    load_zone(wish.zone)
-    wish.since = now
-    first = next_tick(wish, now)
+    load_zone(wanted.zone)
+    wanted.since = now
+    first = next_tick(wanted, now)
     if not first:
         raise InvalidOption("cron", "never comes")
     return first
 
 
-def _check_bounds(core: Core, wish: Schedule, old: Schedule | None) -> None:
+def _check_bounds(core: Core, wanted: Schedule, old: Schedule | None) -> None:
     state = core.state
-    weight = schedule_weight(wish)
+    weight = schedule_record_bytes(wanted)
     check_adding(core, weight)
     if old is None and len(state.schedules) >= state.settings.max_schedules:
         raise SchedulesFull(f"there are {len(state.schedules)} already")
-    before = schedule_weight(old) if old is not None else i64(0)
+    before = schedule_record_bytes(old) if old is not None else i64(0)
     most = state.settings.schedule_bytes
     if state.schedule_bytes - before + weight > most:
         raise SchedulesFull(f"all of them together may have {most} bytes")
@@ -209,31 +209,31 @@ def fire_schedule(core: Core, name: str, now: i64) -> i64:
     """A schedule is due; gives the number of steps that took."""
     schedule = core.state.schedules[name]
     try:
-        return _tick(core, schedule, now)
+        return _run_tick(core, schedule, now)
     except TaskyardError as error:
         # It is merely late then, and its rule for that holds once the reason is gone.
-        if not schedule.refused:
-            core.measures.schedules.refused += 1
-        schedule.refused = str(error)
-        core.state.timers.set(schedule.timer, now + RETRY)
+        if not schedule.refusal:
+            core.statistics.schedules.refused += 1
+        schedule.refusal = str(error)
+        core.state.timers.set(schedule.timer, now + REFUSED_RETRY_DELAY)
         return 1
 
 
-def _tick(core: Core, schedule: Schedule, now: i64) -> i64:
+def _run_tick(core: Core, schedule: Schedule, now: i64) -> i64:
     new = _new_job(schedule, None)
-    check_adding(core, push_size(new) + 2 * STEP_ROOM)
-    outlook = _look(schedule, now)
+    check_adding(core, push_record_bytes(new) + 2 * MAX_STEP_BYTES)
+    outlook = _tick_to_run(schedule, now)
     tick = outlook.tick
     new.uid = tick_uid(core, schedule.name, tick)
     new.run_at = tick  # so that whoever looks at the job sees which tick it is for
     origin = Origin(SYSTEM, schedule.user, f"schedule {schedule.name}")
-    measures = core.measures.schedules
+    measures = core.statistics.schedules
     missed = outlook.earlier
     job: i64 = 0
-    if schedule.missed_rule == MISSED_SKIP and now - tick > GRACE:
+    if schedule.missed_rule == MISSED_SKIP and now - tick > MISSED_GRACE:
         outcome: i64 = DROPPED
         missed += 1
-    elif _is_held_up(core, schedule):
+    elif _is_run_blocked(core, schedule):
         outcome = SKIPPED
         measures.skipped += 1
     else:
@@ -243,16 +243,16 @@ def _tick(core: Core, schedule: Schedule, now: i64) -> i64:
         except DuplicateJob as error:
             job = error.job_id
         measures.runs += 1
-        measures.late.add(now - tick)
+        measures.lateness.add(now - tick)
     measures.missed += missed
-    schedule.refused = ""
-    _emit(core, schedule, outcome, tick, job, missed, outlook.next_at, origin, now)
+    schedule.refusal = ""
+    _emit_tick(core, schedule, outcome, tick, job, missed, outlook.next_at, origin, now)
     if outcome != RAN:
         return outlook.steps
-    return outlook.steps + PUSH_STEPS + len(new.payload) // STEP_BYTES
+    return outlook.steps + STEPS_PER_PUSH + len(new.payload) // PAYLOAD_BYTES_PER_STEP
 
 
-def _emit(
+def _emit_tick(
     core: Core,
     schedule: Schedule,
     outcome: i64,
@@ -265,11 +265,11 @@ def _emit(
 ) -> None:
     queue = schedule.job.queue.encode()
     record = ScheduleTick(now, origin, schedule.name, queue, due, outcome, job, missed, next_at)
-    core.log.append(record)
+    core.records.append(record)
     apply_schedule_tick(core.state, record)
 
 
-def _is_held_up(core: Core, schedule: Schedule) -> bool:
+def _is_run_blocked(core: Core, schedule: Schedule) -> bool:
     """Whether an earlier run stands in the way of another one."""
     key = schedule.job.key
     if key is not None:
@@ -279,32 +279,32 @@ def _is_held_up(core: Core, schedule: Schedule) -> bool:
             return True
     if schedule.overlap != OVERLAP_SKIP or not schedule.last_job:
         return False
-    job = core.state.live(schedule.last_job)
+    job = core.state.live_job(schedule.last_job)
     if job is None or job.state == SUCCEEDED or job.state == FAILED:
         return False
     dead_queue = schedule.job.policy.dead_queue
     return not dead_queue or job.queue.name != dead_queue  # there it has failed
 
 
-def _look(schedule: Schedule, now: i64) -> _Outlook:
+def _tick_to_run(schedule: Schedule, now: i64) -> _DueTick:
     if schedule.missed_rule != MISSED_ALL:
-        return _last(schedule, now)
+        return _last_due_tick(schedule, now)
     # Those that follow this one are due already, and each is dealt with in its turn.
-    return _last(schedule, max(schedule.next_at, now - BACKLOG))
+    return _last_due_tick(schedule, max(schedule.next_at, now - MISSED_BACKLOG))
 
 
-def _last(schedule: Schedule, now: i64) -> _Outlook:
+def _last_due_tick(schedule: Schedule, now: i64) -> _DueTick:
     """The last tick that had come by then; the next one of the schedule had."""
     tick = schedule.next_at
     every = schedule.every
     if every:
         count = (now - tick) // every
         tick += count * every
-        return _Outlook(tick, count, tick + every, 1)
+        return _DueTick(tick, count, tick + every, 1)
     cron = read_cron(schedule.cron, schedule.zone)
     count = 0
     following = cron.next_after(tick)
-    while following and following <= now and count < COUNTED:
+    while following and following <= now and count < MAX_COUNTED_MISSED:
         count += 1
         tick = following
         following = cron.next_after(tick)
@@ -320,7 +320,7 @@ def _last(schedule: Schedule, now: i64) -> _Outlook:
             end = middle
         following = cron.next_after(tick)
         steps += 1
-    return _Outlook(tick, count, following, steps)
+    return _DueTick(tick, count, following, steps)
 
 
 def tick_uid(core: Core, name: str, tick: i64) -> bytes:

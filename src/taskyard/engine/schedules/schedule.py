@@ -10,7 +10,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.engine.model.job import NewJob
-from taskyard.engine.structures.timers import SCHEDULE, Timer
+from taskyard.engine.structures.timers import SCHEDULE_TIMER, Timer
 
 # What becomes of ticks that the server was not there for, or had no place for.
 MISSED_ONCE: Final = 0  # one run makes up for all of them
@@ -35,7 +35,6 @@ class Schedule:
     """One schedule. A change of what it is makes another object; ticks only change its counts."""
 
     __slots__ = (
-        "anchor",
         "cron",
         "every",
         "job",
@@ -47,7 +46,8 @@ class Schedule:
         "next_at",
         "overlap",
         "paused",
-        "refused",
+        "record_seq",
+        "refusal",
         "runs",
         "since",
         "skipped",
@@ -83,16 +83,16 @@ class Schedule:
         self.runs: i64 = 0
         self.skipped: i64 = 0  # ticks while the last job had not ended
         self.missed: i64 = 0  # ticks that no run was for
-        self.anchor: i64 = 0  # the record that says all of it
-        self.timer = Timer(SCHEDULE, name)
-        self.refused = ""  # why its push is refused since it was due; not persistent
+        self.record_seq: i64 = 0  # the record that says all of it
+        self.timer = Timer(SCHEDULE_TIMER, name)
+        self.refusal = ""  # why its push is refused since it was due; not persistent
 
 
 def same_timing(one: Schedule, other: Schedule) -> bool:
     return one.cron == other.cron and one.every == other.every and one.zone == other.zone
 
 
-def same_wish(one: Schedule, other: Schedule) -> bool:
+def same_definition(one: Schedule, other: Schedule) -> bool:
     """Whether both are due at the same times, and push the same by the same rules."""
     job = one.job
     twin = other.job
@@ -113,7 +113,7 @@ def same_wish(one: Schedule, other: Schedule) -> bool:
     )
 
 
-def copy_of(schedule: Schedule) -> Schedule:
+def copy_schedule(schedule: Schedule) -> Schedule:
     """Another object that is the same in all that is persistent."""
     copy = Schedule(
         schedule.name,
@@ -128,11 +128,11 @@ def copy_of(schedule: Schedule) -> Schedule:
     copy.user = schedule.user
     copy.since = schedule.since
     copy.next_at = schedule.next_at
-    keep_history(copy, schedule)
+    copy_history(copy, schedule)
     return copy
 
 
-def keep_history(schedule: Schedule, old: Schedule) -> None:
+def copy_history(schedule: Schedule, old: Schedule) -> None:
     """What came of its ticks so far stays known when a schedule is changed."""
     schedule.last_at = old.last_at
     schedule.last_job = old.last_job

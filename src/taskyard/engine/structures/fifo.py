@@ -20,7 +20,7 @@ class Fifo(Generic[T]):
     def add(self, item: T) -> None:
         self._newer.append(item)
 
-    def take(self) -> T:
+    def pop_oldest(self) -> T:
         if not self._older:
             self._older = self._newer
             self._older.reverse()

@@ -20,30 +20,30 @@ from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.model.job import Job
 
-CHUNK: Final = 512
-_HALF: Final = CHUNK // 2
+CHUNK_JOBS: Final = 512
+_HALF: Final = CHUNK_JOBS // 2
 
 
 @mypyc_attr(acyclic=True)
-class Lane:
-    __slots__ = ("chunks", "front", "only", "priority", "size")
+class OrderedJobs:
+    __slots__ = ("chunks", "front", "priority", "single", "size")
 
     def __init__(self, priority: i64 = 0) -> None:
         self.priority = priority  # of a ready lane; others do not use it
-        self.only: Job | None = None  # the one job; then there is nothing in the lists
+        self.single: Job | None = None  # the one job; then there is nothing in the lists
         self.front: list[Job] = []  # before all chunks, its first job last; may be empty
         self.chunks: list[list[Job]] = []
         self.size: i64 = 0
 
     def first(self) -> Job:
-        only = self.only
+        only = self.single
         if only is not None:
             return only
         front = self.front
         return front[-1] if front else self.chunks[0][0]
 
     def last(self) -> Job:
-        only = self.only
+        only = self.single
         if only is not None:
             return only
         chunks = self.chunks
@@ -52,43 +52,43 @@ class Lane:
     def insert(self, job: Job) -> None:
         """Put `job` where its position says; the ends are the quick cases."""
         if not self.size:
-            self.only = job
+            self.single = job
             self.size = 1
             return
-        if self.only is not None:
-            self._spread()
+        if self.single is not None:
+            self._move_single_to_chunks()
         chunks = self.chunks
         self.size += 1
         if chunks:
             tail = chunks[-1]
-            if _is_before(tail[-1], job.position, job.id):
-                if len(tail) < CHUNK:
+            if _is_before(tail[-1], job.order_key, job.id):
+                if len(tail) < CHUNK_JOBS:
                     tail.append(job)
                 else:
                     chunks.append([job])
                 return
         front = self.front
-        if front and not _is_before(front[0], job.position, job.id):
+        if front and not _is_before(front[0], job.order_key, job.id):
             self._insert_in_front(job)
         elif not chunks:
             chunks.append([job])
         else:
             self._insert_in_chunk(job)
 
-    def _spread(self) -> None:
+    def _move_single_to_chunks(self) -> None:
         """Have the one job in the lists, for what goes through them."""
-        only = self.only
+        only = self.single
         if only is not None:
-            self.only = None
+            self.single = None
             self.chunks.append([only])
 
     def _insert_in_front(self, job: Job) -> None:
         front = self.front
-        if _is_before(front[-1], job.position, job.id):
-            front.insert(_count_from(front, job.position, job.id), job)
+        if _is_before(front[-1], job.order_key, job.id):
+            front.insert(_count_from(front, job.order_key, job.id), job)
         else:
             front.append(job)
-        if len(front) > CHUNK:
+        if len(front) > CHUNK_JOBS:
             later = front[:_HALF]
             later.reverse()
             self.chunks.insert(0, later)
@@ -96,19 +96,19 @@ class Lane:
 
     def _insert_in_chunk(self, job: Job) -> None:
         chunks = self.chunks
-        at = self._chunk_of(job.position, job.id)
+        at = self._chunk_of(job.order_key, job.id)
         chunk = chunks[at]
-        chunk.insert(_find(chunk, job.position, job.id), job)
-        if len(chunk) > CHUNK:
+        chunk.insert(_find(chunk, job.order_key, job.id), job)
+        if len(chunk) > CHUNK_JOBS:
             chunks.insert(at + 1, chunk[_HALF:])
             del chunk[_HALF:]
 
     def remove(self, job: Job) -> None:
-        if self.only is job:
-            self.only = None
+        if self.single is job:
+            self.single = None
             self.size = 0
             return
-        self._spread()
+        self._move_single_to_chunks()
         front = self.front
         if not front and self.chunks[0][0] is job:
             front = self.chunks.pop(0)
@@ -116,8 +116,8 @@ class Lane:
             self.front = front
         if front and front[-1] is job:  # in order of arrival, as most jobs leave
             front.pop()
-        elif front and not _is_before(front[0], job.position, job.id):
-            index = _count_from(front, job.position, job.id) - 1
+        elif front and not _is_before(front[0], job.order_key, job.id):
+            index = _count_from(front, job.order_key, job.id) - 1
             if front[index] is not job:
                 raise KeyError(job.id)
             front.pop(index)
@@ -127,21 +127,21 @@ class Lane:
 
     def _remove_from_chunk(self, job: Job) -> None:
         chunks = self.chunks
-        at = self._chunk_of(job.position, job.id)
+        at = self._chunk_of(job.order_key, job.id)
         chunk = chunks[at]
-        index = _find(chunk, job.position, job.id)
+        index = _find(chunk, job.order_key, job.id)
         if chunk[index] is not job:
             raise KeyError(job.id)
         chunk.pop(index)
         if not chunk:
             chunks.pop(at)
 
-    def after(self, position: i64, id: i64, limit: i64) -> list[Job]:
+    def jobs_after(self, position: i64, id: i64, limit: i64) -> list[Job]:
         """Up to `limit` jobs that come after (position, id), whether or not that one is here."""
-        self._spread()
+        self._move_single_to_chunks()
         front = self.front
         end = _count_from(front, position, id + 1)
-        found = _turned(front, end, limit)
+        found = _reversed_slice(front, end, limit)
         if not self.chunks:
             return found
         at = self._chunk_of(position, id + 1)
@@ -150,13 +150,13 @@ class Lane:
 
     def slice(self, start: i64, limit: i64) -> list[Job]:
         """Up to `limit` jobs from the `start`-th on, walking chunks from the nearer end."""
-        self._spread()
+        self._move_single_to_chunks()
         chunks = self.chunks
         if start >= self.size or limit <= 0:
             return []
         before: i64 = len(self.front)
         if start < before:
-            found = _turned(self.front, before - start, limit)
+            found = _reversed_slice(self.front, before - start, limit)
             return self._collect(found, 0, 0, limit)
         at: i64 = 0
         if start <= self.size // 2:
@@ -201,7 +201,7 @@ class Lane:
 
 
 def _is_before(job: Job, position: i64, id: i64) -> bool:
-    return job.position < position or (job.position == position and job.id < id)
+    return job.order_key < position or (job.order_key == position and job.id < id)
 
 
 def _find(chunk: list[Job], position: i64, id: i64) -> i64:
@@ -230,7 +230,7 @@ def _count_from(front: list[Job], position: i64, id: i64) -> i64:
     return low
 
 
-def _turned(front: list[Job], end: i64, limit: i64) -> list[Job]:
+def _reversed_slice(front: list[Job], end: i64, limit: i64) -> list[Job]:
     """Of the first `end` of a front, up to `limit` in order."""
     found = front[max(end - limit, i64(0)) : end]
     found.reverse()

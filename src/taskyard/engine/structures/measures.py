@@ -31,21 +31,30 @@ class Histogram:
     object, which has to be made anew each time.
     """
 
-    __slots__ = ("_at", "_buckets", "_last", "_lowest", "_row", "first", "step", "total")
+    __slots__ = (
+        "_buckets",
+        "_last",
+        "_lowest",
+        "_pending_bucket",
+        "_pending_count",
+        "first",
+        "step",
+        "total",
+    )
 
     def __init__(self, first: i64, step: i64, bounds: i64) -> None:
         self.first = first
         self.step = step
         self._buckets: list[int] = [0] * (int(bounds) + 1)
-        self._at: i64 = 0  # the bucket of the last one
-        self._row: i64 = 0  # how many have come to it since it was counted
+        self._pending_bucket: i64 = 0  # the bucket of the last one
+        self._pending_count: i64 = 0  # how many have come to it since it was counted
         self.total: i64 = 0
         self._lowest: i64 = 1 << first
         self._last = bounds
 
     @property
     def buckets(self) -> list[int]:
-        self._settle()
+        self._flush_pending()
         return self._buckets
 
     @property
@@ -60,14 +69,14 @@ class Histogram:
             index = (_bits(duration - 1) - self.first + self.step - 1) // self.step
             if index > self._last:
                 index = self._last
-        if index != self._at:
-            self._settle()
-            self._at = index
-        self._row += 1
+        if index != self._pending_bucket:
+            self._flush_pending()
+            self._pending_bucket = index
+        self._pending_count += 1
 
-    def _settle(self) -> None:
-        self._buckets[self._at] += self._row
-        self._row = 0
+    def _flush_pending(self) -> None:
+        self._buckets[self._pending_bucket] += self._pending_count
+        self._pending_count = 0
 
     def add_all(self, other: Histogram) -> None:
         """What another one of the same bounds has counted."""
@@ -120,20 +129,20 @@ class QueueTimes:
 
 
 @mypyc_attr(acyclic=True)
-class ScheduleMeasures:
+class ScheduleStatistics:
     """What came of the ticks of all schedules."""
 
-    __slots__ = ("late", "missed", "refused", "runs", "skipped")
+    __slots__ = ("lateness", "missed", "refused", "runs", "skipped")
 
     def __init__(self) -> None:
         self.runs: i64 = 0
         self.skipped: i64 = 0  # while the last job had not ended
         self.missed: i64 = 0  # no run was for them
         self.refused: i64 = 0  # their push was refused at first
-        self.late = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # from tick to push
+        self.lateness = Histogram(_QUEUE_FIRST, _QUEUE_STEP, _QUEUE_BOUNDS)  # from tick to push
 
 
-class Measures:
+class EngineStatistics:
     """The times of all queues, and what was not taken in.
 
     So many queues have times of their own, the first that come; the others share theirs. One that
@@ -142,36 +151,40 @@ class Measures:
 
     def __init__(self, limit: i64 = NAMED_QUEUES) -> None:
         self.limit = limit
-        self.named: i64 = 0
-        self.rest = QueueTimes()
-        self.refused: i64 = 0  # pushes to queues that were full
-        self.overflowed: i64 = 0  # those that became dead letters instead
-        self.schedules = ScheduleMeasures()
-        self.without_room: i64 = 0  # pushes and the like that the disk had no room for
-        self.gone: list[int] = []  # counters of those that were deleted and had none of their own
+        self.named_count: i64 = 0
+        self.shared_times = QueueTimes()
+        self.refused_pushes: i64 = 0  # pushes to queues that were full
+        self.overflowed_pushes: i64 = 0  # those that became dead letters instead
+        self.schedules = ScheduleStatistics()
+        self.refused_without_space: i64 = 0  # pushes and the like that the disk had no room for
+        self.deleted_since_start: list[
+            int
+        ] = []  # counters of those that were deleted and had none of their own
         # All that deleted queues have counted and measured, so that sums never go back.
-        self.dropped: list[int] = [0] * _COUNTERS
-        self.dropped_times = QueueTimes()
+        self.deleted_counters: list[int] = [0] * _COUNTERS
+        self.deleted_times = QueueTimes()
 
-    def of(self, queue: Queue) -> QueueTimes:
+    def times_of(self, queue: Queue) -> QueueTimes:
         times = queue.times
         if times is None:
-            times = self.rest
-            if self.named < self.limit:
+            times = self.shared_times
+            if self.named_count < self.limit:
                 times = QueueTimes()
-                self.named += 1
+                self.named_count += 1
             queue.times = times
         return times
 
-    def forget(self, queue: Queue) -> None:
+    def forget_queue(self, queue: Queue) -> None:
         """The queue is deleted. What it has counted stays in the sum that it was a part of."""
         for at, count in enumerate(queue.counters()):
-            self.dropped[at] += count
+            self.deleted_counters[at] += count
         times = queue.times
-        if times is not None and times is not self.rest:
-            self.dropped_times.add(times)
-            self.named -= 1
+        if times is not None and times is not self.shared_times:
+            self.deleted_times.add(times)
+            self.named_count -= 1
             return
-        counts = queue.counts()
-        gone = self.gone
-        self.gone = [gone[at] + counts[at] for at in range(len(counts))] if gone else counts
+        counts = queue.counts_since_start()
+        gone = self.deleted_since_start
+        self.deleted_since_start = (
+            [gone[at] + counts[at] for at in range(len(counts))] if gone else counts
+        )

@@ -10,64 +10,68 @@ from mypy_extensions import i64, mypyc_attr
 from sortedcontainers import SortedList
 
 from taskyard.engine.model.job import MAX_PRIORITY, Job
-from taskyard.engine.structures.lane import Lane
+from taskyard.engine.structures.lane import OrderedJobs
 
 
 @mypyc_attr(acyclic=True)
-class Ready:
-    __slots__ = ("lanes", "order", "size", "top")
+class PriorityQueue:
+    __slots__ = ("by_priority", "highest", "size", "sorted_priorities")
 
     def __init__(self) -> None:
         self.size: i64 = 0
-        self.top: Lane = Lane()  # of the highest priority; empty only if there is no job at all
-        self.lanes: dict[int, Lane] = {0: self.top}
-        self.order: SortedList[int] | None = None  # ~priority, so that the best comes first
+        self.highest: OrderedJobs = (
+            OrderedJobs()
+        )  # of the highest priority; empty only if there is no job at all
+        self.by_priority: dict[int, OrderedJobs] = {0: self.highest}
+        self.sorted_priorities: SortedList[int] | None = (
+            None  # ~priority, so that the best comes first
+        )
 
     def first(self) -> Job | None:
-        return self.top.first() if self.size else None
+        return self.highest.first() if self.size else None
 
     def last(self) -> Job | None:
         if not self.size:
             return None
-        order = self.order
-        return self.top.last() if order is None else self.lanes[~order[-1]].last()
+        order = self.sorted_priorities
+        return self.highest.last() if order is None else self.by_priority[~order[-1]].last()
 
-    def pools(self) -> int:
+    def priority_count(self) -> int:
         """How many priorities have jobs."""
-        return len(self.lanes) if self.size else 0
+        return len(self.by_priority) if self.size else 0
 
     def add(self, job: Job) -> None:
         priority = job.priority
-        lane = self.top
+        lane = self.highest
         if lane.priority != priority:
-            lane = self._lane(priority)
+            lane = self._ensure_priority(priority)
         lane.insert(job)
         self.size += 1
 
     def remove(self, job: Job) -> None:
         priority = job.priority
-        lane = self.top if self.top.priority == priority else self.lanes[priority]
+        lane = self.highest if self.highest.priority == priority else self.by_priority[priority]
         lane.remove(job)
         self.size -= 1
-        if not lane.size and self.order is not None:
-            self._drop(priority)
+        if not lane.size and self.sorted_priorities is not None:
+            self._remove_priority(priority)
 
-    def after(self, priority: i64, position: i64, id: i64, limit: i64) -> list[Job]:
+    def jobs_after(self, priority: i64, position: i64, id: i64, limit: i64) -> list[Job]:
         """Up to `limit` jobs behind the place (priority, position, id) in delivery order."""
-        order = self.order
+        order = self.sorted_priorities
         if order is None:
-            lane = self.top
+            lane = self.highest
             if lane.priority > priority:
                 return []
             if lane.priority < priority:
                 return lane.slice(0, limit)
-            return lane.after(position, id, limit)
+            return lane.jobs_after(position, id, limit)
         found: list[Job] = []
         for inverted in order.irange(~priority):
-            lane = self.lanes[~inverted]
+            lane = self.by_priority[~inverted]
             room = limit - len(found)
             if lane.priority == priority:
-                found.extend(lane.after(position, id, room))
+                found.extend(lane.jobs_after(position, id, room))
             else:
                 found.extend(lane.slice(0, room))
             if len(found) >= limit:
@@ -76,12 +80,12 @@ class Ready:
 
     def slice(self, start: i64, limit: i64) -> list[Job]:
         """Up to `limit` jobs from the `start`-th in delivery order on."""
-        order = self.order
+        order = self.sorted_priorities
         if order is None:
-            return self.top.slice(start, limit)
+            return self.highest.slice(start, limit)
         found: list[Job] = []
         for inverted in order:
-            lane = self.lanes[~inverted]
+            lane = self.by_priority[~inverted]
             if start >= lane.size:
                 start -= lane.size
                 continue
@@ -91,38 +95,38 @@ class Ready:
                 break
         return found
 
-    def before_start(self) -> i64:
+    def walk_start_priority(self) -> i64:
         """A priority that no job comes before: where a walk with `after` begins."""
         return MAX_PRIORITY
 
-    def _lane(self, priority: i64) -> Lane:
-        lanes = self.lanes
+    def _ensure_priority(self, priority: i64) -> OrderedJobs:
+        lanes = self.by_priority
         found = lanes.get(priority)
         if found is not None:
             return found
         if not self.size:  # the one lane is empty: it changes its priority
-            lane = self.top
+            lane = self.highest
             del lanes[lane.priority]
             lane.priority = priority
             lanes[priority] = lane
             return lane
-        lane = Lane(priority)
+        lane = OrderedJobs(priority)
         lanes[priority] = lane
-        order = self.order
+        order = self.sorted_priorities
         if order is None:
-            order = SortedList([~self.top.priority])
-            self.order = order
+            order = SortedList([~self.highest.priority])
+            self.sorted_priorities = order
         order.add(~priority)
-        if priority > self.top.priority:
-            self.top = lane
+        if priority > self.highest.priority:
+            self.highest = lane
         return lane
 
-    def _drop(self, priority: i64) -> None:
+    def _remove_priority(self, priority: i64) -> None:
         """Forget an empty lane; only called while there are two or more."""
-        order = self.order
+        order = self.sorted_priorities
         assert order is not None
         order.remove(~priority)
-        del self.lanes[priority]
-        self.top = self.lanes[~order[0]]
+        del self.by_priority[priority]
+        self.highest = self.by_priority[~order[0]]
         if len(order) == 1:
-            self.order = None
+            self.sorted_priorities = None

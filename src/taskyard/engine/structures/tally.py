@@ -9,13 +9,13 @@ from __future__ import annotations
 from mypy_extensions import i64, mypyc_attr
 
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.structures.measures import Measures, QueueTimes
+from taskyard.engine.structures.measures import EngineStatistics, QueueTimes
 
 
 @mypyc_attr(acyclic=True)
-class Tally:
+class QueueTotals:
     __slots__ = (
-        "_measures",
+        "_statistics",
         "blocked",
         "dead",
         "delayed",
@@ -26,7 +26,7 @@ class Tally:
         "leased",
         "leases",
         "limited",
-        "named",
+        "named_queues",
         "pushed",
         "queues",
         "ready",
@@ -36,8 +36,8 @@ class Tally:
         "times",
     )
 
-    def __init__(self, measures: Measures) -> None:
-        self._measures = measures
+    def __init__(self, measures: EngineStatistics) -> None:
+        self._statistics = measures
         self.queues: i64 = 0
         # Jobs by state.
         self.ready: i64 = 0
@@ -48,7 +48,7 @@ class Tally:
         self.dead: i64 = 0
         self.limited: i64 = 0
         # Counters since the queues exist; those of queues deleted since the start are included.
-        dropped = measures.dropped
+        dropped = measures.deleted_counters
         self.pushed: i64 = dropped[0]
         self.leases: i64 = dropped[1]
         self.finished: i64 = dropped[2]
@@ -58,13 +58,13 @@ class Tally:
         self.expired: i64 = dropped[6]
         self.removed: i64 = dropped[7]
         self.times = QueueTimes()
-        self.times.add(measures.rest)
-        self.times.add(measures.dropped_times)
-        self.named: list[Queue] = []  # those with times of their own
+        self.times.add(measures.shared_times)
+        self.times.add(measures.deleted_times)
+        self.named_queues: list[Queue] = []  # those with times of their own
 
     def add(self, queues: list[Queue], start: i64, end: i64) -> None:
         """The queues from one index to before another."""
-        measures = self._measures
+        measures = self._statistics
         at = start
         while at < end:
             queue = queues[at]
@@ -85,7 +85,7 @@ class Tally:
             self.released += queue.released
             self.expired += queue.expired
             self.removed += queue.removed
-            times = measures.of(queue)
-            if times is not measures.rest:
+            times = measures.times_of(queue)
+            if times is not measures.shared_times:
                 self.times.add(times)
-                self.named.append(queue)
+                self.named_queues.append(queue)

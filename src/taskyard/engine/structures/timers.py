@@ -13,23 +13,23 @@ from mypy_extensions import i64, mypyc_attr
 if TYPE_CHECKING:
     from taskyard.engine.model.job import Job
 
-WAKE: Final = 0  # the first delayed job of a queue
-LEASE: Final = 1  # the leases of some jobs
-TTL: Final = 2  # a job's time to live
-DEAD: Final = 3  # the oldest dead letter of a queue
-VALUE: Final = 4  # an expiring keyed value
-SESSION: Final = 5  # a durable session nobody came back to
-TOMBSTONE: Final = 6  # the oldest remembered uids
-CONSUMER: Final = 7  # a batch lease
-WAITER: Final = 8  # a blocked fetch
-WATCHER: Final = 9  # somebody waiting for a result
-SCHEDULE: Final = 10  # the next tick of a schedule
-RATE: Final = 11  # a queue whose rate lets the next job go
-KEY: Final = 12  # the same of one key, or nothing is left to remember of it
-IDLE: Final = 13  # a queue that may have been idle for too long
+WAKE_TIMER: Final = 0  # the first delayed job of a queue
+LEASE_TIMER: Final = 1  # the leases of some jobs
+TTL_TIMER: Final = 2  # a job's time to live
+DEAD_LETTER_TIMER: Final = 3  # the oldest dead letter of a queue
+VALUE_TIMER: Final = 4  # an expiring keyed value
+SESSION_TIMER: Final = 5  # a durable session nobody came back to
+TOMBSTONE_TIMER: Final = 6  # the oldest remembered uids
+CONSUMER_TIMER: Final = 7  # a batch lease
+WAITER_TIMER: Final = 8  # a blocked fetch
+WATCHER_TIMER: Final = 9  # somebody waiting for a result
+SCHEDULE_TIMER: Final = 10  # the next tick of a schedule
+RATE_TIMER: Final = 11  # a queue whose rate lets the next job go
+KEY_LIMIT_TIMER: Final = 12  # the same of one key, or nothing is left to remember of it
+IDLE_QUEUE_TIMER: Final = 13  # a queue that may have been idle for too long
 
-_TOGETHER: Final = 1000  # leases of one timer
-_SPARSE: Final = 4  # times as many jobs as leases that are left: then the others are let go
+_MAX_LEASES_PER_TIMER: Final = 1000  # leases of one timer
+_COMPACT_RATIO: Final = 4  # times as many jobs as leases that are left: then the others are let go
 _ARITY: Final = 4  # shallower than a binary heap: fewer cache misses at a million timers
 
 
@@ -48,38 +48,40 @@ class Timer:
 class LeaseTimer(Timer):
     """Of leases that end at the same time since they were given one after the other."""
 
-    __slots__ = ("_at", "_jobs", "left")
+    __slots__ = ("_jobs", "_next_index", "active_count")
 
     def __init__(self) -> None:
-        super().__init__(LEASE, None)
-        self.left: i64 = 0  # leases that have not ended
+        super().__init__(LEASE_TIMER, None)
+        self.active_count: i64 = 0  # leases that have not ended
         self._jobs: list[Job] = []  # in their order; some may have lost that lease
-        self._at: i64 = 0  # all before this one have
+        self._next_index: i64 = 0  # all before this one have
 
     def is_full(self) -> bool:
-        return len(self._jobs) >= _TOGETHER
+        return len(self._jobs) >= _MAX_LEASES_PER_TIMER
 
     def add(self, job: Job) -> None:
         self._jobs.append(job)
-        self.left += 1
+        self.active_count += 1
 
-    def first(self) -> Job:
+    def first_active_job(self) -> Job:
         """The first of them whose lease has not ended."""
-        while not self._ends(self._jobs[self._at]):
-            self._at += 1
-        return self._jobs[self._at]
+        while not self._is_active(self._jobs[self._next_index]):
+            self._next_index += 1
+        return self._jobs[self._next_index]
 
-    def remove(self) -> None:
+    def on_lease_ended(self) -> None:
         """One of the leases has ended, or will at another time; its job does not say any more that
         it is this one."""
-        self.left -= 1
-        if not self.left:
+        self.active_count -= 1
+        if not self.active_count:
             self._jobs.clear()
-        elif self.left * _SPARSE < len(self._jobs):  # jobs that are done must not be kept for long
-            self._jobs = [job for job in self._jobs if self._ends(job)]
-            self._at = 0
+        elif self.active_count * _COMPACT_RATIO < len(
+            self._jobs
+        ):  # jobs that are done must not be kept for long
+            self._jobs = [job for job in self._jobs if self._is_active(job)]
+            self._next_index = 0
 
-    def _ends(self, job: Job) -> bool:
+    def _is_active(self, job: Job) -> bool:
         lease = job.lease
         return lease is not None and lease.timer is self
 
@@ -101,14 +103,14 @@ class Timers:
             timer.deadline = deadline
             timer.slot = len(heap)
             heap.append(timer)
-            self._up(timer)
+            self._sift_up(timer)
             return
         earlier = deadline < timer.deadline
         timer.deadline = deadline
         if earlier:
-            self._up(timer)
+            self._sift_up(timer)
         else:
-            self._down(timer)
+            self._sift_down(timer)
 
     def cancel(self, timer: Timer) -> None:
         slot = timer.slot
@@ -122,11 +124,11 @@ class Timers:
         heap[slot] = moved
         moved.slot = slot
         if moved.deadline < timer.deadline:
-            self._up(moved)
+            self._sift_up(moved)
         else:
-            self._down(moved)
+            self._sift_down(moved)
 
-    def _up(self, timer: Timer) -> None:
+    def _sift_up(self, timer: Timer) -> None:
         heap = self.heap
         slot = timer.slot
         deadline = timer.deadline
@@ -141,7 +143,7 @@ class Timers:
         heap[slot] = timer
         timer.slot = slot
 
-    def _down(self, timer: Timer) -> None:
+    def _sift_down(self, timer: Timer) -> None:
         heap = self.heap
         slot = timer.slot
         deadline = timer.deadline

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from taskyard.pipeline.lake import failures, minutes
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.files import PROVISIONAL, Change, DataFile
-from taskyard.pipeline.lake.kernel import RESULT, Kernel, Result, needed_columns
+from taskyard.pipeline.lake.files import PROVISIONAL, DataFile, TableChange
+from taskyard.pipeline.lake.kernel import RESULT, Kernel, ShardResult, needed_columns
 from taskyard.pipeline.lake.maintain import maintain
 from taskyard.pipeline.lake.storage import Storage
 from taskyard.pipeline.lake.store import LakeInUse, Store
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _PACKED: Final = ["ids", "rows"]
 
-_builders: dict[str, Builder] = {}  # of this process, by lake
+_builders: dict[str, TableBuilder] = {}  # of this process, by lake
 
 
 def build_tables(
@@ -52,7 +52,7 @@ def build_tables(
     builder = _builders.get(storage.uri)
     if builder is None:
         # The tables stay open from one batch to the next: that is how another writer is noticed.
-        builder = _builders[storage.uri] = Builder(Store(storage))
+        builder = _builders[storage.uri] = TableBuilder(Store(storage))
     try:
         builder.add(events)
         maintain(builder.store, retention_days)
@@ -61,7 +61,7 @@ def build_tables(
         raise
 
 
-class Builder:
+class TableBuilder:
     """Makes batches of one lake."""
 
     def __init__(self, store: Store) -> None:
@@ -70,15 +70,15 @@ class Builder:
 
     def add(self, events: DataFrame) -> int:
         """Add a batch; gives the number of events that were new."""
-        count = self.store.change(lambda: self._add(events))
+        count = self.store.run_step(lambda: self._add_batch(events))
         self._next_seq = self.store.next_seq
         return count
 
-    def _add(self, events: DataFrame) -> int:
+    def _add_batch(self, events: DataFrame) -> int:
         store = self.store
         if store.next_seq != self._next_seq:
             raise LakeInUse(store.storage, store.next_seq)
-        batch = Batch(store)
+        batch = TableBatch(store)
         results = run_kernel(events, batch.kernel(store.next_seq))
         _check_continues(store, results)
         last = max((result.last_read for result in results), default=-1)
@@ -97,7 +97,7 @@ class Builder:
         return sum(result.rows for result in results)
 
 
-def run_kernel(events: DataFrame, kernel: Kernel) -> list[Result]:
+def run_kernel(events: DataFrame, kernel: Kernel) -> list[ShardResult]:
     """Have Spark bring the events about the same jobs together, and run the kernel on them."""
     if events.columns != _PACKED:
         names = needed_columns(events.columns)
@@ -106,7 +106,7 @@ def run_kernel(events: DataFrame, kernel: Kernel) -> list[Result]:
     return [pickle.loads(row.result) for row in rows]
 
 
-def _check_continues(store: Store, results: list[Result]) -> None:
+def _check_continues(store: Store, results: list[ShardResult]) -> None:
     """Packed events say what they were read from; none may be missing before them."""
     first = min((first for result in results for _, first, _ in result.read), default=0)
     if store.next_seq and first > store.next_seq:
@@ -116,13 +116,13 @@ def _check_continues(store: Store, results: list[Result]) -> None:
         )
 
 
-class Batch:
+class TableBatch:
     """What shares have made of events, put together into changes of the tables."""
 
     def __init__(self, store: Store, from_nothing: bool = False) -> None:
         """`from_nothing`: begin as if no table but `events` had any rows yet."""
         self._store = store
-        self.changes = {name: Change() for name in TABLES}
+        self.changes = {name: TableChange() for name in TABLES}
         self.last_time = 0  # microseconds: of the last event, also of earlier batches
         self._open_jobs: dict[int, list[DataFile]] = {}  # by range of job ids
         if from_nothing:
@@ -149,7 +149,7 @@ class Batch:
             store.storage, store.next_step, next_seq, self._open_jobs, keeps_events, store.attempt
         )
 
-    def add(self, results: list[Result]) -> None:
+    def add(self, results: list[ShardResult]) -> None:
         """Take in what a kernel of this batch has made; its events come after all before."""
         self.last_time = max([self.last_time, *(result.last_time for result in results)])
         for result in results:
@@ -161,7 +161,7 @@ class Batch:
         if parts:
             self._failures = failures.merge(self._failures, parts)
 
-    def _replace_open_jobs(self, result: Result) -> None:
+    def _replace_open_jobs(self, result: ShardResult) -> None:
         change = self.changes["open_jobs"]
         for each in result.touched:
             for file in self._open_jobs.pop(each, []):
@@ -175,13 +175,13 @@ class Batch:
     def _close_minutes(self, parts: list[Any]) -> None:
         """Write the minutes that are over."""
         state = pa.concat_tables([self._minutes, *parts])
-        closed, self._minutes = minutes.close(state, self.last_time // minutes.MINUTE)
+        closed, self._minutes = minutes.close_minutes(state, self.last_time // minutes.MINUTE)
         self.changes["queue_minutes"].add += self._store.write("queue_minutes", closed)
 
-    def finish(self) -> dict[str, Change]:
+    def finish(self) -> dict[str, TableChange]:
         """Write what replaces a file in every batch: the minute of the last event, as far as it
         goes, among it."""
-        current, _ = minutes.close(self._minutes, self.last_time // minutes.MINUTE + 1)
+        current, _ = minutes.close_minutes(self._minutes, self.last_time // minutes.MINUTE + 1)
         self.changes["queue_minutes"].add += self._store.write(
             "queue_minutes", current, PROVISIONAL
         )

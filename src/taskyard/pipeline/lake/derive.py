@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from taskyard.pipeline.lake import failures, minutes
 from taskyard.pipeline.lake import lives as l
-from taskyard.pipeline.lake.lives import NOTHING, Flags, Ints, Lives, Rows
+from taskyard.pipeline.lake.lives import NOTHING, Flags, Ints, JobTimelines, Rows
 from taskyard.pipeline.lake.tables import ATTEMPTS, JOBS, OPEN_JOBS, RANGE_BITS, TIME
 
 _DAY: Final = 86_400_000_000
@@ -39,7 +39,7 @@ class Derivation:
         the same id ranges.
         """
         self._events = events
-        codes = coded(events["event"], l.CODES, l.STRANGE)
+        codes = coded(events["event"], l.CODES, l.NOT_A_JOB)
         about = np.flatnonzero((codes >= l.PUSH) & (codes <= l.REPLAY))
         dead = (codes[about] == l.FAIL) & flags(events["to_queue"].is_valid())[about]
         # A job that goes to its dead queue leaves one queue and enters another.
@@ -59,7 +59,7 @@ class Derivation:
         self._get = Gather(kept, events, source)
         self._is_kept = source < count
         code = np.concatenate([np.zeros(count, np.int8), code])[order]
-        self._lives = Lives(self._rows(kept, code, jobs[order]))
+        self._lives = JobTimelines(self._rows(kept, code, jobs[order]))
 
     def _rows(self, kept: Any, code: Any, job: Ints) -> Rows:
         get, source = self._get, self._get._source
@@ -225,7 +225,7 @@ class Derivation:
             "started_at": times(started),
             "ended_at": times(time),
             "wait_seconds": seconds_between(ready, started),
-            "run_seconds": pa.array(lives.took[at] / 1_000_000),
+            "run_seconds": pa.array(lives.duration[at] / 1_000_000),
             "outcome": ENDS.take(pa.array(code)),
             "reason": get.take("reason", "reason", at),
             "error": error,
@@ -276,7 +276,7 @@ class Derivation:
         tables = [
             self._entries("queue", here, amounts)
             .append_column("wait", seconds_between(ready[here], time[here]))
-            .append_column("run", pa.array(lives.took[here] / 1_000_000, mask=ended[here] < 0))
+            .append_column("run", pa.array(lives.duration[here] / 1_000_000, mask=ended[here] < 0))
             .append_column("worker", self._get.take("worker", "holder", worked[here])),
             self._entries("to_queue", np.flatnonzero(entered), amounts),
             self._entries("to_queue", np.flatnonzero(moved), {"arrivals": moved, "depth": moved}),
@@ -397,7 +397,7 @@ ENDS: Final = pa.array(
             l.REMOVE: "removed",
             l.MOVE: "moved",
         }.get(code)
-        for code in range(l.STRANGE)
+        for code in range(l.NOT_A_JOB)
     ],
     pa.string(),
 ).dictionary_encode()

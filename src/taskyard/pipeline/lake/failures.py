@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 from taskyard.pipeline.lake.tables import FAILURES
 from taskyard.shared.error_line import error_line
 
-SAMPLES: Final = 5
+MAX_SAMPLES: Final = 5
 # Of one queue and name. Errors that all differ would make every batch rewrite ever more groups.
-GROUPS: Final = 1000
-REST: Final = "other"  # the class of all that came when there were so many
+MAX_GROUPS: Final = 1000
+OTHER_ERRORS: Final = "other"  # the class of all that came when there were so many
 _MESSAGE: Final = 200
 _IDENTIFIER: Final = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
 _HEAD: Final = rf"^(?P<word>{_IDENTIFIER})(?::|$)"
@@ -100,7 +100,7 @@ def _part(row: dict[str, Any]) -> dict[str, Any]:
     for job, seq in zip(row["job_id_list"], row["seq_list"], strict=True):
         if job not in firsts:
             firsts[job] = seq
-            if len(firsts) == SAMPLES:
+            if len(firsts) == MAX_SAMPLES:
                 break
     return {
         **{name: row[name] for name in _KEY},
@@ -125,8 +125,8 @@ def merge(table: Any, parts: list[dict[str, Any]]) -> Any:
     amounts = Counter(key[:2] for key in groups)
     for key in sorted(fresh, key=lambda key: int(fresh[key][0]["first_seq"])):
         task = key[:2]
-        if key not in groups and amounts[task] >= GROUPS:
-            place = (*task, REST, "")
+        if key not in groups and amounts[task] >= MAX_GROUPS:
+            place = (*task, OTHER_ERRORS, "")
         else:
             place = key
             amounts[task] += key not in groups
@@ -140,7 +140,7 @@ def _merged(
 ) -> dict[str, Any]:
     samples = list(old["sample_jobs"]) if old else []
     for _, job in sorted(sample for part in parts for sample in part["samples"]):
-        if job not in samples and len(samples) < SAMPLES:
+        if job not in samples and len(samples) < MAX_SAMPLES:
             samples.append(job)
     return {
         **dict(zip(_KEY, key, strict=True)),

@@ -48,7 +48,7 @@ class DataFile:
 
 
 @dataclass
-class Change:
+class TableChange:
     """What a step does to one table."""
 
     add: list[DataFile] = field(default_factory=list)

@@ -31,12 +31,12 @@ from taskyard.pipeline.records.fields import DEFAULT_COLUMNS, TYPES
 from taskyard.pipeline.records.packed import NO_JOB, read_block, read_range
 
 # Rows of events that are worked on at a time: three times as fast as three million at once.
-SLICE: Final = 600_000
+SLICE_EVENTS: Final = 600_000
 RESULT: Final = "result binary"  # what a share returns, as Spark's schema
 
 
 @dataclass
-class Result:
+class ShardResult:
     """What one share has made."""
 
     files: dict[str, list[DataFile]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Kernel:
     attempt: str = ""  # a part of the names of files
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        result = Result()
+        result = ShardResult()
         blocks: dict[int, list[Any]] = {}
         for batch in batches:
             for number, each in enumerate(batch.column("ids").to_pylist()):
@@ -79,20 +79,20 @@ class Kernel:
         }
         parts = [STATE.empty_table()]
         for ranges, found in _slices(blocks, result):
-            events = self._new(found)
+            events = self._drop_known(found)
             if events.num_rows:
-                parts.append(self._make(ranges, events, writers, result))
+                parts.append(self._write_tables(ranges, events, writers, result))
         result.files = {name: writer.close() for name, writer in writers.items()}
         result.parts = pa.concat_tables(parts)
         yield pa.record_batch([pa.array([pickle.dumps(result)], pa.binary())], names=["result"])
 
-    def _new(self, events: Any) -> Any:
+    def _drop_known(self, events: Any) -> Any:
         if not events.num_rows or pc.min(events["seq"]).as_py() >= self.next_seq:
             return events
         return events.filter(pc.greater_equal(events["seq"], self.next_seq))
 
-    def _make(
-        self, ranges: list[int], events: Any, writers: dict[str, TableWriter], result: Result
+    def _write_tables(
+        self, ranges: list[int], events: Any, writers: dict[str, TableWriter], result: ShardResult
     ) -> Any:
         """Write what these events make; gives their parts of minutes."""
         events = _with_contents(events)
@@ -115,13 +115,13 @@ class Kernel:
         return derived.parts()
 
 
-def _slices(blocks: dict[int, list[Any]], result: Result) -> Iterator[tuple[list[int], Any]]:
+def _slices(blocks: dict[int, list[Any]], result: ShardResult) -> Iterator[tuple[list[int], Any]]:
     """Neighbouring ranges with about SLICE events, those of each range in order."""
     ranges: list[int] = []
     tables: list[Any] = []
     for each in sorted(blocks):
         found = _unpacked(blocks.pop(each), result)
-        if tables and sum(map(len, tables)) + sum(map(len, found)) > SLICE:
+        if tables and sum(map(len, tables)) + sum(map(len, found)) > SLICE_EVENTS:
             yield ranges, _joined(tables)
             ranges, tables = [], []
         ranges.append(each)
@@ -129,7 +129,7 @@ def _slices(blocks: dict[int, list[Any]], result: Result) -> Iterator[tuple[list
     yield ranges, _joined(tables)
 
 
-def _unpacked(blocks: list[Any], result: Result) -> list[Any]:
+def _unpacked(blocks: list[Any], result: ShardResult) -> list[Any]:
     """The tables in blocks, in order: no two blocks were read from the same records."""
     tables = [read_block(block) for block in blocks]
     ranges = [read_range(table) for table in tables]

@@ -21,7 +21,7 @@ NOTHING: Final = -(1 << 62)  # a time that is not known
 KEPT, PUSH, LEASE, FINISH, RETRY, RELEASE, FAIL, WAKE, UNBLOCK = range(9)
 REMOVE, MOVE, RESCORE, REPLAY, ENTER = range(9, 14)
 OTHER: Final = 14  # extend, progress: of the queue, but nothing changes
-STRANGE: Final = 15  # not about a job
+NOT_A_JOB: Final = 15  # not about a job
 CODES: Final = {
     "push": PUSH,
     "lease": LEASE,
@@ -72,7 +72,7 @@ class Rows:
     unblocked: Ints
 
 
-class Lives:
+class JobTimelines:
     """Of each row: the state before and after it, its run, and where that run's milestones are.
 
     An index of -1 is none. A life ends with a finish or a removal; what comes of the same job
@@ -84,7 +84,7 @@ class Lives:
         self.count = len(rows.code)
         self._places = np.arange(self.count)
         code = rows.code
-        self.begins = self._life_begins()
+        self.begins = self._find_life_begins()
         self.begin = self._begin_of(self.begins)
         self.kept = code == KEPT
         self.unblocked = self._since(self.begin, np.where(code == UNBLOCK, 1, rows.unblocked))
@@ -98,7 +98,7 @@ class Lives:
 
     # Lives and runs
 
-    def _life_begins(self) -> Flags:
+    def _find_life_begins(self) -> Flags:
         job, code = self.rows.job, self.rows.code
         begins = np.ones(self.count, np.bool_)
         gone = (code == FINISH) | (code == REMOVE)
@@ -230,7 +230,7 @@ class Lives:
         self.ends = ending & (held | self.pops)
         self.start_of = np.where(self.pops, self._places, lease)  # of an attempt that ends here
         took = np.where(self.ends, rows.time - self.start_times[self.start_of], 0)
-        self.took = took
+        self.duration = took
         self.run_time = self._since(self.run_begin, np.where(self.kept, rows.run_time, took))
         retried = np.where(code == RETRY, 1, rows.retries)
         self.retries = self._since(self.run_begin, retried)

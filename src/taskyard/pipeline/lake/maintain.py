@@ -11,15 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskyard.pipeline.lake.errors import LakeError
-from taskyard.pipeline.lake.files import Change, DataFile, read_files
+from taskyard.pipeline.lake.files import DataFile, TableChange, read_files
 from taskyard.pipeline.lake.store import Store
 from taskyard.pipeline.lake.tables import TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SMALL: Final = 8 << 20  # bytes: a larger file is left as it is
-MANY: Final = 16  # small files of one day that are too many
+SMALL_FILE_BYTES: Final = 8 << 20  # bytes: a larger file is left as it is
+MIN_SMALL_FILES: Final = 16  # small files of one day that are too many
 _MERGED: Final = ("events", "jobs", "attempts", "queue_minutes")
 _DATED: Final = ("events", "jobs", "attempts")
 _BLOBS: Final = {
@@ -28,15 +28,15 @@ _BLOBS: Final = {
     "open_jobs": ("payload",),
 }
 _VACUUM_INTERVAL: Final = 50  # steps
-_PORTION: Final = 3_000_000  # events that are rebuilt at a time
+_CHUNK_ROWS: Final = 3_000_000  # events that are rebuilt at a time
 
 
 def maintain(store: Store, retention_days: int | None = None) -> None:
     """Do what there is to do between two batches."""
-    store.change(lambda: drop_old(store, retention_days))
-    store.change(lambda: compact(store))
+    store.run_step(lambda: drop_old(store, retention_days))
+    store.run_step(lambda: compact(store))
     if store.next_step % _VACUUM_INTERVAL == 0:
-        store.change(store.vacuum)
+        store.run_step(store.vacuum)
 
 
 def drop_old(store: Store, retention_days: int | None) -> int:
@@ -46,7 +46,7 @@ def drop_old(store: Store, retention_days: int | None) -> int:
         return 0
     first = mark.last_time.date() - timedelta(days=retention_days)
     changes = {
-        name: Change(remove=[file for file in store.files(name) if _is_before(file, first)])
+        name: TableChange(remove=[file for file in store.files(name) if _is_before(file, first)])
         for name in _DATED
     }
     dropped = sum(len(change.remove) for change in changes.values())
@@ -59,12 +59,12 @@ def _is_before(file: DataFile, first: date) -> bool:
     return file.partition is not None and date.fromisoformat(file.partition) < first
 
 
-def compact(store: Store, many: int = MANY) -> int:
+def compact(store: Store, many: int = MIN_SMALL_FILES) -> int:
     """Merge small files of the same day; gives the number of those that were merged."""
-    changes: dict[str, Change] = {}
+    changes: dict[str, TableChange] = {}
     for name in _MERGED:
         for files in _groups(store.files(name), many):
-            change = changes.setdefault(name, Change(same_rows=True))
+            change = changes.setdefault(name, TableChange(same_rows=True))
             rows = read_files(store.storage, TABLES[name], files)
             change.add += store.write(name, rows)
             change.remove += files
@@ -77,7 +77,7 @@ def _groups(files: list[DataFile], many: int) -> list[list[DataFile]]:
     """Neighbouring small files of a day that make a large one together."""
     days: dict[str | None, list[DataFile]] = {}
     for file in files:
-        if file.size < SMALL and not file.is_provisional:
+        if file.size < SMALL_FILE_BYTES and not file.is_provisional:
             days.setdefault(file.partition, []).append(file)
     found = []
     for small in days.values():
@@ -87,7 +87,7 @@ def _groups(files: list[DataFile], many: int) -> list[list[DataFile]]:
         group: list[DataFile] = []
         for file in small:
             group.append(file)
-            if sum(each.size for each in group) >= SMALL:
+            if sum(each.size for each in group) >= SMALL_FILE_BYTES:
                 found.append(group)
                 group = []
         if len(group) > 1:
@@ -100,8 +100,8 @@ def erase(store: Store, job: int) -> int:
 
     Gives the number of files that had any of it.
     """
-    count = store.change(lambda: _erase(store, job))
-    store.change(store.purge)
+    count = store.run_step(lambda: _erase(store, job))
+    store.run_step(store.purge)
     return count
 
 
@@ -113,8 +113,8 @@ def _erase(store: Store, job: int) -> int:
     return count
 
 
-def _without_blobs(store: Store, name: str, columns: tuple[str, ...], job: int) -> Change:
-    change = Change()
+def _without_blobs(store: Store, name: str, columns: tuple[str, ...], job: int) -> TableChange:
+    change = TableChange()
     for file in store.files(name):
         if not file.can_have_job(job):
             continue
@@ -143,20 +143,20 @@ def rebuild(
         raise LakeError(
             f"there is no lake in {store.storage.uri} yet; make one with `taskyard lake run`"
         )
-    return store.change(lambda: _rebuild(spark, store, on_progress), tries=1)
+    return store.run_step(lambda: _rebuild(spark, store, on_progress), tries=1)
 
 
 def _rebuild(spark: SparkSession, store: Store, on_progress: Callable[[int], None]) -> int:
-    from taskyard.pipeline.lake.build import Batch, run_kernel
+    from taskyard.pipeline.lake.build import TableBatch, run_kernel
     from taskyard.pipeline.lake.snapshot import Lake
 
     assert store.watermark is not None
     events = Lake(store.storage, store.watermark).frame(spark, "events")
     files = sorted(store.files("events"), key=lambda file: file.low["seq"])
     _check_all_there(files, store.files("queue_minutes"))
-    batch = Batch(store, from_nothing=True)
+    batch = TableBatch(store, from_nothing=True)
     done = 0
-    for first, last in _portions(files, _PORTION):
+    for first, last in _chunks_of_rows(files, _CHUNK_ROWS):
         some = events.where(events["seq"].between(first, last)).drop("date")
         results = run_kernel(some, batch.kernel(first, keeps_events=False))
         batch.add(results)
@@ -166,7 +166,7 @@ def _rebuild(spark: SparkSession, store: Store, on_progress: Callable[[int], Non
     return done
 
 
-def _portions(files: list[DataFile], rows: int) -> list[tuple[int, int]]:
+def _chunks_of_rows(files: list[DataFile], rows: int) -> list[tuple[int, int]]:
     """Stretches of records with about so many rows; the files are in order of their first one."""
     bounds: list[int] = []
     held = rows

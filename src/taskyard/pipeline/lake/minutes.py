@@ -94,7 +94,7 @@ def packed(state: Any) -> Any:
     return pa.table(columns, schema=MINUTE_STATE.schema)
 
 
-def close(state: Any, limit: int) -> tuple[Any, Any]:
+def close_minutes(state: Any, limit: int) -> tuple[Any, Any]:
     """The minutes before minute number `limit`, and the state that is left of them."""
     over = pc.less(state["minute"], pa.scalar(limit * MINUTE).cast(TIME))
     final = state.filter(over)

@@ -15,8 +15,8 @@ from taskyard.pipeline.lake.snapshot import Lake
 from taskyard.pipeline.lake.tables import TABLES
 from taskyard.shared.error_line import error_line
 
-MOST: Final = 1000  # rows of one kind
-SHOWN: Final = 262_144  # bytes of a payload or result
+MAX_ROWS: Final = 1000  # rows of one kind
+MAX_SHOWN_BYTES: Final = 262_144  # bytes of a payload or result
 _BLOBS: Final = ("payload", "result")
 _DIVISIONS: Final = ("date", "ids")  # how files are divided, which tells nobody anything
 _ID: Final = re.compile(r"[0-9]{1,19}", re.ASCII)
@@ -37,11 +37,11 @@ def find_job(lake: Lake, which: str) -> dict[str, Any] | None:
     mark = lake.watermark
     return {
         "id": id,
-        "runs": runs[-MOST:],
+        "runs": runs[-MAX_ROWS:],
         "open": waiting[-1] if waiting else None,
-        "attempts": attempts[-MOST:],
-        "events": [_said(row) for row in events[-MOST:]],
-        "cut": max(len(runs), len(attempts), len(events)) > MOST,
+        "attempts": attempts[-MAX_ROWS:],
+        "events": [_without_nulls(row) for row in events[-MAX_ROWS:]],
+        "cut": max(len(runs), len(attempts), len(events)) > MAX_ROWS,
         "next_seq": mark.next_seq,
         "last_time": _plain(mark.last_time),
     }
@@ -70,7 +70,7 @@ def _rows(lake: Lake, name: str, id: int, order: list[str]) -> list[dict[str, An
     return [{key: _plain(value) for key, value in row.items()} for row in rows]
 
 
-def _said(row: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(row: dict[str, Any]) -> dict[str, Any]:
     """An event is about few of all columns; of an error there is its line beside it."""
     said = {key: value for key, value in row.items() if value is not None}
     if "error" in said:
@@ -89,9 +89,9 @@ def _plain(value: Any) -> Any:
 
 def _content(data: bytes) -> dict[str, Any]:
     """The size, and the text or the bytes; what is JSON stays text, exactly as it was."""
-    shown: dict[str, Any] = {"size": len(data), "cut": len(data) > SHOWN}
+    shown: dict[str, Any] = {"size": len(data), "cut": len(data) > MAX_SHOWN_BYTES}
     try:
-        shown["text"] = data[:SHOWN].decode()
+        shown["text"] = data[:MAX_SHOWN_BYTES].decode()
     except UnicodeDecodeError:
-        shown["base64"] = base64.b64encode(data[:SHOWN]).decode()
+        shown["base64"] = base64.b64encode(data[:MAX_SHOWN_BYTES]).decode()
     return shown

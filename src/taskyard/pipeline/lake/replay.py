@@ -27,17 +27,17 @@ from taskyard.pipeline.spark.row_commands import JobCommands
 
 SAMPLE: Final = ("job_id", "run", "queue", "to_queue", "name", "outcome", "finished_at", "error")
 _PUSHED: Final = ("to_queue", "name", "priority", "payload", "new_uid::uuid::varchar")
-_AT_ONCE: Final = 500  # jobs whose payloads are held at a time
+_JOBS_PER_PUSH: Final = 500  # jobs whose payloads are held at a time
 
 # A UUID of version 8, which is for everyone's own ways to make them, in the 32 digits in which the
 # lake has uids. The parameters: the lake's id, the queue that all go to or null, the tag.
-_UID: Final = """
+_UID_SQL: Final = """
     with known as (select *, sha256(concat_ws(chr(0),
         $lake, job_id, run, coalesce($to, queue, ''), $again)) as digest from picked)
     select *, digest[1:12] || '8' || digest[13:15] || 'a' || digest[16:30] as uid from known
 """
 # What is to become of each job that was picked.
-_FATES: Final = f"""
+_FATES_SQL: Final = f"""
     create temp table chosen as
     select job_id, run, date, queue, coalesce($to, queue) as to_queue, uid,
         case
@@ -48,33 +48,33 @@ _FATES: Final = f"""
             when lacks_payload and payload_size > 0 then 'no_payload'
             else 'new'
         end as fate
-    from ({_UID})
+    from ({_UID_SQL})
 """
-_PICKED: Final = """
+_PICKED_SQL: Final = """
     create temp view picked as
     select job_id, run, date, queue, name, payload_size, payload is null as lacks_payload
     from jobs where (
 {where}
     ) {limit}
 """
-_TO_PUSH: Final = """
+_TO_PUSH_SQL: Final = """
     select {columns} from jobs join (select job_id, run, date, to_queue, uid as new_uid
         from chosen where fate = 'new') using (job_id, run, date)
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ReplayRequest:
     """What the user asks for."""
 
     where: str
     to: str | None = None  # None: each to the queue where it was
-    again: str = ""  # jobs that were replayed with another word are not known
+    replay_tag: str = ""  # jobs that were replayed with another word are not known
     limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class ReplayCounts:
     new: int = 0
     returned: int = 0
     replayed: int = 0
@@ -82,7 +82,7 @@ class Counts:
     no_push: int = 0
 
     @property
-    def there(self) -> int:
+    def replayed_before(self) -> int:
         """They were replayed before."""
         return self.returned + self.replayed
 
@@ -91,10 +91,10 @@ class Counts:
         return self.no_payload + self.no_push
 
 
-class Replay:
+class LakeReplay:
     """Count, sample, push: all of the same jobs, as the lake had them when this was made."""
 
-    def __init__(self, lake: Lake, wanted: Wanted) -> None:
+    def __init__(self, lake: Lake, wanted: ReplayRequest) -> None:
         """Raises LakeError if the condition cannot be used."""
         self._lake = lake
         self._wanted = wanted
@@ -103,9 +103,9 @@ class Replay:
         if wanted.limit is not None:
             limit = f"order by finished_at, job_id, run limit {wanted.limit}"
         try:
-            self._sql.execute(_PICKED.format(where=wanted.where, limit=limit))
-            known = {"lake": lake.id, "to": wanted.to, "again": wanted.again}
-            self._sql.execute(_FATES, known)
+            self._sql.execute(_PICKED_SQL.format(where=wanted.where, limit=limit))
+            known = {"lake": lake.id, "to": wanted.to, "again": wanted.replay_tag}
+            self._sql.execute(_FATES_SQL, known)
         except duckdb.Error as error:
             self._sql.close()
             sentence = sentence_of(str(error))
@@ -117,13 +117,13 @@ class Replay:
     def __exit__(self, *_: object) -> None:
         self._sql.close()
 
-    def counts(self) -> Counts:
+    def counts(self) -> ReplayCounts:
         rows = self._sql.execute("select fate, count(*) from chosen group by fate").fetchall()
-        return Counts(**dict(rows))
+        return ReplayCounts(**dict(rows))
 
     def sample(self, size: int) -> list[dict[str, Any]]:
         """Of those that would be pushed, the first."""
-        query = _TO_PUSH.format(columns=", ".join(SAMPLE))
+        query = _TO_PUSH_SQL.format(columns=", ".join(SAMPLE))
         found = self._sql.sql(f"{query} order by job_id, run limit {size}").to_arrow_table()
         rows: list[dict[str, Any]] = found.to_pylist()
         return rows
@@ -138,23 +138,23 @@ class Replay:
         if counts.new:
             send_all(Address.parse(url), CommandFeed(self._commands(on_progress), _refused))
         if counts.new or counts.returned:
-            self._record()
+            self._record_replays()
 
     def _commands(self, on_progress: Callable[[int], None]) -> Iterator[list[bytes]]:
         """Some at a time. Those that were counted, not those that the condition picks by now: it
         may ask what time it is."""
         places = {"queue": 0, "name": 1, "priority": 2, "uid": 4}
         made = JobCommands(JobColumns(_PUSHED, 3, places), 0, None, 0)
-        query = _TO_PUSH.format(columns=", ".join(_PUSHED))
+        query = _TO_PUSH_SQL.format(columns=", ".join(_PUSHED))
         done = 0
-        for batch in self._sql.sql(query).to_arrow_reader(_AT_ONCE):
+        for batch in self._sql.sql(query).to_arrow_reader(_JOBS_PER_PUSH):
             yield made.make(batch)
             done += batch.num_rows
             on_progress(done)
 
-    def _record(self) -> None:
+    def _record_replays(self) -> None:
         """Those that are in their queues now, and those that the lake knows to have been."""
-        told = {"again": self._wanted.again, "condition": self._wanted.where}
+        told = {"again": self._wanted.replay_tag, "condition": self._wanted.where}
         keys = self._sql.sql(
             "select job_id, run, uid, queue as from_queue, to_queue, $again as again, "
             "$condition as condition, fate = 'new' as new, $now as replayed_at "

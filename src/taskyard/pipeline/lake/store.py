@@ -27,8 +27,8 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from taskyard.pipeline.lake.errors import LakeError
 from taskyard.pipeline.lake.files import (
     BOUNDED,
-    Change,
     DataFile,
+    TableChange,
     data_files,
     read_files,
     remove_files,
@@ -48,13 +48,13 @@ T = TypeVar("T")
 CHECKPOINT: Final = "_checkpoint"  # Spark's, of the query that fills the lake
 REPORT: Final = "report.html"
 _APPLICATION: Final = "taskyard.lake"
-_ALL: Final = (*TABLES.values(), WATERMARK)
+_ALL_TABLES: Final = (*TABLES.values(), WATERMARK)
 # What stands in a lake's directory, also in that of a former version.
-_FORMER: Final = ("_work", "lock", "status.json")
-_OWN: Final = frozenset(
-    (*(table.name for table in _ALL), REPLAYS.name, CHECKPOINT, REPORT, *_FORMER)
+_FORMER_NAMES: Final = ("_work", "lock", "status.json")
+_OWN_NAMES: Final = frozenset(
+    (*(table.name for table in _ALL_TABLES), REPLAYS.name, CHECKPOINT, REPORT, *_FORMER_NAMES)
 )
-_WATERMARKS: Final = 500  # rows that are kept: a batch replaces the file that has them
+_MAX_WATERMARKS: Final = 500  # rows that are kept: a batch replaces the file that has them
 _CHECKPOINT_INTERVAL: Final = 50  # commits from one checkpoint of a Delta log to the next
 # Readers may still be at files that were replaced so long ago.
 _SETTINGS: Final = {
@@ -67,7 +67,7 @@ _SETTINGS: Final = {
 # and before the watermark names their version.
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 _UNSYNCED: Final = 2  # commits of a table that may not be on the disk: a vacuum makes so many
-_TRIES: Final = 20  # of a step, while another process changes the lake
+_MAX_TRIES: Final = 20  # of a step, while another process changes the lake
 _ORPHANED_HOURS: Final = 24  # after which a file that no commit refers to is nobody's any more
 
 
@@ -93,7 +93,7 @@ class Store:
         self.watermark: Watermark | None = None
         self._tables: dict[str, DeltaTable] = {}
         self._files: dict[str, dict[str, DataFile]] = {}
-        self._mark_rows: list[dict[str, Any]] = []
+        self._watermark_rows: list[dict[str, Any]] = []
         self._is_passed = False  # another process was here behind the last commit of this one
         self.attempt = ""  # a part of the names of the files that it writes
         self._reopen()
@@ -129,7 +129,7 @@ class Store:
         )
         return files
 
-    def change(self, work: Callable[[], T], tries: int = _TRIES) -> T:
+    def run_step(self, work: Callable[[], T], tries: int = _MAX_TRIES) -> T:
         """Do work that makes a step, and do it again if another process was faster."""
         for _ in range(tries):
             self.attempt = f"{uuid.uuid4().hex[:8]}-"
@@ -159,16 +159,16 @@ class Store:
         mark = last_watermark(self.storage)
         return mark is not None and mark.step >= self.next_step
 
-    def apply(self, changes: dict[str, Change], **mark: Any) -> None:
+    def apply(self, changes: dict[str, TableChange], **mark: Any) -> None:
         """Commit one step; raises Conflict. `mark` is what the watermark says otherwise."""
         step = self.next_step
         for name in TABLES:
             change = changes.get(name)
             if change is not None and (change.add or change.remove):
                 self._commit(TABLES[name], step, change)
-        self._commit_mark(mark)
+        self._commit_watermark(mark)
 
-    def _commit(self, table: Table, step: int, change: Change) -> None:
+    def _commit(self, table: Table, step: int, change: TableChange) -> None:
         if self._is_passed:
             raise Conflict
         transaction = Transaction(_APPLICATION, step)
@@ -181,7 +181,7 @@ class Store:
             files.pop(file.path, None)
         files.update({file.path: file for file in change.add})
 
-    def _commit_mark(self, mark: dict[str, Any]) -> None:
+    def _commit_watermark(self, mark: dict[str, Any]) -> None:
         old = self.watermark
         row = {
             "batch": old.batch if old else 0,
@@ -195,11 +195,11 @@ class Store:
             "written_at": datetime.now(UTC),
         }
         row["versions"] = json.dumps(row["versions"])
-        rows = [*self._mark_rows[1 - _WATERMARKS :], row]
+        rows = [*self._watermark_rows[1 - _MAX_WATERMARKS :], row]
         data = pa.Table.from_pylist(rows, schema=WATERMARK.schema)
         added = write_files(self.storage, WATERMARK, row["step"], data)
-        self._commit(WATERMARK, row["step"], Change(added, self.files(WATERMARK.name)))
-        self._mark_rows = rows
+        self._commit(WATERMARK, row["step"], TableChange(added, self.files(WATERMARK.name)))
+        self._watermark_rows = rows
         self.watermark = Watermark.of_row(row)
         # This step is committed. But another one may be, too, since: then nothing that was opened
         # may be used for the next.
@@ -209,30 +209,33 @@ class Store:
     # Opening
 
     def _reopen(self) -> None:
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             with contextlib.suppress(Conflict):
                 return self._open()
         raise LakeError(f"other processes change the lake in {self.storage.uri} all the time")
 
     def _open(self) -> None:
         self._check_ours()
-        self.storage.make_directory(_OWN)
+        self.storage.make_directory(_OWN_NAMES)
         if self.storage.path is not None:
-            for table in (*_ALL, REPLAYS):
-                _drop_torn(self.storage.path / table.name / "_delta_log")
-        found = {table.name: _find_table(self.storage, table) for table in _ALL}
+            for table in (*_ALL_TABLES, REPLAYS):
+                _remove_torn_files(self.storage.path / table.name / "_delta_log")
+        found = {table.name: _find_table(self.storage, table) for table in _ALL_TABLES}
         known = last_watermark(self.storage)
         if known is None:
             self._check_begun(found)
         else:
             check_version(self.storage, known.schema_version)
         self._tables = {
-            table.name: found[table.name] or _make_table(self.storage, table) for table in _ALL
+            table.name: found[table.name] or _make_table(self.storage, table)
+            for table in _ALL_TABLES
         }
-        self._files = {table.name: data_files(self._tables[table.name], table) for table in _ALL}
+        self._files = {
+            table.name: data_files(self._tables[table.name], table) for table in _ALL_TABLES
+        }
         marks = read_watermarks(self.storage, self._tables[WATERMARK.name]).to_pylist()
-        self._mark_rows = sorted(marks, key=lambda row: int(row["step"]))
-        self.watermark = Watermark.of_row(self._mark_rows[-1]) if marks else None
+        self._watermark_rows = sorted(marks, key=lambda row: int(row["step"]))
+        self.watermark = Watermark.of_row(self._watermark_rows[-1]) if marks else None
         self._is_passed = False
         self._undo_unfinished()
 
@@ -240,7 +243,7 @@ class Store:
         root = self.storage.path
         if root is None or (root / WATERMARK.name).is_dir():
             return
-        for table in _ALL:
+        for table in _ALL_TABLES:
             if (root / table.name).exists() and not (root / table.name / "_delta_log").is_dir():
                 raise LakeError(
                     f"{root} is no lake, but has something named {table.name} in it; name an "
@@ -252,7 +255,7 @@ class Store:
 
         All that other tables have got would be undone like such a step.
         """
-        for table in _ALL:
+        for table in _ALL_TABLES:
             delta = found[table.name]
             if delta is None:
                 continue
@@ -270,24 +273,24 @@ class Store:
         Whoever has committed them may still be alive. So a step of the watermark comes first: the
         other process can then not finish what is undone here. Readers stay where they are.
         """
-        changes = {name: self._difference(name) for name in TABLES}
+        changes = {name: self._change_to_watermark(name) for name in TABLES}
         if not any(change.add or change.remove for change in changes.values()):
             return
-        self._commit_mark({"versions": {name: self._finished(name) for name in TABLES}})
+        self._commit_watermark({"versions": {name: self._readers_version(name) for name in TABLES}})
         self.apply(changes)
 
-    def _finished(self, name: str) -> int:
+    def _readers_version(self, name: str) -> int:
         """The version of a table that readers are at."""
         return self.watermark.versions.get(name, 0) if self.watermark is not None else 0
 
-    def _difference(self, name: str) -> Change:
+    def _change_to_watermark(self, name: str) -> TableChange:
         """What leads from the newest version of a table back to that of the watermark."""
-        version = self._finished(name)
+        version = self._readers_version(name)
         if self._tables[name].version() == version:
-            return Change()
+            return TableChange()
         wanted = data_files(self.storage.table(name, version), TABLES[name])
         found = self._files[name]
-        return Change(
+        return TableChange(
             [file for path, file in wanted.items() if path not in found],
             [file for path, file in found.items() if path not in wanted],
         )
@@ -297,10 +300,10 @@ class Store:
     def vacuum(self) -> None:
         """Remove files that were replaced a quarter of an hour ago, and files of steps that never
         came to their end after a day."""
-        for table in _ALL:
+        for table in _ALL_TABLES:
             self._vacuum(table, None)
             self._vacuum(table, _ORPHANED_HOURS, full=True)
-        self._commit_mark({})  # or the versions it names would be forgotten after a day
+        self._commit_watermark({})  # or the versions it names would be forgotten after a day
 
     def purge(self) -> None:
         """Remove all files that are no part of the tables, at once.
@@ -308,12 +311,12 @@ class Store:
         Other processes may be writing files of a step that they have not committed. The claim makes
         that step fail, and files of later steps are left alone.
         """
-        self._commit_mark({})
+        self._commit_watermark({})
         claimed = self.next_step - 1
-        for table in _ALL:
+        for table in _ALL_TABLES:
             self._vacuum(table, 0)
             remove_files(self.storage, table, claimed, self._files[table.name])
-        self._commit_mark({})
+        self._commit_watermark({})
 
     def _vacuum(self, table: Table, hours: int | None, full: bool = False) -> None:
         delta = self._tables[table.name]
@@ -333,7 +336,7 @@ def append_once(storage: Storage, table: Table, rows: Any, application: str) -> 
     """Add rows to a table that is no part of the lake's steps, unless this was done before."""
     delta = _find_table(storage, table) or _make_table(storage, table)
     if delta.transaction_version(application) is None:
-        change = Change(write_files(storage, table, 0, rows))
+        change = TableChange(write_files(storage, table, 0, rows))
         _commit(storage, table, delta, change, Transaction(application, 1))
 
 
@@ -358,7 +361,7 @@ def _make_table(storage: Storage, table: Table) -> DeltaTable:
 
 
 def _commit(
-    storage: Storage, table: Table, delta: DeltaTable, change: Change, transaction: Transaction
+    storage: Storage, table: Table, delta: DeltaTable, change: TableChange, transaction: Transaction
 ) -> None:
     known = delta.version()
     with storage.private():
@@ -411,7 +414,7 @@ def _bounded_columns(table: Table) -> dict[str, str]:
     return {"delta.dataSkippingStatsColumns": ",".join(names)}
 
 
-def _drop_torn(log: Path) -> None:
+def _remove_torn_files(log: Path) -> None:
     """Remove what was being written to a log when the power went: it may lack its content.
 
     What is left may be of a process that was killed before it had brought it to the disk.

@@ -14,9 +14,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from taskyard.journal.errors import JournalCorrupt, JournalPassed, LeftBehind
-from taskyard.pipeline.journal import JournalView, TimelineChanged, open_journal, plan, read
-from taskyard.pipeline.lake.build import Builder
+from taskyard.journal.errors import JournalCorrupt, RecordsRemoved, SegmentRemoved
+from taskyard.pipeline.journal import (
+    JournalContents,
+    TimelineChanged,
+    open_journal,
+    plan_ranges,
+    read_range,
+)
+from taskyard.pipeline.lake.build import TableBuilder
 from taskyard.pipeline.lake.errors import LakeError
 from taskyard.pipeline.lake.maintain import maintain
 from taskyard.pipeline.lake.snapshot import Watermark
@@ -32,11 +38,15 @@ if TYPE_CHECKING:
 MAX_RECORDS: Final = 3_000_000
 # Bytes of the journal in a batch with payloads: the executors hold them.
 MAX_BYTES: Final = 256 << 20
-PATIENCE: Final = 600.0  # seconds; a server that is started again and reads its journal takes less
-LEASE: Final = 7 * 86_400  # seconds for which a server keeps records for a lake that does not run
-_COMPARED: Final = 100  # records before the next one, of which most are events
-_DIGITS: Final = 8  # of the lake's id, in the name of its reader
-_OLD: Final = 86_400.0  # seconds after which a checkpoint that nobody uses is removed
+DEFAULT_PATIENCE_S: Final = (
+    600.0  # seconds; a server that is started again and reads its journal takes less
+)
+READER_LEASE_S: Final = (
+    7 * 86_400
+)  # seconds for which a server keeps records for a lake that does not run
+_COMPARED_RECORDS: Final = 100  # records before the next one, of which most are events
+_ID_DIGITS: Final = 8  # of the lake's id, in the name of its reader
+_OLD_CHECKPOINT_S: Final = 86_400.0  # seconds after which a checkpoint that nobody uses is removed
 _CHECKPOINT_NAME: Final = re.compile("lake-[0-9a-f]{32}")
 
 
@@ -69,7 +79,7 @@ def start_lake(
     max_records: int = MAX_RECORDS,
     retention_days: int | None = None,
     reader: str | None = None,
-    patience: float = PATIENCE,
+    patience: float = DEFAULT_PATIENCE_S,
 ) -> StreamingQuery:
     """Start a query that reads a journal into the tables of a lake.
 
@@ -106,22 +116,22 @@ class LakeFiller:
     max_records: int = MAX_RECORDS
     retention_days: int | None = None
     reader: str = ""
-    patience: float = PATIENCE
+    patience: float = DEFAULT_PATIENCE_S
     on_batch: Callable[[BatchProgress], None] = lambda progress: None
 
     def __post_init__(self, storage: Storage) -> None:
         if (self.data is None) == (self.url is None):
             raise ValueError("one of data and url must be given")
         self._journal = open_journal(self.data or self.url or "", self.token)
-        view = self._journal.view()  # before anything is made
+        view = self._journal.contents()  # before anything is made
         self.store = Store(storage)
-        self._builder = Builder(self.store)
-        self.reader = self.reader or f"lake-{self.store.id.replace('-', '')[:_DIGITS]}"
+        self._builder = TableBuilder(self.store)
+        self.reader = self.reader or f"lake-{self.store.id.replace('-', '')[:_ID_DIGITS]}"
         self._start = int(view.first_seq)
-        self.check()
+        self.check_journal()
         self.error: Exception | None = None  # of the batch that has failed
         self._listener: CommitListener | None = None
-        self._batch = threading.Lock()
+        self._batch_lock = threading.Lock()
         self._stopping = False
 
     @property
@@ -143,40 +153,42 @@ class LakeFiller:
         if self.url is None:
             options["path"] = str(self.data)
         else:
-            options |= {"url": self.url, "reader": self.reader, "lease": str(LEASE)}
+            options |= {"url": self.url, "reader": self.reader, "lease": str(READER_LEASE_S)}
             if self.patience:
                 options["patience"] = str(self.patience)
             if self.token:
                 options["token"] = self.token
-            self._listen(spark, self.url, name)
+            self._add_commit_listener(spark, self.url, name)
         self.error = None
         events = spark.readStream.format("taskyard.events").options(**options).load()
         checkpoint = make_checkpoint(self.store, self.checkpoint)
-        writer = events.writeStream.foreachBatch(self._add).queryName(name)
+        writer = events.writeStream.foreachBatch(self._add_batch).queryName(name)
         writer = writer.option("checkpointLocation", checkpoint)
         if trigger is None:
             return writer.trigger(availableNow=True).start()
         return writer.trigger(processingTime=trigger).start()
 
-    def _listen(self, spark: SparkSession, url: str, name: str) -> None:
+    def _add_commit_listener(self, spark: SparkSession, url: str, name: str) -> None:
         """Have what a query has finished committed, also that of its last batch."""
         if self._listener is None:
-            self._listener = CommitListener(url, self.reader, LEASE, self.token, query=name)
+            self._listener = CommitListener(
+                url, self.reader, READER_LEASE_S, self.token, query=name
+            )
             spark.streams.addListener(self._listener)
 
     def stop(self, query: StreamingQuery) -> None:
         """Stop a query behind the batch that it makes now."""
-        with self._batch:
+        with self._batch_lock:
             self._stopping = True
             query.stop()
 
-    def _add(self, events: DataFrame, batch_id: int) -> None:
-        with self._batch:
+    def _add_batch(self, events: DataFrame, batch_id: int) -> None:
+        with self._batch_lock:
             if self._stopping:
                 raise Stopped
             try:
                 began = time.monotonic()
-                self.check()
+                self.check_journal()
                 rows = self._builder.add(events)
                 maintain(self.store, self.retention_days)
                 mark = self.store.watermark
@@ -187,28 +199,28 @@ class LakeFiller:
                 self.error = error
                 raise
 
-    def check(self) -> None:
+    def check_journal(self) -> None:
         """See how far the journal is, and that it is the one that the lake was made of.
 
         A server may have come back with another one, also between two batches. Raises LakeError.
         """
-        view = self._journal.view(max(self.next_seq - _COMPARED, 0))
+        view = self._journal.contents(max(self.next_seq - _COMPARED_RECORDS, 0))
         self.durable_seq = view.durable_seq
         check_continues(view, self.store.watermark)
-        check_same(view, self.store.watermark)
+        check_same_journal(view, self.store.watermark)
 
 
 # The journal
 
 
-def check_continues(view: JournalView, mark: Watermark | None) -> None:
+def check_continues(view: JournalContents, mark: Watermark | None) -> None:
     """Raise LakeError if the journal does not have the records that follow those of the lake."""
     if mark is None or not mark.next_seq:
         return
     try:
         view.check_timeline(mark.timeline, mark.next_seq)
     except TimelineChanged as error:
-        raise LakeError(_changed(mark, error.last_common)) from error
+        raise LakeError(_timeline_error(mark, error.last_common)) from error
     if mark.next_seq < view.first_seq:
         missing = view.first_seq - mark.next_seq
         raise LakeError(
@@ -219,7 +231,7 @@ def check_continues(view: JournalView, mark: Watermark | None) -> None:
         )
 
 
-def _changed(mark: Watermark, last_common: int) -> str:
+def _timeline_error(mark: Watermark, last_common: int) -> str:
     if not last_common:
         return (
             f"the lake has records up to {mark.next_seq - 1} of another journal than this one; "
@@ -232,7 +244,7 @@ def _changed(mark: Watermark, last_common: int) -> str:
     )
 
 
-def check_same(view: JournalView, mark: Watermark | None) -> None:
+def check_same_journal(view: JournalContents, mark: Watermark | None) -> None:
     """A backup that was put back has the old timeline, and later other records than the lake.
 
     The view must have the last records before the next one.
@@ -249,7 +261,7 @@ def check_same(view: JournalView, mark: Watermark | None) -> None:
         )
     if mark.last_time is None:
         return
-    first = max(view.first_seq, mark.next_seq - _COMPARED)
+    first = max(view.first_seq, mark.next_seq - _COMPARED_RECORDS)
     found = _last_time(view, first, mark.next_seq - 1)
     if found is not None and found != mark.last_time:
         raise LakeError(
@@ -259,15 +271,15 @@ def check_same(view: JournalView, mark: Watermark | None) -> None:
         )
 
 
-def _last_time(view: JournalView, first: int, last: int) -> datetime | None:
+def _last_time(view: JournalContents, first: int, last: int) -> datetime | None:
     """Of the last event among these records; None: that cannot be told."""
     found: Any = None
     try:
-        for some in plan(view, first, last, 1):
-            for batch in read(some, ("seq", "time")):
+        for some in plan_ranges(view, first, last, 1):
+            for batch in read_range(some, ("seq", "time")):
                 if batch.num_rows:
                     found = batch.column("time")[-1].as_py()
-    except (JournalCorrupt, JournalPassed, LeftBehind):
+    except (JournalCorrupt, SegmentRemoved, RecordsRemoved):
         return None  # the lake does not need it any more
     return None if found is None else found.astimezone(UTC)
 
@@ -303,4 +315,4 @@ def _is_old(checkpoint: Path) -> bool:
         newest = max(path.stat().st_mtime for path in (checkpoint, *checkpoint.iterdir()))
     except OSError:
         return False  # somebody else is removing it
-    return time.time() - newest > _OLD
+    return time.time() - newest > _OLD_CHECKPOINT_S

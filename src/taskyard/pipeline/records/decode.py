@@ -21,7 +21,7 @@ from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records.decode import VERSIONS
 from taskyard.journal.record_walk import record_starts
 from taskyard.pipeline.records.fields import TYPES, schema
-from taskyard.pipeline.records.layouts import Ints, Records
+from taskyard.pipeline.records.layouts import ColumnBuilder, Ints
 
 Frame = tuple[int, int, int]  # begin and end of its records, and the number of the first
 
@@ -83,7 +83,7 @@ def _walk(data: bytes, frames: Iterable[Frame]) -> tuple[Ints, Ints]:
 
 def _find(
     data: bytes, starts: Ints, seqs: Ints, columns: Sequence[str], salt: Callable[[], bytes]
-) -> Records:
+) -> ColumnBuilder:
     octets = np.frombuffer(data, np.uint8)
     kinds, versions = octets[starts + 4], octets[starts + 5]
     wrong = (versions < 1) | (versions > _NEWEST[kinds])
@@ -94,11 +94,11 @@ def _find(
             raise CorruptRecord(f"unknown kind of record {kind}: written by a newer version?")
         at = starts[at]
         raise CorruptRecord(f"unknown version of a record at byte {at}: of a newer server?")
-    events = kinds < r.FIRST_CARRY
-    return Records(data, starts[events], seqs[events], columns, salt)
+    events = kinds < r.FIRST_SNAPSHOT
+    return ColumnBuilder(data, starts[events], seqs[events], columns, salt)
 
 
-def _column(found: Records, name: str) -> Any:
+def _column(found: ColumnBuilder, name: str) -> Any:
     kind = TYPES[name]
     if name in ("seq", "part"):
         return pa.array(found.seqs if name == "seq" else found.parts).cast(kind)
@@ -117,7 +117,7 @@ def _column(found: Records, name: str) -> Any:
     return pa.array(numbers, mask=mask).cast(kind)
 
 
-def _text(found: Records, name: str) -> Any:
+def _text(found: ColumnBuilder, name: str) -> Any:
     values = found.binary(name)
     errors = _ERRORS.get(name, "backslashreplace")
     try:
@@ -128,7 +128,7 @@ def _text(found: Records, name: str) -> Any:
         except UnicodeDecodeError as error:
             raise CorruptRecord(f"a text of the column {name} is not UTF-8") from error
         texts = pa.array(decoded, pa.string())
-    patches = found.patches.get(name)
+    patches = found.overrides.get(name)
     if not patches:
         return texts
     mask = np.zeros(found.count, np.bool_)
@@ -137,7 +137,7 @@ def _text(found: Records, name: str) -> Any:
     return pc.replace_with_mask(texts, pa.array(mask), ordered)
 
 
-def _spelled(found: Records, name: str) -> Any:
+def _spelled(found: ColumnBuilder, name: str) -> Any:
     """Words that numbers stand for; of reasons there are some that stand there as they are."""
     if name not in found.numbers:
         return _text(found, name)
@@ -166,7 +166,7 @@ def _words(column: str) -> Any:
     return pa.array(words, pa.string())
 
 
-def _unlike_bytes(found: Records, name: str) -> Any:
+def _unlike_bytes(found: ColumnBuilder, name: str) -> Any:
     """Uids as hexadecimal digits, and lists of ids: their bytes, with other bounds."""
     kind = TYPES[name]
     if name not in found.spans:

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from taskyard.engine.model.errors import CorruptRecord
 from taskyard.engine.records import job_lifecycle as r
 from taskyard.engine.records.decode import Decoder
-from taskyard.engine.records.describe import describe, told
-from taskyard.engine.records.side_records import Batch, BatchDone, SessionSet
+from taskyard.engine.records.describe import describe, describe_masked
+from taskyard.engine.records.side_records import BatchDone, BatchRecord, SessionChange
 from taskyard.pipeline.records.fields import TYPES
 
 Ints = NDArray[np.int64]
@@ -38,7 +38,7 @@ _SIMPLE: Final = r"^[ !#-\[\]-~]*$"  # a text that JSON has as it is
 _MOMENT: Final = "%Y-%m-%dT%H:%M:%SZ"
 
 
-class Records:
+class ColumnBuilder:
     """The bytes, where the records in them begin and end, and what is found in them.
 
     The jobs of a batch that was leased are records here as well, which are numbered from 1 on in
@@ -67,7 +67,7 @@ class Records:
         self._i64 = np.ndarray((max(size - 7, 0),), "<i8", data, 0, (1,))
         self.numbers: dict[str, tuple[NDArray[Any], Flags]] = {}
         self.spans: dict[str, tuple[Ints, Ints]] = {}
-        self.patches: dict[str, dict[int, str]] = {}  # texts that do not stand in the bytes so
+        self.overrides: dict[str, dict[int, str]] = {}  # texts that do not stand in the bytes so
         self._decoder = Decoder(False)
         kinds = self._u8[starts + 4]
         batches = {index: self._batch(starts[index]) for index in np.flatnonzero(kinds == r.BATCH)}
@@ -102,7 +102,7 @@ class Records:
 
     # What is found
 
-    def put(self, name: str, which: Ints, values: NDArray[Any]) -> None:
+    def set_values(self, name: str, which: Ints, values: NDArray[Any]) -> None:
         """These records have this number, as the column can say it; a time of 0 is none."""
         if name not in self.wanted:
             return
@@ -121,7 +121,7 @@ class Records:
         numbers[which] = values
         there[which] = True
 
-    def put_span(self, name: str, which: Ints, at: Ints, sizes: Ints | int) -> None:
+    def set_bytes(self, name: str, which: Ints, at: Ints, sizes: Ints | int) -> None:
         """These records have a text there."""
         if name not in self.wanted:
             return
@@ -131,9 +131,9 @@ class Records:
         places[which] = at
         lengths[which] = sizes
 
-    def patch(self, name: str, which: Iterable[int], text: str) -> None:
+    def override(self, name: str, which: Iterable[int], text: str) -> None:
         if name in self.wanted and text:
-            self.patches.setdefault(name, {}).update(dict.fromkeys(which, text))
+            self.overrides.setdefault(name, {}).update(dict.fromkeys(which, text))
 
     def binary(self, name: str, keep_empty: bool = False) -> Any:
         """The bytes of a column, in the order of the records; null where there are none."""
@@ -157,7 +157,7 @@ class Records:
     def _read(self) -> None:
         """Time and origin, which all records have, and then the fields of each kind."""
         which = np.arange(self.count)
-        self.put("event", which, np.where(self.parts > 0, r.LEASE, self.kinds))
+        self.set_values("event", which, np.where(self.parts > 0, r.LEASE, self.kinds))
         at = self._read_fields(_HEAD, which, self.starts + 6)
         if "details" in self.wanted:
             self.wanted.update(("value_key", "value_expiry", "value_keep", "value_size"))
@@ -189,10 +189,10 @@ class Records:
     def _read_field(self, name: str, form: _Form, which: Ints, at: Ints) -> Ints:
         if form.number is not None:
             if name in self.wanted:
-                self.put(name, which, form.number(self, at))
+                self.set_values(name, which, form.number(self, at))
             return at + form.size
         sizes = form.length(self, at) if form.length is not None else 0
-        self.put_span(name, which, at + form.size, sizes)
+        self.set_bytes(name, which, at + form.size, sizes)
         ends: Ints = at + form.size + sizes
         return ends
 
@@ -204,46 +204,46 @@ class Records:
         if wrong.any():
             start = self.starts[which[wrong.argmax()]]
             raise CorruptRecord(f"a record at byte {start} is longer or shorter than what is in it")
-        self.put(f"{blob}_size", which, sizes)
-        self.put_span(blob, which, at + 4, sizes)
+        self.set_values(f"{blob}_size", which, sizes)
+        self.set_bytes(blob, which, at + 4, sizes)
 
     # What is rare
 
     def _describe(self, index: int) -> None:
         record = self._decoder.read(self.data, int(self.starts[index]), 0)
-        if isinstance(record, SessionSet) and "details" in self.wanted:
-            shown = told(self._salt(), record)
+        if isinstance(record, SessionChange) and "details" in self.wanted:
+            shown = describe_masked(self._salt(), record)
         else:
             shown = describe(record, False)
-        self.patch("queue", [index], str(shown.get("queue") or ""))
+        self.override("queue", [index], str(shown.get("queue") or ""))
         if isinstance(record, BatchDone):
-            self.patch("consumer", [index], record.consumer)
-            self.put("batch", np.array([index]), np.array([record.number]))
-        elif isinstance(record, SessionSet):
-            self.patch("reason", [index], str(shown.pop("session_event")))
+            self.override("consumer", [index], record.consumer)
+            self.set_values("batch", np.array([index]), np.array([record.number]))
+        elif isinstance(record, SessionChange):
+            self.override("reason", [index], str(shown.pop("session_event")))
         rest = {name: value for name, value in shown.items() if name not in _SHOWN}
-        self.patch("details", [index], json.dumps(rest, ensure_ascii=False))
+        self.override("details", [index], json.dumps(rest, ensure_ascii=False))
 
-    def _batch(self, start: int) -> Batch:
+    def _batch(self, start: int) -> BatchRecord:
         batch = self._decoder.read(self.data, int(start), 0)
-        assert isinstance(batch, Batch)
+        assert isinstance(batch, BatchRecord)
         if sum(batch.counts) != len(batch.ids):
             raise CorruptRecord(f"a batch at byte {start} has other jobs than its queues")
         return batch
 
-    def _put_batch(self, first: int, batch: Batch) -> None:
+    def _put_batch(self, first: int, batch: BatchRecord) -> None:
         jobs = np.arange(first + 1, first + 1 + len(batch.ids))
         rows = np.arange(first, first + 1 + len(batch.ids))
-        self.put("batch", rows, np.full(len(rows), batch.number))
-        self.put("deadline", rows, np.full(len(rows), batch.deadline))
-        self.patch("consumer", rows.tolist(), batch.consumer)
+        self.set_values("batch", rows, np.full(len(rows), batch.number))
+        self.set_values("deadline", rows, np.full(len(rows), batch.deadline))
+        self.override("consumer", rows.tolist(), batch.consumer)
         details = json.dumps({"owner": int(batch.owner), "epoch": int(batch.epoch)})
-        self.patch("details", [first], details)
-        self.put("job_id", jobs, np.array(batch.ids, np.int64))
+        self.override("details", [first], details)
+        self.set_values("job_id", jobs, np.array(batch.ids, np.int64))
         attempts = np.array(batch.attempts, np.int64)
-        self.put("attempt", jobs[attempts > 0], attempts[attempts > 0])
+        self.set_values("attempt", jobs[attempts > 0], attempts[attempts > 0])
         for queue, some in zip(batch.queues, np.split(jobs, np.cumsum(batch.counts)), strict=False):
-            self.patch("queue", some.tolist(), queue.decode(errors="backslashreplace"))
+            self.override("queue", some.tolist(), queue.decode(errors="backslashreplace"))
 
     def _describe_values(self, kind: int, which: Ints) -> None:
         """Keyed values, of which toq has one for each result, described as `describe` does it.
@@ -267,7 +267,7 @@ class Records:
             parts += [', "expires_at": ', pc.if_else(has_expiry, moments, "null")]
             parts += [', "keep": ', pc.if_else(is_kept, "true", "false"), ', "value_size": ', sizes]
         texts = pc.binary_join_element_wise(*parts, "}", "").to_pylist()
-        self.patches.setdefault("details", {}).update(zip(which.tolist(), texts, strict=True))
+        self.overrides.setdefault("details", {}).update(zip(which.tolist(), texts, strict=True))
 
 
 # Layouts: those of `put` in taskyard.engine.records.job_lifecycle and job_records
@@ -277,8 +277,8 @@ class _Form(NamedTuple):
     """How a field stands there: a number, or bytes behind their length."""
 
     size: int  # in bytes, of the number or the length
-    number: Callable[[Records, Ints], NDArray[Any]] | None = None
-    length: Callable[[Records, Ints], Ints | int] | None = None
+    number: Callable[[ColumnBuilder, Ints], NDArray[Any]] | None = None
+    length: Callable[[ColumnBuilder, Ints], Ints | int] | None = None
 
 
 class _Field(NamedTuple):
@@ -292,19 +292,19 @@ def _word(kind: int) -> _Form:
     return _Form(1, lambda found, at: found.u8(at) + 256 * kind)
 
 
-def _u64(found: Records, at: Ints) -> Ints:
+def _u64(found: ColumnBuilder, at: Ints) -> Ints:
     numbers = found.i64(at)
     return np.where(numbers < 0, _LONG_MAX, numbers)
 
 
-_U8: Final = _Form(1, Records.u8)
-_U32: Final = _Form(4, Records.u32)
-_I64: Final = _Form(8, Records.i64)
+_U8: Final = _Form(1, ColumnBuilder.u8)
+_U32: Final = _Form(4, ColumnBuilder.u32)
+_I64: Final = _Form(8, ColumnBuilder.i64)
 _U64: Final = _Form(8, _u64)
 # Which fields there are. Where a column is made of it, the second bit is no field's.
 _FLAGS: Final = _Form(1, lambda found, at: found.u8(at) & 2)
-_TINY: Final = _Form(1, length=Records.u8)
-_SHORT: Final = _Form(2, length=Records.u16)
+_TINY: Final = _Form(1, length=ColumnBuilder.u8)
+_SHORT: Final = _Form(2, length=ColumnBuilder.u16)
 _IDS: Final = _Form(4, length=lambda found, at: 8 * found.u32(at))
 _UID: Final = _Form(0, length=lambda found, at: 16)
 

@@ -16,9 +16,9 @@ from plotly.offline import get_plotlyjs
 
 from taskyard.pipeline.lake.snapshot import Lake
 from taskyard.pipeline.report import text
-from taskyard.pipeline.report.data import QUESTIONS, Findings, gather
+from taskyard.pipeline.report.data import QUESTIONS, ReportData, gather_report_data
 from taskyard.pipeline.report.figures import DAYS, make_figures, stacked
-from taskyard.pipeline.report.scope import Options, Target
+from taskyard.pipeline.report.scope import ReportOptions, Target
 from taskyard.pipeline.report.views import Panel, make_panels
 from taskyard.pipeline.views import VIEWS
 
@@ -42,8 +42,8 @@ def write_report(
     `queues` are names or patterns, none: all. `targets` are pairs of such a name and of how many
     seconds its jobs may wait. `step` is called STEPS times.
     """
-    options = Options(tuple(queues), since, until, tuple(Target(*each) for each in targets))
-    found = gather(lake, options, step)
+    options = ReportOptions(tuple(queues), since, until, tuple(Target(*each) for each in targets))
+    found = gather_report_data(lake, options, step)
     panels = make_panels(lake, options, found.scope, step)
     page = _make_page(found, panels, datetime.now(UTC))
     handle, half = tempfile.mkstemp(prefix=f".{to.name}.", dir=to.parent)
@@ -56,7 +56,7 @@ def write_report(
         raise
 
 
-def _make_page(found: Findings, panels: list[Panel], made_at: datetime) -> str:
+def _make_page(found: ReportData, panels: list[Panel], made_at: datetime) -> str:
     made = Environment(
         loader=PackageLoader(__name__, "page"),
         autoescape=True,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from taskyard.pipeline.lake.snapshot import Lake, Watermark
-from taskyard.pipeline.report.scope import Options, Scope, any_of, make_scope
+from taskyard.pipeline.report.scope import ReportOptions, Scope, any_of, make_scope
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -28,11 +28,11 @@ _NO_TIMES: Final = {f"{what}_{name}": None for what in ("wait", "run") for name 
 
 
 @dataclass
-class Findings:
+class ReportData:
     """`None` as a label is all queues without a line of their own."""
 
     rows: dict[str, list[Row]]  # by the question that they are the answer to
-    options: Options
+    options: ReportOptions
     scope: Scope
     watermark: Watermark
     is_open: bool  # the last bin is plotted as far as the lake goes: more of it may come
@@ -111,32 +111,34 @@ QUESTIONS: Final = _read_questions()
 _SETUP: Final = [QUESTIONS.pop(name) for name in ("macros", "extent", "views")]
 
 
-def gather(lake: Lake, options: Options, step: Callable[[], object]) -> Findings:
+def gather_report_data(
+    lake: Lake, options: ReportOptions, step: Callable[[], object]
+) -> ReportData:
     """Ask the lake; `step` is called after each of the QUESTIONS."""
     with lake.connect() as connection:
-        return _Gathering(lake, options, connection).run(step)
+        return _ReportQuery(lake, options, connection).run(step)
 
 
-class _Gathering:
-    def __init__(self, lake: Lake, options: Options, connection: DuckDBPyConnection) -> None:
+class _ReportQuery:
+    def __init__(self, lake: Lake, options: ReportOptions, connection: DuckDBPyConnection) -> None:
         self._watermark = lake.watermark
         self._options = options
         self._connection = connection
 
-    def run(self, step: Callable[[], object]) -> Findings:
+    def run(self, step: Callable[[], object]) -> ReportData:
         self._scope = self._prepare()
         found = {}
         for name, question in QUESTIONS.items():
-            found[name] = self._ask(question)
+            found[name] = self._run_question(question)
             step()
-        return self._put_together(found)
+        return self._make_report_data(found)
 
     def _prepare(self) -> Scope:
         macros, extent, views = _SETUP
         targets = self._options.targets
         self._connection.execute(macros)
         self._set(pattern=any_of(self._options.queues) if self._options.queues else None)
-        scope = self._make_scope(self._ask(extent)[0])
+        scope = self._make_scope(self._run_question(extent)[0])
         self._set(since=scope.since, until=scope.until, bins=scope.bins, shown=[])
         self._set(first=scope.first * 1_000_000, size=scope.bin * 1_000_000)
         columns = {
@@ -146,7 +148,7 @@ class _Gathering:
         }
         self._connection.register("r_targets", pa.table(columns))
         self._connection.execute(views)
-        busiest = self._ask(f"SELECT queue FROM r_queues WHERE place <= {SHOWN_QUEUES}")
+        busiest = self._run_question(f"SELECT queue FROM r_queues WHERE place <= {SHOWN_QUEUES}")
         self._set(shown=[row["queue"] for row in busiest])
         return scope
 
@@ -160,11 +162,11 @@ class _Gathering:
         for name, value in values.items():
             self._connection.execute(f"SET VARIABLE {name} = $value", {"value": value})
 
-    def _ask(self, question: str) -> list[Row]:
+    def _run_question(self, question: str) -> list[Row]:
         rows = self._connection.sql(question).to_arrow_table().to_pylist()
         return [_with_times(row) for row in rows]
 
-    def _put_together(self, found: dict[str, list[Row]]) -> Findings:
+    def _make_report_data(self, found: dict[str, list[Row]]) -> ReportData:
         scope, last = self._scope, self._watermark.last_time
         queues = found["queues"]
         labels = [row["label"] for row in queues]
@@ -177,7 +179,7 @@ class _Gathering:
         for row in queues:
             name = row["label"] or others_text(row["queues"])
             row.update({"name": name, **_NO_TIMES, **by_label.get(row["label"], {})})
-        return Findings(
+        return ReportData(
             rows=found,
             options=self._options,
             scope=scope,
@@ -197,7 +199,7 @@ class _Gathering:
             by_both=by_both,
             outcomes={row["outcome"]: row["jobs"] for row in found["outcomes"]},
             open_states={row["state"]: row["jobs"] for row in found["open_states"]},
-            stops=[stop for stop in found["stops"] if _was_waited_for(stop, by_both)],
+            stops=[stop for stop in found["stops"] if _has_waiting_jobs(stop, by_both)],
             busy=_grid(found["busy"], {row["label"] for row in found["busy"]}, range(scope.bins)),
             targets=self._attainments(found["targets"]),
             week=self._per_hour(found["week"]),
@@ -245,7 +247,7 @@ def _grid(rows: list[Row], labels: Any, bins: range, value: str = "value") -> Gr
     return {label: [cells.get((label, number), 0) for number in bins] for label in labels}
 
 
-def _was_waited_for(stop: Row, by_both: dict[tuple[str | None, int], Row]) -> bool:
+def _has_waiting_jobs(stop: Row, by_both: dict[tuple[str | None, int], Row]) -> bool:
     """Jobs that are not yet due wait too; after a stop some had waited long to be started."""
     after = [by_both.get((stop["label"], stop["bin"] + more), _NO_TIMES) for more in (0, 1)]
     longest = max(each["wait_p99"] or 0.0 for each in after)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from taskyard.pipeline.report import text
-from taskyard.pipeline.report.data import PERCENTILES, Findings, Grid, Row, others_text
+from taskyard.pipeline.report.data import PERCENTILES, Grid, ReportData, Row, others_text
 
 Figure = dict[str, Any]
 Names = Sequence[str | None]
@@ -22,7 +22,7 @@ SERIES: Final = 6  # lines that can be told apart by colour
 _SHORTEST: Final = 0.001  # seconds: the scale is logarithmic
 
 
-def make_figures(found: Findings) -> dict[str, Figure]:
+def make_figures(found: ReportData) -> dict[str, Figure]:
     """By the id of the plot; those that have something to show."""
     made = {"throughput": _throughput(found), "depth": _depth(found)}
     if found.total["retries"]:
@@ -94,7 +94,7 @@ def number_axis(title: str, **more: Any) -> Figure:
     return {"title": {"text": title}, "rangemode": "tozero", **more}
 
 
-def stacked(found: Findings, values: Grid) -> list[tuple[str, list[Any]]]:
+def stacked(found: ReportData, values: Grid) -> list[tuple[str, list[Any]]]:
     """The first few series by name, and the sum of all the rest."""
     named = [label for label in found.labels if label is not None]
     order = sorted(named, key=lambda label: -sum(values[label]))
@@ -114,7 +114,7 @@ def _with_colors(series: list[tuple[str, list[Any]]]) -> list[tuple[str, list[An
     ]
 
 
-def _over_time(found: Findings, traces: list[Figure], title: str, **layout: Any) -> Figure:
+def _over_time(found: ReportData, traces: list[Figure], title: str, **layout: Any) -> Figure:
     made = {"xaxis": {"type": "date"}, "yaxis": number_axis(title), "hovermode": "x unified"}
     return {"data": traces, "layout": {**made, **layout}}
 
@@ -126,7 +126,7 @@ def _drawn(values: Values) -> list[float | None]:
 # The plots
 
 
-def _throughput(found: Findings) -> Figure:
+def _throughput(found: ReportData) -> Figure:
     names = (("arrivals", "Arrived", "@blue"), ("finishes", "Finished", "@teal"))
     traces = [
         line(name, found.scope.starts, [flow[field] for flow in found.flows], color)
@@ -136,7 +136,7 @@ def _throughput(found: Findings) -> Figure:
     return {**made, "open": found.is_open}
 
 
-def _depth(found: Findings) -> Figure:
+def _depth(found: ReportData) -> Figure:
     traces = []
     for name, values, color in _with_colors(stacked(found, found.depth)):
         trace = line(name, found.scope.starts, values, color)
@@ -144,7 +144,7 @@ def _depth(found: Findings) -> Figure:
     return {**_over_time(found, traces, "jobs waiting"), "open": found.is_open}
 
 
-def _storms(found: Findings) -> Figure:
+def _storms(found: ReportData) -> Figure:
     traces = [
         bars(name, found.scope.starts, values, color)
         for name, values, color in _with_colors(stacked(found, found.retries))
@@ -154,7 +154,7 @@ def _storms(found: Findings) -> Figure:
     return {**made, "open": found.is_open}
 
 
-def _targets(found: Findings) -> Figure:
+def _targets(found: ReportData) -> Figure:
     traces = []
     for number, row in enumerate(found.targets[: 2 * SERIES]):
         queue, seconds = row["target"]
@@ -166,7 +166,7 @@ def _targets(found: Findings) -> Figure:
     return _over_time(found, traces, "", yaxis=axis)
 
 
-def _latency(found: Findings, what: str) -> dict[str, Figure]:
+def _latency(found: ReportData, what: str) -> dict[str, Figure]:
     """Over time, by queue, and both."""
     lines = []
     for name in reversed(PERCENTILES):
@@ -209,21 +209,21 @@ def _dots(rows: list[Row], what: str) -> Figure:
     return by_name(names, traces, seconds="x")
 
 
-def _failing(found: Findings) -> Figure:
+def _failing(found: ReportData) -> Figure:
     retried = [row["failed"] - row["final"] for row in found.rows["failing"]]
     final = [row["final"] for row in found.rows["failing"]]
     series = (("Retried", "@amber", retried), ("Failed for good", "@red", final))
     return lying([row["name"] for row in found.rows["failing"]], series, "failed attempts")
 
 
-def _dead(found: Findings) -> Figure:
+def _dead(found: ReportData) -> Figure:
     still = [row["still"] for row in found.rows["reasons"]]
     gone = [row["jobs"] - row["still"] for row in found.rows["reasons"]]
     series = (("Still a dead letter", "@red", still), ("Gone on since", "@others", gone))
     return lying([row["why"] for row in found.rows["reasons"]], series, "jobs")
 
 
-def _workers(found: Findings) -> Figure:
+def _workers(found: ReportData) -> Figure:
     names = [row["worker"] for row in found.rows["workers"]]
     z = [[round(value, 4) for value in found.busy.get(name, [])] for name in names]
     return heat(
@@ -237,7 +237,7 @@ def _workers(found: Findings) -> Figure:
     )
 
 
-def _week(found: Findings) -> Figure:
+def _week(found: ReportData) -> Figure:
     hours = [f"{hour:02}" for hour in range(24)]
     hover = "%{y} %{x}:00 UTC<br><b>%{z:,.0f}</b> an hour<extra></extra>"
     made = heat(DAYS, hours, found.week, hovertemplate=hover)

@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Options:
+class ReportOptions:
     queues: tuple[str, ...] = ()  # names or patterns; none: all
     since: datetime | None = None
     until: datetime | None = None

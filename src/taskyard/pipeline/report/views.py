@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from taskyard.pipeline.lake.snapshot import Lake
 from taskyard.pipeline.report import figures as f
 from taskyard.pipeline.report import text
-from taskyard.pipeline.report.scope import Options, Scope, any_of
-from taskyard.pipeline.views import VIEWS, Column, Plot, View, ask_duckdb
+from taskyard.pipeline.report.scope import ReportOptions, Scope, any_of
+from taskyard.pipeline.views import VIEWS, Plot, View, ViewColumn, ask_duckdb
 
 ROWS: Final = 200  # of a table
 POINTS: Final = 5000  # of a drawing
@@ -28,7 +28,7 @@ _TEXT: Final = 200
 class Panel:
     id: str
     title: str
-    says: str
+    caption: str
     heads: list[str]
     rows: list[list[str]]
     numbers: int  # from which column on there are only numbers
@@ -36,7 +36,7 @@ class Panel:
 
 
 def make_panels(
-    lake: Lake, options: Options, scope: Scope, step: Callable[[], object]
+    lake: Lake, options: ReportOptions, scope: Scope, step: Callable[[], object]
 ) -> list[Panel]:
     """Ask all views about the days of the scope; `step` is called after each."""
     last = scope.until - timedelta(microseconds=1)
@@ -68,14 +68,14 @@ def panels_of(view: View, rows: Any) -> list[Panel]:
 
 
 def _panel(view: View, id: str, title: str, rows: Any) -> Panel:
-    columns = [view.columns.get(name) or Column(name, "", "") for name in rows.schema.names]
+    columns = [view.columns.get(name) or ViewColumn(name, "", "") for name in rows.schema.names]
     units = [column.unit for column in columns]
     says = [view.about]
     if not len(rows):
         says.append("There are no rows.")
     elif len(rows) > ROWS:
         says.append(f"The table has the first {ROWS} of {text.count(len(rows))} rows.")
-    figure, left_out = _draw(view, rows)
+    figure, left_out = _draw_view(view, rows)
     return Panel(
         id,
         title,
@@ -90,7 +90,7 @@ def _panel(view: View, id: str, title: str, rows: Any) -> Panel:
     )
 
 
-def _head(column: Column, told: tuple[str, ...] = ("", "s", "share")) -> str:
+def _head(column: ViewColumn, told: tuple[str, ...] = ("", "s", "share")) -> str:
     """`told`: the units that stand at the values."""
     words = column.name.replace("_", " ")
     return words[:1].upper() + words[1:] + ("" if column.unit in told else f" ({column.unit})")
@@ -122,7 +122,7 @@ def _cell(value: Any, unit: str) -> str:
 # Drawings
 
 
-def _draw(view: View, rows: Any) -> tuple[f.Figure | None, list[str]]:
+def _draw_view(view: View, rows: Any) -> tuple[f.Figure | None, list[str]]:
     """What is drawn, and what to say of it."""
     plot = view.plot
     if plot is None or plot.kind == "table" or not len(rows):
@@ -138,10 +138,10 @@ def _draw(view: View, rows: Any) -> tuple[f.Figure | None, list[str]]:
     percent = {"tickformat": ".0%"} if column.unit == "share" else {}
     title = _head(column, ("", "share"))
     if plot.kind == "heat":
-        return {**_heat(plot, frame, percent), "layout": {"xaxis": across}}, says
+        return {**_draw_heatmap(plot, frame, percent), "layout": {"xaxis": across}}, says
     series = _series(plot, frame, title)
     if by_name:
-        return _lying(plot, series, title), says
+        return _draw_lying_bars(plot, series, title), says
     draw = f.line if plot.kind == "line" else f.bars
     traces = [
         draw(name, list(part[plot.x]), _numbers(part[plot.y]), color)
@@ -185,7 +185,9 @@ def _series(plot: Plot, frame: pd.DataFrame, title: str) -> list[tuple[str, str,
     ]
 
 
-def _lying(plot: Plot, series: list[tuple[str, str, pd.DataFrame]], title: str) -> f.Figure:
+def _draw_lying_bars(
+    plot: Plot, series: list[tuple[str, str, pd.DataFrame]], title: str
+) -> f.Figure:
     sums = [part.groupby(plot.x)[plot.y].sum() for _, _, part in series]
     names = list(pd.concat(sums, axis=1).sum(axis=1).sort_values(ascending=False).index)
     bars = [
@@ -195,7 +197,7 @@ def _lying(plot: Plot, series: list[tuple[str, str, pd.DataFrame]], title: str) 
     return f.lying(names, bars, title)
 
 
-def _heat(plot: Plot, frame: pd.DataFrame, percent: f.Figure) -> f.Figure:
+def _draw_heatmap(plot: Plot, frame: pd.DataFrame, percent: f.Figure) -> f.Figure:
     cells = frame.pivot_table(plot.value, plot.y, plot.x, dropna=False)
     z = [_numbers(row) for row in cells.to_numpy()]
     return f.heat(list(cells.index), list(cells.columns), z, colorbar=percent)

@@ -34,21 +34,21 @@ from pyspark.sql.streaming.listener import (
 )
 from pyspark.sql.types import StructType
 
-from taskyard.journal.errors import JournalError, LeftBehind
+from taskyard.journal.errors import JournalError, RecordsRemoved
 from taskyard.pipeline.journal import (
     PATIENCE,
-    Journal,
-    JournalView,
+    JournalContents,
+    JournalSource,
     Range,
-    last_within,
+    last_seq_within,
     open_journal,
-    plan,
-    read,
+    plan_ranges,
+    read_range,
 )
-from taskyard.pipeline.journal_http import LEASE, RegisteredReader, Web
+from taskyard.pipeline.journal_http import LEASE, RegisteredReader, ServerHttpClient
 from taskyard.pipeline.records.fields import parse_columns, schema
 from taskyard.pipeline.records.packed import PACKED, pack, read_columns
-from taskyard.pipeline.spark.options import OptionError, Options, parse_offset
+from taskyard.pipeline.spark.options import OptionError, SourceOptions, parse_offset
 
 _OPTIONS: Final = (
     "path",
@@ -93,11 +93,11 @@ class EventOptions:
     """What the options say, checked."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        options = Options(given, _OPTIONS, _ALIASES)
+        options = SourceOptions(given, _OPTIONS, _ALIASES)
         self._token = options.text("token")
         path, url = options.text("path") or "", options.text("url")
-        self._place = path or url or ""
-        if not self._place:
+        self._location = path or url or ""
+        if not self._location:
             raise OptionError("one of the options path (a data directory) and url must be given")
         is_url = path.startswith(("http://", "https://"))
         if is_url and "@" in path:
@@ -116,8 +116,8 @@ class EventOptions:
             raise OptionError("startingOffsets and startingSeq cannot be given together")
         self.starts_latest = where == "latest"  # behind what there is already
         self.ending = options.number("endingSeq", 1)
-        self.most_records = options.number("maxRecordsPerTrigger", 1)
-        self.most_bytes = options.number("maxBytesPerTrigger", 1)
+        self.max_records = options.number("maxRecordsPerTrigger", 1)
+        self.max_bytes = options.number("maxBytesPerTrigger", 1)
         self.partitions = options.number("partitions", 1) or 2 * (os.cpu_count() or 1)
         self.packed = options.flag("packed")
         self._lease = options.number("lease", 1) or LEASE
@@ -125,25 +125,25 @@ class EventOptions:
         if self._reader and not self._server:
             raise OptionError("the option reader needs url: the server keeps records for it")
 
-    def journal(self) -> Journal:
+    def journal(self) -> JournalSource:
         """By path if there is one: that is cheaper for the server."""
-        return open_journal(self._place, self._token, self._patience)
+        return open_journal(self._location, self._token, self._patience)
 
-    def plan(self, view: JournalView, first: int, last: int) -> list[InputPartition]:
-        return [InputPartition(each) for each in plan(view, first, last, self.partitions)]
+    def plan(self, view: JournalContents, first: int, last: int) -> list[InputPartition]:
+        return [InputPartition(each) for each in plan_ranges(view, first, last, self.partitions)]
 
     def rows(self, partition: InputPartition) -> Iterator[Any]:
         """What an executor makes of a range."""
         wanted: Range = partition.value
         if not self.packed:
-            return read(wanted, self.columns)
+            return read_range(wanted, self.columns)
         told = (wanted.timeline, wanted.first_seq, wanted.last_seq)
-        return pack(read(wanted, read_columns(self.columns)), self.columns, told)
+        return pack(read_range(wanted, read_columns(self.columns)), self.columns, told)
 
     def registered_reader(self) -> RegisteredReader | None:
         if not self._reader or self._server is None:
             return None
-        web = Web(self._server, self._token, self._patience)
+        web = ServerHttpClient(self._server, self._token, self._patience)
         return RegisteredReader(web, self._reader, self._lease)
 
 
@@ -160,7 +160,7 @@ class EventsReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
-        view = options.journal().view(options.starting or 0)
+        view = options.journal().contents(options.starting or 0)
         last = min(view.durable_seq, options.ending or view.durable_seq)
         return options.plan(view, options.starting or view.first_seq, last)
 
@@ -175,7 +175,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._journal = options.journal()
         self._reader = options.registered_reader()
-        self._begun = False  # the reader is registered
+        self._is_registered = False  # the reader is registered
         self._target: int | None = None  # where a query that ends will end
         self._latest: dict[str, Any] | None = None
 
@@ -183,48 +183,48 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         starting = self._options.starting
-        view = self._journal.view(starting or 0)
+        view = self._journal.contents(starting or 0)
         if self._options.starts_latest:
             starting = view.durable_seq + 1
         if starting is not None and starting < view.first_seq:
-            raise LeftBehind(starting, view.first_seq)
+            raise RecordsRemoved(starting, view.first_seq)
         first = starting or view.first_seq
-        self._done(first)
+        self._report_done(first)
         return _offset(view, first)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._end(self._journal.view())
+        self._target = self._end_seq(self._journal.contents())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         options = self._options
-        if options.most_records is not None:
-            return ReadMaxRows(options.most_records)
-        if options.most_bytes is not None:
-            return ReadMaxBytes(options.most_bytes)
+        if options.max_records is not None:
+            return ReadMaxRows(options.max_records)
+        if options.max_bytes is not None:
+            return ReadMaxBytes(options.max_bytes)
         return ReadAllAvailable()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         seq = int(start["seq"])
         # Spark asks what comes next only after all before `start` has been written for good.
-        self._done(seq)
+        self._report_done(seq)
         view = self._checked_view(start)
-        end = self._end(view)
+        end = self._end_seq(view)
         if self._target is not None:
             end = min(end, self._target)
         self._latest = _offset(view, max(end, seq))
         if end <= seq:
             return start
         return _offset(
-            view, end if isinstance(limit, ReadAllAvailable) else self._cut(view, seq, end)
+            view, end if isinstance(limit, ReadAllAvailable) else self._limit_end(view, seq, end)
         )
 
-    def _cut(self, view: JournalView, seq: int, end: int) -> int:
+    def _limit_end(self, view: JournalContents, seq: int, end: int) -> int:
         """The end of one batch; Spark can tell of one limit only, and there may be both."""
         options = self._options
-        if options.most_records is not None:
-            end = min(end, seq + options.most_records)
-        if options.most_bytes is not None:
-            end = last_within(view, seq, end - 1, options.most_bytes) + 1
+        if options.max_records is not None:
+            end = min(end, seq + options.max_records)
+        if options.max_bytes is not None:
+            end = last_seq_within(view, seq, end - 1, options.max_bytes) + 1
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
@@ -234,8 +234,8 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = int(start["seq"]), int(end["seq"]) - 1
         if first > last:
             return []
-        if not self._begun:
-            self._done(first)
+        if not self._is_registered:
+            self._report_done(first)
         view = self._checked_view(start)
         # A batch that was begun before the journal was restored had other records then, and a
         # sink may have them by its number.
@@ -243,34 +243,34 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if view.durable_seq < last:
             # A batch that was begun before: its records were durable then, but beside a server
             # the files may not say so again until the next write.
-            view = view.with_durable(last)
+            view = view.with_durable_seq(last)
         return self._options.plan(view, first, last)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._done(int(end["seq"]))
+        self._report_done(int(end["seq"]))
 
-    def _checked_view(self, start: dict[str, Any]) -> JournalView:
+    def _checked_view(self, start: dict[str, Any]) -> JournalContents:
         seq = int(start["seq"])
-        view = self._journal.view(seq)
+        view = self._journal.contents(seq)
         view.check_timeline(str(start["timeline"]), seq)
         if seq < view.first_seq:
-            raise LeftBehind(seq, view.first_seq)
+            raise RecordsRemoved(seq, view.first_seq)
         return view
 
-    def _end(self, view: JournalView) -> int:
+    def _end_seq(self, view: JournalContents) -> int:
         """The record behind the last that is wanted of those there are."""
         ending = self._options.ending
         return min(view.durable_seq, ending or view.durable_seq) + 1
 
-    def _done(self, seq: int) -> None:
+    def _report_done(self, seq: int) -> None:
         """All before this record is done."""
         if self._reader is None:
             return
-        if self._begun:
-            self._reader.note(seq)
+        if self._is_registered:
+            self._reader.report_progress(seq)
         else:
-            self._reader.begin(seq)
-            self._begun = True
+            self._reader.start(seq)
+            self._is_registered = True
 
     # The executors' side
 
@@ -278,7 +278,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._options.rows(partition)
 
 
-def _offset(view: JournalView, seq: int) -> dict[str, Any]:
+def _offset(view: JournalContents, seq: int) -> dict[str, Any]:
     return {"timeline": view.timeline, "seq": seq}
 
 
@@ -298,7 +298,7 @@ class CommitListener(StreamingQueryListener):
         query: str | None = None,
     ) -> None:
         """`query`: the name of the query; without it, every query on events is meant."""
-        self._reader = RegisteredReader(Web(url, token), reader, lease)
+        self._reader = RegisteredReader(ServerHttpClient(url, token), reader, lease)
         self._query = query
         self._next_seqs: dict[str, int] = {}  # how far each query is
 
@@ -312,19 +312,19 @@ class CommitListener(StreamingQueryListener):
             offset = parse_offset(source.endOffset)
             if offset.keys() == {"timeline", "seq"}:  # one of ours
                 self._next_seqs[str(event.progress.id)] = int(offset["seq"])
-                self._note(int(offset["seq"]))
+                self._report_progress(int(offset["seq"]))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         if next_seq := self._next_seqs.get(str(event.id)):
-            self._note(next_seq, last=True)
+            self._report_progress(next_seq, last=True)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         if next_seq := self._next_seqs.pop(str(event.id), None):
-            self._note(next_seq, last=True)
+            self._report_progress(next_seq, last=True)
 
-    def _note(self, next_seq: int, last: bool = False) -> None:
+    def _report_progress(self, next_seq: int, last: bool = False) -> None:
         """What cannot be committed now is with the next commit: no reason to disturb the query."""
         try:
-            self._reader.note(next_seq, last)
+            self._reader.report_progress(next_seq, last)
         except JournalError as error:
             _log.warning("record %s could not be committed: %s", next_seq - 1, error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from taskyard.client.pushing import NewJob, push_words
 from taskyard.client.wire import Word
-from taskyard.pipeline.spark.options import OptionError, Options
+from taskyard.pipeline.spark.options import OptionError, SourceOptions
 from taskyard.shared.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class JobColumns:
     """Of JOB.PUSH, which hold for all jobs whose row says nothing else."""
 
 
-def job_columns(schema: StructType, options: Options) -> JobColumns:
+def job_columns(schema: StructType, options: SourceOptions) -> JobColumns:
     """OptionError with what is wrong, if such rows cannot be jobs."""
     names = schema.names
     places: dict[str, int] = {}
@@ -87,7 +87,7 @@ def job_columns(schema: StructType, options: Options) -> JobColumns:
     return JobColumns(names, payload, places, _queue(places, options), _words(options))
 
 
-def _place(what: str, names: Sequence[str], options: Options) -> int | None:
+def _place(what: str, names: Sequence[str], options: SourceOptions) -> int | None:
     option = f"{what.replace('_', '')}Column"
     column = options.text(option)
     if column is None:
@@ -124,7 +124,7 @@ def _wrong_type(what: str, column: str, kind: DataType, types: Sequence[str]) ->
     )
 
 
-def _payload(schema: StructType, options: Options) -> int | None:
+def _payload(schema: StructType, options: SourceOptions) -> int | None:
     column = options.text("payload")
     wanted = list(schema.fields)
     at: int | None = None
@@ -146,7 +146,7 @@ def _payload(schema: StructType, options: Options) -> int | None:
     return at
 
 
-def _queue(places: dict[str, int], options: Options) -> str:
+def _queue(places: dict[str, int], options: SourceOptions) -> str:
     queue = options.text("queue")
     if queue is None:
         if "queue" not in places:
@@ -159,7 +159,7 @@ def _queue(places: dict[str, int], options: Options) -> str:
     return queue
 
 
-def _words(options: Options) -> Sequence[Word]:
+def _words(options: SourceOptions) -> Sequence[Word]:
     name, dead = options.text("name"), options.text("deadQueue")
     for option, value in (("name", name), ("deadQueue", dead)):
         if value is not None and not valid_name(value):

@@ -19,7 +19,7 @@ class OptionError(ValueError):
     """An option is missing, unknown, or says something that cannot be."""
 
 
-class Options:
+class SourceOptions:
     """Names may be asked for as the documentation has them: maxJobsPerBatch."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Options:
         """None if it is not given."""
         return self._values.get(name.lower().replace("_", ""))
 
-    def needed(self, name: str, example: str) -> str:
+    def required_text(self, name: str, example: str) -> str:
         value = self.text(name)
         if not value:
             raise OptionError(f'the option {name} is needed: .option("{name}", "{example}")')
@@ -86,7 +86,7 @@ class Options:
 
     def address(self) -> Address:
         """Where the server is."""
-        url = self.needed("url", "taskyard://localhost:8002")
+        url = self.required_text("url", "taskyard://localhost:8002")
         try:
             return Address.parse(url)
         except ValueError as error:

@@ -12,7 +12,7 @@ from uuid import uuid4
 from pyspark.sql.datasource import DataSource
 
 from taskyard.pipeline.spark import job_columns
-from taskyard.pipeline.spark.options import OptionError, Options
+from taskyard.pipeline.spark.options import OptionError, SourceOptions
 from taskyard.pipeline.spark.sink import RowSink, RowStreamWriter, RowWriter
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class QueueDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from taskyard.pipeline.spark import queue_source
 
-        options = Options(self.options, queue_source.KNOWN, queue_source.ALIASES)
+        options = SourceOptions(self.options, queue_source.KNOWN, queue_source.ALIASES)
         return queue_source.QueueStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -67,11 +67,11 @@ class QueueDataSource(DataSource):
             raise OptionError("a queue cannot be overwritten: jobs are added to it, mode append")
         mode = self.options.get("mode", _JOBS)
         if mode == _RESULTS:
-            options = Options(self.options, _OF_RESULTS)
+            options = SourceOptions(self.options, _OF_RESULTS)
             return kind(options.address(), job_columns.outcome_columns(schema))
         if mode != _JOBS:
             raise OptionError(f"mode must be {_JOBS} or {_RESULTS}, not {mode!r}")
-        options = Options(self.options, job_columns.KNOWN, job_columns.ALIASES)
+        options = SourceOptions(self.options, job_columns.KNOWN, job_columns.ALIASES)
         columns = job_columns.job_columns(schema, options)
         name, batch = options.text("queryId"), options.number("txnVersion", 0, 2**63 - 1)
         if batch is not None and (query is None or not name):

@@ -25,11 +25,11 @@ from pyspark.sql.streaming.listener import (
 )
 
 from taskyard.client.client import Client
-from taskyard.client.commands import unexpected
+from taskyard.client.commands import unexpected_reply
 from taskyard.client.connection import Connection
 from taskyard.client.errors import Claimed, ClientError, QueueNotFound, StaleBatch
-from taskyard.client.settings import PATIENCE, TIMEOUT, first
-from taskyard.pipeline.spark.options import OptionError, Options, parse_offset
+from taskyard.client.settings import DEFAULT_PATIENCE_S, DEFAULT_TIMEOUT_S, first_given
+from taskyard.pipeline.spark.options import OptionError, SourceOptions, parse_offset
 from taskyard.shared.names import NAME_RULE, valid_name
 
 if TYPE_CHECKING:
@@ -56,13 +56,13 @@ COLUMNS: Final = pa.schema(
         ("pushed_at", pa.timestamp("us", tz="UTC")),
     ]
 )
-_MOST_JOBS: Final = 1_000_000  # of a batch
+_MAX_JOBS: Final = 1_000_000  # of a batch
 _JOBS: Final = 100_000  # unless maxJobsPerBatch says so
 _PARTITIONS: Final = 8  # unless `partitions` says so, and fewer if the batch is small
-_SMALL: Final = 500
-_READ: Final = 10_000  # jobs that are asked for at once
+_SMALL_BATCH: Final = 500
+_READ_JOBS: Final = 10_000  # jobs that are asked for at once
 # Seconds. Spark ends the process of a query that was stopped a little later.
-_AFTERMATH: Final = 10.0
+_TASK_EXIT_S: Final = 10.0
 _PAUSE: Final = 0.05
 
 _log = logging.getLogger("taskyard.spark")
@@ -84,22 +84,24 @@ class LostBatch(Exception):
 class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Its offsets also name consumer and broker, for BatchAcknowledger, and to find mix-ups."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: SourceOptions) -> None:
         """OptionError with what is wrong."""
-        self._queues = [one.strip() for one in options.needed("queues", "mail,thumbs").split(",")]
-        self._consumer = options.needed("consumer", "nightly-report")
+        self._queues = [
+            one.strip() for one in options.required_text("queues", "mail,thumbs").split(",")
+        ]
+        self._consumer = options.required_text("consumer", "nightly-report")
         names = [("consumer", self._consumer), *(("queues", one) for one in self._queues)]
         for what, name in names:
             if not valid_name(name):
                 raise OptionError(f"{what}: {name!r} {NAME_RULE}")
         self._address = options.address()
-        self._url = options.needed("url", "taskyard://localhost:8002")
-        self._most = options.number("maxJobsPerBatch", 1, _MOST_JOBS) or _JOBS
+        self._url = options.required_text("url", "taskyard://localhost:8002")
+        self._max_jobs = options.number("maxJobsPerBatch", 1, _MAX_JOBS) or _JOBS
         self._partitions = options.number("partitions", 1, 10_000)
         self._ttr = options.seconds("ttr")
         self._client: Client | None = None  # of the driver; no other one has the consumer
         self._left: int | None = None  # jobs that availableNow may still take
-        self._held = 0  # a batch that was out when it began
+        self._open_batch = 0  # a batch that was out when it began
         self._latest: dict[str, Any] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -113,13 +115,13 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(last - 1 if is_open else last, 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadMaxRows(self._most)
+        return ReadMaxRows(self._max_jobs)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Spark asks when the batch before is written and logged as done."""
-        client, done = self._connected(), self._batch_of(start)
-        most = min(limit.max_rows if isinstance(limit, ReadMaxRows) else _MOST_JOBS, _MOST_JOBS)
-        counts = self._left is not None and done + 1 != self._held
+        client, done = self._get_client(), self._batch_of(start)
+        most = min(limit.max_rows if isinstance(limit, ReadMaxRows) else _MAX_JOBS, _MAX_JOBS)
+        counts = self._left is not None and done + 1 != self._open_batch
         if counts:
             most = min(most, self._left or 0)
         try:
@@ -130,7 +132,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._consumer, done + 1, most, self._queues, self._ttr
             )
         except StaleBatch as error:
-            raise self._lost(error) from None
+            raise self._lost_batch_error(error) from None
         if not count:
             self._latest = {**start, "holder": client.holder}
             return start
@@ -150,16 +152,16 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         queues' business: a job of higher priority that is pushed later goes first there, too.
         """
         last, is_open = self._last()
-        self._held = last if is_open else 0
+        self._open_batch = last if is_open else 0
         self._left = self._ready()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The first that Spark asks of a query that goes on with a batch of its checkpoint."""
-        self._connected()
+        self._get_client()
         batch, count = self._batch_of(end), int(end["count"])
         if batch == self._batch_of(start):
             return []
-        wanted = self._partitions or min(_PARTITIONS, -(-count // _SMALL))
+        wanted = self._partitions or min(_PARTITIONS, -(-count // _SMALL_BATCH))
         parts = max(min(wanted, count), 1)
         bounds = [count * at // parts for at in range(parts + 1)]
         return [BatchSlice(batch, here, there - here) for here, there in itertools.pairwise(bounds)]
@@ -176,28 +178,34 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, BatchSlice)
-        timeout = first(self._address.timeout, TIMEOUT)
-        patience = first(self._address.patience, PATIENCE)
+        timeout = first_given(self._address.timeout, DEFAULT_TIMEOUT_S)
+        patience = first_given(self._address.patience, DEFAULT_PATIENCE_S)
         at, end = partition.start, partition.start + partition.count
         with Connection(self._address, timeout=timeout, patience=patience) as connection:
             while at < end:
-                words = ("BATCH.READ", self._consumer, partition.batch, at, min(end - at, _READ))
+                words = (
+                    "BATCH.READ",
+                    self._consumer,
+                    partition.batch,
+                    at,
+                    min(end - at, _READ_JOBS),
+                )
                 try:
                     places = connection.call(*words, repeat=True)
                 except StaleBatch as error:
-                    raise self._lost(error) from None
+                    raise self._lost_batch_error(error) from None
                 if not isinstance(places, list) or not places:
-                    raise unexpected(places)
+                    raise unexpected_reply(places)
                 at += len(places)
                 yield _table(places)
 
     # How it is done
 
-    def _connected(self) -> Client:
+    def _get_client(self) -> Client:
         """With the consumer to itself: if another query has it that ends, in a moment."""
         if self._client is None:
             client = Client(self._url, heartbeats=False, claims=[self._consumer])
-            until = time.monotonic() + _AFTERMATH
+            until = time.monotonic() + _TASK_EXIT_S
             while self._client is None:
                 try:
                     client.ping()
@@ -223,7 +231,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _last(self) -> tuple[int, bool]:
         """The number of the consumer's last batch, and whether that is out."""
-        known = (one for one in self._connected().consumers() if one.name == self._consumer)
+        known = (one for one in self._get_client().consumers() if one.name == self._consumer)
         return next(((one.batch, one.open) for one in known), (0, False))
 
     def _ready(self) -> int:
@@ -231,11 +239,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _waiting(self, queue: str) -> int:
         try:
-            return int(self._connected().queue(queue).counts.ready)
+            return int(self._get_client().queue(queue).counts.ready)
         except QueueNotFound:
             return 0
 
-    def _lost(self, error: StaleBatch) -> LostBatch:
+    def _lost_batch_error(self, error: StaleBatch) -> LostBatch:
         return LostBatch(
             f"{error}. The jobs of that batch went back to their queues, where others may have "
             f"had them: this query cannot go on from its checkpoint. Look at `taskyard consumers "

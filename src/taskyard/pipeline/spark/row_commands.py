@@ -21,14 +21,14 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskyard.client.feeding import bulks
-from taskyard.client.wire import Word, pack
+from taskyard.client.feeding import encode_bulk_strings
+from taskyard.client.wire import Word, encode_commands
 from taskyard.pipeline.spark.job_columns import OUTCOMES, JobColumns
 from taskyard.shared.names import NAME_RULE, valid_name
 
 _UUID: Final = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-_MOST_KEY: Final = 65_535
-_MOST_LIMIT_KEY: Final = 255
+_MAX_KEY_BYTES: Final = 65_535
+_MAX_LIMIT_KEY_BYTES: Final = 255
 _DAY_MS: Final = 86_400_000
 _CENTURY_MS: Final = 3_153_600_000_000
 _json: Final = msgspec.json.encode
@@ -52,7 +52,7 @@ class JobCommands:
         self._columns = columns
         self._partition = partition
         self._rows = 0
-        self._fixed = bulks(columns.words)
+        self._fixed = encode_bulk_strings(columns.words)
         self._place: Any = None
         if query is not None:
             place = f"{query}\0{batch}\0{partition}\0".encode()
@@ -147,7 +147,7 @@ class OutcomeCommands:
         columns = [self._column(batch, name) for name in ("ref", "error", "outcome", "result")]
         rows = enumerate(zip(*columns, strict=True), self._rows)
         self._rows += batch.num_rows
-        return [pack([self._words(row, *values)]) for row, values in rows]
+        return [encode_commands([self._words(row, *values)]) for row, values in rows]
 
     def _column(self, batch: Any, name: str) -> list[bytes | None]:
         if name not in self._names:
@@ -261,12 +261,12 @@ _cached: Final = lru_cache(10_000)
 
 @_cached
 def _queue(value: str) -> bytes:
-    return bulks([_checked(value)])
+    return encode_bulk_strings([_checked(value)])
 
 
 @_cached
 def _name(value: str) -> bytes:
-    return bulks(["NAME", _checked(value)])
+    return encode_bulk_strings(["NAME", _checked(value)])
 
 
 def _checked(name: str) -> str:
@@ -288,13 +288,13 @@ def _uid(value: str | bytes) -> bytes:
 
 @_cached
 def _priority(value: int) -> bytes:
-    return bulks(["PRIORITY", value])
+    return encode_bulk_strings(["PRIORITY", value])
 
 
 @_cached
 def _run_at(micros: int) -> bytes:
     # Down to milliseconds, but never to a time before the one that was meant.
-    return bulks(["AT", max(-(-micros // 1000), 0)])
+    return encode_bulk_strings(["AT", max(-(-micros // 1000), 0)])
 
 
 def _span(word: str, most: int) -> Callable[[Any], bytes]:
@@ -306,23 +306,23 @@ def _span(word: str, most: int) -> Callable[[Any], bytes]:
         wanted = round(seconds * 1000) or (1 if seconds else 0)
         if wanted > most:
             raise ValueError(f"at most {most // 1000} seconds are possible")
-        return bulks([word, wanted])
+        return encode_bulk_strings([word, wanted])
 
     return make
 
 
 def _key(value: str | bytes) -> bytes:
     data = value.encode() if isinstance(value, str) else value
-    if not 1 <= len(data) <= _MOST_KEY:
-        raise ValueError(f"it must be 1 to {_MOST_KEY} bytes")
-    return bulks(["KEY", data])
+    if not 1 <= len(data) <= _MAX_KEY_BYTES:
+        raise ValueError(f"it must be 1 to {_MAX_KEY_BYTES} bytes")
+    return encode_bulk_strings(["KEY", data])
 
 
 @_cached
 def _limit_key(value: str) -> bytes:
-    if not 1 <= len(value.encode()) <= _MOST_LIMIT_KEY:
-        raise ValueError(f"it must be 1 to {_MOST_LIMIT_KEY} bytes")
-    return bulks(["LIMIT", value])
+    if not 1 <= len(value.encode()) <= _MAX_LIMIT_KEY_BYTES:
+        raise ValueError(f"it must be 1 to {_MAX_LIMIT_KEY_BYTES} bytes")
+    return encode_bulk_strings(["LIMIT", value])
 
 
 _WORDS: Final[dict[str, Callable[[Any], bytes]]] = {

@@ -20,30 +20,32 @@ from typing import Any, Final
 from taskyard.client.address import Address
 from taskyard.client.connection import Connection
 from taskyard.client.errors import Refused, StaleBatch
-from taskyard.client.settings import TIMEOUT, first
-from taskyard.client.source import Done, Job, Source, Verdict
+from taskyard.client.settings import DEFAULT_TIMEOUT_S, first_given
+from taskyard.client.source import Job, Source, Success, Verdict
 from taskyard.client.wire import Command, Reply
 from taskyard.tasks import logs
-from taskyard.tasks.logs import Logging
+from taskyard.tasks.logs import LogSetup
 from taskyard.tasks.pools import PoolKind, make_pool
-from taskyard.tasks.running import find_app, settle
-from taskyard.tasks.source import Queues, TaskSource, check_able, read_job
+from taskyard.tasks.running import decide_verdict, find_app
+from taskyard.tasks.source import QueueOrder, TaskSource, raise_if_unavailable, read_job
 from taskyard.toq.backends.taskyard import TaskyardSource
 from taskyard.toq.consumer import make_pool as make_toq_pool
-from taskyard.toq.work import Settle
+from taskyard.toq.work import VerdictRules
 from taskyard.worker.runtime import Runtime
 
 log: Final = logging.getLogger("taskyard.worker")
 
-TALLY_COLUMNS: Final = "done long, failed long, retried long, error string"
+PART_RESULT_COLUMNS: Final = "done long, failed long, retried long, error string"
 
-_MOST_READ: Final = 1000  # jobs at a time
-_LEASE: Final = 30.0  # seconds that toq's source extends a lease by, when it looks whether it holds
-_LOOK: Final = 2.0  # seconds between two looks whether jobs were taken away
+_MAX_READ_JOBS: Final = 1000  # jobs at a time
+_LEASE_S: Final = (
+    30.0  # seconds that toq's source extends a lease by, when it looks whether it holds
+)
+_HELD_CHECK_S: Final = 2.0  # seconds between two looks whether jobs were taken away
 
 
 @dataclass(slots=True)
-class Tally:
+class PartResult:
     """What came of the jobs of a part."""
 
     done: int = 0
@@ -59,7 +61,7 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPart:
     """The jobs at the places from `start` up to, but not including, `end` of a batch."""
 
     consumer: str
@@ -78,9 +80,9 @@ class BatchSource:
         self,
         source: Source,
         address: Address,
-        part: Part,
-        tally: Tally,
-        looks: int,
+        part: BatchPart,
+        tally: PartResult,
+        max_checked_jobs: int,
         prepare: Callable[[list[Job]], None] | None = None,
     ) -> None:
         """`looks`: how many jobs `keep` looks at: the oldest, which are those that run. Those that
@@ -88,61 +90,67 @@ class BatchSource:
         read; if it raises, they are read again.
         """
         self._source = source
-        self._connection = Connection(address, timeout=first(address.timeout, TIMEOUT))
+        self._connection = Connection(
+            address, timeout=first_given(address.timeout, DEFAULT_TIMEOUT_S)
+        )
         self._part = part
         self._tally = tally
-        self._looks = looks
+        self._max_checked_jobs = max_checked_jobs
         self._prepare = prepare
-        self._at = part.start
-        self._place_of: dict[str, int] = {}  # by ref
+        self._next_place = part.start
+        self._place_by_ref: dict[str, int] = {}  # by ref
 
-    def take(self, count: int, wait: float) -> list[Job]:
+    def fetch_jobs(self, count: int, wait: float) -> list[Job]:
         """The next jobs there are; none when there are no more."""
-        while self._at < self._part.end:
-            count = min(count, _MOST_READ, self._part.end - self._at)
-            [reply] = self._connection.pipeline([self._read(self._at, count)], repeat=True)
-            found = _entries(reply)
+        while self._next_place < self._part.end:
+            count = min(count, _MAX_READ_JOBS, self._part.end - self._next_place)
+            [reply] = self._connection.pipeline(
+                [self._read_command(self._next_place, count)], repeat=True
+            )
+            found = _read_entries(reply)
             if not found:
                 break  # the batch is over, or not as long as it was
             now = time.time()
             jobs = {
-                self._at + place: read_job(one, now)
+                self._next_place + place: read_job(one, now)
                 for place, one in enumerate(found)
                 if one is not None
             }
             if self._prepare is not None:
                 self._prepare(list(jobs.values()))
-            self._at += len(found)
-            self._place_of |= {job.ref: place for place, job in jobs.items()}
+            self._next_place += len(found)
+            self._place_by_ref |= {job.ref: place for place, job in jobs.items()}
             if jobs:
                 return list(jobs.values())
         return []
 
-    def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
-        lost = self._source.finish(verdicts)
+    def finish_jobs(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
+        lost = self._source.finish_jobs(verdicts)
         lost_refs = {job.ref for job in lost}
         for job, verdict in verdicts:
-            self._place_of.pop(job.ref, None)
-            self._tally.done += isinstance(verdict, Done) and job.ref not in lost_refs
+            self._place_by_ref.pop(job.ref, None)
+            self._tally.done += isinstance(verdict, Success) and job.ref not in lost_refs
         return lost
 
-    def keep(self, jobs: Sequence[Job]) -> list[Job]:
+    def extend_leases(self, jobs: Sequence[Job]) -> list[Job]:
         """Those that the batch does not hold any more."""
-        known = [job for job in jobs if job.ref in self._place_of][: self._looks]
-        commands = [self._read(self._place_of[job.ref], 1) for job in known]
+        known = [job for job in jobs if job.ref in self._place_by_ref][: self._max_checked_jobs]
+        commands = [self._read_command(self._place_by_ref[job.ref], 1) for job in known]
         replies = self._connection.pipeline(commands, repeat=True)
-        return [job for job, reply in zip(known, replies, strict=True) if not _holds(reply, job)]
+        return [
+            job for job, reply in zip(known, replies, strict=True) if not _is_still_held(reply, job)
+        ]
 
     def close(self) -> None:
         self._connection.close()
         self._source.close()
 
-    def _read(self, start: int, count: int) -> Command:
+    def _read_command(self, start: int, count: int) -> Command:
         return ("BATCH.READ", self._part.consumer, self._part.number, start, count)
 
 
-def _entries(reply: Reply) -> list[Any]:
-    check_able([reply])
+def _read_entries(reply: Reply) -> list[Any]:
+    raise_if_unavailable([reply])
     if isinstance(reply, StaleBatch):
         return []  # the consumer was dropped: the jobs are others' by now
     if isinstance(reply, Refused):
@@ -151,77 +159,79 @@ def _entries(reply: Reply) -> list[Any]:
     return reply
 
 
-def _holds(reply: Reply, job: Job) -> bool:
-    found = _entries(reply)
+def _is_still_held(reply: Reply, job: Job) -> bool:
+    found = _read_entries(reply)
     return bool(found) and found[0] is not None and found[0][0] == job.ref.encode()
 
 
 # Runs what there is, and ends.
-_burst: Final = partial(Runtime[Any], wait=0.0, prefetch=None, interval=_LOOK, burst=True)
+_run_once_runtime: Final = partial(
+    Runtime[Any], wait=0.0, prefetch=None, interval=_HELD_CHECK_S, burst=True
+)
 
 
 @dataclass(frozen=True)
-class Work:
+class WorkSpec:
     """What runs the jobs; it is sent to the executors."""
 
     url: str
     concurrency: int
     pool: PoolKind
     paths: list[str]  # where the driver finds modules
-    log_setup: Logging | None
+    log_setup: LogSetup | None
 
-    def runtime(self, part: Part, tally: Tally, isolated: bool) -> Runtime[Any]:
+    def create_runtime(self, part: BatchPart, tally: PartResult, isolated: bool) -> Runtime[Any]:
         """`isolated`: each job in a process of its own."""
         raise NotImplementedError
 
-    def size(self, part: Part) -> int:
+    def pool_size(self, part: BatchPart) -> int:
         return min(self.concurrency, part.end - part.start)
 
 
 @dataclass(frozen=True)
-class AppWork(Work):
+class AppWorkSpec(WorkSpec):
     """The tasks of an app, which executors import by its name."""
 
     location: str
 
-    def runtime(self, part: Part, tally: Tally, isolated: bool) -> Runtime[Any]:
+    def create_runtime(self, part: BatchPart, tally: PartResult, isolated: bool) -> Runtime[Any]:
         app = find_app(self.location)
-        app.located_at(self.location)
+        app.set_location(self.location)
         if app.url != self.url:
             app.connect_to(self.url)
 
         def on_failure(job: Job, error: str, final: bool) -> None:
             tally.count_failure(final)
-            (app.hooks.failure if final else app.hooks.retry)(job, error)
+            (app.hooks.run_on_failure if final else app.hooks.run_on_retry)(job, error)
 
         def note(job: Job, said: Any) -> None:
-            runtime.note(job, said)
+            runtime.report_progress(job, said)
 
-        tasks = TaskSource(app.address, Queues({}), _LEASE, on_failure)
+        tasks = TaskSource(app.address, QueueOrder({}), _LEASE_S, on_failure)
         source = BatchSource(
             tasks, app.address, part, tally, self.concurrency, prepare=tasks.fetch_inputs
         )
         kind: PoolKind = "processes" if isolated else self.pool
-        execute, pool = make_pool(app, kind, self.size(part), note)
-        runtime = _burst(source, pool, settle, tell=tasks.tell)
-        execute.attach(note)
+        execute, pool = make_pool(app, kind, self.pool_size(part), note)
+        runtime = _run_once_runtime(source, pool, decide_verdict, tell=tasks.send_progress)
+        execute.report_progress_to(note)
         return runtime
 
 
 @dataclass(frozen=True)
-class ToqWork(Work):
+class ToqWorkSpec(WorkSpec):
     """Workers of toq: they are sent to the executors as they are."""
 
     workers: Mapping[str, Any]
-    settle: Settle
+    settle: VerdictRules
     result_ttl: float
 
-    def runtime(self, part: Part, tally: Tally, isolated: bool) -> Runtime[Any]:
-        tasks = TaskyardSource(self.url, [], _LEASE, self.result_ttl, tally.count_failure)
+    def create_runtime(self, part: BatchPart, tally: PartResult, isolated: bool) -> Runtime[Any]:
+        tasks = TaskyardSource(self.url, [], _LEASE_S, self.result_ttl, tally.count_failure)
         source = BatchSource(tasks, Address.parse(self.url), part, tally, self.concurrency)
         kind: PoolKind = "processes" if isolated and self._can_be_pickled() else self.pool
-        pool = make_toq_pool(self.workers, kind, self.size(part))
-        return _burst(source, pool, self.settle)
+        pool = make_toq_pool(self.workers, kind, self.pool_size(part))
+        return _run_once_runtime(source, pool, self.settle)
 
     def _can_be_pickled(self) -> bool:
         """Functions of modules can. Spark's own pickle can do more, that of processes cannot."""
@@ -232,9 +242,9 @@ class ToqWork(Work):
         return True
 
 
-def runner(
-    work: Work, consumer: str, number: int, isolated: bool
-) -> Callable[[Iterable[int]], Iterator[Tally]]:
+def make_part_runner(
+    work: WorkSpec, consumer: str, number: int, isolated: bool
+) -> Callable[[Iterable[int]], Iterator[PartResult]]:
     """What a Spark task runs: it gets the places of its part of a batch."""
     from pyspark import cloudpickle
 
@@ -242,15 +252,15 @@ def runner(
     dumps: Callable[[Any], bytes] = cloudpickle.dumps
     paths, pickled = work.paths, dumps(work)
 
-    def run(some: Iterable[int]) -> Iterator[Tally]:
+    def run(some: Iterable[int]) -> Iterator[PartResult]:
         from pyspark import TaskContext
 
         context = TaskContext.get()
         again = context is not None and context.attemptNumber() > 0
         places = list(some)
-        tally = Tally()
+        tally = PartResult()
         if places:
-            part = Part(consumer, number, places[0], places[-1] + 1)
+            part = BatchPart(consumer, number, places[0], places[-1] + 1)
             sys.path += [path for path in paths if path not in sys.path]
             run_part(pickled, part, tally, isolated or again)
         yield tally
@@ -258,8 +268,8 @@ def runner(
     return run
 
 
-def on_arrow(
-    run: Callable[[Iterable[int]], Iterator[Tally]],
+def adapt_to_arrow(
+    run: Callable[[Iterable[int]], Iterator[PartResult]],
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The same for `mapInArrow`, which gets and gives record batches."""
 
@@ -272,14 +282,14 @@ def on_arrow(
     return run_batches
 
 
-def run_part(pickled: bytes, part: Part, tally: Tally, isolated: bool) -> None:
+def run_part(pickled: bytes, part: BatchPart, tally: PartResult, isolated: bool) -> None:
     """An error is noted and not raised, so that the driver can tell it in one sentence."""
     try:
-        work: Work = pickle.loads(pickled)
+        work: WorkSpec = pickle.loads(pickled)
         before = logs.configured()
         if work.log_setup is not None and (before is None or before.level != work.log_setup.level):
             logs.configure(*work.log_setup)
-        work.runtime(part, tally, isolated).run()
+        work.create_runtime(part, tally, isolated).run()
     except Exception as error:
         log.error("jobs %d to %d: %s", part.start, part.end - 1, traceback.format_exc())
         text = f"{type(error).__name__}: {error}"

@@ -25,21 +25,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from taskyard.client.client import Client
 from taskyard.client.errors import Claimed, ClientError, StaleBatch, Unavailable
 from taskyard.pipeline.spark.worker_task import (
-    TALLY_COLUMNS,
-    AppWork,
-    ToqWork,
-    Work,
-    on_arrow,
-    runner,
+    PART_RESULT_COLUMNS,
+    AppWorkSpec,
+    ToqWorkSpec,
+    WorkSpec,
+    adapt_to_arrow,
+    make_part_runner,
 )
 from taskyard.shared.names import NAME_RULE, valid_name
 from taskyard.tasks import logs
 from taskyard.tasks.app import App
 from taskyard.tasks.pools import POOLS, PoolKind
-from taskyard.tasks.source import Queues
+from taskyard.tasks.source import QueueOrder
 from taskyard.tasks.worker import weights_of
 from taskyard.toq.consumer import Consumer
-from taskyard.worker.signals import calling_on
+from taskyard.worker.signals import handle_signals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,16 +52,16 @@ BATCH: Final = 10_000
 LANES: Final = 2
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 # A batch is to take a few seconds: a stop waits for it, and its last jobs may hold up others.
-_SHORT: Final = 2.0
-_LONG: Final = 8.0
-_FIRST: Final = 16  # jobs for each function that runs at once, in the first batch
-_MOST_GROWTH: Final = 16.0
-_IN_VAIN: Final = 3  # runs of a batch in which nothing was settled
-_PAGE: Final = 1000
-_TICK: Final = 1.0  # seconds between two calls of `on_progress`
-_PAUSE: Final = 1.0  # seconds, after the client has lost its own patience with the server
+_MIN_BATCH_S: Final = 2.0
+_MAX_BATCH_S: Final = 8.0
+_FIRST_BATCH_JOBS: Final = 16  # jobs for each function that runs at once, in the first batch
+_MAX_GROWTH: Final = 16.0
+_MAX_FRUITLESS_RUNS: Final = 3  # runs of a batch in which nothing was settled
+_PAGE_JOBS: Final = 1000
+_PROGRESS_INTERVAL_S: Final = 1.0  # seconds between two calls of `on_progress`
+_SERVER_POLL_S: Final = 1.0  # seconds, after the client has lost its own patience with the server
 # Spark ends the Python of a task whose job has failed two seconds later.
-_AFTERMATH: Final = 3.0
+_TASK_EXIT_S: Final = 3.0
 _SPECULATION: Final = "spark.speculation"
 
 
@@ -70,7 +70,7 @@ class WorkersFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WorkersProgress:
     """What was done so far."""
 
     done: int = 0
@@ -85,14 +85,14 @@ class Progress:
         return self.done + self.failed + self.retried
 
 
-class _Ended(Exception):
+class _Killed(Exception):
     """Told to end at once. The batch that is out must not be acknowledged."""
 
 
 class _Order(enum.Enum):
     STOP = "stop"
     KILL = "kill"
-    LOOK = "look"  # a lane has ended
+    WAKE = "look"  # a lane has ended
 
 
 class SparkWorkers:
@@ -113,7 +113,7 @@ class SparkWorkers:
         poll: float = 1.0,
         ttr: float | None = None,
         schedules: bool = True,
-        on_progress: Callable[[Progress], object] | None = None,
+        on_progress: Callable[[WorkersProgress], object] | None = None,
     ) -> None:
         """`queues`: looked at in this order, or with weights; else those of the app's tasks.
         `consumer`: the name under which batches are leased. One that is started again under the
@@ -134,9 +134,9 @@ class SparkWorkers:
             raise ValueError(f"pool must be threads, processes or async, not {pool!r}")
         if spark.conf.get(_SPECULATION, "false") == "true":
             raise ValueError(f"{_SPECULATION} would run jobs twice: turn it off for workers")
-        self.work = _work(app, concurrency, pool)
+        self.work = _make_work_spec(app, concurrency, pool)
         names = app.queues() if isinstance(app, App) else app.queues
-        self.queues = Queues(weights_of(names if queues is None else queues))
+        self.queues = QueueOrder(weights_of(names if queues is None else queues))
         if not self.queues.names:
             raise ValueError("workers need at least one queue")
         default = app.name if isinstance(app, App) else self.queues.names[0]
@@ -146,10 +146,10 @@ class SparkWorkers:
         self.spark = spark
         self.context = context = getattr(spark, "sparkContext", None)  # None over Connect
         if context is None:
-            self._add_tag, self.cancel = spark.addTag, spark.interruptTag
+            self._set_job_tag, self.cancel_jobs = spark.addTag, spark.interruptTag
         else:
             # Tags of its session are known only to the thread that has set them.
-            self._add_tag, self.cancel = context.addJobTag, context.cancelJobsWithTag
+            self._set_job_tag, self.cancel_jobs = context.addJobTag, context.cancelJobsWithTag
         self.batch = batch
         self.ttr = ttr
         consumers = [f"{self.consumer}.{number + 1}" for number in range(lanes)]
@@ -161,14 +161,14 @@ class SparkWorkers:
         self._burst = burst
         self._poll = poll
         self._on_progress = on_progress
-        self._lanes = [_Lane(self, name) for name in consumers]
+        self._batch_loops = [_BatchLoop(self, name) for name in consumers]
         # All that signal handlers touch: a SimpleQueue can be put to from within itself.
         self._orders: queue.SimpleQueue[_Order] = queue.SimpleQueue()
         self._signals = 0
         self._error: BaseException | None = None
         self._began = time.monotonic()
-        self._alive = 0  # lanes that have not ended
-        self._busy = 0  # lanes that have a batch, or ask for one
+        self._running_loops = 0  # lanes that have not ended
+        self._busy_loops = 0  # lanes that have a batch, or ask for one
         self._counts: Counter[str] = Counter()  # by field of Progress
         self._changed = threading.Condition()
 
@@ -185,7 +185,7 @@ class SparkWorkers:
                 self._app.sync_schedules()
             except Exception as error:
                 log.error("the schedules of %s cannot be set: %s", self._app.name, error)
-        with calling_on(_STOP_SIGNALS, self._on_signal):
+        with handle_signals(_STOP_SIGNALS, self._on_signal):
             return self._run()
 
     def stop(self) -> None:
@@ -197,30 +197,30 @@ class SparkWorkers:
         self._orders.put(_Order.KILL)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> WorkersProgress:
         with self._changed:
-            return Progress(**self._counts, seconds=time.monotonic() - self._began)
+            return WorkersProgress(**self._counts, seconds=time.monotonic() - self._began)
 
     def _run(self) -> bool:
         from pyspark import InheritableThread
 
         self._began = time.monotonic()
-        self._alive = len(self._lanes)
-        for lane in self._lanes:
+        self._running_loops = len(self._batch_loops)
+        for lane in self._batch_loops:
             # It has what the caller has set for its Spark jobs: their tags and scheduler pool.
             InheritableThread(
-                target=self._guard, session=self.spark, args=(lane,), daemon=True
+                target=self._run_loop, session=self.spark, args=(lane,), daemon=True
             ).start()
         try:
-            while self._alive:
-                self._obey()
+            while self._running_loops:
+                self._handle_order()
                 if self.killed.is_set():  # again and again: a lane may have been about to start one
-                    for lane in self._lanes:
-                        self.cancel(lane.tag)
+                    for lane in self._batch_loops:
+                        self.cancel_jobs(lane.tag)
                 if self._on_progress is not None:
                     self._on_progress(self.progress)
         finally:
-            self._give_back()
+            self._release_batches()
             self.client.close()
         if self._on_progress is not None:
             self._on_progress(self.progress)
@@ -232,9 +232,9 @@ class SparkWorkers:
         self._signals += 1
         self._orders.put(_Order.STOP if self._signals == 1 else _Order.KILL)
 
-    def _obey(self) -> None:
+    def _handle_order(self) -> None:
         try:
-            order = self._orders.get(timeout=_TICK)
+            order = self._orders.get(timeout=_PROGRESS_INTERVAL_S)
         except queue.Empty:
             return
         if order is _Order.STOP and not self.stopping.is_set():
@@ -250,9 +250,9 @@ class SparkWorkers:
         with self._changed:
             self._changed.notify_all()
 
-    def _guard(self, lane: _Lane) -> None:
+    def _run_loop(self, lane: _BatchLoop) -> None:
         try:
-            self._add_tag(lane.tag)
+            self._set_job_tag(lane.tag)
             if self.context is not None:
                 self.context.setInterruptOnCancel(True)
             lane.run()
@@ -262,12 +262,12 @@ class SparkWorkers:
             self._stop()
         finally:
             with self._changed:
-                self._alive -= 1
-            self._orders.put(_Order.LOOK)
+                self._running_loops -= 1
+            self._orders.put(_Order.WAKE)
 
-    def _give_back(self) -> None:
+    def _release_batches(self) -> None:
         """Also the names: those who look at consumers see only such as are at work."""
-        for lane in self._lanes:
+        for lane in self._batch_loops:
             try:
                 self.client.drop_consumer(lane.name)
             except (StaleBatch, Claimed):
@@ -277,38 +277,38 @@ class SparkWorkers:
 
     # What lanes ask
 
-    def begin(self) -> None:
+    def begin_lease(self) -> None:
         """A lane is about to ask for a batch."""
         with self._changed:
-            self._busy += 1
+            self._busy_loops += 1
 
-    def rest(self, found: bool) -> None:
+    def wait_for_work(self, found: bool) -> None:
         """A lane that has found no batch waits. In a burst it is the last if no other has one."""
         with self._changed:
-            self._busy -= 1
+            self._busy_loops -= 1
             self._changed.notify_all()
-            if self._burst and not (found or self._busy):
+            if self._burst and not (found or self._busy_loops):
                 self.stopping.set()
             elif not (found or self.stopping.is_set()):
                 # In a burst: until another lane has done its batch, whose jobs may push more.
                 self._changed.wait(None if self._burst else self._poll)
 
-    def count(self, **changes: int) -> None:
+    def add_counts(self, **changes: int) -> None:
         with self._changed:
             self._counts.update(changes)
 
-    def patiently(self, call: Callable[[], T]) -> T:
+    def retry_until_available(self, call: Callable[[], T]) -> T:
         """For as long as the server is away, or until everything is to end."""
         while True:
             try:
                 return call()
             except Unavailable as error:
                 log.warning("waiting: %s", error)
-                if self.killed.wait(_PAUSE):
-                    raise _Ended from error
+                if self.killed.wait(_SERVER_POLL_S):
+                    raise _Killed from error
 
 
-class _Lane:
+class _BatchLoop:
     """Leases one batch after the other, as a consumer of its own, and has Spark run it."""
 
     def __init__(self, workers: SparkWorkers, name: str) -> None:
@@ -316,26 +316,26 @@ class _Lane:
         self.tag = f"taskyard {name.replace(',', ' ')}"  # of its Spark jobs
         self._workers = workers
         self._concurrency = workers.work.concurrency
-        self._slots = 1  # tasks that Spark runs at once, as far as is known
-        self._limit = min(self._concurrency * _FIRST, workers.batch)
+        self._parallel_tasks = 1  # tasks that Spark runs at once, as far as is known
+        self._batch_size = min(self._concurrency * _FIRST_BATCH_JOBS, workers.batch)
 
     def run(self) -> None:
         workers = self._workers
-        number = workers.patiently(self._next_number)
+        number = workers.retry_until_available(self._next_number)
         while not workers.stopping.is_set():
             found = True  # a lane that fails does not wait for others
-            workers.begin()
+            workers.begin_lease()
             try:
-                leased, count = workers.patiently(lambda: self._lease(number))  # noqa: B023
+                leased, count = workers.retry_until_available(lambda: self._lease_batch(number))  # noqa: B023
                 found = count > 0
                 if found:
                     self._run_batch(leased, count)
-                    number = workers.patiently(lambda: self._acknowledge(leased))  # noqa: B023
+                    number = workers.retry_until_available(lambda: self._acknowledge(leased))  # noqa: B023
                 else:
                     # A Connect server forgets a session that asks it nothing for an hour.
                     workers.spark.conf.get(_SPECULATION, "false")
             finally:
-                workers.rest(found)
+                workers.wait_for_work(found)
 
     def _next_number(self) -> int:
         """The batch that a driver before has left, or the one to come."""
@@ -347,57 +347,64 @@ class _Lane:
                 return known.batch if known.open else known.batch + 1
         return 1
 
-    def _lease(self, number: int) -> tuple[int, int]:
+    def _lease_batch(self, number: int) -> tuple[int, int]:
         workers = self._workers
-        order = workers.queues.order()
+        order = workers.queues.next_order()
         try:
-            return workers.client.lease_batch(self.name, number, self._limit, order, workers.ttr)
+            return workers.client.lease_batch(
+                self.name, number, self._batch_size, order, workers.ttr
+            )
         except StaleBatch as error:
             raise WorkersFailed(str(error)) from error
 
     def _run_batch(self, number: int, count: int) -> None:
         """Until no job of the batch is left, for asking for the next one says that it is done."""
-        self._workers.count(batches=1, out=count)
+        self._workers.add_counts(batches=1, out=count)
         left, in_vain, isolated = count, 0, False
         while True:
             began = time.monotonic()
             error = self._run_spark_job(number, count, isolated)
-            before, left = left, self._workers.patiently(lambda: self._count_left(number, count))
+            before, left = (
+                left,
+                self._workers.retry_until_available(lambda: self._count_left(number, count)),
+            )
             if not left:
                 break
             in_vain = in_vain + 1 if left == before else 0
-            if in_vain == _IN_VAIN:
+            if in_vain == _MAX_FRUITLESS_RUNS:
                 raise WorkersFailed(error or "a batch comes to no end")
             log.warning("%d jobs of batch %d are run again: %s", left, number, error)
             isolated = True
-            if self._workers.killed.wait(_AFTERMATH):
-                raise _Ended
-        self._workers.count(out=-count)
-        self._set_limit(count, time.monotonic() - began)
+            if self._workers.killed.wait(_TASK_EXIT_S):
+                raise _Killed
+        self._workers.add_counts(out=-count)
+        self._adjust_batch_size(count, time.monotonic() - began)
 
     def _run_spark_job(self, number: int, count: int, isolated: bool) -> str:
         """Give why it ended before its end, if it did."""
         workers = self._workers
         needed = -(-count // self._concurrency)  # more tasks would have nothing to do
-        tasks = needed if needed < self._slots else None  # None: as many as Spark runs at once
-        run = runner(workers.work, self.name, number, isolated)
+        tasks = (
+            needed if needed < self._parallel_tasks else None
+        )  # None: as many as Spark runs at once
+        run = make_part_runner(workers.work, self.name, number, isolated)
         try:
             if workers.context is None:
                 places = workers.spark.range(0, count, numPartitions=tasks)
-                tallies = places.mapInArrow(on_arrow(run), TALLY_COLUMNS).collect()
+                tallies = places.mapInArrow(adapt_to_arrow(run), PART_RESULT_COLUMNS).collect()
             else:  # an RDD takes half of the time, and executors need no Arrow
                 workers.context.setJobDescription(f"batch {number} of {self.name}: {count} jobs")
                 tallies = workers.context.range(count, numSlices=tasks).mapPartitions(run).collect()
         except Exception as error:  # of whatever kind: the jobs tell what is left to do
             if workers.killed.is_set():
-                raise _Ended from error
+                raise _Killed from error
             with contextlib.suppress(Exception):  # a Connect server may run it on
-                workers.cancel(self.tag)
-            return summary(error)
+                workers.cancel_jobs(self.tag)
+            return summarize_spark_error(error)
         if tasks is None:
-            self._slots = len(tallies)
+            self._parallel_tasks = len(tallies)
         for tally in tallies:
-            workers.count(done=tally.done, failed=tally.failed, retried=tally.retried)
+            workers.add_counts(done=tally.done, failed=tally.failed, retried=tally.retried)
         return next((tally.error for tally in tallies if tally.error), "")
 
     def _count_left(self, number: int, count: int) -> int:
@@ -405,8 +412,8 @@ class _Lane:
         client = self._workers.client
         try:
             return sum(
-                len(client.read_batch(self.name, number, start, _PAGE))
-                for start in range(0, count, _PAGE)
+                len(client.read_batch(self.name, number, start, _PAGE_JOBS))
+                for start in range(0, count, _PAGE_JOBS)
             )
         except StaleBatch:
             return 0  # somebody has dropped the consumer, and others have its jobs
@@ -419,13 +426,13 @@ class _Lane:
             return self._next_number()
         return number + 1
 
-    def _set_limit(self, count: int, seconds: float) -> None:
-        if seconds < _SHORT and count == self._limit:
-            self._limit = int(self._limit * min(_SHORT / seconds, _MOST_GROWTH))
-        elif seconds > _LONG:
-            self._limit //= 2
-        least = self._slots * self._concurrency
-        self._limit = min(max(self._limit, least), self._workers.batch)
+    def _adjust_batch_size(self, count: int, seconds: float) -> None:
+        if seconds < _MIN_BATCH_S and count == self._batch_size:
+            self._batch_size = int(self._batch_size * min(_MIN_BATCH_S / seconds, _MAX_GROWTH))
+        elif seconds > _MAX_BATCH_S:
+            self._batch_size //= 2
+        least = self._parallel_tasks * self._concurrency
+        self._batch_size = min(max(self._batch_size, least), self._workers.batch)
 
 
 def run_workers(
@@ -440,25 +447,25 @@ def run_workers(
     return SparkWorkers(spark, app, queues, **options).run()
 
 
-def _work(app: App | Consumer, concurrency: int, pool: PoolKind) -> Work:
+def _make_work_spec(app: App | Consumer, concurrency: int, pool: PoolKind) -> WorkSpec:
     # As absolute ones: an executor has another working directory.
     paths, log_setup = [os.path.abspath(path) for path in sys.path], logs.configured()
     if isinstance(app, App):
         location = app.location()
         if location.startswith("__main__:"):
             raise TypeError("executors import the app by its name: put it into a module")
-        return AppWork(app.address.url, concurrency, pool, paths, log_setup, location)
+        return AppWorkSpec(app.address.url, concurrency, pool, paths, log_setup, location)
     if not isinstance(app, Consumer):
         raise TypeError(f"{app!r} is neither an App nor a Consumer of toq")
     if not app.url.startswith(("taskyard://", "taskyards://")):
         raise ValueError("workers on Spark need taskyard://: Redis has no batches")
     workers = dict(app.workers)
-    return ToqWork(
+    return ToqWorkSpec(
         app.url, concurrency, pool, paths, log_setup, workers, app.settle, app.result_ttl
     )
 
 
-def summary(error: Exception) -> str:
+def summarize_spark_error(error: Exception) -> str:
     """The line of a long trace that tells what it is about."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     told = [line for line in lines if "Exception" in line or "Error" in line]

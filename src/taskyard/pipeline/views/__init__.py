@@ -60,7 +60,7 @@ FUNCTIONS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class ViewParameter:
     name: str
     default: Value
     about: str
@@ -93,7 +93,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ViewColumn:
     name: str
     unit: str  # s, 1/s, jobs, ...; empty: a name, a time or a flag
     about: str
@@ -117,8 +117,8 @@ class View:
     name: str
     title: str
     about: str
-    parameters: Mapping[str, Parameter]
-    columns: Mapping[str, Column]
+    parameters: Mapping[str, ViewParameter]
+    columns: Mapping[str, ViewColumn]
     plot: Plot | None  # None: only other views are made of it
     uses: tuple[str, ...]
     sql: str
@@ -130,21 +130,21 @@ class View:
 
 
 _EVERYWHERE: Final = (
-    Parameter("since", date(1970, 1, 1), "the first day that is looked at, in UTC"),
-    Parameter("until", date(9999, 12, 31), "the last day"),
+    ViewParameter("since", date(1970, 1, 1), "the first day that is looked at, in UTC"),
+    ViewParameter("until", date(9999, 12, 31), "the last day"),
 )
 
 
 def _read(name: str, text: str) -> View:
     head, sql = text.removeprefix("/*").split("*/", 1)
     told = tomllib.loads(head)
-    own = [Parameter(key, **how) for key, how in told.get("parameters", {}).items()]
+    own = [ViewParameter(key, **how) for key, how in told.get("parameters", {}).items()]
     return View(
         name=name,
         title=told["title"],
         about=told["about"],
         parameters={each.name: each for each in (*own, *_EVERYWHERE)},
-        columns={key: Column(key, *how) for key, how in told["columns"].items()},
+        columns={key: ViewColumn(key, *how) for key, how in told["columns"].items()},
         plot=Plot(**told["plot"]) if "plot" in told else None,
         uses=tuple(told.get("uses", ())),
         sql=sql.strip(),

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 MAX_SECONDS: Final = 366 * 86_400
 
 
-class Asked:
+class PendingFetch:
     """A pop or fetch, until it is answered."""
 
-    __slots__ = ("label", "option", "pop", "sync", "timeout")
+    __slots__ = ("is_pop", "label", "option", "sync", "timeout")
 
     def __init__(self, label: int, sync: i64, pop: bool) -> None:
         self.label = label
         self.sync = sync
-        self.pop = pop
+        self.is_pop = pop
         self.timeout: i64 = 0  # how long it may wait, in microseconds
         self.option = ""  # as it calls that
 
@@ -36,33 +36,38 @@ def microseconds(option: str, seconds: float) -> i64:
     return whole if whole or not seconds else 1
 
 
-class Frames(Protocol):
+class WebSocketReader(Protocol):
     """The reading side of a WebSocket."""
 
     def feed(self, data: bytes) -> None: ...
 
-    def begun(self) -> int:
+    def partial_message_bytes(self) -> int:
         """Bytes of a message whose end has not arrived, as far as that is known."""
         ...
 
-    def lost(self) -> None: ...
+    def on_disconnect(self) -> None: ...
 
 
-class Delivery:
+class MessageDelivery:
     """Remembers for whom a payload is being loaded."""
 
     def __init__(
-        self, connection: GloveboxConnection, asked: Asked, id: i64, when: i64, mark: i64
+        self,
+        connection: GloveboxConnection,
+        pending: PendingFetch,
+        id: i64,
+        level: i64,
+        position: i64,
     ) -> None:
         self._connection = connection
-        self._asked = asked
+        self._pending = pending
         self._id = id
-        self._when = when
-        self._mark = mark
+        self._level = level
+        self._position = position
 
-    def loaded(self, payload: bytes | None) -> None:
-        self.go_on(payload)
-        self._connection.read_back()
+    def on_payload_read(self, payload: bytes | None) -> None:
+        self.send(payload)
+        self._connection.on_payload_read()
 
-    def go_on(self, payload: bytes | None) -> None:
-        self._connection.deliver_message(self._asked, self._id, payload, self._when, self._mark)
+    def send(self, payload: bytes | None) -> None:
+        self._connection.send_message(self._pending, self._id, payload, self._level, self._position)

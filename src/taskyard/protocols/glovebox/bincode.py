@@ -16,22 +16,22 @@ from taskyard.protocols.glovebox.types import (
     BAD_REQUEST,
     CODE_NAMES,
     LEVEL_NAMES,
-    NOT_SAID,
     PERMISSION_DENIED,
     STAGE_NAMES,
+    UNSPECIFIED,
     Create,
     Error,
     Fetch,
+    FetchedMessage,
     Finish,
+    GloveboxRequest,
+    GloveboxResponse,
     Hello,
-    Malformed,
-    Message,
+    MalformedMessage,
     NoMessage,
     Notice,
     Pop,
     Post,
-    Request,
-    Response,
 )
 
 _POST: Final = 0
@@ -49,13 +49,13 @@ _ERROR: Final = 4
 _F32: Final = struct.Struct("<f")
 
 
-def decode_request(data: bytes) -> Request:
+def decode_request(data: bytes) -> GloveboxRequest:
     """The request that these bytes are; Malformed if they are none."""
-    fields = _Fields(data)
+    fields = _FieldReader(data)
     fields.variant(1, "version")
     kind = fields.variant(5, "request")
     queue = fields.text()
-    request: Request
+    request: GloveboxRequest
     if kind == _POST:
         message = fields.data()
         request = Post(queue, message, fields.u32(), fields.u64(), fields.stages())
@@ -66,7 +66,7 @@ def decode_request(data: bytes) -> Request:
         sequence = fields.u64()
         shard = fields.u32()
         label = fields.optional_u64()
-        response = fields.level() if fields.is_there() else NOT_SAID
+        response = fields.level() if fields.read_flag() else UNSPECIFIED
         request = Finish(queue, sequence, shard, label, response)
     elif kind == _POP:
         sync = fields.level()
@@ -74,20 +74,20 @@ def decode_request(data: bytes) -> Request:
         request = Pop(queue, sync, timeout, fields.u64())
     else:
         label_there = fields.u64()
-        retries = fields.u32() if fields.is_there() else None
+        retries = fields.u32() if fields.read_flag() else None
         entries = fields.optional_u64()
         request = Create(queue, label_there, retries, entries, fields.optional_u64())
-    fields.end()
+    fields.expect_end()
     return request
 
 
-def encode_request(request: Request) -> bytes:
+def encode_request(request: GloveboxRequest) -> bytes:
     queue = _text(request.queue)
     if isinstance(request, Post):
         stages = [n for n in range(len(STAGE_NAMES)) if request.stages >> n & 1]
         return b"".join(
             [
-                _head(_POST),
+                _encode_header(_POST),
                 queue,
                 _bytes(request.message),
                 _u32(request.priority),
@@ -99,7 +99,7 @@ def encode_request(request: Request) -> bytes:
     if isinstance(request, Fetch):
         return b"".join(
             [
-                _head(_FETCH),
+                _encode_header(_FETCH),
                 queue,
                 _optional_f32(request.block_timeout),
                 _F32.pack(request.work_timeout),
@@ -110,18 +110,18 @@ def encode_request(request: Request) -> bytes:
     if isinstance(request, Finish):
         return b"".join(
             [
-                _head(_FINISH),
+                _encode_header(_FINISH),
                 queue,
                 _u64(request.sequence),
                 _u32(request.shard),
                 _optional_u64(request.label if request.has_label else None),
-                b"\0" if request.response == NOT_SAID else b"\1" + _u32(request.response),
+                b"\0" if request.response == UNSPECIFIED else b"\1" + _u32(request.response),
             ]
         )
     if isinstance(request, Pop):
         return b"".join(
             [
-                _head(_POP),
+                _encode_header(_POP),
                 queue,
                 _u32(request.sync),
                 _optional_f32(request.timeout),
@@ -132,7 +132,7 @@ def encode_request(request: Request) -> bytes:
     retries = request.retries
     return b"".join(
         [
-            _head(_CREATE),
+            _encode_header(_CREATE),
             queue,
             _u64(request.label),
             b"\0" if retries is None else b"\1" + _u32(retries),
@@ -142,18 +142,18 @@ def encode_request(request: Request) -> bytes:
     )
 
 
-def decode_response(data: bytes) -> Response:
+def decode_response(data: bytes) -> GloveboxResponse:
     """The response that these bytes are; Malformed if they are none."""
-    fields = _Fields(data)
+    fields = _FieldReader(data)
     fields.variant(1, "version")
     kind = fields.variant(5, "response")
     number = fields.u64()
-    response: Response
+    response: GloveboxResponse
     if kind == _MESSAGE:
         shard = fields.u32()
         sequence = fields.u64()
         body = fields.data()
-        response = Message(number, shard, sequence, body, fields.is_there())
+        response = FetchedMessage(number, shard, sequence, body, fields.read_flag())
     elif kind == _NOTICE:
         response = Notice(number, fields.variant(len(STAGE_NAMES), "stage"))
     elif kind == _HELLO:
@@ -163,15 +163,15 @@ def decode_response(data: bytes) -> Response:
     else:
         code = fields.variant(PERMISSION_DENIED + 1, "code")
         response = Error(number, code, fields.text())
-    fields.end()
+    fields.expect_end()
     return response
 
 
-def encode_response(response: Response) -> bytes:
-    if isinstance(response, Message):
+def encode_response(response: GloveboxResponse) -> bytes:
+    if isinstance(response, FetchedMessage):
         return b"".join(
             [
-                _head(_MESSAGE),
+                _encode_header(_MESSAGE),
                 _u64(response.label),
                 _u32(response.shard),
                 _u64(response.sequence),
@@ -180,21 +180,21 @@ def encode_response(response: Response) -> bytes:
             ]
         )
     if isinstance(response, Notice):
-        return _head(_NOTICE) + _u64(response.label) + _u32(response.stage)
+        return _encode_header(_NOTICE) + _u64(response.label) + _u32(response.stage)
     if isinstance(response, Hello):
-        return _head(_HELLO) + _u64(response.id)
+        return _encode_header(_HELLO) + _u64(response.id)
     if isinstance(response, NoMessage):
-        return _head(_NO_MESSAGE) + _u64(response.label)
+        return _encode_header(_NO_MESSAGE) + _u64(response.label)
     assert isinstance(response, Error)
     code = response.code
     key = response.key
     if code >= BAD_REQUEST:  # there are three codes in this form, so the key says the rest
         key = f"{CODE_NAMES[code]}:{key}"
         code = PERMISSION_DENIED
-    return _head(_ERROR) + _u64(response.label) + _u32(code) + _text(key)
+    return _encode_header(_ERROR) + _u64(response.label) + _u32(code) + _text(key)
 
 
-class _Fields:
+class _FieldReader:
     """The fields of a message, one after the other."""
 
     __slots__ = ("_at", "_data", "_size")
@@ -204,58 +204,58 @@ class _Fields:
         self._size: i64 = len(data)
         self._at: i64 = 0
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         at = self._at
-        if size > self._left():
-            raise Malformed("ends too early")
+        if size > self._remaining_bytes():
+            raise MalformedMessage("ends too early")
         end = at + i64(size)
         self._at = end
         return self._data[at:end]
 
-    def _left(self) -> int:
+    def _remaining_bytes(self) -> int:
         """An int of any size, since it is compared with numbers that a client may make up."""
         return self._size - self._at
 
-    def end(self) -> None:
+    def expect_end(self) -> None:
         if self._at != self._size:
-            raise Malformed("goes on behind its end")
+            raise MalformedMessage("goes on behind its end")
 
     def u32(self) -> int:
-        return int.from_bytes(self.take(4), "little")
+        return int.from_bytes(self.read(4), "little")
 
     def u64(self) -> int:
-        return int.from_bytes(self.take(8), "little")
+        return int.from_bytes(self.read(8), "little")
 
     def f32(self) -> float:
-        value: float = _F32.unpack(self.take(4))[0]
+        value: float = _F32.unpack(self.read(4))[0]
         return value
 
     def data(self) -> bytes:
-        return self.take(self.u64())
+        return self.read(self.u64())
 
     def text(self) -> str:
         try:
             return self.data().decode()
         except UnicodeDecodeError as error:
-            raise Malformed("a string that is not UTF-8") from error
+            raise MalformedMessage("a string that is not UTF-8") from error
 
-    def is_there(self) -> bool:
+    def read_flag(self) -> bool:
         """The first byte of an option, or a boolean: both are 0 or 1 and nothing else."""
-        tag = self.take(1)[0]
+        tag = self.read(1)[0]
         if tag > 1:
-            raise Malformed("a byte that must be 0 or 1 is neither")
+            raise MalformedMessage("a byte that must be 0 or 1 is neither")
         return tag == 1
 
     def optional_u64(self) -> int | None:
-        return self.u64() if self.is_there() else None
+        return self.u64() if self.read_flag() else None
 
     def optional_f32(self) -> float | None:
-        return self.f32() if self.is_there() else None
+        return self.f32() if self.read_flag() else None
 
     def variant(self, count: int, what: str) -> int:
         index = self.u32()
         if index >= count:
-            raise Malformed(f"unknown {what}")
+            raise MalformedMessage(f"unknown {what}")
         return index
 
     def level(self) -> int:
@@ -263,15 +263,15 @@ class _Fields:
 
     def stages(self) -> int:
         count = self.u64()
-        if count * 4 > self._left():
-            raise Malformed("ends too early")
+        if count * 4 > self._remaining_bytes():
+            raise MalformedMessage("ends too early")
         bits = 0
         for _ in range(count):
             bits |= 1 << self.variant(len(STAGE_NAMES), "stage")
         return bits
 
 
-def _head(variant: int) -> bytes:
+def _encode_header(variant: int) -> bytes:
     return _u32(0) + _u32(variant)
 
 

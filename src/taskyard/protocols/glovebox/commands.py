@@ -14,26 +14,26 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.access.principal import ANONYMOUS, Allow, Principal, by_its_rules
+from taskyard.access.principal import ANONYMOUS, Allow, Principal, check_rules
 from taskyard.broker.broker import Broker
-from taskyard.broker.metrics import Traffic
+from taskyard.broker.metrics import ProtocolStats
 from taskyard.broker.seams import Scheduler, Transport
 from taskyard.engine.model.errors import TaskyardError
 from taskyard.engine.model.job import GLOVEBOX, MAX_TRIES, Origin, Policy
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.model.state import FIRST_SESSION, Session
+from taskyard.engine.model.state import FIRST_SESSION_ID, DurableSession
 from taskyard.protocols.glovebox.connection import GloveboxConnection
 
 DEFAULT_RETRIES: Final = 20
 VERBS: Final = ("post", "fetch", "finish", "pop", "create")
 
 
-def draw_id() -> int:
+def random_session_id() -> int:
     """A session's id. Who knows it can take up the session, so it must not be guessable.
 
     Its upper bit is set, so that it is never the number of a connection of another dialect.
     """
-    return FIRST_SESSION | secrets.randbits(62)
+    return FIRST_SESSION_ID | secrets.randbits(62)
 
 
 class Glovebox:
@@ -45,18 +45,18 @@ class Glovebox:
         scheduler: Scheduler,
         output_limit: i64,
         creation: bool = True,
-        draw: Callable[[], int] = draw_id,
-        allow: Allow = by_its_rules,
+        generate_id: Callable[[], int] = random_session_id,
+        allow: Allow = check_rules,
     ) -> None:
         self.broker = broker
         self.scheduler = scheduler
         self.output_limit = output_limit
-        self.creation = creation  # clients may create queues
-        self.allow = allow
-        self.traffic = Traffic("glovebox")
-        broker.metrics.add_dialect(self.traffic)
-        self.verbs = {name: self.traffic.verb(name) for name in VERBS}
-        self._draw = draw
+        self.allows_creation = creation  # clients may create queues
+        self.check_permission = allow
+        self.stats = ProtocolStats("glovebox")
+        broker.metrics.add_protocol(self.stats)
+        self.verbs = {name: self.stats.add_command(name) for name in VERBS}
+        self._generate_id = generate_id
         self._policies: dict[int, Policy] = {}
         self._attached: dict[int, GloveboxConnection] = {}  # of durable sessions
 
@@ -76,43 +76,43 @@ class Glovebox:
         nothing is refused any more.
         """
         engine = self.broker.engine
-        now = self.broker.begin()
-        origin = Origin(GLOVEBOX, principal.name, f"{peer}#{self.traffic.connections + 1}")
+        now = self.broker.begin_turn()
+        origin = Origin(GLOVEBOX, principal.name, f"{peer}#{self.stats.total_connections + 1}")
         known = None if reconnect_as is None else engine.state.sessions.get(reconnect_as)
-        before = engine.log.mark()
-        session: Session | None = None
+        before = engine.records.end_position()
+        session: DurableSession | None = None
         try:
             if known is not None:
                 session = engine.attach_session(known.id, origin, now)
-                self._replace(known.id)
+                self._take_over_session(known.id)
             elif durable:
                 session = engine.open_session(self._new_id(), origin, now)
         except TaskyardError:
-            self.broker.end()
+            self.broker.end_turn()
             raise
         id = self._new_id() if session is None else session.id
-        self.traffic.connections += 1
-        self.traffic.clients += 1
+        self.stats.total_connections += 1
+        self.stats.open_connections += 1
         if accept is not None:
             accept()
         connection = GloveboxConnection(self, transport, origin, id, binary, session, principal)
         if session is not None:
             self._attached[id] = connection
-        self.broker.join(connection)
-        connection.greet(before)
-        self.broker.end()
+        self.broker.register(connection)
+        connection.send_hello(before)
+        self.broker.end_turn()
         return connection
 
-    def gone(self, connection: GloveboxConnection) -> None:
-        self.traffic.clients -= 1
-        self.detached(connection)
+    def on_disconnect(self, connection: GloveboxConnection) -> None:
+        self.stats.open_connections -= 1
+        self.detach(connection)
 
-    def detached(self, connection: GloveboxConnection) -> None:
+    def detach(self, connection: GloveboxConnection) -> None:
         if self._attached.get(connection.owner) is connection:
             del self._attached[connection.owner]
 
     def policy(self, queue: Queue) -> Policy:
-        retries = queue.rules.retries
+        retries = queue.effective_settings.retries
         if retries < 0:
             retries = DEFAULT_RETRIES
         policy = self._policies.get(retries)
@@ -124,13 +124,13 @@ class Glovebox:
         return policy
 
     def _new_id(self) -> int:
-        id = self._draw()
+        id = self._generate_id()
         while id in self.broker.engine.state.sessions:
-            id = self._draw()
+            id = self._generate_id()
         return id
 
-    def _replace(self, id: int) -> None:
+    def _take_over_session(self, id: int) -> None:
         """A client is back before its old socket was known to be dead."""
         old = self._attached.pop(id, None)
         if old is not None:
-            old.replaced()
+            old.on_session_taken_over()

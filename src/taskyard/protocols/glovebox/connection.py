@@ -13,7 +13,7 @@ from mypy_extensions import i64
 from taskyard.access.principal import ADMIN, PUSH, TAKE, Denied, Principal
 from taskyard.broker.seams import Transport
 from taskyard.engine.model import effects
-from taskyard.engine.model.effects import Take, Waiter
+from taskyard.engine.model.effects import FetchRequest, Waiter
 from taskyard.engine.model.errors import (
     Draining,
     InvalidOption,
@@ -36,50 +36,55 @@ from taskyard.engine.model.job import (
 )
 from taskyard.engine.model.queue import Queue, QueueSettings
 from taskyard.engine.model.stages import STAGE_READY, STAGE_SYNC, STAGE_WRITE
-from taskyard.engine.model.state import Session
-from taskyard.protocols.conversation import Conversation
+from taskyard.engine.model.state import DurableSession
+from taskyard.protocols.conversation import ProtocolConnection
 from taskyard.protocols.glovebox import bincode
 from taskyard.protocols.glovebox import messages as glovebox_messages
-from taskyard.protocols.glovebox.asked import Asked, Delivery, Frames, microseconds
-from taskyard.protocols.glovebox.letters import Letters, ping, stage_index
-from taskyard.protocols.glovebox.out import NOW, PROMISED, SYNCED, WRITTEN, Out
+from taskyard.protocols.glovebox.asked import (
+    MessageDelivery,
+    PendingFetch,
+    WebSocketReader,
+    microseconds,
+)
+from taskyard.protocols.glovebox.letters import NoticeTracker, encode_ping, stage_index
+from taskyard.protocols.glovebox.out import NOW, PROMISED, SYNCED, WRITTEN, DurabilityOutput
 from taskyard.protocols.glovebox.types import (
     BAD_REQUEST,
     NO_OBJECT,
-    NOT_SAID,
     OBJECT_ALREADY_EXISTS,
     PERMISSION_DENIED,
     READY,
-    SYNC,
     UNAVAILABLE,
-    WRITE,
+    UNSPECIFIED,
+    WAIT_SYNCED,
+    WAIT_WRITTEN,
     Create,
     Error,
     Fetch,
+    FetchedMessage,
     Finish,
+    GloveboxRequest,
+    GloveboxResponse,
     Hello,
-    Malformed,
-    Message,
+    MalformedMessage,
     NoMessage,
     Notice,
     Pop,
     Post,
-    Request,
-    Response,
 )
-from taskyard.protocols.glovebox.websocket_frames import BINARY, TEXT, frame
+from taskyard.protocols.glovebox.websocket_frames import BINARY, TEXT, encode_frame
 
 if TYPE_CHECKING:
     from taskyard.protocols.glovebox.commands import Glovebox
 
-MAX_WAITING: Final = 4096  # pops and fetches of one connection that wait at the same time
-MAX_KEY: Final = 255  # characters of an error's key
+MAX_PENDING_FETCHES: Final = 4096  # pops and fetches of one connection that wait at the same time
+MAX_ERROR_KEY_CHARS: Final = 255  # characters of an error's key
 STAGE_INDEX_READY: Final = 0
 STAGE_INDEX_FINISH: Final = 4
 SHARD: Final = 0  # there is one
 
 
-class GloveboxConnection(Conversation):
+class GloveboxConnection(ProtocolConnection):
     def __init__(
         self,
         glovebox: Glovebox,
@@ -87,181 +92,187 @@ class GloveboxConnection(Conversation):
         origin: Origin,
         id: i64,
         binary: bool,
-        session: Session | None,
+        session: DurableSession | None,
         principal: Principal,
     ) -> None:
         super().__init__(
-            glovebox.broker, transport, origin, glovebox.output_limit, glovebox.traffic, principal
+            glovebox.broker, transport, origin, glovebox.output_limit, glovebox.stats, principal
         )
         self.owner = id
-        self.frames: Frames | None = None  # makes messages of the bytes that arrive
-        self.letters: Letters | None = None if session is None else Letters(session.numbered)
+        self.websocket: WebSocketReader | None = None  # makes messages of the bytes that arrive
+        self.notice_tracker: NoticeTracker | None = (
+            None if session is None else NoticeTracker(session.numbered)
+        )
         self._glovebox = glovebox
         self._binary = binary
         self._session = session
         # That the session is kept must be true before its client reads its id.
-        self._greeting_mark: i64 = 0 if session is None else self.engine.log.mark()
-        self._out = Out(self.broker, glovebox.scheduler, self.outbox, self._greeting_mark)
+        self._hello_position: i64 = 0 if session is None else self.engine.records.end_position()
+        self._output = DurabilityOutput(
+            self.broker, glovebox.scheduler, self.reply_queue, self._hello_position
+        )
         self._input: deque[tuple[bool, bytes]] = deque()
         self._input_size: i64 = 0
-        self._waiting: dict[int, Asked] = {}  # by the number of their waiter
+        self._pending: dict[int, PendingFetch] = {}  # by the number of their waiter
         self._waiters: dict[int, Waiter] = {}
-        self._unread_size: i64 = 0  # bytes sent although the client does not read
-        self._loads: i64 = 0  # messages that are being read back from disk
+        self._unread_output_bytes: i64 = 0  # bytes sent although the client does not read
+        self._disk_reads: i64 = 0  # messages that are being read back from disk
         # By queue: pops behind one whose message is being read back. All of them would read it.
-        self._behind: dict[bytes, deque[tuple[Asked, Take]]] = {}
-        self._left = False  # waits for nothing more, and the session is no longer its
+        self._pops_behind_read: dict[bytes, deque[tuple[PendingFetch, FetchRequest]]] = {}
+        self._detached = False  # waits for nothing more, and the session is no longer its
 
-    def greet(self, before: i64) -> None:
+    def send_hello(self, journal_position: i64) -> None:
         """Say hello, and what the session is owed; `before`: where the journal was then."""
-        self._say(Hello(self.owner), PROMISED, self._greeting_mark)
+        self._send_response(Hello(self.owner), PROMISED, self._hello_position)
         session = self._session
-        letters = self.letters
+        letters = self.notice_tracker
         if session is None or letters is None or not session.outbox:
             return
         owed = list(session.outbox)
-        frames = [self._framed(Notice(letter.label, stage_index(letter.stage))) for letter in owed]
-        letters.sent([letter.number for letter in owed])
-        frames.append(ping(owed[-1].number))
-        self._out.send_backlog(frames, before)
+        frames = [
+            self._encode_frame(Notice(letter.label, stage_index(letter.stage))) for letter in owed
+        ]
+        letters.mark_sent([letter.number for letter in owed])
+        frames.append(encode_ping(owed[-1].number))
+        self._output.send_owed_notices(frames, journal_position)
 
     # From the listener
 
     def feed(self, data: bytes) -> None:
-        frames = self.frames
+        frames = self.websocket
         if frames is not None:
             frames.feed(data)
 
-    def hang_up(self, why: str) -> None:
+    def on_close(self, reason: str) -> None:
         """The client has ended the conversation, or `why` says how it has broken the protocol."""
-        if why:
-            self.fault(why)
-        super().quit(lingers=bool(why))  # what is being read back is not popped yet
+        if reason:
+            self.log_protocol_error(reason)
+        super().close(drain_input=bool(reason))  # what is being read back is not popped yet
 
-    def text(self, data: bytes) -> None:
+    def on_text(self, data: bytes) -> None:
         """A text message has arrived in whole."""
-        self._arrived(False, data)
+        self._on_message(False, data)
 
-    def data(self, data: bytes) -> None:
+    def on_binary(self, data: bytes) -> None:
         """A binary message has arrived in whole."""
-        self._arrived(True, data)
+        self._on_message(True, data)
 
-    def pong(self, data: bytes) -> None:
+    def on_pong(self, data: bytes) -> None:
         """A pong has come: the client has read all that was sent before its ping."""
-        letters = self.letters
-        if letters is None or self._left or len(data) != 8:
+        letters = self.notice_tracker
+        if letters is None or self._detached or len(data) != 8:
             return
-        if letters.confirmed(int.from_bytes(data, "big")):
-            now = self.broker.begin()
-            self.engine.letters_delivered(self.owner, letters.delivered(), self.origin, now)
-            self.broker.end()
+        if letters.confirm(int.from_bytes(data, "big")):
+            now = self.broker.begin_turn()
+            self.engine.acknowledge_notices(self.owner, letters.last_delivered(), self.origin, now)
+            self.broker.end_turn()
 
     def resume(self) -> None:
-        if not self.stuffed:
-            self._unread_size = 0
+        if not self.output_blocked:
+            self._unread_output_bytes = 0
         super().resume()
 
-    def lost(self) -> None:
-        frames = self.frames
+    def on_disconnect(self) -> None:
+        frames = self.websocket
         if frames is not None:
-            self.frames = None
-            frames.lost()
-        self._glovebox.gone(self)
-        super().lost()
+            self.websocket = None
+            frames.on_disconnect()
+        self._glovebox.on_disconnect(self)
+        super().on_disconnect()
 
-    def quit(self, lingers: bool = False) -> None:
-        if not self._loads:  # else once they are there, and answered
-            super().quit(lingers)
+    def close(self, drain_input: bool = False) -> None:
+        if not self._disk_reads:  # else once they are there, and answered
+            super().close(drain_input)
 
-    def replaced(self) -> None:
+    def on_session_taken_over(self) -> None:
         """The client has come back on another socket, which goes on with the session."""
-        self._leave()
-        self.broker.leave(self)
+        self._detach()
+        self.broker.unregister(self)
         self.closed = True
-        self.outbox.abort()
+        self.reply_queue.abort()
 
-    def let_go(self) -> None:
-        if self._left:
+    def release_resources(self) -> None:
+        if self._detached:
             return
-        self._leave()
-        self._glovebox.detached(self)
+        self._detach()
+        self._glovebox.detach(self)
         if self._session is not None:
-            self.engine.detach_session(self.owner, self.origin, self.broker.begin())
-            self.broker.end()
+            self.engine.detach_session(self.owner, self.origin, self.broker.begin_turn())
+            self.broker.end_turn()
 
-    def rules_changed(self) -> None:
-        if self.principal.is_powerless():
-            self._end()
+    def on_permissions_changed(self) -> None:
+        if self.principal.has_no_permissions():
+            self._finish_and_close()
             return
-        self.now = self.broker.begin()
+        self.now = self.broker.begin_turn()
         for waiter in list(self._waiters.values()):
-            queue = waiter.take.queues[0].decode()
-            if not self._may_take(queue):
+            queue = waiter.request.queues[0].decode()
+            if not self._may_fetch(queue):
                 self.engine.stop_waiting(waiter)
-                asked = self._answered(waiter)
+                asked = self._remove_pending(waiter)
                 assert asked is not None
-                self.verb = self._glovebox.verbs["pop" if asked.pop else "fetch"]
+                self.current_command = self._glovebox.verbs["pop" if asked.is_pop else "fetch"]
                 self._refuse(asked.label, PERMISSION_DENIED, queue)
         self._end_turn()
-        self.broker.end()
+        self.broker.end_turn()
 
-    def _may_take(self, queue: str) -> bool:
+    def _may_fetch(self, queue: str) -> bool:
         try:
-            self._glovebox.allow(self.principal, TAKE, queue)
+            self._glovebox.check_permission(self.principal, TAKE, queue)
         except Denied:
             return False
         return True
 
-    def _leave(self) -> None:
-        self._left = True
-        self.forget_input()
-        self._stop_waiting()
+    def _detach(self) -> None:
+        self._detached = True
+        self.discard_input()
+        self._cancel_pending()
 
-    def _stop_waiting(self) -> list[Asked]:
-        asked = list(self._waiting.values())
+    def _cancel_pending(self) -> list[PendingFetch]:
+        asked = list(self._pending.values())
         for waiter in self._waiters.values():
             self.engine.stop_waiting(waiter)
         self._waiters = {}
-        self._waiting = {}
+        self._pending = {}
         return asked
 
-    def _end(self) -> None:
-        self.ending = True
-        for asked in self._stop_waiting():
-            self._no_message(asked)
-        self.run()
+    def _finish_and_close(self) -> None:
+        self.closing_after_replies = True
+        for asked in self._cancel_pending():
+            self._send_no_message(asked)
+        self.process_input()
 
-    def _arrived(self, binary: bool, data: bytes) -> None:
-        if self.closed or self.ending:
+    def _on_message(self, binary: bool, data: bytes) -> None:
+        if self.closed or self.closing_after_replies:
             return
         self._input.append((binary, data))
         self._input_size += len(data) + 1
-        self.run()
+        self.process_input()
 
     # From the broker
 
-    def assigned(self, waiter: Waiter, job: Job) -> None:
-        asked = self._answered(waiter)
+    def on_job_assigned(self, waiter: Waiter, job: Job) -> None:
+        asked = self._remove_pending(waiter)
         if asked is not None:
-            self._hand_out(asked, job, waiter.payload)
+            self._deliver_message(asked, job, waiter.payload)
 
-    def read_failed(self, waiter: Waiter) -> None:
-        self._answered(waiter)
-        self._stop_waiting()  # what they would get is not to be sent any more
-        self.forget_input()
-        self.outbox.abort()
+    def on_payload_unreadable(self, waiter: Waiter) -> None:
+        self._remove_pending(waiter)
+        self._cancel_pending()  # what they would get is not to be sent any more
+        self.discard_input()
+        self.reply_queue.abort()
 
-    def gave_up(self, waiter: Waiter) -> None:
-        asked = self._answered(waiter)
+    def on_wait_timeout(self, waiter: Waiter) -> None:
+        asked = self._remove_pending(waiter)
         if asked is not None:
-            self._no_message(asked)
+            self._send_no_message(asked)
 
-    def _answered(self, waiter: Waiter) -> Asked | None:
+    def _remove_pending(self, waiter: Waiter) -> PendingFetch | None:
         self._waiters.pop(waiter.number, None)
-        return self._waiting.pop(waiter.number, None)
+        return self._pending.pop(waiter.number, None)
 
-    def noticed(self, notice: effects.Notice) -> None:
-        if self._left:
+    def on_notice(self, notice: effects.LifecycleNotice) -> None:
+        if self._detached:
             return
         stage = notice.stage
         when: i64 = PROMISED
@@ -271,32 +282,32 @@ class GloveboxConnection(Conversation):
             when = WRITTEN
         elif stage == STAGE_SYNC:
             when = SYNCED
-        data = self._framed(Notice(notice.label, stage_index(stage)))
-        letters = self.letters
+        data = self._encode_frame(Notice(notice.label, stage_index(stage)))
+        letters = self.notice_tracker
         if letters is not None:
-            data += ping(letters.next())
-        self._send_frame(data, when, notice.mark)
+            data += encode_ping(letters.number_next())
+        self._send_frame(data, when, notice.durable_position)
 
     # Requests
 
-    def unread(self) -> i64:
+    def pending_input_bytes(self) -> i64:
         return self._input_size
 
-    def holding(self) -> i64:
-        return self._input_size + self.begun()
+    def buffered_bytes(self) -> i64:
+        return self._input_size + self.partial_command_bytes()
 
-    def begun(self) -> i64:
-        frames = self.frames
-        return 0 if frames is None else frames.begun()
+    def partial_command_bytes(self) -> i64:
+        frames = self.websocket
+        return 0 if frames is None else frames.partial_message_bytes()
 
-    def complain(self, text: str) -> None:
+    def send_error(self, text: str) -> None:
         """There is no request that it would be the answer to."""
 
-    def forget_input(self) -> None:
+    def discard_input(self) -> None:
         self._input.clear()
         self._input_size = 0
 
-    def next_command(self) -> bool:
+    def execute_next(self) -> bool:
         if not self._input:
             return False
         binary, data = self._input.popleft()
@@ -305,67 +316,67 @@ class GloveboxConnection(Conversation):
             request = (
                 bincode.decode_request(data) if binary else glovebox_messages.decode_request(data)
             )
-        except Malformed as error:
-            self._count("unknown")
+        except MalformedMessage as error:
+            self._count_request("unknown")
             self._refuse(error.label, BAD_REQUEST, str(error))
             return True
         try:
-            self._carry_out(request)
+            self._execute_request(request)
         except Denied:
             self._refuse(request.label, PERMISSION_DENIED, request.queue)
         except TaskyardError as refusal:
-            self._refuse_for(request.label, request.queue, refusal)
-        if self.broker.is_behind() and not self.outbox.waits():
+            self._send_engine_error(request.label, request.queue, refusal)
+        if self.broker.is_backlogged() and not self.reply_queue.has_waiting():
             # Whoever asks for no answers would never have to wait for the disk.
-            self.outbox.send(b"", self.engine.log.mark())
+            self.reply_queue.send(b"", self.engine.records.end_position())
         return True
 
-    def _carry_out(self, request: Request) -> None:
+    def _execute_request(self, request: GloveboxRequest) -> None:
         if isinstance(request, Post):
-            self._begin("post", PUSH, request)
-            self._post(request, self._queue(request))
+            self._count_and_authorize("post", PUSH, request)
+            self._post(request, self._find_queue(request))
         elif isinstance(request, Fetch):
-            self._begin("fetch", TAKE, request)
-            queue = self._queue(request)
+            self._count_and_authorize("fetch", TAKE, request)
+            queue = self._find_queue(request)
             ttr = microseconds("work_timeout", request.work_timeout)
             if not ttr:
                 raise InvalidOption("work_timeout", "must not be 0")
-            asked = Asked(request.label, request.sync, False)
-            take = Take([queue.utf8], self.owner, self.origin, ttr=ttr)
-            self._take(asked, take, request.block_timeout, "block_timeout")
+            asked = PendingFetch(request.label, request.sync, False)
+            take = FetchRequest([queue.utf8], self.owner, self.origin, ttr=ttr)
+            self._fetch_or_pop(asked, take, request.block_timeout, "block_timeout")
         elif isinstance(request, Pop):
-            self._begin("pop", TAKE, request)
-            queue = self._queue(request)
-            asked = Asked(request.label, request.sync, True)
-            take = Take([queue.utf8], self.owner, self.origin, pop=True)
-            self._take(asked, take, request.timeout, "timeout")
+            self._count_and_authorize("pop", TAKE, request)
+            queue = self._find_queue(request)
+            asked = PendingFetch(request.label, request.sync, True)
+            take = FetchRequest([queue.utf8], self.owner, self.origin, pop=True)
+            self._fetch_or_pop(asked, take, request.timeout, "timeout")
         elif isinstance(request, Finish):
-            self._begin("finish", TAKE, request)
-            self._finish(request, self._queue(request))
+            self._count_and_authorize("finish", TAKE, request)
+            self._finish(request, self._find_queue(request))
         elif isinstance(request, Create):
-            self._begin("create", ADMIN, request)
+            self._count_and_authorize("create", ADMIN, request)
             self._create(request)
 
-    def _begin(self, verb: str, action: str, request: Request) -> None:
-        self._count(verb)
-        self._glovebox.allow(self.principal, action, request.queue)
+    def _count_and_authorize(self, verb: str, action: str, request: GloveboxRequest) -> None:
+        self._count_request(verb)
+        self._glovebox.check_permission(self.principal, action, request.queue)
 
-    def _queue(self, request: Request) -> Queue:
+    def _find_queue(self, request: GloveboxRequest) -> Queue:
         queue = self.engine.queue(request.queue.encode())
         if queue is None:
             raise QueueNotFound(request.queue)
         return queue
 
-    def _count(self, name: str) -> None:
+    def _count_request(self, name: str) -> None:
         """Each request has one answer, now or later; notices are beside them."""
         glovebox = self._glovebox
-        self.verb = glovebox.verbs.get(name, glovebox.traffic.unknown)
-        self.verb.count += 1
-        self.verb.replies += 1
+        self.current_command = glovebox.verbs.get(name, glovebox.stats.unknown_command)
+        self.current_command.count += 1
+        self.current_command.replies += 1
 
-    def _no_message(self, asked: Asked) -> None:
-        self._glovebox.verbs["pop" if asked.pop else "fetch"].empty += 1
-        self._say(NoMessage(asked.label), PROMISED, 0)
+    def _send_no_message(self, pending: PendingFetch) -> None:
+        self._glovebox.verbs["pop" if pending.is_pop else "fetch"].no_result += 1
+        self._send_response(NoMessage(pending.label), PROMISED, 0)
 
     def _post(self, request: Post, queue: Queue) -> None:
         notify: Notify | None = None
@@ -381,167 +392,181 @@ class GloveboxConnection(Conversation):
         )
         self.engine.push(new, self.origin, self.now)
 
-    def _take(self, asked: Asked, take: Take, seconds: float | None, option: str) -> None:
+    def _fetch_or_pop(
+        self, pending: PendingFetch, request: FetchRequest, seconds: float | None, option: str
+    ) -> None:
         """Answer with a message, at once or when there is one, or with none after the timeout."""
-        asked.timeout = 0 if seconds is None else microseconds(option, seconds)
-        asked.option = option
-        self._take_or_wait(asked, take)
+        pending.timeout = 0 if seconds is None else microseconds(option, seconds)
+        pending.option = option
+        self._fetch_or_wait(pending, request)
 
-    def _take_or_wait(self, asked: Asked, take: Take) -> None:
-        timeout = asked.timeout
-        if take.pop and (self._stands_behind(asked, take) or self._reads_first(asked, take)):
+    def _fetch_or_wait(self, pending: PendingFetch, request: FetchRequest) -> None:
+        timeout = pending.timeout
+        if request.pop and (
+            self._try_queue_behind_read(pending, request) or self._try_read_first(pending, request)
+        ):
             return
-        job = self.engine.fetch(take, self.now)
+        job = self.engine.fetch(request, self.now)
         if job is not None:
-            self._hand_out(asked, job, None)
-        elif not timeout or self.ending:
-            self._no_message(asked)
-        elif len(self._waiting) >= MAX_WAITING:
-            raise _too_many(asked)
+            self._deliver_message(pending, job, None)
+        elif not timeout or self.closing_after_replies:
+            self._send_no_message(pending)
+        elif len(self._pending) >= MAX_PENDING_FETCHES:
+            raise _too_many_pending(pending)
         else:
-            waiter = self.engine.wait(take, self.now + timeout, len(self._waiting))
+            waiter = self.engine.wait_for_job(request, self.now + timeout, len(self._pending))
             self._waiters[waiter.number] = waiter
-            self._waiting[waiter.number] = asked
+            self._pending[waiter.number] = pending
 
-    def _stands_behind(self, asked: Asked, take: Take) -> bool:
+    def _try_queue_behind_read(self, pending: PendingFetch, request: FetchRequest) -> bool:
         """Whether a pop of the same queue before this one waits for the disk: this one follows."""
-        line = self._behind.get(take.queues[0])
+        line = self._pops_behind_read.get(request.queues[0])
         if line is None:
             return False
-        if len(line) >= MAX_WAITING:
-            raise _too_many(asked)
-        line.append((asked, take))
+        if len(line) >= MAX_PENDING_FETCHES:
+            raise _too_many_pending(pending)
+        line.append((pending, request))
         return True
 
-    def _reads_first(self, asked: Asked, take: Take) -> bool:
+    def _try_read_first(self, pending: PendingFetch, request: FetchRequest) -> bool:
         """Whether the message that is to be popped has to be read back: it is popped after that,
         since nobody would have it if that cannot be done."""
-        job = self.engine.next_job(take, self.now)
-        if job is None or self.broker.payload(job) is not None:
+        job = self.engine.next_job(request, self.now)
+        if job is None or self.broker.cached_payload(job) is not None:
             return False
 
         def read(payload: bytes | None) -> None:
-            behind = self._behind.pop(take.queues[0])
-            self._go_on_popping(asked, take, job, payload)
-            self._go_on_behind(take.queues[0], behind)
-            self.read_back()
+            behind = self._pops_behind_read.pop(request.queues[0])
+            self._finish_pop(pending, request, job, payload)
+            self._resume_pops_behind(request.queues[0], behind)
+            self.on_payload_read()
 
-        self._loads += 1
-        self._behind[take.queues[0]] = deque()
-        self.broker.load(job.payload_at, job.payload_size, read)
+        self._disk_reads += 1
+        self._pops_behind_read[request.queues[0]] = deque()
+        self.broker.read_from_disk(job.payload_at, job.payload_size, read)
         return True
 
-    def _go_on_popping(self, asked: Asked, take: Take, job: Job, payload: bytes | None) -> None:
-        if self.closed or self.outbox.aborted:
+    def _finish_pop(
+        self, pending: PendingFetch, request: FetchRequest, job: Job, payload: bytes | None
+    ) -> None:
+        if self.closed or self.reply_queue.aborted:
             return
         if self.broker.failure or (payload is None and job.state != GONE):
-            self.outbox.abort()
+            self.reply_queue.abort()
             return
         engine = self.engine
-        queue = take.queues[0].decode()
-        self.verb = self._glovebox.verbs["pop"]
+        queue = request.queues[0].decode()
+        self.current_command = self._glovebox.verbs["pop"]
         self.now = self.broker.clock.now()  # records are in the order of time
         try:
-            self._glovebox.allow(self.principal, TAKE, queue)
+            self._glovebox.check_permission(self.principal, TAKE, queue)
             if (
-                payload is None or engine.next_job(take, self.now) is not job
+                payload is None or engine.next_job(request, self.now) is not job
             ):  # somebody was quicker
-                self._take_or_wait(asked, take)
+                self._fetch_or_wait(pending, request)
                 return
-            engine.fetch(take, self.now)
+            engine.fetch(request, self.now)
         except Denied:
-            self._refuse(asked.label, PERMISSION_DENIED, queue)
+            self._refuse(pending.label, PERMISSION_DENIED, queue)
         except TaskyardError as refusal:
-            self._refuse_for(asked.label, queue, refusal)
+            self._send_engine_error(pending.label, queue, refusal)
         else:
-            self._hand_out(asked, job, payload)
+            self._deliver_message(pending, job, payload)
 
-    def _go_on_behind(self, name: bytes, behind: deque[tuple[Asked, Take]]) -> None:
+    def _resume_pops_behind(
+        self, name: bytes, behind: deque[tuple[PendingFetch, FetchRequest]]
+    ) -> None:
         """Go on with these pops, up to one whose message has to be read back as well."""
         queue = name.decode()
-        while behind and not (self.closed or self.outbox.aborted):
-            line = self._behind.get(name)
+        while behind and not (self.closed or self.reply_queue.aborted):
+            line = self._pops_behind_read.get(name)
             if line is not None:
                 line.extend(behind)
                 return
             asked, take = behind.popleft()
             try:
-                self._glovebox.allow(self.principal, TAKE, queue)
-                self._take_or_wait(asked, take)
+                self._glovebox.check_permission(self.principal, TAKE, queue)
+                self._fetch_or_wait(asked, take)
             except Denied:
                 self._refuse(asked.label, PERMISSION_DENIED, queue)
             except TaskyardError as refusal:
-                self._refuse_for(asked.label, queue, refusal)
+                self._send_engine_error(asked.label, queue, refusal)
 
     def _finish(self, request: Finish, queue: Queue) -> None:
         engine = self.engine
         sequence = request.sequence
-        job = engine.state.live(sequence) if sequence < FOREVER else None
+        job = engine.state.live_job(sequence) if sequence < FOREVER else None
         if job is None or request.shard != SHARD or job.queue is not queue:
             raise NotLeaseholder(sequence)
         engine.ack(sequence, self.owner, self.origin, self.now)
         response = request.response
-        if response != NOT_SAID:
+        if response != UNSPECIFIED:
             when = (NOW, WRITTEN, SYNCED)[response]
-            self._say(Notice(request.label, STAGE_INDEX_FINISH), when, engine.log.mark())
+            self._send_response(
+                Notice(request.label, STAGE_INDEX_FINISH), when, engine.records.end_position()
+            )
 
     def _create(self, request: Create) -> None:
-        if not self._glovebox.creation:
+        if not self._glovebox.allows_creation:
             self._refuse(request.label, PERMISSION_DENIED, request.queue)
             return
         retries = request.retries
         settings = QueueSettings(retries=-1 if retries is None else retries)
         self.engine.create_queue(request.queue, settings, self.origin, self.now)
-        self._say(Notice(request.label, STAGE_INDEX_READY), PROMISED, self.engine.log.mark())
+        self._send_response(
+            Notice(request.label, STAGE_INDEX_READY), PROMISED, self.engine.records.end_position()
+        )
 
     # Messages on their way
 
-    def _hand_out(self, asked: Asked, job: Job, payload: bytes | None) -> None:
+    def _deliver_message(self, pending: PendingFetch, job: Job, payload: bytes | None) -> None:
         """`payload` is None if it is not known to be in memory."""
-        when, mark = self._due(asked, job)
-        delivery = Delivery(self, asked, job.id, when, mark)
+        when, mark = self._required_durability(pending, job)
+        delivery = MessageDelivery(self, pending, job.id, when, mark)
         if payload is None:
-            payload = self.broker.payload(job)
+            payload = self.broker.cached_payload(job)
         if payload is None:
-            self._loads += 1
-            self.broker.load(job.payload_at, job.payload_size, delivery.loaded)
+            self._disk_reads += 1
+            self.broker.read_from_disk(job.payload_at, job.payload_size, delivery.on_payload_read)
         else:
-            delivery.go_on(payload)
+            delivery.send(payload)
 
-    def read_back(self) -> None:
-        self._loads -= 1
-        if self.ending and not self.closed:
-            self._run_on()
+    def on_payload_read(self) -> None:
+        self._disk_reads -= 1
+        if self.closing_after_replies and not self.closed:
+            self._process_in_turn()
 
-    def _due(self, asked: Asked, job: Job) -> tuple[int, int]:
+    def _required_durability(self, pending: PendingFetch, job: Job) -> tuple[int, int]:
         """What the message waits for: its own push always, its assignment as the client asks.
 
         Who has popped it and said nothing gets the promise that an acknowledgement would give.
         """
-        mark = self.engine.log.mark()
-        if asked.sync == NOT_SAID:
+        mark = self.engine.records.end_position()
+        if pending.sync == UNSPECIFIED:
             return PROMISED, mark
-        if asked.sync == SYNC:
+        if pending.sync == WAIT_SYNCED:
             return SYNCED, mark
-        own = self.broker.payload_mark(job)
-        if asked.sync == READY:
+        own = self.broker.delivery_position(job)
+        if pending.sync == READY:
             return PROMISED, own
-        assert asked.sync == WRITE
-        return (WRITTEN if own <= self.broker.released else PROMISED), mark
+        assert pending.sync == WAIT_WRITTEN
+        return (WRITTEN if own <= self.broker.reply_position else PROMISED), mark
 
-    def deliver_message(
-        self, asked: Asked, id: i64, payload: bytes | None, when: i64, mark: i64
+    def send_message(
+        self, pending: PendingFetch, id: i64, payload: bytes | None, level: i64, position: i64
     ) -> None:
         if self.closed:
             return
         if payload is None or self.broker.failure:  # or that it was taken may never be on disk
-            self.outbox.abort()
+            self.reply_queue.abort()
             return
-        self._say(Message(asked.label, SHARD, id, payload, asked.pop), when, mark)
+        self._send_response(
+            FetchedMessage(pending.label, SHARD, id, payload, pending.is_pop), level, position
+        )
 
     # Responses
 
-    def _refuse_for(self, label: int, queue: str, refusal: TaskyardError) -> None:
+    def _send_engine_error(self, label: int, queue: str, refusal: TaskyardError) -> None:
         if isinstance(refusal, (NotLeaseholder, QueueNotFound)):
             self._refuse(label, NO_OBJECT, queue)
         elif isinstance(refusal, QueueExists):
@@ -553,26 +578,30 @@ class GloveboxConnection(Conversation):
 
     def _refuse(self, label: int, code: int, key: str) -> None:
         # An error may tell of a change that is not on disk yet, so it waits like any reply.
-        self.verb.errors += 1
-        self._say(Error(label, code, key[:MAX_KEY]), PROMISED, self.engine.log.mark())
+        self.current_command.errors += 1
+        self._send_response(
+            Error(label, code, key[:MAX_ERROR_KEY_CHARS]),
+            PROMISED,
+            self.engine.records.end_position(),
+        )
 
-    def _say(self, response: Response, when: i64, mark: i64) -> None:
-        self._send_frame(self._framed(response), when, mark)
+    def _send_response(self, response: GloveboxResponse, level: i64, position: i64) -> None:
+        self._send_frame(self._encode_frame(response), level, position)
 
-    def _framed(self, response: Response) -> bytes:
+    def _encode_frame(self, response: GloveboxResponse) -> bytes:
         if self._binary:
-            return frame(BINARY, bincode.encode_response(response))
-        return frame(TEXT, glovebox_messages.encode_response(response))
+            return encode_frame(BINARY, bincode.encode_response(response))
+        return encode_frame(TEXT, glovebox_messages.encode_response(response))
 
-    def _send_frame(self, data: bytes, when: i64, mark: i64) -> None:
-        if self.stuffed:  # what is not an answer comes all the same, but not without end
-            self._unread_size += len(data)
-            if self._unread_size > self._glovebox.output_limit:
-                self.outbox.abort()
+    def _send_frame(self, data: bytes, level: i64, position: i64) -> None:
+        if self.output_blocked:  # what is not an answer comes all the same, but not without end
+            self._unread_output_bytes += len(data)
+            if self._unread_output_bytes > self._glovebox.output_limit:
+                self.reply_queue.abort()
                 return
-        self._out.send(data, when, mark)
+        self._output.send(data, level, position)
 
 
-def _too_many(asked: Asked) -> InvalidOption:
-    what = f"{MAX_WAITING} requests of this connection wait already"
-    return InvalidOption(asked.option, what)
+def _too_many_pending(pending: PendingFetch) -> InvalidOption:
+    what = f"{MAX_PENDING_FETCHES} requests of this connection wait already"
+    return InvalidOption(pending.option, what)

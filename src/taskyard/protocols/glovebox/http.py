@@ -15,7 +15,7 @@ from taskyard.protocols.http.messages import Response
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class ConnectOptions:
     """What a client asks for when it connects."""
 
     binary: bool
@@ -23,7 +23,7 @@ class Terms:
     reconnect_as: int | None
 
 
-def terms(headers: dict[str, str]) -> Terms:
+def parse_connect_headers(headers: dict[str, str]) -> ConnectOptions:
     """From the headers of the upgrade, whose names are in lower case here.
 
     An id that cannot be one is treated as one that nobody has: the client gets a new session, and
@@ -31,7 +31,7 @@ def terms(headers: dict[str, str]) -> Terms:
     """
     id = headers.get("reconnect-as", "").strip()
     known = id.isascii() and id.isdigit() and len(id) <= 20 and int(id) <= MAX_U64
-    return Terms(
+    return ConnectOptions(
         binary=_is_true(headers.get("binary", "")),
         durable=_is_true(headers.get("durable-session", "")),
         reconnect_as=int(id) if known else None,
@@ -42,9 +42,9 @@ def _is_true(value: str) -> bool:
     return value.strip().lower() in ("1", "true")
 
 
-def status(engine: Engine, name: str) -> Response:
+def queue_status(engine: Engine, name: str) -> Response:
     """Shards are how others store a queue; here each has one, which is always open."""
-    mark = engine.log.mark()  # it must not show what may still be lost
+    mark = engine.records.end_position()  # it must not show what may still be lost
     utf8 = name.encode(errors="replace")
     queue = engine.queue(utf8)
     if queue is None:
@@ -54,13 +54,13 @@ def status(engine: Engine, name: str) -> Response:
             "code": "QueueNotFound",
             "message": "Named queue not found",
         }
-        return Response(404, msgspec.json.encode(error), mark=mark)
+        return Response(404, msgspec.json.encode(error), position=mark)
     told = {
         "type": "Status",
         "length": 0 if queue.settings.paused else queue.ready.size,
-        "readers_waiting": len(engine.waiting.get(utf8, ())),
+        "readers_waiting": len(engine.waiters.get(utf8, ())),
         "shards_read_write": 1,
         "shards_read_only": 0,
         "shards_finished": 0,
     }
-    return Response(200, msgspec.json.encode(told), mark=mark)
+    return Response(200, msgspec.json.encode(told), position=mark)

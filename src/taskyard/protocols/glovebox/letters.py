@@ -11,49 +11,51 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.protocols.glovebox.websocket_frames import PING, frame
+from taskyard.protocols.glovebox.websocket_frames import PING, encode_frame
 
-_MOST: Final = 65_536  # letters on their way; the engine's own bound is below that by default
+_MAX_UNCONFIRMED: Final = (
+    65_536  # letters on their way; the engine's own bound is below that by default
+)
 
 
-class Letters:
+class NoticeTracker:
     def __init__(self, numbered: i64) -> None:
-        self.numbered = numbered  # the last one that was sent
-        self._open: dict[int, None] = {}  # sent and not confirmed, in order
+        self.last_notice = numbered  # the last one that was sent
+        self._unconfirmed: dict[int, None] = {}  # sent and not confirmed, in order
         self._pings: dict[int, list[int]] = {}  # the letters that each of them stands behind
 
-    def next(self) -> i64:
+    def number_next(self) -> i64:
         """Number the letter that is to be sent now, with a ping of its own."""
-        self.numbered += 1
-        self.sent([self.numbered])
-        return self.numbered
+        self.last_notice += 1
+        self.mark_sent([self.last_notice])
+        return self.last_notice
 
-    def sent(self, numbers: list[int]) -> None:
+    def mark_sent(self, numbers: list[int]) -> None:
         """These go out one behind the other; the ping bears the last of the numbers."""
         for number in numbers:
-            self._open[number] = None
+            self._unconfirmed[number] = None
         self._pings[numbers[-1]] = numbers
-        while len(self._open) > _MOST:  # a client that answers no pings
-            del self._open[next(iter(self._open))]
+        while len(self._unconfirmed) > _MAX_UNCONFIRMED:  # a client that answers no pings
+            del self._unconfirmed[next(iter(self._unconfirmed))]
             del self._pings[next(iter(self._pings))]
 
-    def confirmed(self, number: int) -> bool:
+    def confirm(self, number: int) -> bool:
         """The ping with this number came back; False if none is out."""
         numbers = self._pings.pop(number, None)
         if numbers is None:
             return False
         for confirmed in numbers:
-            self._open.pop(confirmed, None)
+            self._unconfirmed.pop(confirmed, None)
         return True
 
-    def delivered(self) -> i64:
+    def last_delivered(self) -> i64:
         """The client has all letters up to this one."""
-        return next(iter(self._open)) - 1 if self._open else self.numbered
+        return next(iter(self._unconfirmed)) - 1 if self._unconfirmed else self.last_notice
 
 
 def stage_index(stage: int) -> int:
     return stage.bit_length() - 1
 
 
-def ping(number: int) -> bytes:
-    return frame(PING, number.to_bytes(8, "big"))
+def encode_ping(number: int) -> bytes:
+    return encode_frame(PING, number.to_bytes(8, "big"))

@@ -16,7 +16,7 @@ U32 = Annotated[int, Meta(ge=0, le=t.MAX_U32)]
 U64 = Annotated[int, Meta(ge=0)]  # msgspec has no limit beyond 63 bits: see _u64
 
 
-class Post(Struct, tag_field="type", tag="post"):
+class JsonPost(Struct, tag_field="type", tag="post"):
     """null stands for an option that was left out, here and in the others."""
 
     queue: str
@@ -26,14 +26,14 @@ class Post(Struct, tag_field="type", tag="post"):
     notify: list[Stage] | None = None
 
 
-class Pop(Struct, tag_field="type", tag="pop"):
+class JsonPop(Struct, tag_field="type", tag="pop"):
     queue: str
     timeout: float | None = None
     label: U64 | None = None
     sync: Level | None = None
 
 
-class Fetch(Struct, tag_field="type", tag="fetch"):
+class JsonFetch(Struct, tag_field="type", tag="fetch"):
     queue: str
     work_timeout: float
     block_timeout: float | None = None
@@ -41,7 +41,7 @@ class Fetch(Struct, tag_field="type", tag="fetch"):
     label: U64 | None = None
 
 
-class Finish(Struct, tag_field="type", tag="finish"):
+class JsonFinish(Struct, tag_field="type", tag="finish"):
     queue: str
     sequence: U64
     shard: U32 | None = None
@@ -49,7 +49,7 @@ class Finish(Struct, tag_field="type", tag="finish"):
     response: Level | None = None
 
 
-class Create(Struct, tag_field="type", tag="create"):
+class JsonCreate(Struct, tag_field="type", tag="create"):
     queue: str
     label: U64 | None = None
     retries: U32 | None = None
@@ -57,11 +57,11 @@ class Create(Struct, tag_field="type", tag="create"):
     shard_max_bytes: U64 | None = None
 
 
-class _Labelled(Struct):
+class _JsonLabel(Struct):
     label: U64 | None = None
 
 
-class Message(Struct, tag_field="type", tag="message"):
+class JsonMessage(Struct, tag_field="type", tag="message"):
     label: int
     shard: int
     sequence: int
@@ -69,20 +69,20 @@ class Message(Struct, tag_field="type", tag="message"):
     finished: bool
 
 
-class Notice(Struct, tag_field="type", tag="notice"):
+class JsonNotice(Struct, tag_field="type", tag="notice"):
     label: int
     notice: str
 
 
-class Hello(Struct, tag_field="type", tag="hello"):
+class JsonHello(Struct, tag_field="type", tag="hello"):
     id: int
 
 
-class NoMessage(Struct, tag_field="type", tag="nomessage"):
+class JsonNoMessage(Struct, tag_field="type", tag="nomessage"):
     label: int
 
 
-class Error(Struct, tag_field="type", tag="error"):
+class JsonError(Struct, tag_field="type", tag="error"):
     label: int
     code: str
     key: str
@@ -90,47 +90,51 @@ class Error(Struct, tag_field="type", tag="error"):
 
 # A RecursionError is a document nested beyond all reason.
 _MALFORMED: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-_decode: Final = msgspec.json.Decoder(Post | Pop | Fetch | Finish | Create).decode
-_decode_label: Final = msgspec.json.Decoder(_Labelled).decode
+_decode: Final = msgspec.json.Decoder(
+    JsonPost | JsonPop | JsonFetch | JsonFinish | JsonCreate
+).decode
+_decode_label: Final = msgspec.json.Decoder(_JsonLabel).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def decode_request(text: bytes) -> t.Request:
+def decode_request(text: bytes) -> t.GloveboxRequest:
     """The request that this text is; Malformed if it is none."""
     try:
-        return _request(_decode(text))
+        return _to_request(_decode(text))
     except _MALFORMED as error:
-        raise t.Malformed(str(error), _label_of(text)) from error
+        raise t.MalformedMessage(str(error), _label_of(text)) from error
 
 
-def _request(said: Post | Pop | Fetch | Finish | Create) -> t.Request:
-    label = 0 if said.label is None else _u64(said.label)
-    said.queue.encode()  # a lone surrogate has no place in a name
-    if isinstance(said, Post):
-        message = said.message
+def _to_request(
+    request: JsonPost | JsonPop | JsonFetch | JsonFinish | JsonCreate,
+) -> t.GloveboxRequest:
+    label = 0 if request.label is None else _u64(request.label)
+    request.queue.encode()  # a lone surrogate has no place in a name
+    if isinstance(request, JsonPost):
+        message = request.message
         body = message.encode() if isinstance(message, str) else bytes(message)
         stages = 0
-        for stage in said.notify or ():
+        for stage in request.notify or ():
             stages |= 1 << t.STAGE_NAMES.index(stage)
-        return t.Post(said.queue, body, said.priority or 0, label, stages)
-    if isinstance(said, Pop):
-        return t.Pop(said.queue, _level(said.sync, t.NOT_SAID), said.timeout, label)
-    if isinstance(said, Fetch):
-        sync = _level(said.sync, t.READY)
-        return t.Fetch(said.queue, said.block_timeout, said.work_timeout, sync, label)
-    if isinstance(said, Finish):
+        return t.Post(request.queue, body, request.priority or 0, label, stages)
+    if isinstance(request, JsonPop):
+        return t.Pop(request.queue, _level(request.sync, t.UNSPECIFIED), request.timeout, label)
+    if isinstance(request, JsonFetch):
+        sync = _level(request.sync, t.READY)
+        return t.Fetch(request.queue, request.block_timeout, request.work_timeout, sync, label)
+    if isinstance(request, JsonFinish):
         return t.Finish(
-            said.queue,
-            _u64(said.sequence),
-            said.shard or 0,
-            None if said.label is None else label,
-            _level(said.response, t.NOT_SAID),
+            request.queue,
+            _u64(request.sequence),
+            request.shard or 0,
+            None if request.label is None else label,
+            _level(request.response, t.UNSPECIFIED),
         )
-    entries, size = said.shard_max_entries, said.shard_max_bytes
+    entries, size = request.shard_max_entries, request.shard_max_bytes
     return t.Create(
-        said.queue,
+        request.queue,
         label,
-        said.retries,
+        request.retries,
         None if entries is None else _u64(entries),
         None if size is None else _u64(size),
     )
@@ -154,10 +158,10 @@ def _label_of(text: bytes) -> int:
         return 0
 
 
-def encode_response(response: t.Response) -> bytes:
-    if isinstance(response, t.Message):
+def encode_response(response: t.GloveboxResponse) -> bytes:
+    if isinstance(response, t.FetchedMessage):
         return _encode(
-            Message(
+            JsonMessage(
                 response.label,
                 response.shard,
                 response.sequence,
@@ -166,13 +170,13 @@ def encode_response(response: t.Response) -> bytes:
             )
         )
     if isinstance(response, t.Notice):
-        return _encode(Notice(response.label, t.STAGE_NAMES[response.stage]))
+        return _encode(JsonNotice(response.label, t.STAGE_NAMES[response.stage]))
     if isinstance(response, t.Hello):
-        return _encode(Hello(response.id))
+        return _encode(JsonHello(response.id))
     if isinstance(response, t.NoMessage):
-        return _encode(NoMessage(response.label))
+        return _encode(JsonNoMessage(response.label))
     assert isinstance(response, t.Error)
-    return _encode(Error(response.label, t.CODE_NAMES[response.code], response.key))
+    return _encode(JsonError(response.label, t.CODE_NAMES[response.code], response.key))
 
 
 def _body(payload: bytes) -> str | list[int]:

@@ -10,9 +10,9 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.aside import Aside
+from taskyard.broker.aside import DeferredReplies
 from taskyard.broker.broker import SYNC, WRITE, Broker
-from taskyard.broker.outbox import Outbox
+from taskyard.broker.outbox import ReplyQueue
 from taskyard.broker.seams import Scheduler
 
 # When a frame may go: at once, with the answers that keep the server's promise, when all up to its
@@ -23,59 +23,59 @@ WRITTEN: Final = 2
 SYNCED: Final = 3
 
 
-class Out:
+class DurabilityOutput:
     def __init__(
-        self, broker: Broker, scheduler: Scheduler, outbox: Outbox, greeting_mark: i64
+        self, broker: Broker, scheduler: Scheduler, reply_queue: ReplyQueue, hello_position: i64
     ) -> None:
         self._broker = broker
         self._scheduler = scheduler
-        self._outbox = outbox
-        self._written = Aside(broker, outbox, broker.written)
-        self._synced = Aside(broker, outbox, broker.synced)
-        self._greeting_mark = greeting_mark
-        self._backlog_mark: i64 = 0  # what was sent before the rest waits for that to be synced
-        self._flush_planned = False
+        self._reply_queue = reply_queue
+        self._written = DeferredReplies(broker, reply_queue, broker.written_waiters)
+        self._synced = DeferredReplies(broker, reply_queue, broker.synced_waiters)
+        self._hello_position = hello_position
+        self._owed_position: i64 = 0  # what was sent before the rest waits for that to be synced
+        self._flush_scheduled = False
 
-    def send_backlog(self, frames: list[bytes], mark: i64) -> None:
+    def send_owed_notices(self, frames: list[bytes], position: i64) -> None:
         """What is owed from before goes first, and all of it is durable by then."""
         broker = self._broker
         for frame in frames:
-            self.send(frame, SYNCED, mark)
-        if broker.durability != SYNC and mark > broker.journal.durable:
-            self._backlog_mark = max(mark, self._greeting_mark)
+            self.send(frame, SYNCED, position)
+        if broker.durability != SYNC and position > broker.journal.durable:
+            self._owed_position = max(position, self._hello_position)
 
-    def send(self, frame: bytes, when: i64, mark: i64) -> None:
+    def send(self, frame: bytes, level: i64, position: i64) -> None:
         broker = self._broker
         journal = broker.journal
-        if self._backlog_mark > journal.durable:
-            when = SYNCED
-            mark = max(mark, self._backlog_mark)
-        elif self._greeting_mark > broker.released:
-            if when == SYNCED and mark > journal.durable and broker.durability != SYNC:
-                mark = max(mark, self._greeting_mark)
+        if self._owed_position > journal.durable:
+            level = SYNCED
+            position = max(position, self._owed_position)
+        elif self._hello_position > broker.reply_position:
+            if level == SYNCED and position > journal.durable and broker.durability != SYNC:
+                position = max(position, self._hello_position)
             else:
-                when = PROMISED
+                level = PROMISED
         durability = broker.durability
         if (
-            when == PROMISED
-            or (when == WRITTEN and durability == WRITE)
-            or (when == SYNCED and durability == SYNC)
+            level == PROMISED
+            or (level == WRITTEN and durability == WRITE)
+            or (level == SYNCED and durability == SYNC)
         ):
-            self._outbox.send(frame, mark)
-        elif when == WRITTEN and mark > journal.written:
-            self._written.put(frame, mark)
-        elif when == SYNCED and mark > journal.durable:
-            self._synced.put(frame, mark)
+            self._reply_queue.send(frame, position)
+        elif level == WRITTEN and position > journal.written:
+            self._written.add(frame, position)
+        elif level == SYNCED and position > journal.durable:
+            self._synced.add(frame, position)
         else:
-            self._outbox.overtake(frame)
-        self.plan_flush()
+            self._reply_queue.send_unordered(frame)
+        self.schedule_flush()
 
-    def plan_flush(self) -> None:
+    def schedule_flush(self) -> None:
         """One write for all that the rest of this turn brings."""
-        if not self._flush_planned:
-            self._flush_planned = True
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
             self._scheduler.call_soon(self._flush)
 
     def _flush(self) -> None:
-        self._flush_planned = False
-        self._outbox.flush()
+        self._flush_scheduled = False
+        self._reply_queue.flush_output()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 # How durable something must be before it is told; NOT_SAID where the client left it out.
-NOT_SAID: Final = -1
+UNSPECIFIED: Final = -1
 READY: Final = 0
-WRITE: Final = 1
-SYNC: Final = 2
+WAIT_WRITTEN: Final = 1
+WAIT_SYNCED: Final = 2
 
 LEVEL_NAMES: Final = ("ready", "write", "sync")
 # In the order of the engine's bits: the stage of index n is the bit 1 << n.
@@ -37,7 +37,7 @@ MAX_U32: Final = 0xFFFF_FFFF
 MAX_U64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
-class Malformed(Exception):
+class MalformedMessage(Exception):
     """A message that is none; `label` is the one it carries, as far as that could be read."""
 
     def __init__(self, reason: str, label: int = 0) -> None:
@@ -45,7 +45,7 @@ class Malformed(Exception):
         self.label = label
 
 
-class Request:
+class GloveboxRequest:
     """Base of the five requests."""
 
     __slots__ = ("label", "queue")
@@ -55,7 +55,7 @@ class Request:
         self.label = label
 
 
-class Post(Request):
+class Post(GloveboxRequest):
     __slots__ = ("message", "priority", "stages")
 
     def __init__(
@@ -67,7 +67,7 @@ class Post(Request):
         self.stages = stages  # bits of engine/model/stages.py
 
 
-class Fetch(Request):
+class Fetch(GloveboxRequest):
     __slots__ = ("block_timeout", "sync", "work_timeout")
 
     def __init__(
@@ -84,7 +84,7 @@ class Fetch(Request):
         self.sync = sync
 
 
-class Finish(Request):
+class Finish(GloveboxRequest):
     __slots__ = ("has_label", "response", "sequence", "shard")
 
     def __init__(
@@ -93,7 +93,7 @@ class Finish(Request):
         sequence: int,
         shard: int,
         label: int | None = None,
-        response: int = NOT_SAID,
+        response: int = UNSPECIFIED,
     ) -> None:
         super().__init__(queue, 0 if label is None else label)
         self.sequence = sequence
@@ -102,18 +102,18 @@ class Finish(Request):
         self.response = response
 
 
-class Pop(Request):
+class Pop(GloveboxRequest):
     __slots__ = ("sync", "timeout")
 
     def __init__(
-        self, queue: str, sync: int = NOT_SAID, timeout: float | None = None, label: int = 0
+        self, queue: str, sync: int = UNSPECIFIED, timeout: float | None = None, label: int = 0
     ) -> None:
         super().__init__(queue, label)
         self.sync = sync
         self.timeout = timeout
 
 
-class Create(Request):
+class Create(GloveboxRequest):
     """Queues have no shards here, so what is said of them is taken and has no effect."""
 
     __slots__ = ("retries", "shard_max_bytes", "shard_max_entries")
@@ -132,13 +132,13 @@ class Create(Request):
         self.shard_max_bytes = shard_max_bytes
 
 
-class Response:
+class GloveboxResponse:
     """Base of the five responses."""
 
     __slots__ = ()
 
 
-class Message(Response):
+class FetchedMessage(GloveboxResponse):
     __slots__ = ("body", "finished", "label", "sequence", "shard")
 
     def __init__(self, label: int, shard: int, sequence: int, body: bytes, finished: bool) -> None:
@@ -149,7 +149,7 @@ class Message(Response):
         self.finished = finished
 
 
-class Notice(Response):
+class Notice(GloveboxResponse):
     __slots__ = ("label", "stage")
 
     def __init__(self, label: int, stage: int) -> None:
@@ -157,21 +157,21 @@ class Notice(Response):
         self.stage = stage  # an index of STAGE_NAMES
 
 
-class Hello(Response):
+class Hello(GloveboxResponse):
     __slots__ = ("id",)
 
     def __init__(self, id: int) -> None:
         self.id = id
 
 
-class NoMessage(Response):
+class NoMessage(GloveboxResponse):
     __slots__ = ("label",)
 
     def __init__(self, label: int) -> None:
         self.label = label
 
 
-class Error(Response):
+class Error(GloveboxResponse):
     __slots__ = ("code", "key", "label")
 
     def __init__(self, label: int, code: int, key: str) -> None:

@@ -13,7 +13,7 @@ PONG: Final = 10
 _FIN: Final = 0x80
 
 
-def frame(opcode: int, payload: bytes) -> bytes:
+def encode_frame(opcode: int, payload: bytes) -> bytes:
     size = len(payload)
     first = _FIN | opcode
     if size < 126:

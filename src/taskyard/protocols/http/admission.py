@@ -18,7 +18,7 @@ LOG_IN_FIRST = "A request of this size is taken only from those who log in."
 log = logging.getLogger("taskyard")
 
 
-class Admission:
+class BodyAuthorization:
     """What one connection has found out about the request that is coming."""
 
     def __init__(self, refuse: Callable[[str], Response]) -> None:
@@ -28,14 +28,14 @@ class Admission:
         self.pending = False  # it is not known yet: nothing more is to be read
         self._refusal: Response | None = None
 
-    def look(self, request: Request, identify: Identify, decided: Callable[[], None]) -> None:
+    def check(self, request: Request, identify: Identify, decided: Callable[[], None]) -> None:
         """More of this request has come; `decided` is called if it takes a while to tell."""
         if request is self._request:
             return
         self._request = request
         self._refusal = None
         try:
-            who = identify(request, _Asked(self, request, decided).told)
+            who = identify(request, _IdentifyCallback(self, request, decided).on_identified)
         except Exception as error:
             if is_fatal(error):
                 raise
@@ -45,14 +45,14 @@ class Admission:
             who = problem(500, "The server made a mistake; its log tells more.")
         self.pending = who is None
         if who is not None:
-            self._decide(who)
+            self._set_decision(who)
 
-    def told(self, request: Request, who: Principal | Response) -> bool:
+    def on_identified(self, request: Request, who: Principal | Response) -> bool:
         """Whether that is still of interest."""
         if request is not self._request:
             return False
         self.pending = False
-        self._decide(who)
+        self._set_decision(who)
         return True
 
     def refusal_of(self, request: Request | None) -> Response | None:
@@ -63,21 +63,23 @@ class Admission:
         """The connection is gone."""
         self._request = None
 
-    def _decide(self, who: Principal | Response) -> None:
+    def _set_decision(self, who: Principal | Response) -> None:
         if isinstance(who, Response):
             self._refusal = who
-        elif who.is_unknown():
+        elif who.needs_login():
             self._refusal = self._refuse(LOG_IN_FIRST)
 
 
-class _Asked:
+class _IdentifyCallback:
     """Remembers about which request it was asked, and who goes on."""
 
-    def __init__(self, admission: Admission, request: Request, decided: Callable[[], None]) -> None:
-        self._admission = admission
+    def __init__(
+        self, authorization: BodyAuthorization, request: Request, decided: Callable[[], None]
+    ) -> None:
+        self._authorization = authorization
         self._request = request
         self._decided = decided
 
-    def told(self, who: Principal | Response) -> None:
-        if self._admission.told(self._request, who):
+    def on_identified(self, who: Principal | Response) -> None:
+        if self._authorization.on_identified(self._request, who):
             self._decided()

@@ -23,13 +23,13 @@ from taskyard.protocols.http.api.problems import (
     BAD_REQUEST,
     DISK_ERROR,
     MEDIA_TYPE,
-    Problem,
-    invalid,
-    malformed,
-    no_job,
-    no_parameter,
-    no_queue,
+    ApiProblem,
+    invalid_value,
+    job_not_found,
+    malformed_body,
     problem_of,
+    queue_not_found,
+    unknown_parameter,
 )
 from taskyard.protocols.http.guard import problem_of_denial
 from taskyard.protocols.http.messages import Exchange, Response
@@ -46,7 +46,7 @@ _UID: Final = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}", 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class QueryParameter:
     """Something after the `?`: a text, or a number if it has bounds."""
 
     name: str
@@ -63,13 +63,13 @@ class Parameter:
         if not self.most:
             if self.values and text not in self.values:
                 known = ", ".join(self.values)
-                raise invalid(self.name, f"{self.name} must be one of {known}.")
+                raise invalid_value(self.name, f"{self.name} must be one of {known}.")
             if self.of_queue and not valid_name(text):
-                raise bad_name(self.name)
+                raise invalid_name(self.name)
             return text
         number = int(text) if _NUMBER.fullmatch(text) else None
         if number is None or not self.least <= number <= self.most:
-            raise invalid(self.name, f"{self.name} must be {self.least} to {self.most}.")
+            raise invalid_value(self.name, f"{self.name} must be {self.least} to {self.most}.")
         return number
 
 
@@ -83,17 +83,19 @@ class Operation:
     name: str
     summary: str
     action: str  # what the caller must be allowed to do
-    run: Callable[[Call], None]
-    query: tuple[Parameter, ...] = ()
+    run: Callable[[ApiCall], None]
+    query: tuple[QueryParameter, ...] = ()
     bodies: dict[str, Any] = field(default_factory=dict)  # by content type
     answers: Answers = field(default_factory=dict)
     problems: tuple[str, ...] = ()  # beside those that all operations of its kind have
     reads_state: bool = True  # so it makes no sense once the journal has failed
     for_everybody: bool = False  # also for those who may do nothing; `action` says nothing then
-    anywhere: bool = False  # on no queue that is known yet: `run` looks at each that it meets
+    checks_queues_itself: bool = (
+        False  # on no queue that is known yet: `run` looks at each that it meets
+    )
 
 
-class Call:
+class ApiCall:
     def __init__(
         self, broker: Broker, allow: Allow, operation: Operation, exchange: Exchange
     ) -> None:
@@ -114,13 +116,13 @@ class Call:
         """Carry it out, in the turn in which its connection passes it on."""
         # Not when the turn began: records are in the order of time, and others may have come since.
         self.now = self.broker.clock.now()
-        self.guard(self._check_and_run)
+        self.run_guarded(self._check_and_run)
 
-    def guard(self, step: Callable[[], None]) -> None:
+    def run_guarded(self, step: Callable[[], None]) -> None:
         """Do a part of it; what is refused there is its answer."""
         try:
             step()
-        except Problem as problem:
+        except ApiProblem as problem:
             self.refuse(problem)
         except Denied as denied:
             self.refuse(problem_of_denial(denied, self.request.principal))
@@ -131,39 +133,43 @@ class Call:
         operation = self.operation
         if operation.for_everybody:
             pass
-        elif operation.anywhere:
-            self.request.principal.check_somewhere(operation.action)
+        elif operation.checks_queues_itself:
+            self.request.principal.check_permission_on_any_queue(operation.action)
         else:
-            self.allow_on(self.request.params.get("queue", ""))
+            self.require(self.request.params.get("queue", ""))
         if operation.reads_state:
-            self.engine.check_alive()  # else it would show what will never be on disk
+            self.engine.check_not_read_only()  # else it would show what will never be on disk
         known = [parameter.name for parameter in operation.query]
         for name in self.request.query:
             if name not in known:
-                raise no_parameter(name, known)
+                raise unknown_parameter(name, known)
         for parameter in operation.query:
             self.arguments[parameter.name] = parameter.read(self.request.query.get(parameter.name))
         operation.run(self)
 
-    def allow_on(self, queue: str) -> None:
+    def require(self, queue: str) -> None:
         self._allow(self.request.principal, self.operation.action, queue)
 
-    def allow(self, action: str, queue: str) -> None:
+    def require_action(self, action: str, queue: str) -> None:
         """What it takes beside the action of the operation itself."""
         self._allow(self.request.principal, action, queue)
 
-    def shows(self, queue: Queue) -> bool:
+    def may_inspect(self, queue: Queue) -> bool:
         """Whether the caller may see that this queue is there, and what is in it."""
         return self.request.principal.may(INSPECT, queue.name)
 
-    def answer(
+    def send_json(
         self, status: int, value: Any = None, headers: list[tuple[str, str]] | None = None
     ) -> None:
         body = b"" if value is None else msgspec.json.encode(value)
-        self.reply(Response(status, body, headers=headers or [], mark=self.engine.log.mark()))
+        self.reply(
+            Response(
+                status, body, headers=headers or [], position=self.engine.records.end_position()
+            )
+        )
 
-    def refuse(self, problem: Problem) -> None:
-        self.reply(problem.response(self.engine.log.mark()))
+    def refuse(self, problem: ApiProblem) -> None:
+        self.reply(problem.response(self.engine.records.end_position()))
 
     def reply(self, response: Response) -> None:
         if not self._answered:
@@ -186,7 +192,7 @@ class Call:
         sent = self.request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if sent not in self.operation.bodies:
             wanted = " or ".join(self.operation.bodies)
-            raise Problem(
+            raise ApiProblem(
                 MEDIA_TYPE,
                 f"The body must come with the header Content-Type: {wanted}.",
             )
@@ -194,12 +200,12 @@ class Call:
 
     def body(self, kind: type[T]) -> T:
         self.content_type()
-        return decode(self.request.body, msgspec.json.Decoder(kind).decode, kind)
+        return decode_body(self.request.body, msgspec.json.Decoder(kind).decode, kind)
 
     def queue_name(self) -> str:
         name = self.request.params["queue"]
         if not valid_name(name):
-            raise bad_name("queue")
+            raise invalid_name("queue")
         return name
 
     def queue(self) -> Queue:
@@ -207,62 +213,64 @@ class Call:
         name = self.queue_name()
         queue = self.engine.queue(name.encode())
         if queue is None:
-            raise no_queue(name)
+            raise queue_not_found(name)
         return queue
 
-    def job(self) -> Job:
+    def live_job(self) -> Job:
         """The one that the path names, if it is alive."""
-        job = self.job_or_remains()
-        if self.engine.state.live(job.id) is None:
-            raise no_job(self.request.params["job"])
+        job = self.find_job()
+        if self.engine.state.live_job(job.id) is None:
+            raise job_not_found(self.request.params["job"])
         return job
 
-    def job_or_remains(self) -> Job:
+    def find_job(self) -> Job:
         """The same, or what the ring of finished jobs still has of it."""
         which = self.request.params["job"]
-        job = self.find(which)
+        job = self.lookup_job(which)
         if job is None:
-            raise no_job(which)
-        self.check_job(job)
+            raise job_not_found(which)
+        self.check_job_permission(job)
         return job
 
-    def check_job(self, job: Job) -> None:
+    def check_job_permission(self, job: Job) -> None:
         """Go on only if the caller may do this to the job where it is now.
 
         To be asked again after a wait: it may have moved.
         """
         principal = self.request.principal
-        if not self.shows(job.queue) and not principal.may(self.operation.action, job.queue.name):
+        if not self.may_inspect(job.queue) and not principal.may(
+            self.operation.action, job.queue.name
+        ):
             # A refusal would tell in which queue it is.
-            raise no_job(self.request.params["job"])
-        self.allow_on(job.queue.name)
+            raise job_not_found(self.request.params["job"])
+        self.require(job.queue.name)
 
     @staticmethod
-    def names_a_job(text: str) -> bool:
+    def is_job_reference(text: str) -> bool:
         """Whether it has the form of an id or a uid."""
-        return bool(_ID.fullmatch(text)) or read_uid(text) is not None
+        return bool(_ID.fullmatch(text)) or parse_uid_text(text) is not None
 
-    def find(self, which: str) -> Job | None:
+    def lookup_job(self, which: str) -> Job | None:
         """The job of this id or uid; whether the caller may see it is not asked here."""
         engine = self.engine
-        id, uid = read_id_or_uid(which)
+        id, uid = parse_job_reference(which)
         if uid is None:
             return engine.state.jobs.get(id) if 0 < id < engine.state.next_id else None
         return engine.job_by_uid(uid) or engine.recent_by_uid(uid)
 
     # Bytes that may be on disk only
 
-    def load(
+    def read_blobs(
         self, places: list[tuple[int, int]], then: Callable[[list[bytes | None]], None]
     ) -> None:
         """Get the bytes at these places, then go on; None where the disk has them no more."""
-        _Loading(self, places, then).go_on()
+        _BlobReader(self, places, then).read_next()
 
 
-class _Loading:
+class _BlobReader:
     def __init__(
         self,
-        call: Call,
+        call: ApiCall,
         places: list[tuple[int, int]],
         then: Callable[[list[bytes | None]], None],
     ) -> None:
@@ -271,50 +279,53 @@ class _Loading:
         self._then = then
         self._found: list[bytes | None] = []
 
-    def go_on(self) -> None:
+    def read_next(self) -> None:
         broker = self._call.broker
         while len(self._found) < len(self._places):
             at, size = self._places[len(self._found)]
-            if size and at < broker.journal.first:  # compaction has taken what was left of it
+            if size and at < broker.journal.first_base:  # compaction has taken what was left of it
                 self._found.append(None)
                 continue
-            data = broker.journal.read(at, size)
+            data = broker.journal.read_blob(at, size)
             if data is None:
-                broker.load(at, size, self._came)
+                broker.read_from_disk(at, size, self._on_read)
                 return
             self._found.append(data[:size])
         self._then(self._found)
 
-    def _came(self, data: bytes | None) -> None:
+    def _on_read(self, data: bytes | None) -> None:
         """In a turn that the broker has begun."""
         self._call.now = self._call.broker.clock.now()
-        self._call.guard(lambda: self._take(data))
+        self._call.run_guarded(lambda: self._add_blob(data))
 
-    def _take(self, data: bytes | None) -> None:
-        self._call.engine.check_alive()
-        if data is None and self._places[len(self._found)][0] >= self._call.broker.journal.first:
-            raise Problem(
+    def _add_blob(self, data: bytes | None) -> None:
+        self._call.engine.check_not_read_only()
+        if (
+            data is None
+            and self._places[len(self._found)][0] >= self._call.broker.journal.first_base
+        ):
+            raise ApiProblem(
                 DISK_ERROR, "The server's disk could not be read. Look at its log, then try again."
             )
         self._found.append(data)
-        self.go_on()
+        self.read_next()
 
 
-def decode(data: bytes, read: Callable[[bytes], T], kind: type[T]) -> T:
+def decode_body(data: bytes, read: Callable[[bytes], T], kind: type[T]) -> T:
     try:
         if not data.isascii():
             data.decode()  # what is passed on as it is must be text too
         return read(data)
     except UnicodeDecodeError:
-        raise Problem(BAD_REQUEST, "The body is not UTF-8.") from None
+        raise ApiProblem(BAD_REQUEST, "The body is not UTF-8.") from None
     except (msgspec.MsgspecError, RecursionError) as error:
-        again = _with_whole_numbers(data) if "got `float`" in str(error) else data
+        again = _integral_floats_to_ints(data) if "got `float`" in str(error) else data
         if again != data:
-            return decode(again, read, kind)
-        raise malformed(error, kind) from None
+            return decode_body(again, read, kind)
+        raise malformed_body(error, kind) from None
 
 
-def _with_whole_numbers(data: bytes) -> bytes:
+def _integral_floats_to_ints(data: bytes) -> bytes:
     """A body with 5 in place of 5.0, as some encoders write it: in JSON they are the same.
 
     What is a job's payload stays as it was written.
@@ -323,31 +334,31 @@ def _with_whole_numbers(data: bytes) -> bytes:
         fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
         for name, value in fields.items():
             if name != "payload":
-                whole = json.loads(bytes(value), parse_float=_whole)
+                whole = json.loads(bytes(value), parse_float=_int_if_integral)
                 fields[name] = msgspec.Raw(msgspec.json.encode(whole))
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return data
     return msgspec.json.encode(fields)
 
 
-def _whole(text: str) -> int | float:
+def _int_if_integral(text: str) -> int | float:
     number = float(text)
     return int(number) if number.is_integer() else number
 
 
-def read_uid(text: str) -> bytes | None:
+def parse_uid_text(text: str) -> bytes | None:
     return bytes.fromhex(text.replace("-", "")) if _UID.fullmatch(text) else None
 
 
-def read_id_or_uid(which: str) -> tuple[int, bytes | None]:
+def parse_job_reference(which: str) -> tuple[int, bytes | None]:
     """How a path names a job: the id, or 0 and the uid."""
     if _ID.fullmatch(which):
         return int(which), None
-    uid = read_uid(which)
+    uid = parse_uid_text(which)
     if uid is None:
-        raise invalid("job", "A job is named by its id, a number, or by its uid, a UUID.")
+        raise invalid_value("job", "A job is named by its id, a number, or by its uid, a UUID.")
     return 0, uid
 
 
-def bad_name(field: str) -> Problem:
-    return invalid(field, f"{field} {NAME_RULE}.")
+def invalid_name(field: str) -> ApiProblem:
+    return invalid_value(field, f"{field} {NAME_RULE}.")

@@ -16,37 +16,44 @@ from mypy_extensions import i64
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.fatal import is_fatal
-from taskyard.broker.line import TURN
-from taskyard.broker.metrics import Verb
-from taskyard.broker.outbox import Outbox
-from taskyard.broker.pace import Share
-from taskyard.broker.receiver import BUSY, KNOWN, STRANGER, Receiver
+from taskyard.broker.line import COMMANDS_PER_TURN
+from taskyard.broker.metrics import CommandStats
+from taskyard.broker.outbox import ReplyQueue
+from taskyard.broker.pace import TokenBucket
+from taskyard.broker.receiver import (
+    AUTHENTICATED,
+    AUTHENTICATING,
+    UNAUTHENTICATED,
+    ClientConnection,
+)
 from taskyard.broker.seams import Cancellable, Scheduler, Transport
-from taskyard.protocols.http.admission import Admission
-from taskyard.protocols.http.exchange import Exchange, Identified
+from taskyard.protocols.http.admission import BodyAuthorization
+from taskyard.protocols.http.exchange import HttpExchange, IdentifiedRequest
 from taskyard.protocols.http.messages import Identify, Request, Response, anonymous
-from taskyard.protocols.http.parser import SMALL_BODY, BadRequest, Incoming, Parser
-from taskyard.protocols.http.problems import log_in, no_route, problem, without_prompt
+from taskyard.protocols.http.parser import SMALL_BODY, BadRequest, ParsedRequest, Parser
+from taskyard.protocols.http.problems import login_required, no_route, problem, without_prompt
 from taskyard.protocols.http.router import NoRoute, Router
 from taskyard.protocols.http.wire import CONTINUE, encode
 
 INPUT_LIMIT: Final = 262_144  # bytes of requests kept while one has to wait
-PATIENCE: Final = 60_000_000  # microseconds for a request to arrive, or for the next one to begin
+REQUEST_TIMEOUT_US: Final = (
+    60_000_000  # microseconds for a request to arrive, or for the next one to begin
+)
 
-SHOWN: Final = 256  # characters of a path in the log
+MAX_LOGGED_PATH_CHARS: Final = 256  # characters of a path in the log
 _REQUEST_ID: Final = re.compile(r"[!-~]{1,128}")
 
 log = logging.getLogger("taskyard")
 
 
-class Socket(Transport, Protocol):
+class UpgradableTransport(Transport, Protocol):
     """The transport of a connection that can change to another protocol."""
 
-    def become(self, receiver: Receiver) -> None:
+    def switch_protocol(self, receiver: ClientConnection) -> None:
         """From now on this one hears of the connection."""
         ...
 
-    def raw(self) -> asyncio.Transport: ...
+    def detach_transport(self) -> asyncio.Transport: ...
 
     def certificate_name(self) -> str:
         """Whose certificate the client has shown, as verified by TLS; "": nobody's."""
@@ -54,7 +61,7 @@ class Socket(Transport, Protocol):
 
 
 # Gives the one who goes on with the connection, and has what came behind the request; or a refusal.
-Upgrade = Callable[[Socket, Incoming, bytes], Receiver | Response]
+Upgrade = Callable[[UpgradableTransport, ParsedRequest, bytes], ClientConnection | Response]
 
 
 class Http:
@@ -69,7 +76,7 @@ class Http:
         output_limit: int,
         body_limit: int,
         identify: Identify = anonymous,
-        refuse: Callable[[str], Response] = log_in,
+        refuse: Callable[[str], Response] = login_required,
         secure: bool = False,
     ) -> None:
         self.broker = broker
@@ -85,244 +92,278 @@ class Http:
         self.requests = 0  # all there were
         self.connections = 0
 
-    def connect(self, socket: Socket, peer: str) -> HttpConnection:
+    def connect(self, socket: UpgradableTransport, peer: str) -> HttpConnection:
         connection = HttpConnection(self, socket, peer)
         self.clients += 1
         self.connections += 1
-        self.broker.join(connection)
+        self.broker.register(connection)
         return connection
 
 
-class HttpConnection(Receiver):
-    def __init__(self, http: Http, socket: Socket, peer: str) -> None:
+class HttpConnection(ClientConnection):
+    def __init__(self, http: Http, socket: UpgradableTransport, peer: str) -> None:
         super().__init__(http.broker.engine.new_owner(), "http")
         self.http = http
         self.broker = http.broker
         self.socket = socket
         self.peer = peer
         self._certificate = socket.certificate_name()
-        self.outbox = Outbox(http.broker, socket, self, http.output_limit)
+        self.reply_queue = ReplyQueue(http.broker, socket, self, http.output_limit)
         self.closed = False
-        self._known = False  # somebody who may do anything has asked for something
+        self._is_authenticated = False  # somebody who may do anything has asked for something
         self._parser = Parser(http.body_limit)
-        self._admission = Admission(http.refuse)
-        self._bad: Response | None = None  # the last answer, since nothing more can be read
-        self._fault = ""  # what is wrong with what has come
-        self._asked: Request | None = None  # the last request that was begun
-        self._tells = log.isEnabledFor(logging.DEBUG)
-        self._exchange: Exchange | None = None  # the one that is not answered yet
-        self._identified: Identified | None = None  # who sends that one, now that it is known
-        self._ending = False  # answer what has arrived, then close
+        self._body_authorization = BodyAuthorization(http.refuse)
+        self._fatal_response: Response | None = (
+            None  # the last answer, since nothing more can be read
+        )
+        self._protocol_error = ""  # what is wrong with what has come
+        self._current_request: Request | None = None  # the last request that was begun
+        self._logs_requests = log.isEnabledFor(logging.DEBUG)
+        self._exchange: HttpExchange | None = None  # the one that is not answered yet
+        self._identified: IdentifiedRequest | None = (
+            None  # who sends that one, now that it is known
+        )
+        self._closing_after_replies = False  # answer what has arrived, then close
         self._stopping = False  # since the server stops
         self._in_turn = False
         self._upgrading = False  # somebody else may have written to the socket
         self._reading = True
-        self._share: Share | None = None  # if there is a rate to keep to
-        self._since = http.broker.clock.now()  # that a request is awaited, or its rest
-        self._alarm: Cancellable = http.scheduler.call_at(self._since + PATIENCE, self._look)
+        self._token_bucket: TokenBucket | None = None  # if there is a rate to keep to
+        self._waiting_since = http.broker.clock.now()  # that a request is awaited, or its rest
+        self._timeout_timer: Cancellable = http.scheduler.call_at(
+            self._waiting_since + REQUEST_TIMEOUT_US, self._check_timeout
+        )
 
     # From the connection
 
     def feed(self, data: bytes) -> None:
-        if self.closed or self._ending or self._bad is not None:
+        if self.closed or self._closing_after_replies or self._fatal_response is not None:
             return
         was_idle = self._parser.idle
         try:
             self._parser.feed(data)
         except BadRequest as error:
-            self._bad = problem(error.status, error.detail)
-            self._fault = error.detail
+            self._fatal_response = problem(error.status, error.detail)
+            self._protocol_error = error.detail
         if was_idle and not self._parser.idle:
-            self._since = self.broker.clock.now()
-        large = self._parser.large
-        if large is not None and self._bad is None:
-            self._name(large, self.commands + len(self._parser.ready) + 1)
-            self._admission.look(large, self.http.identify, self._decided)
-            self._bad = self._admission.refusal_of(large)
-        self._run()
+            self._waiting_since = self.broker.clock.now()
+        large = self._parser.large_request
+        if large is not None and self._fatal_response is None:
+            self._set_origin_and_id(large, self.command_count + len(self._parser.ready) + 1)
+            self._body_authorization.check(large, self.http.identify, self._on_body_decision)
+            self._fatal_response = self._body_authorization.refusal_of(large)
+        self._process_input()
 
-    def _decided(self) -> None:
+    def _on_body_decision(self) -> None:
         """It is known now whether the body of a large request may come."""
-        self._since = self.broker.clock.now()
-        if self._bad is None:  # else, or if it has come in whole meanwhile, it is answered anyway
-            self._bad = self._admission.refusal_of(self._parser.large)
-        self._run()
+        self._waiting_since = self.broker.clock.now()
+        if (
+            self._fatal_response is None
+        ):  # else, or if it has come in whole meanwhile, it is answered anyway
+            self._fatal_response = self._body_authorization.refusal_of(self._parser.large_request)
+        self._process_input()
 
-    def standing(self) -> i64:
-        if self._known:
-            return KNOWN
+    def login_state(self) -> i64:
+        if self._is_authenticated:
+            return AUTHENTICATED
         # A request that has begun may say who sends it, and has a time of its own.
-        busy = self._exchange is not None or self._admission.pending or not self._parser.idle
-        return BUSY if busy else STRANGER
+        busy = (
+            self._exchange is not None or self._body_authorization.pending or not self._parser.idle
+        )
+        return AUTHENTICATING if busy else UNAUTHENTICATED
 
-    def dismissed(self, why: str) -> None:
+    def close_unauthenticated(self, reason: str) -> None:
         """There is no request that it would be an answer to."""
         if self.closed:
-            self.outbox.abort()
+            self.reply_queue.abort()
         else:
             self.close()
 
-    def ended(self) -> None:
-        self._ending = True
+    def on_eof(self) -> None:
+        self._closing_after_replies = True
         if self._exchange is not None and self._exchange.is_stream():
             self.close()
         else:
-            self._run()
+            self._process_input()
 
     def shut_down(self) -> None:
         self._stopping = True
-        self.ended()
+        self.on_eof()
 
-    def lost(self) -> None:
-        self._leave()
-        self._admission.forget()
+    def on_disconnect(self) -> None:
+        self._unregister()
+        self._body_authorization.forget()
         self._identified = None
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
-            exchange.over()
+            exchange.on_connection_end()
 
-    def _leave(self) -> None:
+    def _unregister(self) -> None:
         self.closed = True
         self.http.clients -= 1
-        self._alarm.cancel()
-        self.broker.leave(self)
-        self.outbox.forget_receiver()
+        self._timeout_timer.cancel()
+        self.broker.unregister(self)
+        self.reply_queue.detach_connection()
 
     def resume(self) -> None:
         if self._exchange is not None and self._exchange.is_stream():
-            self._exchange.has_room_again()
+            self._exchange.on_writable()
         else:
-            self._run()
+            self._process_input()
 
     def take_turn(self) -> None:
-        self._turn()
+        self._process_in_turn()
 
-    def holding(self) -> i64:
+    def buffered_bytes(self) -> i64:
         exchange = self._exchange
         body = 0 if exchange is None else len(exchange.request.body)
-        return self._parser.holding() + body
+        return self._parser.buffered_bytes() + body
 
     # Requests
 
-    def _run(self) -> None:
-        if self.in_line:
+    def _process_input(self) -> None:
+        if self.queued_for_turn:
             return
-        line = self.broker.line
-        if line.waits() or line.is_long(self.broker.clock.now(), self):
-            line.come(self, self.holding())
+        line = self.broker.turn_queue
+        if line.has_waiting() or line.must_queue(self.broker.clock.now(), self):
+            line.enqueue(self, self.buffered_bytes())
         else:
-            self._turn()
+            self._process_in_turn()
 
-    def _turn(self) -> None:
-        now = self.broker.begin()
+    def _process_in_turn(self) -> None:
+        now = self.broker.begin_turn()
         self._in_turn = True
         if self._identified is not None:
-            self._next()  # it has had its share when it came
-        turn = self._allowed(now) if self.broker.pacer.rate else TURN
+            self._execute_next()  # it has had its share when it came
+        turn = (
+            self._requests_this_turn(now)
+            if self.broker.rate_limiter.commands_per_second
+            else COMMANDS_PER_TURN
+        )
         done = 0
-        while done < turn and self._next():
+        while done < turn and self._execute_next():
             done += 1
         if done == turn:
-            self._go_on_later(turn)
-        if self._share is not None:
-            self._share.spend(done)
+            self._continue_next_turn(turn)
+        if self._token_bucket is not None:
+            self._token_bucket.consume(done)
         self._in_turn = False
-        self._invite()
-        self._keep_reading()
-        self.outbox.flush()
-        self.broker.end()
+        self._send_continue()
+        self._update_reading()
+        self.reply_queue.flush_output()
+        self.broker.end_turn()
 
-    def _allowed(self, now: int) -> int:
+    def _requests_this_turn(self, now: int) -> int:
         """Requests of this turn, where there is a rate to keep to."""
         if self._stopping:
-            return TURN
-        if self._share is None:
-            self._share = Share()
-        return min(TURN, self._share.left(self.broker.pacer.rate, now))
+            return COMMANDS_PER_TURN
+        if self._token_bucket is None:
+            self._token_bucket = TokenBucket()
+        return min(
+            COMMANDS_PER_TURN,
+            self._token_bucket.available(self.broker.rate_limiter.commands_per_second, now),
+        )
 
-    def _go_on_later(self, turn: int) -> None:
-        if turn < TURN:
-            if self._parser.ready or self._bad is not None or self._ending:
-                self.broker.pacer.wait(self)
-        elif not self.in_line:
-            self.broker.line.join(self)
+    def _continue_next_turn(self, turn: int) -> None:
+        if turn < COMMANDS_PER_TURN:
+            if (
+                self._parser.ready
+                or self._fatal_response is not None
+                or self._closing_after_replies
+            ):
+                self.broker.rate_limiter.resume_later(self)
+        elif not self.queued_for_turn:
+            self.broker.turn_queue.requeue(self)
 
-    def _next(self) -> bool:
+    def _execute_next(self) -> bool:
         """Begin one request, or go on with it; False if there is none, or it has to wait."""
         identified = self._identified
         if identified is not None:
             self._identified = None
-            self._guarded(identified, self._pass_on)
+            self._run_guarded(identified, self._dispatch)
             return True
-        if self.closed or self._exchange is not None or self.stuffed or not self.outbox.has_room():
+        if (
+            self.closed
+            or self._exchange is not None
+            or self.output_blocked
+            or not self.reply_queue.check_capacity()
+        ):
             return False
-        incoming = self._parser.take()
+        incoming = self._parser.next_request()
         if incoming is not None:
-            self._handle(incoming)
+            self._start_request(incoming)
             return True
-        if self._bad is not None:
-            self._answer_bad(self._bad)
-        elif self._ending:
+        if self._fatal_response is not None:
+            self._send_fatal_response(self._fatal_response)
+        elif self._closing_after_replies:
             self.close()
         return False
 
-    def _invite(self) -> None:
+    def _send_continue(self) -> None:
         """Ask for a body that its client holds back, when it is its turn and may come."""
         parser = self._parser
-        if not parser.wants_continue or self._bad is not None or self._admission.pending:
+        if (
+            not parser.wants_continue
+            or self._fatal_response is not None
+            or self._body_authorization.pending
+        ):
             return
         if not self.closed and self._exchange is None and not parser.ready:
             parser.wants_continue = False
-            self.outbox.send(CONTINUE, 0)
+            self.reply_queue.send(CONTINUE, 0)
 
-    def _handle(self, incoming: Incoming) -> None:
+    def _start_request(self, incoming: ParsedRequest) -> None:
         self.http.requests += 1
-        self.commands += 1
-        self.since = self.broker.line.now
-        exchange = Exchange(self, incoming)
+        self.command_count += 1
+        self.command_started_at = self.broker.turn_queue.now
+        exchange = HttpExchange(self, incoming)
         self._exchange = exchange
-        self._asked = incoming.request
-        self._name(incoming.request, self.commands)
-        identified = Identified(self, exchange, incoming)
-        self._guarded(identified, self._identify)
+        self._current_request = incoming.request
+        self._set_origin_and_id(incoming.request, self.command_count)
+        identified = IdentifiedRequest(self, exchange, incoming)
+        self._run_guarded(identified, self._identify)
 
-    def _name(self, request: Request, number: i64) -> None:
+    def _set_origin_and_id(self, request: Request, number: i64) -> None:
         """Say where it comes from, and how it is called: as its client calls it, if that is fit
         to be said in a log."""
         request.peer = self.peer
         request.certificate = self._certificate
-        request.connection = int(self.connection)
+        request.connection = int(self.connection_number)
         if not request.id:
             given = request.headers.get("x-request-id")
             if given is None or _REQUEST_ID.fullmatch(given) is None:
-                given = f"{self.connection}-{number}"
+                given = f"{self.connection_number}-{number}"
             request.id = given
 
-    def identified(self, identified: Identified) -> None:
+    def on_identified(self, identified: IdentifiedRequest) -> None:
         """It is known now who sends the request that the others wait behind."""
         if self._exchange is identified.exchange:
-            self.since = self.broker.clock.now()  # to find that out takes its time on purpose
+            self.command_started_at = (
+                self.broker.clock.now()
+            )  # to find that out takes its time on purpose
             self._identified = identified
-            self._run()
+            self._process_input()
 
-    def _guarded(self, identified: Identified, step: Callable[[Identified], None]) -> None:
+    def _run_guarded(
+        self, identified: IdentifiedRequest, step: Callable[[IdentifiedRequest], None]
+    ) -> None:
         try:
             step(identified)
         except Exception as error:
             if is_fatal(error):
                 raise
             request = identified.incoming.request
-            told = {**self.told(), "request": request.id}
+            told = {**self.log_fields(), "request": request.id}
             what = "a request failed: %s %s"
             log.exception(what, request.method, request.path, extra={"fields": told})
-            self._give_up(identified.exchange, identified.incoming)
+            self._fail_request(identified.exchange, identified.incoming)
 
-    def _identify(self, identified: Identified) -> None:
-        identified.who = self.http.identify(identified.incoming.request, identified.told)
+    def _identify(self, identified: IdentifiedRequest) -> None:
+        identified.who = self.http.identify(identified.incoming.request, identified.on_identified)
         if identified.who is not None:
-            self._pass_on(identified)
+            self._dispatch(identified)
 
-    def _pass_on(self, identified: Identified) -> None:
+    def _dispatch(self, identified: IdentifiedRequest) -> None:
         exchange, incoming, who = identified.exchange, identified.incoming, identified.who
         upgrade = self._parser.upgrade and not self._parser.ready
         if isinstance(who, Response):
@@ -332,10 +373,10 @@ class HttpConnection(Receiver):
         assert who is not None
         request = incoming.request
         request.principal = who
-        if not self._known:
-            self._known = not who.is_unknown()
+        if not self._is_authenticated:
+            self._is_authenticated = not who.needs_login()
         if upgrade:
-            self._change(exchange, incoming)
+            self._upgrade(exchange, incoming)
             return
         try:
             handler, request.params = self.http.router.find(request.method, incoming.raw_path)
@@ -344,7 +385,7 @@ class HttpConnection(Receiver):
             return
         handler(exchange)
 
-    def _give_up(self, exchange: Exchange, incoming: Incoming) -> None:
+    def _fail_request(self, exchange: HttpExchange, incoming: ParsedRequest) -> None:
         """Its handler has failed: say so if nothing was said yet, and hear no more of it.
 
         What it has done so far stays, and is told to whom it concerns when this turn ends.
@@ -352,60 +393,64 @@ class HttpConnection(Receiver):
         if self._exchange is not exchange:
             return  # it was answered before that
         begun = exchange.is_stream() or self._upgrading
-        exchange.over()
+        exchange.on_connection_end()
         if begun:
-            self.outbox.abort()  # an answer in the middle of another would be taken for part of it
+            self.reply_queue.abort()  # an answer in the middle of another would be taken for part of it
         else:
-            self.answered(incoming, problem(500, "The server made a mistake; its log tells more."))
+            self.send_response(
+                incoming, problem(500, "The server made a mistake; its log tells more.")
+            )
 
-    def _change(self, exchange: Exchange, incoming: Incoming) -> None:
+    def _upgrade(self, exchange: HttpExchange, incoming: ParsedRequest) -> None:
         """Go on in another protocol, if there is one at this path."""
         upgrade = self.http.upgrades.get(incoming.raw_path.rstrip("/"))
         if upgrade is None:
             incoming.keep_alive = False
             exchange.reply(problem(404, f"There is no WebSocket at {incoming.raw_path}."))
             return
-        if self._ending:  # while it was found out who asks
+        if self._closing_after_replies:  # while it was found out who asks
             incoming.keep_alive = False
             exchange.reply(problem(503, "This connection is about to be closed."))
             return
-        self.outbox.flush()
+        self.reply_queue.flush_output()
         self._upgrading = True
-        became = upgrade(self.socket, incoming, self._parser.rest)
+        became = upgrade(self.socket, incoming, self._parser.upgrade_bytes)
         if isinstance(became, Response):
             incoming.keep_alive = False
             exchange.reply(became)
         else:
-            self._leave()
-            self.socket.become(became)
+            self._unregister()
+            self.socket.switch_protocol(became)
             if not self._reading:  # the other one begins as if it had never been paused
                 self.socket.resume_reading()
 
-    def _answer_bad(self, answer: Response) -> None:
-        self.commands += 1
-        self._asked = None
-        if self._fault:
-            self.fault(self._fault)
-        large = self._parser.large
-        id = self.request_id(self.commands) if large is None or not large.id else large.id
-        data = self._last_answer(answer, id)
-        self.outbox.send(data, answer.mark)
-        self.close(lingers=True)
+    def _send_fatal_response(self, answer: Response) -> None:
+        self.command_count += 1
+        self._current_request = None
+        if self._protocol_error:
+            self.log_protocol_error(self._protocol_error)
+        large = self._parser.large_request
+        id = self.request_id(self.command_count) if large is None or not large.id else large.id
+        data = self._encode_last_response(answer, id)
+        self.reply_queue.send(data, answer.position)
+        self.close(drain_input=True)
 
-    def _last_answer(self, answer: Response, id: str) -> bytes:
+    def _encode_last_response(self, answer: Response, id: str) -> bytes:
         return encode(
             answer, keep_alive=False, head_only=False, request_id=id, secure=self.http.secure
         )
 
-    def answered(self, incoming: Incoming, response: Response) -> None:
+    def send_response(self, incoming: ParsedRequest, response: Response) -> None:
         keep_alive = incoming.keep_alive
         head_only = incoming.request.method == "HEAD"
         if response.status == 401:
             response = without_prompt(incoming.request, response)
         id = incoming.request.id
         if not self._in_turn:
-            self.broker.line.now = self.broker.clock.now()  # that of the last turn may be long ago
-        self.outbox.send(
+            self.broker.turn_queue.now = (
+                self.broker.clock.now()
+            )  # that of the last turn may be long ago
+        self.reply_queue.send(
             encode(
                 response,
                 keep_alive=keep_alive,
@@ -413,32 +458,32 @@ class HttpConnection(Receiver):
                 request_id=id,
                 secure=self.http.secure,
             ),
-            response.mark,
+            response.position,
         )
         self._exchange = None
-        since = self.since
-        self.since = 0
+        since = self.command_started_at
+        self.command_started_at = 0
         now: i64 = self.broker.clock.now()
-        self._since = now
-        if self._tells:
-            self._tell(incoming.request, response, now - since)
-        slow = self.broker.slow
-        if now - since > slow.limit and not self._in_turn and not self.replies_wait():
-            slow.note(self, self.verb, self.commands, 1, since, 0, 0, now)
+        self._waiting_since = now
+        if self._logs_requests:
+            self._log_request(incoming.request, response, now - since)
+        slow = self.broker.slow_commands
+        if now - since > slow.threshold_us and not self._in_turn and not self.has_pending_replies():
+            slow.record(self, self.current_command, self.command_count, 1, since, 0, 0, now)
         if not keep_alive:
             self.close()
         elif not self._in_turn:
-            self.outbox.flush()
-            if not self.in_line:
-                self.broker.line.join(self)
+            self.reply_queue.flush_output()
+            if not self.queued_for_turn:
+                self.broker.turn_queue.requeue(self)
 
     # For the log
 
-    def _tell(self, request: Request, response: Response, took: i64) -> None:
-        told = self.told()
+    def _log_request(self, request: Request, response: Response, took: i64) -> None:
+        told = self.log_fields()
         told["request"] = request.id
         told["method"] = request.method
-        told["path"] = request.path[:SHOWN]
+        told["path"] = request.path[:MAX_LOGGED_PATH_CHARS]
         told["status"] = response.status
         told["milliseconds"] = int(took) / 1000
         log.debug("a request was answered", extra={"fields": told})
@@ -446,35 +491,41 @@ class HttpConnection(Receiver):
     def address(self) -> str:
         return self.peer
 
-    def replies_wait(self) -> bool:
-        return self.outbox.waits()
+    def has_pending_replies(self) -> bool:
+        return self.reply_queue.has_waiting()
 
-    def asked(self, verb: Verb) -> tuple[str, str]:
-        request = self._asked
+    def describe_command(self, command: CommandStats) -> tuple[str, str]:
+        request = self._current_request
         if request is None:
-            return verb.name, ""
-        return f"{request.method} {request.path[:SHOWN]}", request.params.get("queue", "")
+            return command.name, ""
+        return f"{request.method} {request.path[:MAX_LOGGED_PATH_CHARS]}", request.params.get(
+            "queue", ""
+        )
 
     def request_id(self, number: i64) -> str:
-        request = self._asked
-        if request is not None and request.id and number == self.commands:
+        request = self._current_request
+        if request is not None and request.id and number == self.command_count:
             return request.id
-        return f"{self.connection}-{number}"
+        return f"{self.connection_number}-{number}"
 
-    def close(self, lingers: bool = False) -> None:
+    def close(self, drain_input: bool = False) -> None:
         """Close once all answers are out."""
         if not self.closed:
             self.closed = True
-            self.outbox.close(lingers)
+            self.reply_queue.close(drain_input)
 
     # Limits
 
-    def _keep_reading(self) -> None:
+    def _update_reading(self) -> None:
         parser = self._parser
         # What comes behind an upgrade is in no hurry, and may be a stranger's.
         limit = SMALL_BODY if parser.upgrade else INPUT_LIMIT
-        wanted = parser.unread <= limit and len(parser.ready) <= TURN and not self.slowed
-        wanted = wanted and not self._admission.pending
+        wanted = (
+            parser.pending_bytes <= limit
+            and len(parser.ready) <= COMMANDS_PER_TURN
+            and not self.rate_limited
+        )
+        wanted = wanted and not self._body_authorization.pending
         if wanted == self._reading or self.closed:
             return
         self._reading = wanted
@@ -483,24 +534,28 @@ class HttpConnection(Receiver):
         else:
             self.socket.pause_reading()
 
-    def _look(self) -> None:
+    def _check_timeout(self) -> None:
         """Let go of a client that has begun a request and does not end it, or begins none."""
         now = self.broker.clock.now()
         if self.closed:
-            self.outbox.abort()  # its last answer was not read in all this time
+            self.reply_queue.abort()  # its last answer was not read in all this time
             return
-        waits = self._exchange is not None or self._admission.pending
-        if waits or now < self._since + PATIENCE:
-            since = now if waits else self._since
-            self._alarm = self.http.scheduler.call_at(since + PATIENCE, self._look)
+        waits = self._exchange is not None or self._body_authorization.pending
+        if waits or now < self._waiting_since + REQUEST_TIMEOUT_US:
+            since = now if waits else self._waiting_since
+            self._timeout_timer = self.http.scheduler.call_at(
+                since + REQUEST_TIMEOUT_US, self._check_timeout
+            )
             return
         if not self._parser.idle:
-            detail = f"The request did not arrive within {PATIENCE // 1_000_000} seconds."
-            self.commands += 1
-            self._asked = None
-            self.fault(detail)
-            id = self.request_id(self.commands)
+            detail = f"The request did not arrive within {REQUEST_TIMEOUT_US // 1_000_000} seconds."
+            self.command_count += 1
+            self._current_request = None
+            self.log_protocol_error(detail)
+            id = self.request_id(self.command_count)
             answer = problem(408, detail)
-            self.outbox.send(self._last_answer(answer, id), 0)
+            self.reply_queue.send(self._encode_last_response(answer, id), 0)
         self.close()
-        self._alarm = self.http.scheduler.call_at(now + PATIENCE, self._look)
+        self._timeout_timer = self.http.scheduler.call_at(
+            now + REQUEST_TIMEOUT_US, self._check_timeout
+        )

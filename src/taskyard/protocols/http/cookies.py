@@ -20,12 +20,12 @@ def session_of(request: Request) -> str | None:
     return None
 
 
-def keeping(text: str, seconds: int, *, secure: bool) -> tuple[str, str]:
+def session_cookie(text: str, seconds: int, *, secure: bool) -> tuple[str, str]:
     """The header that has a browser keep a session."""
     last = "; Secure" if secure else ""
     return ("set-cookie", f"{NAME}={text}; Max-Age={seconds}; {_ATTRIBUTES}{last}")
 
 
-def dropping() -> tuple[str, str]:
+def expired_session_cookie() -> tuple[str, str]:
     """The header that has it forget the one it has."""
     return ("set-cookie", f"{NAME}=; Max-Age=0; {_ATTRIBUTES}")

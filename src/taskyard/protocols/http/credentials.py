@@ -11,18 +11,18 @@ import binascii
 from collections.abc import Callable
 from typing import Final
 
-from taskyard.access.gate import Asker, Gate, host_of
+from taskyard.access.gate import Authenticator, RequestRef, host_of
 from taskyard.access.principal import Principal
-from taskyard.access.sessions import Sessions
-from taskyard.protocols.http.cookies import dropping, session_of
+from taskyard.access.sessions import BrowserSessions
+from taskyard.protocols.http.cookies import expired_session_cookie, session_of
 from taskyard.protocols.http.messages import Request, Response
 from taskyard.protocols.http.problems import SESSION
 
 # Nobody is asked there, and nobody has to wait: probes, and the files of the dashboard.
-OPEN: Final = ("", "/healthz", "/readyz")
+PUBLIC_PATHS: Final = ("", "/healthz", "/readyz")
 ASSETS: Final = "/assets/"
 
-Later = Callable[[Principal | Response], None]
+OnIdentified = Callable[[Principal | Response], None]
 
 
 class Credentials:
@@ -33,89 +33,94 @@ class Credentials:
         self.secret = secret
 
 
-class Unreadable(Exception):
+class InvalidAuthorization(Exception):
     """The header is none that is understood here; the text does not repeat it."""
 
 
-def credentials_of(header: str) -> Credentials:
+def parse_authorization(header: str) -> Credentials:
     scheme, _, rest = header.partition(" ")
     rest = rest.strip(" ")
     if scheme.lower() == "bearer" and rest:
         return Credentials("", rest)
     if scheme.lower() != "basic":
-        raise Unreadable("Log in with Basic and a password, or with Bearer and a token.")
+        raise InvalidAuthorization("Log in with Basic and a password, or with Bearer and a token.")
     try:
         name, colon, secret = base64.b64decode(rest, validate=True).decode().partition(":")
     except (binascii.Error, ValueError):
         name, colon, secret = "", "", ""
     if not colon:
-        raise Unreadable("Basic is followed by name:password, in UTF-8 and base64.")
+        raise InvalidAuthorization("Basic is followed by name:password, in UTF-8 and base64.")
     return Credentials(name, secret)
 
 
-class Identification:
+class RequestIdentifier:
     """How a listener finds out who sends a request: an Identify (see messages.py)."""
 
     def __init__(
-        self, gate: Gate, refusal: Callable[[str], Response], sessions: Sessions | None = None
+        self,
+        authenticator: Authenticator,
+        refusal: Callable[[str], Response],
+        sessions: BrowserSessions | None = None,
     ) -> None:
         """`refusal` makes an answer of status 401 out of the reason."""
-        self._gate = gate
+        self._authenticator = authenticator
         self._refusal = refusal
         self._sessions = sessions
 
-    def identify(self, request: Request, later: Later) -> Principal | Response | None:
-        gate = self._gate
+    def identify(
+        self, request: Request, on_identified: OnIdentified
+    ) -> Principal | Response | None:
+        gate = self._authenticator
         header = request.headers.get("authorization")
-        if not gate.has_users or _is_open(request.path):
-            return gate.stranger
+        if not gate.has_users or _is_public(request.path):
+            return gate.anonymous
         if header is None:
             return self._without_header(request)
         try:
-            given = credentials_of(header)
-        except Unreadable as error:
+            given = parse_authorization(header)
+        except InvalidAuthorization as error:
             return self._refusal(str(error))
         address = host_of(request.peer)
-        known = gate.recall(address, given.name, given.secret)
+        known = gate.cached_login(address, given.name, given.secret)
         if known is not None:
             return known
-        done = _Waiting(self._refusal, later).done
-        gate.log_in(address, given.name, given.secret, done, asker_of(request))
+        done = _RequestLogin(self._refusal, on_identified).on_login
+        gate.log_in(address, given.name, given.secret, done, request_ref_of(request))
         return None
 
     def _without_header(self, request: Request) -> Principal | Response:
         text = None if self._sessions is None else session_of(request)
         if text is not None:
             assert self._sessions is not None
-            session = self._sessions.recall(text)
+            session = self._sessions.find_session(text)
             if session is not None:
                 return session.principal
             if request.path.rstrip("/") != SESSION:  # where one logs in, whatever one was
                 refusal = self._refusal("The session has ended: log in again.")
-                refusal.headers.append(dropping())
+                refusal.headers.append(expired_session_cookie())
                 return refusal
-        gate = self._gate
-        holder = gate.holder_of(request.certificate) if request.certificate else None
-        return gate.stranger if holder is None else holder
+        gate = self._authenticator
+        holder = gate.find_by_certificate(request.certificate) if request.certificate else None
+        return gate.anonymous if holder is None else holder
 
 
-def asker_of(request: Request) -> Asker:
-    return Asker(request.connection, request.id)
+def request_ref_of(request: Request) -> RequestRef:
+    return RequestRef(request.connection, request.id)
 
 
-def _is_open(path: str) -> bool:
-    return path.rstrip("/") in OPEN or path.startswith(ASSETS)
+def _is_public(path: str) -> bool:
+    return path.rstrip("/") in PUBLIC_PATHS or path.startswith(ASSETS)
 
 
-class _Waiting:
+class _RequestLogin:
     """A request that waits for the gate."""
 
-    def __init__(self, refusal: Callable[[str], Response], later: Later) -> None:
+    def __init__(self, refusal: Callable[[str], Response], on_identified: OnIdentified) -> None:
         self._refusal = refusal
-        self._later = later
+        self._on_identified = on_identified
 
-    def done(self, principal: Principal | None) -> None:
+    def on_login(self, principal: Principal | None) -> None:
         if principal is None:
-            self._later(self._refusal("The name, the password or the token is wrong."))
+            self._on_identified(self._refusal("The name, the password or the token is wrong."))
         else:
-            self._later(principal)
+            self._on_identified(principal)

@@ -33,7 +33,7 @@ KINDS: Final = {
     ".txt": "text/plain; charset=utf-8",
     "LICENSE": "text/plain; charset=utf-8",
 }
-WORTH_IT: Final = 0.9  # of its size, at most, that a compressed form has to have
+MAX_COMPRESSED_RATIO: Final = 0.9  # of its size, at most, that a compressed form has to have
 
 
 class Asset:
@@ -49,7 +49,7 @@ class Asset:
         """None: it would not be smaller by much."""
         if self._gzip is None:
             packed = gzip.compress(self.content, 6, mtime=0)
-            self._gzip = packed if len(packed) <= len(self.content) * WORTH_IT else b""
+            self._gzip = packed if len(packed) <= len(self.content) * MAX_COMPRESSED_RATIO else b""
         return self._gzip or None
 
 

@@ -47,7 +47,7 @@ server.</p>
 """
 
 
-class Page:
+class DashboardPage:
     def __init__(self, assets: dict[str, Asset] | None = None) -> None:
         self._assets = read_assets() if assets is None else assets
         self.missing = [name for name in (INDEX, *VENDORED) if name not in self._assets]
@@ -89,7 +89,7 @@ def _serve(asset: Asset, exchange: Exchange) -> None:
         ("vary", "accept-encoding"),
         *(html_headers() if asset.kind == HTML else PLAIN_HEADERS),
     ]
-    if is_known(request, tag):
+    if matches_etag(request, tag):
         exchange.reply(Response(304, b"", asset.kind, headers))
         return
     if packed is not None:
@@ -114,7 +114,7 @@ def _is_zero(options: str) -> bool:
         return True  # what cannot be read is no consent
 
 
-def is_known(request: Request, tag: str) -> bool:
+def matches_etag(request: Request, tag: str) -> bool:
     """Whether the client has this already."""
     named = request.headers.get("if-none-match", "")
     return named.strip() == "*" or tag in [

@@ -6,23 +6,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from taskyard.access.principal import Allow, Denied, Principal
-from taskyard.protocols.http.api.problems import DENIED, UNAUTHENTICATED, Problem
+from taskyard.protocols.http.api.problems import DENIED, UNAUTHENTICATED, ApiProblem
 from taskyard.protocols.http.messages import Exchange, Handler, Response, Route
 
 
-def problem_of_denial(denied: Denied, principal: Principal) -> Problem:
+def problem_of_denial(denied: Denied, principal: Principal) -> ApiProblem:
     detail = str(denied)
     detail = f"{detail[:1].upper()}{detail[1:]}" or "You are not allowed to do that"
     kind = DENIED if principal.name else UNAUTHENTICATED
-    return Problem(kind, detail if detail.endswith(".") else f"{detail}.")
+    return ApiProblem(kind, detail if detail.endswith(".") else f"{detail}.")
 
 
 def unauthenticated(detail: str) -> Response:
     """The answer to who is not who they say."""
-    return Problem(UNAUTHENTICATED, detail).response(0)
+    return ApiProblem(UNAUTHENTICATED, detail).response(0)
 
 
-def refusal(
+def permission_refusal(
     allow: Allow, principal: Principal, action: str, queues: Iterable[str]
 ) -> Response | None:
     """The answer to who may not do this to all of these; None: they may."""
@@ -34,20 +34,20 @@ def refusal(
     return None
 
 
-def refusal_of_powerless(principal: Principal) -> Response | None:
+def deny_without_permissions(principal: Principal) -> Response | None:
     """The answer to who may do nothing at all, where what they want is not known yet."""
-    if not principal.is_powerless():
+    if not principal.has_no_permissions():
         return None
     who = f"user {principal.name}" if principal.name else "who has not logged in"
     return problem_of_denial(Denied(f"{who} has no permissions"), principal).response(0)
 
 
-def guarded(allow: Allow, action: str, route: Route) -> Route:
+def require_permission(allow: Allow, action: str, route: Route) -> Route:
     """The route, for those who may do this to the queue that its path names, or to the server."""
-    return Route(route.method, route.pattern, _Guard(allow, action, route.handler).handle)
+    return Route(route.method, route.pattern, _PermissionGuard(allow, action, route.handler).handle)
 
 
-class _Guard:
+class _PermissionGuard:
     def __init__(self, allow: Allow, action: str, handler: Handler) -> None:
         self._allow = allow
         self._action = action
@@ -56,7 +56,7 @@ class _Guard:
     def handle(self, exchange: Exchange) -> None:
         request = exchange.request
         queue = request.params.get("queue", "")
-        refused = refusal(self._allow, request.principal, self._action, [queue])
+        refused = permission_refusal(self._allow, request.principal, self._action, [queue])
         if refused is None:
             self._handler(exchange)
         else:

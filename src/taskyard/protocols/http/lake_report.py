@@ -13,11 +13,11 @@ from typing import Final
 from taskyard.broker.seams import Scheduler
 from taskyard.protocols.http.api.lake import no_lake_here
 from taskyard.protocols.http.dashboard_files import Asset
-from taskyard.protocols.http.dashboard_page import HTML, accepts_gzip, html_headers, is_known
+from taskyard.protocols.http.dashboard_page import HTML, accepts_gzip, html_headers, matches_etag
 from taskyard.protocols.http.messages import Exchange, Response, Route
 from taskyard.protocols.http.problems import problem
 
-POLICY: Final = "; ".join(
+REPORT_POLICY: Final = "; ".join(
     [
         "sandbox allow-scripts allow-downloads",
         "default-src 'none'",
@@ -43,13 +43,13 @@ _PAGE: Final = """<!doctype html>
 """
 
 
-class ReportPage:
+class LakeReportPage:
     def __init__(self, scheduler: Scheduler, path: Path | None) -> None:
         """None: the server runs no lake."""
         self._scheduler = scheduler
         self._path = path
-        self._line: deque[_Reading] = deque()
-        self._reading: _Reading | None = None
+        self._queue: deque[_ReportRead] = deque()
+        self._current: _ReportRead | None = None
 
     def routes(self) -> list[Route]:
         return [Route("GET", "/lake/report", self._show)]
@@ -58,28 +58,28 @@ class ReportPage:
         if self._path is None:
             exchange.reply(_absent(exchange, no_lake_here().detail))
             return
-        self._line.append(_Reading(self, self._path, exchange))
-        self._go_on()
+        self._queue.append(_ReportRead(self, self._path, exchange))
+        self._read_next()
 
-    def _go_on(self) -> None:
+    def _read_next(self) -> None:
         """One at a time: it is large, and few threads have to do for all of the server."""
-        if self._reading is None and self._line:
-            self._reading = self._line.popleft()
-            self._scheduler.run_blocking(self._reading.work, self._reading.done)
+        if self._current is None and self._queue:
+            self._current = self._queue.popleft()
+            self._scheduler.run_blocking(self._current.read_file, self._current.done)
 
-    def over(self) -> None:
-        self._reading = None
-        self._go_on()
+    def on_read_done(self) -> None:
+        self._current = None
+        self._read_next()
 
 
-class _Reading:
-    def __init__(self, page: ReportPage, path: Path, exchange: Exchange) -> None:
+class _ReportRead:
+    def __init__(self, page: LakeReportPage, path: Path, exchange: Exchange) -> None:
         self._page = page
         self._path = path
         self._exchange = exchange
         self._answer = Response(500)
 
-    def work(self) -> None:
+    def read_file(self) -> None:
         """Off the loop."""
         request = self._exchange.request
         found = self._path.stat()
@@ -89,9 +89,9 @@ class _Reading:
             ("etag", tag),
             ("cache-control", "no-cache"),
             ("vary", "accept-encoding"),
-            *html_headers(POLICY),
+            *html_headers(REPORT_POLICY),
         ]
-        if is_known(request, tag):
+        if matches_etag(request, tag):
             self._answer = Response(304, b"", HTML, headers)
             return
         asset = Asset(self._path.read_bytes(), HTML)
@@ -107,7 +107,7 @@ class _Reading:
             reason = getattr(error, "strerror", None) or type(error).__name__
             self._answer = problem(503, f"The report cannot be read: {reason}.")
         self._exchange.reply(self._answer)
-        self._page.over()
+        self._page.on_read_done()
 
 
 def _absent(exchange: Exchange, text: str) -> Response:

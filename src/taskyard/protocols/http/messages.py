@@ -34,15 +34,15 @@ class Response:
     body: bytes = b""
     content_type: str = "application/json"
     headers: list[tuple[str, str]] = field(default_factory=list)
-    mark: int = 0
+    position: int = 0
 
 
 class Stream(Protocol):
     """The body of a response that goes on and on, such as server-sent events."""
 
-    def send(self, data: bytes, mark: int = 0) -> None: ...
+    def send(self, data: bytes, position: int = 0) -> None: ...
 
-    def has_room(self) -> bool:
+    def accepts_more(self) -> bool:
         """Whether the client reads what it is sent; if not, `on_room` tells when it does."""
         ...
 
@@ -61,7 +61,7 @@ class Exchange(Protocol):
         self,
         content_type: str,
         *,
-        on_room: Callable[[], None],
+        on_writable: Callable[[], None],
         on_close: Callable[[], None],
     ) -> Stream:
         """Begin an answer without an end; `on_close`: the client has gone."""

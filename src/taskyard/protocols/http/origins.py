@@ -14,14 +14,18 @@ from urllib.parse import urlsplit
 from taskyard.protocols.http.messages import Request, Response
 from taskyard.protocols.http.problems import problem
 
-OTHERS: Final = ("cross-site", "same-site")
-HARMLESS: Final = ("GET", "HEAD", "OPTIONS")  # change nothing, and other pages do not see answers
+OTHER_SITES: Final = ("cross-site", "same-site")
+SAFE_METHODS: Final = (
+    "GET",
+    "HEAD",
+    "OPTIONS",
+)  # change nothing, and other pages do not see answers
 
 
-def is_of_other_site(headers: dict[str, str], allowed: frozenset[str]) -> bool:
+def is_cross_site(headers: dict[str, str], allowed: frozenset[str]) -> bool:
     """Whether a page sends this that neither comes from here nor is allowed to."""
     origin = headers.get("origin")
-    if origin is None and headers.get("sec-fetch-site") in OTHERS:
+    if origin is None and headers.get("sec-fetch-site") in OTHER_SITES:
         return "*" not in allowed  # browsers that do not say which page still say that it is one
     if origin is None or origin in allowed or "*" in allowed:
         return False
@@ -31,18 +35,18 @@ def is_of_other_site(headers: dict[str, str], allowed: frozenset[str]) -> bool:
         return True
 
 
-def refusal_of_other_site(request: Request, allowed: frozenset[str]) -> Response | None:
-    if request.method in HARMLESS or not is_of_other_site(request.headers, allowed):
+def cross_site_refusal(request: Request, allowed: frozenset[str]) -> Response | None:
+    if request.method in SAFE_METHODS or not is_cross_site(request.headers, allowed):
         return None
     origin = request.headers.get("origin", "other sites")
     detail = f"Pages of {origin} may change nothing; the operator can allow it."
     return problem(403, detail)
 
 
-def refusal_of_other_host(request: Request, allowed: frozenset[str]) -> Response | None:
+def unknown_host_refusal(request: Request, allowed: frozenset[str]) -> Response | None:
     """For where everybody on this machine may do everything: the names of others are not ours."""
     host = request.headers.get("host", "")
-    if _is_own(host) or "*" in allowed:
+    if _is_local_name(host) or "*" in allowed:
         return None
     if any(origin.partition("//")[2] == host for origin in allowed):
         return None
@@ -53,7 +57,7 @@ def refusal_of_other_host(request: Request, allowed: frozenset[str]) -> Response
     return problem(421, detail)
 
 
-def _is_own(host: str) -> bool:
+def _is_local_name(host: str) -> bool:
     """Whether no other site can have this name: an address, or one without a domain."""
     try:
         name = (urlsplit(f"//{host}").hostname or "").removesuffix(".")

@@ -15,7 +15,7 @@ SMALL_BODY = 16_384  # bytes that are kept whoever sends them
 VERSIONS = ("1.0", "1.1")
 OTHER_VERSION = "Only HTTP/1.1 and HTTP/1.0 are spoken here."
 # What llhttp says of a request line that names no version it knows.
-_OF_VERSIONS = ("Expected HTTP/", "Expected dot", "version")
+_VERSION_ERRORS = ("Expected HTTP/", "Expected dot", "version")
 # It takes these for HTTP.
 _OTHER_PROTOCOLS = (b" RTSP/", b" ICE/")
 
@@ -29,7 +29,7 @@ class BadRequest(Exception):
         self.detail = detail
 
 
-class Incoming:
+class ParsedRequest:
     """A request as it was parsed, with what the connection must know of it."""
 
     def __init__(self, request: Request, raw_path: str, keep_alive: bool) -> None:
@@ -49,70 +49,76 @@ class Parser:
         self._parser = httptools.HttpRequestParser(self)
         self._in_head = True
         self._head_size = 0
-        self._heads = b""  # what is fed, behind what has come before of a head that is not whole
-        self._lines_end = 0  # of the request lines in there that were looked at
+        self._head_bytes = (
+            b""  # what is fed, behind what has come before of a head that is not whole
+        )
+        self._checked_lines_end = 0  # of the request lines in there that were looked at
         self._is_plain: bool | None = None  # nothing in there names another protocol; if known
-        self.ready: deque[Incoming] = deque()
-        self.unread = 0  # bytes of bodies in `ready`, and of what came behind an upgrade
+        self.ready: deque[ParsedRequest] = deque()
+        self.pending_bytes = 0  # bytes of bodies in `ready`, and of what came behind an upgrade
         self.wants_continue = False  # the client waits before it sends the body
         self.upgrade = False  # the last request in `ready` asks for another protocol
-        self.rest = b""
+        self.upgrade_bytes = b""
         self.idle = True  # between two requests
-        self.large: Request | None = None  # the one that is coming, once its body is not small
-        self._begin()
+        self.large_request: Request | None = (
+            None  # the one that is coming, once its body is not small
+        )
+        self._reset()
 
     def feed(self, data: bytes) -> None:
         if self.upgrade:  # which may take a while
-            self.rest += data
-            self.unread += len(data)
+            self.upgrade_bytes += data
+            self.pending_bytes += len(data)
             return
         if self._in_head:
             self._head_size += len(data)
         else:
-            self._beside_body += len(data)
-        heads = self._heads + data
-        self._heads = heads
-        self._lines_end = 0
+            self._trailer_bytes += len(data)
+        heads = self._head_bytes + data
+        self._head_bytes = heads
+        self._checked_lines_end = 0
         self._is_plain = None
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self.upgrade = True
-            self.rest = data[upgrade.args[0] :]
-            self._heads = b""
+            self.upgrade_bytes = data[upgrade.args[0] :]
+            self._head_bytes = b""
             return
         except httptools.HttpParserError as error:
             cause = error.__context__
             if isinstance(cause, BadRequest):
                 raise cause from None
-            if any(words in str(error) for words in _OF_VERSIONS):
+            if any(words in str(error) for words in _VERSION_ERRORS):
                 raise BadRequest(505, OTHER_VERSION) from None
             raise BadRequest(400, f"This is not HTTP/1.1: {error}.") from None
         # Of requests that are there in whole, nothing but perhaps the last one's body is kept.
-        self._heads = heads.rpartition(b"\r\n\r\n")[2] if self._in_head and not self.idle else b""
+        self._head_bytes = (
+            heads.rpartition(b"\r\n\r\n")[2] if self._in_head and not self.idle else b""
+        )
         if self._in_head and self._head_size > HEADER_LIMIT:
             raise BadRequest(431, f"The headers are longer than {HEADER_LIMIT} bytes.")
-        if self._beside_body > HEADER_LIMIT:
+        if self._trailer_bytes > HEADER_LIMIT:
             raise BadRequest(431, f"The trailers are longer than {HEADER_LIMIT} bytes.")
 
-    def holding(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes of all that was not taken, whole or not."""
         if self.idle:
-            return self.unread
-        return self.unread + self._size + self._head_size + self._beside_body
+            return self.pending_bytes
+        return self.pending_bytes + self._size + self._head_size + self._trailer_bytes
 
-    def take(self) -> Incoming | None:
+    def next_request(self) -> ParsedRequest | None:
         if not self.ready:
             return None
         incoming = self.ready.popleft()
-        self.unread -= len(incoming.request.body)
+        self.pending_bytes -= len(incoming.request.body)
         return incoming
 
     # From httptools
 
     def on_message_begin(self) -> None:
         self.idle = False
-        self._begin()
+        self._reset()
 
     def on_url(self, url: bytes) -> None:
         self._url += url
@@ -128,39 +134,39 @@ class Parser:
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head_size = 0
-        if self._parser.get_http_version() not in VERSIONS or self._is_of_other_protocol():
+        if self._parser.get_http_version() not in VERSIONS or self._names_other_protocol():
             raise BadRequest(505, OTHER_VERSION)
         length = self._headers.get("content-length", "0")
         if length.isdigit() and int(length) > self._body_limit:
             raise BadRequest(413, f"The body is larger than {self._body_limit} bytes.")
         if length.isdigit() and int(length) > SMALL_BODY:
-            self.large = self._request()
+            self.large_request = self._request()
         if self._headers.get("expect", "").lower() == "100-continue":
             self.wants_continue = True
 
-    def _is_of_other_protocol(self) -> bool:
+    def _names_other_protocol(self) -> bool:
         """Whether the request line ends in the version of a protocol that only looks like HTTP."""
-        heads = self._heads
+        heads = self._head_bytes
         if self._is_plain is None:  # asked once a piece, which may have thousands of requests
             self._is_plain = not any(name in heads for name in _OTHER_PROTOCOLS)
         if self._is_plain:
             return False
-        begin = self._lines_end
+        begin = self._checked_lines_end
         line = heads.find(self._url + b" HTTP/", begin)
         if line < 0:  # it is of another one, or has blanks that leave that open
             return True
         if any(heads.find(self._url + name, begin, line) >= 0 for name in _OTHER_PROTOCOLS):
             return True
-        self._lines_end = line + 1  # the next request of this piece may have the same path
+        self._checked_lines_end = line + 1  # the next request of this piece may have the same path
         return False
 
     def on_body(self, body: bytes) -> None:
         self._size += len(body)
-        self._beside_body = 0
+        self._trailer_bytes = 0
         if self._size > self._body_limit:
             raise BadRequest(413, f"The body is larger than {self._body_limit} bytes.")
-        if self._size > SMALL_BODY and self.large is None:
-            self.large = self._request()
+        if self._size > SMALL_BODY and self.large_request is None:
+            self.large_request = self._request()
         self._body.append(body)
 
     def on_message_complete(self) -> None:
@@ -168,11 +174,11 @@ class Parser:
         self._head_size = 0
         self.wants_continue = False
         self.idle = True
-        request = self.large or self._request()
-        self.large = None
+        request = self.large_request or self._request()
+        self.large_request = None
         request.body = b"".join(self._body)
-        self.unread += len(request.body)
-        self.ready.append(Incoming(request, self._path, self._parser.should_keep_alive()))
+        self.pending_bytes += len(request.body)
+        self.ready.append(ParsedRequest(request, self._path, self._parser.should_keep_alive()))
 
     def _request(self) -> Request:
         """What the head says."""
@@ -187,10 +193,10 @@ class Parser:
             self._headers,
         )
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._url = b""
         self._path = ""
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
         self._size = 0
-        self._beside_body = 0  # bytes behind the last ones of the body: of chunks and of trailers
+        self._trailer_bytes = 0  # bytes behind the last ones of the body: of chunks and of trailers

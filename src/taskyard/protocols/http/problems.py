@@ -18,7 +18,7 @@ CHALLENGES = [
 ]
 
 
-def log_in(detail: str) -> Response:
+def login_required(detail: str) -> Response:
     """The answer to who has to say first who they are."""
     answer = problem(401, detail)
     answer.headers.extend(CHALLENGES)

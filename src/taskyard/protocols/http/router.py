@@ -21,7 +21,7 @@ class _Node:
 
     def __init__(self) -> None:
         self.children: dict[str, _Node] = {}
-        self.any: _Node | None = None  # for a {name}
+        self.wildcard: _Node | None = None  # for a {name}
         self.handlers: dict[str, tuple[Handler, list[str]]] = {}  # by method, with its {names}
 
 
@@ -39,9 +39,9 @@ class Router:
         for segment in _segments(route.pattern):
             if segment.startswith("{"):
                 names.append(segment[1:-1])
-                if node.any is None:
-                    node.any = _Node()
-                node = node.any
+                if node.wildcard is None:
+                    node.wildcard = _Node()
+                node = node.wildcard
             else:
                 node = node.children.setdefault(segment, _Node())
         if route.method in node.handlers:
@@ -52,7 +52,7 @@ class Router:
         """The handler, and what the {names} of its pattern stand for; `path` is still encoded."""
         segments = _segments(path)
         allowed: set[str] = set()
-        for node, values in _walk(self._root, segments, 0, []):
+        for node, values in _matching_nodes(self._root, segments, 0, []):
             found = node.handlers.get(method) or (
                 node.handlers.get("GET") if method == "HEAD" else None
             )
@@ -69,7 +69,7 @@ def _segments(path: str) -> list[str]:
     return path.strip("/").split("/")
 
 
-def _walk(
+def _matching_nodes(
     node: _Node, segments: list[str], at: int, values: list[str]
 ) -> Iterable[tuple[_Node, list[str]]]:
     if at == len(segments):
@@ -79,6 +79,6 @@ def _walk(
     segment = segments[at]
     child = node.children.get(segment)
     if child is not None:
-        yield from _walk(child, segments, at + 1, values)
-    if node.any is not None and segment:
-        yield from _walk(node.any, segments, at + 1, [*values, unquote(segment)])
+        yield from _matching_nodes(child, segments, at + 1, values)
+    if node.wildcard is not None and segment:
+        yield from _matching_nodes(node.wildcard, segments, at + 1, [*values, unquote(segment)])

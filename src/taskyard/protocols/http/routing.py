@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from taskyard.access.principal import INSPECT, Allow, by_its_rules
-from taskyard.access.sessions import Sessions
+from taskyard.access.principal import INSPECT, Allow, check_rules
+from taskyard.access.sessions import BrowserSessions
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.protocols.http.api.consumers import ConsumerOperations
-from taskyard.protocols.http.api.dead_letters import DeadOperations
+from taskyard.protocols.http.api.dead_letters import DeadLetterOperations
 from taskyard.protocols.http.api.history import HistoryOperations
 from taskyard.protocols.http.api.job_events import JobEventOperations
 from taskyard.protocols.http.api.jobs import JobOperations
 from taskyard.protocols.http.api.journal import JournalOperations
-from taskyard.protocols.http.api.lake import Errands, Lake, LakeOperations, no_lake
+from taskyard.protocols.http.api.lake import LakeBackend, LakeOperations, LakeStatus, no_lake_status
 from taskyard.protocols.http.api.push import PushOperations
-from taskyard.protocols.http.api.queues import QueueNames, QueueOperations
+from taskyard.protocols.http.api.queues import QueueOperations, SortedQueueNames
 from taskyard.protocols.http.api.readers import ReaderOperations
 from taskyard.protocols.http.api.schedules import ScheduleOperations
 from taskyard.protocols.http.api.search import SearchOperations
@@ -33,14 +33,14 @@ from taskyard.protocols.http.api.server import (
 )
 from taskyard.protocols.http.api.session import SessionOperations
 from taskyard.protocols.http.api.slow import SlowOperations
-from taskyard.protocols.http.call import Call, Operation
+from taskyard.protocols.http.call import ApiCall, Operation
 from taskyard.protocols.http.messages import Exchange, Response, Route
 from taskyard.protocols.http.monitoring.history import History
-from taskyard.protocols.http.monitoring.watch import Watch
-from taskyard.protocols.http.schema import document
+from taskyard.protocols.http.monitoring.watch import StatsSampler
+from taskyard.protocols.http.schema import openapi_document
 
 
-class Api:
+class ApiRoutes:
     def __init__(
         self,
         broker: Broker,
@@ -51,19 +51,19 @@ class Api:
         connections: Connections = dict,
         listeners: Listeners = dict,
         users: Callable[[], int] = int,
-        lake: Lake = no_lake,
-        errands: Errands | None = None,
-        sessions: Sessions | None = None,
+        lake_status: LakeStatus = no_lake_status,
+        backend: LakeBackend | None = None,
+        sessions: BrowserSessions | None = None,
         secure: bool = False,
         history: History | None = None,
-        allow: Allow = by_its_rules,
+        allow: Allow = check_rules,
     ) -> None:
         self._broker = broker
         self._allow = allow
-        names = QueueNames(broker)
+        names = SortedQueueNames(broker)
         pushing = PushOperations(max_losses, scheduler)
         if history is None:  # one that nothing is put into
-            history = History(Watch(broker, scheduler), scheduler)
+            history = History(StatsSampler(broker, scheduler), scheduler)
         self.operations: list[Operation] = [
             *QueueOperations(names, scheduler).operations(),
             *pushing.operations(),
@@ -71,11 +71,13 @@ class Api:
             *SearchOperations(names, scheduler).operations(),
             *JobEventOperations(scheduler).operations(),
             *HistoryOperations(history).operations(),
-            *DeadOperations(scheduler).operations(),
+            *DeadLetterOperations(scheduler).operations(),
             *ScheduleOperations(pushing).operations(),
-            *ServerOperations(broker, durability, connections, listeners, users, lake).operations(),
+            *ServerOperations(
+                broker, durability, connections, listeners, users, lake_status
+            ).operations(),
             *SlowOperations(broker).operations(),
-            *LakeOperations(lake, errands).operations(),
+            *LakeOperations(lake_status, backend).operations(),
             *JournalOperations(scheduler).operations(),
             *ReaderOperations().operations(),
             *ConsumerOperations(scheduler).operations(),
@@ -87,7 +89,7 @@ class Api:
                 summary="This document",
                 action=INSPECT,
                 run=self._show_document,
-                anywhere=True,
+                checks_queues_itself=True,
                 answers={200: ("OpenAPI 3.1.", dict)},
                 reads_state=False,
             ),
@@ -97,7 +99,7 @@ class Api:
     def routes(self) -> list[Route]:
         return [self._route(operation) for operation in self.operations]
 
-    def routes_beside_http(self) -> list[Route]:
+    def routes_without_cookies(self) -> list[Route]:
         """Those that make sense without cookies."""
         return [self._route(each) for each in self.operations if not each.for_everybody]
 
@@ -105,9 +107,9 @@ class Api:
         return Route(operation.method, operation.pattern, partial(self._handle, operation))
 
     def _handle(self, operation: Operation, exchange: Exchange) -> None:
-        Call(self._broker, self._allow, operation, exchange).start()
+        ApiCall(self._broker, self._allow, operation, exchange).start()
 
-    def _show_document(self, call: Call) -> None:
+    def _show_document(self, call: ApiCall) -> None:
         if not self._document:
-            self._document = document(self.operations)
+            self._document = openapi_document(self.operations)
         call.reply(Response(200, self._document))

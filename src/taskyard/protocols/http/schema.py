@@ -21,7 +21,7 @@ from taskyard.protocols.http.api.problems import (
     UNAUTHENTICATED,
     ProblemDetails,
 )
-from taskyard.protocols.http.call import NDJSON, Operation, Parameter
+from taskyard.protocols.http.call import NDJSON, Operation, QueryParameter
 from taskyard.protocols.http.problems import CONTENT_TYPE
 
 _REF: Final = "#/components/schemas/{name}"
@@ -103,11 +103,11 @@ _RULES["Schedule"] = {
 }
 
 
-def document(operations: list[Operation]) -> bytes:
+def openapi_document(operations: list[Operation]) -> bytes:
     kinds = [ProblemDetails]
     for operation in operations:
         for _, answer in operation.answers.values():
-            kinds += _members(answer)
+            kinds += _union_members(answer)
         kinds += operation.bodies.values()
     structs = [kind for kind in dict.fromkeys(kinds) if isinstance(kind, type(msgspec.Struct))]
     _, schemas = msgspec.json.schema_components(structs, ref_template=_REF)
@@ -131,7 +131,7 @@ def document(operations: list[Operation]) -> bytes:
     )
 
 
-def _members(kind: Any) -> list[Any]:
+def _union_members(kind: Any) -> list[Any]:
     """The types of a union, or the one type."""
     return list(get_args(kind)) if isinstance(kind, types.UnionType) else [kind]
 
@@ -171,7 +171,7 @@ def _body(media: str, kind: type) -> dict[str, Any]:
 
 
 def _schema(kind: Any) -> dict[str, Any]:
-    members = _members(kind)
+    members = _union_members(kind)
     if len(members) > 1:
         return {"oneOf": [_schema(member) for member in members]}
     if kind is dict:
@@ -187,7 +187,7 @@ def _answer(meaning: str, kind: Any) -> dict[str, Any]:
     return {"description": meaning, "content": {"application/json": {"schema": _schema(kind)}}}
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: QueryParameter) -> dict[str, Any]:
     schema: dict[str, Any]
     if parameter.most:
         schema = {"type": "integer", "minimum": parameter.least, "maximum": parameter.most}

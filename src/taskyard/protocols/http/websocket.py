@@ -16,8 +16,8 @@ from picows import WSAutoPingStrategy, WSCloseCode, WSFrame, WSListener, WSMsgTy
 from picows.picows import WSProtocol  # type: ignore[attr-defined]
 
 from taskyard.protocols.http.messages import Response
-from taskyard.protocols.http.origins import is_of_other_site
-from taskyard.protocols.http.parser import Incoming
+from taskyard.protocols.http.origins import is_cross_site
+from taskyard.protocols.http.parser import ParsedRequest
 from taskyard.protocols.http.problems import problem
 
 PING_AFTER = 30.0  # seconds without a word, after which a client is asked whether it is there
@@ -32,22 +32,22 @@ _silent = logging.getLogger("taskyard.websocket")
 _silent.setLevel(logging.CRITICAL + 1)
 
 # Why a conversation ends that the client has broken off, or has not kept to the protocol in.
-_BROKEN = {
+_END_REASONS = {
     WSCloseCode.MESSAGE_TOO_BIG: "a message was too large",
     WSCloseCode.POLICY_VIOLATION: f"a message had more than {MAX_PARTS} frames",
 }
 
 
-class Speaker(Protocol):
+class MessageHandler(Protocol):
     """Who hears the messages that come, each of them whole."""
 
-    def text(self, data: bytes) -> None: ...
+    def on_text(self, data: bytes) -> None: ...
 
-    def data(self, data: bytes) -> None: ...
+    def on_binary(self, data: bytes) -> None: ...
 
-    def pong(self, data: bytes) -> None: ...
+    def on_pong(self, data: bytes) -> None: ...
 
-    def hang_up(self, why: str) -> None:
+    def on_close(self, reason: str) -> None:
         """Close the connection once all that was said is out. `why` is what the client has done
         wrong, or empty if it has said goodbye."""
         ...
@@ -59,18 +59,18 @@ class WebSocket(WSListener):
     def __init__(self, transport: asyncio.Transport, limit: int) -> None:
         super().__init__()
         self._limit = limit
-        self._speaker: Speaker | None = None
+        self._handler: MessageHandler | None = None
         self._parts = bytearray()  # of a message that comes in several frames
         self._part_count = 0
         self._since_frame = 0  # bytes that have come since the last whole frame
         self._kind = WSMsgType.TEXT
         # What was read and not told yet. picows would swallow the errors of who is told.
-        self._heard: list[tuple[WSMsgType, bytes]] = []
-        self._refused = False  # a frame, so that those behind it do not count
-        self._broken: str | None = None  # why the conversation has ended
-        self._is_large = False  # picows has made its buffer larger
+        self._received: list[tuple[WSMsgType, bytes]] = []
+        self._ignores_frames = False  # a frame, so that those behind it do not count
+        self._end_reason: str | None = None  # why the conversation has ended
+        self._buffer_is_large = False  # picows has made its buffer larger
         self._request = b""
-        self._wire = _Wire(transport)
+        self._transport = _PicowsTransport(transport)
         self._protocol = self._new_protocol()
 
     def _new_protocol(self) -> WSProtocol:
@@ -91,10 +91,10 @@ class WebSocket(WSListener):
             None,
             _BUFFER,
         )
-        protocol.connection_made(self._wire)
+        protocol.connection_made(self._transport)
         return protocol
 
-    def shake_hands(self, incoming: Incoming) -> None:
+    def complete_handshake(self, incoming: ParsedRequest) -> None:
         """Say yes to a request that `refuse` had nothing against."""
         key = incoming.request.headers["sec-websocket-key"]
         # Browsers ask in more words, of which picows understands only these.
@@ -109,69 +109,71 @@ class WebSocket(WSListener):
         self._request = ("\r\n".join(head) + "\r\n\r\n").encode("latin-1")
         self.feed(self._request)
 
-    def begin(self, speaker: Speaker, rest: bytes) -> None:
+    def attach_handler(self, handler: MessageHandler, received: bytes) -> None:
         """From now on messages are heard; `rest` has already come."""
-        self._speaker = speaker
+        self._handler = handler
         self._since_frame = 0
-        if rest:
-            self.feed(rest)
+        if received:
+            self.feed(received)
 
-    def begun(self) -> int:
+    def partial_message_bytes(self) -> int:
         return self._since_frame + len(self._parts) + self._part_count
 
     def feed(self, data: bytes) -> None:
         view = memoryview(data)
-        while view and self._broken is None:
+        while view and self._end_reason is None:
             room = self._protocol.get_buffer(len(view))
             count = min(len(room), len(view))
             room[:count] = view[:count]
             self._since_frame += count
             self._protocol.buffer_updated(count)
             view = view[count:]
-            self._tell()
-        if self._is_large and not self._since_frame and self._broken is None:
-            self._is_large = False
-            if self._speaker is not None:
-                self._shrink()
+            self._deliver_messages()
+        if self._buffer_is_large and not self._since_frame and self._end_reason is None:
+            self._buffer_is_large = False
+            if self._handler is not None:
+                self._release_buffer()
 
-    def lost(self) -> None:
-        self._speaker = None
+    def on_disconnect(self) -> None:
+        self._handler = None
         self._protocol.connection_lost(None)
 
-    def _tell(self) -> None:
+    def _deliver_messages(self) -> None:
         """Tell what was heard, and that it was the last if something is wrong with what follows."""
-        heard, self._heard = self._heard, []
-        speaker = self._speaker
+        heard, self._received = self._received, []
+        speaker = self._handler
         for kind, payload in heard:
             if speaker is None:
                 return
             if kind == WSMsgType.TEXT:
-                speaker.text(payload)
+                speaker.on_text(payload)
             elif kind == WSMsgType.BINARY:
-                speaker.data(payload)
+                speaker.on_binary(payload)
             else:
-                speaker.pong(payload)
-            speaker = self._speaker  # which may have gone meanwhile
+                speaker.on_pong(payload)
+            speaker = self._handler  # which may have gone meanwhile
         sent = self._protocol.transport.close_handshake
-        if sent is None or self._broken is not None:
+        if sent is None or self._end_reason is not None:
             return
         # picows would go on with what it has found fault with: nothing more may get there.
         if sent.recv_then_sent:
-            self._broken = ""
+            self._end_reason = ""
         else:
-            self._broken = _BROKEN.get(sent.sent.code, "a frame was not as the protocol has it")
+            self._end_reason = _END_REASONS.get(
+                sent.sent.code, "a frame was not as the protocol has it"
+            )
         if speaker is not None:
-            speaker.hang_up(self._broken)
+            speaker.on_close(self._end_reason)
 
-    def _shrink(self) -> None:
+    def _release_buffer(self) -> None:
         """Give back the memory of a large frame: picows keeps a buffer of the largest."""
         self._protocol.connection_lost(None)
-        self._wire.muted = True  # it believes that hands are shaken anew
+        self._transport.muted = True  # it believes that hands are shaken anew
         self._protocol = self._new_protocol()
         room = self._protocol.get_buffer(len(self._request))
         room[: len(self._request)] = self._request
         self._protocol.buffer_updated(len(self._request))
-        self._wire.muted = False
+        self._transport.muted = False
 
     # From picows
 
@@ -183,52 +185,52 @@ class WebSocket(WSListener):
         return True
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        if self._refused:
+        if self._ignores_frames:
             return
         kind = frame.msg_type
         self._since_frame = frame.tail_size
         if _has_reserved_bits(frame):  # of extensions, and none was agreed on
-            self._refuse(transport, WSCloseCode.PROTOCOL_ERROR)
+            self._send_close(transport, WSCloseCode.PROTOCOL_ERROR)
         elif kind == WSMsgType.CLOSE:
-            self._refused = True
+            self._ignores_frames = True
             transport.send_close(frame.get_close_code(), frame.get_close_message())
         elif kind == WSMsgType.PING:
             transport.send_pong(frame.get_payload_as_bytes())
         elif kind == WSMsgType.PONG:
-            self._heard.append((kind, frame.get_payload_as_bytes()))
+            self._received.append((kind, frame.get_payload_as_bytes()))
         else:
-            self._take(transport, frame)
+            self._add_frame(transport, frame)
 
-    def _take(self, transport: WSTransport, frame: WSFrame) -> None:
+    def _add_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         kind = frame.msg_type
         if (kind == WSMsgType.CONTINUATION) != bool(self._part_count):
-            self._refuse(transport, WSCloseCode.PROTOCOL_ERROR)
+            self._send_close(transport, WSCloseCode.PROTOCOL_ERROR)
             return
         if frame.payload_size > _LARGE:
-            self._is_large = True
+            self._buffer_is_large = True
         if frame.fin and not self._part_count:
-            self._heard.append((kind, frame.get_payload_as_bytes()))
+            self._received.append((kind, frame.get_payload_as_bytes()))
             return
         if not self._part_count:
             self._kind = kind
         self._part_count += 1
         if len(self._parts) + frame.payload_size > self._limit:
-            self._refuse(transport, WSCloseCode.MESSAGE_TOO_BIG)
+            self._send_close(transport, WSCloseCode.MESSAGE_TOO_BIG)
         elif self._part_count > MAX_PARTS:
-            self._refuse(transport, WSCloseCode.POLICY_VIOLATION)
+            self._send_close(transport, WSCloseCode.POLICY_VIOLATION)
         else:
             self._parts += frame.get_payload_as_bytes()
             if frame.fin:
-                self._heard.append((self._kind, bytes(self._parts)))
+                self._received.append((self._kind, bytes(self._parts)))
                 self._parts = bytearray()
                 self._part_count = 0
 
-    def _refuse(self, transport: WSTransport, code: WSCloseCode) -> None:
-        self._refused = True
+    def _send_close(self, transport: WSTransport, code: WSCloseCode) -> None:
+        self._ignores_frames = True
         transport.send_close(code)
 
 
-class _Wire(asyncio.Transport):
+class _PicowsTransport(asyncio.Transport):
     """The connection's transport as picows has it. When to close that is up to the speaker, who may
     have something left to say."""
 
@@ -261,7 +263,7 @@ def _has_reserved_bits(frame: WSFrame) -> bool:
     return frame.rsv1 or frame.rsv2 or frame.rsv3
 
 
-def refuse(incoming: Incoming, allowed_origins: frozenset[str]) -> Response | None:
+def refuse_upgrade(incoming: ParsedRequest, allowed_origins: frozenset[str]) -> Response | None:
     """What is wrong with a request for a WebSocket, if anything is."""
     headers = incoming.request.headers
     if incoming.request.method != "GET" or headers.get("upgrade", "").lower() != "websocket":
@@ -272,7 +274,7 @@ def refuse(incoming: Incoming, allowed_origins: frozenset[str]) -> Response | No
         return answer
     if _KEY.fullmatch(headers.get("sec-websocket-key", "")) is None:
         return problem(400, "Sec-WebSocket-Key must be 16 bytes in base64.")
-    if not is_of_other_site(headers, allowed_origins):
+    if not is_cross_site(headers, allowed_origins):
         return None
     origin = headers.get("origin", "other sites")
     detail = f"Pages of {origin} may not connect; the operator can allow them."

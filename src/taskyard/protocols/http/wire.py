@@ -13,7 +13,7 @@ BODYLESS = (204, 304)
 # something else than it is.
 NO_STORE = "cache-control: no-store"
 NO_SNIFF = "x-content-type-options: nosniff"
-_GUARDED = f"{NO_STORE}\r\n{NO_SNIFF}"
+_DEFAULT_HEADERS = f"{NO_STORE}\r\n{NO_SNIFF}"
 # Under TLS: for a year, browsers come back with TLS only.
 ONLY_TLS = "strict-transport-security: max-age=31536000"
 
@@ -32,7 +32,7 @@ def encode(
         lines.append(f"content-length: {len(response.body)}")
     headers = response.headers
     if not headers:
-        lines.append(_GUARDED)
+        lines.append(_DEFAULT_HEADERS)
     else:
         lines.extend([f"{name}: {value}" for name, value in headers])
         names = [name for name, _ in headers]

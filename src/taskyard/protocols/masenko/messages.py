@@ -19,7 +19,7 @@ from taskyard.shared.duration import parse_nanoseconds
 JobId = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Push(Struct, gc=False, forbid_unknown_fields=True):
+class PushMessage(Struct, gc=False, forbid_unknown_fields=True):
     """null stands for an option that was left out, as it does for the clients in Go."""
 
     name: str | None = None
@@ -31,16 +31,16 @@ class Push(Struct, gc=False, forbid_unknown_fields=True):
     blocked_by: list[JobId] | None = None
 
 
-class Fetch(Struct, gc=False, forbid_unknown_fields=True):
+class FetchMessage(Struct, gc=False, forbid_unknown_fields=True):
     queues: list[str] | None = None
     timeout: int | str | None = None
 
 
-class Finish(Struct, gc=False, forbid_unknown_fields=True):
+class FinishMessage(Struct, gc=False, forbid_unknown_fields=True):
     id: Annotated[int, Meta(ge=0, le=2**63 - 1)] | None = None
 
 
-class Credentials(Struct, forbid_unknown_fields=True):
+class CredentialsMessage(Struct, forbid_unknown_fields=True):
     user: str = ""
     password: str = ""
     token: str = ""
@@ -49,12 +49,12 @@ class Credentials(Struct, forbid_unknown_fields=True):
 PushFields = tuple[
     str | None, str | None, str | None, Raw, int | None, str | None, list[int] | None
 ]
-push_fields: Final[Callable[[Push], PushFields]] = msgspec.structs.astuple
-decode_push: Final = msgspec.json.Decoder(Push).decode
+push_fields: Final[Callable[[PushMessage], PushFields]] = msgspec.structs.astuple
+decode_push: Final = msgspec.json.Decoder(PushMessage).decode
 decode_raw: Final = msgspec.json.Decoder(Raw).decode
-decode_fetch: Final = msgspec.json.Decoder(Fetch).decode
-decode_finish: Final = msgspec.json.Decoder(Finish).decode
-decode_credentials: Final = msgspec.json.Decoder(Credentials).decode
+decode_fetch: Final = msgspec.json.Decoder(FetchMessage).decode
+decode_finish: Final = msgspec.json.Decoder(FinishMessage).decode
+decode_credentials: Final = msgspec.json.Decoder(CredentialsMessage).decode
 encode_json: Final = msgspec.json.Encoder().encode
 
 # A RecursionError is a document nested beyond all reason.
@@ -65,7 +65,7 @@ _decode_pairs: Final = msgspec.json.Decoder(dict[str, Raw] | None).decode
 _PAYLOAD: Final = "payload"
 
 
-def respelled(text: bytes, fields: tuple[str, ...]) -> bytes:
+def normalize_keys(text: bytes, fields: tuple[str, ...]) -> bytes:
     """The same request with its keys as the decoders take them, and without those that are unknown.
 
     As the original does it: case does not matter, the last of several values counts, unless it is
@@ -74,14 +74,14 @@ def respelled(text: bytes, fields: tuple[str, ...]) -> bytes:
     pairs = _decode_pairs(text)
     if pairs is None:
         return b"{}"
-    keys = [key for key in pairs if _folded(key) in fields]
-    if len({_folded(key) for key in keys}) < len(keys):
-        order = json.loads(text, object_pairs_hook=_keys, parse_int=str)  # it may be long
+    keys = [key for key in pairs if _fold_case(key) in fields]
+    if len({_fold_case(key) for key in keys}) < len(keys):
+        order = json.loads(text, object_pairs_hook=_keys_of_pairs, parse_int=str)  # it may be long
         last = {key: at for at, key in enumerate(order)}
         keys.sort(key=last.__getitem__)
     found: dict[str, bytes] = {}
     for key in keys:
-        field = _folded(key)
+        field = _fold_case(key)
         value = bytes(pairs[key])
         if value != b"null" or field == _PAYLOAD:
             found[field] = value
@@ -89,21 +89,21 @@ def respelled(text: bytes, fields: tuple[str, ...]) -> bytes:
     return b"{" + b",".join(members) + b"}"
 
 
-def _keys(pairs: list[tuple[str, object]]) -> list[str]:
+def _keys_of_pairs(pairs: list[tuple[str, object]]) -> list[str]:
     return [key for key, _ in pairs]
 
 
-def _folded(key: str) -> str:
+def _fold_case(key: str) -> str:
     return key.lower().replace("\u017f", "s")  # the one letter beside that is another's case
 
 
-PUSH_FIELDS: Final = Push.__struct_fields__
-FETCH_FIELDS: Final = Fetch.__struct_fields__
-FINISH_FIELDS: Final = Finish.__struct_fields__
-CREDENTIALS_FIELDS: Final = Credentials.__struct_fields__
+PUSH_FIELDS: Final = PushMessage.__struct_fields__
+FETCH_FIELDS: Final = FetchMessage.__struct_fields__
+FINISH_FIELDS: Final = FinishMessage.__struct_fields__
+CREDENTIALS_FIELDS: Final = CredentialsMessage.__struct_fields__
 
 
-def timeout_of(message: Fetch, default: int) -> int:
+def timeout_of(message: FetchMessage, default: int) -> int:
     """Nanoseconds: an integer on the wire, or a string that is a Go duration."""
     timeout = message.timeout
     if timeout is None:

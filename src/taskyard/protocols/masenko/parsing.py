@@ -6,19 +6,19 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine.model.effects import MAX_QUEUES
+from taskyard.engine.model.effects import MAX_QUEUES_PER_COMMAND
 from taskyard.engine.model.errors import (
     Draining,
     InvalidOption,
     NoSpace,
     NotLeaseholder,
     ReadOnly,
-    StepRefused,
     TaskyardError,
+    TransactionStepRefused,
 )
 from taskyard.engine.model.job import BACKOFF_QUARTIC, JSON, MAX_BLOCKERS, NewJob, Policy
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.operations.push import Step
+from taskyard.engine.operations.push import TransactionStep
 from taskyard.protocols.digits import number_at
 from taskyard.protocols.jsontext import compact
 from taskyard.protocols.masenko.messages import (
@@ -33,8 +33,8 @@ from taskyard.protocols.masenko.messages import (
     decode_push,
     decode_raw,
     encode_json,
+    normalize_keys,
     push_fields,
-    respelled,
     timeout_of,
 )
 from taskyard.protocols.times import parse_time
@@ -44,24 +44,24 @@ from taskyard.shared.names import valid_name
 DEFAULT_RETRY: Final = 20
 BAD_JSON: Final = "cannot unmarshal payload"
 SPACE: Final = 32
-_CACHED: Final = 1024
-_LONGEST_VERB: Final = 8  # that anybody sends who is not mistaken
+_CACHE_SIZE: Final = 1024
+_MAX_VERB_BYTES: Final = 8  # that anybody sends who is not mistaken
 _ID: Final = b'{"id":'
 _BRACE: Final = 125
 _QUEUES: Final = b'{"queues":["'
 _PAYLOAD: Final = b'"payload":'
-_LONG: Final = 1024  # bytes before a payload that are not worth to be remembered
+_MAX_CACHED_PREFIX_BYTES: Final = 1024  # bytes before a payload that are not worth to be remembered
 _TIMEOUT: Final = b'"],"timeout":'
 _COMMA: Final = 44
 _QUOTE: Final = 34
 _BACKSLASH: Final = 92
 
 
-class Refused(Exception):
+class CommandError(Exception):
     """A command that is answered with ERR and this text."""
 
 
-class Requests:
+class RequestParser:
     """Reads commands under the server's limits."""
 
     def __init__(self, heartbeat: i64, max_losses: i64) -> None:
@@ -72,25 +72,30 @@ class Requests:
         self._last_dead_queue = ""
         self._last_policy = Policy()
         # What stands behind the name in a FETCH of one queue, and how long such a one waits.
-        self._last_end = b'"]}'
-        self._last_wait: i64 = (heartbeat * 1000 // 2 + 999) // 1000
+        self._cached_fetch_suffix = b'"]}'
+        self._cached_fetch_wait_us: i64 = (heartbeat * 1000 // 2 + 999) // 1000
         # What stands before the payload in a PUSH that ends with it, and what that asks for.
-        self.begin = b""
-        self._begin_queue = ""
-        self._begin_name = ""
-        self._begin_policy = self._last_policy
+        self._cached_push_prefix = b""
+        self._cached_push_queue = ""
+        self._cached_push_name = ""
+        self._cached_push_policy = self._last_policy
 
-    def new_job(self, text: bytes) -> NewJob:
-        begin: i64 = len(self.begin)
+    def parse_push(self, text: bytes) -> NewJob:
+        begin: i64 = len(self._cached_push_prefix)
         end: i64 = len(text) - 1
-        if begin and end > begin and text[end] == _BRACE and text.startswith(self.begin):
+        if (
+            begin
+            and end > begin
+            and text[end] == _BRACE
+            and text.startswith(self._cached_push_prefix)
+        ):
             payload = text[begin:end]
             if _is_json(payload):
                 return NewJob(
-                    self._begin_queue,
-                    self._begin_name,
+                    self._cached_push_queue,
+                    self._cached_push_name,
                     compact(payload),
-                    self._begin_policy,
+                    self._cached_push_policy,
                     0,
                     0,
                     JSON,
@@ -100,39 +105,41 @@ class Requests:
                     None,
                     None,
                 )
-            self.begin = b""  # something is behind the payload, as in others that will follow
-        return self._parse_push(text)
+            self._cached_push_prefix = (
+                b""  # something is behind the payload, as in others that will follow
+            )
+        return self._parse_push_json(text)
 
-    def _parse_push(self, text: bytes) -> NewJob:
+    def _parse_push_json(self, text: bytes) -> NewJob:
         try:
             try:
                 message = decode_push(text)
             except MALFORMED:
-                message = decode_push(respelled(text, PUSH_FIELDS))
+                message = decode_push(normalize_keys(text, PUSH_FIELDS))
             if not text.isascii():
                 text.decode()  # strings that are passed on as they are must be text too
         except MALFORMED:
-            raise Refused(BAD_JSON) from None
+            raise CommandError(BAD_JSON) from None
         # All at once: each by its name would be a look-up of its own.
         name, queue, dead_queue, payload, retry, execute_at, blocked_by = push_fields(message)
         if blocked_by is not None and len(blocked_by) > MAX_BLOCKERS:
-            raise Refused("at most 255 blocked by task IDs can be provided")
+            raise CommandError("at most 255 blocked by task IDs can be provided")
         body = bytes(payload)
         policy = self._policy(DEFAULT_RETRY if retry is None else retry, dead_queue or "")
         if execute_at is None and blocked_by is None:
-            begin = _before_payload(text, body)
+            begin = _push_prefix(text, body)
             if begin:
-                self.begin = begin
-                self._begin_queue = "default" if queue is None else queue
-                self._begin_name = name or ""
-                self._begin_policy = policy
+                self._cached_push_prefix = begin
+                self._cached_push_queue = "default" if queue is None else queue
+                self._cached_push_name = name or ""
+                self._cached_push_policy = policy
         return NewJob(
             "default" if queue is None else queue,
             name or "",
             compact(body),
             policy,
             0,
-            _run_at(execute_at),
+            _parse_run_at(execute_at),
             JSON,
             False,
             0,
@@ -141,40 +148,44 @@ class Requests:
             blocked_by or None,
         )
 
-    def fetch(self, text: bytes, known: dict[bytes, Queue]) -> tuple[list[bytes], i64]:
+    def parse_fetch(self, text: bytes, known: dict[bytes, Queue]) -> tuple[list[bytes], i64]:
         """Queues in the order to look at them, and how long to wait in microseconds."""
-        end: i64 = len(text) - len(self._last_end)
-        if end > len(_QUEUES) and text.startswith(_QUEUES) and text.endswith(self._last_end):
+        end: i64 = len(text) - len(self._cached_fetch_suffix)
+        if (
+            end > len(_QUEUES)
+            and text.startswith(_QUEUES)
+            and text.endswith(self._cached_fetch_suffix)
+        ):
             only = text[len(_QUEUES) : end]
             queue = known.get(only)
             # A name that is known is a good one; but it may also be how JSON spells several.
             if queue is not None and _QUOTE not in only and _BACKSLASH not in only:
-                return [queue.utf8], self._last_wait
+                return [queue.utf8], self._cached_fetch_wait_us
         bound: int = self._heartbeat * 1000  # an int of any size, as the timeout may be
         try:
             try:
                 message = decode_fetch(text or b"{}")
             except MALFORMED:
-                message = decode_fetch(respelled(text, FETCH_FIELDS))
+                message = decode_fetch(normalize_keys(text, FETCH_FIELDS))
             timeout: int = timeout_of(message, bound // 2)
         except MALFORMED:
-            raise Refused(BAD_JSON) from None
+            raise CommandError(BAD_JSON) from None
         except ValueError:
-            raise Refused(BAD_JSON) from None
+            raise CommandError(BAD_JSON) from None
         if timeout <= 0:
-            raise Refused("timeout must be greater than zero")
+            raise CommandError("timeout must be greater than zero")
         if timeout >= bound:
             frequency = format_duration(self._heartbeat)
-            raise Refused(f"timeout must be smaller than the heartbeat frequency {frequency}")
+            raise CommandError(f"timeout must be smaller than the heartbeat frequency {frequency}")
         names: list[str] = ["default"] if message.queues is None else message.queues
         _check_names(names)
         wait: i64 = (timeout + 999) // 1000
         if len(names) == 1:
             queue_name = names[0].encode()
             begins = _QUEUES + queue_name
-            if text.startswith(begins) and _is_plain_end(text[len(begins) :]):
-                self._last_end = text[len(begins) :]
-                self._last_wait = wait
+            if text.startswith(begins) and _is_reusable_fetch_suffix(text[len(begins) :]):
+                self._cached_fetch_suffix = text[len(begins) :]
+                self._cached_fetch_wait_us = wait
             return [queue_name], wait
         return [name.encode() for name in dict.fromkeys(names)], wait
 
@@ -191,7 +202,7 @@ class Requests:
                 dead_queue=dead_queue,
                 lost_is_failed=True,
             )
-            if len(self._policies) >= _CACHED:
+            if len(self._policies) >= _CACHE_SIZE:
                 self._policies.clear()
             self._policies[key] = known
         self._last_retry = retry
@@ -201,14 +212,14 @@ class Requests:
 
 
 def _check_names(names: list[str]) -> None:
-    if len(names) > MAX_QUEUES:
-        raise Refused(f"too many queues: at most {MAX_QUEUES} can be fetched from")
+    if len(names) > MAX_QUEUES_PER_COMMAND:
+        raise CommandError(f"too many queues: at most {MAX_QUEUES_PER_COMMAND} can be fetched from")
     for name in names:
         if not valid_name(name):
-            raise Refused(f"invalid queue name {quote(name)}")
+            raise CommandError(f"invalid queue name {quote(name)}")
 
 
-def _before_payload(text: bytes, payload: bytes) -> bytes:
+def _push_prefix(text: bytes, payload: bytes) -> bytes:
     """What stands before the payload of a valid PUSH if nothing but a brace is behind it, and any
     other payload could stand there; else nothing.
 
@@ -217,7 +228,7 @@ def _before_payload(text: bytes, payload: bytes) -> bytes:
     """
     last: i64 = len(text) - 1
     end: i64 = last - len(payload)
-    if end > _LONG or end < len(_PAYLOAD) or text[last] != _BRACE:
+    if end > _MAX_CACHED_PREFIX_BYTES or end < len(_PAYLOAD) or text[last] != _BRACE:
         return b""
     begin = text[:end]
     if _BACKSLASH in begin or not begin.endswith(_PAYLOAD) or text[end:last] != payload:
@@ -236,7 +247,7 @@ def _is_json(text: bytes) -> bool:
     return True
 
 
-def _is_plain_end(end: bytes) -> bool:
+def _is_reusable_fetch_suffix(end: bytes) -> bool:
     """Whether what stands behind the name of one queue means the same behind any other: there is a
     timeout, or nothing, and above all no second list of queues."""
     if end == b'"]}':
@@ -248,7 +259,7 @@ def verb_end(line: bytes) -> i64:
     """Where the first space is, or the end of the line."""
     size: i64 = len(line)
     at: i64 = 0
-    while at < size and at < _LONGEST_VERB:
+    while at < size and at < _MAX_VERB_BYTES:
         if line[at] == SPACE:
             return at
         at += 1
@@ -258,23 +269,23 @@ def verb_end(line: bytes) -> i64:
     return size
 
 
-def credentials(text: bytes) -> tuple[str, str]:
+def parse_credentials(text: bytes) -> tuple[str, str]:
     """A name and its password, or no name and a token."""
     try:
         try:
             message = decode_credentials(text)
         except MALFORMED:
-            message = decode_credentials(respelled(text, CREDENTIALS_FIELDS))
+            message = decode_credentials(normalize_keys(text, CREDENTIALS_FIELDS))
     except MALFORMED:
-        raise Refused(BAD_JSON) from None
+        raise CommandError(BAD_JSON) from None
     if message.token and not message.user and not message.password:
         return "", message.token
     if message.user and message.password and not message.token:
         return message.user, message.password
-    raise Refused("AUTH needs user and password, or token")
+    raise CommandError("AUTH needs user and password, or token")
 
 
-def job_id(text: bytes) -> i64:
+def parse_job_id(text: bytes) -> i64:
     if text.startswith(_ID):  # as most clients spell it: no need for a parser
         plain, end = number_at(text, len(_ID))
         if plain > 0 and end == len(text) - 1 and text[end] == _BRACE:
@@ -283,11 +294,11 @@ def job_id(text: bytes) -> i64:
         try:
             id = decode_finish(text).id
         except MALFORMED:
-            id = decode_finish(respelled(text, FINISH_FIELDS)).id
+            id = decode_finish(normalize_keys(text, FINISH_FIELDS)).id
     except MALFORMED as error:
-        raise Refused(f"unmarshal payload: {error}") from None
+        raise CommandError(f"unmarshal payload: {error}") from None
     if not id:
-        raise Refused("missing id")
+        raise CommandError("missing id")
     return id
 
 
@@ -306,7 +317,7 @@ def error_text(error: TaskyardError, new: NewJob | None) -> str:
     return str(error)
 
 
-def step_text(step: Step, error: StepRefused) -> str:
+def step_error_text(step: TransactionStep, error: TransactionStepRefused) -> str:
     """The same for a step of a transaction."""
     cause = error.cause
     new = step.new
@@ -337,10 +348,10 @@ def quote(text: str) -> str:
     return encode_json(text).decode()
 
 
-def _run_at(moment: str | None) -> i64:
+def _parse_run_at(moment: str | None) -> i64:
     if moment is None:
         return 0
     try:
         return parse_time(moment)
     except ValueError:
-        raise Refused(BAD_JSON) from None
+        raise CommandError(BAD_JSON) from None

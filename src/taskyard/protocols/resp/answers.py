@@ -10,41 +10,41 @@ if TYPE_CHECKING:
     from taskyard.protocols.resp.connection import RespConnection
 
 
-class Work:
+class ChunkedCommand:
     """What a command has still to do, a portion at a time, so that nobody else has to wait."""
 
-    def step(self, connection: RespConnection) -> bool:
+    def run_chunk(self, connection: RespConnection) -> bool:
         """Do a portion; True when that was the last, and the command is answered."""
         raise NotImplementedError
 
 
-class Answer:
+class FetchReply:
     """How a command that takes a job is answered, once there is one."""
 
-    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+    def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
         raise NotImplementedError
 
-    def nothing(self, connection: RespConnection) -> None:
-        connection.send_nothing(b"*-1\r\n", 0)
+    def send_no_job(self, connection: RespConnection) -> None:
+        connection.send_nil(b"*-1\r\n", 0)
 
 
-class Watch:
+class ResultReply:
     """How a command that waits for a job's end is answered."""
 
-    def ended(self, connection: RespConnection, succeeded: bool, queue: str) -> None:
+    def on_job_ended(self, connection: RespConnection, succeeded: bool, queue: str) -> None:
         """`queue`: where it was at its end."""
         raise NotImplementedError
 
-    def gone(self, connection: RespConnection) -> None:
+    def on_job_gone(self, connection: RespConnection) -> None:
         raise NotImplementedError
 
-    def too_late(self, connection: RespConnection) -> None:
+    def on_timeout(self, connection: RespConnection) -> None:
         """The time is over, or the connection ends; the job may have ended all the same."""
         raise NotImplementedError
 
 
-class Login:
+class LoginReply:
     """How a command that says who the client is is answered."""
 
-    def answer(self, connection: RespConnection, right: bool) -> None:
+    def send(self, connection: RespConnection, succeeded: bool) -> None:
         raise NotImplementedError

@@ -17,61 +17,64 @@ from taskyard.protocols.http.messages import Request, Response, Stream
 from taskyard.protocols.http.problems import no_route, problem
 from taskyard.protocols.http.router import NoRoute, Router
 from taskyard.protocols.resp.connection import Resp, RespConnection
-from taskyard.protocols.resp.values import Refused, array, bulk, number_reply
+from taskyard.protocols.resp.values import CommandError, array, bulk, number_reply
 
 PATH_LIMIT: Final = 65_536
 JSON: Final = "application/json"
-STREAMS: Final = ("/api/v1/events", "/api/v1/live")
-BYTES: Final = "/api/v1/journal/segments/"
+STREAM_PATHS: Final = ("/api/v1/events", "/api/v1/live")
+SEGMENT_BYTES_PATH: Final = "/api/v1/journal/segments/"
 
 log = logging.getLogger("taskyard")
 
 
-def add_commands(resp: Resp, router: Router, body_limit: i64) -> None:
-    resp.add(b"API", Asking(router, body_limit).ask, 3, 5, always=True)
+def add_api_command(resp: Resp, router: Router, body_limit: i64) -> None:
+    resp.add_command(b"API", ApiCommand(router, body_limit).run, 3, 5, when_read_only=True)
 
 
-class Asking:
+class ApiCommand:
     def __init__(self, router: Router, body_limit: i64) -> None:
         self._router = router
         self._body_limit = body_limit
 
-    def ask(self, connection: RespConnection, args: list[bytes]) -> None:
-        raw_path, request = self._request(connection, args)
+    def run(self, connection: RespConnection, args: list[bytes]) -> None:
+        raw_path, request = self._parse_request(connection, args)
         exchange = ApiExchange(connection, request)
         # What is behind it waits for its answer, which may come later: see ApiExchange.reply.
-        connection.loading = True
-        connection.since = connection.broker.line.now
+        connection.command_suspended = True
+        connection.command_started_at = connection.broker.turn_queue.now
         try:
-            self._pass_on(raw_path, exchange)
+            self._dispatch(raw_path, exchange)
         except Exception as error:
             if is_fatal(error):
                 raise
-            told = {**connection.told(), "request": connection.request_id(connection.commands)}
+            told = {
+                **connection.log_fields(),
+                "request": connection.request_id(connection.command_count),
+            }
             what = "a request failed: API %s %s"
             log.exception(what, request.method, request.path, extra={"fields": told})
-            exchange.give_up()
+            exchange.fail()
         exchange.in_turn = False
         connection.now = connection.broker.clock.now()  # records are in the order of time
 
-    def _request(self, connection: RespConnection, args: list[bytes]) -> tuple[str, Request]:
+    def _parse_request(self, connection: RespConnection, args: list[bytes]) -> tuple[str, Request]:
         if len(args[2]) > PATH_LIMIT:
-            raise Refused(f"ERR the path is longer than {PATH_LIMIT} bytes")
+            raise CommandError(f"ERR the path is longer than {PATH_LIMIT} bytes")
         body = args[3] if len(args) > 3 else b""
         if len(body) > self._body_limit:
-            raise Refused(f"ERR the body is larger than {self._body_limit} bytes")
+            raise CommandError(f"ERR the body is larger than {self._body_limit} bytes")
         try:
             path, _, query = args[2].decode().partition("?")
             content_type = args[4].decode() if len(args) > 4 else JSON
         except UnicodeDecodeError:
-            raise Refused("ERR path and content type must be UTF-8") from None
+            raise CommandError("ERR path and content type must be UTF-8") from None
         if not path.startswith("/"):
-            raise Refused("ERR the path must begin with a slash, such as /api/v1/queues")
+            raise CommandError("ERR the path must begin with a slash, such as /api/v1/queues")
         plain = "/" + path.strip("/")  # as the router sees it
-        if plain in STREAMS:
-            raise Refused("ERR this is a stream: ask for it over HTTP")
-        if plain.startswith(BYTES):
-            raise Refused("ERR these are bytes, not JSON: ask for them over HTTP")
+        if plain in STREAM_PATHS:
+            raise CommandError("ERR this is a stream: ask for it over HTTP")
+        if plain.startswith(SEGMENT_BYTES_PATH):
+            raise CommandError("ERR these are bytes, not JSON: ask for them over HTTP")
         request = Request(
             args[1].decode("latin-1").upper(),
             unquote(path),
@@ -83,7 +86,7 @@ class Asking:
         )
         return path, request
 
-    def _pass_on(self, raw_path: str, exchange: ApiExchange) -> None:
+    def _dispatch(self, raw_path: str, exchange: ApiExchange) -> None:
         request = exchange.request
         try:
             handler, request.params = self._router.find(request.method, raw_path)
@@ -110,23 +113,23 @@ class ApiExchange:
         assert not self._answered, "a request is answered once"
         self._answered = True
         connection = self._connection
-        connection.loading = False
+        connection.command_suspended = False
         if connection.closed:
             return
         if response.status >= 400:
-            connection.verb.errors += 1
+            connection.current_command.errors += 1
         if not self.in_turn:
             # That of the last turn may be long ago.
-            connection.broker.line.now = connection.broker.clock.now()
+            connection.broker.turn_queue.now = connection.broker.clock.now()
         body = b"" if self._request.method == "HEAD" else response.body
-        connection.send(array([number_reply(response.status), bulk(body)]), response.mark)
+        connection.send(array([number_reply(response.status), bulk(body)]), response.position)
         if self.in_turn:
-            connection.since = 0
+            connection.command_started_at = 0
         else:
-            connection.end_late()
-            connection.go_on()
+            connection.finish_deferred_command()
+            connection.continue_after_reply()
 
-    def give_up(self) -> None:
+    def fail(self) -> None:
         """Its handler has failed: say so, if nothing was said yet."""
         if not self._answered:
             self.reply(problem(500, "The server made a mistake; its log tells more."))
@@ -135,7 +138,7 @@ class ApiExchange:
         self,
         content_type: str,
         *,
-        on_room: Callable[[], None],
+        on_writable: Callable[[], None],
         on_close: Callable[[], None],
     ) -> Stream:
         raise NotImplementedError  # those who stream are not among the routes

@@ -8,63 +8,68 @@ from typing import TYPE_CHECKING
 from mypy_extensions import i64
 
 from taskyard.access.principal import Denied
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.errors import TaskyardError
 from taskyard.engine.model.job import Job
 from taskyard.protocols.resp.errors import error_text
-from taskyard.protocols.resp.values import Refused
+from taskyard.protocols.resp.values import CommandError
 
 if TYPE_CHECKING:
-    from taskyard.protocols.resp.answers import Answer
+    from taskyard.protocols.resp.answers import FetchReply
     from taskyard.protocols.resp.connection import RespConnection
 
 
-class ReadBack:
+class CommandReadCallback:
     """How a command goes on with bytes from disk, which happens outside of its own turn."""
 
     def __init__(self, connection: RespConnection, then: Callable[[bytes], None]) -> None:
         self._connection = connection
         self._then = then
 
-    def go_on(self, data: bytes | None) -> None:
+    def on_read(self, data: bytes | None) -> None:
         connection = self._connection
         if data is None:
-            connection.forget_input()  # nothing of it could be answered
-            connection.outbox.abort()
+            connection.discard_input()  # nothing of it could be answered
+            connection.reply_queue.abort()
             return
         connection.now = connection.broker.clock.now()  # records are in the order of time
         try:
             connection.check_alive()
             self._then(data)
-        except Refused as refusal:
-            connection.work = None
+        except CommandError as refusal:
+            connection.chunked_command = None
             connection.refuse(str(refusal))
         except Denied as denial:
-            connection.work = None
-            connection.denied(str(denial))
+            connection.chunked_command = None
+            connection.send_permission_denied(str(denial))
         except TaskyardError as error:
-            connection.work = None
+            connection.chunked_command = None
             connection.refuse(error_text(error))
 
 
-class ColdPop:
+class PopAfterRead:
     """A pop that goes on when the payload has been read back from disk."""
 
     def __init__(
-        self, connection: RespConnection, take: Take, wait: i64, answer: Answer, job: Job
+        self,
+        connection: RespConnection,
+        request: FetchRequest,
+        wait: i64,
+        reply: FetchReply,
+        job: Job,
     ) -> None:
         self._connection = connection
-        self._take = take
+        self._request = request
         self._wait = wait
-        self._answer = answer
+        self._reply = reply
         self._job = job
 
-    def go_on(self, payload: bytes) -> None:
+    def on_payload_read(self, payload: bytes) -> None:
         connection = self._connection
         engine = connection.engine
-        connection.check_take(self._take)  # the rules may have changed meanwhile
-        if engine.next_job(self._take, connection.now) is not self._job:  # somebody was quicker
-            connection.take(self._take, self._wait, self._answer)
+        connection.check_fetch_permission(self._request)  # the rules may have changed meanwhile
+        if engine.next_job(self._request, connection.now) is not self._job:  # somebody was quicker
+            connection.fetch_and_reply(self._request, self._wait, self._reply)
             return
-        engine.fetch(self._take, connection.now)
-        connection.deliver(self._job, payload)
+        engine.fetch(self._request, connection.now)
+        connection.send_job(self._job, payload)

@@ -7,76 +7,82 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import i64
 
-from taskyard.broker.metrics import Verb
+from taskyard.broker.metrics import CommandStats
 from taskyard.protocols.resp.frames import ARG_OVERHEAD
 
 if TYPE_CHECKING:
     from taskyard.protocols.resp.connection import RespConnection
 
-MAX_BATCH: Final = 10_000  # commands between MULTI and EXEC, unless it is configured
-MAX_BATCH_BYTES: Final = 64 * 1_048_576  # of them, and of the replies to them in one go
-ARGS_EACH: Final = 16  # that they may have on an average: a push of many values is much to do too
+MAX_TRANSACTION_COMMANDS: Final = 10_000  # commands between MULTI and EXEC, unless it is configured
+MAX_TRANSACTION_BYTES: Final = 64 * 1_048_576  # of them, and of the replies to them in one go
+MAX_AVERAGE_ARGS: Final = (
+    16  # that they may have on an average: a push of many values is much to do too
+)
 
 
-class Command:
+class RespCommand:
     """A command, its count, and how many arguments it takes with its own name."""
 
     def __init__(
         self,
         name: bytes,
-        verb: Verb,
+        verb: CommandStats,
         run: Callable[[RespConnection, list[bytes]], None],
-        least: i64,
-        most: i64,
-        at_once: bool,
-        always: bool,
+        min_args: i64,
+        max_args: i64,
+        immediate: bool,
+        when_read_only: bool,
     ) -> None:
         self.name = name  # in upper case
         self.verb = verb
         self.run = run
-        self.least = least
-        self.most = most  # 0: as many as one likes
-        self.at_once = at_once  # also between MULTI and EXEC
-        self.always = always  # it can be answered although the journal cannot be written
+        self.min_args = min_args
+        self.max_args = max_args  # 0: as many as one likes
+        self.immediate = immediate  # also between MULTI and EXEC
+        self.when_read_only = (
+            when_read_only  # it can be answered although the journal cannot be written
+        )
 
     def arity(self) -> int:
         """As Redis gives it: negative for "at least"."""
-        return self.least if self.least == self.most else -self.least
+        return self.min_args if self.min_args == self.max_args else -self.min_args
 
 
-class Batch:
+class MultiTransaction:
     """Commands between MULTI and EXEC, of which nobody else is served in between: so there is a
     bound to them. What will not be carried out is not kept."""
 
     def __init__(self, limit: i64) -> None:
-        self.commands: list[tuple[Command, list[bytes]]] = []
+        self.commands: list[tuple[RespCommand, list[bytes]]] = []
         self.size: i64 = 0
-        self.untold: i64 = 0  # bytes of it beside the arguments' own, that nobody was told of
-        self.broken = False  # one of them cannot be carried out, so none will be
-        self.too_much = ""  # says which bound they are beyond
+        self.unreported_bytes: i64 = (
+            0  # bytes of it beside the arguments' own, that nobody was told of
+        )
+        self.aborted = False  # one of them cannot be carried out, so none will be
+        self.limit_error = ""  # says which bound they are beyond
         self._limit = limit
         self._args: i64 = 0
 
-    def add(self, command: Command, args: list[bytes]) -> None:
-        if self.broken:
+    def add(self, command: RespCommand, args: list[bytes]) -> None:
+        if self.aborted:
             return
         self._args += len(args)
-        self.untold += len(args) * ARG_OVERHEAD
+        self.unreported_bytes += len(args) * ARG_OVERHEAD
         for arg in args:
             self.size += len(arg) + ARG_OVERHEAD
         if len(self.commands) >= self._limit:
-            self.too_much = f"too much in one transaction: at most {self._limit} commands"
-        elif self._args > self._limit * ARGS_EACH:
-            most = self._limit * ARGS_EACH
-            self.too_much = f"too much in one transaction: at most {most} arguments"
-        elif self.size > MAX_BATCH_BYTES:
-            self.too_much = f"too much in one transaction: at most {MAX_BATCH_BYTES} bytes"
+            self.limit_error = f"too much in one transaction: at most {self._limit} commands"
+        elif self._args > self._limit * MAX_AVERAGE_ARGS:
+            most = self._limit * MAX_AVERAGE_ARGS
+            self.limit_error = f"too much in one transaction: at most {most} arguments"
+        elif self.size > MAX_TRANSACTION_BYTES:
+            self.limit_error = f"too much in one transaction: at most {MAX_TRANSACTION_BYTES} bytes"
         else:
             self.commands.append((command, args))
             return
-        self.give_up()
+        self.abort()
 
-    def give_up(self) -> None:
-        self.broken = True
+    def abort(self) -> None:
+        self.aborted = True
         self.commands = []
         self.size = 0

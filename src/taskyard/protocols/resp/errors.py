@@ -15,19 +15,19 @@ from taskyard.engine.model.errors import (
     QueueFull,
     ReadOnly,
     StaleBatch,
-    StepRefused,
     TaskyardError,
     TooManyWaiting,
+    TransactionStepRefused,
     UidTaken,
 )
-from taskyard.protocols.resp.values import SHOWN, shown
-from taskyard.shared.misspelt import or_rather
+from taskyard.protocols.resp.values import MAX_SHOWN_BYTES, printable
+from taskyard.shared.misspelt import suggestion
 from taskyard.shared.names import NAME_RULE
 
 BAD_QUEUE: Final = f"ERR invalid queue name: it {NAME_RULE}"
 
 
-def wrong_count(name: bytes) -> str:
+def wrong_arg_count(name: bytes) -> str:
     return f"ERR wrong number of arguments for '{name.decode().lower()}' command"
 
 
@@ -36,7 +36,7 @@ def error_text(error: TaskyardError) -> str:
         if error.option == "queue":
             return BAD_QUEUE
         return f"ERR {error.option}: {error.reason}"
-    if isinstance(error, StepRefused):  # of a push of several values
+    if isinstance(error, TransactionStepRefused):  # of a push of several values
         return error_text(error.cause)
     if isinstance(error, (NoSpace, QueueFull, TooManyWaiting)):
         return f"OOM {error}"
@@ -58,20 +58,20 @@ def error_text(error: TaskyardError) -> str:
 
 
 def unknown_command(args: list[bytes], commands: Iterable[bytes]) -> str:
-    family, dot, _ = args[0][:SHOWN].upper().partition(b".")
+    family, dot, _ = args[0][:MAX_SHOWN_BYTES].upper().partition(b".")
     if dot:
         ours = [name.decode() for name in commands if name.startswith(family + dot)]
         if ours:
-            word = shown(args[0])
+            word = printable(args[0])
             return (
-                f"ERR unknown command '{word}'{or_rather(word, ours)} There are {', '.join(ours)}"
+                f"ERR unknown command '{word}'{suggestion(word, ours)} There are {', '.join(ours)}"
             )
     arguments = ""
-    left = SHOWN
+    left = MAX_SHOWN_BYTES
     for arg in args[1:]:
         if left <= 0:
             break
-        word = f"'{shown(arg, left)}' "
+        word = f"'{printable(arg, left)}' "
         arguments += word
         left -= len(word.encode(errors="surrogateescape"))
-    return f"ERR unknown command '{shown(args[0])}', with args beginning with: {arguments}"
+    return f"ERR unknown command '{printable(args[0])}', with args beginning with: {arguments}"

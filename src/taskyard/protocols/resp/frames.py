@@ -16,12 +16,12 @@ MAX_BULK: Final = 512 * 1_048_576
 MAX_COMMAND: Final = 64 * 1_048_576  # bytes of all arguments that are kept
 MAX_LINE: Final = 65_536
 ARG_OVERHEAD: Final = 48  # bytes that an argument takes in memory beside its own
-UNKNOWN_ARGS: Final = 10  # of a command of who has to log in first
-UNKNOWN_BULK: Final = 16_384  # bytes of an argument, or of a line, of such a client
+UNAUTHENTICATED_ARGS: Final = 10  # of a command of who has to log in first
+UNAUTHENTICATED_BULK: Final = 16_384  # bytes of an argument, or of a line, of such a client
 _MAX_DIGITS: Final = 18
 
 # What `next` has found.
-NOTHING: Final = 0  # more must arrive first
+INCOMPLETE: Final = 0  # more must arrive first
 COMMAND: Final = 1  # in `args`
 BROKEN: Final = 2  # nothing can be read after this; why is in `error`
 
@@ -32,44 +32,46 @@ _DOLLAR: Final = 36
 _MINUS: Final = 45
 _ZERO: Final = 48
 _NINE: Final = 57
-_WORD: Final = 8  # bytes that can be compared at once
+_WORD_BYTES: Final = 8  # bytes that can be compared at once
 
 
-class Reader:
+class RespFrameParser:
     def __init__(self, bulk_limit: i64) -> None:
         self.args: list[bytes] = []
         self.oversize = False  # an argument was beyond the limit, and is left out
         self.error = ""
         self._bulk_limit = bulk_limit
-        self._most_args: i64 = MAX_ARGS
-        self._most_bulk: i64 = MAX_BULK
-        self._most_line: i64 = MAX_LINE
+        self._max_args: i64 = MAX_ARGS
+        self._max_bulk: i64 = MAX_BULK
+        self._max_line: i64 = MAX_LINE
         self._buffer = b""
         self._at: i64 = 0  # in the buffer
         self._pieces: list[bytes] = []  # come after the buffer
         self._size: i64 = 0  # bytes of both that were not taken
-        self._wanted: i64 = 1  # so many must be there before anything more can be found
-        self._left: i64 = 0  # arguments that are still to come
-        self._bulk: i64 = -1  # bytes of the argument that was announced
+        self._needed_bytes: i64 = 1  # so many must be there before anything more can be found
+        self._missing_args: i64 = 0  # arguments that are still to come
+        self._bulk_size: i64 = -1  # bytes of the argument that was announced
         self._skip: i64 = 0  # bytes of it that are to be dropped
-        self._kept: i64 = 0  # bytes of the arguments so far
-        self._told: i64 = 0  # of them, those that new_overhead has told of
-        self.kept: i64 = 0  # bytes of memory that the arguments of the last command take
+        self._args_bytes: i64 = 0  # bytes of the arguments so far
+        self._reported_args: i64 = 0  # of them, those that new_overhead has told of
+        self.args_memory_bytes: i64 = (
+            0  # bytes of memory that the arguments of the last command take
+        )
         self._number: i64 = 0  # what _read_number has found
-        self._searched: i64 = 0  # the buffer and pieces that have no end of a line
+        self._searched_pieces: i64 = 0  # the buffer and pieces that have no end of a line
         # How the last argument was announced, as a number, if that was not long: values of one
         # command are often of one size.
-        self._head: i64 = -1
-        self._head_mask: i64 = 0
-        self._head_size: i64 = 0
-        self._head_bulk: i64 = 0
+        self._bulk_header: i64 = -1
+        self._bulk_header_mask: i64 = 0
+        self._bulk_header_size: i64 = 0
+        self._bulk_header_value: i64 = 0
 
-    def bound(self, unknown: bool) -> None:
+    def limit_unauthenticated_input(self, unauthenticated: bool) -> None:
         """From now on, take as much as from those who have to log in first, or from others."""
-        self._most_args = UNKNOWN_ARGS if unknown else MAX_ARGS
-        self._most_bulk = UNKNOWN_BULK if unknown else MAX_BULK
-        self._most_line = UNKNOWN_BULK if unknown else MAX_LINE
-        self._forget_head()
+        self._max_args = UNAUTHENTICATED_ARGS if unauthenticated else MAX_ARGS
+        self._max_bulk = UNAUTHENTICATED_BULK if unauthenticated else MAX_BULK
+        self._max_line = UNAUTHENTICATED_BULK if unauthenticated else MAX_LINE
+        self._drop_bulk_header()
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
@@ -79,95 +81,99 @@ class Reader:
         else:
             self._pieces.append(data)
 
-    def unread(self) -> i64:
+    def pending_bytes(self) -> i64:
         """Bytes that may hold a command; what is waiting for its rest does not count."""
-        return self._size if self._size >= self._wanted else 0
+        return self._size if self._size >= self._needed_bytes else 0
 
-    def holding(self) -> i64:
-        if not self._left:
+    def buffered_bytes(self) -> i64:
+        if not self._missing_args:
             return self._size
-        kept = self._kept - max(self._bulk, 0)  # that one is still in the buffer
+        kept = self._args_bytes - max(self._bulk_size, 0)  # that one is still in the buffer
         return self._size + kept + len(self.args) * ARG_OVERHEAD
 
-    def new_overhead(self) -> i64:
+    def take_unreported_overhead(self) -> i64:
         """Bytes that the arguments of an unfinished command take in memory beside their own, since
         this was asked last."""
-        if not self._left:
+        if not self._missing_args:
             return 0
         count: i64 = len(self.args)
-        told = self._told
-        self._told = count
+        told = self._reported_args
+        self._reported_args = count
         return (count - told) * ARG_OVERHEAD
 
-    def forget_args(self) -> None:
+    def release_args(self) -> None:
         """The last command needs its arguments no more."""
-        if not self._left:
+        if not self._missing_args:
             self.args = []
-            self.kept = 0
+            self.args_memory_bytes = 0
 
-    def begun(self) -> i64:
+    def partial_command_bytes(self) -> i64:
         """Whether, and how much, of a command is there that waits for its rest."""
-        if self._size >= self._wanted:
+        if self._size >= self._needed_bytes:
             return 0  # nobody has looked at it yet
-        return self.holding() + (1 if self._left else 0)
+        return self.buffered_bytes() + (1 if self._missing_args else 0)
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Forget everything that was not taken."""
         self._buffer = b""
         self._at = 0
         self._pieces = []
         self._size = 0
 
-    def next(self) -> i64:
-        while self._size >= self._wanted:
-            if not self._left:
-                self._next_piece()
+    def parse_next(self) -> i64:
+        while self._size >= self._needed_bytes:
+            if not self._missing_args:
+                self._load_next_piece()
                 if self._buffer[self._at] != _STAR:
-                    found = self._inline()
+                    found = self._parse_inline()
                     if found >= 0:
                         return found
                     continue
-                if not self._begin():
-                    return BROKEN if self.error else NOTHING
-                if not self._left:
+                if not self._parse_array_header():
+                    return BROKEN if self.error else INCOMPLETE
+                if not self._missing_args:
                     continue  # an empty array is no command, and has no answer
-            if not self._arguments():
-                return BROKEN if self.error else NOTHING
+            if not self._parse_arguments():
+                return BROKEN if self.error else INCOMPLETE
             return COMMAND
-        return NOTHING
+        return INCOMPLETE
 
-    def _begin(self) -> bool:
+    def _parse_array_header(self) -> bool:
         """Read how many arguments there are."""
         if not self._read_number("invalid multibulk length"):
             return False
         count = self._number
-        if count > self._most_args:
+        if count > self._max_args:
             what = "invalid" if count > MAX_ARGS else "unauthenticated"
             self.error = f"{what} multibulk length"
             return False
         self.args = []
         self.oversize = False
-        self._kept = 0
-        self._told = 0
-        self._left = max(0, count)
-        self._wanted = 1
+        self._args_bytes = 0
+        self._reported_args = 0
+        self._missing_args = max(0, count)
+        self._needed_bytes = 1
         return True
 
-    def _arguments(self) -> bool:
+    def _parse_arguments(self) -> bool:
         """Read arguments; True when the last one is there."""
         args = self.args
-        while self._left:
-            if self._bulk < 0 and not self._is_as_long() and not self._announced():
+        while self._missing_args:
+            if (
+                self._bulk_size < 0
+                and not self._reuse_bulk_header()
+                and not self._parse_bulk_header()
+            ):
                 return False
             if self._skip and not self._drop_skipped():
                 return False
-            bulk = self._bulk
+            bulk = self._bulk_size
             if self._size < bulk + 2:
-                self._wanted = bulk + 2
+                self._needed_bytes = bulk + 2
                 return False
             at = self._at
             if len(self._buffer) - at < bulk + 2:
-                self._merge()
+                self._merge_pieces()
                 at = self._at
             buffer = self._buffer
             if buffer[at + bulk] != _CR or buffer[at + bulk + 1] != _LF:
@@ -176,51 +182,54 @@ class Reader:
             args.append(buffer[at : at + bulk])
             self._at = at + bulk + 2
             self._size -= bulk + 2
-            self._bulk = -1
-            self._left -= 1
-        self._wanted = 1
-        self.kept = self._kept + len(args) * ARG_OVERHEAD
+            self._bulk_size = -1
+            self._missing_args -= 1
+        self._needed_bytes = 1
+        self.args_memory_bytes = self._args_bytes + len(args) * ARG_OVERHEAD
         return True
 
-    def _is_as_long(self) -> bool:
+    def _reuse_bulk_header(self) -> bool:
         """Whether the next argument is announced just as the last one."""
         at = self._at
         buffer = self._buffer
-        if len(buffer) - at < _WORD or read_i64_le(buffer, at) & self._head_mask != self._head:
+        if (
+            len(buffer) - at < _WORD_BYTES
+            or read_i64_le(buffer, at) & self._bulk_header_mask != self._bulk_header
+        ):
             return False
-        kept = self._kept + self._head_bulk
+        kept = self._args_bytes + self._bulk_header_value
         if kept > MAX_COMMAND:
             return False
-        self._kept = kept
-        self._bulk = self._head_bulk
-        self._at = at + self._head_size
-        self._size -= self._head_size
+        self._args_bytes = kept
+        self._bulk_size = self._bulk_header_value
+        self._at = at + self._bulk_header_size
+        self._size -= self._bulk_header_size
         return True
 
-    def _remember_head(self, size: i64, bulk: i64) -> None:
+    def _cache_bulk_header(self, size: i64, bulk: i64) -> None:
         """So many bytes have announced so many, and have just been read."""
         start = self._at - size
-        if size >= _WORD or len(self._buffer) - start < _WORD:
-            self._forget_head()
+        if size >= _WORD_BYTES or len(self._buffer) - start < _WORD_BYTES:
+            self._drop_bulk_header()
             return
         mask: i64 = 0
         for _ in range(size):  # 1 << n would be done with 32 bits, compiled
             mask = (mask << 8) | 0xFF
-        self._head_mask = mask
-        self._head = read_i64_le(self._buffer, start) & mask
-        self._head_size = size
-        self._head_bulk = bulk
+        self._bulk_header_mask = mask
+        self._bulk_header = read_i64_le(self._buffer, start) & mask
+        self._bulk_header_size = size
+        self._bulk_header_value = bulk
 
-    def _forget_head(self) -> None:
-        self._head = -1
-        self._head_mask = 0
+    def _drop_bulk_header(self) -> None:
+        self._bulk_header = -1
+        self._bulk_header_mask = 0
 
-    def _announced(self) -> bool:
+    def _parse_bulk_header(self) -> bool:
         """Read how long the next argument is."""
         if not self._size:
-            self._wanted = 1
+            self._needed_bytes = 1
             return False
-        self._next_piece()
+        self._load_next_piece()
         mark = self._buffer[self._at]
         if mark != _DOLLAR:
             shown = bytes([mark]).decode(errors="surrogateescape")
@@ -230,7 +239,7 @@ class Reader:
         if not self._read_number("invalid bulk length"):
             return False
         size = self._number
-        if not 0 <= size <= self._most_bulk:
+        if not 0 <= size <= self._max_bulk:
             what = "unauthenticated" if 0 <= size <= MAX_BULK else "invalid"
             self.error = f"{what} bulk length"
             return False
@@ -238,14 +247,14 @@ class Reader:
             self.oversize = True
             self._skip = size
             size = 0
-            self._forget_head()
+            self._drop_bulk_header()
         else:
-            self._remember_head(before - self._size, size)
-        self._kept += size
-        if self._kept > MAX_COMMAND:
+            self._cache_bulk_header(before - self._size, size)
+        self._args_bytes += size
+        if self._args_bytes > MAX_COMMAND:
             self.error = "too big command"
             return False
-        self._bulk = size
+        self._bulk_size = size
         return True
 
     def _read_number(self, wrong: str) -> bool:
@@ -254,7 +263,7 @@ class Reader:
         buffer = self._buffer
         end: i64 = len(buffer)
         if end - at < _MAX_DIGITS + 3 and self._pieces:
-            self._merge()
+            self._merge_pieces()
             buffer = self._buffer
             at = self._at + 1
             end = len(buffer)
@@ -271,7 +280,7 @@ class Reader:
                 self.error = wrong
                 return False
         if at + 1 >= end and (at == end or buffer[at] == _CR):
-            self._wanted = self._size + 1
+            self._needed_bytes = self._size + 1
             return False
         if buffer[at] != _CR or buffer[at + 1] != _LF or at == start + (1 if negative else 0):
             self.error = wrong
@@ -281,19 +290,19 @@ class Reader:
         self._at = at + 2
         return True
 
-    def _inline(self) -> i64:
+    def _parse_inline(self) -> i64:
         """Take a line; -1 if it was empty."""
-        end = self._end_of_line()
-        if end < 0 and self._size <= self._most_line:
-            self._wanted = self._size + 1
-            return NOTHING
-        if end < 0 or end - self._at > self._most_line:
+        end = self._find_line_end()
+        if end < 0 and self._size <= self._max_line:
+            self._needed_bytes = self._size + 1
+            return INCOMPLETE
+        if end < 0 or end - self._at > self._max_line:
             self.error = "too big inline request"
             return BROKEN
         line = self._buffer[self._at : end]
         self._size -= end + 1 - self._at
         self._at = end + 1
-        self._wanted = 1
+        self._needed_bytes = 1
         if line.endswith(b"\r"):
             line = line[:-1]
         self.oversize = False
@@ -305,42 +314,42 @@ class Reader:
         else:
             words = line.split()
         self.args = words
-        self.kept = len(line) + len(words) * ARG_OVERHEAD
+        self.args_memory_bytes = len(line) + len(words) * ARG_OVERHEAD
         return COMMAND if words else -1
 
-    def _end_of_line(self) -> i64:
+    def _find_line_end(self) -> i64:
         """Where in the buffer the line ends; -1 if that has not come."""
-        if not self._searched:
+        if not self._searched_pieces:
             end = self._buffer.find(b"\n", self._at)
             if end >= 0:
                 return end
-            self._searched = 1
-        while self._searched <= len(self._pieces):
-            if b"\n" in self._pieces[self._searched - 1]:
-                self._merge()
-                self._searched = 0
+            self._searched_pieces = 1
+        while self._searched_pieces <= len(self._pieces):
+            if b"\n" in self._pieces[self._searched_pieces - 1]:
+                self._merge_pieces()
+                self._searched_pieces = 0
                 return self._buffer.find(b"\n", self._at)
-            self._searched += 1
+            self._searched_pieces += 1
         return -1
 
     def _drop_skipped(self) -> bool:
         """Drop what is too large as it comes; True when all of it is gone."""
         while self._skip and self._size:
-            self._next_piece()
+            self._load_next_piece()
             count = min(self._skip, len(self._buffer) - self._at)
             self._at += count
             self._size -= count
             self._skip -= count
-        self._wanted = 1
+        self._needed_bytes = 1
         return not self._skip
 
-    def _next_piece(self) -> None:
+    def _load_next_piece(self) -> None:
         if self._at == len(self._buffer) and self._pieces:
             self._buffer = b"".join(self._pieces)  # all: to take them one by one is quadratic
             self._at = 0
             self._pieces = []
 
-    def _merge(self) -> None:
+    def _merge_pieces(self) -> None:
         """Have everything in the buffer."""
         if self._pieces:
             self._pieces.insert(0, self._buffer[self._at :])
@@ -376,14 +385,14 @@ def split_quoted(line: bytes) -> list[bytes] | None:
             if quote not in b"\"'":
                 word.append(quote)
                 continue
-            end = _quoted(line, at, quote, word)
+            end = _read_quoted(line, at, quote, word)
             if end < 0 or (end < len(line) and line[end] not in _SPACES):
                 return None  # a closing quote must be followed by a space
             at = end
         words.append(bytes(word))
 
 
-def _quoted(line: bytes, at: int, quote: int, word: bytearray) -> int:
+def _read_quoted(line: bytes, at: int, quote: int, word: bytearray) -> int:
     """Add what is in quotes to the word; gives where it goes on, -1 if the end is missing."""
     doubled = quote == ord('"')
     while at < len(line):

@@ -30,18 +30,18 @@ from taskyard.protocols.resp.values import (
     MAX_INT,
     MILLISECOND,
     OK,
-    Refused,
-    integer,
+    CommandError,
     number_reply,
+    parse_integer,
 )
-from taskyard.protocols.resp.words import MAX_SPAN_MS, Spoken, Words
+from taskyard.protocols.resp.words import MAX_SPAN_MS, OptionNames, OptionReader
 from taskyard.protocols.uids import parse_uid, show_uid
 
 MAX_TTR_MS: Final = MAX_TTR // MILLISECOND
-_POLICIES_KEPT: Final = 1024
-UNSAID: Final = -1
+_MAX_CACHED_POLICIES: Final = 1024
+UNSET: Final = -1
 _DASH: Final = 45
-_PUSH_WORDS: Final = (
+_PUSH_OPTIONS: Final = (
     "NAME",
     "UID",
     "PRIORITY",
@@ -57,21 +57,21 @@ _PUSH_WORDS: Final = (
     "AFTER",
     "LIMIT",
 )
-_DONE: Final = Spoken("JOB.DONE", ("KEEP",))
-_FAIL: Final = Spoken("JOB.FAIL", ("IN", "FINAL"))
-INVALID_REF: Final = "ERR invalid ref"
+_DONE_OPTIONS: Final = OptionNames("JOB.DONE", ("KEEP",))
+_FAIL_OPTIONS: Final = OptionNames("JOB.FAIL", ("IN", "FINAL"))
+INVALID_LEASE: Final = "ERR invalid ref"
 
 
-def add_commands(resp: Resp) -> None:
-    resp.add(b"JOB.PUSH", Pushing("JOB.PUSH", resp.max_losses).push, 3, 0)
-    resp.add(b"JOB.DONE", _done, 2, 5)
-    resp.add(b"JOB.FAIL", _fail, 3, 5)
-    resp.add(b"JOB.EXTEND", _extend, 3, 3)
-    resp.add(b"JOB.RETURN", _return, 2, 2)
-    resp.add(b"JOB.PROGRESS", _progress, 3, 4)
+def add_job_commands(resp: Resp) -> None:
+    resp.add_command(b"JOB.PUSH", PushCommand("JOB.PUSH", resp.max_losses).run, 3, 0)
+    resp.add_command(b"JOB.DONE", _done, 2, 5)
+    resp.add_command(b"JOB.FAIL", _fail, 3, 5)
+    resp.add_command(b"JOB.EXTEND", _extend, 3, 3)
+    resp.add_command(b"JOB.RETURN", _return, 2, 2)
+    resp.add_command(b"JOB.PROGRESS", _progress, 3, 4)
 
 
-class Wish:
+class ParsedPush:
     """A job as JOB.PUSH describes it, word by word."""
 
     def __init__(self, new: NewJob, now: int, prefix: str) -> None:
@@ -81,189 +81,198 @@ class Wish:
         self.has_policy = False  # a word of a policy was said
         self.ttr = 0
         self.attempts = 0
-        self.fails = UNSAID
-        self.base = UNSAID
-        self.cap = 0
-        self.dead = ""
-        self.after: list[bytes] = []  # ids and uids of the jobs it waits for
+        self.fails = UNSET
+        self.backoff_base = UNSET
+        self.backoff_cap = 0
+        self.dead_queue = ""
+        self.blockers: list[bytes] = []  # ids and uids of the jobs it waits for
 
-    def take_word(self, word: bytes, words: Words) -> None:
+    def apply_option(self, option: bytes, options: OptionReader) -> None:
         new = self.new
-        if word == b"NAME":
-            new.name = words.text("name")
-        elif word == b"UID":
-            new.uid = parse_uid(words.value())
+        if option == b"NAME":
+            new.name = options.next_text("name")
+        elif option == b"UID":
+            new.uid = parse_uid(options.next_value())
             if new.uid is None:
-                raise Refused("ERR uid: must be a UUID in its canonical form")
-        elif word == b"PRIORITY":
-            new.priority = integer(words.value())
-        elif word == b"AT":
-            new.run_at = words.number("AT", 0, MAX_INT // MILLISECOND) * MILLISECOND
-        elif word == b"IN":
-            new.run_at = self.now + words.number("IN", 0, MAX_SPAN_MS) * MILLISECOND
-        elif word == b"LIMIT":
-            new.limit_key = words.value()
-        elif word == b"TTL":
-            new.ttl_ms = words.number("TTL", 1, MAX_INT)
-        elif word == b"AFTER":
-            count = words.number("AFTER", 1, MAX_BLOCKERS)
-            self.after = [words.value() for _ in range(count)]
-        elif word == b"KEY":
-            new.key = words.value()
+                raise CommandError("ERR uid: must be a UUID in its canonical form")
+        elif option == b"PRIORITY":
+            new.priority = parse_integer(options.next_value())
+        elif option == b"AT":
+            new.run_at = options.next_number("AT", 0, MAX_INT // MILLISECOND) * MILLISECOND
+        elif option == b"IN":
+            new.run_at = self.now + options.next_number("IN", 0, MAX_SPAN_MS) * MILLISECOND
+        elif option == b"LIMIT":
+            new.limit_key = options.next_value()
+        elif option == b"TTL":
+            new.ttl_ms = options.next_number("TTL", 1, MAX_INT)
+        elif option == b"AFTER":
+            count = options.next_number("AFTER", 1, MAX_BLOCKERS)
+            self.blockers = [options.next_value() for _ in range(count)]
+        elif option == b"KEY":
+            new.key = options.next_value()
         else:
             self.has_policy = True
-            self._take_policy(word, words)
+            self._apply_policy_option(option, options)
 
-    def _take_policy(self, word: bytes, words: Words) -> None:
-        if word == b"TTR":
-            self.ttr = words.number("TTR", 0, MAX_TTR_MS)
-        elif word == b"ATTEMPTS":
-            self.attempts = words.number("ATTEMPTS", 0, MAX_TRIES)
-        elif word == b"FAILS":
-            self.fails = words.number("FAILS", 0, MAX_TRIES)
-        elif word == b"BACKOFF":
-            self.base = words.number("BACKOFF", 0, MAX_SPAN_MS)
-            self.cap = words.number("BACKOFF", 0, MAX_SPAN_MS)
-        elif word == b"DEAD":
-            self.dead = words.text("dead_queue")
-            if self.dead:
-                self.dead = self.prefix + self.dead
+    def _apply_policy_option(self, option: bytes, options: OptionReader) -> None:
+        if option == b"TTR":
+            self.ttr = options.next_number("TTR", 0, MAX_TTR_MS)
+        elif option == b"ATTEMPTS":
+            self.attempts = options.next_number("ATTEMPTS", 0, MAX_TRIES)
+        elif option == b"FAILS":
+            self.fails = options.next_number("FAILS", 0, MAX_TRIES)
+        elif option == b"BACKOFF":
+            self.backoff_base = options.next_number("BACKOFF", 0, MAX_SPAN_MS)
+            self.backoff_cap = options.next_number("BACKOFF", 0, MAX_SPAN_MS)
+        elif option == b"DEAD":
+            self.dead_queue = options.next_text("dead_queue")
+            if self.dead_queue:
+                self.dead_queue = self.prefix + self.dead_queue
         else:
-            raise words.unknown()
+            raise options.unknown_option()
 
 
-class Pushing:
+class PushCommand:
     """JOB.PUSH; remembers policies, which come again and again."""
 
     def __init__(self, command: str, max_losses: i64) -> None:
-        self._spoken = Spoken(command, _PUSH_WORDS)
+        self._options = OptionNames(command, _PUSH_OPTIONS)
         self._max_losses = max_losses
         self._policies: dict[tuple[int, int, int, int, int, str], Policy] = {}
 
-    def push(self, connection: RespConnection, args: list[bytes]) -> None:
+    def run(self, connection: RespConnection, args: list[bytes]) -> None:
         engine = connection.engine
         if len(args) > 3:
-            wish = self.read(connection, args, 1, len(args))
+            wish = self.parse_push(connection, args, 1, len(args))
             new = wish.new
-            if new.uid is not None and (wish.after or new.key is not None):
-                known = engine.repeated_id(new, connection.job_origin)
+            if new.uid is not None and (wish.blockers or new.key is not None):
+                known = engine.repeated_push_id(new, connection.job_origin)
                 if known:
                     raise DuplicateJob(known)
             if new.key is not None:
                 engine.check_key(new.queue, new.key)
-            if wish.after:
-                new.blocked_by = [_blocker(connection, name) for name in wish.after]
+            if wish.blockers:
+                new.blocked_by = [_resolve_blocker(connection, name) for name in wish.blockers]
         else:
             queue = connection.queue_name(args[1])
             new = NewJob(queue, queue, args[2], connection.resp.job_policy)
-            connection.require(PUSH, queue)
+            connection.require_permission(PUSH, queue)
         job = engine.push(new, connection.job_origin, connection.now)
         connection.reply(number_reply(job.id))
 
-    def read(self, connection: RespConnection, args: list[bytes], at: int, end: int) -> Wish:
+    def parse_push(
+        self, connection: RespConnection, args: list[bytes], at: int, end: int
+    ) -> ParsedPush:
         """The job that the arguments from `at` on describe, if the client may push it."""
         queue = connection.queue_name(args[at])
         new = NewJob(queue, queue, args[at + 1], connection.resp.job_policy)
-        words = Words(self._spoken, args, at + 2, end)
-        wish = Wish(new, connection.now, connection.prefix.decode())
-        word = words.next()
+        words = OptionReader(self._options, args, at + 2, end)
+        wish = ParsedPush(new, connection.now, connection.prefix.decode())
+        word = words.next_option()
         while word:
-            wish.take_word(word, words)
-            word = words.next()
-        connection.require(PUSH, queue)
+            wish.apply_option(word, words)
+            word = words.next_option()
+        connection.require_permission(PUSH, queue)
         if wish.has_policy:
             new.policy = self._policy(wish)
-            if wish.dead:
-                connection.require(PUSH, wish.dead)
+            if wish.dead_queue:
+                connection.require_permission(PUSH, wish.dead_queue)
         return wish
 
-    def _policy(self, wish: Wish) -> Policy:
-        key = (wish.ttr, wish.attempts, wish.fails, wish.base, wish.cap, wish.dead)
+    def _policy(self, push: ParsedPush) -> Policy:
+        key = (
+            push.ttr,
+            push.attempts,
+            push.fails,
+            push.backoff_base,
+            push.backoff_cap,
+            push.dead_queue,
+        )
         known = self._policies.get(key)
         if known is None:
             known = Policy(
-                wish.ttr * MILLISECOND,
-                wish.attempts,
-                FAILS_DEFAULT if wish.fails == UNSAID else wish.fails or -1,
+                push.ttr * MILLISECOND,
+                push.attempts,
+                FAILS_DEFAULT if push.fails == UNSET else push.fails or -1,
                 self._max_losses,
                 # To say 0 is to say that there is no pause, also if the queue has one.
-                BACKOFF_DEFAULT if wish.base == UNSAID else BACKOFF_EXPONENTIAL,
-                0 if wish.base == UNSAID else wish.base * MILLISECOND,
-                wish.cap * MILLISECOND,
-                wish.dead,
+                BACKOFF_DEFAULT if push.backoff_base == UNSET else BACKOFF_EXPONENTIAL,
+                0 if push.backoff_base == UNSET else push.backoff_base * MILLISECOND,
+                push.backoff_cap * MILLISECOND,
+                push.dead_queue,
             )
-            if len(self._policies) >= _POLICIES_KEPT:
+            if len(self._policies) >= _MAX_CACHED_POLICIES:
                 self._policies.clear()
             self._policies[key] = known
         return known
 
 
-def unknown_blocker(uid: bytes) -> Refused:
+def unknown_blocker_error(uid: bytes) -> CommandError:
     name = show_uid(uid).decode()
-    return Refused(f"NOJOB there is no job {name} to wait for, or it is forgotten")
+    return CommandError(f"NOJOB there is no job {name} to wait for, or it is forgotten")
 
 
-def _blocker(connection: RespConnection, name: bytes) -> int:
+def _resolve_blocker(connection: RespConnection, name: bytes) -> int:
     """The id of a job; one that is done does not block."""
     uid = parse_uid(name)
     if uid is not None:
-        known = connection.engine.known_id(uid)
+        known = connection.engine.job_id_of_uid(uid)
         if not known:
-            raise unknown_blocker(uid)
+            raise unknown_blocker_error(uid)
         return known
-    id = integer(name)
+    id = parse_integer(name)
     if id < 1:
-        raise Refused(f"ERR AFTER must be between 1 and {MAX_INT}")
+        raise CommandError(f"ERR AFTER must be between 1 and {MAX_INT}")
     return id
 
 
 # Ending a lease
 
 
-def _held(connection: RespConnection, ref: bytes) -> tuple[i64, i64]:
+def _leased_job(connection: RespConnection, lease_token: bytes) -> tuple[i64, i64]:
     """The job of a ref, and who holds it."""
-    id, epoch, number = read_ref(ref)
+    id, epoch, number = parse_lease_token(lease_token)
     principal = connection.principal
-    principal.check_somewhere(TAKE)
+    principal.check_permission_on_any_queue(TAKE)
     owner = connection.engine.owner_by_token(id, epoch, number)
-    principal.check_unnamed(TAKE, connection.engine.job(id).queue.name)
+    principal.check_permission_unnamed(TAKE, connection.engine.job(id).queue.name)
     return id, owner
 
 
-def read_ref(ref: bytes) -> tuple[i64, i64, i64]:
+def parse_lease_token(token: bytes) -> tuple[i64, i64, i64]:
     """The job of a ref, the boot of the server, and the lease."""
-    id, first = number_at(ref, 0)
-    epoch, second = number_at(ref, first + 1)
-    number, end = number_at(ref, second + 1)
+    id, first = number_at(token, 0)
+    epoch, second = number_at(token, first + 1)
+    number, end = number_at(token, second + 1)
     if (
-        end != len(ref)
+        end != len(token)
         or number < 0
         or epoch < 0
         or id < 0
-        or ref[first] != _DASH
-        or ref[second] != _DASH
+        or token[first] != _DASH
+        or token[second] != _DASH
     ):
-        return _read_odd_ref(ref)
+        return _parse_unusual_lease_token(token)
     return id, epoch, number
 
 
-def _read_odd_ref(ref: bytes) -> tuple[i64, i64, i64]:
+def _parse_unusual_lease_token(token: bytes) -> tuple[i64, i64, i64]:
     """One that no server has given: refused, unless it could be one."""
-    parts = ref.split(b"-")
+    parts = token.split(b"-")
     if len(parts) != 3:
-        raise Refused(INVALID_REF)
-    numbers = [integer(part, INVALID_REF) for part in parts]
+        raise CommandError(INVALID_LEASE)
+    numbers = [parse_integer(part, INVALID_LEASE) for part in parts]
     return numbers[0], numbers[1], numbers[2]
 
 
 def _done(connection: RespConnection, args: list[bytes]) -> None:
     keep: i64 = 0
     if len(args) > 3:
-        words = Words(_DONE, args, 3)
-        if words.next() != b"KEEP":
-            raise words.unknown()
-        keep = words.number("KEEP", 1, MAX_SPAN_MS) * MILLISECOND
-    id, _ = _held(connection, args[1])
+        words = OptionReader(_DONE_OPTIONS, args, 3)
+        if words.next_option() != b"KEEP":
+            raise words.unknown_option()
+        keep = words.next_number("KEEP", 1, MAX_SPAN_MS) * MILLISECOND
+    id, _ = _leased_job(connection, args[1])
     result = args[2] if len(args) > 2 else b""
     connection.engine.complete(id, result, connection.job_origin, connection.now, keep)
     connection.reply(OK)
@@ -271,20 +280,20 @@ def _done(connection: RespConnection, args: list[bytes]) -> None:
 
 def _fail(connection: RespConnection, args: list[bytes]) -> None:
     delay: i64 = BY_POLICY
-    words = Words(_FAIL, args, 3)
-    word = words.next()
+    words = OptionReader(_FAIL_OPTIONS, args, 3)
+    word = words.next_option()
     if word == b"FINAL":
         delay = NEVER
     elif word == b"IN":
-        delay = words.number("IN", 0, MAX_SPAN_MS) * MILLISECOND
+        delay = words.next_number("IN", 0, MAX_SPAN_MS) * MILLISECOND
     elif word:
-        raise words.unknown()
-    word = words.next()
+        raise words.unknown_option()
+    word = words.next_option()
     if word in (b"FINAL", b"IN"):
-        raise Refused("ERR JOB.FAIL takes IN or FINAL, and not both")
+        raise CommandError("ERR JOB.FAIL takes IN or FINAL, and not both")
     if word:
-        raise words.unknown()
-    id, owner = _held(connection, args[1])
+        raise words.unknown_option()
+    id, owner = _leased_job(connection, args[1])
     engine = connection.engine
     queue = engine.job(id).queue
     retried = queue.retried
@@ -298,31 +307,33 @@ def _fail(connection: RespConnection, args: list[bytes]) -> None:
 
 
 def _extend(connection: RespConnection, args: list[bytes]) -> None:
-    ttr = integer(args[2])
+    ttr = parse_integer(args[2])
     if not 1 <= ttr <= MAX_TTR_MS:
-        raise Refused(f"ERR the time must be between 1 and {MAX_TTR_MS} milliseconds")
-    id, owner = _held(connection, args[1])
+        raise CommandError(f"ERR the time must be between 1 and {MAX_TTR_MS} milliseconds")
+    id, owner = _leased_job(connection, args[1])
     engine = connection.engine
-    engine.extend(id, owner, ttr * MILLISECOND, connection.job_origin, connection.now)
+    engine.extend_lease(id, owner, ttr * MILLISECOND, connection.job_origin, connection.now)
     lease = engine.job(id).lease
     deadline: i64 = lease.deadline if lease is not None else 0
     connection.reply(number_reply(deadline // MILLISECOND))
 
 
 def _return(connection: RespConnection, args: list[bytes]) -> None:
-    id, owner = _held(connection, args[1])
-    connection.engine.give_back(id, owner, connection.job_origin, connection.now)
+    id, owner = _leased_job(connection, args[1])
+    connection.engine.release_lease(id, owner, connection.job_origin, connection.now)
     connection.reply(OK)
 
 
 def _progress(connection: RespConnection, args: list[bytes]) -> None:
-    permille = integer(args[2])
+    permille = parse_integer(args[2])
     if not 0 <= permille <= 1000:
-        raise Refused("ERR progress is told in thousandths: 0 to 1000")
+        raise CommandError("ERR progress is told in thousandths: 0 to 1000")
     try:
         message = args[3].decode() if len(args) == 4 else ""
     except UnicodeDecodeError:
-        raise Refused("ERR message: must be UTF-8") from None
-    id, owner = _held(connection, args[1])
-    connection.engine.progress(id, owner, permille, message, connection.job_origin, connection.now)
+        raise CommandError("ERR message: must be UTF-8") from None
+    id, owner = _leased_job(connection, args[1])
+    connection.engine.report_progress(
+        id, owner, permille, message, connection.job_origin, connection.now
+    )
     connection.send(OK, 0)  # that it is lost with the server does no harm

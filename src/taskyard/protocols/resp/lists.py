@@ -10,45 +10,51 @@ from typing import Final
 from mypy_extensions import i64
 
 from taskyard.access.principal import INSPECT, PUSH, TAKE
-from taskyard.engine.model.effects import Take
+from taskyard.engine.model.effects import FetchRequest
 from taskyard.engine.model.job import FOREVER, READY, Job, NewJob
-from taskyard.protocols.resp.answers import Answer
+from taskyard.protocols.resp.answers import FetchReply
 from taskyard.protocols.resp.connection import Resp, RespConnection
-from taskyard.protocols.resp.portions import MAX_REPLY, Gather, GatherOne, PopMany, Remove
+from taskyard.protocols.resp.portions import (
+    MAX_REPLY,
+    PayloadListReader,
+    PopMany,
+    RemoveByPayload,
+    SinglePayloadReader,
+)
 from taskyard.protocols.resp.values import (
     EMPTY,
     SYNTAX,
     ZERO,
-    Refused,
+    CommandError,
     check_count,
-    integer,
     number_reply,
-    span,
-    timeout,
+    parse_integer,
+    parse_timeout,
+    resolve_range,
 )
 
 MAX_VALUES: Final = 10_000  # of one push, which is a transaction
 
-_REMEMBERED: Final = 32  # arguments of a pop; longer ones are read anew each time
+_MAX_CACHED_POP_ARGS: Final = 32  # arguments of a pop; longer ones are read anew each time
 
 _OUT_OF_RANGE: Final = "ERR value is out of range, must be positive"
 
 
-def add_commands(resp: Resp) -> None:
-    resp.add(b"RPUSH", _rpush, 3, 0)
-    resp.add(b"LPUSH", _lpush, 3, 0)
-    resp.add(b"LPOP", _lpop, 2, 3)
-    resp.add(b"RPOP", _rpop, 2, 3)
-    resp.add(b"BLPOP", _blpop, 3, 0)
-    resp.add(b"BRPOP", _brpop, 3, 0)
-    resp.add(b"LLEN", _llen, 2, 2)
-    resp.add(b"LRANGE", _lrange, 4, 4)
-    resp.add(b"LINDEX", _lindex, 3, 3)
-    resp.add(b"LREM", _lrem, 4, 4)
-    resp.add(b"LMOVE", _lmove, 5, 5)
-    resp.add(b"BLMOVE", _blmove, 6, 6)
-    resp.add(b"RPOPLPUSH", _rpoplpush, 3, 3)
-    resp.add(b"BRPOPLPUSH", _brpoplpush, 4, 4)
+def add_list_commands(resp: Resp) -> None:
+    resp.add_command(b"RPUSH", _rpush, 3, 0)
+    resp.add_command(b"LPUSH", _lpush, 3, 0)
+    resp.add_command(b"LPOP", _lpop, 2, 3)
+    resp.add_command(b"RPOP", _rpop, 2, 3)
+    resp.add_command(b"BLPOP", _blpop, 3, 0)
+    resp.add_command(b"BRPOP", _brpop, 3, 0)
+    resp.add_command(b"LLEN", _llen, 2, 2)
+    resp.add_command(b"LRANGE", _lrange, 4, 4)
+    resp.add_command(b"LINDEX", _lindex, 3, 3)
+    resp.add_command(b"LREM", _lrem, 4, 4)
+    resp.add_command(b"LMOVE", _lmove, 5, 5)
+    resp.add_command(b"BLMOVE", _blmove, 6, 6)
+    resp.add_command(b"RPOPLPUSH", _rpoplpush, 3, 3)
+    resp.add_command(b"BRPOPLPUSH", _brpoplpush, 4, 4)
 
 
 # Pushing
@@ -64,8 +70,8 @@ def _lpush(connection: RespConnection, args: list[bytes]) -> None:
 
 def _push(connection: RespConnection, args: list[bytes], front: bool) -> None:
     name = connection.queue_name(args[1])
-    connection.require(PUSH, name)
-    queue = connection.list_at(args[1])
+    connection.require_permission(PUSH, name)
+    queue = connection.list_queue(args[1])
     before: i64 = 0 if queue is None else queue.ready.size
     policy = connection.resp.policy
     count: i64 = len(args) - 2
@@ -74,7 +80,7 @@ def _push(connection: RespConnection, args: list[bytes], front: bool) -> None:
         connection.engine.push(new, connection.origin, connection.now)
     else:
         if count > MAX_VALUES:
-            raise Refused(f"ERR too many values: one push takes at most {MAX_VALUES}")
+            raise CommandError(f"ERR too many values: one push takes at most {MAX_VALUES}")
         new = NewJob(name, name, b"", policy, front=front)
         connection.engine.push_all(
             new, args[2:], connection.owner, connection.origin, connection.now
@@ -97,20 +103,20 @@ def _rpop(connection: RespConnection, args: list[bytes]) -> None:
 def _pop(connection: RespConnection, args: list[bytes], last: bool) -> None:
     count: int = 1
     if len(args) == 3:
-        count = integer(args[2], _OUT_OF_RANGE)
+        count = parse_integer(args[2], _OUT_OF_RANGE)
         if count < 0:
-            raise Refused(_OUT_OF_RANGE)
-    connection.require_key(TAKE, args[1])
-    queue = connection.list_at(args[1])
+            raise CommandError(_OUT_OF_RANGE)
+    connection.require_key_permission(TAKE, args[1])
+    queue = connection.list_queue(args[1])
     if queue is None or not queue.ready.size:
-        connection.send_nothing(b"$-1\r\n" if len(args) == 2 else b"*-1\r\n")
+        connection.send_nil(b"$-1\r\n" if len(args) == 2 else b"*-1\r\n")
     elif len(args) == 2:
-        take = Take([queue.utf8], connection.owner, connection.origin, pop=True, last=last)
-        connection.take(take, 0, _ONE)
+        take = FetchRequest([queue.utf8], connection.owner, connection.origin, pop=True, last=last)
+        connection.fetch_and_reply(take, 0, _PAYLOAD_REPLY)
     elif not count:
         connection.reply(EMPTY)
     else:
-        connection.begin_work(PopMany(queue, min(count, queue.ready.size), last))
+        connection.start_chunked(PopMany(queue, min(count, queue.ready.size), last))
 
 
 def _blpop(connection: RespConnection, args: list[bytes]) -> None:
@@ -123,118 +129,122 @@ def _brpop(connection: RespConnection, args: list[bytes]) -> None:
 
 def _pop_or_wait(connection: RespConnection, args: list[bytes], last: bool) -> None:
     if args != connection.last_pop:
-        wait = timeout(args[-1])
+        wait = parse_timeout(args[-1])
         check_count(len(args) - 2)
         names = [connection.queue_name(key).encode() for key in args[1:-1]]
-        take = Take(
+        take = FetchRequest(
             list(dict.fromkeys(names)), connection.owner, connection.origin, pop=True, last=last
         )
-        if len(args) > _REMEMBERED:
-            _pop_from(connection, args, take, wait or FOREVER)
+        if len(args) > _MAX_CACHED_POP_ARGS:
+            _check_and_pop(connection, args, take, wait or FOREVER)
             return
         connection.last_pop = args
-        connection.last_take = take
+        connection.last_request = take
         connection.last_wait = wait or FOREVER
-    _pop_from(connection, args, connection.last_take, connection.last_wait)
+    _check_and_pop(connection, args, connection.last_request, connection.last_wait)
 
 
-def _pop_from(connection: RespConnection, args: list[bytes], take: Take, wait: i64) -> None:
-    if not connection.principal.free:
+def _check_and_pop(
+    connection: RespConnection, args: list[bytes], request: FetchRequest, wait: i64
+) -> None:
+    if not connection.principal.is_superuser:
         for key in args[1:-1]:
-            connection.require_key(TAKE, key)
+            connection.require_key_permission(TAKE, key)
     if connection.engine.state.values:
         for key in args[1:-1]:
-            connection.list_at(key)
+            connection.list_queue(key)
             if connection.has_list(key):
                 break
-    connection.take(take, wait, _KEY_AND_ONE)
+    connection.fetch_and_reply(request, wait, _KEY_AND_PAYLOAD_REPLY)
 
 
-class _One(Answer):
+class _PayloadReply(FetchReply):
     """The payload alone."""
 
-    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+    def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
         connection.send_bulk(payload)
 
-    def nothing(self, connection: RespConnection) -> None:
-        connection.send_nothing()
+    def send_no_job(self, connection: RespConnection) -> None:
+        connection.send_nil()
 
 
-class _OneOrNoArray(Answer):
+class _PayloadOrNilArrayReply(FetchReply):
     """The same for a move that may have waited, whose nothing is spelled in another way."""
 
-    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+    def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
         connection.send_bulk(payload)
 
 
-class _KeyAndOne(Answer):
+class _KeyAndPayloadReply(FetchReply):
     """The list's key and the payload."""
 
-    def give(self, connection: RespConnection, job: Job, payload: bytes) -> None:
-        key = connection.bare(job.queue.utf8)
+    def send_job(self, connection: RespConnection, job: Job, payload: bytes) -> None:
+        key = connection.local_name(job.queue.utf8)
         head = b"*2\r\n$%d\r\n%b\r\n$%d\r\n" % (len(key), key, len(payload))
         connection.reply(b"".join([head, payload, b"\r\n"]))
 
 
-_ONE: Final = _One()
-_ONE_OR_NO_ARRAY: Final = _OneOrNoArray()
-_KEY_AND_ONE: Final = _KeyAndOne()
+_PAYLOAD_REPLY: Final = _PayloadReply()
+_PAYLOAD_OR_NIL_ARRAY_REPLY: Final = _PayloadOrNilArrayReply()
+_KEY_AND_PAYLOAD_REPLY: Final = _KeyAndPayloadReply()
 
 
 # Looking
 
 
 def _llen(connection: RespConnection, args: list[bytes]) -> None:
-    connection.require_key(INSPECT, args[1])
-    queue = connection.list_at(args[1])
+    connection.require_key_permission(INSPECT, args[1])
+    queue = connection.list_queue(args[1])
     connection.reply(ZERO if queue is None else number_reply(queue.ready.size))
 
 
 def _lrange(connection: RespConnection, args: list[bytes]) -> None:
-    first = integer(args[2])
-    stop = integer(args[3])
-    connection.require_key(INSPECT, args[1])
-    queue = connection.list_at(args[1])
+    first = parse_integer(args[2])
+    stop = parse_integer(args[3])
+    connection.require_key_permission(INSPECT, args[1])
+    queue = connection.list_queue(args[1])
     if queue is None:
         connection.reply(EMPTY)
         return
-    start, count = span(first, stop, queue.ready.size)
+    start, count = resolve_range(first, stop, queue.ready.size)
     jobs = connection.engine.jobs_from(queue, READY, start, count) if count else []
     size: i64 = 0
     for job in jobs:
         size += job.payload_size
     if size > MAX_REPLY:
-        raise Refused(f"ERR the range has {size} bytes: ask for at most {MAX_REPLY} at a time")
-    connection.begin_work(Gather(jobs))
+        raise CommandError(f"ERR the range has {size} bytes: ask for at most {MAX_REPLY} at a time")
+    connection.start_chunked(PayloadListReader(jobs))
 
 
 def _lindex(connection: RespConnection, args: list[bytes]) -> None:
-    connection.require_key(INSPECT, args[1])
-    queue = connection.list_at(args[1])
+    connection.require_key_permission(INSPECT, args[1])
+    queue = connection.list_queue(args[1])
     if queue is None or not queue.ready.size:
-        connection.send_nothing()
+        connection.send_nil()
         return
-    index = integer(args[2])
+    index = parse_integer(args[2])
     size: int = queue.ready.size
     if index < 0:
         index += size
     if not 0 <= index < size:
-        connection.send_nothing()
+        connection.send_nil()
         return
-    connection.begin_work(GatherOne(connection.engine.jobs_from(queue, READY, index, 1)))
+    connection.start_chunked(
+        SinglePayloadReader(connection.engine.jobs_from(queue, READY, index, 1))
+    )
 
 
 # Removing
 
 
 def _lrem(connection: RespConnection, args: list[bytes]) -> None:
-    count = integer(args[2])
-    connection.require_key(TAKE, args[1])
-    queue = connection.list_at(args[1])
+    count = parse_integer(args[2])
+    connection.require_key_permission(TAKE, args[1])
+    queue = connection.list_queue(args[1])
     if queue is None or not queue.ready.size:
         connection.reply(ZERO)
     else:
-        connection.begin_work(Remove(queue, args[3], count))
+        connection.start_chunked(RemoveByPayload(queue, args[3], count))
 
 
 # Moving
@@ -243,23 +253,23 @@ def _lrem(connection: RespConnection, args: list[bytes]) -> None:
 def _lmove(connection: RespConnection, args: list[bytes]) -> None:
     last = _is_right(args[3])
     front = not _is_right(args[4])
-    _move(connection, args[1], args[2], last, front, 0, _ONE)
+    _move(connection, args[1], args[2], last, front, 0, _PAYLOAD_REPLY)
 
 
 def _blmove(connection: RespConnection, args: list[bytes]) -> None:
     last = _is_right(args[3])
     front = not _is_right(args[4])
-    wait = timeout(args[5]) or FOREVER
-    _move(connection, args[1], args[2], last, front, wait, _ONE_OR_NO_ARRAY)
+    wait = parse_timeout(args[5]) or FOREVER
+    _move(connection, args[1], args[2], last, front, wait, _PAYLOAD_OR_NIL_ARRAY_REPLY)
 
 
 def _rpoplpush(connection: RespConnection, args: list[bytes]) -> None:
-    _move(connection, args[1], args[2], True, True, 0, _ONE)
+    _move(connection, args[1], args[2], True, True, 0, _PAYLOAD_REPLY)
 
 
 def _brpoplpush(connection: RespConnection, args: list[bytes]) -> None:
-    wait = timeout(args[3]) or FOREVER
-    _move(connection, args[1], args[2], True, True, wait, _ONE_OR_NO_ARRAY)
+    wait = parse_timeout(args[3]) or FOREVER
+    _move(connection, args[1], args[2], True, True, wait, _PAYLOAD_OR_NIL_ARRAY_REPLY)
 
 
 def _is_right(word: bytes) -> bool:
@@ -268,7 +278,7 @@ def _is_right(word: bytes) -> bool:
         return True
     if side == b"LEFT":
         return False
-    raise Refused(SYNTAX)
+    raise CommandError(SYNTAX)
 
 
 def _move(
@@ -278,17 +288,17 @@ def _move(
     last: bool,
     front: bool,
     wait: i64,
-    answer: Answer,
+    reply: FetchReply,
 ) -> None:
-    connection.require_key(TAKE, source)
-    connection.require_key(PUSH, target)
-    queue = connection.list_at(source)
+    connection.require_key_permission(TAKE, source)
+    connection.require_key_permission(PUSH, target)
+    queue = connection.list_queue(source)
     if queue is not None and queue.ready.size:
-        connection.list_at(target)
+        connection.list_queue(target)
     elif not wait:
-        answer.nothing(connection)
+        reply.send_no_job(connection)
         return
-    take = Take(
+    take = FetchRequest(
         [connection.queue_name(source).encode()],
         connection.owner,
         connection.origin,
@@ -296,4 +306,4 @@ def _move(
         move_to=connection.queue_name(target),
         front=front,
     )
-    connection.take(take, wait, answer)
+    connection.fetch_and_reply(take, wait, reply)

@@ -7,41 +7,41 @@ would wait for a job does not.
 from __future__ import annotations
 
 from taskyard.access.principal import Denied
-from taskyard.protocols.resp.command import Batch
+from taskyard.protocols.resp.command import MultiTransaction
 from taskyard.protocols.resp.connection import Resp, RespConnection
-from taskyard.protocols.resp.values import OK, Refused
+from taskyard.protocols.resp.values import OK, CommandError
 
 
-def add_commands(resp: Resp) -> None:
-    resp.add(b"MULTI", _multi, 1, 1, at_once=True, always=True)
-    resp.add(b"EXEC", _exec, 1, 1, at_once=True, always=True)
-    resp.add(b"DISCARD", _discard, 1, 1, at_once=True, always=True)
+def add_transaction_commands(resp: Resp) -> None:
+    resp.add_command(b"MULTI", _multi, 1, 1, immediate=True, when_read_only=True)
+    resp.add_command(b"EXEC", _exec, 1, 1, immediate=True, when_read_only=True)
+    resp.add_command(b"DISCARD", _discard, 1, 1, immediate=True, when_read_only=True)
 
 
 def _multi(connection: RespConnection, args: list[bytes]) -> None:
-    if connection.batch is not None:
-        raise Refused("ERR MULTI calls can not be nested")
-    if connection.unknown:  # nothing is kept for such a client
+    if connection.transaction is not None:
+        raise CommandError("ERR MULTI calls can not be nested")
+    if connection.unauthenticated:  # nothing is kept for such a client
         raise Denied("log in first")
-    connection.batch = Batch(connection.resp.batch_limit)
+    connection.transaction = MultiTransaction(connection.resp.batch_limit)
     connection.send(OK, 0)
 
 
 def _exec(connection: RespConnection, args: list[bytes]) -> None:
-    batch = connection.batch
+    batch = connection.transaction
     if batch is None:
-        raise Refused("ERR EXEC without MULTI")
-    connection.batch = None
-    if batch.too_much:
-        raise Refused(f"EXECABORT Transaction discarded because of: {batch.too_much}")
-    if batch.broken:
-        raise Refused("EXECABORT Transaction discarded because of previous errors.")
+        raise CommandError("ERR EXEC without MULTI")
+    connection.transaction = None
+    if batch.limit_error:
+        raise CommandError(f"EXECABORT Transaction discarded because of: {batch.limit_error}")
+    if batch.aborted:
+        raise CommandError("EXECABORT Transaction discarded because of previous errors.")
     connection.send(b"*%d\r\n" % len(batch.commands), 0)
-    connection.run_batch(batch)
+    connection.run_transaction(batch)
 
 
 def _discard(connection: RespConnection, args: list[bytes]) -> None:
-    if connection.batch is None:
-        raise Refused("ERR DISCARD without MULTI")
-    connection.batch = None
+    if connection.transaction is None:
+        raise CommandError("ERR DISCARD without MULTI")
+    connection.transaction = None
     connection.send(OK, 0)

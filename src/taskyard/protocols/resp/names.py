@@ -5,33 +5,33 @@ from __future__ import annotations
 from typing import Final
 
 from taskyard.protocols.resp.errors import BAD_QUEUE
-from taskyard.protocols.resp.values import Refused
+from taskyard.protocols.resp.values import CommandError
 from taskyard.shared.names import valid_name
 
-_CACHED: Final = 4096
+_CACHE_SIZE: Final = 4096
 
 
-class QueueNames:
+class QueueNameCache:
     """Names come again and again."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, str] = {}
 
-    def of(self, key: bytes) -> str:
+    def queue_name(self, key: bytes) -> str:
         known = self._known.get(key)
         if known is None:
-            known = _queue_name(key)
-            if len(self._known) >= _CACHED:
+            known = _decode_queue_name(key)
+            if len(self._known) >= _CACHE_SIZE:
                 self._known.clear()
             self._known[key] = known
         return known
 
 
-def _queue_name(key: bytes) -> str:
+def _decode_queue_name(key: bytes) -> str:
     try:
         name = key.decode()
     except UnicodeDecodeError:
-        raise Refused(BAD_QUEUE) from None
+        raise CommandError(BAD_QUEUE) from None
     if not valid_name(name):
-        raise Refused(BAD_QUEUE)
+        raise CommandError(BAD_QUEUE)
     return name

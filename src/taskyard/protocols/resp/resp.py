@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mypy_extensions import i64
 
-from taskyard.access.gate import Gate
+from taskyard.access.gate import Authenticator
 from taskyard.broker.broker import Broker
 from taskyard.protocols.http.router import Router
 from taskyard.protocols.resp import api as resp_api
@@ -23,7 +23,7 @@ from taskyard.protocols.resp import results as resp_results
 from taskyard.protocols.resp import server as resp_server
 from taskyard.protocols.resp import slowlog as resp_slowlog
 from taskyard.protocols.resp import taking as resp_taking
-from taskyard.protocols.resp.command import MAX_BATCH
+from taskyard.protocols.resp.command import MAX_TRANSACTION_COMMANDS
 from taskyard.protocols.resp.connection import Resp
 
 
@@ -33,24 +33,24 @@ def make_resp(
     payload_limit: i64,
     output_limit: i64,
     max_losses: i64,
-    gate: Gate | None = None,
-    batch_limit: i64 = MAX_BATCH,
+    authenticator: Authenticator | None = None,
+    batch_limit: i64 = MAX_TRANSACTION_COMMANDS,
     api: Router | None = None,
     body_limit: i64 = 64 * 1_048_576,
 ) -> Resp:
     """The dialect with all of its commands; `queue` is where Pqueue's items are."""
-    resp = Resp(broker, queue, payload_limit, output_limit, max_losses, gate, batch_limit)
-    resp_pqueue.add_commands(resp)
-    resp_lists.add_commands(resp)
-    resp_keys.add_commands(resp)
-    resp_jobs.add_commands(resp)
-    resp_taking.add_commands(resp)
-    resp_batches.add_commands(resp)
-    resp_consumers.add_commands(resp)
-    resp_results.add_commands(resp)
-    resp_multi.add_commands(resp)
-    resp_server.add_commands(resp)
-    resp_slowlog.add_commands(resp)
+    resp = Resp(broker, queue, payload_limit, output_limit, max_losses, authenticator, batch_limit)
+    resp_pqueue.add_item_commands(resp)
+    resp_lists.add_list_commands(resp)
+    resp_keys.add_key_commands(resp)
+    resp_jobs.add_job_commands(resp)
+    resp_taking.add_take_commands(resp)
+    resp_batches.add_batch_commands(resp)
+    resp_consumers.add_consumer_commands(resp)
+    resp_results.add_result_commands(resp)
+    resp_multi.add_transaction_commands(resp)
+    resp_server.add_server_commands(resp)
+    resp_slowlog.add_slow_commands(resp)
     if api is not None:
-        resp_api.add_commands(resp, api, body_limit)
+        resp_api.add_api_command(resp, api, body_limit)
     return resp

@@ -6,26 +6,26 @@ from collections.abc import Callable
 from typing import Final
 
 from taskyard import __version__
-from taskyard.protocols.resp.answers import Login
-from taskyard.protocols.resp.command import Command
+from taskyard.protocols.resp.answers import LoginReply
+from taskyard.protocols.resp.command import RespCommand
 from taskyard.protocols.resp.connection import Resp, RespConnection
-from taskyard.protocols.resp.errors import wrong_count
+from taskyard.protocols.resp.errors import wrong_arg_count
 from taskyard.protocols.resp.values import (
     DATABASES,
     EMPTY,
     OK,
     SECOND,
     SYNTAX,
-    Refused,
+    CommandError,
     array,
     bulk,
-    integer,
     number_reply,
-    shown,
+    parse_integer,
+    printable,
 )
 
 LIKE_REDIS: Final = "7.0.0"  # whose commands these are like; clients look at it
-_NO_SMALL_NUMBER: Final = "ERR value is out of range, value must between -2147483648 and 2147483647"
+_NOT_INT32: Final = "ERR value is out of range, value must between -2147483648 and 2147483647"
 _NO_USERS: Final = (
     "ERR AUTH <password> called without any password configured for the default user. "
     "Are you sure your configuration is correct?"
@@ -33,17 +33,17 @@ _NO_USERS: Final = (
 _WRONG: Final = "WRONGPASS invalid username-password pair or user is disabled."
 
 
-def add_commands(resp: Resp) -> None:
-    resp.add(b"PING", _ping, 1, 2, always=True)
-    resp.add(b"ECHO", _echo, 2, 2, always=True)
-    resp.add(b"HELLO", _hello, 1, 0, always=True)
-    resp.add(b"AUTH", _auth, 2, 0, always=True)
-    resp.add(b"SELECT", _select, 2, 2, always=True)
-    resp.add(b"CLIENT", _client, 2, 0, always=True)
-    resp.add(b"COMMAND", _command, 1, 0, always=True)
-    resp.add(b"CONFIG", _config, 2, 0, always=True)
-    resp.add(b"RESET", _reset, 1, 1, at_once=True, always=True)
-    resp.add(b"QUIT", _quit, 1, 0, at_once=True, always=True)
+def add_server_commands(resp: Resp) -> None:
+    resp.add_command(b"PING", _ping, 1, 2, when_read_only=True)
+    resp.add_command(b"ECHO", _echo, 2, 2, when_read_only=True)
+    resp.add_command(b"HELLO", _hello, 1, 0, when_read_only=True)
+    resp.add_command(b"AUTH", _auth, 2, 0, when_read_only=True)
+    resp.add_command(b"SELECT", _select, 2, 2, when_read_only=True)
+    resp.add_command(b"CLIENT", _client, 2, 0, when_read_only=True)
+    resp.add_command(b"COMMAND", _command, 1, 0, when_read_only=True)
+    resp.add_command(b"CONFIG", _config, 2, 0, when_read_only=True)
+    resp.add_command(b"RESET", _reset, 1, 1, immediate=True, when_read_only=True)
+    resp.add_command(b"QUIT", _quit, 1, 0, immediate=True, when_read_only=True)
 
 
 def _ping(connection: RespConnection, args: list[bytes]) -> None:
@@ -56,126 +56,130 @@ def _echo(connection: RespConnection, args: list[bytes]) -> None:
 
 def _quit(connection: RespConnection, args: list[bytes]) -> None:
     connection.reply(OK)
-    connection.quit()
+    connection.close()
 
 
 def _reset(connection: RespConnection, args: list[bytes]) -> None:
-    _choose(connection, 0)
-    connection.batch = None
-    connection.protocol = 2
+    _select_database(connection, 0)
+    connection.transaction = None
+    connection.resp_version = 2
     connection.name = b""
     connection.release_claims()
-    connection.become_nobody()
+    connection.reset_principal()
     connection.send(b"+RESET\r\n", 0)
 
 
 def _select(connection: RespConnection, args: list[bytes]) -> None:
-    number = integer(args[1])
+    number = parse_integer(args[1])
     if not -(2**31) <= number < 2**31:
-        raise Refused(_NO_SMALL_NUMBER)
+        raise CommandError(_NOT_INT32)
     if not 0 <= number < DATABASES:
-        raise Refused("ERR DB index is out of range")
-    _choose(connection, number)
+        raise CommandError("ERR DB index is out of range")
+    _select_database(connection, number)
     connection.send(OK, 0)
 
 
-def _choose(connection: RespConnection, database: int) -> None:
+def _select_database(connection: RespConnection, database: int) -> None:
     """Another database is another name space: its names have a prefix."""
     queue = connection.resp.queue
     connection.database = database
     connection.prefix = b"db%d:" % database if database else b""
-    connection.items = f"{queue}:{database}" if database else queue
-    connection.items_utf8 = connection.items.encode()
+    connection.item_queue = f"{queue}:{database}" if database else queue
+    connection.item_queue_utf8 = connection.item_queue.encode()
     connection.last_pop = []
 
 
 def _auth(connection: RespConnection, args: list[bytes]) -> None:
     """With a name and a password, or with a token alone."""
     if len(args) > 3:
-        raise Refused(SYNTAX)
-    if not connection.resp.gate.has_users:
+        raise CommandError(SYNTAX)
+    if not connection.resp.authenticator.has_users:
         if len(args) == 2:
-            raise Refused(_NO_USERS)
-        _check_default(args[1])
+            raise CommandError(_NO_USERS)
+        _check_default_user(args[1])
         connection.send(OK, 0)
         return
-    name = _text(args[1]) if len(args) == 3 else ""
-    connection.begin_login(name, _text(args[-1]), _Auth())
+    name = _decode_credential(args[1]) if len(args) == 3 else ""
+    connection.start_login(name, _decode_credential(args[-1]), _AuthReply())
 
 
-class _Auth(Login):
-    def answer(self, connection: RespConnection, right: bool) -> None:
-        if right:
+class _AuthReply(LoginReply):
+    def send(self, connection: RespConnection, succeeded: bool) -> None:
+        if succeeded:
             connection.send(OK, 0)
         else:
             connection.refuse(_WRONG)
 
 
-def _check_default(user: bytes) -> None:
+def _check_default_user(user: bytes) -> None:
     """Without users there is one, who needs no password: whatever is given for it is right."""
     if user != b"default":
-        raise Refused(_WRONG)
+        raise CommandError(_WRONG)
 
 
-def _text(word: bytes) -> str:
+def _decode_credential(word: bytes) -> str:
     """A name or a secret; what is not text is nobody's."""
     try:
         return word.decode()
     except UnicodeDecodeError:
-        raise Refused(_WRONG) from None
+        raise CommandError(_WRONG) from None
 
 
 def _hello(connection: RespConnection, args: list[bytes]) -> None:
-    hello = _Hello(connection.protocol)
+    hello = _HelloReply(connection.resp_version)
     if len(args) > 1:
-        hello.protocol = integer(args[1], "ERR Protocol version is not an integer or out of range")
-        if hello.protocol not in (2, 3):
-            raise Refused("NOPROTO unsupported protocol version")
+        hello.resp_version = parse_integer(
+            args[1], "ERR Protocol version is not an integer or out of range"
+        )
+        if hello.resp_version not in (2, 3):
+            raise CommandError("NOPROTO unsupported protocol version")
     user: bytes | None = None
     secret = b""
     at = 2
     while at < len(args):
         word = args[at].upper()
         if word == b"AUTH" and at + 2 < len(args):
-            if connection.resp.gate.has_users:
+            if connection.resp.authenticator.has_users:
                 user = args[at + 1]
                 secret = args[at + 2]
             else:
-                _check_default(args[at + 1])
+                _check_default_user(args[at + 1])
             at += 3
         elif word == b"SETNAME" and at + 1 < len(args):
             hello.name = _checked_name(args[at + 1])
             at += 2
         else:
-            raise Refused(f"ERR Syntax error in HELLO option '{shown(args[at], len(args[at]))}'")
+            raise CommandError(
+                f"ERR Syntax error in HELLO option '{printable(args[at], len(args[at]))}'"
+            )
     if user is None:
-        hello.greet(connection)
+        hello.send_hello(connection)
     else:
-        connection.begin_login(_text(user), _text(secret), hello)
+        connection.start_login(_decode_credential(user), _decode_credential(secret), hello)
 
 
-class _Hello(Login):
+class _HelloReply(LoginReply):
     """A greeting, which is answered when it is known who it comes from."""
 
-    def __init__(self, protocol: int) -> None:
-        self.protocol = protocol
+    def __init__(self, resp_version: int) -> None:
+        self.resp_version = resp_version
         self.name: bytes | None = None
 
-    def answer(self, connection: RespConnection, right: bool) -> None:
-        if right:
-            self.greet(connection)
+    def send(self, connection: RespConnection, succeeded: bool) -> None:
+        if succeeded:
+            self.send_hello(connection)
         else:
             connection.refuse(_WRONG)
 
-    def greet(self, connection: RespConnection) -> None:
+    def send_hello(self, connection: RespConnection) -> None:
         if self.name is not None:
             connection.name = self.name
-        connection.protocol = self.protocol
-        parts = [connection.map_head(7)]
+        connection.resp_version = self.resp_version
+        parts = [connection.map_header(7)]
         for key, value in (
             (b"server", bulk(b"redis")),
             (b"version", bulk(LIKE_REDIS.encode())),
-            (b"proto", number_reply(self.protocol)),
+            (b"proto", number_reply(self.resp_version)),
             (b"id", number_reply(connection.id)),
             (b"mode", bulk(b"standalone")),
             (b"role", bulk(b"master")),
@@ -192,10 +196,10 @@ class _Hello(Login):
 def _client(connection: RespConnection, args: list[bytes]) -> None:
     found = _CLIENT.get(args[1].upper())
     if found is None:
-        raise Refused(f"ERR unknown subcommand '{shown(args[1])}'. Try CLIENT HELP.")
+        raise CommandError(f"ERR unknown subcommand '{printable(args[1])}'. Try CLIENT HELP.")
     count, run = found
     if len(args) != count:
-        raise Refused(wrong_count(b"client|" + args[1]))
+        raise CommandError(wrong_arg_count(b"client|" + args[1]))
     run(connection, args)
 
 
@@ -208,7 +212,7 @@ def _client_getname(connection: RespConnection, args: list[bytes]) -> None:
     if connection.name:
         connection.send(bulk(connection.name), 0)
     else:
-        connection.send_nothing()
+        connection.send_nil()
 
 
 def _client_id(connection: RespConnection, args: list[bytes]) -> None:
@@ -218,7 +222,7 @@ def _client_id(connection: RespConnection, args: list[bytes]) -> None:
 def _client_info(connection: RespConnection, args: list[bytes]) -> None:
     text = (
         f"id={connection.id} addr={connection.peer} name={connection.name.decode()} "
-        f"db={connection.database} resp={connection.protocol}\n"
+        f"db={connection.database} resp={connection.resp_version}\n"
     )
     connection.send(bulk(text.encode()), 0)
 
@@ -226,11 +230,11 @@ def _client_info(connection: RespConnection, args: list[bytes]) -> None:
 def _client_switch(connection: RespConnection, args: list[bytes]) -> None:
     """What makes no difference here, on or off."""
     if args[2].upper() not in (b"ON", b"OFF"):
-        raise Refused(SYNTAX)
+        raise CommandError(SYNTAX)
     connection.send(OK, 0)
 
 
-def _client_agree(connection: RespConnection, args: list[bytes]) -> None:
+def _client_accept(connection: RespConnection, args: list[bytes]) -> None:
     """What makes no difference here, and clients send as a courtesy."""
     connection.send(OK, 0)
 
@@ -242,7 +246,7 @@ def _client_help(connection: RespConnection, args: list[bytes]) -> None:
 _CLIENT: Final[dict[bytes, tuple[int, Callable[[RespConnection, list[bytes]], None]]]] = {
     b"SETNAME": (3, _client_setname),
     b"GETNAME": (2, _client_getname),
-    b"SETINFO": (4, _client_agree),
+    b"SETINFO": (4, _client_accept),
     b"ID": (2, _client_id),
     b"INFO": (2, _client_info),
     b"NO-EVICT": (3, _client_switch),
@@ -297,7 +301,9 @@ def send_help(connection: RespConnection, lines: tuple[bytes, ...]) -> None:
 def _checked_name(name: bytes) -> bytes:
     for byte in name:
         if not 33 <= byte <= 126:
-            raise Refused("ERR Client names cannot contain spaces, newlines or special characters.")
+            raise CommandError(
+                "ERR Client names cannot contain spaces, newlines or special characters."
+            )
     return name
 
 
@@ -318,14 +324,14 @@ def _command(connection: RespConnection, args: list[bytes]) -> None:
             parts.append(connection.nil() if command is None else _describe(command))
         connection.send(array(parts), 0)
     elif word == b"DOCS":  # there are none; redis-cli asks for them when it starts
-        connection.send(connection.map_head(0), 0)
+        connection.send(connection.map_header(0), 0)
     elif word == b"HELP" and len(args) == 2:
         send_help(connection, _COMMAND_HELP)
     else:
-        raise Refused(f"ERR unknown subcommand '{shown(args[1])}'. Try COMMAND HELP.")
+        raise CommandError(f"ERR unknown subcommand '{printable(args[1])}'. Try COMMAND HELP.")
 
 
-def _describe(command: Command) -> bytes:
+def _describe(command: RespCommand) -> bytes:
     """Name, arity, and the flags and places of keys, of which none are told."""
     name = bulk(command.name.lower())
     return array([name, number_reply(command.arity()), EMPTY, b":0\r\n", b":0\r\n", b":0\r\n"])
@@ -338,17 +344,17 @@ def _config(connection: RespConnection, args: list[bytes]) -> None:
         send_help(connection, _CONFIG_HELP)
         return
     if word != b"GET":
-        raise Refused(f"ERR unknown subcommand '{shown(args[1])}'. Try CONFIG HELP.")
+        raise CommandError(f"ERR unknown subcommand '{printable(args[1])}'. Try CONFIG HELP.")
     if len(args) < 3:
-        raise Refused(wrong_count(b"config|get"))
-    connection.send(connection.map_head(0), 0)
+        raise CommandError(wrong_arg_count(b"config|get"))
+    connection.send(connection.map_header(0), 0)
 
 
 def info_text(resp: Resp, sections: list[bytes]) -> str:
     """Redis's INFO, as far as it makes sense here."""
     wanted = {section.lower() for section in sections}
     everything = bool(wanted & {b"all", b"default", b"everything"})
-    traffic = resp.traffic
+    traffic = resp.stats
     uptime = (resp.broker.clock.now() - resp.started) // SECOND
     known = {
         b"server": [
@@ -357,10 +363,10 @@ def info_text(resp: Resp, sections: list[bytes]) -> str:
             f"taskyard_version:{__version__}",
             f"uptime_in_seconds:{uptime}",
         ],
-        b"clients": [f"connected_clients:{traffic.clients}"],
+        b"clients": [f"connected_clients:{traffic.open_connections}"],
         b"persistence": ["loading:0", "aof_enabled:1"],
         b"stats": [
-            f"total_connections_received:{traffic.connections}",
+            f"total_connections_received:{traffic.total_connections}",
             f"total_commands_processed:{resp.ops}",
         ],
         b"replication": ["role:master", "connected_slaves:0"],

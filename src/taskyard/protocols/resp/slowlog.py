@@ -12,17 +12,17 @@ from typing import Final
 from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.slow import SlowCommand
 from taskyard.protocols.resp.connection import Resp, RespConnection
-from taskyard.protocols.resp.errors import wrong_count
+from taskyard.protocols.resp.errors import wrong_arg_count
 from taskyard.protocols.resp.server import send_help
 from taskyard.protocols.resp.values import (
     OK,
     SECOND,
-    Refused,
+    CommandError,
     array,
     bulk,
-    integer,
     number_reply,
-    shown,
+    parse_integer,
+    printable,
 )
 
 _DEFAULT: Final = 10
@@ -41,46 +41,46 @@ _HELP: Final = (
 )
 
 
-def add_commands(resp: Resp) -> None:
-    resp.add(b"SLOWLOG", _slowlog, 2, 0, always=True)
+def add_slow_commands(resp: Resp) -> None:
+    resp.add_command(b"SLOWLOG", _slowlog, 2, 0, when_read_only=True)
 
 
 def _slowlog(connection: RespConnection, args: list[bytes]) -> None:
     found = _SLOWLOG.get(args[1].upper())
     if found is None:
-        raise Refused(f"ERR unknown subcommand '{shown(args[1])}'. Try SLOWLOG HELP.")
+        raise CommandError(f"ERR unknown subcommand '{printable(args[1])}'. Try SLOWLOG HELP.")
     most, run = found
     if len(args) > most:
         word = args[1].lower()
         if word == b"get":
             what = "ERR unknown subcommand or wrong number of arguments for"
-            raise Refused(f"{what} '{shown(args[1])}'. Try SLOWLOG HELP.")
-        raise Refused(wrong_count(b"slowlog|" + word))
+            raise CommandError(f"{what} '{printable(args[1])}'. Try SLOWLOG HELP.")
+        raise CommandError(wrong_arg_count(b"slowlog|" + word))
     run(connection, args)
 
 
 def _get(connection: RespConnection, args: list[bytes]) -> None:
-    count = integer(args[2], _BAD_COUNT) if len(args) == 3 else _DEFAULT
+    count = parse_integer(args[2], _BAD_COUNT) if len(args) == 3 else _DEFAULT
     if count < _ALL:
-        raise Refused(_BAD_COUNT)
-    connection.require(INSPECT, "")
-    found = connection.broker.slow.last()
+        raise CommandError(_BAD_COUNT)
+    connection.require_permission(INSPECT, "")
+    found = connection.broker.slow_commands.newest_first()
     if count != _ALL:
         found = found[:count]
     connection.send(array([_entry(slow) for slow in found]), 0)
 
 
 def _entry(slow: SlowCommand) -> bytes:
-    words = [slow.command, f"dialect={slow.dialect}", f"request={slow.request}"]
+    words = [slow.command, f"dialect={slow.protocol_name}", f"request={slow.request_id}"]
     if slow.queue:
         words.append(f"queue={slow.queue}")
-    if slow.count > 1:
-        words.append(f"commands={slow.count}")
+    if slow.command_count > 1:
+        words.append(f"commands={slow.command_count}")
     return array(
         [
             number_reply(slow.id),
             number_reply(slow.time // SECOND),
-            number_reply(slow.took),
+            number_reply(slow.duration_us),
             array([bulk(word.encode()) for word in words]),
             bulk(slow.peer.encode()),
             bulk(b""),
@@ -89,13 +89,13 @@ def _entry(slow: SlowCommand) -> bytes:
 
 
 def _len(connection: RespConnection, args: list[bytes]) -> None:
-    connection.require(INSPECT, "")
-    connection.send(number_reply(connection.broker.slow.size()), 0)
+    connection.require_permission(INSPECT, "")
+    connection.send(number_reply(connection.broker.slow_commands.kept_count()), 0)
 
 
 def _reset(connection: RespConnection, args: list[bytes]) -> None:
-    connection.require(ADMIN, "")
-    connection.broker.slow.forget()
+    connection.require_permission(ADMIN, "")
+    connection.broker.slow_commands.clear()
     connection.send(OK, 0)
 
 

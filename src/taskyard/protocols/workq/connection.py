@@ -11,18 +11,18 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.access.gate import Gate, OpenGate, at_the_gate, host_of
+from taskyard.access.gate import Authenticator, OpenAuthenticator, authenticate_certificate, host_of
 from taskyard.access.principal import ADMIN, INSPECT, PUSH, TAKE, Denied, Principal
 from taskyard.broker.broker import Broker
-from taskyard.broker.metrics import Traffic, Verb
+from taskyard.broker.metrics import CommandStats, ProtocolStats
 from taskyard.broker.seams import Transport
 from taskyard.engine.model.effects import (
     WATCH_FAILED,
     WATCH_GONE,
     WATCH_LEASED,
     WATCH_SUCCEEDED,
-    Take,
-    Watched,
+    FetchRequest,
+    JobEvent,
 )
 from taskyard.engine.model.errors import (
     DuplicateJob,
@@ -34,24 +34,24 @@ from taskyard.engine.model.errors import (
 )
 from taskyard.engine.model.job import FAILED, GONE, LEASED, SUCCEEDED, WORKQ, Job, Origin
 from taskyard.engine.model.queue import Queue
-from taskyard.protocols.conversation import INPUT_LIMIT, Conversation
-from taskyard.protocols.strays import NOT_TLS, is_of_tls, stray_line_or_array
+from taskyard.protocols.conversation import INPUT_LIMIT, ProtocolConnection
+from taskyard.protocols.strays import NOT_TLS, looks_like_tls, wrong_protocol_or_resp_error
 from taskyard.protocols.uids import show_uid
 from taskyard.protocols.workq import requests
 from taskyard.protocols.workq.frames import (
     BAD_ENDING,
-    NOTHING,
+    INCOMPLETE,
     TOO_LARGE,
     TOO_LONG,
-    Reader,
+    WorkqFrameParser,
 )
 from taskyard.protocols.workq.look import inspect
 from taskyard.protocols.workq.requests import (
     BAD_PAYLOAD,
     BAD_RESULT,
     MILLISECOND,
-    Refused,
-    Requests,
+    CommandError,
+    RequestParser,
 )
 
 OK: Final = b"+OK\r\n"
@@ -61,7 +61,7 @@ STOPPING: Final = (
     b"-SERVER-ERROR The server stops; the job goes on, its result can be asked for\r\n"
 )
 
-REMEMBERED: Final = 32  # fields of a lease; a longer one is read anew each time
+MAX_CACHED_LEASE_FIELDS: Final = 32  # fields of a lease; a longer one is read anew each time
 UNKNOWN: Final = "Unknown command"
 
 
@@ -74,241 +74,242 @@ class Workq:
         output_limit: i64,
         lease_ttr: bool,
         max_losses: i64,
-        gate: Gate | None = None,
+        authenticator: Authenticator | None = None,
     ) -> None:
         self.broker = broker
-        self.gate: Gate = gate or OpenGate()
+        self.authenticator: Authenticator = authenticator or OpenAuthenticator()
         self.output_limit = output_limit
         self.lease_ttr = lease_ttr
-        self.requests = Requests(max_losses)
+        self.parser = RequestParser(max_losses)
         self.started: i64 = broker.clock.now()
-        self.traffic = Traffic("workq")
-        broker.metrics.add_dialect(self.traffic)
+        self.stats = ProtocolStats("workq")
+        broker.metrics.add_protocol(self.stats)
         self.commands = {
-            verb: Command(self.traffic.verb(verb.decode()), run) for verb, run in _COMMANDS.items()
+            verb: WorkqCommand(self.stats.add_command(verb.decode()), run)
+            for verb, run in _COMMANDS.items()
         }
         self._names: list[bytes] = []
-        self._names_of: i64 = -1
+        self._names_version: i64 = -1
 
     def connect(self, transport: Transport, peer: str) -> WorkqConnection:
-        self.traffic.connections += 1
+        self.stats.total_connections += 1
         connection = WorkqConnection(self, transport, peer)
-        self.traffic.clients += 1
-        self.broker.join(connection)
+        self.stats.open_connections += 1
+        self.broker.register(connection)
         return connection
 
-    def names(self) -> list[bytes]:
+    def sorted_queue_names(self) -> list[bytes]:
         """The queues that this protocol can spell, in the order of the alphabet."""
         state = self.broker.engine.state
-        if self._names_of != state.queues_changed:
-            self._names_of = state.queues_changed
-            self._names = sorted([name for name in state.queues if requests.spells(name)])
+        if self._names_version != state.queues_version:
+            self._names_version = state.queues_version
+            self._names = sorted([name for name in state.queues if requests.is_valid_name(name)])
         return self._names
 
 
-class WorkqConnection(Conversation):
+class WorkqConnection(ProtocolConnection):
     def __init__(self, workq: Workq, transport: Transport, peer: str) -> None:
-        principal = at_the_gate(workq.gate, transport.certificate_name())
-        origin = Origin(WORKQ, principal.name, f"{peer}#{workq.traffic.connections}")
+        principal = authenticate_certificate(workq.authenticator, transport.certificate_name())
+        origin = Origin(WORKQ, principal.name, f"{peer}#{workq.stats.total_connections}")
         super().__init__(
             workq.broker,
             transport,
             origin,
             workq.output_limit,
-            workq.traffic,
+            workq.stats,
             principal,
         )
         self.workq = workq
         self._peer = peer
-        self._reader = Reader(workq.broker.engine.state.settings.payload_limit)
-        self._fresh = True  # nothing has come yet
-        self._over = False  # what comes can no longer be read
-        self._call: Job | None = None  # of the run that waits
+        self._frame_parser = WorkqFrameParser(workq.broker.engine.state.settings.payload_limit)
+        self._awaits_first_bytes = True  # nothing has come yet
+        self._input_unreadable = False  # what comes can no longer be read
+        self._run_job: Job | None = None  # of the run that waits
         self._last_lease: list[bytes] = []  # which workers send again and again
-        self._last_take = Take([], self.owner, origin)
+        self._last_request = FetchRequest([], self.owner, origin)
         self._last_wait: i64 = 0
-        self.look_at_principal()
+        self.apply_principal_limits()
 
     # From the connection
 
     def feed(self, data: bytes) -> None:
-        if self.closed or self.ending or self._over:
+        if self.closed or self.closing_after_replies or self._input_unreadable:
             return
-        if self._fresh:
-            self._fresh = False
-            if is_of_tls(data):
-                self.turn_away(NOT_TLS)
+        if self._awaits_first_bytes:
+            self._awaits_first_bytes = False
+            if looks_like_tls(data):
+                self.reject_protocol(NOT_TLS)
                 return
-        self._reader.feed(data)
-        self.run()
+        self._frame_parser.feed(data)
+        self.process_input()
 
-    def lost(self) -> None:
-        self.workq.traffic.clients -= 1
-        super().lost()
+    def on_disconnect(self) -> None:
+        self.workq.stats.open_connections -= 1
+        super().on_disconnect()
 
-    def let_go(self) -> None:
-        self._end_call(self.broker.begin())
-        super().let_go()
-        self.broker.end()
+    def release_resources(self) -> None:
+        self._end_run(self.broker.begin_turn())
+        super().release_resources()
+        self.broker.end_turn()
 
     # Commands
 
-    def unread(self) -> i64:
-        return INPUT_LIMIT + 1 if self._over else self._reader.unread()
+    def pending_input_bytes(self) -> i64:
+        return INPUT_LIMIT + 1 if self._input_unreadable else self._frame_parser.pending_bytes()
 
-    def holding(self) -> i64:
-        return self._reader.holding()
+    def buffered_bytes(self) -> i64:
+        return self._frame_parser.buffered_bytes()
 
-    def begun(self) -> i64:
-        return self._reader.begun()
+    def partial_command_bytes(self) -> i64:
+        return self._frame_parser.partial_command_bytes()
 
-    def complain(self, text: str) -> None:
-        self.verb = self.workq.traffic.unknown
+    def send_error(self, text: str) -> None:
+        self.current_command = self.workq.stats.unknown_command
         self._refuse(text[0].upper() + text[1:])
 
-    def bound_input(self, unknown: bool) -> None:
-        self._reader.bound(unknown)
+    def limit_unauthenticated_input(self, unauthenticated: bool) -> None:
+        self._frame_parser.limit_unauthenticated_input(unauthenticated)
 
-    def forget_input(self) -> None:
-        self._reader.drop()
+    def discard_input(self) -> None:
+        self._frame_parser.discard()
 
-    def next_command(self) -> bool:
-        reader = self._reader
-        found = reader.next()
-        if found == NOTHING:
-            if self.ending and not self._stopping and reader.lacks_block():
-                return self._refuse_half()
+    def execute_next(self) -> bool:
+        reader = self._frame_parser
+        found = reader.parse_next()
+        if found == INCOMPLETE:
+            if self.closing_after_replies and not self._stopping and reader.needs_block():
+                return self._refuse_incomplete_block()
             return False
-        self.verb = self.workq.traffic.unknown
+        self.current_command = self.workq.stats.unknown_command
         if found == BAD_ENDING:
             self._refuse("Invalid line ending")
         elif found == TOO_LONG:
             self._refuse("Line too long")
-            self._close("line too long")
+            self._report_and_close("line too long")
         elif found == TOO_LARGE:
-            self._refuse(_bad_size(reader.fields))
-            self._close("payload too large")
+            self._refuse(_size_error(reader.fields))
+            self._report_and_close("payload too large")
         else:
             fields = reader.fields
             command = self.workq.commands.get(fields[0]) if fields else None
             if command is None:
-                self.verb.count += 1
-                stray = stray_line_or_array(fields)
+                self.current_command.count += 1
+                stray = wrong_protocol_or_resp_error(fields)
                 if stray:
-                    self.complain(stray)
-                    self._close(stray)
+                    self.send_error(stray)
+                    self._report_and_close(stray)
                 else:
                     self._refuse(UNKNOWN)
             else:
-                self.verb = command.verb
+                self.current_command = command.verb
                 command.verb.count += 1
-                if self.unknown and reader.left_out:
-                    self.denied("log in first")
+                if self.unauthenticated and reader.block_skipped:
+                    self.send_permission_denied("log in first")
                 else:
-                    self._carry_out(command, fields)
+                    self._execute_command(command, fields)
         return True
 
-    def _refuse_half(self) -> bool:
+    def _refuse_incomplete_block(self) -> bool:
         """The client has said that it sends nothing more, in the middle of a payload or result."""
-        fields = self._reader.fields
-        self.verb = self.workq.traffic.unknown
-        self.verb.count += 1
-        self._refuse(_bad_size(fields))
-        self._reader.drop()
+        fields = self._frame_parser.fields
+        self.current_command = self.workq.stats.unknown_command
+        self.current_command.count += 1
+        self._refuse(_size_error(fields))
+        self._frame_parser.discard()
         return True
 
-    def _close(self, why: str) -> None:
-        self.fault(why)
-        self._over = True
-        self.quit(lingers=True)
+    def _report_and_close(self, reason: str) -> None:
+        self.log_protocol_error(reason)
+        self._input_unreadable = True
+        self.close(drain_input=True)
 
-    def _carry_out(self, command: Command, fields: list[bytes]) -> None:
+    def _execute_command(self, command: WorkqCommand, fields: list[bytes]) -> None:
         try:
             command.run(self, fields)
-        except Refused as refusal:  # a name of its own: mypyc gives each name one type
+        except CommandError as refusal:  # a name of its own: mypyc gives each name one type
             self._refuse(str(refusal))
         except Denied as denial:
-            self.denied(str(denial))
+            self.send_permission_denied(str(denial))
         except TaskyardError as error:
-            self._refuse_with(error, fields[0])
+            self._send_engine_error(error, fields[0])
 
     def _add(self, fields: list[bytes]) -> None:
-        new = self.workq.requests.add(fields, self._reader.block)
-        self.require(PUSH, new.queue)
+        new = self.workq.parser.parse_add(fields, self._frame_parser.block)
+        self.require_permission(PUSH, new.queue)
         self.engine.push(new, self.origin, self.now)
-        self.send(OK, self.engine.log.mark())
+        self.send(OK, self.engine.records.end_position())
 
     def _schedule(self, fields: list[bytes]) -> None:
-        new = self.workq.requests.schedule(fields, self._reader.block, self.now)
-        self.require(PUSH, new.queue)
+        new = self.workq.parser.parse_schedule(fields, self._frame_parser.block, self.now)
+        self.require_permission(PUSH, new.queue)
         self.engine.push(new, self.origin, self.now)
-        self.send(OK, self.engine.log.mark())
+        self.send(OK, self.engine.records.end_position())
 
     def _lease(self, fields: list[bytes]) -> None:
         if fields != self._last_lease:
-            names, wait = self.workq.requests.lease(fields)
-            take = Take(names, self.owner, self.origin, uniform=len(names) > 1)
-            if len(fields) > REMEMBERED:
-                self._lease_from(take, wait)
+            names, wait = self.workq.parser.parse_lease(fields)
+            take = FetchRequest(names, self.owner, self.origin, random_queue=len(names) > 1)
+            if len(fields) > MAX_CACHED_LEASE_FIELDS:
+                self._check_and_lease(take, wait)
                 return
             self._last_lease = fields
-            self._last_take = take
+            self._last_request = take
             self._last_wait = wait
-        self._lease_from(self._last_take, self._last_wait)
+        self._check_and_lease(self._last_request, self._last_wait)
 
-    def _lease_from(self, take: Take, wait: i64) -> None:
-        if not self.principal.free:
-            for queue in take.queues:
-                self.require(TAKE, queue.decode())
-        self.fetch(take, wait)
+    def _check_and_lease(self, request: FetchRequest, wait: i64) -> None:
+        if not self.principal.is_superuser:
+            for queue in request.queues:
+                self.require_permission(TAKE, queue.decode())
+        self.fetch(request, wait)
 
     def _complete(self, fields: list[bytes]) -> None:
-        uid, result = requests.finish(fields, self._reader.block, BAD_PAYLOAD)
-        self.engine.complete(self.job_for(uid, TAKE).id, result, self.origin, self.now)
-        self.send(OK, self.engine.log.mark())
+        uid, result = requests.parse_finish(fields, self._frame_parser.block, BAD_PAYLOAD)
+        self.engine.complete(self.find_job(uid, TAKE).id, result, self.origin, self.now)
+        self.send(OK, self.engine.records.end_position())
 
     def _fail(self, fields: list[bytes]) -> None:
-        uid, result = requests.finish(fields, self._reader.block, BAD_RESULT)
-        self.engine.fail(self.job_for(uid, TAKE).id, result, self.origin, self.now)
-        self.send(OK, self.engine.log.mark())
+        uid, result = requests.parse_finish(fields, self._frame_parser.block, BAD_RESULT)
+        self.engine.fail(self.find_job(uid, TAKE).id, result, self.origin, self.now)
+        self.send(OK, self.engine.records.end_position())
 
     def _delete(self, fields: list[bytes]) -> None:
-        job = self.job_for(requests.delete(fields), ADMIN)
-        self.engine.delete(job.id, self.origin, self.now)
-        self.send(OK, self.engine.log.mark())
+        job = self.find_job(requests.parse_delete(fields), ADMIN)
+        self.engine.delete_job(job.id, self.origin, self.now)
+        self.send(OK, self.engine.records.end_position())
 
-    def job_for(self, uid: bytes, action: str) -> Job:
+    def find_job(self, uid: bytes, action: str) -> Job:
         """The job with this uid, to which the client may do that."""
         job = self.engine.job_by_uid(uid)
         if job is None:
             raise JobNotFound
-        self.require(action, job.queue.name)
+        self.require_permission(action, job.queue.name)
         return job
 
     # Who it is
 
     def _auth(self, fields: list[bytes]) -> None:
-        gate = self.workq.gate
+        gate = self.workq.authenticator
         if not gate.has_users:
-            raise Refused(UNKNOWN)
-        name, secret = requests.credentials(fields)
+            raise CommandError(UNKNOWN)
+        name, secret = requests.parse_credentials(fields)
         self.log_in(gate, host_of(self._peer), name, secret)
 
-    def check_watching(self, job: Job) -> None:
-        self._check_watching_in(job.queue)
+    def check_watch_permission(self, job: Job) -> None:
+        self._check_watch_permission_in(job.queue)
 
-    def _check_watching_in(self, queue: Queue) -> None:
-        self.require(INSPECT if self._call is None else PUSH, queue.name)
+    def _check_watch_permission_in(self, queue: Queue) -> None:
+        self.require_permission(INSPECT if self._run_job is None else PUSH, queue.name)
 
-    def denied(self, text: str) -> None:
-        self._end_call(self.now)
+    def send_permission_denied(self, text: str) -> None:
+        self._end_run(self.now)
         self._refuse("Permission denied")
 
-    def logged_in(self, principal: Principal | None) -> None:
+    def on_login(self, principal: Principal | None) -> None:
         if principal is None:
             self._refuse("Authentication failed")
             return
-        self.change_principal(principal)
+        self.set_principal(principal)
         self.origin = Origin(WORKQ, principal.name, self.origin.holder)
         self._last_lease = []  # its Take names the old origin
         self.send(OK, 0)
@@ -316,150 +317,150 @@ class WorkqConnection(Conversation):
     # Waiting for a job's end
 
     def _result(self, fields: list[bytes]) -> None:
-        uid, wait = requests.result(fields)
-        self.engine.check_alive()
-        job = self.job_for(uid, INSPECT)
+        uid, wait = requests.parse_result(fields)
+        self.engine.check_not_read_only()
+        job = self.find_job(uid, INSPECT)
         if job.state == SUCCEEDED or job.state == FAILED:
-            self._tell_result(job, False)
-        elif not wait or self.ending:
-            self._time_out(0)
+            self._send_result(job, False)
+        elif not wait or self.closing_after_replies:
+            self._send_timeout(0)
         else:
-            self.watcher = self.engine.watch(job.id, self.owner, self.now + wait)
+            self.watcher = self.engine.watch_job(job.id, self.owner, self.now + wait)
 
     def _run(self, fields: list[bytes]) -> None:
-        new, wait = self.workq.requests.run(fields, self._reader.block, self.owner)
-        self.require(PUSH, new.queue)
+        new, wait = self.workq.parser.parse_run(fields, self._frame_parser.block, self.owner)
+        self.require_permission(PUSH, new.queue)
         job = self.engine.push(new, self.origin, self.now)
-        self._call = job
+        self._run_job = job
         if job.state == LEASED:
-            self.watcher = self.engine.watch(job.id, self.owner)
-        elif wait and not self.ending:
-            self.watcher = self.engine.watch(job.id, self.owner, self.now + wait)
+            self.watcher = self.engine.watch_job(job.id, self.owner)
+        elif wait and not self.closing_after_replies:
+            self.watcher = self.engine.watch_job(job.id, self.owner, self.now + wait)
         else:
-            self._end_call(self.now)
-            self._time_out(self.engine.log.mark())
+            self._end_run(self.now)
+            self._send_timeout(self.engine.records.end_position())
 
-    def heard(self, event: Watched) -> bool:
+    def on_job_finished(self, event: JobEvent) -> bool:
         """Something happened to the job that a result or run waits for; whether that is all."""
         kind = event.event
         job = event.job
-        call = self._call
+        call = self._run_job
         if kind not in (WATCH_LEASED, WATCH_GONE) and event.queue is not None:
             try:  # it may have moved since, and the rules may have changed
-                self._check_watching_in(event.queue)
+                self._check_watch_permission_in(event.queue)
             except Denied as denial:
-                self.denied(str(denial))
+                self.send_permission_denied(str(denial))
                 return True
         if kind == WATCH_LEASED:
             if call is not None:  # from now on it is the job's own time that counts
-                self.engine.watch_on(event.watcher)
+                self.engine.watch_without_deadline(event.watcher)
             return False
-        if kind == WATCH_GONE and (call is None or call.more().expires_at > self.now):
-            self._call = None
-            self.find_nothing()
+        if kind == WATCH_GONE and (call is None or call.ensure_extras().expires_at > self.now):
+            self._run_job = None
+            self.send_not_found()
         elif job is not None and kind in (WATCH_SUCCEEDED, WATCH_FAILED):
-            extra = job.extra
+            extra = job.extras
             if call is not None and extra is not None and not extra.has_result:
-                self._end_call(self.now)
-                self._time_out(self.engine.log.mark())
+                self._end_run(self.now)
+                self._send_timeout(self.engine.records.end_position())
             else:
-                self._tell_result(job, kind == WATCH_SUCCEEDED)
+                self._send_result(job, kind == WATCH_SUCCEEDED)
         elif call is not None and call.state == LEASED:
             # Somebody else was told of the same moment first, and took the job.
-            self.watcher = self.engine.watch(call.id, self.owner)
+            self.watcher = self.engine.watch_job(call.id, self.owner)
             return False
         elif call is not None and (call.state == SUCCEEDED or call.state == FAILED):
-            self._tell_result(call, False)
+            self._send_result(call, False)
         else:
-            self._end_call(self.now)
-            self._time_out(self.engine.log.mark())
+            self._end_run(self.now)
+            self._send_timeout(self.engine.records.end_position())
         return True
 
-    def waits_on(self) -> bool:
-        call = self._call
+    def keeps_watching(self) -> bool:
+        call = self._run_job
         return call is not None and call.state == LEASED
 
-    def unheard(self) -> None:
-        call = self._call
+    def on_watch_cancelled(self) -> None:
+        call = self._run_job
         if call is not None and call.state == LEASED:
-            self._call = None
-            self.verb.errors += 1
-            self.send(STOPPING, self.engine.log.mark())
+            self._run_job = None
+            self.current_command.errors += 1
+            self.send(STOPPING, self.engine.records.end_position())
         else:
-            self._end_call(self.broker.clock.now())
-            self._time_out(self.engine.log.mark())
+            self._end_run(self.broker.clock.now())
+            self._send_timeout(self.engine.records.end_position())
 
-    def _tell_result(self, job: Job, succeeded: bool) -> None:
-        extra = job.extra
+    def _send_result(self, job: Job, succeeded: bool) -> None:
+        extra = job.extras
         at: i64 = 0
         size: i64 = 0
         if extra is not None and extra.has_result:
             at = extra.result_at
             size = extra.result_size
-        answer = _Result(self, job, succeeded or job.state == SUCCEEDED)
-        result = self.broker.journal.read(at, size)
+        answer = _ResultReadCallback(self, job, succeeded or job.state == SUCCEEDED)
+        result = self.broker.journal.read_blob(at, size)
         if result is None:
-            self.load(at, size, answer.give)
+            self.read_from_disk(at, size, answer.on_read)
         else:
-            answer.give(result)
+            answer.on_read(result)
 
-    def give_result(self, job: Job, succeeded: bool, result: bytes | None) -> None:
+    def on_result_read(self, job: Job, succeeded: bool, result: bytes | None) -> None:
         if result is None:  # not there any more, or the disk cannot be read
             if job.state != GONE:
-                self.outbox.abort()
-            self.find_nothing()
+                self.reply_queue.abort()
+            self.send_not_found()
             return
-        if self._call is job:
-            self._end_call(self.broker.clock.now())
+        if self._run_job is job:
+            self._end_run(self.broker.clock.now())
         head = b"+OK 1\r\n%b %d %d\r\n" % (
             show_uid(self.engine.uid_of(job)),
             1 if succeeded else 0,
             len(result),
         )
-        self.send(b"".join([head, result, b"\r\n"]), self.engine.log.mark())
+        self.send(b"".join([head, result, b"\r\n"]), self.engine.records.end_position())
 
-    def _end_call(self, now: i64) -> None:
+    def _end_run(self, now: i64) -> None:
         """The run is over. Its job goes as well, unless somebody works on it."""
-        call = self._call
-        self._call = None
-        if call is not None and not self.engine.read_only:
-            self.engine.withdraw(call.id, self.origin, now)
+        call = self._run_job
+        self._run_job = None
+        if call is not None and not self.engine.read_only_reason:
+            self.engine.cancel_abandoned(call.id, self.origin, now)
 
     # Replies
 
-    def empty_handed(self) -> None:
-        self._time_out(0)
+    def send_no_job(self) -> None:
+        self._send_timeout(0)
 
-    def _time_out(self, mark: i64) -> None:
-        self.verb.empty += 1
-        self.send(TIMEOUT, mark)
+    def _send_timeout(self, position: i64) -> None:
+        self.current_command.no_result += 1
+        self.send(TIMEOUT, position)
 
-    def find_nothing(self) -> None:
+    def send_not_found(self) -> None:
         # It may tell of a change that is not on disk yet, so it waits like any reply.
-        self.verb.errors += 1
-        self.send(NOT_FOUND, self.engine.log.mark())
+        self.current_command.errors += 1
+        self.send(NOT_FOUND, self.engine.records.end_position())
 
-    def deliver(self, job: Job, payload: bytes) -> None:
+    def send_job(self, job: Job, payload: bytes) -> None:
         uid = show_uid(self.engine.uid_of(job))
         name = job.queue.utf8
         lease = job.lease
         if self.workq.lease_ttr and lease is not None:
             ttr = (lease.deadline - lease.since) // MILLISECOND
             head = b"+OK 1\r\n%b %b %d %d\r\n" % (uid, name, ttr, len(payload))
-            self.send(b"".join([head, payload, b"\r\n"]), self.broker.payload_mark(job))
+            self.send(b"".join([head, payload, b"\r\n"]), self.broker.delivery_position(job))
             return
         size = str(len(payload)).encode()
         parts = [b"+OK 1\r\n", uid, b" ", name, b" ", size, b"\r\n", payload, b"\r\n"]
-        self.send(b"".join(parts), self.broker.payload_mark(job))
+        self.send(b"".join(parts), self.broker.delivery_position(job))
 
     def _refuse(self, text: str) -> None:
-        self.verb.errors += 1
-        self.send(f"-CLIENT-ERROR {text}\r\n".encode(), self.engine.log.mark())
+        self.current_command.errors += 1
+        self.send(f"-CLIENT-ERROR {text}\r\n".encode(), self.engine.records.end_position())
 
-    def _refuse_with(self, error: TaskyardError, verb: bytes) -> None:
+    def _send_engine_error(self, error: TaskyardError, verb: bytes) -> None:
         """The engine's refusal in this protocol's words."""
         if isinstance(error, JobNotFound):
-            self.find_nothing()
+            self.send_not_found()
         elif isinstance(error, DuplicateJob):
             self._refuse("Duplicate job")
         elif isinstance(error, UidTaken):  # other words: clients take those above for success
@@ -467,17 +468,17 @@ class WorkqConnection(Conversation):
         elif isinstance(error, DuplicateResult):
             self._refuse("Duplicate result")
         elif isinstance(error, InvalidOption):  # the server's limit may be below the protocol's
-            self._refuse(_bad_size([verb]))
+            self._refuse(_size_error([verb]))
         else:
-            self.verb.errors += 1
-            self.send(f"-SERVER-ERROR {error}\r\n".encode(), self.engine.log.mark())
+            self.current_command.errors += 1
+            self.send(f"-SERVER-ERROR {error}\r\n".encode(), self.engine.records.end_position())
 
 
-def _bad_size(fields: list[bytes]) -> str:
+def _size_error(fields: list[bytes]) -> str:
     return BAD_RESULT if fields[0] == b"fail" else BAD_PAYLOAD
 
 
-class _Result:
+class _ResultReadCallback:
     """Remembers whose result is being read."""
 
     def __init__(self, connection: WorkqConnection, job: Job, succeeded: bool) -> None:
@@ -485,14 +486,16 @@ class _Result:
         self._job = job
         self._succeeded = succeeded
 
-    def give(self, result: bytes | None) -> None:
-        self._connection.give_result(self._job, self._succeeded, result)
+    def on_read(self, result: bytes | None) -> None:
+        self._connection.on_result_read(self._job, self._succeeded, result)
 
 
-class Command:
+class WorkqCommand:
     """A command, and its count."""
 
-    def __init__(self, verb: Verb, run: Callable[[WorkqConnection, list[bytes]], None]) -> None:
+    def __init__(
+        self, verb: CommandStats, run: Callable[[WorkqConnection, list[bytes]], None]
+    ) -> None:
         self.verb = verb
         self.run = run
 

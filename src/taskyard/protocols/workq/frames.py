@@ -14,11 +14,11 @@ from mypy_extensions import i64
 
 MAX_BLOCK: Final = 1_048_576  # bytes of a payload or result
 LINE_LIMIT: Final = 65_536
-UNKNOWN_LIMIT: Final = 16_384  # of a line or a block of who has to log in first
+UNAUTHENTICATED_LIMIT: Final = 16_384  # of a line or a block of who has to log in first
 SKIP_LIMIT: Final = 64 * 1_048_576  # of a block that is too large, and is left out
 
 # What `next` has found.
-NOTHING: Final = 0  # more must arrive first
+INCOMPLETE: Final = 0  # more must arrive first
 COMMAND: Final = 1  # in `fields` and `block`
 BAD_ENDING: Final = 2  # a line without its CR
 TOO_LONG: Final = 3  # a line that does not end; nothing can be read after it
@@ -32,28 +32,30 @@ _CR: Final = 13
 _LF: Final = 10
 
 
-class Reader:
+class WorkqFrameParser:
     def __init__(self, limit: i64 = MAX_BLOCK) -> None:
         self.fields: list[bytes] = []
         self.block: bytes | None = None  # what follows the line; None: nothing, or it was not right
-        self.left_out = False  # that is too large, and will be dropped as it comes
+        self.block_skipped = False  # that is too large, and will be dropped as it comes
         self._limit: i64 = min(limit, i64(MAX_BLOCK))
-        self._most_line: i64 = LINE_LIMIT
-        self._most_block: i64 = self._limit
+        self._max_line: i64 = LINE_LIMIT
+        self._max_block: i64 = self._limit
         self._buffer = b""
         self._at: i64 = 0  # in the buffer
         self._pieces: list[bytes] = []  # come after the buffer
         self._size: i64 = 0  # bytes of both that were not taken
-        self._wanted: i64 = 1  # so many must be there before anything can be found
-        self._expected: i64 = -1  # bytes of the block to `fields` that are to be kept
+        self._needed_bytes: i64 = 1  # so many must be there before anything can be found
+        self._block_size: i64 = -1  # bytes of the block to `fields` that are to be kept
         self._skip: i64 = 0  # bytes that are to be dropped
         self._skipping = False  # them, or the CR LF behind them
-        self._lost = False  # whatever comes is dropped up to the next CR LF
+        self._resyncing = False  # whatever comes is dropped up to the next CR LF
 
-    def bound(self, unknown: bool) -> None:
+    def limit_unauthenticated_input(self, unauthenticated: bool) -> None:
         """From now on, keep as much as of those who have to log in first, or of others."""
-        self._most_line = UNKNOWN_LIMIT if unknown else LINE_LIMIT
-        self._most_block = min(i64(UNKNOWN_LIMIT), self._limit) if unknown else self._limit
+        self._max_line = UNAUTHENTICATED_LIMIT if unauthenticated else LINE_LIMIT
+        self._max_block = (
+            min(i64(UNAUTHENTICATED_LIMIT), self._limit) if unauthenticated else self._limit
+        )
 
     def feed(self, data: bytes) -> None:
         self._size += len(data)
@@ -63,54 +65,54 @@ class Reader:
         else:
             self._pieces.append(data)
 
-    def unread(self) -> i64:
+    def pending_bytes(self) -> i64:
         """Bytes that may hold a command; what is waiting for its rest does not count."""
-        return self._size if self._size >= self._wanted else 0
+        return self._size if self._size >= self._needed_bytes else 0
 
-    def holding(self) -> i64:
+    def buffered_bytes(self) -> i64:
         return self._size
 
-    def begun(self) -> i64:
+    def partial_command_bytes(self) -> i64:
         """Whether, and how much, of a command is there that waits for its rest."""
-        if self._size >= self._wanted:
+        if self._size >= self._needed_bytes:
             return 0  # nobody has looked at it yet
-        return self._size + (1 if self._expected >= 0 or self._skipping or self._lost else 0)
+        return self._size + (1 if self._block_size >= 0 or self._skipping or self._resyncing else 0)
 
-    def lacks_block(self) -> bool:
+    def needs_block(self) -> bool:
         """Whether a command, in `fields`, waits for the rest of what follows its line."""
-        return self._expected >= 0
+        return self._block_size >= 0
 
-    def drop(self) -> None:
+    def discard(self) -> None:
         """Forget everything that was not taken."""
         self._buffer = b""
         self._at = 0
         self._pieces = []
         self._size = 0
-        self._expected = -1
+        self._block_size = -1
 
-    def next(self) -> i64:
-        if self._skipping and not self._find_end():
-            return NOTHING
-        if self._lost and not self._find_step():
-            return NOTHING
-        if self._expected >= 0:
-            return self._take_block()
-        if self._size < self._wanted:
-            return NOTHING
+    def parse_next(self) -> i64:
+        if self._skipping and not self._skip_block_end():
+            return INCOMPLETE
+        if self._resyncing and not self._skip_to_line_end():
+            return INCOMPLETE
+        if self._block_size >= 0:
+            return self._parse_block()
+        if self._size < self._needed_bytes:
+            return INCOMPLETE
         end = self._buffer.find(b"\n", self._at)
         if end < 0:
-            self._merge()
+            self._merge_pieces()
             end = self._buffer.find(b"\n", self._at)
             if end < 0:
-                self._wanted = self._size + 1
-                return TOO_LONG if self._size > self._most_line else NOTHING
-        return self._take_line(end)
+                self._needed_bytes = self._size + 1
+                return TOO_LONG if self._size > self._max_line else INCOMPLETE
+        return self._parse_line(end)
 
-    def _take_line(self, end: i64) -> i64:
+    def _parse_line(self, end: i64) -> i64:
         start = self._at
-        self._move(end + 1 - start)
-        self._wanted = 1
-        if end - start > self._most_line:
+        self._advance(end + 1 - start)
+        self._needed_bytes = 1
+        if end - start > self._max_line:
             return TOO_LONG
         if end == start or self._buffer[end - 1] != _CR:
             return BAD_ENDING
@@ -120,10 +122,10 @@ class Reader:
             fields = [field for field in fields if field]
         self.fields = fields
         self.block = None
-        self.left_out = False
+        self.block_skipped = False
         where: i64 = _SIZED.get(fields[0], 0) if fields else 0
         if where and _EQUALS in line:
-            fields = _flags_last(fields)
+            fields = _move_flags_last(fields)
             self.fields = fields
         if where and len(fields) > where and fields[where].isdigit():
             # An int of any size, until it is known to be small.
@@ -131,85 +133,85 @@ class Reader:
             if announced > SKIP_LIMIT:
                 return TOO_LARGE
             size: i64 = announced
-            if size > self._most_block:
-                self.left_out = True
+            if size > self._max_block:
+                self.block_skipped = True
                 self._skip = size
                 self._skipping = True
                 return COMMAND
-            self._expected = size
-            return self._take_block()
+            self._block_size = size
+            return self._parse_block()
         return COMMAND
 
-    def _take_block(self) -> i64:
+    def _parse_block(self) -> i64:
         """Take what follows the line, when all of it is there."""
-        kept = self._expected
+        kept = self._block_size
         if self._size < kept + 2:
-            self._wanted = kept + 2
-            return NOTHING
+            self._needed_bytes = kept + 2
+            return INCOMPLETE
         if len(self._buffer) - self._at < kept + 2:
-            self._merge()
+            self._merge_pieces()
         at = self._at
         buffer = self._buffer
         if buffer[at + kept] == _CR and buffer[at + kept + 1] == _LF:
             self.block = buffer[at : at + kept]
-            self._move(kept + 2)
+            self._advance(kept + 2)
         else:
-            self._move(kept)
-            self._lost = True
-        self._expected = -1
-        self._wanted = 1
+            self._advance(kept)
+            self._resyncing = True
+        self._block_size = -1
+        self._needed_bytes = 1
         return COMMAND
 
-    def _find_end(self) -> bool:
+    def _skip_block_end(self) -> bool:
         """Drop what is too large, and the CR LF behind it; True when that is done."""
         if self._skip and not self._drop_skipped():
             return False
         if self._size < 2:
-            self._wanted = 2
+            self._needed_bytes = 2
             return False
         if len(self._buffer) - self._at < 2:
-            self._merge()
+            self._merge_pieces()
         if self._buffer[self._at] == _CR and self._buffer[self._at + 1] == _LF:
-            self._move(2)
+            self._advance(2)
         else:
-            self._lost = True
+            self._resyncing = True
         self._skipping = False
-        self._wanted = 1
+        self._needed_bytes = 1
         return True
 
     def _drop_skipped(self) -> bool:
         """Drop what is too large as it comes; True when all of it is gone."""
         while self._skip and self._size:
-            self._next_piece()
+            self._load_next_piece()
             count = min(self._skip, len(self._buffer) - self._at)
-            self._move(count)
+            self._advance(count)
             self._skip -= count
-        self._wanted = 1
+        self._needed_bytes = 1
         return not self._skip
 
-    def _find_step(self) -> bool:
+    def _skip_to_line_end(self) -> bool:
         """Drop what comes up to the next CR LF; True when that was found."""
-        self._merge()
+        self._merge_pieces()
         end = self._buffer.find(b"\r\n", self._at)
         if end >= 0:
-            self._move(end + 2 - self._at)
-            self._lost = False
+            self._advance(end + 2 - self._at)
+            self._resyncing = False
             return True
         kept: i64 = 1 if self._buffer.endswith(b"\r") else 0
-        self._move(self._size - kept)
-        self._wanted = kept + 1
+        self._advance(self._size - kept)
+        self._needed_bytes = kept + 1
         return False
 
-    def _move(self, count: i64) -> None:
+    def _advance(self, count: i64) -> None:
         self._at += count
         self._size -= count
 
-    def _next_piece(self) -> None:
+    def _load_next_piece(self) -> None:
         if self._at == len(self._buffer) and self._pieces:
             self._buffer = self._pieces.pop(0)
             self._at = 0
 
-    def _merge(self) -> None:
+    def _merge_pieces(self) -> None:
         """Have everything in the buffer."""
         if self._pieces:
             self._pieces.insert(0, self._buffer[self._at :])
@@ -218,7 +220,7 @@ class Reader:
             self._pieces = []
 
 
-def _flags_last(fields: list[bytes]) -> list[bytes]:
+def _move_flags_last(fields: list[bytes]) -> list[bytes]:
     """The fields with the flags behind the others, wherever they stand on the line."""
     flags = [field for field in fields if field.startswith(b"-") and b"=" in field]
     if not flags:

@@ -6,8 +6,8 @@ from mypy_extensions import i64
 
 from taskyard.engine.model.job import FAILED, LEASED, SUCCEEDED, Job
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.operations.finish import final_fail
-from taskyard.engine.transitions import is_called
+from taskyard.engine.operations.finish import final_failure_number
+from taskyard.engine.transitions import is_synchronous_call
 from taskyard.protocols.times import format_time
 from taskyard.protocols.uids import show_uid
 from taskyard.protocols.workq.requests import MILLISECOND
@@ -20,27 +20,29 @@ _PENDING = b"3"
 _LEASED = b"4"
 
 
-class Listing:
+class JobListing:
     """Jobs that are shown one after the other, as their payloads come."""
 
     def __init__(self, jobs: list[Job], is_one: bool = False) -> None:
         self.jobs = jobs
         self.is_one = is_one  # a certain one was asked for
-        self.at: i64 = 0  # the next one
+        self.next_index: i64 = 0  # the next one
         self.parts: list[bytes] = []
 
-    def reply(self) -> bytes:
-        return reply(self.parts)
+    def encode(self) -> bytes:
+        return encode_reply(self.parts)
 
 
-def reply(parts: list[bytes]) -> bytes:
+def encode_reply(parts: list[bytes]) -> bytes:
     return b"+OK %d\r\n%b" % (len(parts), b"".join(parts))
 
 
 def show_job(job: Job, uid: bytes, payload: bytes) -> bytes:
     policy = job.policy
-    extra = job.extra
-    called = extra is not None and is_called(extra)  # by run, which knows no ttl and no attempts
+    extra = job.extras
+    called = extra is not None and is_synchronous_call(
+        extra
+    )  # by run, which knows no ttl and no attempts
     ttl = extra.ttl_ms if extra is not None and not called else 0
     lines = [
         b"%b %d" % (show_uid(uid), 13 if job.run_at else 12),
@@ -51,10 +53,10 @@ def show_job(job: Job, uid: bytes, payload: bytes) -> bytes:
         b"payload " + payload,
         b"max-attempts %d" % (0 if called else policy.max_attempts),
         b"attempts %d" % job.attempts,
-        b"max-fails %d" % max(0, final_fail(job)),
+        b"max-fails %d" % max(0, final_failure_number(job)),
         b"fails %d" % job.fails,
         b"priority %d" % job.priority,
-        b"state " + _state(job),
+        b"state " + _encode_state(job),
         b"created " + format_time(job.pushed_at).encode(),
     ]
     if job.run_at:
@@ -80,7 +82,7 @@ def show_server(clients: i64, evicted: i64, started: i64) -> bytes:
     )
 
 
-def scheduled(queue: Queue, start: i64, limit: i64) -> list[Job]:
+def scheduled_jobs(queue: Queue, start: i64, limit: i64) -> list[Job]:
     """Those that wait for their time, in its order, then those that wait for other jobs."""
     delayed = queue.delayed
     if start >= delayed.size:
@@ -91,7 +93,7 @@ def scheduled(queue: Queue, start: i64, limit: i64) -> list[Job]:
     return jobs
 
 
-def _state(job: Job) -> bytes:
+def _encode_state(job: Job) -> bytes:
     state = job.state
     if state == LEASED:
         return _LEASED

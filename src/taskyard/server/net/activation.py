@@ -13,22 +13,22 @@ from collections.abc import Mapping, MutableMapping
 from typing import Final
 
 from taskyard.server.settings.config import ConfigError, Settings
-from taskyard.server.settings.exposure import is_local, knows_clients
+from taskyard.server.settings.exposure import identifies_clients, is_local
 
-FIRST: Final = 3  # the descriptors before that are input, output and errors
+FIRST_DESCRIPTOR: Final = 3  # the descriptors before that are input, output and errors
 _VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 
-Passed = dict[str, list[socket.socket]]  # by the name of the listener
+PassedSockets = dict[str, list[socket.socket]]  # by the name of the listener
 
 
-def take_sockets(settings: Settings, environ: MutableMapping[str, str]) -> Passed:
+def collect_passed_sockets(settings: Settings, environ: MutableMapping[str, str]) -> PassedSockets:
     """Those that were passed to this process, and to none that it starts."""
-    found = _described(environ)
+    found = _passed_descriptors(environ)
     for variable in _VARIABLES:
         environ.pop(variable, None)
-    passed: Passed = {}
+    passed: PassedSockets = {}
     for number, name in found:
-        taken = _open(number)
+        taken = _open_socket(number)
         try:
             listener = _listener_of(taken, name, settings)
         except ConfigError:
@@ -38,7 +38,7 @@ def take_sockets(settings: Settings, environ: MutableMapping[str, str]) -> Passe
     return passed
 
 
-def _described(environ: Mapping[str, str]) -> list[tuple[int, str]]:
+def _passed_descriptors(environ: Mapping[str, str]) -> list[tuple[int, str]]:
     """Descriptors and their names; "": it has none that says anything."""
     if environ.get("LISTEN_PID") != str(os.getpid()):
         return []  # they are another's
@@ -48,10 +48,10 @@ def _described(environ: Mapping[str, str]) -> list[tuple[int, str]]:
     names = environ.get("LISTEN_FDNAMES", "").split(":")
     count = int(text)
     names += [""] * (count - len(names))
-    return [(FIRST + index, names[index]) for index in range(count)]
+    return [(FIRST_DESCRIPTOR + index, names[index]) for index in range(count)]
 
 
-def _open(number: int) -> socket.socket:
+def _open_socket(number: int) -> socket.socket:
     try:
         os.set_inheritable(number, False)
         taken = socket.socket(fileno=number)
@@ -76,7 +76,7 @@ def _listener_of(taken: socket.socket, name: str, settings: Settings) -> str:
         name = next((each for each, known in ports.items() if known == port), "")
     if not name or ports[name] is None:
         raise ConfigError(f"A socket at {host}:{port} was passed, which is no listener's port.")
-    if not is_local(host) and not knows_clients(settings):
+    if not is_local(host) and not identifies_clients(settings):
         raise ConfigError(
             f"A socket at {host}:{port} was passed, which other machines may reach: name the users "
             "with --users, have clients show certificates with --tls-client-ca, or allow it with "

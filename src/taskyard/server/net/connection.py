@@ -16,30 +16,30 @@ from typing import Protocol as Seam
 
 from mypy_extensions import i64
 
-from taskyard.broker.receiver import BUSY, STRANGER, Receiver
+from taskyard.broker.receiver import AUTHENTICATING, UNAUTHENTICATED, ClientConnection
 from taskyard.server.logs import fields, log
 
 if TYPE_CHECKING:
-    from taskyard.server.net.postman import Postman
+    from taskyard.server.net.postman import BatchingReplySender
 
-_LINGER: Final = 2.0  # seconds that a client has to read its last reply while it still sends
+_DRAIN_SECONDS: Final = 2.0  # seconds that a client has to read its last reply while it still sends
 # Bytes of one command that a client must send while others are let go for being too slow.
-_PROGRESS: Final = 4096
+_PROGRESS_BYTES: Final = 4096
 # Connections up to which replies are sent at once: the postman's round would come later.
-_FEW: Final = 4
+_MAX_CONNECTIONS_WITHOUT_BATCHING: Final = 4
 # And from which on they may take so long that their requests are acknowledged before.
-_THOUSANDS: Final = 1000
-_LETTER: Final = 65_536  # bytes up to which a reply is given to the postman
-_PARCEL: Final = 65_536  # and which are too many for one that has some already
+_MAX_CONNECTIONS_WITH_PROMPT_ACKS: Final = 1000
+_MAX_BATCHED_REPLY_BYTES: Final = 65_536  # bytes up to which a reply is given to the postman
+_MAX_BATCHED_CLIENT_BYTES: Final = 65_536  # and which are too many for one that has some already
 NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_FFFF
 
 # What `Connection.verdict` finds.
-FINE: Final = 0
+NOT_STALLED: Final = 0
 STALLED_INPUT: Final = 1  # a command has begun, and does not come to its end
 STALLED_OUTPUT: Final = 2  # the client does not take its replies
 
 
-class Login(Seam):
+class LoginTracker(Seam):
     """Who looks after connections whose clients have to log in."""
 
     def add(self, one: Connection) -> None: ...
@@ -47,58 +47,60 @@ class Login(Seam):
     def discard(self, one: Connection) -> None: ...
 
 
-class Dialect(Seam):
+class ProtocolFactory(Seam):
     """What speaks a protocol on the connections of a listener."""
 
-    def connect(self, transport: Connection, peer: str) -> Receiver: ...
+    def connect(self, transport: Connection, peer: str) -> ClientConnection: ...
 
 
-class OpenConnections:
+class ConnectionRegistry:
     """Those that are there now, and a way to wait until there are none."""
 
     def __init__(self) -> None:
         self._open: dict[Connection, None] = {}  # in the order in which they came
-        self._none = asyncio.Event()
-        self._none.set()
-        self.closing = False  # those that still come are shut down at once
-        self.numbered: i64 = 0  # connections that there were
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.shutting_down = False  # those that still come are shut down at once
+        self.last_number: i64 = 0  # connections that there were
         # Bytes that have come and gone since it was last measured what all of them hold, and how
         # many there may be until that is done again: see flow.py.
-        self.fresh: i64 = 0
-        self.budget: i64 = NO_LIMIT
-        self.on_spent: Callable[[Connection], None] | None = None
-        self.postman: Postman | None = None
-        self.crowded = False  # there are so many that the postman is worth it
-        self.strangers: Login | None = None  # where clients have to log in
-        self.slow = False  # and so many that replies take longer than TCP waits for them
+        self.bytes_since_check: i64 = 0
+        self.check_after_bytes: i64 = NO_LIMIT
+        self.on_check_due: Callable[[Connection], None] | None = None
+        self.reply_sender: BatchingReplySender | None = None
+        self.use_batching = False  # there are so many that the postman is worth it
+        self.login_tracker: LoginTracker | None = None  # where clients have to log in
+        self.use_delayed_acks = (
+            False  # and so many that replies take longer than TCP waits for them
+        )
 
     def all(self) -> list[Connection]:
         return list(self._open)
 
-    def spent(self, connection: Connection) -> None:
+    def check_memory(self, connection: Connection) -> None:
         """The budget is used up by something that this one has sent or was sent."""
-        if self.on_spent is not None:
-            self.on_spent(connection)
+        if self.on_check_due is not None:
+            self.on_check_due(connection)
 
     def add(self, connection: Connection) -> None:
         self._open[connection] = None
-        self._count()
-        self._none.clear()
+        self._update_modes()
+        self._empty.clear()
 
     def discard(self, connection: Connection) -> None:
         self._open.pop(connection, None)
-        self._count()
+        self._update_modes()
         if not self._open:
-            self._none.set()
+            self._empty.set()
 
-    def _count(self) -> None:
-        self.crowded = len(self._open) > _FEW
-        self.slow = len(self._open) > _THOUSANDS
+    def _update_modes(self) -> None:
+        self.use_batching = len(self._open) > _MAX_CONNECTIONS_WITHOUT_BATCHING
+        self.use_delayed_acks = len(self._open) > _MAX_CONNECTIONS_WITH_PROMPT_ACKS
 
-    async def all_closed(self, seconds: float) -> None:
+    async def wait_until_closed(self, seconds: float) -> None:
         """Give them this long to go; then they are cut off."""
         try:
-            await asyncio.wait_for(self._none.wait(), seconds)
+            await asyncio.wait_for(self._empty.wait(), seconds)
         except TimeoutError:
             for connection in list(self._open):
                 connection.abort()
@@ -110,260 +112,262 @@ class Connection(Protocol):
 
     def __init__(
         self,
-        dialect: Dialect,
+        protocol_factory: ProtocolFactory,
         output_limit: int,
-        open_connections: OpenConnections,
-        leave: Callable[[], None] | None = None,
+        registry: ConnectionRegistry,
+        on_gone: Callable[[], None] | None = None,
     ) -> None:
         """`leave` is called once, when the connection is gone."""
-        self._dialect = dialect
+        self._protocol_factory = protocol_factory
         self._output_limit = output_limit
-        self._open = open_connections
+        self._registry = registry
         self._transport: asyncio.Transport | None = None
-        self._receiver: Receiver | None = None
-        self._stuffed = False  # the client does not read what it was sent
-        self._held_back = False  # it waits until there is memory for more
-        self._wanted = True  # the dialect wants to read
-        self._ended = False  # nothing more can be read
-        self._file: i64 = -1  # of the socket, if bytes go into it as they are
-        self._queued = False  # the transport may have some that must go before
-        self.posted: i64 = 0  # the last bag of the postman that has something for it
-        self.place: i64 = 0  # where that is
-        self.before: i64 = 0  # the one before that
-        self._lingering: asyncio.TimerHandle | None = None
-        self._leave = leave
-        open_connections.numbered += 1
-        self.number: i64 = open_connections.numbered  # in the log
-        self._came = 0.0
-        self._why = ""  # it ends
-        self.outer: asyncio.Transport | None = None  # that speaks TLS, until it has shaken hands
-        self._received: i64 = 0
-        self._written: i64 = 0
+        self._client: ClientConnection | None = None
+        self._output_blocked = False  # the client does not read what it was sent
+        self._paused_for_memory = False  # it waits until there is memory for more
+        self._wants_input = True  # the dialect wants to read
+        self._input_ended = False  # nothing more can be read
+        self._descriptor: i64 = -1  # of the socket, if bytes go into it as they are
+        self._transport_has_output = False  # the transport may have some that must go before
+        self.reply_batch: i64 = 0  # the last bag of the postman that has something for it
+        self.reply_index: i64 = 0  # where that is
+        self.previous_batch: i64 = 0  # the one before that
+        self._drain_timer: asyncio.TimerHandle | None = None
+        self._on_gone = on_gone
+        registry.last_number += 1
+        self.number: i64 = registry.last_number  # in the log
+        self._opened_at = 0.0
+        self._close_reason = ""  # it ends
+        self.tls_transport: asyncio.Transport | None = (
+            None  # that speaks TLS, until it has shaken hands
+        )
+        self._received_bytes: i64 = 0
+        self._written_bytes: i64 = 0
         # As `verdict` last saw it.
-        self._taken: i64 = 0  # bytes that the client has taken
+        self._taken_bytes: i64 = 0  # bytes that the client has taken
         self._taken_since: i64 = 0  # no more since then; 0: it has taken all
-        self._command: i64 = 0  # how many were carried out before the one that is half here
-        self._command_size: i64 = 0  # bytes received then
-        self._command_since: i64 = 0  # 0: none is half here
+        self._partial_command: i64 = 0  # how many were carried out before the one that is half here
+        self._partial_received_bytes: i64 = 0  # bytes received then
+        self._partial_since: i64 = 0  # 0: none is half here
 
-    def is_coming(self) -> None:
+    def start_login_timeout(self) -> None:
         """Its client is let in, and may have to shake hands first; or must log in once more."""
-        if self._open.strangers is not None:
-            self._open.strangers.add(self)
+        if self._registry.login_tracker is not None:
+            self._registry.login_tracker.add(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         transport.set_write_buffer_limits(high=self._output_limit)
         self._transport = transport
-        self.outer = None
-        self._file = _plain_socket(transport)
-        self._open.add(self)
-        self.is_coming()
-        receiver = self._dialect.connect(self, _peer(transport))
-        self._receiver = receiver
-        receiver.connection = self.number
-        if self._open.strangers is not None:
-            receiver.on_stranger = self.is_coming
+        self.tls_transport = None
+        self._descriptor = _plain_socket(transport)
+        self._registry.add(self)
+        self.start_login_timeout()
+        receiver = self._protocol_factory.connect(self, _peer_address(transport))
+        self._client = receiver
+        receiver.connection_number = self.number
+        if self._registry.login_tracker is not None:
+            receiver.on_login_lost = self.start_login_timeout
         if log.isEnabledFor(logging.DEBUG):
-            self._came = time.monotonic()
-            log.debug("a connection came", extra={"fields": receiver.told()})
-        if self._open.closing:
+            self._opened_at = time.monotonic()
+            log.debug("a connection came", extra={"fields": receiver.log_fields()})
+        if self._registry.shutting_down:
             receiver.shut_down()
 
     def data_received(self, data: bytes) -> None:
         size: i64 = len(data)
-        self._received += size
-        everyone = self._open
-        everyone.fresh += size
-        if everyone.fresh > everyone.budget:
-            everyone.spent(self)
-        if self._receiver is not None:
-            self._receiver.feed(data)
+        self._received_bytes += size
+        everyone = self._registry
+        everyone.bytes_since_check += size
+        if everyone.bytes_since_check > everyone.check_after_bytes:
+            everyone.check_memory(self)
+        if self._client is not None:
+            self._client.feed(data)
 
     def eof_received(self) -> bool:
         """The client may have closed only its half of the connection, and wait for replies."""
-        self._ended = True
-        self._ends("the client has closed it")
-        if self._lingering is not None:
+        self._input_ended = True
+        self._set_close_reason("the client has closed it")
+        if self._drain_timer is not None:
             return False
-        if self._receiver is not None:
-            self._receiver.ended()
+        if self._client is not None:
+            self._client.on_eof()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._take_back()  # before the descriptor is another connection's
-        self._file = -1
-        receiver = self._receiver
-        self._receiver = None
-        self._open.discard(self)
-        if self._lingering is not None:
-            self._lingering.cancel()
+        self._withdraw_pending()  # before the descriptor is another connection's
+        self._descriptor = -1
+        receiver = self._client
+        self._client = None
+        self._registry.discard(self)
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
         if receiver is not None:
-            if self._came:
-                self._tell_end(receiver, exc)
-            receiver.lost()
-        self.left()
+            if self._opened_at:
+                self._log_close(receiver, exc)
+            receiver.on_disconnect()
+        self.on_gone()
 
-    def _ends(self, why: str) -> None:
+    def _set_close_reason(self, reason: str) -> None:
         """The first reason is the one."""
-        if not self._why:
-            self._why = "the server stops" if self._open.closing else why
+        if not self._close_reason:
+            self._close_reason = "the server stops" if self._registry.shutting_down else reason
 
-    def _tell_end(self, receiver: Receiver, exc: Exception | None) -> None:
-        self._ends("it broke" if exc is None else f"it broke: {type(exc).__name__}")
-        told = receiver.told()
-        told["seconds"] = round(time.monotonic() - self._came, 3)
-        told["commands"] = int(receiver.commands)
-        told["received"] = int(self._received)
-        told["sent"] = int(self._written)
-        told["why"] = self._why
+    def _log_close(self, client: ClientConnection, exc: Exception | None) -> None:
+        self._set_close_reason("it broke" if exc is None else f"it broke: {type(exc).__name__}")
+        told = client.log_fields()
+        told["seconds"] = round(time.monotonic() - self._opened_at, 3)
+        told["commands"] = int(client.command_count)
+        told["received"] = int(self._received_bytes)
+        told["sent"] = int(self._written_bytes)
+        told["why"] = self._close_reason
         log.debug("a connection went", extra={"fields": told})
 
-    def left(self) -> None:
+    def on_gone(self) -> None:
         """It is gone, or has never come to be."""
-        if self._open.strangers is not None:
-            self._open.strangers.discard(self)
-        self.outer = None
-        self._give_place()
+        if self._registry.login_tracker is not None:
+            self._registry.login_tracker.discard(self)
+        self.tls_transport = None
+        self._release_limits()
 
-    def _give_place(self) -> None:
-        leave = self._leave
-        self._leave = None
+    def _release_limits(self) -> None:
+        leave = self._on_gone
+        self._on_gone = None
         if leave is not None:
             leave()
 
     def pause_writing(self) -> None:
-        self._stuff(True)
+        self._set_output_blocked(True)
 
     def resume_writing(self) -> None:
-        self._stuff(False)
-        if self._receiver is not None:
-            self._receiver.resume()
+        self._set_output_blocked(False)
+        if self._client is not None:
+            self._client.resume()
 
-    def _stuff(self, stuffed: bool) -> None:
-        self._stuffed = stuffed
-        if self._receiver is not None:
-            self._receiver.stuffed = stuffed or self._held_back
-        self._choose()
+    def _set_output_blocked(self, blocked: bool) -> None:
+        self._output_blocked = blocked
+        if self._client is not None:
+            self._client.output_blocked = blocked or self._paused_for_memory
+        self._update_reading()
 
     # From those who look after all connections
 
-    def hold_back(self, held: bool) -> None:
+    def pause_for_memory(self, paused: bool) -> None:
         """Carry out nothing more for this client, and do not read from it; or go on."""
-        if held == self._held_back:
+        if paused == self._paused_for_memory:
             return
-        self._held_back = held
-        receiver = self._receiver
+        self._paused_for_memory = paused
+        receiver = self._client
         if receiver is not None:
-            receiver.stuffed = held or self._stuffed
-        self._choose()
-        if receiver is not None and not receiver.stuffed:
+            receiver.output_blocked = paused or self._output_blocked
+        self._update_reading()
+        if receiver is not None and not receiver.output_blocked:
             receiver.resume()
 
-    def unsent(self) -> i64:
+    def unsent_bytes(self) -> i64:
         """Bytes of replies that the client has not taken."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
-    def unanswered(self) -> i64:
+    def unanswered_bytes(self) -> i64:
         """Bytes of commands that are kept."""
-        return 0 if self._receiver is None else self._receiver.holding()
+        return 0 if self._client is None else self._client.buffered_bytes()
 
-    def verdict(self, now: i64, patience: i64) -> i64:
+    def check_progress(self, now: i64, timeout_us: i64) -> i64:
         """Whether this client has not got on for so long; to be asked now and then."""
-        if self._is_deaf(now, patience):
+        if self._check_output_timeout(now, timeout_us):
             return STALLED_OUTPUT
-        return STALLED_INPUT if self._is_stuck(now, patience) else FINE
+        return STALLED_INPUT if self._check_input_timeout(now, timeout_us) else NOT_STALLED
 
-    def _is_deaf(self, now: i64, patience: i64) -> bool:
-        unsent = self.unsent()
-        taken = self._written - unsent
+    def _check_output_timeout(self, now: i64, timeout_us: i64) -> bool:
+        unsent = self.unsent_bytes()
+        taken = self._written_bytes - unsent
         if not unsent:
             self._taken_since = 0
-        elif not self._taken_since or taken > self._taken:
+        elif not self._taken_since or taken > self._taken_bytes:
             self._taken_since = now
-            self._taken = taken
+            self._taken_bytes = taken
         else:
-            return now - self._taken_since >= patience
+            return now - self._taken_since >= timeout_us
         return False
 
-    def _is_stuck(self, now: i64, patience: i64) -> bool:
-        receiver = self._receiver
-        if receiver is None or not self._is_awaited() or not receiver.half_read():
-            self._command_since = 0
+    def _check_input_timeout(self, now: i64, timeout_us: i64) -> bool:
+        receiver = self._client
+        if receiver is None or not self._accepts_input() or not receiver.has_partial_command():
+            self._partial_since = 0
             return False
-        commands = receiver.commands
-        more = self._received - self._command_size
-        if not self._command_since or commands != self._command or more >= _PROGRESS:
-            self._command_since = now
-            self._command = commands
-            self._command_size = self._received
+        commands = receiver.command_count
+        more = self._received_bytes - self._partial_received_bytes
+        if not self._partial_since or commands != self._partial_command or more >= _PROGRESS_BYTES:
+            self._partial_since = now
+            self._partial_command = commands
+            self._partial_received_bytes = self._received_bytes
             return False
-        return now - self._command_since >= patience
+        return now - self._partial_since >= timeout_us
 
-    def _is_awaited(self) -> bool:
+    def _accepts_input(self) -> bool:
         """Whether more would be taken from this client, if only it sent something."""
-        if self._ended or self._stuffed or not self._wanted:
+        if self._input_ended or self._output_blocked or not self._wants_input:
             return False
-        return not self._held_back or not self._has_more()
+        return not self._paused_for_memory or not self._has_unread_input()
 
-    def _has_more(self) -> bool:
+    def _has_unread_input(self) -> bool:
         """Whether something has arrived that was not read."""
         if self._transport is None or self._transport.is_closing():
             return False
         found = self._transport.get_extra_info("socket")
-        return found is not None and _arrived(found.fileno()) > 0
+        return found is not None and _unread_bytes(found.fileno()) > 0
 
-    def can_go_on(self) -> bool:
+    def can_make_progress(self) -> bool:
         """Whether it would hold less in the end if it were not held back."""
-        receiver = self._receiver
-        if receiver is None or self._stuffed or self.unsent():
+        receiver = self._client
+        if receiver is None or self._output_blocked or self.unsent_bytes():
             return False
-        return not receiver.waits_for_input() or self._has_more()
+        return not receiver.needs_more_input() or self._has_unread_input()
 
-    def let_go(self, verdict: i64) -> None:
-        receiver = self._receiver
-        stalled = verdict == STALLED_INPUT
+    def close_stalled(self, stall: i64) -> None:
+        receiver = self._client
+        stalled = stall == STALLED_INPUT
         why = "a command did not come to its end" if stalled else "replies were not taken"
-        self._ends(why)
-        told = {} if receiver is None else receiver.told()
+        self._set_close_reason(why)
+        told = {} if receiver is None else receiver.log_fields()
         log.info("a client was let go", extra=fields(**told, why=why))
         if stalled and receiver is not None:
-            receiver.stalled()
+            receiver.on_read_timeout()
         else:
             self.abort()
 
-    def standing(self) -> i64:
+    def login_state(self) -> i64:
         """Whether its client has said who it is."""
-        receiver = self._receiver
+        receiver = self._client
         if receiver is not None:
-            return receiver.standing()
-        return BUSY if self.outer is None else STRANGER
+            return receiver.login_state()
+        return AUTHENTICATING if self.tls_transport is None else UNAUTHENTICATED
 
-    def send_away(self, why: str, at_once: bool = False) -> None:
+    def close_unauthenticated(self, reason: str, at_once: bool = False) -> None:
         """Its client has not; `at_once`: its place is another's already."""
-        self._ends(why)
-        receiver = self._receiver
+        self._set_close_reason(reason)
+        receiver = self._client
         if receiver is not None:
-            receiver.dismissed(why)
+            receiver.close_unauthenticated(reason)
         if at_once:
-            self._give_place()
+            self._release_limits()
         if at_once or receiver is None:
             self.abort()
 
     # As the dialect's transport
 
-    def become(self, receiver: Receiver) -> None:
+    def switch_protocol(self, client: ClientConnection) -> None:
         """The connection goes on in another protocol."""
-        receiver.stuffed = self._stuffed or self._held_back
-        receiver.connection = self.number
-        if self._open.strangers is not None:
-            receiver.on_stranger = self.is_coming
-        if self._receiver is not None:
-            receiver.commands += self._receiver.commands
-        self._receiver = receiver
+        client.output_blocked = self._output_blocked or self._paused_for_memory
+        client.connection_number = self.number
+        if self._registry.login_tracker is not None:
+            client.on_login_lost = self.start_login_timeout
+        if self._client is not None:
+            client.command_count += self._client.command_count
+        self._client = client
 
-    def raw(self) -> asyncio.Transport:
+    def detach_transport(self) -> asyncio.Transport:
         assert self._transport is not None
-        self._end_sending()  # what others write must not be overtaken
+        self._stop_direct_sending()  # what others write must not be overtaken
         return self._transport
 
     def certificate_name(self) -> str:
@@ -373,44 +377,48 @@ class Connection(Protocol):
 
     def write(self, data: bytes) -> None:
         size: i64 = len(data)
-        self._written += size
-        if self._file >= 0:
-            self._send(data)
+        self._written_bytes += size
+        if self._descriptor >= 0:
+            self._send_or_batch(data)
         else:
-            self._leave_to_transport(data)
-        everyone = self._open
-        everyone.fresh += size
-        if everyone.fresh > everyone.budget:
-            everyone.spent(self)
+            self._write_to_transport(data)
+        everyone = self._registry
+        everyone.bytes_since_check += size
+        if everyone.bytes_since_check > everyone.check_after_bytes:
+            everyone.check_memory(self)
 
-    def _leave_to_transport(self, data: bytes) -> None:
+    def _write_to_transport(self, data: bytes) -> None:
         transport = self._transport
         if transport is not None and not transport.is_closing():  # uvloop would raise
             transport.write(data)
 
-    def _send(self, data: bytes) -> None:
+    def _send_or_batch(self, data: bytes) -> None:
         """Into the socket itself, or by the postman: the transport is for what does not fit. It
         would keep the bytes until the end of the round, at twice the cost."""
-        if self._queued:
-            if self.unsent():
-                self._leave_to_transport(data)
+        if self._transport_has_output:
+            if self.unsent_bytes():
+                self._write_to_transport(data)
                 return
-            self._queued = False
-        postman = self._open.postman
+            self._transport_has_output = False
+        postman = self._registry.reply_sender
         if postman is not None:
-            if self.posted == postman.bag:
-                if postman.add(self, data) > _PARCEL:  # let it feel that the client does not read
-                    self._hand_over()
+            if self.reply_batch == postman.batch_number:
+                if (
+                    postman.append(self, data) > _MAX_BATCHED_CLIENT_BYTES
+                ):  # let it feel that the client does not read
+                    self._flush_pending()
                 return
-            if self.posted > postman.delivered or (
-                self._open.crowded and len(data) <= _LETTER and postman.is_wanted()
+            if self.reply_batch > postman.completed_batch or (
+                self._registry.use_batching
+                and len(data) <= _MAX_BATCHED_REPLY_BYTES
+                and postman.choose_batching()
             ):
-                postman.post(self, self._file, data)
+                postman.enqueue(self, self._descriptor, data)
                 return
         self.send_now(data)
 
     def send_now(self, data: bytes) -> None:
-        file = self._file
+        file = self._descriptor
         if file < 0:
             return  # it is lost
         sent: i64 = 0
@@ -419,84 +427,84 @@ class Connection(Protocol):
         except OSError:  # full, or broken: the transport waits, or finds out why
             sent = 0
         if sent != len(data):
-            self.not_sent(data[sent:] if sent else data)
+            self.on_partial_send(data[sent:] if sent else data)
 
     # From and to the postman
 
-    def not_sent(self, data: bytes) -> None:
+    def on_partial_send(self, data: bytes) -> None:
         """The socket has not taken this."""
-        self.posted = 0
-        self._queued = True
-        self._leave_to_transport(data)
+        self.reply_batch = 0
+        self._transport_has_output = True
+        self._write_to_transport(data)
 
-    def _take_back(self) -> bytes:
+    def _withdraw_pending(self) -> bytes:
         """What the postman has for this client and has not set out with; the rest is sent."""
-        postman = self._open.postman
-        if postman is None or self.posted <= postman.delivered:
+        postman = self._registry.reply_sender
+        if postman is None or self.reply_batch <= postman.completed_batch:
             return b""
         waiting = b""
-        on_its_way = self.posted
-        if on_its_way == postman.bag:
-            on_its_way = self.before
-            waiting = postman.take_out(self)
-        if on_its_way > postman.delivered:
-            postman.wait()
-        self.posted = 0
+        on_its_way = self.reply_batch
+        if on_its_way == postman.batch_number:
+            on_its_way = self.previous_batch
+            waiting = postman.withdraw(self)
+        if on_its_way > postman.completed_batch:
+            postman.wait_until_sent()
+        self.reply_batch = 0
         return waiting
 
-    def _hand_over(self) -> None:
+    def _flush_pending(self) -> None:
         """Send what the postman has."""
-        data = self._take_back()
+        data = self._withdraw_pending()
         if data:
-            if self._queued:
-                self._leave_to_transport(data)
+            if self._transport_has_output:
+                self._write_to_transport(data)
             else:
                 self.send_now(data)
 
-    def _end_sending(self) -> None:
+    def _stop_direct_sending(self) -> None:
         """Nothing goes past the transport from now on, which is about to close."""
-        self._hand_over()
-        self._file = -1
+        self._flush_pending()
+        self._descriptor = -1
 
     def pause_reading(self) -> None:
-        self._wanted = False
-        self._choose()
+        self._wants_input = False
+        self._update_reading()
 
     def resume_reading(self) -> None:
-        self._wanted = True
-        self._choose()
+        self._wants_input = True
+        self._update_reading()
 
     def close(self) -> None:
-        self._ends("the server has closed it")
-        self._end_sending()
+        self._set_close_reason("the server has closed it")
+        self._stop_direct_sending()
         if self._transport is not None:
             self._transport.close()
 
-    def linger(self) -> None:
-        self._ends("the client broke the protocol")
+    def close_after_draining(self) -> None:
+        self._set_close_reason("the client broke the protocol")
         transport = self._transport
-        if transport is None or transport.is_closing() or self._ended:
+        if transport is None or transport.is_closing() or self._input_ended:
             self.close()
             return
-        self._end_sending()
+        self._stop_direct_sending()
         transport.write_eof()
-        self._lingering = asyncio.get_running_loop().call_later(_LINGER, self.abort)
+        self._drain_timer = asyncio.get_running_loop().call_later(_DRAIN_SECONDS, self.abort)
         self.resume_reading()
 
     def abort(self) -> None:
-        self._ends("the server has cut it off")
-        self._take_back()
-        self._file = -1
+        self._set_close_reason("the server has cut it off")
+        self._withdraw_pending()
+        self._descriptor = -1
         if self._transport is not None:
             self._transport.abort()
-        elif self.outer is not None:
-            self.outer.abort()
+        elif self.tls_transport is not None:
+            self.tls_transport.abort()
 
-    def _choose(self) -> None:
+    def _update_reading(self) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing() or self._ended:
+        if transport is None or transport.is_closing() or self._input_ended:
             return
-        wanted = self._wanted and not self._stuffed and not self._held_back
+        wanted = self._wants_input and not self._output_blocked and not self._paused_for_memory
         if wanted != transport.is_reading():
             if wanted:
                 transport.resume_reading()
@@ -504,9 +512,9 @@ class Connection(Protocol):
                 transport.pause_reading()
 
 
-def _arrived(file: int) -> int:
+def _unread_bytes(descriptor: int) -> int:
     """Bytes that wait to be read from a socket."""
-    return int.from_bytes(fcntl.ioctl(file, termios.FIONREAD, bytes(4)), sys.byteorder)
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _plain_socket(transport: asyncio.BaseTransport) -> int:
@@ -517,6 +525,6 @@ def _plain_socket(transport: asyncio.BaseTransport) -> int:
     return -1 if found is None else int(found.fileno())
 
 
-def _peer(transport: asyncio.BaseTransport) -> str:
+def _peer_address(transport: asyncio.BaseTransport) -> str:
     address = transport.get_extra_info("peername")
     return f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "unknown"

@@ -8,7 +8,9 @@ from typing import Final
 
 from taskyard.server.logs import fields, log
 
-FILES_KEPT: Final = 64  # descriptors that connections leave to the journal and to the process
+RESERVED_DESCRIPTORS: Final = (
+    64  # descriptors that connections leave to the journal and to the process
+)
 
 
 def raise_file_limit() -> None:
@@ -18,15 +20,15 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def most_connections(asked: int | None) -> int:
+def max_open_connections(configured: int | None) -> int:
     """As many as were asked for, but leave descriptors for all else."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
-        return asked or 10_000_000
-    possible = files - min(FILES_KEPT, files // 2)
-    if asked is not None and asked > possible:
+        return configured or 10_000_000
+    possible = files - min(RESERVED_DESCRIPTORS, files // 2)
+    if configured is not None and configured > possible:
         log.warning(
             "there can be fewer connections than configured: the limit of open files is too low",
-            extra=fields(connections=possible, configured=asked, files=files),
+            extra=fields(connections=possible, configured=configured, files=files),
         )
-    return possible if asked is None else min(asked, possible)
+    return possible if configured is None else min(configured, possible)

@@ -14,142 +14,150 @@ from typing import Final
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.server.net.connection import NO_LIMIT, Connection, OpenConnections
+from taskyard.server.net.connection import NO_LIMIT, Connection, ConnectionRegistry
 
-_STEPS: Final = 16  # of the limit, in which it is measured beyond it
-_LEAST: Final = 4096  # bytes that a client may hold in any case
-_AGAIN: Final = 20_000  # microseconds until the next look while memory is short
-_SHARE: Final = 20  # and at least so many times as long as the look itself takes
+_CHECKS_PER_LIMIT: Final = 16  # of the limit, in which it is measured beyond it
+_MIN_HOLDING_BYTES: Final = 4096  # bytes that a client may hold in any case
+_RECHECK_US: Final = 20_000  # microseconds until the next look while memory is short
+_PAUSE_PER_CHECK: Final = 20  # and at least so many times as long as the look itself takes
 
-Found = list[tuple[int, Connection]]  # what each connection holds
+Holdings = list[tuple[int, Connection]]  # what each connection holds
 
 
-class Flow:
+class MemoryLimiter:
     def __init__(
         self,
-        everyone: OpenConnections,
+        registry: ConnectionRegistry,
         broker: Broker,
         scheduler: Scheduler,
-        limit: int,
+        limit_bytes: int,
         stopwatch: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._everyone = everyone
+        self._registry = registry
         self._broker = broker
         self._scheduler = scheduler
-        self._limit = limit
-        self._is_short = False  # the limit was reached, and it has not fallen much below it
-        self._small = 0  # bytes that a client may hold meanwhile
-        self._held_back: dict[Connection, None] = {}  # in the order in which it came to that
+        self._limit_bytes = limit_bytes
+        self._is_limiting = False  # the limit was reached, and it has not fallen much below it
+        self._small_holding = 0  # bytes that a client may hold meanwhile
+        self._paused: dict[Connection, None] = {}  # in the order in which it came to that
         self._stopwatch = stopwatch
-        self._favourite: Connection | None = None
-        self._alarm: Cancellable | None = None
-        everyone.budget = limit
-        everyone.on_spent = self._spent
-        broker.held_limit = limit // 2
-        broker.on_memory = self._taken
-        broker.engine.waiting_limit = limit // 2
+        self._exempt: Connection | None = None
+        self._timer_handle: Cancellable | None = None
+        registry.check_after_bytes = limit_bytes
+        registry.on_check_due = self._on_budget_used
+        broker.pending_reply_limit = limit_bytes // 2
+        broker.on_memory_used = self._on_memory_used
+        broker.engine.waiter_bytes_limit = limit_bytes // 2
 
     def stop(self) -> None:
         """The server is about to end: everybody may be answered."""
-        self._everyone.on_spent = None
-        self._everyone.budget = NO_LIMIT
-        self._broker.on_memory = None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        self._release_all()
+        self._registry.on_check_due = None
+        self._registry.check_after_bytes = NO_LIMIT
+        self._broker.on_memory_used = None
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
+            self._timer_handle = None
+        self._resume_all()
 
-    def _spent(self, one: Connection) -> None:
+    def _on_budget_used(self, connection: Connection) -> None:
         """So much has come and gone that there may be too much, or memory is short and something
         has come or gone. Nobody is resumed here: this may be in the middle of somebody's turn."""
-        if self._is_short:
-            if one is not self._favourite and _holds(one) > self._small:
-                self._hold_back(one)
-            if self._everyone.fresh < self._limit // _STEPS:
+        if self._is_limiting:
+            if connection is not self._exempt and _held_bytes(connection) > self._small_holding:
+                self._pause(connection)
+            if self._registry.bytes_since_check < self._limit_bytes // _CHECKS_PER_LIMIT:
                 return
-        self._measure(False)
+        self._measure_holdings(False)
 
-    def _taken(self, size: int) -> None:
+    def _on_memory_used(self, size: int) -> None:
         """Somebody holds that much more than has come: what it sent takes more memory than bytes,
         or it waits at many queues."""
-        everyone = self._everyone
-        everyone.fresh += size
-        if everyone.fresh > (self._limit // _STEPS if self._is_short else everyone.budget):
-            self._measure(False)
+        everyone = self._registry
+        everyone.bytes_since_check += size
+        if everyone.bytes_since_check > (
+            self._limit_bytes // _CHECKS_PER_LIMIT
+            if self._is_limiting
+            else everyone.check_after_bytes
+        ):
+            self._measure_holdings(False)
 
-    def _look_again(self) -> None:
-        self._alarm = None
-        self._measure(True)
+    def _recheck(self) -> None:
+        self._timer_handle = None
+        self._measure_holdings(True)
 
-    def _measure(self, resumes: bool) -> None:
+    def _measure_holdings(self, resumes: bool) -> None:
         began = self._stopwatch()
-        found = [(_holds(one), one) for one in self._everyone.all()]
+        found = [(_held_bytes(one), one) for one in self._registry.all()]
         # Those who wait can hand nothing back, so the others have at least the other half.
-        waiting = min(self._broker.engine.waiting_size, self._limit // 2)
-        total = self._broker.held + waiting + sum(held for held, _ in found)
+        waiting = min(self._broker.engine.waiter_bytes, self._limit_bytes // 2)
+        total = self._broker.pending_reply_bytes + waiting + sum(held for held, _ in found)
         there = {one for _, one in found}
-        self._held_back = {one: None for one in self._held_back if one in there}
-        self._everyone.fresh = 0
-        if total > self._limit:
-            self._is_short = True
-            self._small = max(_LEAST, self._limit // (4 * len(found)))
-        elif resumes and total <= self._limit // 4 * 3:
-            self._is_short = False
-            self._release_all()
-        if self._is_short:
-            self._everyone.budget = -1
-            self._choose(found, resumes)
-            self._plan(self._stopwatch() - began)
+        self._paused = {one: None for one in self._paused if one in there}
+        self._registry.bytes_since_check = 0
+        if total > self._limit_bytes:
+            self._is_limiting = True
+            self._small_holding = max(_MIN_HOLDING_BYTES, self._limit_bytes // (4 * len(found)))
+        elif resumes and total <= self._limit_bytes // 4 * 3:
+            self._is_limiting = False
+            self._resume_all()
+        if self._is_limiting:
+            self._registry.check_after_bytes = -1
+            self._update_paused(found, resumes)
+            self._schedule_recheck(self._stopwatch() - began)
         else:
-            self._everyone.budget = max(self._limit - total, self._limit // _STEPS)
-        strain = self._broker.metrics.strain
-        strain.in_flight = total
-        strain.held_back = len(self._held_back)
+            self._registry.check_after_bytes = max(
+                self._limit_bytes - total, self._limit_bytes // _CHECKS_PER_LIMIT
+            )
+        strain = self._broker.metrics.limit_counters
+        strain.in_flight_bytes = total
+        strain.paused_connections = len(self._paused)
 
-    def _plan(self, took: float) -> None:
-        if self._alarm is None:
-            pause = max(_AGAIN, round(took * 1_000_000) * _SHARE)
+    def _schedule_recheck(self, took: float) -> None:
+        if self._timer_handle is None:
+            pause = max(_RECHECK_US, round(took * 1_000_000) * _PAUSE_PER_CHECK)
             when = self._broker.clock.now() + pause
-            self._alarm = self._scheduler.call_at(when, self._look_again)
+            self._timer_handle = self._scheduler.call_at(when, self._recheck)
 
-    def _choose(self, found: Found, resumes: bool) -> None:
+    def _update_paused(self, holdings: Holdings, resumes: bool) -> None:
         """Hold back those who hold much, and nobody else."""
         if resumes:
-            self._favour(found)
-        for held, one in found:
-            if one is self._favourite:
+            self._exempt_one(holdings)
+        for held, one in holdings:
+            if one is self._exempt:
                 continue
-            if held > self._small:
-                self._hold_back(one)
-            elif resumes and one in self._held_back:
-                self._release(one)
+            if held > self._small_holding:
+                self._pause(one)
+            elif resumes and one in self._paused:
+                self._resume(one)
 
-    def _favour(self, found: Found) -> None:
+    def _exempt_one(self, holdings: Holdings) -> None:
         """One of those who hold much goes on in any case: if all were held back in the middle of
         large commands, none of these would ever come to its end."""
-        able = [one for held, one in found if held > self._small and one.can_go_on()]
-        favourite = self._favourite
+        able = [
+            one for held, one in holdings if held > self._small_holding and one.can_make_progress()
+        ]
+        favourite = self._exempt
         if favourite not in able:
             favourite = able[0] if able else None
-        self._favourite = favourite
+        self._exempt = favourite
         if favourite is not None:
-            self._release(favourite)
+            self._resume(favourite)
 
-    def _hold_back(self, one: Connection) -> None:
-        self._held_back[one] = None
-        one.hold_back(True)
+    def _pause(self, one: Connection) -> None:
+        self._paused[one] = None
+        one.pause_for_memory(True)
 
-    def _release(self, one: Connection) -> None:
-        self._held_back.pop(one, None)
-        one.hold_back(False)
+    def _resume(self, one: Connection) -> None:
+        self._paused.pop(one, None)
+        one.pause_for_memory(False)
 
-    def _release_all(self) -> None:
-        self._favourite = None
-        waiting = self._held_back
-        self._held_back = {}
+    def _resume_all(self) -> None:
+        self._exempt = None
+        waiting = self._paused
+        self._paused = {}
         for one in waiting:
-            one.hold_back(False)
+            one.pause_for_memory(False)
 
 
-def _holds(one: Connection) -> int:
-    return one.unanswered() + one.unsent()
+def _held_bytes(one: Connection) -> int:
+    return one.unanswered_bytes() + one.unsent_bytes()

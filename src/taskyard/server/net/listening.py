@@ -14,92 +14,94 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from taskyard.broker.metrics import Strain
+from taskyard.broker.metrics import LimitCounters
 from taskyard.protocols.http.problems import problem
 from taskyard.protocols.http.wire import encode
 from taskyard.server.logs import fields, log
 from taskyard.server.net.connection import Connection
 
 _BACKLOG: Final = 1024
-_AT_ONCE: Final = 64  # connections that are accepted before it is the turn of others
-_REST: Final = 0.25  # seconds, after the system had no descriptor for a connection
-_LEAVING: Final = 8  # connections that were refused and may still read why
-_PROBES: Final = 4  # that a peer may leave unanswered
+_ACCEPTS_PER_STEP: Final = 64  # connections that are accepted before it is the turn of others
+_PAUSE_SECONDS: Final = 0.25  # seconds, after the system had no descriptor for a connection
+_MAX_REFUSED_OPEN: Final = 8  # connections that were refused and may still read why
+_KEEP_ALIVE_PROBES: Final = 4  # that a peer may leave unanswered
 
-Secure = Callable[[Connection], asyncio.Protocol]  # what speaks TLS in front of it
-Make = Callable[[Callable[[], None]], Connection]  # from what is to be called when it is gone
+TlsFactory = Callable[[Connection], asyncio.Protocol]  # what speaks TLS in front of it
+ConnectionFactory = Callable[
+    [Callable[[], None]], Connection
+]  # from what is to be called when it is gone
 
 
-class Shares:
+class KeyedCounter:
     """So many of something for each key, such as connections for an address. 0: any number."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._taken: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
-    def take(self, key: str) -> bool:
+    def try_add(self, key: str) -> bool:
         """False if the key has as many as it may have."""
         if not self._limit:
             return True
-        taken = self._taken.get(key, 0)
+        taken = self._counts.get(key, 0)
         if taken >= self._limit:
             return False
-        self._taken[key] = taken + 1
+        self._counts[key] = taken + 1
         return True
 
-    def has_room(self, key: str) -> bool:
-        return not self._limit or self._taken.get(key, 0) < self._limit
+    def has_capacity(self, key: str) -> bool:
+        return not self._limit or self._counts.get(key, 0) < self._limit
 
-    def give_back(self, key: str) -> None:
-        left = self._taken.get(key, 0) - 1
+    def remove(self, key: str) -> None:
+        left = self._counts.get(key, 0) - 1
         if left > 0:
-            self._taken[key] = left
+            self._counts[key] = left
         else:
-            self._taken.pop(key, None)
+            self._counts.pop(key, None)
 
 
-class Admission:
+class ConnectionLimits:
     """Who may come in: so many in all, and so many from each address."""
 
     def __init__(
-        self, total: int, per_address: int, strain: Strain, spares_local: bool = False
+        self, total: int, per_address: int, counters: LimitCounters, exempts_local: bool = False
     ) -> None:
         """`spares_local`: this machine's own clients may take all there is."""
         self._total = total
-        self._addresses = Shares(per_address)
-        self._spares_local = spares_local
-        self._strain = strain
-        self.open = 0
+        self._addresses = KeyedCounter(per_address)
+        self._exempts_local = exempts_local
+        self._counters = counters
+        self.open_count = 0
         # Lets somebody go who has not said who they are; False: there is nobody.
-        self.make_room: Callable[[], bool] | None = None
+        self.evict_oldest: Callable[[], bool] | None = None
 
-    def refusal(self, address: str) -> str:
+    def admit(self, address: str) -> str:
         """Why one more is not let in from there; "": it is, and must `leave` one day."""
-        counts = not (self._spares_local and _is_of_this_machine(address))
-        if self.open >= self._total and not self._finds_room(address, counts):
-            self._strain.refused_total += 1
-            return self._refusal("too many connections", address, self._strain.refused_total)
-        if counts and not self._addresses.take(address):
-            self._strain.refused_address += 1
+        counts = not (self._exempts_local and _is_loopback(address))
+        if self.open_count >= self._total and not self._evict_for(address, counts):
+            self._counters.refused_total += 1
+            return self._log_refusal("too many connections", address, self._counters.refused_total)
+        if counts and not self._addresses.try_add(address):
+            self._counters.refused_address += 1
             why = "too many connections from this address"
-            return self._refusal(why, address, self._strain.refused_address)
-        self.open += 1
+            return self._log_refusal(why, address, self._counters.refused_address)
+        self.open_count += 1
         return ""
 
-    def _finds_room(self, address: str, counts: bool) -> bool:
-        if self.make_room is None or (counts and not self._addresses.has_room(address)):
+    def _evict_for(self, address: str, counts: bool) -> bool:
+        if self.evict_oldest is None or (counts and not self._addresses.has_capacity(address)):
             return False
-        return self.make_room() and self.open < self._total
+        return self.evict_oldest() and self.open_count < self._total
 
-    def _refusal(self, why: str, address: str, times: int) -> str:
+    def _log_refusal(self, reason: str, address: str, times: int) -> str:
         if times & (times - 1) == 0:  # not each of them: the log is not for clients to fill
-            told = fields(address=address, times=times, why=why)
+            told = fields(address=address, times=times, why=reason)
             log.warning("a connection was not let in", extra=told)
-        return why
+        return reason
 
-    def leave(self, address: str) -> None:
-        self.open -= 1
-        self._addresses.give_back(address)
+    def release(self, address: str) -> None:
+        self.open_count -= 1
+        self._addresses.remove(address)
 
 
 class Listener:
@@ -108,25 +110,25 @@ class Listener:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        dialect: str,
-        make: Make,
-        admission: Admission,
-        strain: Strain,
-        secure: Secure | None = None,
-        keep_alive: int = 180_000_000,
+        protocol_name: str,
+        make_connection: ConnectionFactory,
+        limits: ConnectionLimits,
+        counters: LimitCounters,
+        make_tls: TlsFactory | None = None,
+        keep_alive_us: int = 180_000_000,
     ) -> None:
         """`keep_alive`: microseconds after which a peer that has vanished is found out."""
         self.sockets: list[socket.socket] = []
         self._loop = loop
-        self._dialect = dialect
-        self._make = make
-        self._admission = admission
-        self._strain = strain
-        self._secure = secure
-        self._keep_alive = keep_alive
-        self._coming: set[asyncio.Task[None]] = set()
-        self._leaving: deque[socket.socket] = deque()
-        self._resting = False
+        self._protocol_name = protocol_name
+        self._make_connection = make_connection
+        self._limits = limits
+        self._counters = counters
+        self._make_tls = make_tls
+        self._keep_alive_us = keep_alive_us
+        self._connecting: set[asyncio.Task[None]] = set()
+        self._refused: deque[socket.socket] = deque()
+        self._paused = False
 
     async def open(self, host: str, port: int) -> None:
         found = await self._loop.getaddrinfo(
@@ -135,30 +137,30 @@ class Listener:
         for family, kind, protocol, _, address in dict.fromkeys(found):
             listener = socket.socket(family, kind, protocol)
             self.sockets.append(listener)
-            _prepare(listener, self._keep_alive)
+            _prepare_socket(listener, self._keep_alive_us)
             try:
                 listener.bind(address)
             except OSError as error:
-                raise OSError(self._why_not(host, port, error)) from None
+                raise OSError(self._bind_error_text(host, port, error)) from None
             listener.listen(_BACKLOG)
-        self._begin()
+        self._start_accepting()
 
-    def _why_not(self, host: str, port: int, error: OSError) -> str:
+    def _bind_error_text(self, host: str, port: int, error: OSError) -> str:
         why = str(error.strerror).lower()
-        text = f"cannot listen at {host}:{port} for {self._dialect}: {why}"
+        text = f"cannot listen at {host}:{port} for {self._protocol_name}: {why}"
         if error.errno != errno.EADDRINUSE:
             return text
-        flag = f"--{self._dialect}-port"
+        flag = f"--{self._protocol_name}-port"
         return f"{text}. Stop the program that uses it, or choose another port with {flag}"
 
-    def take_over(self, sockets: list[socket.socket]) -> None:
+    def adopt_sockets(self, sockets: list[socket.socket]) -> None:
         """Listen at those that were opened by somebody else, and stay open when this ends."""
         self.sockets = sockets
         for listener in sockets:
-            _set_options(listener, self._keep_alive)
-        self._begin()
+            _set_options(listener, self._keep_alive_us)
+        self._start_accepting()
 
-    def _begin(self) -> None:
+    def _start_accepting(self) -> None:
         for listener in self.sockets:
             self._loop.add_reader(listener, self._accept, listener)
 
@@ -166,11 +168,11 @@ class Listener:
         for listener in self.sockets:
             self._loop.remove_reader(listener)
             listener.close()
-        while self._leaving:
-            self._leaving.popleft().close()
+        while self._refused:
+            self._refused.popleft().close()
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(_ACCEPTS_PER_STEP):
             try:
                 peer, address = listener.accept()
             except (BlockingIOError, InterruptedError):
@@ -178,86 +180,88 @@ class Listener:
             except ConnectionError:
                 continue  # it has gone before it was let in
             except OSError as error:
-                self._rest(listener, error)
+                self._pause_accepting(listener, error)
                 return
-            self._resting = False
+            self._paused = False
             peer.setblocking(False)
-            self._let_in(peer, str(address[0]))
+            self._admit(peer, str(address[0]))
 
-    def _rest(self, listener: socket.socket, error: OSError) -> None:
+    def _pause_accepting(self, listener: socket.socket, error: OSError) -> None:
         """There is no descriptor, or no memory, for one more. Those that come wait in their
         line: to look at it again and again would take the time from those who are here."""
-        self._strain.not_accepted += 1
-        if not self._resting:
-            self._resting = True
+        self._counters.failed_accepts += 1
+        if not self._paused:
+            self._paused = True
             log.error(
-                "no connection can be accepted: %s", error, extra=fields(dialect=self._dialect)
+                "no connection can be accepted: %s",
+                error,
+                extra=fields(dialect=self._protocol_name),
             )
         self._loop.remove_reader(listener)
-        self._loop.call_later(_REST, self._go_on, listener)
+        self._loop.call_later(_PAUSE_SECONDS, self._resume_accepting, listener)
 
-    def _go_on(self, listener: socket.socket) -> None:
+    def _resume_accepting(self, listener: socket.socket) -> None:
         if listener.fileno() >= 0:
             self._loop.add_reader(listener, self._accept, listener)
 
-    def _let_in(self, peer: socket.socket, address: str) -> None:
-        refusal = self._admission.refusal(address)
+    def _admit(self, peer: socket.socket, address: str) -> None:
+        refusal = self._limits.admit(address)
         if refusal:
             self._refuse(peer, refusal)
             return
-        connection = self._make(partial(self._admission.leave, address))
+        connection = self._make_connection(partial(self._limits.release, address))
         task = self._loop.create_task(self._connect(peer, connection))
-        self._coming.add(task)
-        task.add_done_callback(self._coming.discard)
+        self._connecting.add(task)
+        task.add_done_callback(self._connecting.discard)
 
     async def _connect(self, peer: socket.socket, connection: Connection) -> None:
-        protocol = connection if self._secure is None else self._secure(connection)
-        connection.is_coming()
+        protocol = connection if self._make_tls is None else self._make_tls(connection)
+        connection.start_login_timeout()
         try:
             await self._loop.connect_accepted_socket(lambda: protocol, peer)
         except OSError:  # it has gone meanwhile
-            connection.left()
+            connection.on_gone()
             peer.close()
 
     def _refuse(self, peer: socket.socket, text: str) -> None:
         """Say why, and close. It stays for a moment, since a close with something unread would be
         a reset, which may overtake the reason."""
         try:
-            if self._secure is None:
-                peer.send(refusal_of(self._dialect, text))
+            if self._make_tls is None:
+                peer.send(refusal_bytes(self._protocol_name, text))
             peer.shutdown(socket.SHUT_WR)
             peer.recv(65_536)
         except OSError:  # nothing to read, or it has gone
             pass
-        self._leaving.append(peer)
-        if len(self._leaving) > _LEAVING:
-            self._leaving.popleft().close()
+        self._refused.append(peer)
+        if len(self._refused) > _MAX_REFUSED_OPEN:
+            self._refused.popleft().close()
         else:
-            self._loop.call_later(_REST, self._close_first)
+            self._loop.call_later(_PAUSE_SECONDS, self._close_oldest_refused)
 
-    def _close_first(self) -> None:
-        if self._leaving:
-            self._leaving.popleft().close()
+    def _close_oldest_refused(self) -> None:
+        if self._refused:
+            self._refused.popleft().close()
 
 
-def refusal_of(dialect: str, text: str) -> bytes:
+def refusal_bytes(protocol_name: str, text: str) -> bytes:
     """The same in the words of the protocol."""
-    if dialect == "masenko":
+    if protocol_name == "masenko":
         return f'ERR {{"msg":"{text}"}}\n'.encode()
-    if dialect == "workq":
+    if protocol_name == "workq":
         return f"-SERVER-ERROR {text[0].upper()}{text[1:]}\r\n".encode()
-    if dialect == "resp":
+    if protocol_name == "resp":
         return b"-ERR max number of clients reached\r\n"
     answer = problem(503, f"The server has {text}: try again later.")
     answer.headers.append(("retry-after", "1"))
     return encode(answer, keep_alive=False, head_only=False)
 
 
-def _is_of_this_machine(address: str) -> bool:
+def _is_loopback(address: str) -> bool:
     return address.startswith(("127.", "::ffff:127.")) or address == "::1"
 
 
-def _prepare(listener: socket.socket, keep_alive: int) -> None:
+def _prepare_socket(listener: socket.socket, keep_alive: int) -> None:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if listener.family == socket.AF_INET6:
         listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
@@ -269,18 +273,18 @@ def _set_options(listener: socket.socket, keep_alive: int) -> None:
     listener.setblocking(False)
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _patience(keep_alive // 1000):
+    for name, value in _keep_alive_options(keep_alive // 1000):
         if hasattr(socket, name):
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-def _patience(milliseconds: int) -> list[tuple[str, int]]:
+def _keep_alive_options(milliseconds: int) -> list[tuple[str, int]]:
     """Who is silent is asked when two thirds of the time are over, and again until it is. Who has
     not confirmed what it was sent is asked nothing, and would stay for a quarter of an hour."""
     seconds = milliseconds // 1000
     return [
         ("TCP_KEEPIDLE", max(1, seconds * 2 // 3)),
-        ("TCP_KEEPINTVL", max(1, seconds // (3 * _PROBES))),
-        ("TCP_KEEPCNT", _PROBES),
+        ("TCP_KEEPINTVL", max(1, seconds // (3 * _KEEP_ALIVE_PROBES))),
+        ("TCP_KEEPCNT", _KEEP_ALIVE_PROBES),
         ("TCP_USER_TIMEOUT", milliseconds),
     ]

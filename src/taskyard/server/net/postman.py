@@ -22,267 +22,271 @@ from typing import TYPE_CHECKING, Final, Protocol
 from mypy_extensions import i64
 
 if TYPE_CHECKING:
-    from taskyard.server.net.connection import Connection, OpenConnections
+    from taskyard.server.net.connection import Connection, ConnectionRegistry
 
 # Letters for which it does not pay to wake the thread; the second if another thread flushes the
 # disk, which wants that core as well, and those who wait for it.
-FEW: Final = 12
-FEW_BESIDE_FLUSHES: Final = 40
+MAX_INLINE_REPLIES: Final = 12
+MAX_INLINE_REPLIES_WITH_SYNC: Final = 40
 # Letters of one bag up to which it is not worth to gather them, and replies that are sent at once
 # until it is tried again whether there are more by now.
-_ALONE: Final = 2
-_TRIAL: Final = 64
-_MOST: Final = 512  # letters of one bag: who leaves may have to wait until it is empty
+_TOO_FEW_TO_BATCH: Final = 2
+_SENDS_BETWEEN_TRIALS: Final = 64
+_MAX_BATCH_REPLIES: Final = 512  # letters of one bag: who leaves may have to wait until it is empty
 # Letters after which the loop, while it helps, looks at its sockets again: so many at least, and
 # such a part of a large bag. To look costs as much as to send one, and brings a few at a time.
-_HANDFUL: Final = 4
-_PART: Final = 4
-_LARGE: Final = 65_536  # bytes of a bag for which it pays, however few letters they are
-_HEAVY: Final = 1_048_576  # bytes of a bag that are not to be kept longer than necessary
+_MIN_ASSIST_REPLIES: Final = 4
+_ASSIST_DIVISOR: Final = 4
+_LARGE_BATCH_BYTES: Final = 65_536  # bytes of a bag for which it pays, however few letters they are
+_URGENT_BATCH_BYTES: Final = (
+    1_048_576  # bytes of a bag that are not to be kept longer than necessary
+)
 
 
-class Carrier(Protocol):
+class SendThread(Protocol):
     """See _postman.c."""
 
     def fileno(self) -> int: ...
 
-    def begin(self, files: list[int], letters: list[bytes], patient: bool, /) -> None: ...
+    def start(self, files: list[int], letters: list[bytes], patient: bool, /) -> None: ...
 
     def send(self, file: int, letter: bytes, patient: bool, /) -> int: ...
 
-    def help(self, most: int, /) -> bool: ...
+    def assist(self, most: int, /) -> bool: ...
 
-    def wish(self) -> bool: ...
+    def request_wakeup(self) -> bool: ...
 
-    def heard(self) -> None: ...
+    def clear_wakeup(self) -> None: ...
 
-    def end(self) -> list[tuple[int, int]] | None: ...
+    def collect_results(self) -> list[tuple[int, int]] | None: ...
 
     def wait(self) -> None: ...
 
     def close(self) -> None: ...
 
 
-class Postman:
+class BatchingReplySender:
     def __init__(
         self,
-        everyone: OpenConnections,
-        carrier: Carrier,
+        registry: ConnectionRegistry,
+        send_thread: SendThread,
         call_soon: Callable[[Callable[[], None]], object],
-        few: i64 = FEW,
+        max_inline: i64 = MAX_INLINE_REPLIES,
     ) -> None:
-        self._everyone = everyone
-        self._carrier = carrier
+        self._registry = registry
+        self._send_thread = send_thread
         self._call_soon = call_soon
-        self.bag: i64 = 1  # the number of the one that is being filled
-        self.delivered: i64 = 0  # and of the last one of which everything is known
+        self.batch_number: i64 = 1  # the number of the one that is being filled
+        self.completed_batch: i64 = 0  # and of the last one of which everything is known
         self._connections: list[Connection] = []
-        self._files: list[int] = []
-        self._letters: list[bytes] = []
-        self._mark: i64 = 0  # those from here on may be wanted at once
-        self._size: i64 = 0
-        self._away: list[Connection] = []
-        self._away_bag: i64 = 0
-        self._away_letters: list[bytes] = []
-        self._planned = False
-        self._watching = False
-        self._seen: i64 = -1
-        self._handful: i64 = _HANDFUL
-        self._few = few
-        self._crowd: i64 = 0  # letters of a bag, in the last few of them
-        self._trial: i64 = _TRIAL
+        self._descriptors: list[int] = []
+        self._replies: list[bytes] = []
+        self._priority_from: i64 = 0  # those from here on may be wanted at once
+        self._batch_bytes: i64 = 0
+        self._sending_connections: list[Connection] = []
+        self._sending_batch: i64 = 0
+        self._sending_replies: list[bytes] = []
+        self._dispatch_scheduled = False
+        self._assisting = False
+        self._seen_bytes: i64 = -1
+        self._assist_replies: i64 = _MIN_ASSIST_REPLIES
+        self._max_inline = max_inline
+        self._recent_replies: i64 = 0  # letters of a bag, in the last few of them
+        self._sends_until_trial: i64 = _SENDS_BETWEEN_TRIALS
 
-    def is_wanted(self) -> bool:
+    def choose_batching(self) -> bool:
         """Whether a reply is better put into the bag than sent at once."""
-        if self._planned or self._crowd > _ALONE:
+        if self._dispatch_scheduled or self._recent_replies > _TOO_FEW_TO_BATCH:
             return True
-        self._trial -= 1
-        if self._trial > 0:
+        self._sends_until_trial -= 1
+        if self._sends_until_trial > 0:
             return False
-        self._trial = _TRIAL
+        self._sends_until_trial = _SENDS_BETWEEN_TRIALS
         return True
 
-    def post(self, connection: Connection, file: i64, data: bytes) -> None:
+    def enqueue(self, connection: Connection, descriptor: i64, data: bytes) -> None:
         """The bag must not have anything for it yet."""
-        connection.before = connection.posted
-        self._put(connection, file, data)
-        if len(self._files) < _MOST:
-            self._plan()
+        connection.previous_batch = connection.reply_batch
+        self._put_last(connection, descriptor, data)
+        if len(self._descriptors) < _MAX_BATCH_REPLIES:
+            self._schedule_dispatch()
         else:
-            self._go()
+            self._dispatch()
 
-    def _put(self, connection: Connection, file: i64, data: bytes) -> None:
-        connection.place = len(self._files)
-        connection.posted = self.bag
+    def _put_last(self, connection: Connection, descriptor: i64, data: bytes) -> None:
+        connection.reply_index = len(self._descriptors)
+        connection.reply_batch = self.batch_number
         self._connections.append(connection)
-        self._files.append(file)
-        self._letters.append(data)
-        self._size += len(data)
+        self._descriptors.append(descriptor)
+        self._replies.append(data)
+        self._batch_bytes += len(data)
 
-    def _plan(self) -> None:
-        if not self._planned:
-            self._planned = True
-            self._call_soon(self._go)
+    def _schedule_dispatch(self) -> None:
+        if not self._dispatch_scheduled:
+            self._dispatch_scheduled = True
+            self._call_soon(self._dispatch)
 
-    def add(self, connection: Connection, data: bytes) -> i64:
+    def append(self, connection: Connection, data: bytes) -> i64:
         """The bag has something for it already; how much that is now."""
-        letter = self._letters[connection.place] + data
-        self._letters[connection.place] = letter
-        self._size += len(data)
+        letter = self._replies[connection.reply_index] + data
+        self._replies[connection.reply_index] = letter
+        self._batch_bytes += len(data)
         return len(letter)
 
-    def take_out(self, connection: Connection) -> bytes:
+    def withdraw(self, connection: Connection) -> bytes:
         """What the bag has for it; nothing of that is sent from here."""
-        if connection.posted != self.bag:
+        if connection.reply_batch != self.batch_number:
             return b""
-        place = connection.place
-        data = self._letters[place]
-        self._size -= len(data)
-        self._files[place] = -1
-        self._letters[place] = b""
-        connection.posted = 0
+        place = connection.reply_index
+        data = self._replies[place]
+        self._batch_bytes -= len(data)
+        self._descriptors[place] = -1
+        self._replies[place] = b""
+        connection.reply_batch = 0
         return data
 
-    def wait(self) -> None:
+    def wait_until_sent(self) -> None:
         """Until nothing is away any more."""
-        if self._away:
-            self._carrier.wait()
-            self._come_back()
+        if self._sending_connections:
+            self._send_thread.wait()
+            self._collect_results()
 
-    def mark(self) -> None:
-        self._mark = len(self._letters)
+    def mark_priority(self) -> None:
+        self._priority_from = len(self._replies)
 
-    def hurry(self) -> None:
-        for place in range(self._mark, len(self._letters)):
+    def send_priority_now(self) -> None:
+        for place in range(self._priority_from, len(self._replies)):
             connection = self._connections[place]
-            letter = self._letters[place]
-            if letter and connection.before <= self.delivered:
-                self.take_out(connection)
+            letter = self._replies[place]
+            if letter and connection.previous_batch <= self.completed_batch:
+                self.withdraw(connection)
                 connection.send_now(letter)
 
-    def told(self) -> None:
+    def on_thread_done(self) -> None:
         """A round is over."""
-        self._carrier.heard()
-        if self._letters or self._away:
-            self._go()
+        self._send_thread.clear_wakeup()
+        if self._replies or self._sending_connections:
+            self._dispatch()
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.remove_reader(self._carrier.fileno())
-        self._carrier.close()
+        loop.remove_reader(self._send_thread.fileno())
+        self._send_thread.close()
 
-    def _go(self) -> None:
-        self._planned = False
-        if self._away and not self._come_back():
-            self._help_out()
+    def _dispatch(self) -> None:
+        self._dispatch_scheduled = False
+        if self._sending_connections and not self._collect_results():
+            self._send_inline_beside_thread()
             return
-        count: i64 = len(self._letters)
+        count: i64 = len(self._replies)
         if not count:
             return
-        self._crowd = max(count, self._crowd - 1)
-        if count <= self._few and self._size <= _LARGE:
-            self._send_all()
+        self._recent_replies = max(count, self._recent_replies - 1)
+        if count <= self._max_inline and self._batch_bytes <= _LARGE_BATCH_BYTES:
+            self._send_all_inline()
             return
-        self._away_bag = self.bag
-        self._away = self._connections
-        self._away_letters = self._letters
-        self._carrier.begin(self._files, self._letters, self._everyone.slow)
-        self._handful = max(i64(_HANDFUL), count // _PART)
-        if self._size > _HEAVY:
-            self._carrier.wish()
-        self._next_bag()
-        self._seen = -1
-        if not self._watching:
-            self._watching = True
-            self._call_soon(self._watch)
+        self._sending_batch = self.batch_number
+        self._sending_connections = self._connections
+        self._sending_replies = self._replies
+        self._send_thread.start(self._descriptors, self._replies, self._registry.use_delayed_acks)
+        self._assist_replies = max(i64(_MIN_ASSIST_REPLIES), count // _ASSIST_DIVISOR)
+        if self._batch_bytes > _URGENT_BATCH_BYTES:
+            self._send_thread.request_wakeup()
+        self._start_next_batch()
+        self._seen_bytes = -1
+        if not self._assisting:
+            self._assisting = True
+            self._call_soon(self._assist_thread)
 
-    def _watch(self) -> None:
+    def _assist_thread(self) -> None:
         """While the loop finds nothing else to do, it does its part of what is away."""
-        fresh = self._everyone.fresh
-        if fresh == self._seen and not self._carrier.help(self._handful):
-            self._watching = False
-            if self._away:  # the thread does not tell of what could not be sent from here
-                self._come_back()
+        fresh = self._registry.bytes_since_check
+        if fresh == self._seen_bytes and not self._send_thread.assist(self._assist_replies):
+            self._assisting = False
+            if (
+                self._sending_connections
+            ):  # the thread does not tell of what could not be sent from here
+                self._collect_results()
             return
-        self._seen = fresh
-        self._call_soon(self._watch)
+        self._seen_bytes = fresh
+        self._call_soon(self._assist_thread)
 
-    def _next_bag(self) -> None:
-        self.bag += 1
+    def _start_next_batch(self) -> None:
+        self.batch_number += 1
         self._connections = []
-        self._files = []
-        self._letters = []
-        self._mark = 0
-        self._size = 0
+        self._descriptors = []
+        self._replies = []
+        self._priority_from = 0
+        self._batch_bytes = 0
 
-    def _send_all(self) -> None:
+    def _send_all_inline(self) -> None:
         """From here: nothing is on its way that could be overtaken."""
         connections = self._connections
-        letters = self._letters
-        files = self._files
-        self.delivered = self.bag
-        self._next_bag()
+        letters = self._replies
+        files = self._descriptors
+        self.completed_batch = self.batch_number
+        self._start_next_batch()
         for place, letter in enumerate(letters):
             if letter:
-                self._send(connections[place], files[place], letter)
+                self._send_one(connections[place], files[place], letter)
 
-    def _send(self, connection: Connection, file: int, letter: bytes) -> None:
+    def _send_one(self, connection: Connection, descriptor: int, reply: bytes) -> None:
         """By the carrier, which keeps the interpreter meanwhile: to let go of it costs more than a
         socket that takes the bytes at once."""
-        sent: i64 = self._carrier.send(file, letter, self._everyone.slow)
-        if sent != len(letter):
-            connection.not_sent(letter[sent:])
+        sent: i64 = self._send_thread.send(descriptor, reply, self._registry.use_delayed_acks)
+        if sent != len(reply):
+            connection.on_partial_send(reply[sent:])
 
-    def _help_out(self) -> None:
+    def _send_inline_beside_thread(self) -> None:
         """The thread has more than it can do at the moment, so these are sent from here; but what
         is for somebody who has a letter on its way has to wait until it has arrived."""
         connections = self._connections
-        letters = self._letters
-        files = self._files
-        self._next_bag()
-        delivered = self.delivered
+        letters = self._replies
+        files = self._descriptors
+        self._start_next_batch()
+        delivered = self.completed_batch
         for place, connection in enumerate(connections):
             letter = letters[place]
             if not letter:
                 continue
-            if connection.before > delivered:
-                self._put(connection, files[place], letter)
+            if connection.previous_batch > delivered:
+                self._put_last(connection, files[place], letter)
             else:
-                connection.posted = 0
-                self._send(connection, files[place], letter)
-        if self._letters and not self._carrier.wish():
-            self._plan()
+                connection.reply_batch = 0
+                self._send_one(connection, files[place], letter)
+        if self._replies and not self._send_thread.request_wakeup():
+            self._schedule_dispatch()
 
-    def _come_back(self) -> bool:
+    def _collect_results(self) -> bool:
         """Whether the round is over; then what was not sent is in the hands of the transports."""
-        rest = self._carrier.end()
+        rest = self._send_thread.collect_results()
         if rest is None:
             return False
-        away = self._away
-        letters = self._away_letters
-        self._away = []
-        self._away_letters = []
-        self.delivered = self._away_bag
+        away = self._sending_connections
+        letters = self._sending_replies
+        self._sending_connections = []
+        self._sending_replies = []
+        self.completed_batch = self._sending_batch
         for place, sent in rest:
             connection = away[place]
-            connection.not_sent(letters[place][sent:] + self.take_out(connection))
+            connection.on_partial_send(letters[place][sent:] + self.withdraw(connection))
         return True
 
 
-def make_postman(
-    everyone: OpenConnections, loop: asyncio.AbstractEventLoop, few: i64
-) -> Postman | None:
-    carrier = _make_carrier()
+def make_reply_sender(
+    registry: ConnectionRegistry, loop: asyncio.AbstractEventLoop, max_inline: i64
+) -> BatchingReplySender | None:
+    carrier = _make_send_thread()
     if carrier is None:
         return None
-    made = Postman(everyone, carrier, loop.call_soon, few)
-    loop.add_reader(carrier.fileno(), made.told)
+    made = BatchingReplySender(registry, carrier, loop.call_soon, max_inline)
+    loop.add_reader(carrier.fileno(), made.on_thread_done)
     return made
 
 
-def _make_carrier() -> Carrier | None:
+def _make_send_thread() -> SendThread | None:
     with contextlib.suppress(ImportError):
-        from taskyard.server.net._postman import Postman as Made
+        from taskyard.server.net._postman import SendThread as Made
 
-        made: Carrier = Made()
+        made: SendThread = Made()
         return made
     return None

@@ -10,58 +10,63 @@ from typing import Final
 
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.server.net.connection import FINE, STALLED_INPUT, Connection, OpenConnections
+from taskyard.server.net.connection import (
+    NOT_STALLED,
+    STALLED_INPUT,
+    Connection,
+    ConnectionRegistry,
+)
 
-_WALKS: Final = 4  # in the time after which a client is let go
-_LONGEST: Final = 15_000_000  # microseconds between two walks
-_AT_ONCE: Final = 1000  # connections, before it is the turn of others
+_CHECKS_PER_TIMEOUT: Final = 4  # in the time after which a client is let go
+_MAX_INTERVAL_US: Final = 15_000_000  # microseconds between two walks
+_CONNECTIONS_PER_STEP: Final = 1000  # connections, before it is the turn of others
 
 
-class Stalls:
+class StallDetector:
     def __init__(
-        self, everyone: OpenConnections, broker: Broker, scheduler: Scheduler, patience: int
+        self, registry: ConnectionRegistry, broker: Broker, scheduler: Scheduler, timeout_us: int
     ) -> None:
-        self._everyone = everyone
+        self._registry = registry
         self._broker = broker
         self._scheduler = scheduler
-        self._patience = patience
-        self._walk: list[Connection] = []
-        self._alarm: Cancellable | None = None
+        self._timeout_us = timeout_us
+        self._to_check: list[Connection] = []
+        self._timer_handle: Cancellable | None = None
         self._stopped = False
 
     def start(self) -> None:
-        pause = min(max(self._patience // _WALKS, 1), _LONGEST)
+        pause = min(max(self._timeout_us // _CHECKS_PER_TIMEOUT, 1), _MAX_INTERVAL_US)
         when = self._broker.clock.now() + pause
-        self._alarm = self._scheduler.call_at(when, self._begin)
+        self._timer_handle = self._scheduler.call_at(when, self._start_check)
 
     def stop(self) -> None:
         self._stopped = True
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
 
-    def _begin(self) -> None:
-        self._walk = self._everyone.all()
-        self._go_on()
+    def _start_check(self) -> None:
+        self._to_check = self._registry.all()
+        self._check_some()
 
-    def _go_on(self) -> None:
+    def _check_some(self) -> None:
         if self._stopped:
             return
         now = self._broker.clock.now()
-        portion = self._walk[-_AT_ONCE:]
-        del self._walk[-_AT_ONCE:]
+        portion = self._to_check[-_CONNECTIONS_PER_STEP:]
+        del self._to_check[-_CONNECTIONS_PER_STEP:]
         for one in portion:
-            verdict = one.verdict(now, self._patience)
-            if verdict != FINE:
-                self._let_go(one, verdict)
-        if self._walk:
-            self._scheduler.call_soon(self._go_on)
+            verdict = one.check_progress(now, self._timeout_us)
+            if verdict != NOT_STALLED:
+                self._close_stalled(one, verdict)
+        if self._to_check:
+            self._scheduler.call_soon(self._check_some)
         else:
             self.start()
 
-    def _let_go(self, one: Connection, verdict: int) -> None:
-        strain = self._broker.metrics.strain
-        if verdict == STALLED_INPUT:
-            strain.stalled_input += 1
+    def _close_stalled(self, one: Connection, stall: int) -> None:
+        strain = self._broker.metrics.limit_counters
+        if stall == STALLED_INPUT:
+            strain.input_timeouts += 1
         else:
-            strain.stalled_output += 1
-        one.let_go(verdict)
+            strain.output_timeouts += 1
+        one.close_stalled(stall)

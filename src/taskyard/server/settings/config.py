@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from taskyard.server.settings import kinds
-from taskyard.server.settings.exposure import is_local, knows_clients
-from taskyard.server.settings.kinds import Kind, QueueTable
+from taskyard.server.settings.exposure import identifies_clients, is_local
+from taskyard.server.settings.kinds import QueueTable, SettingKind
 from taskyard.shared.misspelt import did_you_mean
 
 T = TypeVar("T")
@@ -34,8 +34,8 @@ NOT_SETTINGS: Final = frozenset(
     }
 )
 
-_YEAR: Final = "8760h"
-_ALIKE: Final = 0.8  # many settings begin alike, and all variables
+_ONE_YEAR: Final = "8760h"
+_MIN_SIMILARITY: Final = 0.8  # many settings begin alike, and all variables
 
 
 class ConfigError(Exception):
@@ -47,7 +47,7 @@ class Option:
     """One setting under each of its names."""
 
     name: str
-    kind: Kind[Any]
+    kind: SettingKind[Any]
     default: str
     doc: str
 
@@ -65,7 +65,7 @@ class Option:
         return self.name != "config"
 
 
-def setting(default: str, kind: Kind[T], doc: str) -> T:
+def setting(default: str, kind: SettingKind[T], doc: str) -> T:
     """Declares a field; the default is written as a user would write it."""
     metadata = {"kind": kind, "default": default, "doc": doc}
     return field(default=kind.from_text(default), metadata=metadata)
@@ -287,7 +287,7 @@ class Settings:
     )
     lake: str | None = setting(
         "",
-        kinds.optional_place(),
+        kinds.optional_location(),
         "directory of the lake's tables, or their URI in an object store, which a process beside "
         "the server then keeps up to date; needs taskyard[spark]",
     )
@@ -319,7 +319,7 @@ class Settings:
     )
     uid_window: int = setting(
         "10m",
-        kinds.duration("0s", _YEAR),
+        kinds.duration("0s", _ONE_YEAR),
         "how long a job's uid is remembered after the job was done, so that a push sent twice "
         "is known",
     )
@@ -348,7 +348,7 @@ class Settings:
     )
     session_length: int = setting(
         "12h",
-        kinds.duration("1m", _YEAR),
+        kinds.duration("1m", _ONE_YEAR),
         "how long a user who logs in with a browser stays logged in there",
     )
     allow_anonymous: bool = setting(
@@ -385,7 +385,7 @@ def load_settings(flags: Mapping[str, str], environ: Mapping[str, str]) -> Setti
     """Flags (by field name) win over the environment, that over the file, that over the default."""
     table = {option.name: option for option in options()}
     from_flags = {
-        name: _read(table[name].flag, table[name].kind.from_text, text)
+        name: _read_value(table[name].flag, table[name].kind.from_text, text)
         for name, text in flags.items()
     }
     outer = _from_environment(table, environ) | from_flags
@@ -402,9 +402,9 @@ def _from_environment(table: Mapping[str, Option], environ: Mapping[str, str]) -
             continue
         option = by_variable.get(variable)
         if option is None:
-            hint = did_you_mean(variable, by_variable, _ALIKE)
+            hint = did_you_mean(variable, by_variable, _MIN_SIMILARITY)
             raise ConfigError(f"The environment variable {variable} is not a setting{hint}.")
-        values[option.name] = _read(variable, option.kind.from_text, text)
+        values[option.name] = _read_value(variable, option.kind.from_text, text)
     return values
 
 
@@ -419,9 +419,9 @@ def _from_file(table: Mapping[str, Option], path: Path | None) -> dict[str, Any]
             continue
         if key not in known:
             raise ConfigError(
-                f"{path}: {key!r} is not a setting{did_you_mean(key, known, _ALIKE)}."
+                f"{path}: {key!r} is not a setting{did_you_mean(key, known, _MIN_SIMILARITY)}."
             )
-        values[key] = _read(f"{path}: {key}", known[key].kind.from_toml, value)
+        values[key] = _read_value(f"{path}: {key}", known[key].kind.from_toml, value)
     return values
 
 
@@ -434,7 +434,7 @@ def _read_queues(path: Path, value: object) -> tuple[QueueTable, ...]:
     from taskyard.server.settings import queue_tables  # it needs the engine, which help does not
 
     try:
-        return queue_tables.read(value)
+        return queue_tables.read_queue_tables(value)
     except ValueError as error:
         raise ConfigError(f"{path}: {error}.") from error
 
@@ -450,7 +450,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: is not TOML ({error}).") from error
 
 
-def _read(name: str, read: Any, value: object) -> Any:
+def _read_value(name: str, read: Any, value: object) -> Any:
     try:
         return read(value)
     except ValueError as error:
@@ -487,7 +487,7 @@ def _check_lake(settings: Settings) -> None:
 
 def _check_exposure(settings: Settings) -> None:
     """What others can reach must know them, unless the operator says otherwise."""
-    if not knows_clients(settings) and not is_local(settings.bind):
+    if not identifies_clients(settings) and not is_local(settings.bind):
         raise ConfigError(
             f"bind is {settings.bind}, which other machines may reach, and everybody there could "
             "do everything: name the users with --users, have clients show certificates with "

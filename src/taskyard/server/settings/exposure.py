@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from taskyard.server.settings.config import Settings
 
 
-def knows_clients(settings: Settings) -> bool:
+def identifies_clients(settings: Settings) -> bool:
     """Whether nobody is let in who is not known, or the operator wants it otherwise."""
     if settings.users is not None or settings.allow_anonymous:
         return True

@@ -33,14 +33,14 @@ class QueueTable:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind(Generic[T]):
+class SettingKind(Generic[T]):
     metavar: str  # the placeholder in --help
     expected: str  # the end of the sentence "must be ..."
     parse: Callable[[str], T]  # raises ValueError
     show: Callable[[T], str]  # the text that parse reads back
     toml: tuple[type, ...] = (str,)  # an integer is read as the text of its digits
     limits: tuple[T, T] | None = None
-    alone: str | None = None  # what the flag stands for when no value follows it
+    value_without_argument: str | None = None  # what the flag stands for when no value follows it
 
     def from_text(self, text: str) -> T:
         try:
@@ -74,9 +74,9 @@ class Kind(Generic[T]):
         return low <= value <= high
 
 
-def duration(low: str, high: str) -> Kind[int]:
+def duration(low: str, high: str) -> SettingKind[int]:
     """Microseconds, written as Go does it."""
-    return Kind(
+    return SettingKind(
         metavar="DURATION",
         expected="a duration such as 45s or 1m30s",
         parse=parse_duration,
@@ -85,9 +85,9 @@ def duration(low: str, high: str) -> Kind[int]:
     )
 
 
-def duration_or_off(low: str, high: str) -> Kind[int | None]:
+def duration_or_off(low: str, high: str) -> SettingKind[int | None]:
     """The same, or "off" (None)."""
-    return Kind(
+    return SettingKind(
         metavar="DURATION",
         expected='a duration such as 45s or 1m30s, or "off"',
         parse=lambda text: None if text == "off" else parse_duration(text),
@@ -96,9 +96,9 @@ def duration_or_off(low: str, high: str) -> Kind[int | None]:
     )
 
 
-def size(low: str, high: str) -> Kind[int]:
+def size(low: str, high: str) -> SettingKind[int]:
     """Bytes."""
-    return Kind(
+    return SettingKind(
         metavar="SIZE",
         expected="a size such as 64MiB or 4096",
         parse=parse_size,
@@ -108,8 +108,8 @@ def size(low: str, high: str) -> Kind[int]:
     )
 
 
-def integer(low: int, high: int) -> Kind[int]:
-    return Kind(
+def integer(low: int, high: int) -> SettingKind[int]:
+    return SettingKind(
         metavar="NUMBER",
         expected="a whole number",
         parse=_parse_integer,
@@ -119,9 +119,9 @@ def integer(low: int, high: int) -> Kind[int]:
     )
 
 
-def number_or(word: str, low: int, high: int) -> Kind[int | None]:
+def number_or(word: str, low: int, high: int) -> SettingKind[int | None]:
     """A whole number, or the word (None) that leaves it to the server."""
-    return Kind(
+    return SettingKind(
         metavar="NUMBER",
         expected=f'a whole number or "{word}"',
         parse=lambda text: None if text == word else _parse_integer(text),
@@ -131,12 +131,12 @@ def number_or(word: str, low: int, high: int) -> Kind[int | None]:
     )
 
 
-class _NumberAutoOff(Kind[int | None]):
+class _NumberAutoOff(SettingKind[int | None]):
     def _within_limits(self, value: int | None) -> bool:
         return value == 0 or super()._within_limits(value)
 
 
-def number_auto_or_off(low: int, high: int) -> Kind[int | None]:
+def number_auto_or_off(low: int, high: int) -> SettingKind[int | None]:
     """A whole number, "auto" (None), or "off" (0)."""
 
     def parse(text: str) -> int | None:
@@ -160,9 +160,9 @@ def number_auto_or_off(low: int, high: int) -> Kind[int | None]:
     )
 
 
-def size_or_off(low: str, high: str) -> Kind[int | None]:
+def size_or_off(low: str, high: str) -> SettingKind[int | None]:
     """Bytes, or "off" (None)."""
-    return Kind(
+    return SettingKind(
         metavar="SIZE",
         expected='a size such as 64MiB or 4096, or "off"',
         parse=lambda text: None if text == "off" else parse_size(text),
@@ -172,9 +172,9 @@ def size_or_off(low: str, high: str) -> Kind[int | None]:
     )
 
 
-def port() -> Kind[int | None]:
+def port() -> SettingKind[int | None]:
     """A TCP port, 0 for any free one, or "off" (None) for no listener at all."""
-    return Kind(
+    return SettingKind(
         metavar="PORT",
         expected='a port or "off"',
         parse=lambda text: None if text == "off" else _parse_integer(text),
@@ -184,9 +184,9 @@ def port() -> Kind[int | None]:
     )
 
 
-def percent(low: int, high: int) -> Kind[int | None]:
+def percent(low: int, high: int) -> SettingKind[int | None]:
     """A whole number of percent, or "off" (None)."""
-    return Kind(
+    return SettingKind(
         metavar="PERCENT",
         expected='a whole number of percent or "off"',
         parse=lambda text: None if text == "off" else _parse_integer(text),
@@ -196,21 +196,21 @@ def percent(low: int, high: int) -> Kind[int | None]:
     )
 
 
-def switch() -> Kind[bool]:
+def switch() -> SettingKind[bool]:
     """On or off; a boolean in TOML."""
-    return Kind(
+    return SettingKind(
         metavar="on|off",
         expected="on or off",
         parse=_parse_switch,
         show=lambda value: "on" if value else "off",
         toml=(str, bool),
-        alone="on",
+        value_without_argument="on",
     )
 
 
-def words() -> Kind[tuple[str, ...]]:
+def words() -> SettingKind[tuple[str, ...]]:
     """Any number of them, separated by commas."""
-    return Kind(
+    return SettingKind(
         metavar="WORD,...",
         expected="words separated by commas",
         parse=_parse_words,
@@ -218,26 +218,28 @@ def words() -> Kind[tuple[str, ...]]:
     )
 
 
-def host() -> Kind[str]:
-    return Kind(metavar="HOST", expected="a host name or address", parse=_parse_host, show=str)
+def host() -> SettingKind[str]:
+    return SettingKind(
+        metavar="HOST", expected="a host name or address", parse=_parse_host, show=str
+    )
 
 
-def word(expected: str) -> Kind[str]:
+def word(expected: str) -> SettingKind[str]:
     """A text without spaces."""
-    return Kind(metavar="WORD", expected=expected, parse=_parse_host, show=str)
+    return SettingKind(metavar="WORD", expected=expected, parse=_parse_host, show=str)
 
 
-def queue() -> Kind[str]:
-    return Kind(metavar="QUEUE", expected="a queue's name", parse=_parse_queue, show=str)
+def queue() -> SettingKind[str]:
+    return SettingKind(metavar="QUEUE", expected="a queue's name", parse=_parse_queue, show=str)
 
 
-def path() -> Kind[Path]:
-    return Kind(metavar="PATH", expected="a path", parse=_parse_path, show=str)
+def path() -> SettingKind[Path]:
+    return SettingKind(metavar="PATH", expected="a path", parse=_parse_path, show=str)
 
 
-def optional_path() -> Kind[Path | None]:
+def optional_path() -> SettingKind[Path | None]:
     """A path, or None for the empty text."""
-    return Kind(
+    return SettingKind(
         metavar="PATH",
         expected="a path",
         parse=lambda text: _parse_path(text) if text else None,
@@ -245,23 +247,23 @@ def optional_path() -> Kind[Path | None]:
     )
 
 
-def optional_place() -> Kind[str | None]:
+def optional_location() -> SettingKind[str | None]:
     """A path or a URI, or None for the empty text."""
-    return Kind(
+    return SettingKind(
         metavar="PATH|URI",
         expected="a path or a URI",
-        parse=lambda text: _parse_place(text) if text else None,
+        parse=lambda text: _parse_location(text) if text else None,
         show=lambda value: value or "",
     )
 
 
-def choice(*names: str) -> Kind[str]:
+def choice(*names: str) -> SettingKind[str]:
     def parse(text: str) -> str:
         if text not in names:
             raise ValueError(text)
         return text
 
-    return Kind(
+    return SettingKind(
         metavar="|".join(names), expected=f"one of {', '.join(names)}", parse=parse, show=str
     )
 
@@ -310,7 +312,7 @@ def _parse_queue(text: str) -> str:
     return text
 
 
-def _parse_place(text: str) -> str:
+def _parse_location(text: str) -> str:
     return text if "://" in text else str(_parse_path(text))
 
 

@@ -16,14 +16,14 @@ from taskyard.shared.misspelt import did_you_mean
 _BACKOFFS: Final = ("none", "quartic", "exponential")
 _TEN_YEARS: Final = "87600h"
 
-Read = Callable[[object], Any]
+ValueReader = Callable[[object], Any]
 
 
 def _backoff(value: object) -> int:
     return _BACKOFFS.index(kinds.choice(*_BACKOFFS).from_toml(value))
 
 
-_ALONE: Final[dict[str, Read]] = {
+_SCALAR_SETTINGS: Final[dict[str, ValueReader]] = {
     "ttr": kinds.duration("1ms", "24h").from_toml,
     "retries": kinds.integer(0, MAX_TRIES - 1).from_toml,
     "backoff": _backoff,
@@ -35,21 +35,21 @@ _ALONE: Final[dict[str, Read]] = {
     "key_concurrency": kinds.integer(0, MAX_CONCURRENCY).from_toml,
     "idle_expiry": kinds.duration("1s", _TEN_YEARS).from_toml,
 }
-_RATES: Final = ("rate", "key_rate")
-_OF_RATE: Final[dict[str, Read]] = {
+_RATE_SETTINGS: Final = ("rate", "key_rate")
+_RATE_FIELDS: Final[dict[str, ValueReader]] = {
     "count": kinds.integer(1, MAX_RATE_COUNT).from_toml,
     "per": kinds.duration("1ms", "8784h").from_toml,
 }
 
 
-def read(value: object) -> tuple[QueueTable, ...]:
+def read_queue_tables(value: object) -> tuple[QueueTable, ...]:
     """All tables in the order of the file."""
     if not isinstance(value, dict):
         raise ValueError('queues must hold tables such as [queues."mail.*"]')
-    return tuple(_table(pattern, table) for pattern, table in value.items())
+    return tuple(_read_table(pattern, table) for pattern, table in value.items())
 
 
-def _table(pattern: str, table: object) -> QueueTable:
+def _read_table(pattern: str, table: object) -> QueueTable:
     where = f'[queues."{pattern}"]'
     if not isinstance(table, dict):
         raise ValueError(f"{where} must be a table")
@@ -57,25 +57,25 @@ def _table(pattern: str, table: object) -> QueueTable:
         raise ValueError(f"{where} must be the name of a queue, in which * stands for anything")
     found: list[tuple[str, int]] = []
     for key, value in table.items():
-        if key in _RATES:
-            found += _rate(f"{where} {key}", key, value)
-        elif key in _ALONE:
-            found.append((key, _read(f"{where} {key}", _ALONE[key], value)))
+        if key in _RATE_SETTINGS:
+            found += _read_rate(f"{where} {key}", key, value)
+        elif key in _SCALAR_SETTINGS:
+            found.append((key, _read_value(f"{where} {key}", _SCALAR_SETTINGS[key], value)))
         else:
-            hint = did_you_mean(key, [*_ALONE, *_RATES])
+            hint = did_you_mean(key, [*_SCALAR_SETTINGS, *_RATE_SETTINGS])
             raise ValueError(f"{where} {key!r} is not a setting of queues{hint}")
     return QueueTable(pattern, tuple(found))
 
 
-def _rate(where: str, key: str, value: object) -> list[tuple[str, int]]:
-    if not isinstance(value, dict) or set(value) != set(_OF_RATE):
+def _read_rate(where: str, key: str, value: object) -> list[tuple[str, int]]:
+    if not isinstance(value, dict) or set(value) != set(_RATE_FIELDS):
         raise ValueError(f'{where} must be a table such as {{ count = 100, per = "1s" }}')
-    count = _read(f"{where}.count", _OF_RATE["count"], value["count"])
-    per = _read(f"{where}.per", _OF_RATE["per"], value["per"])
+    count = _read_value(f"{where}.count", _RATE_FIELDS["count"], value["count"])
+    per = _read_value(f"{where}.per", _RATE_FIELDS["per"], value["per"])
     return [(f"{key}_count", count), (f"{key}_period", per)]
 
 
-def _read(where: str, read: Read, value: object) -> int:
+def _read_value(where: str, read: ValueReader, value: object) -> int:
     try:
         found: int = read(value)
     except ValueError as error:
@@ -83,12 +83,12 @@ def _read(where: str, read: Read, value: object) -> int:
     return found
 
 
-def rules_of(tables: tuple[QueueTable, ...]) -> list[QueueRule]:
+def make_queue_rules(tables: tuple[QueueTable, ...]) -> list[QueueRule]:
     """The same as the engine has it."""
-    return [QueueRule(table.pattern, _settings(dict(table.settings))) for table in tables]
+    return [QueueRule(table.pattern, _make_settings(dict(table.settings))) for table in tables]
 
 
-def _settings(given: Mapping[str, int]) -> QueueSettings:
+def _make_settings(given: Mapping[str, int]) -> QueueSettings:
     settings = QueueSettings()
     for name, value in given.items():
         setattr(settings, name, value)

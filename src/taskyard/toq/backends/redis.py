@@ -25,9 +25,9 @@ from taskyard.toq.retry import Countdown
 Word: TypeAlias = str | bytes | int | float
 
 TIMEOUT: Final = 10.0  # seconds for connecting, or for an answer that is not waited for
-_FRESH: Final = 1.0  # seconds after an answer in which a connection is taken to be alive
+_FRESH_S: Final = 1.0  # seconds after an answer in which a connection is taken to be alive
 # A server that is up but cannot do it now: a replica before its promotion, or one out of memory.
-_PASSING: Final = (
+_TRANSIENT_CODES: Final = (
     *("READONLY", "LOADING", "MASTERDOWN", "CLUSTERDOWN", "BUSY", "OOM", "TRYAGAIN"),
     *("MISCONF", "NOREPLICAS", "UNBLOCKED"),
 )
@@ -49,22 +49,22 @@ class RedisClient:
         )
 
     def call(self, *words: Word) -> Any:
-        with _in_our_words():
+        with _translate_errors():
             return self._client.execute_command(*words)
 
-    def run(self, script: str, keys: Sequence[str], *values: Word) -> Any:
+    def run_script(self, script: str, keys: Sequence[str], *values: Word) -> Any:
         return self.call("EVAL", script, len(keys), *keys, *values)
 
     def pipeline(self, commands: Sequence[Sequence[Word]]) -> list[Any]:
         """The replies to all of them; errors of single ones are given back."""
-        with _in_our_words():
+        with _translate_errors():
             pipe = self._client.pipeline(transaction=False)
             for words in commands:
                 pipe.execute_command(*words)
             replies: list[Any] = pipe.execute(raise_on_error=False)
             return replies
 
-    def hang_up(self) -> None:
+    def disconnect_all(self) -> None:
         """Ends what other threads wait for; the next call connects again."""
         self._client.connection_pool.disconnect(inuse_connections=True)
 
@@ -73,7 +73,7 @@ class RedisClient:
 
 
 @contextlib.contextmanager
-def _in_our_words() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except redis.AuthenticationError as error:
@@ -81,20 +81,20 @@ def _in_our_words() -> Iterator[None]:
     except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
         raise Unavailable(f"Redis cannot be reached: {error}") from error
     except redis.RedisError as error:
-        if _is_passing(error):
+        if _is_transient(error):
             raise Unavailable(f"Redis cannot do it now: {error}") from error
         raise Refused(str(error)) from error
 
 
-def _is_passing(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     kinds = (redis.ReadOnlyError, redis.OutOfMemoryError)  # whose texts lack the code
-    return isinstance(error, kinds) or str(error).startswith(_PASSING)
+    return isinstance(error, kinds) or str(error).startswith(_TRANSIENT_CODES)
 
 
-def in_our_words(error: Exception) -> Exception:
+def translate_error(error: Exception) -> Exception:
     """The same for an error that a pipeline gave back."""
     try:
-        with _in_our_words():
+        with _translate_errors():
             raise error
     except (Refused, Unavailable) as ours:
         return ours
@@ -104,26 +104,26 @@ class RedisBackend:
     def __init__(self, url: str, patience: float) -> None:
         self._client = RedisClient(url)
         self._patience = patience
-        self._answered_at = -_FRESH
+        self._answered_at = -_FRESH_S
 
     def push(self, queue: str, tasks: Sequence[Task], countdown: Countdown) -> None:
-        self._reach()
+        self._wait_until_reachable()
         self._client.call("RPUSH", queue, *(task.to_json() for task in tasks))
         self._answered_at = time.monotonic()
 
     def result(self, task_id: str) -> bytes | None:
-        self._reach()
+        self._wait_until_reachable()
         found: bytes | None = self._client.call("GET", RESULT_KEY + task_id)
         return found
 
     def close(self) -> None:
         self._client.close()
 
-    def _reach(self) -> None:
+    def _wait_until_reachable(self) -> None:
         """Wait for a server that is away while nothing is at stake: a push whose answer is lost
         cannot be repeated, since Redis would not know it again.
         """
-        if time.monotonic() - self._answered_at < _FRESH:
+        if time.monotonic() - self._answered_at < _FRESH_S:
             return
         until = time.monotonic() + self._patience
         for delay in Backoff().delays():

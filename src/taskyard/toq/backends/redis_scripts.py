@@ -11,7 +11,7 @@ from typing import Final
 # KEYS: heartbeat, registry, then for each queue: queue, processing, retries.
 # ARGV: heartbeat ms, count, then for each queue its entry in the registry.
 # Gives: ms until the next retry is due or -1, then pairs of the queue's number and a message.
-TAKE: Final = """
+FETCH: Final = """
 redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
@@ -39,7 +39,7 @@ return {due, taken}
 # The task has ended. A success is stored even if the task was another's by then: it is true.
 # KEYS: processing, losses, result, dead. ARGV: message, result, seconds, success, unreadable.
 # Gives whether the task was still ours; so do the next two.
-END: Final = """
+FINISH: Final = """
 local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
 if held == 1 then redis.call('HDEL', KEYS[2], redis.sha1hex(ARGV[1])) end
 if ARGV[2] ~= '' and (held == 1 or ARGV[4] == '1') then
@@ -51,7 +51,7 @@ return held
 
 # The task is tried again later. The entry has a token in front, so that no two are the same.
 # KEYS: processing, losses, retries. ARGV: message, token, message for then, ms until then.
-AGAIN: Final = """
+RETRY_LATER: Final = """
 local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
 if held == 1 then
   redis.call('HDEL', KEYS[2], redis.sha1hex(ARGV[1]))
@@ -63,7 +63,7 @@ return held
 """
 
 # The task goes back to the front of its queue. KEYS: processing, queue. ARGV: message.
-RETURN: Final = """
+RELEASE: Final = """
 local held = redis.call('LREM', KEYS[1], 1, ARGV[1])
 if held == 1 then redis.call('LPUSH', KEYS[2], ARGV[1]) end
 return held
@@ -95,7 +95,7 @@ return aside
 
 # A consumer leaves: what it still holds goes back. KEYS: registry, queue, processing.
 # ARGV: entry in the registry.
-LEAVE: Final = """
+UNREGISTER: Final = """
 while redis.call('LMOVE', KEYS[3], KEYS[2], 'RIGHT', 'LEFT') do end
 redis.call('SREM', KEYS[1], ARGV[1])
 return 0

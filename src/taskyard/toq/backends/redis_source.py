@@ -13,44 +13,44 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from taskyard.client.errors import Unavailable
-from taskyard.client.source import Again, Done, Failed, Job, Returned, Verdict
+from taskyard.client.source import Failed, Job, Released, RetryLater, Success, Verdict
 from taskyard.toq.backends import RESULT_KEY
 from taskyard.toq.backends import redis_scripts as scripts
-from taskyard.toq.backends.redis import TIMEOUT, RedisClient, Word, in_our_words
+from taskyard.toq.backends.redis import TIMEOUT, RedisClient, Word, translate_error
 from taskyard.toq.messages import RESULT_FAILED, NotATask, Result, Task
 
 log: Final = logging.getLogger("taskyard.toq")
 
 REGISTRY: Final = "toq:processing"  # a set of "<consumer>:<queue>"
-MOST_LOSSES: Final = 10
-_REMEMBER_LOSSES: Final = 7 * 24 * 3600  # seconds
+MAX_LOSSES: Final = 10
+_LOSSES_TTL_S: Final = 7 * 24 * 3600  # seconds
 # Redis can wait for one list only and move its first to another. With several queues it is asked
 # so often, in seconds.
-_SEVERAL_QUEUES: Final = 0.1
+_MULTI_QUEUE_POLL_S: Final = 0.1
 # For so long after a take without an answer Redis may still carry it out, in seconds.
-_UNSURE: Final = 60.0
+_UNSURE_S: Final = 60.0
 
-_Ending: TypeAlias = tuple[str, list[str], list[Word]]  # script, keys, values
+_ScriptCall: TypeAlias = tuple[str, list[str], list[Word]]  # script, keys, values
 
 
 @dataclass(frozen=True, slots=True)
-class _Keys:
+class _QueueKeys:
     """The keys of one queue of one consumer."""
 
     consumer: str
     queue: str
 
     @property
-    def alive(self) -> str:
+    def heartbeat(self) -> str:
         return f"toq:alive:{self.consumer}"
 
     @property
-    def entry(self) -> str:
+    def registry_entry(self) -> str:
         return f"{self.consumer}:{self.queue}"
 
     @property
     def processing(self) -> str:
-        return f"toq:processing:{self.entry}"
+        return f"toq:processing:{self.registry_entry}"
 
     @property
     def retries(self) -> str:
@@ -71,149 +71,157 @@ class RedisSource:
         self._lease = lease
         self._result_ttl = max(1, round(result_ttl))
         consumer = uuid.uuid4().hex
-        self._keys = [_Keys(consumer, queue) for queue in queues]
-        self._of_queue = {keys.queue: keys for keys in self._keys}
-        self._alive = self._keys[0].alive
+        self._keys = [_QueueKeys(consumer, queue) for queue in queues]
+        self._keys_by_queue = {keys.queue: keys for keys in self._keys}
+        self._heartbeat = self._keys[0].heartbeat
         self._numbers = itertools.count(1)
-        self._turn = itertools.cycle(self._keys)
+        self._wait_order = itertools.cycle(self._keys)
         self._lock = threading.Lock()
-        self._held: Counter[tuple[str, bytes]] = Counter()  # by queue and message
-        self._ended: set[str] = set()  # refs of those that need not be told again
+        self._held_counts: Counter[tuple[str, bytes]] = Counter()  # by queue and message
+        self._ended_refs: set[str] = set()  # refs of those that need not be told again
         self._unsure_until = 0.0
 
-    def take(self, count: int, wait: float) -> list[Job]:
+    def fetch_jobs(self, count: int, wait: float) -> list[Job]:
         try:
-            if time.monotonic() < self._unsure_until and (found := self._unheard_of(count)):
+            if time.monotonic() < self._unsure_until and (found := self._find_unanswered(count)):
                 return found
-            return self._take(count, wait)
+            return self._fetch_now(count, wait)
         except Unavailable:
-            self._unsure_until = time.monotonic() + _UNSURE
+            self._unsure_until = time.monotonic() + _UNSURE_S
             raise
 
-    def _unheard_of(self, count: int) -> list[Job]:
+    def _find_unanswered(self, count: int) -> list[Job]:
         """What a take whose answer was lost has put on our lists: nobody else would look there as
         long as we are alive.
         """
         with self._lock:  # before the lists are looked at: what is ended is taken off them first
-            held = self._held.copy()
+            held = self._held_counts.copy()
         found: list[Job] = []
         for keys in self._keys:
             for message in self._client.call("LRANGE", keys.processing, 0, -1):
                 if held[keys.queue, message] > 0:
                     held[keys.queue, message] -= 1
                 elif len(found) < count:
-                    found.append(self._job(keys, message))
+                    found.append(self._make_job(keys, message))
         return found
 
-    def _take(self, count: int, wait: float) -> list[Job]:
-        keys = [self._alive, REGISTRY]
+    def _fetch_now(self, count: int, wait: float) -> list[Job]:
+        keys = [self._heartbeat, REGISTRY]
         for one in self._keys:
             keys += [one.queue, one.processing, one.retries]
-        entries = [one.entry for one in self._keys]
-        due, taken = self._client.run(scripts.TAKE, keys, self._lease_ms(), count, *entries)
+        entries = [one.registry_entry for one in self._keys]
+        due, taken = self._client.run_script(scripts.FETCH, keys, self._lease_ms(), count, *entries)
         if taken:
             pairs = zip(taken[::2], taken[1::2], strict=True)
-            return [self._job(self._keys[int(number)], message) for number, message in pairs]
+            return [self._make_job(self._keys[int(number)], message) for number, message in pairs]
         longest = min(self._lease / 3, TIMEOUT / 2)
-        return self._wait(min(wait, longest, due / 1000 if due >= 0 else wait))
+        return self._wait_for_message(min(wait, longest, due / 1000 if due >= 0 else wait))
 
-    def _wait(self, wait: float) -> list[Job]:
+    def _wait_for_message(self, wait: float) -> list[Job]:
         """For the next message, at one of the queues."""
         if wait <= 0:
             return []
         if len(self._keys) > 1:
-            wait = min(wait, _SEVERAL_QUEUES)
-        keys = next(self._turn)
+            wait = min(wait, _MULTI_QUEUE_POLL_S)
+        keys = next(self._wait_order)
         commands: list[Sequence[Word]] = [
-            ("SET", self._alive, "1", "PX", self._lease_ms()),
-            ("SADD", REGISTRY, *(one.entry for one in self._keys)),
+            ("SET", self._heartbeat, "1", "PX", self._lease_ms()),
+            ("SADD", REGISTRY, *(one.registry_entry for one in self._keys)),
             # Not 0, which would mean to wait for ever.
             ("BLMOVE", keys.queue, keys.processing, "LEFT", "RIGHT", max(round(wait, 3), 0.001)),
         ]
         message = self._client.pipeline(commands)[-1]
         if isinstance(message, Exception):
-            raise in_our_words(message) from message
-        return [] if message is None else [self._job(keys, message)]
+            raise translate_error(message) from message
+        return [] if message is None else [self._make_job(keys, message)]
 
-    def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
+    def finish_jobs(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
         commands: list[Sequence[Word]] = []
-        verdicts = [one for one in verdicts if one[0].ref not in self._ended]
+        verdicts = [one for one in verdicts if one[0].ref not in self._ended_refs]
         for job, verdict in verdicts:
-            script, keys, values = self._ending(self._of_queue[job.queue], job.payload, verdict)
+            script, keys, values = self._finish_script(
+                self._keys_by_queue[job.queue], job.payload, verdict
+            )
             commands.append(("EVAL", script, len(keys), *keys, *values))
         lost: list[Job] = []
         away: Unavailable | None = None
         for (job, _), reply in zip(verdicts, self._client.pipeline(commands), strict=True):
             if isinstance(reply, Exception):
-                error = in_our_words(reply)
+                error = translate_error(reply)
                 if isinstance(error, Unavailable):
                     away = error
                 else:
                     log.error("task of %s: Redis refused: %s", job.queue, reply)
                 continue
-            self._forget(job)
+            self._mark_ended(job)
             if not reply:
                 lost.append(job)
         if away is not None:
             raise away
-        self._ended.clear()
+        self._ended_refs.clear()
         return lost
 
-    def _forget(self, job: Job) -> None:
-        self._ended.add(job.ref)
+    def _mark_ended(self, job: Job) -> None:
+        self._ended_refs.add(job.ref)
         with self._lock:
-            self._held[job.queue, job.payload] -= 1
-            if self._held[job.queue, job.payload] <= 0:
-                del self._held[job.queue, job.payload]
+            self._held_counts[job.queue, job.payload] -= 1
+            if self._held_counts[job.queue, job.payload] <= 0:
+                del self._held_counts[job.queue, job.payload]
 
-    def keep(self, jobs: Sequence[Job]) -> list[Job]:
-        self._client.call("SET", self._alive, "1", "PX", self._lease_ms())
-        self._recover()
+    def extend_leases(self, jobs: Sequence[Job]) -> list[Job]:
+        self._client.call("SET", self._heartbeat, "1", "PX", self._lease_ms())
+        self._recover_dead_consumers()
         return []
 
     def close(self) -> None:
         try:
-            self._client.hang_up()
+            self._client.disconnect_all()
             for keys in self._keys:
-                self._client.run(scripts.LEAVE, [REGISTRY, keys.queue, keys.processing], keys.entry)
-            self._client.call("DEL", self._alive)
+                self._client.run_script(
+                    scripts.UNREGISTER, [REGISTRY, keys.queue, keys.processing], keys.registry_entry
+                )
+            self._client.call("DEL", self._heartbeat)
         except Exception as error:
             log.warning("cannot say goodbye, others will find out: %s", error)
         finally:
             self._client.close()
 
-    def _ending(self, keys: _Keys, message: bytes, verdict: Verdict) -> _Ending:
+    def _finish_script(self, keys: _QueueKeys, message: bytes, verdict: Verdict) -> _ScriptCall:
         match verdict:
-            case Returned():
-                return scripts.RETURN, [keys.processing, keys.queue], [message]
-            case Again():
+            case Released():
+                return scripts.RELEASE, [keys.processing, keys.queue], [message]
+            case RetryLater():
                 delay = max(round(verdict.delay * 1000), 0)
                 values: list[Word] = [message, uuid.uuid4().hex, verdict.payload, delay]
-                return scripts.AGAIN, [keys.processing, keys.losses, keys.retries], values
-            case Done() | Failed():
-                return self._end(keys, message, verdict)
+                return scripts.RETRY_LATER, [keys.processing, keys.losses, keys.retries], values
+            case Success() | Failed():
+                return self._end_script(keys, message, verdict)
 
-    def _end(self, keys: _Keys, message: bytes, verdict: Done | Failed) -> _Ending:
+    def _end_script(
+        self, keys: _QueueKeys, message: bytes, verdict: Success | Failed
+    ) -> _ScriptCall:
         result = verdict.result if verdict.result_key else b""
-        succeeded = isinstance(verdict, Done)
+        succeeded = isinstance(verdict, Success)
         unreadable = isinstance(verdict, Failed) and verdict.unreadable
         return (
-            scripts.END,
+            scripts.FINISH,
             [keys.processing, keys.losses, verdict.result_key, keys.dead],
             [message, result, self._result_ttl, int(succeeded), int(unreadable)],
         )
 
-    def _recover(self) -> None:
+    def _recover_dead_consumers(self) -> None:
         """Put back what consumers that are dead held, whoever's queues these were."""
         entries = sorted(self._client.call("SMEMBERS", REGISTRY))
-        others = [_Keys(*entry.decode().split(":", 1)) for entry in entries]
-        alive = self._client.pipeline([("EXISTS", keys.alive) for keys in others])
+        others = [_QueueKeys(*entry.decode().split(":", 1)) for entry in entries]
+        alive = self._client.pipeline([("EXISTS", keys.heartbeat) for keys in others])
         for keys, is_alive in zip(others, alive, strict=True):
             if is_alive:
                 continue
-            names = [keys.alive, REGISTRY, keys.queue, keys.processing, keys.losses, keys.dead]
-            limits = (MOST_LOSSES, _REMEMBER_LOSSES)
-            for message in self._client.run(scripts.RECOVER, names, keys.entry, *limits):
+            names = [keys.heartbeat, REGISTRY, keys.queue, keys.processing, keys.losses, keys.dead]
+            limits = (MAX_LOSSES, _LOSSES_TTL_S)
+            for message in self._client.run_script(
+                scripts.RECOVER, names, keys.registry_entry, *limits
+            ):
                 log.error("a task was lost too often, and is in %s now", keys.dead)
                 self._store_loss(message)
 
@@ -222,13 +230,13 @@ class RedisSource:
             task = Task.from_json(message)
         except NotATask:
             return
-        text = f"lost {MOST_LOSSES + 1} times: its consumers died while they had it"
+        text = f"lost {MAX_LOSSES + 1} times: its consumers died while they had it"
         result = Result(task_id=task.id, state=RESULT_FAILED, message=text)
         self._client.call("SETEX", RESULT_KEY + task.id, self._result_ttl, result.to_json())
 
-    def _job(self, keys: _Keys, message: bytes) -> Job:
+    def _make_job(self, keys: _QueueKeys, message: bytes) -> Job:
         with self._lock:
-            self._held[keys.queue, message] += 1
+            self._held_counts[keys.queue, message] += 1
         return Job(ref=str(next(self._numbers)), queue=keys.queue, payload=message)
 
     def _lease_ms(self) -> int:

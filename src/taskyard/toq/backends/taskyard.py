@@ -12,7 +12,7 @@ from taskyard.client.address import Address
 from taskyard.client.commands import read_job
 from taskyard.client.connection import Command, Connection, Reply, Word
 from taskyard.client.errors import Refused, Unavailable
-from taskyard.client.source import Again, Done, Failed, Job, Returned, Verdict
+from taskyard.client.source import Failed, Job, Released, RetryLater, Success, Verdict
 from taskyard.toq.backends import RESULT_KEY
 from taskyard.toq.messages import RESULT_FAILED, Result, Task
 from taskyard.toq.retry import Countdown
@@ -21,10 +21,13 @@ log: Final = logging.getLogger("taskyard.toq")
 
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _NAME: Final = re.compile(r"[^\s\x00-\x1f\x7f-\x9f]+")
-_LONGEST_NAME: Final = 255  # bytes
-_MOST_FAILS: Final = 2**31 - 1
-_MOST_TAKEN: Final = 1000  # that the server gives at once
-_PASSING: Final = ("OOM", "READONLY")  # a server that cannot do it until somebody looks after it
+_MAX_NAME_BYTES: Final = 255  # bytes
+_MAX_FAILS: Final = 2**31 - 1
+_MAX_FETCH: Final = 1000  # that the server gives at once
+_TRANSIENT_CODES: Final = (
+    "OOM",
+    "READONLY",
+)  # a server that cannot do it until somebody looks after it
 
 
 class TaskyardBackend:
@@ -56,7 +59,7 @@ def _push_command(queue: str, task: Task, countdown: Countdown) -> Command:
     if _is_uuid(task.id):
         words += ["UID", task.id.lower()]
     if task.retry and task.tried < task.max_retries:
-        words += ["FAILS", _fails(task)]
+        words += ["FAILS", _allowed_fails(task)]
         # For those who fail it in another dialect: our own consumers say when.
         words += ["BACKOFF", _milliseconds(countdown.first), _milliseconds(countdown.most)]
     else:
@@ -79,34 +82,43 @@ class TaskyardSource:
         address = Address.parse(url)
         self._on_failure = on_failure
         self._queues = list(queues)
-        self._lease = _milliseconds(lease)
+        self._lease_ms = _milliseconds(lease)
         self._result_ttl = max(1, round(result_ttl))
-        self._taking = Connection(address)
-        self._telling = Connection(address)
+        self._fetch_connection = Connection(address)
+        self._finish_connection = Connection(address)
 
-    def take(self, count: int, wait: float) -> list[Job]:
+    def fetch_jobs(self, count: int, wait: float) -> list[Job]:
         words: list[Word] = ["JOB.TAKE", len(self._queues), *self._queues]
-        words += ["COUNT", min(count, _MOST_TAKEN), "WAIT", _milliseconds(wait), "TTR", self._lease]
-        [reply] = self._taking.pipeline([words], wait=wait)
-        _check_able([reply])
+        words += [
+            "COUNT",
+            min(count, _MAX_FETCH),
+            "WAIT",
+            _milliseconds(wait),
+            "TTR",
+            self._lease_ms,
+        ]
+        [reply] = self._fetch_connection.pipeline([words], wait=wait)
+        _raise_if_unavailable([reply])
         if isinstance(reply, Refused):
             raise reply
         assert isinstance(reply, list)
         now = time.time()
         return [read_job(one, now) for one in reply]
 
-    def finish(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
+    def finish_jobs(self, verdicts: Sequence[tuple[Job, Verdict]]) -> list[Job]:
         stale, stored = self._store_failures(verdicts)
         verdicts = [one for one in verdicts if one[0] not in stale]
         commands: list[Command] = []
         ends: list[int] = []  # of each lease: which of the commands says so
         for job, verdict in verdicts:
-            if isinstance(verdict, Done):
-                commands += self._store(verdict)  # first, so that a crash between loses nothing
+            if isinstance(verdict, Success):
+                commands += self._store_result(
+                    verdict
+                )  # first, so that a crash between loses nothing
             ends.append(len(commands))
-            commands.append(_ending(job, verdict))
-        replies = self._telling.pipeline(commands)
-        _check_able(replies)
+            commands.append(_finish_command(job, verdict))
+        replies = self._finish_connection.pipeline(commands)
+        _raise_if_unavailable(replies)
         second: list[Command] = []
         start = 0
         for (job, verdict), end in zip(verdicts, ends, strict=True):
@@ -115,15 +127,15 @@ class TaskyardSource:
             if isinstance(reply, Refused) and reply.code == "STALE":
                 stale.append(job)
                 continue
-            if self._on_failure is not None and isinstance(verdict, Again | Failed):
+            if self._on_failure is not None and isinstance(verdict, RetryLater | Failed):
                 self._on_failure(reply == b"failed" or isinstance(verdict, Failed))
-            if isinstance(verdict, Again) and reply == b"failed":
+            if isinstance(verdict, RetryLater) and reply == b"failed":
                 # Whoever pushed the job has allowed fewer retries than its task says.
-                second += self._store(verdict)
+                second += self._store_result(verdict)
             else:
-                second += self._refused(job, verdict, [*before, reply])
+                second += self._fail_refused(job, verdict, [*before, reply])
         if second:
-            self._telling.pipeline(second)
+            self._finish_connection.pipeline(second)
         return stale
 
     def _store_failures(
@@ -133,38 +145,40 @@ class TaskyardSource:
         who may have succeeded. Gives the jobs of those, and what was answered for the rest.
         """
         failed = [(job, one) for job, one in verdicts if isinstance(one, Failed) and one.result_key]
-        extended = self._telling.pipeline(
-            [("JOB.EXTEND", job.ref, self._lease) for job, _ in failed]
+        extended = self._finish_connection.pipeline(
+            [("JOB.EXTEND", job.ref, self._lease_ms) for job, _ in failed]
         )
-        _check_able(extended)
+        _raise_if_unavailable(extended)
         held = [
             one
             for one, reply in zip(failed, extended, strict=True)
             if not (isinstance(reply, Refused) and reply.code == "STALE")
         ]
-        replies = self._telling.pipeline([self._store(verdict)[0] for _, verdict in held])
-        _check_able(replies)
+        replies = self._finish_connection.pipeline(
+            [self._store_result(verdict)[0] for _, verdict in held]
+        )
+        _raise_if_unavailable(replies)
         stored = {job.ref: [reply] for (job, _), reply in zip(held, replies, strict=True)}
         return [job for job, _ in failed if job.ref not in stored], stored
 
-    def keep(self, jobs: Sequence[Job]) -> list[Job]:
+    def extend_leases(self, jobs: Sequence[Job]) -> list[Job]:
         if not jobs:
             return []
-        commands: list[Command] = [("JOB.EXTEND", job.ref, self._lease) for job in jobs]
-        replies = self._telling.pipeline(commands)
-        _check_able(replies)
+        commands: list[Command] = [("JOB.EXTEND", job.ref, self._lease_ms) for job in jobs]
+        replies = self._finish_connection.pipeline(commands)
+        _raise_if_unavailable(replies)
         return [job for job, reply in zip(jobs, replies, strict=True) if isinstance(reply, Refused)]
 
     def close(self) -> None:
-        self._taking.close()
-        self._telling.close()
+        self._fetch_connection.close()
+        self._finish_connection.close()
 
-    def _store(self, verdict: Verdict) -> list[Command]:
-        if isinstance(verdict, Returned) or not verdict.result_key:
+    def _store_result(self, verdict: Verdict) -> list[Command]:
+        if isinstance(verdict, Released) or not verdict.result_key:
             return []
         return [("SETEX", verdict.result_key, self._result_ttl, verdict.result)]
 
-    def _refused(self, job: Job, verdict: Verdict, replies: list[Reply]) -> list[Command]:
+    def _fail_refused(self, job: Job, verdict: Verdict, replies: list[Reply]) -> list[Command]:
         """If one is an error, because of a large result for instance: make a failure of the job,
         which else would be run again for ever, and let those who wait for its result know.
         """
@@ -176,37 +190,37 @@ class TaskyardSource:
         log.error("job %s of %s cannot be ended as it should: %s", job.ref, job.queue, errors[0])
         message = f"the server refused what came of it: {errors[0]}"
         commands: list[Command] = []
-        if not isinstance(verdict, Returned) and verdict.result_key:
+        if not isinstance(verdict, Released) and verdict.result_key:
             task_id = verdict.result_key.removeprefix(RESULT_KEY)
             result = Result(task_id=task_id, state=RESULT_FAILED, message=message)
-            commands += self._store(Failed(b"", result.to_json(), verdict.result_key))
+            commands += self._store_result(Failed(b"", result.to_json(), verdict.result_key))
         if errors[-1] is replies[-1]:
             commands.append(("JOB.FAIL", job.ref, message, "FINAL"))
         return commands
 
 
-def _check_able(replies: Sequence[Reply]) -> None:
+def _raise_if_unavailable(replies: Sequence[Reply]) -> None:
     """Unavailable if the server cannot do such things now, so that they are tried again."""
     for reply in replies:
-        if isinstance(reply, Refused) and reply.code in _PASSING:
+        if isinstance(reply, Refused) and reply.code in _TRANSIENT_CODES:
             raise Unavailable(f"the server cannot do it now: {reply}") from reply
 
 
-def _ending(job: Job, verdict: Verdict) -> Command:
+def _finish_command(job: Job, verdict: Verdict) -> Command:
     match verdict:
-        case Done():
+        case Success():
             return ("JOB.DONE", job.ref, verdict.result)
-        case Again():
+        case RetryLater():
             return ("JOB.FAIL", job.ref, verdict.error, "IN", _milliseconds(verdict.delay))
         case Failed():
             return ("JOB.FAIL", job.ref, verdict.error, "FINAL")
-        case Returned():
+        case Released():
             return ("JOB.RETURN", job.ref)
 
 
-def _fails(task: Task) -> int:
+def _allowed_fails(task: Task) -> int:
     """How many fails a task may have from now on; the last of them is final."""
-    return min(max(task.max_retries - task.tried, 0) + 1, _MOST_FAILS)
+    return min(max(task.max_retries - task.tried, 0) + 1, _MAX_FAILS)
 
 
 def _milliseconds(seconds: float) -> int:
@@ -218,4 +232,4 @@ def _is_uuid(text: str) -> bool:
 
 
 def _is_name(text: str) -> bool:
-    return _NAME.fullmatch(text) is not None and len(text.encode()) <= _LONGEST_NAME
+    return _NAME.fullmatch(text) is not None and len(text.encode()) <= _MAX_NAME_BYTES

@@ -3,7 +3,7 @@
 import pytest
 from support.api import ApiClient
 from support.replies_resp import ask
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import ADMIN, INSPECT, Principal, Rule
 from taskyard.protocols.resp.connection import RespConnection
@@ -12,12 +12,12 @@ CONSUMERS = "/api/v1/consumers"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -30,8 +30,8 @@ def lease(api: ApiClient, name: str, *queues: str, ttr: int = 60_000) -> None:
     assert got == [1, 3 * len(queues)]
 
 
-def test_a_consumer_is_shown_and_dropped(yard: SimulatedYard, api: ApiClient) -> None:
-    yard.engine.portion = 2
+def test_a_consumer_is_shown_and_dropped(yard: SimulatedServer, api: ApiClient) -> None:
+    yard.engine.batch_chunk_jobs = 2
     lease(api, "spark", "a", "b")
     [view] = api.get(CONSUMERS).ok()["consumers"]
     assert api.get(f"{CONSUMERS}/spark").ok() == view
@@ -44,18 +44,18 @@ def test_a_consumer_is_shown_and_dropped(yard: SimulatedYard, api: ApiClient) ->
     api.call("DELETE", f"{CONSUMERS}/spark").problem(404, "consumer-not-found")
 
 
-def test_it_is_told_whose_one_is(yard: SimulatedYard, api: ApiClient) -> None:
+def test_it_is_told_whose_one_is(yard: SimulatedServer, api: ApiClient) -> None:
     lease(api, "nobodys", "a")
     api.push("b")
     peer = yard.connect("resp")
     assert isinstance(peer.receiver, RespConnection)
-    peer.receiver.become(Principal("ada", free=True))
+    peer.receiver.switch_principal(Principal("ada", is_superuser=True))
     assert ask(peer, "BATCH.LEASE", "adas", 1, 100, "QUEUES", "b") == [1, 1]
     views = api.get(CONSUMERS).ok()["consumers"]
     assert [(view["name"], view["user"]) for view in views] == [("adas", "ada"), ("nobodys", None)]
 
 
-def test_one_that_came_too_late_says_so(yard: SimulatedYard, api: ApiClient) -> None:
+def test_one_that_came_too_late_says_so(yard: SimulatedServer, api: ApiClient) -> None:
     lease(api, "spark", "a", ttr=5000)
     yard.advance(6)
     view = api.get(f"{CONSUMERS}/spark").ok()
@@ -69,7 +69,7 @@ def test_consumers_come_in_pages(api: ApiClient) -> None:
     assert [each["name"] for each in api.walk(CONSUMERS, "consumers", limit=1)] == [*"abc"]
 
 
-def test_one_sees_consumers_of_queues_that_one_sees(yard: SimulatedYard, api: ApiClient) -> None:
+def test_one_sees_consumers_of_queues_that_one_sees(yard: SimulatedServer, api: ApiClient) -> None:
     lease(api, "both", "a", "b")
     lease(api, "one", "a")
     some = ApiClient(yard, principal=Principal("some", [Rule(["a"], [INSPECT])]))

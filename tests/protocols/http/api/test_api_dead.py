@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from support.api import ApiClient
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.protocols.http.api import dead_letters as api_dead
-from taskyard.protocols.http.api.walk import PORTION
+from taskyard.protocols.http.api.walk import CHUNK_JOBS
 
 DEAD = "/api/v1/queues/mail/dead"
 FAILS = "failures used up"
@@ -15,12 +15,12 @@ BLOCKER = "a job it waited for failed"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -64,7 +64,7 @@ def test_they_are_grouped_by_reason(api: ApiClient) -> None:
 def test_only_the_newest_of_very_many_are_looked_at(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_dead, "SCANNED", 10)
+    monkeypatch.setattr(api_dead, "MAX_SCANNED", 10)
     die_for_a_blocker(api, 5)
     die(api, 8)
     groups = api.get(DEAD).ok()
@@ -81,7 +81,7 @@ def test_a_queue_without_dead_letters_has_no_groups(api: ApiClient) -> None:
     assert (groups["total"], groups["complete"], groups["groups"]) == (0, True, [])
 
 
-def test_they_are_listed_with_their_errors(yard: SimulatedYard, api: ApiClient) -> None:
+def test_they_are_listed_with_their_errors(yard: SimulatedServer, api: ApiClient) -> None:
     ids = die(api, 5)
     for limit in (1, 2, 5, 6):
         letters = api.walk(DEAD + "/jobs", "jobs", limit=limit)
@@ -96,7 +96,7 @@ def test_they_are_listed_by_reason(api: ApiClient, monkeypatch: pytest.MonkeyPat
         ids += die(api, 1)
         die_for_a_blocker(api, 3)
     for scanned in (1, 3, 4, 100):
-        monkeypatch.setattr(api_dead, "SCANNED", scanned)
+        monkeypatch.setattr(api_dead, "MAX_SCANNED", scanned)
         for limit in (1, 2, 4, 5):
             letters = api.walk(DEAD + "/jobs", "jobs", limit=limit, reason=FAILS)
             assert [letter["id"] for letter in letters] == ids
@@ -104,18 +104,18 @@ def test_they_are_listed_by_reason(api: ApiClient, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_long_error_is_shown_in_part_and_cold_ones_are_read_back() -> None:
-    yard = SimulatedYard(payload_memory=1, inline_sync=False)
+    yard = SimulatedServer(payload_memory=1, inline_sync=False)
     api = ApiClient(yard)
     die(api, 3, b"x" + "é".encode() * 200_000)
     die(api, 1, b"\xff" * 300_000)
     yard.restart()
     yard.scheduler.slow = True
     exchanges = [api.begin("GET", DEAD + "/jobs"), api.begin("GET", DEAD)]
-    yard.settle()
+    yard.run_pending()
     assert exchanges[0].response is None
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     letters = api.finish(exchanges[0]).ok()["jobs"]
     for letter in letters[:3]:
         assert letter["error"] == {"size": 400_001, "text": "x" + "é" * 2047, "cut": True}
@@ -152,7 +152,7 @@ DEEP = (
 def test_an_error_has_a_line_which_of_a_traceback_is_the_exception(
     error: bytes, line: str | None, cold: bool
 ) -> None:
-    yard = SimulatedYard(payload_memory=1)
+    yard = SimulatedServer(payload_memory=1)
     api = ApiClient(yard)
     die(api, 2, error)
     if cold:
@@ -173,7 +173,7 @@ def test_a_letter_without_an_error_has_no_line(api: ApiClient) -> None:
 
 
 def test_a_letter_that_is_replayed_while_its_error_is_read_is_left_out() -> None:
-    yard = SimulatedYard(payload_memory=1, inline_sync=False)
+    yard = SimulatedServer(payload_memory=1, inline_sync=False)
     api = ApiClient(yard)
     ids = die(api, 2, b"x" * 300_000)
     yard.restart()
@@ -182,14 +182,14 @@ def test_a_letter_that_is_replayed_while_its_error_is_read_is_left_out() -> None
     api.begin("POST", f"/api/v1/jobs/{ids[0]}/retry")
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     assert [letter["id"] for letter in api.finish(exchange).ok()["jobs"]] == ids[1:]
 
 
 # Replay
 
 
-def test_some_are_replayed_by_their_ids(yard: SimulatedYard, api: ApiClient) -> None:
+def test_some_are_replayed_by_their_ids(yard: SimulatedServer, api: ApiClient) -> None:
     ids = die(api, 4)
     alive, elsewhere = api.push(), api.push("other")
     wanted = [ids[2], alive, ids[0], ids[2], elsewhere, 2**63 - 2]
@@ -201,7 +201,7 @@ def test_some_are_replayed_by_their_ids(yard: SimulatedYard, api: ApiClient) -> 
     assert [job["id"] for job in listed] == [alive, ids[2], ids[0]]
 
 
-def test_all_are_replayed(yard: SimulatedYard, api: ApiClient) -> None:
+def test_all_are_replayed(yard: SimulatedServer, api: ApiClient) -> None:
     die(api, 3)
     die_for_a_blocker(api, 2)
     assert api.post(DEAD + "/replay", {"all": True}).ok() == {"replayed": 5, "skipped": []}
@@ -217,32 +217,32 @@ def test_those_of_one_reason_are_replayed(api: ApiClient) -> None:
     assert counts(api) == {"ready": 2, "failed": 3}
 
 
-def test_a_long_replay_lets_others_have_their_turns(yard: SimulatedYard, api: ApiClient) -> None:
-    count = 2 * PORTION + 1
+def test_a_long_replay_lets_others_have_their_turns(yard: SimulatedServer, api: ApiClient) -> None:
+    count = 2 * CHUNK_JOBS + 1
     ids = die_for_a_blocker(api, count)
     exchange = api.begin("POST", DEAD + "/replay", {"all": True})
     assert exchange.response is None
-    yard.settle()
+    yard.run_pending()
     assert api.finish(exchange).ok()["replayed"] == count
     api.post("/api/v1/queues/mail/purge", {"states": ["ready"]}).ok()
     ids = die_for_a_blocker(api, count)
     exchange = api.begin("POST", DEAD + "/replay", {"ids": ids})
     assert exchange.response is None
-    yard.settle()
+    yard.run_pending()
     assert api.finish(exchange).ok() == {"replayed": count, "skipped": []}
 
 
 def test_a_letter_that_dies_again_meanwhile_is_not_replayed_again(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     [first] = die(api, 1)
-    die_for_a_blocker(api, 2 * PORTION)
+    die_for_a_blocker(api, 2 * CHUNK_JOBS)
     uid = api.job(first)["uid"].encode()
     exchange = api.begin("POST", DEAD + "/replay", {"all": True})
     worker = yard.connect("workq")
     worker.arrive(b"fail %b 2\r\nhm\r\n" % uid)
-    yard.settle()
-    assert api.finish(exchange).ok()["replayed"] == 2 * PORTION + 1
+    yard.run_pending()
+    assert api.finish(exchange).ok()["replayed"] == 2 * CHUNK_JOBS + 1
     assert api.job(first)["state"] == "failed"
 
 
@@ -272,7 +272,7 @@ def test_bad_replays_are_refused(api: ApiClient, body: Any) -> None:
 # Purge
 
 
-def test_all_or_those_of_one_reason_are_purged(yard: SimulatedYard, api: ApiClient) -> None:
+def test_all_or_those_of_one_reason_are_purged(yard: SimulatedServer, api: ApiClient) -> None:
     die(api, 3)
     die_for_a_blocker(api, 2)
     assert api.post(DEAD + "/purge", {"reason": BLOCKER}).ok() == {"removed": 2, "skipped": []}
@@ -284,7 +284,7 @@ def test_all_or_those_of_one_reason_are_purged(yard: SimulatedYard, api: ApiClie
     assert api.post(DEAD + "/purge", {}).ok() == {"removed": 0, "skipped": []}
 
 
-def test_some_are_purged_by_their_ids(yard: SimulatedYard, api: ApiClient) -> None:
+def test_some_are_purged_by_their_ids(yard: SimulatedServer, api: ApiClient) -> None:
     ids = die(api, 3)
     alive, elsewhere = api.push(), api.push("other")
     wanted = [ids[2], alive, ids[0], ids[2], elsewhere, 2**63 - 2]
@@ -296,12 +296,12 @@ def test_some_are_purged_by_their_ids(yard: SimulatedYard, api: ApiClient) -> No
 
 
 def test_a_long_purge_of_ids_lets_others_have_their_turns(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
-    count = 2 * PORTION + 1
+    count = 2 * CHUNK_JOBS + 1
     ids = die(api, count)
     exchange = api.begin("POST", DEAD + "/purge", {"ids": ids})
-    assert counts(api)["failed"] >= count - 2 * PORTION
+    assert counts(api)["failed"] >= count - 2 * CHUNK_JOBS
     assert api.finish(exchange).ok() == {"removed": count, "skipped": []}
 
 

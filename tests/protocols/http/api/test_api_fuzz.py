@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.api import NDJSON, ApiClient
 from support.effort import effort
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.shared import api_messages as messages
 from taskyard.shared import api_schedule_messages as shapes
@@ -70,7 +70,7 @@ def furnish(api: ApiClient) -> None:
 @settings(max_examples=effort(150, 30))
 @given(st.data())
 def test_every_answer_is_in_the_document(data: st.DataObject) -> None:
-    api = ApiClient(SimulatedYard())
+    api = ApiClient(SimulatedServer())
     furnish(api)
     for operation in data.draw(st.lists(st.sampled_from(api.api().operations), max_size=4)):
         path = operation.pattern.replace("{queue}", data.draw(NAMES))
@@ -84,7 +84,7 @@ def test_every_answer_is_in_the_document(data: st.DataObject) -> None:
 @settings(max_examples=effort(200, 40))
 @given(st.binary(max_size=40), st.sampled_from(["application/json", NDJSON]))
 def test_any_bytes_are_refused_or_pushed(body: bytes, content_type: str) -> None:
-    api = ApiClient(SimulatedYard())
+    api = ApiClient(SimulatedServer())
     path = "/api/v1/queues/mail/jobs"
     reply = api.post(path, body=body or b"\n", content_type=content_type)
     assert reply.status in {201, 400}
@@ -93,7 +93,7 @@ def test_any_bytes_are_refused_or_pushed(body: bytes, content_type: str) -> None
 @settings(max_examples=effort(200, 40))
 @given(st.text(max_size=60))
 def test_any_cursor_is_good_or_refused(cursor: str) -> None:
-    api = ApiClient(SimulatedYard())
+    api = ApiClient(SimulatedServer())
     api.push()
     for path in ("queues", "queues/mail/jobs", "leases", "finished", "queues/mail/dead/jobs"):
         assert api.get(f"/api/v1/{path}", cursor=cursor).status in {200, 400}

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from support.api import ApiClient
 from support.listening import ORIGIN, push
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import Principal, Rule
 from taskyard.protocols.http.monitoring.history import SERIES, History, Ring
-from taskyard.protocols.http.monitoring.watch import Watch
+from taskyard.protocols.http.monitoring.watch import StatsSampler
 
 
 class Plotted:
@@ -19,10 +19,10 @@ class Plotted:
         self,
         principal: Principal | None = None,
         portion: int = 500,
-        yard: SimulatedYard | None = None,
+        yard: SimulatedServer | None = None,
     ) -> None:
-        self.yard = yard or SimulatedYard()
-        self.watch = Watch(self.yard.broker, self.yard.scheduler, portion=portion)
+        self.yard = yard or SimulatedServer()
+        self.watch = StatsSampler(self.yard.broker, self.yard.scheduler, chunk_queues=portion)
         self.watch.start()
         self.api = ApiClient(self.yard, principal=principal)
         self.api.history = History(self.watch, self.yard.scheduler)
@@ -88,11 +88,11 @@ def test_longer_spans_have_longer_steps(plotted: Plotted) -> None:
 def test_a_ring_forgets_the_oldest() -> None:
     ring = Ring(1, 3, 1)
     for number in range(10, 15):
-        ring.put(number, [float(number)])
+        ring.append(number, [float(number)])
     assert ring.column(0, 14, 3) == [12, 13, 14]
-    ring.put(16, [16.0])  # for two steps
+    ring.append(16, [16.0])  # for two steps
     assert ring.column(0, 16, 3) == [14, 16, 16]
-    ring.put(99, [99.0])
+    ring.append(99, [99.0])
     assert ring.column(0, 99, 3) == [99, 99, 99]
     assert ring.times(99, 3) == [97, 98, 99]
 
@@ -120,9 +120,9 @@ def test_a_new_queue_of_an_old_name_has_a_history_of_its_own(plotted: Plotted) -
     yard.advance(30)
     job = yard.engine.state.queues[b"a"].ready.first()
     assert job is not None
-    yard.engine.delete(job.id, ORIGIN, yard.broker.begin())
-    yard.engine.delete_queue(b"a", ORIGIN, yard.broker.begin())
-    yard.broker.end()
+    yard.engine.delete_job(job.id, ORIGIN, yard.broker.begin_turn())
+    yard.engine.delete_queue(b"a", ORIGIN, yard.broker.begin_turn())
+    yard.broker.end_turn()
     plotted.api.get("/api/v1/history", queue="a").problem(404, "queue-not-found")
     push(yard, "a", 2)
     assert set(plotted.get(queue="a")["series"]["ready"]) == {None}
@@ -142,7 +142,7 @@ def test_while_a_look_takes_longer_its_figures_stand_for_all_steps() -> None:
 
 
 def test_without_a_name_of_its_own_a_queue_has_no_history(plotted: Plotted) -> None:
-    plotted.yard.engine.measures.limit = 1
+    plotted.yard.engine.statistics.limit = 1
     push(plotted.yard, "a")
     push(plotted.yard, "b")
     plotted.yard.advance(20)
@@ -151,12 +151,12 @@ def test_without_a_name_of_its_own_a_queue_has_no_history(plotted: Plotted) -> N
 
 
 def test_plots_do_not_wait_for_the_disk() -> None:
-    plotted = Plotted(yard=SimulatedYard(inline_sync=False))
+    plotted = Plotted(yard=SimulatedServer(inline_sync=False))
     yard = plotted.yard
     yard.scheduler.slow = True
     yard.connect().send(b'PUSH {"name":"a","queue":"q"}\n')
     yard.advance(2)
-    assert yard.journal.durable < yard.engine.log.mark()
+    assert yard.journal.durable < yard.engine.records.end_position()
     assert plotted.last()["ready"] == 1
 
 

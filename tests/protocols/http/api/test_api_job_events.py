@@ -7,19 +7,19 @@ from support.api import ApiClient
 from support.listening import recorded
 from support.replies_resp import ask
 from support.retaining import RetainingYard
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import Principal, Rule
 from taskyard.protocols.http.api import job_events as api_job_events
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -35,7 +35,7 @@ def kinds(page: Any) -> list[str]:
 
 
 def test_all_that_happened_to_a_job_with_the_errors_of_its_attempts(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     api.push("other")
     id = api.push("mail", text="x", max_fails=2, backoff="none")
@@ -62,7 +62,7 @@ def test_all_that_happened_to_a_job_with_the_errors_of_its_attempts(
     assert events_of(api, api.job(id)["uid"]) == page
 
 
-def test_a_job_that_has_ended_a_short_while_ago(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_job_that_has_ended_a_short_while_ago(yard: SimulatedServer, api: ApiClient) -> None:
     id = api.push("mail")
     yard.connect("resp").send(b"LPOP mail\r\n")
     assert api.job(id)["state"] == "gone"
@@ -71,7 +71,9 @@ def test_a_job_that_has_ended_a_short_while_ago(yard: SimulatedYard, api: ApiCli
     assert page["complete"]
 
 
-def test_a_batch_is_told_without_the_other_jobs_of_it(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_batch_is_told_without_the_other_jobs_of_it(
+    yard: SimulatedServer, api: ApiClient
+) -> None:
     ids = [api.push("mail") for _ in range(3)]
     peer = yard.connect("resp")
     ask(peer, "BATCH.LEASE", "spark", 1, 3, "QUEUES", "mail")
@@ -83,7 +85,9 @@ def test_a_batch_is_told_without_the_other_jobs_of_it(yard: SimulatedYard, api: 
     assert "ids" not in batch
 
 
-def test_the_id_of_a_session_stays_its_clients_secret(yard: SimulatedYard, api: ApiClient) -> None:
+def test_the_id_of_a_session_stays_its_clients_secret(
+    yard: SimulatedServer, api: ApiClient
+) -> None:
     peer = yard.connect_glovebox(durable=True)
     peer.next()
     peer.send_json(type="create", queue="q", label=1)
@@ -114,7 +118,7 @@ def test_what_compaction_took_is_said_to_be_missing() -> None:
 
 
 def test_a_long_life_comes_in_pages(api: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api_job_events, "MOST_EVENTS", 3)
+    monkeypatch.setattr(api_job_events, "MAX_EVENTS", 3)
     id = api.push("mail")
     for priority in range(7):
         api.call("PATCH", f"/api/v1/jobs/{id}", {"priority": priority + 1}).ok()
@@ -131,10 +135,10 @@ def test_a_long_life_comes_in_pages(api: ApiClient, monkeypatch: pytest.MonkeyPa
 def test_a_call_reads_so_much_and_no_more(
     monkeypatch: pytest.MonkeyPatch, remembered: bool
 ) -> None:
-    monkeypatch.setattr(api_job_events, "MOST_PORTIONS", 1)
+    monkeypatch.setattr(api_job_events, "MAX_CHUNKS", 1)
     if not remembered:
-        monkeypatch.setattr(api_job_events, "_PLACES", 0)
-    yard = SimulatedYard(segment_size=1 << 25, compaction=10_000)
+        monkeypatch.setattr(api_job_events, "_MAX_REMEMBERED_POSITIONS", 0)
+    yard = SimulatedServer(segment_size=1 << 25, compaction=10_000)
     api = ApiClient(yard)
     id = api.push("mail")
     for _ in range(12):
@@ -148,23 +152,23 @@ def test_a_call_reads_so_much_and_no_more(
 
 
 def test_the_disk_is_read_beside_the_loop_for_one_client_at_a_time(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     id = api.push("mail")
     yard.scheduler.slow = True
     asked = [api.begin("GET", f"/api/v1/jobs/{id}/events") for _ in range(3)]
-    yard.settle()
+    yard.run_pending()
     assert len(yard.scheduler.blocking) == 1
     for _ in range(3):
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     assert all(kinds(api.finish(exchange).ok()) == ["push"] for exchange in asked)
 
 
 def test_a_cursor_of_another_job_is_refused(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_job_events, "MOST_EVENTS", 1)
+    monkeypatch.setattr(api_job_events, "MAX_EVENTS", 1)
     first, second = api.push(), api.push()
     for id in (first, second):
         api.call("PATCH", f"/api/v1/jobs/{id}", {"priority": 5}).ok()
@@ -174,7 +178,7 @@ def test_a_cursor_of_another_job_is_refused(
     api.get(path, cursor="nonsense").problem(400, "invalid-cursor", "cursor")
 
 
-def test_what_happened_in_another_queue_names_nobody(yard: SimulatedYard, api: ApiClient) -> None:
+def test_what_happened_in_another_queue_names_nobody(yard: SimulatedServer, api: ApiClient) -> None:
     id = api.push("secret", name="task", text="x", max_fails=5)
     spark, peer = yard.connect("resp"), yard.connect("resp")
     ask(peer, "JOB.TAKE", 1, "secret")
@@ -252,7 +256,7 @@ def test_a_large_graph_is_cut(api: ApiClient) -> None:
     assert after in [node["id"] for node in graph["nodes"]]  # both ways have their share
 
 
-def test_jobs_that_one_may_not_see_are_not_in_it(yard: SimulatedYard, api: ApiClient) -> None:
+def test_jobs_that_one_may_not_see_are_not_in_it(yard: SimulatedServer, api: ApiClient) -> None:
     hidden = api.push("secret")
     id = api.push("mail", blocked_by=[hidden])
     ada = ApiClient(yard, principal=Principal("ada", [Rule(["mail"], ["inspect"])]))

@@ -5,23 +5,23 @@ from typing import Any
 
 import pytest
 from support.api import ApiClient
-from support.simulated import SimulatedPeer, SimulatedYard
+from support.simulated import SimulatedPeer, SimulatedServer
 
 UNKNOWN = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
 @pytest.fixture
-def worker(yard: SimulatedYard) -> SimulatedPeer:
+def worker(yard: SimulatedServer) -> SimulatedPeer:
     return yard.connect("workq")
 
 
@@ -58,7 +58,7 @@ def test_what_is_neither_id_nor_uid_is_refused(api: ApiClient, which: str) -> No
 
 
 def test_a_lease_shows_holder_and_age(
-    yard: SimulatedYard, api: ApiClient, worker: SimulatedPeer
+    yard: SimulatedServer, api: ApiClient, worker: SimulatedPeer
 ) -> None:
     id = api.push(ttr=60)
     worker.send(b"lease mail 0\r\n")
@@ -131,7 +131,7 @@ def test_payloads_of_other_dialects_are_shown_as_what_they_are(
     assert job["payload"] == {"size": len(payload), form: shown, "cut": False}
 
 
-def test_jobs_of_masenko_and_their_holders_are_shown(yard: SimulatedYard, api: ApiClient) -> None:
+def test_jobs_of_masenko_and_their_holders_are_shown(yard: SimulatedServer, api: ApiClient) -> None:
     peer = yard.connect()
     peer.send(b'HELLO {"version":"1.0"}\r\nPUSH {"name":"send","payload":{"a":1}}\r\nFETCH {}\r\n')
     job = api.job(1)
@@ -144,7 +144,7 @@ def test_jobs_of_masenko_and_their_holders_are_shown(yard: SimulatedYard, api: A
 
 
 def test_a_cancelled_job_is_gone_and_its_dependents_fail(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     id = api.push()
     waiting = api.push(blocked_by=[id])
@@ -168,7 +168,7 @@ def test_a_leased_job_can_be_cancelled(api: ApiClient, worker: SimulatedPeer) ->
 
 
 def test_a_delayed_job_is_retried_now(
-    yard: SimulatedYard, api: ApiClient, worker: SimulatedPeer
+    yard: SimulatedServer, api: ApiClient, worker: SimulatedPeer
 ) -> None:
     id = api.push(delay=1000)
     worker.send(b"lease mail 60000\r\n")
@@ -177,7 +177,7 @@ def test_a_delayed_job_is_retried_now(
 
 
 def test_a_dead_letter_is_retried_with_its_counts_at_zero(
-    yard: SimulatedYard, api: ApiClient, worker: SimulatedPeer
+    yard: SimulatedServer, api: ApiClient, worker: SimulatedPeer
 ) -> None:
     id = api.push(max_fails=1)
     worker.send(b"lease mail 0\r\n")
@@ -202,7 +202,7 @@ def test_only_delayed_and_dead_jobs_can_be_retried(api: ApiClient, worker: Simul
     api.post(f"/api/v1/jobs/{id}/retry").problem(409, "wrong-state")
 
 
-def test_priority_changes_the_order(yard: SimulatedYard, api: ApiClient) -> None:
+def test_priority_changes_the_order(yard: SimulatedServer, api: ApiClient) -> None:
     ids = [api.push() for _ in range(3)]
     job = api.call("PATCH", f"/api/v1/jobs/{ids[2]}", {"priority": 5}).ok()
     assert job["priority"] == 5
@@ -224,7 +224,7 @@ def test_bad_changes_are_refused(api: ApiClient, body: Any) -> None:
     assert api.call("PATCH", f"/api/v1/jobs/{id}", body).status == 400
 
 
-def test_a_job_is_moved_to_the_back_or_the_front(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_job_is_moved_to_the_back_or_the_front(yard: SimulatedServer, api: ApiClient) -> None:
     first, second, third = api.push(), api.push("other"), api.push(delay=100)
     assert api.post(f"/api/v1/jobs/{first}/move", {"queue": "other"}).ok()["queue"] == "other"
     moved = api.post(f"/api/v1/jobs/{third}/move", {"queue": "other", "front": True}).ok()
@@ -253,7 +253,7 @@ def test_a_job_is_not_moved_to_a_bad_name(api: ApiClient, queue: Any) -> None:
 @pytest.fixture
 def cold() -> ApiClient:
     """Of a server that keeps next to nothing in memory."""
-    return ApiClient(SimulatedYard(payload_memory=1, inline_sync=False))
+    return ApiClient(SimulatedServer(payload_memory=1, inline_sync=False))
 
 
 def test_payload_result_and_error_are_read_back(cold: ApiClient) -> None:
@@ -265,11 +265,11 @@ def test_payload_result_and_error_are_read_back(cold: ApiClient) -> None:
     cold.yard.restart()
     cold.yard.scheduler.slow = True
     exchange = cold.begin("GET", f"/api/v1/jobs/{id}")
-    cold.yard.settle()
+    cold.yard.run_pending()
     assert exchange.response is None
     while cold.yard.scheduler.blocking:
         cold.yard.scheduler.finish_blocking()
-        cold.yard.settle()
+        cold.yard.run_pending()
     job = cold.finish(exchange).ok()
     assert job["payload"]["text"] == big
     assert job["result"]["text"] == "r" * 300_000
@@ -284,14 +284,14 @@ def test_a_job_that_goes_while_it_is_read_is_shown_as_gone(cold: ApiClient) -> N
     cold.begin("DELETE", f"/api/v1/jobs/{id}")
     while cold.yard.scheduler.blocking:
         cold.yard.scheduler.finish_blocking()
-        cold.yard.settle()
+        cold.yard.run_pending()
     assert cold.finish(exchange).ok()["state"] == "gone"
 
 
 def test_a_disk_that_cannot_be_read_is_said(cold: ApiClient) -> None:
     id = cold.push(text="x" * 600_000)
     cold.yard.restart()
-    cold.yard.disk.break_down("read")
+    cold.yard.disk.fail_always("read")
     cold.get(f"/api/v1/jobs/{id}").problem(503, "disk-error")
     cold.yard.disk.heal()
     assert cold.job(id)["payload"]["size"] == 600_000

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.api import ApiClient, FakeExchange
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import INSPECT, JOURNAL, Principal, Rule
 from taskyard.journal.segment import segment_name
@@ -15,12 +15,12 @@ READERS = "/api/v1/readers"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard(segment_size=1 << 14)
+def yard() -> SimulatedServer:
+    return SimulatedServer(segment_size=1 << 14)
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -35,7 +35,7 @@ def ask_for_bytes(api: ApiClient, base: int, **query: int) -> FakeExchange:
 
 def octets(api: ApiClient, base: int, **query: int) -> bytes:
     exchange = ask_for_bytes(api, base, **query)
-    api.yard.settle()
+    api.yard.run_pending()
     assert exchange.response is not None
     assert exchange.sent
     assert exchange.response.status == 200
@@ -43,7 +43,7 @@ def octets(api: ApiClient, base: int, **query: int) -> bytes:
     return exchange.response.body
 
 
-def test_the_journal_tells_its_segments(yard: SimulatedYard, api: ApiClient) -> None:
+def test_the_journal_tells_its_segments(yard: SimulatedServer, api: ApiClient) -> None:
     push(api, 30)
     page = api.get(JOURNAL_PATH).ok()
     assert page["timeline"] == yard.journal.timeline.hex()
@@ -56,7 +56,7 @@ def test_the_journal_tells_its_segments(yard: SimulatedYard, api: ApiClient) -> 
 
 
 def test_the_identity_is_what_stands_in_the_data_directory(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     push(api, 3)
     yard.restart()
@@ -65,7 +65,9 @@ def test_the_identity_is_what_stands_in_the_data_directory(
     assert page["reach"]["last_seq"] == 4
 
 
-def test_the_bytes_of_a_segment_are_given_as_they_are(yard: SimulatedYard, api: ApiClient) -> None:
+def test_the_bytes_of_a_segment_are_given_as_they_are(
+    yard: SimulatedServer, api: ApiClient
+) -> None:
     push(api, 30)
     for segment in api.get(JOURNAL_PATH).ok()["segments"]:
         file = yard.journal.directory.view(segment_name(segment["base"]))
@@ -76,28 +78,30 @@ def test_the_bytes_of_a_segment_are_given_as_they_are(yard: SimulatedYard, api: 
         assert octets(api, segment["base"], **{"from": 9, "to": 5}) == b""
 
 
-def test_the_disk_is_read_off_the_loop_a_few_at_a_time(yard: SimulatedYard, api: ApiClient) -> None:
+def test_the_disk_is_read_off_the_loop_a_few_at_a_time(
+    yard: SimulatedServer, api: ApiClient
+) -> None:
     push(api, 5)
     yard.scheduler.slow = True
     exchanges = [ask_for_bytes(api, 0) for _ in range(5)]
-    yard.settle()
+    yard.run_pending()
     assert len(yard.scheduler.blocking) == 2
     assert all(each.response is None for each in exchanges)
     assert api.get(JOURNAL_PATH).ok()["first_seq"] == 1
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     bodies = {each.response.body for each in exchanges if each.response is not None}
     assert len(bodies) == 1
 
 
-def drop_first(yard: SimulatedYard) -> None:
+def drop_first(yard: SimulatedServer) -> None:
     journal = yard.journal
-    assert yard.broker.room.drop_before(journal.next_base(journal.first))
-    yard.settle()
+    assert yard.broker.disk_space.remove_segments_before(journal.next_base(journal.first_base))
+    yard.run_pending()
 
 
-def test_a_segment_that_was_dropped_is_gone(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_segment_that_was_dropped_is_gone(yard: SimulatedServer, api: ApiClient) -> None:
     push(api, 30)
     drop_first(yard)
     first_seq = api.get(JOURNAL_PATH).ok()["first_seq"]
@@ -106,24 +110,26 @@ def test_a_segment_that_was_dropped_is_gone(yard: SimulatedYard, api: ApiClient)
     assert problem["first_seq"] == first_seq
 
 
-def test_a_segment_that_goes_while_it_is_read_is_gone(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_segment_that_goes_while_it_is_read_is_gone(
+    yard: SimulatedServer, api: ApiClient
+) -> None:
     push(api, 30)
     yard.scheduler.slow = True
     exchange = ask_for_bytes(api, 0)
     yard.journal.directory.remove(segment_name(0))
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     api.finish(exchange).problem(410, "segment-gone")
 
 
 def test_a_disk_that_cannot_be_read_is_a_problem(
-    yard: SimulatedYard, api: ApiClient, caplog: pytest.LogCaptureFixture
+    yard: SimulatedServer, api: ApiClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     push(api, 1)
-    yard.disk.break_down("read")
+    yard.disk.fail_always("read")
     exchange = ask_for_bytes(api, 0)
-    yard.settle()
+    yard.run_pending()
     yard.disk.heal()
     api.finish(exchange).problem(503, "disk-error")
     assert "a segment of the journal could not be read" in caplog.text  # where it says to look
@@ -145,7 +151,7 @@ def register(api: ApiClient, name: str = "lake", **body: Any) -> Any:
     return api.call("PUT", f"{READERS}/{name}", body).ok()
 
 
-def test_a_reader_from_its_registration_to_its_end(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_reader_from_its_registration_to_its_end(yard: SimulatedServer, api: ApiClient) -> None:
     push(api, 3)
     reply = api.call("PUT", f"{READERS}/lake", {"next_seq": None, "lease": 60})
     assert (reply.status, reply.headers["Location"]) == (201, f"{READERS}/lake")
@@ -162,7 +168,7 @@ def test_a_reader_from_its_registration_to_its_end(yard: SimulatedYard, api: Api
     api.call("DELETE", f"{READERS}/lake").problem(404, "reader-not-found")
 
 
-def test_null_is_the_first_record_there_is(yard: SimulatedYard, api: ApiClient) -> None:
+def test_null_is_the_first_record_there_is(yard: SimulatedServer, api: ApiClient) -> None:
     push(api, 30)
     register(api, "early", next_seq=1)
     drop_first(yard)
@@ -193,7 +199,7 @@ def test_readers_come_in_pages(api: ApiClient) -> None:
     api.get(READERS, cursor="x").problem(400, "invalid-cursor", "cursor")
 
 
-def test_the_journal_is_for_those_who_may_read_all_of_it(yard: SimulatedYard) -> None:
+def test_the_journal_is_for_those_who_may_read_all_of_it(yard: SimulatedServer) -> None:
     everywhere = Principal("lake", [Rule(["*"], [JOURNAL])])
     one_queue = Principal("some", [Rule(["mail"], [JOURNAL])])
     viewer = Principal("viewer", [Rule(["*"], [INSPECT])])

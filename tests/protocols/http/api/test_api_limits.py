@@ -6,7 +6,7 @@ import pytest
 from support.api import ApiClient
 from support.replies_resp import ask, command, read, refused
 from support.resp_jobs import came, no_value, push, take, take_many, wait_for
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.engine.model.queue import QueueSettings
 from taskyard.engine.model.settings import QueueRule
@@ -16,12 +16,12 @@ MAIL = "/api/v1/queues/mail"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -36,7 +36,7 @@ FULL = {
 }
 
 
-def test_limits_are_set_shown_and_survive_a_restart(yard: SimulatedYard, api: ApiClient) -> None:
+def test_limits_are_set_shown_and_survive_a_restart(yard: SimulatedServer, api: ApiClient) -> None:
     view = api.call("PUT", MAIL, FULL).ok()
     assert FULL.items() <= view["settings"].items()
     yard.crash()
@@ -72,7 +72,7 @@ def test_values_out_of_range_are_refused(api: ApiClient, field: str, value: Any)
     assert reply.body["field"].partition(".")[0] in (field, "burst")
 
 
-def test_a_queue_shows_what_is_held_back(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_queue_shows_what_is_held_back(yard: SimulatedServer, api: ApiClient) -> None:
     api.call("PUT", MAIL, {"key_concurrency": 1}).ok()
     ids = [api.push(limit_key="ada") for _ in range(3)]
     api.push(limit_key="bob")
@@ -88,7 +88,7 @@ def test_a_queue_shows_what_is_held_back(yard: SimulatedYard, api: ApiClient) ->
 
 
 def test_held_back_jobs_are_purged_and_go_with_their_queue(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     api.call("PUT", MAIL, {"key_concurrency": 1}).ok()
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_held_back_jobs_are_purged_and_go_with_their_queue(
 
 
 def test_a_queue_shows_when_its_rate_lets_the_next_job_go(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     api.call("PUT", MAIL, {"rate": {"count": 1, "per": 10}}).ok()
     api.push()
@@ -123,9 +123,9 @@ def test_a_queue_shows_when_its_rate_lets_the_next_job_go(
     assert api.get(MAIL).ok()["opens_at"] is None
 
 
-def test_what_is_in_effect_is_shown_beside_what_is_set(yard: SimulatedYard) -> None:
+def test_what_is_in_effect_is_shown_beside_what_is_set(yard: SimulatedServer) -> None:
     rule = QueueRule("mail*", QueueSettings(concurrency=4, retries=2, ttr=9_000_000))
-    yard = SimulatedYard(settings=EngineSettings(queue_rules=[rule], idle_expiry=5_000_000))
+    yard = SimulatedServer(settings=EngineSettings(queue_rules=[rule], idle_expiry=5_000_000))
     api = ApiClient(yard)
     id = api.push()
     view = api.get(MAIL).ok()
@@ -147,7 +147,7 @@ def test_a_limit_key_has_at_most_255_bytes(api: ApiClient) -> None:
 # JOB.PUSH ... LIMIT
 
 
-def test_job_push_takes_a_limit_key(yard: SimulatedYard, api: ApiClient) -> None:
+def test_job_push_takes_a_limit_key(yard: SimulatedServer, api: ApiClient) -> None:
     api.call("PUT", MAIL, {"key_concurrency": 1}).ok()
     peer = yard.connect("resp")
     first = push(peer, "mail", "a", "LIMIT", b"\xff\x00", "PRIORITY", 3)
@@ -161,7 +161,7 @@ def test_job_push_takes_a_limit_key(yard: SimulatedYard, api: ApiClient) -> None
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])
-def test_job_push_refuses_a_limit_key_that_is_none(yard: SimulatedYard, key: str) -> None:
+def test_job_push_refuses_a_limit_key_that_is_none(yard: SimulatedServer, key: str) -> None:
     peer = yard.connect("resp")
     text = "ERR limit_key: must be 1 to 255 bytes"
     assert refused(peer, "JOB.PUSH", "q", "body", "LIMIT", key) == text
@@ -169,7 +169,7 @@ def test_job_push_refuses_a_limit_key_that_is_none(yard: SimulatedYard, key: str
 
 
 def test_job_push_leaves_to_the_queue_what_it_does_not_say(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     api.call("PUT", MAIL, {"retries": 1, "backoff": "none", "ttr": 7}).ok()
     peer = yard.connect("resp")
@@ -183,7 +183,7 @@ def test_job_push_leaves_to_the_queue_what_it_does_not_say(
     assert ask(peer, "JOB.FAIL", take(peer, "mail").ref, "no") == "failed"
 
 
-def test_a_pop_of_several_stops_where_the_rate_does(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_pop_of_several_stops_where_the_rate_does(yard: SimulatedServer, api: ApiClient) -> None:
     api.call("PUT", MAIL, {"rate": {"count": 2, "per": 10}}).ok()
     peer = yard.connect("resp")
     ask(peer, "RPUSH", "mail", "a", "b", "c")
@@ -195,16 +195,16 @@ def test_a_pop_of_several_stops_where_the_rate_does(yard: SimulatedYard, api: Ap
 
 
 def test_a_queue_is_purged_and_deleted_while_its_jobs_are_set_aside(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     api.call("PUT", MAIL, {"key_concurrency": 1}).ok()
     peer, other = yard.connect("resp"), yard.connect("resp")
     for _ in range(2600):
         peer.arrive(command("JOB.PUSH", "mail", "x", "LIMIT", "k"))
-    yard.settle()
+    yard.run_pending()
     peer.take()
     take(peer, "mail")
     peer.arrive(command("API", "DELETE", MAIL + "?purge=true"))
     other.arrive(command("JOB.TAKE", 1, "mail") * 500)
-    yard.settle()
+    yard.run_pending()
     assert read(peer) == [200, b'{"removed":2600}']

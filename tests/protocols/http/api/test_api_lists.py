@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.api import ApiClient
 from support.effort import effort
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.engine.model.state import EngineSettings
 from taskyard.protocols.http.api import jobs as api_jobs
@@ -18,12 +18,12 @@ JOBS = "/api/v1/queues/mail/jobs"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -31,7 +31,7 @@ def ids_of(items: list[Any]) -> list[int]:
     return [item["id"] for item in items]
 
 
-def lease(yard: SimulatedYard, queue: str, count: int = 1) -> None:
+def lease(yard: SimulatedServer, queue: str, count: int = 1) -> None:
     yard.connect("workq").send(b"lease %b 0\r\n" % queue.encode() * count)
 
 
@@ -49,7 +49,7 @@ def test_delayed_jobs_are_listed_by_their_time(api: ApiClient) -> None:
 
 
 def test_a_list_has_no_payloads_so_the_disk_is_not_read() -> None:
-    yard = SimulatedYard(payload_memory=1, inline_sync=False)
+    yard = SimulatedServer(payload_memory=1, inline_sync=False)
     api = ApiClient(yard)
     ids = [api.push(text="x" * 300_000) for _ in range(4)]
     yard.restart()
@@ -129,7 +129,7 @@ def test_a_cursor_at_the_end_of_the_numbers_is_a_place_like_any(
     assert api.get(JOBS, cursor=cursor).ok()["next"] is None
 
 
-def test_a_cursor_is_good_after_a_restart(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_cursor_is_good_after_a_restart(yard: SimulatedServer, api: ApiClient) -> None:
     ids = [api.push() for _ in range(5)]
     cursor = api.get(JOBS, limit=2).ok()["next"]
     yard.crash()
@@ -159,7 +159,7 @@ def test_a_walk_shows_what_stays_once_and_nothing_twice(
     limit: int,
     state: str,
 ) -> None:
-    api = ApiClient(SimulatedYard())
+    api = ApiClient(SimulatedServer())
     for priority, later in pushes:
         api.push(priority=priority, delay=50 if later else 0)
     stayed = set(ids_of(api.walk(JOBS, "jobs", state=state)))
@@ -209,7 +209,7 @@ def disturb(api: ApiClient, change: str, id: int, priority: int) -> set[int]:
 # Leases
 
 
-def test_leases_are_listed_with_age_and_holder(yard: SimulatedYard, api: ApiClient) -> None:
+def test_leases_are_listed_with_age_and_holder(yard: SimulatedServer, api: ApiClient) -> None:
     api.push(name="send", priority=3)
     lease(yard, "mail")
     yard.advance(5)
@@ -220,7 +220,7 @@ def test_leases_are_listed_with_age_and_holder(yard: SimulatedYard, api: ApiClie
 
 
 def test_leases_of_all_queues_are_walked_queue_by_queue(
-    yard: SimulatedYard, api: ApiClient, monkeypatch: pytest.MonkeyPatch
+    yard: SimulatedServer, api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = []
     for name in ("b", "a", "d", "c", "e"):
@@ -230,7 +230,7 @@ def test_leases_of_all_queues_are_walked_queue_by_queue(
         wanted += [(name, id) for id in ids[:leased]]
     wanted.sort()
     for at_once in (1, 100, 10_000):
-        monkeypatch.setattr(api_jobs, "QUEUES_AT_ONCE", at_once)
+        monkeypatch.setattr(api_jobs, "MAX_SCANNED_QUEUES", at_once)
         for limit in (1, 2, 3, 4, 7, 8, 9):
             found = api.walk("/api/v1/leases", "leases", limit=limit)
             assert [(held["queue"], held["id"]) for held in found] == wanted
@@ -239,7 +239,7 @@ def test_leases_of_all_queues_are_walked_queue_by_queue(
 
 
 def test_a_walk_over_leases_goes_on_behind_a_queue_that_was_deleted(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     for name in ("a", "b", "c"):
         api.push(name)
@@ -258,7 +258,7 @@ def finish(api: ApiClient, id: int) -> None:
     api.yard.connect("workq").send(b"complete %b 2\r\nok\r\n" % uid)
 
 
-def test_finished_jobs_are_listed_last_one_first(yard: SimulatedYard, api: ApiClient) -> None:
+def test_finished_jobs_are_listed_last_one_first(yard: SimulatedServer, api: ApiClient) -> None:
     ids = [api.push(text="x") for _ in range(6)]
     order = [ids[3], ids[0], ids[5], ids[1]]
     for id in order:
@@ -283,7 +283,7 @@ def test_a_walk_over_finished_jobs_does_not_see_those_that_ended_since(api: ApiC
 
 
 def test_a_walk_ends_where_the_ring_has_been_overtaken() -> None:
-    api = ApiClient(SimulatedYard(settings=EngineSettings(finished_bytes=3 * 512)))
+    api = ApiClient(SimulatedServer(settings=EngineSettings(finished_bytes=3 * 512)))
     ids = [api.push() for _ in range(10)]
     for id in ids[:3]:
         finish(api, id)
@@ -297,12 +297,12 @@ def test_a_walk_ends_where_the_ring_has_been_overtaken() -> None:
 
 
 def test_what_compaction_has_taken_of_a_finished_job_is_not_shown() -> None:
-    yard = SimulatedYard(segment_size=1 << 16, payload_memory=1)
+    yard = SimulatedServer(segment_size=1 << 16, payload_memory=1)
     api = ApiClient(yard)
     id = api.push(text="x" * 1000)
     finish(api, id)
     for _ in range(60):
         finish(api, api.push(text="y" * 20_000))
         yard.advance(1)
-    assert yard.journal.first > yard.engine.state.jobs.get(id).payload_at  # type: ignore[union-attr]
+    assert yard.journal.first_base > yard.engine.state.jobs.get(id).payload_at  # type: ignore[union-attr]
     assert api.job(id)["payload"] == {"size": 1000, "cut": False}

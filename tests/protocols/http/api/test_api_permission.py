@@ -3,7 +3,7 @@
 import pytest
 from support.api import ApiClient
 from support.replies_resp import ask
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import Principal, Rule
 from taskyard.protocols.http.api import queues as api_queues
@@ -11,15 +11,15 @@ from taskyard.protocols.http.call import Operation
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 # What comes after it would be in vain.
 ENDS = ("cancelJob", "deleteQueue", "deleteSchedule", "deleteConsumer")
 
 
-def furnish(yard: SimulatedYard) -> int:
+def furnish(yard: SimulatedServer) -> int:
     """A schedule, a consumer, a reader and a job, of which it gives the id."""
     everybody = ApiClient(yard)
     everybody.call("PUT", "/api/v1/schedules/nightly", {"queue": "mail", "every": 60}).ok()
@@ -41,7 +41,7 @@ ACTIONS = {"GET": "inspect", "POST": "admin", "PUT": "admin", "PATCH": "admin", 
 
 @pytest.mark.parametrize(("name", "status", "kind"), [("ada", 403, "denied"), ("", 401, "unauth")])
 def test_every_operation_is_only_for_those_who_may(
-    yard: SimulatedYard, name: str, status: int, kind: str
+    yard: SimulatedServer, name: str, status: int, kind: str
 ) -> None:
     id = furnish(yard)
     api = ApiClient(yard, principal=Principal(name, [Rule(["other"], ["journal"])]))
@@ -61,7 +61,7 @@ def test_every_operation_is_only_for_those_who_may(
 
 
 @pytest.mark.parametrize("action", ["push", "take", "inspect", "admin"])
-def test_no_operation_asks_for_more_than_one_action(yard: SimulatedYard, action: str) -> None:
+def test_no_operation_asks_for_more_than_one_action(yard: SimulatedServer, action: str) -> None:
     id = furnish(yard)
     api = ApiClient(yard, principal=Principal("ada", [Rule(["*"], [action])]))
     for operation in api.api().operations:
@@ -85,7 +85,7 @@ JOB_CALLS = [
 ]
 
 
-def test_a_job_in_a_queue_that_one_may_not_see_is_not_there(yard: SimulatedYard) -> None:
+def test_a_job_in_a_queue_that_one_may_not_see_is_not_there(yard: SimulatedServer) -> None:
     """A refusal would tell in which queue it is."""
     id = ApiClient(yard).push("secret")
     rules = [Rule(["mail"], ["inspect", "admin"])]
@@ -96,7 +96,7 @@ def test_a_job_in_a_queue_that_one_may_not_see_is_not_there(yard: SimulatedYard)
         assert told == {**unknown, "detail": unknown["detail"].replace(str(id + 1), str(id))}
 
 
-def test_a_job_that_one_may_only_see_cannot_be_changed(yard: SimulatedYard) -> None:
+def test_a_job_that_one_may_only_see_cannot_be_changed(yard: SimulatedServer) -> None:
     id = ApiClient(yard).push("mail")
     rules = [Rule(["mail"], ["inspect"]), Rule(["other"], ["admin"])]
     api = ApiClient(yard, principal=Principal("ada", rules))
@@ -109,14 +109,14 @@ def test_a_job_that_one_may_only_see_cannot_be_changed(yard: SimulatedYard) -> N
             assert told == "User ada has no permission to admin on queue mail."
 
 
-def test_a_job_is_only_moved_by_those_who_may_change_both_queues(yard: SimulatedYard) -> None:
+def test_a_job_is_only_moved_by_those_who_may_change_both_queues(yard: SimulatedServer) -> None:
     id = ApiClient(yard).push("mail")
     api = ApiClient(yard, principal=Principal("ada", [Rule(["mail", "post"], ["admin"])]))
     api.post(f"/api/v1/jobs/{id}/move", {"queue": "secret"}).problem(403, "denied")
     assert api.post(f"/api/v1/jobs/{id}/move", {"queue": "post"}).ok()["queue"] == "post"
 
 
-def test_a_dead_queue_must_be_one_that_one_may_push_to(yard: SimulatedYard) -> None:
+def test_a_dead_queue_must_be_one_that_one_may_push_to(yard: SimulatedServer) -> None:
     api = ApiClient(yard, principal=Principal("ada", [Rule(["mail", "post"], ["push"])]))
     jobs = "/api/v1/queues/mail/jobs"
     api.post(jobs, {"dead_queue": "secret"}).problem(403, "denied")
@@ -125,7 +125,7 @@ def test_a_dead_queue_must_be_one_that_one_may_push_to(yard: SimulatedYard) -> N
     api.post(jobs, {"dead_queue": "post"}).ok()
 
 
-def test_lists_show_what_one_may_inspect(yard: SimulatedYard) -> None:
+def test_lists_show_what_one_may_inspect(yard: SimulatedServer) -> None:
     everybody = ApiClient(yard)
     workq = yard.connect("workq")
     for queue in ("a", "mail.in", "mail.out", "post", "z"):
@@ -149,9 +149,9 @@ def test_lists_show_what_one_may_inspect(yard: SimulatedYard) -> None:
 
 
 def test_a_page_of_queues_ends_somewhere_though_none_of_them_is_shown(
-    yard: SimulatedYard, monkeypatch: pytest.MonkeyPatch
+    yard: SimulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_queues, "LOOKED_AT", 3)
+    monkeypatch.setattr(api_queues, "MAX_SCANNED_QUEUES", 3)
     for number in range(8):
         ApiClient(yard).push(f"q{number}")
     api = ApiClient(yard, principal=Principal("ada", [Rule(["q7"], ["inspect"])]))
@@ -161,7 +161,7 @@ def test_a_page_of_queues_ends_somewhere_though_none_of_them_is_shown(
     assert [queue["name"] for queue in api.walk("/api/v1/queues", "queues")] == ["q7"]
 
 
-def test_a_cursor_shows_nothing_of_another_queue(yard: SimulatedYard) -> None:
+def test_a_cursor_shows_nothing_of_another_queue(yard: SimulatedServer) -> None:
     """Also if it was written for somebody who may see more."""
     everybody = ApiClient(yard)
     workq = yard.connect("workq")
@@ -176,7 +176,7 @@ def test_a_cursor_shows_nothing_of_another_queue(yard: SimulatedYard) -> None:
 # Schedules
 
 
-def test_a_schedule_takes_push_and_admin_on_its_queue(yard: SimulatedYard) -> None:
+def test_a_schedule_takes_push_and_admin_on_its_queue(yard: SimulatedServer) -> None:
     path = "/api/v1/schedules/nightly"
     body = {"queue": "mail", "every": 60}
     for actions, missing in ((["push"], "admin"), (["admin"], "push")):
@@ -200,7 +200,7 @@ SCHEDULE_CALLS = [
 ]
 
 
-def test_a_schedule_of_a_queue_that_one_may_not_see_is_not_there(yard: SimulatedYard) -> None:
+def test_a_schedule_of_a_queue_that_one_may_not_see_is_not_there(yard: SimulatedServer) -> None:
     everybody = ApiClient(yard)
     body = {"queue": "secret", "every": 60}
     everybody.call("PUT", "/api/v1/schedules/s", body).ok()
@@ -217,7 +217,7 @@ def test_a_schedule_of_a_queue_that_one_may_not_see_is_not_there(yard: Simulated
     assert everybody.get("/api/v1/schedules/s").ok()["queue"] == "secret"
 
 
-def test_a_schedule_that_one_may_only_see_cannot_be_changed(yard: SimulatedYard) -> None:
+def test_a_schedule_that_one_may_only_see_cannot_be_changed(yard: SimulatedServer) -> None:
     furnish(yard)
     rules = [Rule(["mail"], ["inspect"]), Rule(["other"], ["admin"])]
     api = ApiClient(yard, principal=Principal("ada", rules))
@@ -230,7 +230,7 @@ def test_a_schedule_that_one_may_only_see_cannot_be_changed(yard: SimulatedYard)
             assert told == "User ada has no permission to admin on queue mail."
 
 
-def test_a_list_of_schedules_shows_what_one_may_inspect(yard: SimulatedYard) -> None:
+def test_a_list_of_schedules_shows_what_one_may_inspect(yard: SimulatedServer) -> None:
     everybody = ApiClient(yard)
     for number in range(9):
         body = {"queue": ("mail", "secret")[number % 2], "every": 60}

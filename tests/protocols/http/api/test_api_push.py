@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from support.api import NDJSON, ApiClient
 from support.fake_loop import START
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.engine.model.state import EngineSettings
-from taskyard.protocols.http.api.walk import PORTION
+from taskyard.protocols.http.api.walk import CHUNK_JOBS
 
 JOBS = "/api/v1/queues/mail/jobs"
 UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
@@ -20,12 +20,12 @@ OTHER_UID = "6ba7b811-9dad-11d1-80b4-00c04fd430c8"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -44,7 +44,7 @@ def test_a_push_is_answered_with_the_new_job(api: ApiClient) -> None:
 @pytest.mark.parametrize("batch", [False, True])
 def test_a_push_that_is_popped_at_once_is_answered(batch: bool) -> None:
     """Also if nothing of the job is kept."""
-    yard = SimulatedYard(settings=EngineSettings(finished_bytes=0))
+    yard = SimulatedServer(settings=EngineSettings(finished_bytes=0))
     api = ApiClient(yard)
     waiting = yard.connect("resp")
     waiting.send(b"BLPOP mail 10\r\n")
@@ -56,27 +56,27 @@ def test_a_push_that_is_popped_at_once_is_answered(batch: bool) -> None:
     waiting.expect(b"*2\r\n$4\r\nmail\r\n$1\r\n1\r\n")
 
 
-def test_a_push_is_there_after_a_crash(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_push_is_there_after_a_crash(yard: SimulatedServer, api: ApiClient) -> None:
     id = api.push(payload=[1, 2])
     yard.crash()
     assert api.job(id)["payload"]["json"] == [1, 2]
 
 
 def test_the_answer_waits_for_the_disk() -> None:
-    yard = SimulatedYard(inline_sync=False)
+    yard = SimulatedServer(inline_sync=False)
     yard.scheduler.slow = True
     api = ApiClient(yard)
     exchange = api.begin("POST", JOBS, {})
-    yard.settle()
+    yard.run_pending()
     assert exchange.response is not None
     assert not exchange.sent
     while yard.scheduler.blocking:
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     assert exchange.sent
 
 
-def test_every_option_is_kept(yard: SimulatedYard, api: ApiClient) -> None:
+def test_every_option_is_kept(yard: SimulatedServer, api: ApiClient) -> None:
     id = api.push(
         text="héllo",
         name="send",
@@ -149,7 +149,7 @@ def test_bytes_are_pushed_as_base64(api: ApiClient) -> None:
     assert payload["size"] == 256
 
 
-def test_a_delay_is_counted_from_now(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_delay_is_counted_from_now(yard: SimulatedServer, api: ApiClient) -> None:
     id = api.push(delay=1.5)
     assert api.job(id)["state"] == "delayed"
     assert yard.engine.job(id).run_at == START + 1_500_000
@@ -237,7 +237,7 @@ def test_a_whole_number_may_be_written_with_a_point(api: ApiClient) -> None:
     id = api.post(JOBS, body=body).ok()["id"]
     job = api.job(id)
     assert (job["priority"], job["max_fails"]) == (5, 2)
-    assert api.yard.broker.payload(api.yard.engine.job(id)) == b"[1.0,1.5]"
+    assert api.yard.broker.cached_payload(api.yard.engine.job(id)) == b"[1.0,1.5]"
     assert api.batch("mail", [{"priority": 5.0}]).status == 201
 
 
@@ -266,7 +266,7 @@ def test_the_content_type_may_have_parameters(api: ApiClient) -> None:
 
 
 def test_a_payload_beyond_the_limit_is_refused() -> None:
-    api = ApiClient(SimulatedYard(settings=EngineSettings(payload_limit=10)))
+    api = ApiClient(SimulatedServer(settings=EngineSettings(payload_limit=10)))
     api.push(text="x" * 10)
     api.post(JOBS, {"text": "x" * 11}).problem(413, "too-large", "payload")
     body = api.batch("mail", [{"text": "x"}, {"text": "x" * 11}])
@@ -276,7 +276,7 @@ def test_a_payload_beyond_the_limit_is_refused() -> None:
 # Uids
 
 
-def test_a_push_that_is_repeated_pushes_nothing(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_push_that_is_repeated_pushes_nothing(yard: SimulatedServer, api: ApiClient) -> None:
     first = api.post(JOBS, {"uid": UID, "text": "x"})
     assert first.status == 201
     for _ in range(2):
@@ -289,7 +289,7 @@ def test_a_push_that_is_repeated_pushes_nothing(yard: SimulatedYard, api: ApiCli
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_push_that_a_crash_left_unanswered_is_repeated(seed: int) -> None:
-    yard = SimulatedYard(inline_sync=False)
+    yard = SimulatedServer(inline_sync=False)
     yard.scheduler.slow = seed % 2 == 0
     api = ApiClient(yard)
     exchange = api.begin("POST", JOBS, {"uid": UID})
@@ -303,7 +303,7 @@ def test_a_push_that_a_crash_left_unanswered_is_repeated(seed: int) -> None:
 
 
 def test_a_push_is_repeated_after_its_job_was_moved_and_leased(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     id = api.push(uid=UID)
     api.post(f"/api/v1/jobs/{id}/move", {"queue": "elsewhere"}).ok()
@@ -314,7 +314,7 @@ def test_a_push_is_repeated_after_its_job_was_moved_and_leased(
 
 
 def test_a_uid_is_remembered_for_a_while_after_its_job_is_done(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     id = api.push(uid=UID)
     yard.connect("workq").send(b"complete %b 0\r\n\r\n" % UID.encode())
@@ -338,7 +338,7 @@ def test_a_derived_uid_cannot_be_given_to_another_job(api: ApiClient) -> None:
     assert total(api) == 1
 
 
-def test_a_uid_of_another_queue_is_taken(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_uid_of_another_queue_is_taken(yard: SimulatedServer, api: ApiClient) -> None:
     id = api.push(uid=UID)
     for _ in range(2):
         reply = api.post("/api/v1/queues/elsewhere/jobs", {"uid": UID})
@@ -353,7 +353,7 @@ def test_a_uid_of_another_queue_is_taken(yard: SimulatedYard, api: ApiClient) ->
 # Batches
 
 
-def test_a_batch_is_pushed_as_a_whole(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_batch_is_pushed_as_a_whole(yard: SimulatedServer, api: ApiClient) -> None:
     reply = api.batch("mail", [{"payload": number} for number in range(100)])
     assert (reply.status, reply.body["pushed"], reply.body["duplicates"]) == (201, 100, 0)
     ids = [job["id"] for job in reply.body["jobs"]]
@@ -388,31 +388,31 @@ def test_a_batch_of_more_than_ten_thousand_is_refused(api: ApiClient) -> None:
 
 
 def test_a_long_batch_is_read_in_portions_and_pushed_in_one_turn(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
-    lines = b'{"text":"x"}\n' * (2 * PORTION + 1)
+    lines = b'{"text":"x"}\n' * (2 * CHUNK_JOBS + 1)
     exchange = api.begin("POST", JOBS, body=lines, content_type=NDJSON)
     counts = set()
     while exchange.response is None:
         counts.add(yard.engine.state.next_id)
         yard.scheduler.step()
     assert counts == {1}
-    yard.settle()
-    assert api.finish(exchange).ok()["pushed"] == 2 * PORTION + 1
+    yard.run_pending()
+    assert api.finish(exchange).ok()["pushed"] == 2 * CHUNK_JOBS + 1
 
 
 def test_a_long_batch_that_a_crash_interrupts_is_not_there_at_all(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
-    api.begin("POST", JOBS, body=b"{}\n" * (2 * PORTION), content_type=NDJSON)
+    api.begin("POST", JOBS, body=b"{}\n" * (2 * CHUNK_JOBS), content_type=NDJSON)
     yard.scheduler.step()
     yard.crash()
     assert total(api) == 0
 
 
 def test_the_last_line_of_a_long_batch_can_be_at_fault(api: ApiClient) -> None:
-    reply = api.batch("mail", [{}] * (2 * PORTION) + [{"ttr": 0}])
-    assert reply.problem(400, "invalid-value", "ttr")["line"] == 2 * PORTION + 1
+    reply = api.batch("mail", [{}] * (2 * CHUNK_JOBS) + [{"ttr": 0}])
+    assert reply.problem(400, "invalid-value", "ttr")["line"] == 2 * CHUNK_JOBS + 1
     assert total(api) == 0
 
 
@@ -467,7 +467,7 @@ def test_a_line_cannot_wait_for_itself_or_for_what_is_not_there(
     assert total(api) == 0
 
 
-def test_waiting_workers_get_the_jobs_of_a_batch(yard: SimulatedYard, api: ApiClient) -> None:
+def test_waiting_workers_get_the_jobs_of_a_batch(yard: SimulatedServer, api: ApiClient) -> None:
     worker = yard.connect("workq")
     worker.send(b"lease mail 60000\r\n")
     reply = api.batch("mail", [{"text": "one"}, {"text": "two"}]).ok()
@@ -475,7 +475,7 @@ def test_waiting_workers_get_the_jobs_of_a_batch(yard: SimulatedYard, api: ApiCl
     assert b"one" in worker.take()
 
 
-def test_json_pushed_here_is_json_for_masenko(yard: SimulatedYard, api: ApiClient) -> None:
+def test_json_pushed_here_is_json_for_masenko(yard: SimulatedServer, api: ApiClient) -> None:
     peer = yard.connect()
     peer.send(b'HELLO {"version":"1.0"}\r\n')
     peer.take()

@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 from support.api import ApiClient
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.engine.model.state import EngineSettings
-from taskyard.protocols.http.api.walk import PORTION
+from taskyard.protocols.http.api.walk import CHUNK_JOBS
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -26,7 +26,7 @@ def counts(api: ApiClient, queue: str = "mail") -> dict[str, int]:
     return {state: count for state, count in found.items() if count}
 
 
-def one_in_each_state(yard: SimulatedYard, api: ApiClient) -> dict[str, int]:
+def one_in_each_state(yard: SimulatedServer, api: ApiClient) -> dict[str, int]:
     """The ids of jobs of the queue mail by their state."""
     ids = {
         "succeeded": api.push(ttl=1000),
@@ -54,7 +54,7 @@ def test_a_queue_begins_with_its_first_push(api: ApiClient) -> None:
     assert view["counters"]["pushed"] == 1
 
 
-def test_counts_are_by_state(yard: SimulatedYard, api: ApiClient) -> None:
+def test_counts_are_by_state(yard: SimulatedServer, api: ApiClient) -> None:
     ids = one_in_each_state(yard, api)
     assert counts(api) == dict.fromkeys(ids, 1)
     for state, id in ids.items():
@@ -62,7 +62,7 @@ def test_counts_are_by_state(yard: SimulatedYard, api: ApiClient) -> None:
 
 
 def test_a_queue_is_created_with_settings_that_survive_a_restart(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     settings = {
         "retries": 3,
@@ -109,7 +109,7 @@ def test_put_keeps_a_queue_paused(api: ApiClient) -> None:
 
 
 def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     api.push(text="x")
     api.post("/api/v1/queues/mail/pause").ok()
@@ -200,7 +200,7 @@ def test_a_list_of_queues_goes_on_where_it_was_when_queues_come_and_go(api: ApiC
 
 
 def test_a_queue_with_jobs_is_not_deleted_unless_they_go_with_it(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     one_in_each_state(yard, api)
     api.call("DELETE", "/api/v1/queues/mail").problem(409, "queue-not-empty")
@@ -212,7 +212,7 @@ def test_a_queue_with_jobs_is_not_deleted_unless_they_go_with_it(
     api.get("/api/v1/queues/mail").problem(404, "queue-not-found")
 
 
-def test_a_purge_takes_the_states_it_is_told(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_purge_takes_the_states_it_is_told(yard: SimulatedServer, api: ApiClient) -> None:
     one_in_each_state(yard, api)
     reply = api.post("/api/v1/queues/mail/purge", {"states": ["delayed", "leased", "succeeded"]})
     assert reply.ok() == {"removed": 3}
@@ -227,71 +227,71 @@ def test_a_purge_of_no_known_state_is_refused(api: ApiClient, states: Any) -> No
     assert counts(api) == {"ready": 1}
 
 
-def test_a_long_purge_lets_others_have_their_turns(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_long_purge_lets_others_have_their_turns(yard: SimulatedServer, api: ApiClient) -> None:
     for _ in range(5):
-        api.batch("mail", [{}] * PORTION).ok()
+        api.batch("mail", [{}] * CHUNK_JOBS).ok()
     exchange = api.begin("POST", "/api/v1/queues/mail/purge", {"states": ["ready"]})
     assert exchange.response is None
     between = api.begin("GET", "/api/v1/queues/mail")
-    yard.settle()
-    assert api.finish(between).ok()["counts"]["ready"] == 4 * PORTION
-    assert api.finish(exchange).ok() == {"removed": 5 * PORTION}
+    yard.run_pending()
+    assert api.finish(between).ok()["counts"]["ready"] == 4 * CHUNK_JOBS
+    assert api.finish(exchange).ok() == {"removed": 5 * CHUNK_JOBS}
 
 
-def test_what_is_pushed_during_a_purge_stays(yard: SimulatedYard, api: ApiClient) -> None:
-    api.batch("mail", [{}] * (3 * PORTION)).ok()
+def test_what_is_pushed_during_a_purge_stays(yard: SimulatedServer, api: ApiClient) -> None:
+    api.batch("mail", [{}] * (3 * CHUNK_JOBS)).ok()
     exchange = api.begin("POST", "/api/v1/queues/mail/purge", {"states": ["ready"]})
     pushed = api.begin("POST", "/api/v1/queues/mail/jobs", {"priority": 7})
-    yard.settle()
-    assert api.finish(exchange).ok() == {"removed": 3 * PORTION}
+    yard.run_pending()
+    assert api.finish(exchange).ok() == {"removed": 3 * CHUNK_JOBS}
     assert counts(api) == {"ready": 1}
     assert api.job(api.finish(pushed).ok()["id"])["state"] == "ready"
 
 
 def test_a_queue_that_fills_up_again_meanwhile_is_not_deleted(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
-    api.batch("mail", [{}] * (2 * PORTION)).ok()
+    api.batch("mail", [{}] * (2 * CHUNK_JOBS)).ok()
     exchange = api.begin("DELETE", "/api/v1/queues/mail", query={"purge": "true"})
     api.begin("POST", "/api/v1/queues/mail/jobs", {})
-    yard.settle()
+    yard.run_pending()
     body = api.finish(exchange).problem(409, "queue-not-empty")
-    assert body["done"] == 2 * PORTION
+    assert body["done"] == 2 * CHUNK_JOBS
     assert counts(api) == {"ready": 1}
 
 
-def test_a_purge_stops_if_somebody_deletes_the_queue(yard: SimulatedYard, api: ApiClient) -> None:
-    api.batch("mail", [{}] * (2 * PORTION)).ok()
+def test_a_purge_stops_if_somebody_deletes_the_queue(yard: SimulatedServer, api: ApiClient) -> None:
+    api.batch("mail", [{}] * (2 * CHUNK_JOBS)).ok()
     first = api.begin("DELETE", "/api/v1/queues/mail", query={"purge": "true"})
     second = api.begin("POST", "/api/v1/queues/mail/purge", {"states": ["ready"]})
-    yard.settle()
+    yard.run_pending()
     assert api.finish(first).status == 200
     # Both took turns; whether the other was done by then is a matter of one portion.
     assert api.finish(second).status in {200, 404}
 
 
 def test_what_a_purge_has_removed_is_gone_after_a_crash(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
-    api.batch("mail", [{}] * (2 * PORTION)).ok()
+    api.batch("mail", [{}] * (2 * CHUNK_JOBS)).ok()
     api.post("/api/v1/queues/mail/purge", {"states": ["ready"]}).ok()
     yard.crash()
     assert counts(api) == {}
 
 
 def test_a_purge_that_a_crash_interrupts_has_removed_some(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
-    api.batch("mail", [{}] * (3 * PORTION)).ok()
+    api.batch("mail", [{}] * (3 * CHUNK_JOBS)).ok()
     exchange = api.begin("POST", "/api/v1/queues/mail/purge", {"states": ["ready"]})
     assert not exchange.sent
     yard.crash()
-    assert 0 < counts(api)["ready"] <= 3 * PORTION
+    assert 0 < counts(api)["ready"] <= 3 * CHUNK_JOBS
 
 
 def test_dead_retention_is_the_queues_own() -> None:
     settings = EngineSettings(dead_retention=10**12)
-    api = ApiClient(SimulatedYard(settings=settings))
+    api = ApiClient(SimulatedServer(settings=settings))
     api.call("PUT", "/api/v1/queues/mail", {"dead_retention": 10}).ok()
     id = api.push(max_fails=1)
     uid = api.job(id)["uid"].encode()
@@ -305,7 +305,7 @@ def test_dead_retention_is_the_queues_own() -> None:
     ("kind", "body"), [("queues", b"{}"), ("schedules", b'{"queue": "q", "every": 60}')]
 )
 def test_what_was_made_is_where_its_name_can_be_anything(kind: str, body: bytes) -> None:
-    peer = SimulatedYard().connect("api")
+    peer = SimulatedServer().connect("api")
     path = b"/api/v1/%s/a%%2Fb%%3F%%25%%C3%%BC" % kind.encode()
     head = b"Host: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     peer.send(b"PUT %s HTTP/1.1\r\n%s%s" % (path, head, body))

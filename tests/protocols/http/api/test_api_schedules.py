@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from support.api import ApiClient
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.engine.model.state import EngineSettings
 
@@ -12,12 +12,12 @@ SCHEDULES = "/api/v1/schedules"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -35,7 +35,7 @@ def jobs(api: ApiClient, queue: str = "mail") -> list[int]:
     return [job["id"] for job in found]
 
 
-def test_a_schedule_pushes_its_job_at_each_tick(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_schedule_pushes_its_job_at_each_tick(yard: SimulatedServer, api: ApiClient) -> None:
     put(api, every=60, payload={"to": "ada"}, name="send", priority=3, ttr=5, ttl=100)
     yard.advance(120)
     assert jobs(api) == [1, 2]
@@ -111,14 +111,14 @@ def test_what_is_set_is_shown(api: ApiClient) -> None:
     assert (again.status, again.body) == (200, found)
 
 
-def test_the_payload_may_be_bytes(yard: SimulatedYard, api: ApiClient) -> None:
+def test_the_payload_may_be_bytes(yard: SimulatedServer, api: ApiClient) -> None:
     put(api, every=60, base64="AP8=")
     yard.advance(60)
     assert api.job(1)["payload"] == {"size": 2, "base64": "AP8=", "cut": False}
 
 
 def test_setting_it_again_leaves_its_next_tick_and_its_pause(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     first = put(api, every=60)
     yard.advance(30)
@@ -130,7 +130,7 @@ def test_setting_it_again_leaves_its_next_tick_and_its_pause(
     assert jobs(api) == [1]
 
 
-def test_pause_and_resume(yard: SimulatedYard, api: ApiClient) -> None:
+def test_pause_and_resume(yard: SimulatedServer, api: ApiClient) -> None:
     put(api, every=60)
     paused = api.post(f"{SCHEDULES}/nightly/pause").ok()
     assert (paused["paused"], paused["next_at"]) == (True, None)
@@ -161,7 +161,7 @@ def test_a_run_by_hand_into_a_full_queue(api: ApiClient) -> None:
     api.post(f"{SCHEDULES}/nightly/run").problem(429, "queue-full")
 
 
-def test_a_refused_tick_says_why(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_refused_tick_says_why(yard: SimulatedServer, api: ApiClient) -> None:
     api.call("PUT", "/api/v1/queues/mail", {"max_jobs": 0}).ok()
     put(api, every=60)
     yard.advance(60)
@@ -172,7 +172,7 @@ def test_a_refused_tick_says_why(yard: SimulatedYard, api: ApiClient) -> None:
     assert jobs(api) == [1]
 
 
-def test_a_deleted_schedule_leaves_its_jobs(yard: SimulatedYard, api: ApiClient) -> None:
+def test_a_deleted_schedule_leaves_its_jobs(yard: SimulatedServer, api: ApiClient) -> None:
     put(api, every=60)
     yard.advance(60)
     assert api.call("DELETE", f"{SCHEDULES}/nightly").status == 204
@@ -192,7 +192,7 @@ def test_they_are_listed_by_name(api: ApiClient) -> None:
     api.get(SCHEDULES, cursor="x").problem(400, "invalid-cursor", "cursor")
 
 
-def test_they_are_there_after_a_restart(yard: SimulatedYard, api: ApiClient) -> None:
+def test_they_are_there_after_a_restart(yard: SimulatedServer, api: ApiClient) -> None:
     put(api, every=60)
     yard.advance(60)
     before = view(api)
@@ -239,7 +239,7 @@ def test_a_payload_may_be_too_large(api: ApiClient) -> None:
 
 
 def test_there_may_be_too_many() -> None:
-    api = ApiClient(SimulatedYard(settings=EngineSettings(max_schedules=1)))
+    api = ApiClient(SimulatedServer(settings=EngineSettings(max_schedules=1)))
     put(api, every=60)
     body = {"queue": "mail", "every": 60}
     api.call("PUT", f"{SCHEDULES}/other", body).problem(429, "schedules-full")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from support.api import ApiClient
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.access.principal import Principal, Rule
 from taskyard.protocols.http.api import search as api_search
@@ -14,12 +14,12 @@ UID = "6ba7b810-9dad-11d1-80b4-00c04fd430c8"
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
@@ -30,7 +30,7 @@ def found(api: ApiClient, **query: Any) -> list[int]:
 # Jobs
 
 
-def test_jobs_of_all_queues_and_states(yard: SimulatedYard, api: ApiClient) -> None:
+def test_jobs_of_all_queues_and_states(yard: SimulatedServer, api: ApiClient) -> None:
     a = [api.push("a"), api.push("a", delay=60), api.push("a")]
     b = [api.push("b", blocked_by=[a[0]]), api.push("b")]
     yard.connect("workq").send(b"lease a 0\r\n")
@@ -50,7 +50,7 @@ def test_by_the_beginning_of_a_name(api: ApiClient) -> None:
     assert found(api, name="nothing") == []
 
 
-def test_by_id_or_uid(yard: SimulatedYard, api: ApiClient) -> None:
+def test_by_id_or_uid(yard: SimulatedServer, api: ApiClient) -> None:
     id = api.push("mail", uid=UID)
     api.push("mail")
     assert found(api, q=str(id)) == found(api, q=UID) == [id]
@@ -61,7 +61,7 @@ def test_by_id_or_uid(yard: SimulatedYard, api: ApiClient) -> None:
     assert found(api, q=str(id)) == [id]  # while the ring has it
 
 
-def test_jobs_that_have_ended_a_short_while_ago(yard: SimulatedYard, api: ApiClient) -> None:
+def test_jobs_that_have_ended_a_short_while_ago(yard: SimulatedServer, api: ApiClient) -> None:
     ids = [api.push(queue, name=name) for queue in ("a", "b") for name in ("x", "y")]
     yard.connect("resp").send(b"LPOP a\r\nLPOP a\r\nLPOP b\r\nLPOP b\r\n")
     for limit in (1, 3, 200):
@@ -74,8 +74,8 @@ def test_jobs_that_have_ended_a_short_while_ago(yard: SimulatedYard, api: ApiCli
 def test_a_call_looks_at_so_many_and_no_more(
     api: ApiClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_search, "PORTION", 5)
-    monkeypatch.setattr(api_search, "MOST_LOOKED_AT", 20)
+    monkeypatch.setattr(api_search, "CHUNK_STEPS", 5)
+    monkeypatch.setattr(api_search, "MAX_SCANNED", 20)
     api.batch("a", [{"name": "other"}] * 50).ok()
     for number in range(30):
         api.push(f"q{number:02}", name="other")
@@ -114,7 +114,7 @@ def test_what_cannot_be_asked_for(api: ApiClient) -> None:
     api.get(JOBS, queue="none").problem(404, "queue-not-found")
 
 
-def test_only_jobs_that_one_may_see(yard: SimulatedYard, api: ApiClient) -> None:
+def test_only_jobs_that_one_may_see(yard: SimulatedServer, api: ApiClient) -> None:
     for queue in ("mail", "secret", "z"):
         api.push(queue, name="n")
         api.push(queue, name="n")
@@ -159,9 +159,9 @@ def test_of_many_some_are_shown(api: ApiClient, monkeypatch: pytest.MonkeyPatch)
         api.push(f"mail{number}", name=f"mail.{number}")
     shown = api.get("/api/v1/search", q="mail", limit=5).ok()
     assert (len(shown["queues"]), len(shown["names"]), shown["complete"]) == (5, 5, False)
-    monkeypatch.setattr(api_search, "_NAMES_AT_ONCE", 4)
+    monkeypatch.setattr(api_search, "_NAMES_PER_CHUNK", 4)
     assert len(api.get("/api/v1/search", q="mail", limit=100).ok()["queues"]) == 12
-    monkeypatch.setattr(api_search, "MOST_NAMES", 10)
+    monkeypatch.setattr(api_search, "MAX_NAMES", 10)
     shown = api.get("/api/v1/search", q="mail", limit=100).ok()
     assert (len(shown["queues"]) < 12, shown["complete"]) == (True, False)
 

@@ -8,7 +8,7 @@ import pytest
 from support.api import ApiClient
 from support.json_schema import matches, resolve
 from support.lake_view import lake_view
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 import taskyard
 from taskyard.broker import build
@@ -17,19 +17,19 @@ from taskyard.protocols.http.schema import problems_of
 
 
 @pytest.fixture
-def yard() -> SimulatedYard:
-    return SimulatedYard()
+def yard() -> SimulatedServer:
+    return SimulatedServer()
 
 
 @pytest.fixture
-def api(yard: SimulatedYard) -> ApiClient:
+def api(yard: SimulatedServer) -> ApiClient:
     return ApiClient(yard)
 
 
 # The server's page
 
 
-def test_the_server_tells_about_itself(yard: SimulatedYard, api: ApiClient) -> None:
+def test_the_server_tells_about_itself(yard: SimulatedServer, api: ApiClient) -> None:
     api.push(text="x" * 1000)
     yard.advance(90)
     server = api.get("/api/v1/server").ok()
@@ -137,11 +137,13 @@ def test_the_page_for_people_has_every_route_and_problem(api: ApiClient) -> None
 # A disk that fails or is full
 
 
-def test_nothing_is_promised_once_the_disk_has_failed(yard: SimulatedYard, api: ApiClient) -> None:
+def test_nothing_is_promised_once_the_disk_has_failed(
+    yard: SimulatedServer, api: ApiClient
+) -> None:
     id = api.push()
-    yard.disk.break_down("sync")
+    yard.disk.fail_always("sync")
     exchange = api.begin("POST", "/api/v1/queues/mail/jobs", {})
-    yard.settle()
+    yard.run_pending()
     assert exchange.aborted
     assert not exchange.sent
     api.post("/api/v1/queues/mail/jobs", {}).problem(503, "read-only")
@@ -153,25 +155,25 @@ def test_nothing_is_promised_once_the_disk_has_failed(yard: SimulatedYard, api: 
     api.get("/api/v1/openapi.json").ok()
 
 
-def test_pushes_are_refused_while_the_disk_is_full(yard: SimulatedYard, api: ApiClient) -> None:
+def test_pushes_are_refused_while_the_disk_is_full(yard: SimulatedServer, api: ApiClient) -> None:
     id = api.push()
-    yard.engine.room.refusing = "the disk is full"
+    yard.engine.journal_space.push_refusal = "the disk is full"
     body = api.post("/api/v1/queues/mail/jobs", {}).problem(507, "no-space")
     assert "the disk is full" in body["detail"]
     api.batch("mail", [{}, {}]).problem(507, "no-space")
     api.call("PUT", "/api/v1/queues/new", {}).problem(507, "no-space")
     assert api.get("/api/v1/server").ok()["refusing"] == "the disk is full"
     assert api.call("DELETE", f"/api/v1/jobs/{id}").status == 204
-    yard.engine.room.refusing = ""
+    yard.engine.journal_space.push_refusal = ""
     api.push()
 
 
 def test_a_failure_in_the_middle_of_a_purge_says_how_far_it_came(
-    yard: SimulatedYard, api: ApiClient
+    yard: SimulatedServer, api: ApiClient
 ) -> None:
     api.batch("mail", [{}] * 2000).ok()
     exchange = api.begin("POST", "/api/v1/queues/mail/purge", {"states": ["ready"]})
-    yard.engine.read_only = "the disk is gone"
-    yard.settle()
+    yard.engine.read_only_reason = "the disk is gone"
+    yard.run_pending()
     body = api.finish(exchange).problem(503, "read-only")
     assert body["done"] == 500

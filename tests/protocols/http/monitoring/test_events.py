@@ -8,12 +8,12 @@ from support.batches import lease_all
 from support.exchanges import FakeStream
 from support.listening import ORIGIN, Listening, push, recorded, seqs
 from support.retaining import SEGMENT, RetainingYard
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import exchange
 
 from taskyard.access.principal import INSPECT, Principal, Rule
 from taskyard.engine.model.job import API, NewJob, Origin, Policy
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 from taskyard.protocols.http.monitoring.event_filter import KINDS
 
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'
@@ -21,7 +21,7 @@ PUSH = b'PUSH {"name":"a","queue":"q"}\n'
 
 @pytest.fixture
 def listening() -> Listening:
-    return Listening(SimulatedYard())
+    return Listening(SimulatedServer())
 
 
 # What a client sees
@@ -86,7 +86,7 @@ def test_the_id_of_a_session_is_its_clients_secret(listening: Listening, old: bo
 @pytest.mark.parametrize("durability", ["sync", "write", "memory"])
 @pytest.mark.parametrize("inline", [True, False])
 def test_nothing_is_shown_before_it_is_durable(durability: str, inline: bool) -> None:
-    listening = Listening(SimulatedYard(durability=durability, inline_sync=inline))
+    listening = Listening(SimulatedServer(durability=durability, inline_sync=inline))
     yard = listening.yard
     stream = listening.listen()
     stream.take()
@@ -99,20 +99,20 @@ def test_nothing_is_shown_before_it_is_durable(durability: str, inline: bool) ->
     yard.advance(2)
     assert stream.events() == []
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     assert [event["event"] for event in stream.events()] == ["push"]
 
 
 def test_who_comes_while_records_are_on_their_way_to_the_disk_gets_them() -> None:
-    listening = Listening(SimulatedYard(inline_sync=False))
+    listening = Listening(SimulatedServer(inline_sync=False))
     yard = listening.yard
     yard.scheduler.slow = True
     yard.connect().send(PUSH)
     stream = listening.listen()
     yard.scheduler.finish_blocking()  # the sync
-    yard.settle()
+    yard.run_pending()
     yard.scheduler.finish_blocking()  # a portion: the record was written before anybody listened
-    yard.settle()
+    yard.run_pending()
     assert [event["event"] for event in stream.events()] == ["push"]
 
 
@@ -122,18 +122,18 @@ def test_all_listeners_see_the_same_and_a_record_is_decoded_once(listening: List
     found = [stream.data for stream in streams]
     assert len(set(found)) == 1
     feed = listening.yard.broker.feed
-    events = feed.events(0, 100)
+    events = feed.events_from(0, 100)
     assert len(events) == 10
-    assert all(event.text for event in events)
+    assert all(event.rendered for event in events)
 
 
 def test_events_go_on_beyond_what_is_done_in_one_turn(listening: Listening) -> None:
     stream = listening.listen()
     yard = listening.yard
-    now = yard.broker.begin()
+    now = yard.broker.begin_turn()
     for _ in range(1000):  # one commit
         yard.engine.push(NewJob("q", "task", b"", Policy()), ORIGIN, now)
-    yard.broker.end()
+    yard.broker.end_turn()
     yard.advance(0.01)
     assert seqs(stream) == list(range(2, 1002))
 
@@ -168,11 +168,11 @@ def test_a_job_that_moves_concerns_both_queues(listening: Listening) -> None:
     yard = listening.yard
     streams = [listening.listen(queue=name, event="move,fail") for name in ("q", "other", "dead")]
     push(yard)
-    yard.engine.move(1, "other", False, ORIGIN, yard.broker.begin())
+    yard.engine.move_job(1, "other", False, ORIGIN, yard.broker.begin_turn())
     policy = Policy(max_fails=1, dead_queue="dead")
-    yard.engine.push(NewJob("q", "task", b"", policy), ORIGIN, yard.broker.begin())
-    yard.engine.fail(2, b"", ORIGIN, yard.broker.begin())
-    yard.broker.end()
+    yard.engine.push(NewJob("q", "task", b"", policy), ORIGIN, yard.broker.begin_turn())
+    yard.engine.fail(2, b"", ORIGIN, yard.broker.begin_turn())
+    yard.broker.end_turn()
     yard.advance(0.01)
     found = [[event["event"] for event in stream.events()] for stream in streams]
     assert found == [["move", "fail"], ["move"], ["fail"]]
@@ -183,8 +183,8 @@ def test_a_batch_concerns_all_its_queues(listening: Listening) -> None:
     streams = [listening.listen(queue=name, event="batch,boot") for name in ("a", "b", "c")]
     push(yard, "a")
     push(yard, "b")
-    lease_all(yard.engine, "spark", 1, [b"a", b"b", b"c"], 9, 0, ORIGIN, yard.broker.begin())
-    yard.broker.end()
+    lease_all(yard.engine, "spark", 1, [b"a", b"b", b"c"], 9, 0, ORIGIN, yard.broker.begin_turn())
+    yard.broker.end_turn()
     yard.advance(0.01)
     assert [len(stream.events()) for stream in streams] == [1, 1, 0]
 
@@ -197,16 +197,16 @@ def test_what_happened_in_a_queue_one_may_not_inspect_names_nobody(
     ada = Principal("ada", [Rule(["mine", "ours"], [INSPECT])])
     streams = [] if old else [listening.listen(queue="mine", who=ada)]
     origin = Origin(API, "eve", "her machine")
-    now = yard.broker.begin()
+    now = yard.broker.begin_turn()
     for name in ("secret", "ours"):
         yard.engine.push(NewJob(name, "task", b"", Policy()), origin, now)
     for job in (1, 2):
-        yard.engine.move(job, "mine", False, origin, now)
+        yard.engine.move_job(job, "mine", False, origin, now)
     yard.engine.push(
         NewJob("secret", "task", b"", Policy(max_fails=1, dead_queue="mine")), origin, now
     )
     yard.engine.fail(3, b"oops", origin, now)
-    yard.broker.end()
+    yard.broker.end_turn()
     yard.advance(0.01)
     if old:
         streams = [listening.listen(queue="mine", after="0", who=ada)]
@@ -232,7 +232,7 @@ def test_an_unknown_kind_is_refused_with_those_there_are(listening: Listening) -
 
 @pytest.mark.parametrize("end", ["none", "restart", "kill", "crash"])
 def test_a_client_goes_on_behind_the_last_event_it_has_seen(end: str) -> None:
-    listening = Listening(SimulatedYard())
+    listening = Listening(SimulatedServer())
     yard = listening.yard
     stream = listening.listen()
     push(yard, count=5)
@@ -349,7 +349,7 @@ def test_old_and_new_records_meet_without_a_gap_or_a_double(listening: Listening
     while yard.scheduler.blocking:
         push(yard, count=40)
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
     push(yard, count=3)
     last = yard.journal.durable_seq
     assert seqs(stream) == list(range(1, last + 1))
@@ -359,7 +359,7 @@ def test_old_and_new_records_meet_without_a_gap_or_a_double(listening: Listening
 @pytest.mark.parametrize("seed", range(5))
 def test_clients_that_come_and_go_and_stall_miss_nothing(seed: int) -> None:
     chance = random.Random(seed)
-    listening = Listening(RetainingYard(Limits(1 << 40)))
+    listening = Listening(RetainingYard(RetentionLimits(1 << 40)))
     yard = listening.yard
     assert isinstance(yard, RetainingYard)
     yard.register("keeps", 1)
@@ -377,7 +377,7 @@ def test_clients_that_come_and_go_and_stall_miss_nothing(seed: int) -> None:
             stream.stuffed = True
         elif step == 3:
             stream.read_again()
-            yard.settle()
+            yard.run_pending()
         else:
             last, seen = collect(stream, last, seen)
             stream.hang_up()
@@ -402,7 +402,7 @@ def test_carries_are_left_out() -> None:
     yard.push("kept")
     stream = listening.listen()
     yard.work(20 * SEGMENT)
-    assert yard.journal.base > 0  # so there were some
+    assert yard.journal.replay_start > 0  # so there were some
     kinds = {event["event"] for event in stream.events()}
     assert kinds == {"push", "finish"}
     again = listening.listen(after=str(yard.first_seq()))

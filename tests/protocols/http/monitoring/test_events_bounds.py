@@ -5,15 +5,15 @@ import json
 import pytest
 from support.listening import ORIGIN, Listening, push, seqs
 from support.retaining import SEGMENT, RetainingYard
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 
 from taskyard.engine.model.job import NewJob, Policy
-from taskyard.journal.retention import Limits
+from taskyard.journal.retention import RetentionLimits
 
 
 @pytest.fixture
 def listening() -> Listening:
-    return Listening(SimulatedYard())
+    return Listening(SimulatedServer())
 
 
 # What is not there any more
@@ -58,7 +58,7 @@ def test_a_slow_client_is_told_what_was_dropped_before_it_read_it() -> None:
 
 
 def test_a_segment_that_goes_while_it_is_read_is_no_end() -> None:
-    listening = Listening(RetainingYard(Limits(1 << 40)))
+    listening = Listening(RetainingYard(RetentionLimits(1 << 40)))
     yard = listening.yard
     assert isinstance(yard, RetainingYard)
     yard.register("keeps", 1)
@@ -68,8 +68,8 @@ def test_a_segment_that_goes_while_it_is_read_is_no_end() -> None:
     assert len(yard.scheduler.blocking) == 1
     work = yard.scheduler.blocking.popleft()
     yard.scheduler.slow = False
-    yard.commit("keeps", int(yard.journal.first_seq_of(yard.journal.base)))
-    assert yard.journal.first > 0
+    yard.commit("keeps", int(yard.journal.first_seq_of(yard.journal.replay_start)))
+    assert yard.journal.first_base > 0
     yard.scheduler.blocking.append(work)
     yard.scheduler.finish_blocking()
     yard.advance(1)
@@ -82,13 +82,13 @@ def test_a_journal_that_cannot_be_read_ends_the_stream_with_the_reason(
     listening: Listening,
 ) -> None:
     push(listening.yard, count=5)
-    listening.yard.disk.fail("read")
+    listening.yard.disk.fail_call("read")
     stream = listening.listen(after="0")
     told = stream.take()[-1]
     assert told["event"] == "error"
     assert "injected into read" in json.loads(told["data"])["detail"]
     assert stream.closed
-    assert listening.yard.broker.feed.count() == 0
+    assert listening.yard.broker.feed.listener_count() == 0
 
 
 # Bounds
@@ -103,7 +103,7 @@ def test_a_slow_client_is_sent_nothing_until_it_reads(listening: Listening) -> N
     yard.advance(60)  # not even signs of life
     assert stream.data == b""
     stream.read_again()
-    yard.settle()
+    yard.run_pending()
     assert seqs(stream) == list(range(2, 102))
 
 
@@ -116,7 +116,7 @@ def test_a_client_that_stops_reading_in_the_middle_is_sent_little_more(
     stream = listening.listen(after="0")
     stream.stuffed = True
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     assert len(stream.events()) == 500  # the portion that was on its way
     assert not yard.scheduler.blocking
     stream.read_again()
@@ -129,20 +129,20 @@ def test_memory_does_not_grow_with_what_nobody_reads(listening: Listening) -> No
     stream.stuffed = True
     push(yard, count=5000)
     feed = yard.broker.feed
-    assert len(feed.events(0, 1 << 20)) == 2048
+    assert len(feed.events_from(0, 1 << 20)) == 2048
     stream.read_again()
-    yard.settle()
+    yard.run_pending()
     assert seqs(stream) == list(range(2, 5002))
 
 
 def test_records_that_come_faster_than_they_are_decoded_are_read_from_disk() -> None:
-    listening = Listening(SimulatedYard(segment_size=1 << 25))
+    listening = Listening(SimulatedServer(segment_size=1 << 25))
     yard = listening.yard
     stream = listening.listen()
-    now = yard.broker.begin()
+    now = yard.broker.begin_turn()
     for _ in range(20):
         yard.engine.push(NewJob("q", "task", b"x" * 900_000, Policy()), ORIGIN, now)
-        yard.broker.end()
+        yard.broker.end_turn()
     yard.advance(0.01)
     assert seqs(stream) == list(range(2, 22))
 
@@ -156,7 +156,7 @@ def test_one_portion_is_read_at_a_time_and_all_have_their_turn(listening: Listen
     while yard.scheduler.blocking:
         assert len(yard.scheduler.blocking) == 1
         yard.scheduler.finish_blocking()
-        yard.settle()
+        yard.run_pending()
         portions += 1
         if portions == 3:
             assert all(stream.data.count(b"data: ") == 500 for stream in streams)
@@ -164,7 +164,7 @@ def test_one_portion_is_read_at_a_time_and_all_have_their_turn(listening: Listen
 
 
 def test_only_so_many_clients_may_listen() -> None:
-    listening = Listening(SimulatedYard(), most=2)
+    listening = Listening(SimulatedServer(), most=2)
     first = listening.listen()
     listening.listen()
     assert listening.refused()["status"] == 503
@@ -178,8 +178,8 @@ def test_while_nobody_listens_nothing_is_kept(listening: Listening) -> None:
     push(yard, count=3)
     stream.hang_up()
     push(yard, count=3)
-    assert yard.broker.feed.count() == 0
-    assert yard.broker.feed.events(0, 100) == []
+    assert yard.broker.feed.listener_count() == 0
+    assert yard.broker.feed.events_from(0, 100) == []
     assert not yard.scheduler.is_waiting()
 
 
@@ -192,7 +192,7 @@ def test_a_client_that_goes_while_its_portion_is_read_is_forgotten(listening: Li
     stream.hang_up()
     waiting.hang_up()
     yard.scheduler.finish_blocking()
-    yard.settle()
+    yard.run_pending()
     assert not yard.scheduler.blocking
     assert stream.events() == []
 
@@ -214,4 +214,4 @@ def test_a_server_that_stops_ends_the_streams(listening: Listening) -> None:
     streams = [listening.listen() for _ in range(3)]
     listening.events.close()
     assert all(stream.closed for stream in streams)
-    assert listening.yard.broker.feed.count() == 0
+    assert listening.yard.broker.feed.listener_count() == 0

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from support.exchanges import get
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import exchange
 
 from taskyard.journal.memory import MemoryDisk
@@ -23,14 +23,14 @@ def ask(health: Health, path: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.fixture
-def small() -> SimulatedYard:
+def small() -> SimulatedServer:
     """One whose disk has room for three segments."""
     disk = MemoryDisk()
-    disk.limit(3 * SIZE + 1000)
-    return SimulatedYard(1000.0, spare=True, disk=disk, segment_size=SIZE)
+    disk.set_capacity(3 * SIZE + 1000)
+    return SimulatedServer(1000.0, spare=True, disk=disk, segment_size=SIZE)
 
 
-def fill(yard: SimulatedYard) -> None:
+def fill(yard: SimulatedServer) -> None:
     peer = yard.connect()
     while True:
         peer.send(PUSH)
@@ -39,15 +39,15 @@ def fill(yard: SimulatedYard) -> None:
 
 
 def test_a_server_that_takes_writes_is_up_and_ready() -> None:
-    health = Health(SimulatedYard().broker)
+    health = Health(SimulatedServer().broker)
     assert ask(health, "/healthz") == (200, {"status": "up"})
     assert ask(health, "/readyz") == (200, {"status": "ready"})
 
 
 def test_a_server_that_cannot_write_is_up_and_not_ready() -> None:
-    yard = SimulatedYard()
+    yard = SimulatedServer()
     health = Health(yard.broker)
-    yard.disk.fail("sync")
+    yard.disk.fail_call("sync")
     yard.connect().send(b'PUSH {"name":"a"}\n')
     status, problem = ask(health, "/readyz")
     assert status == 503
@@ -59,7 +59,7 @@ def test_a_server_that_cannot_write_is_up_and_not_ready() -> None:
     assert ask(Health(yard.broker), "/readyz")[0] == 200
 
 
-def test_a_full_disk_makes_it_unready_until_there_is_room(small: SimulatedYard) -> None:
+def test_a_full_disk_makes_it_unready_until_there_is_room(small: SimulatedServer) -> None:
     health = Health(small.broker)
     fill(small)
     status, problem = ask(health, "/readyz")
@@ -67,7 +67,7 @@ def test_a_full_disk_makes_it_unready_until_there_is_room(small: SimulatedYard) 
     assert problem["reason"] == "no-space"
     assert problem["detail"].endswith("No space left on device")
     assert ask(health, "/healthz")[0] == 200
-    small.disk.limit(100 * SIZE)
+    small.disk.set_capacity(100 * SIZE)
     small.advance(2)
     assert ask(health, "/readyz") == (200, {"status": "ready"})
     peer = small.connect()
@@ -75,7 +75,7 @@ def test_a_full_disk_makes_it_unready_until_there_is_room(small: SimulatedYard) 
 
 
 def test_a_server_that_stops_is_not_ready() -> None:
-    health = Health(SimulatedYard().broker)
+    health = Health(SimulatedServer().broker)
     health.stopping = True
     status, problem = ask(health, "/readyz")
     assert (status, problem["reason"]) == (503, "shutting-down")

@@ -6,12 +6,12 @@ import pytest
 from support.exchanges import FakeStream
 from support.lake_view import lake_view
 from support.listening import ORIGIN, push
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.watching import Watching, looks, names
 
 import taskyard
 from taskyard.access.principal import ANONYMOUS, Principal, Rule
-from taskyard.protocols.http.monitoring.live_head import About
+from taskyard.protocols.http.monitoring.live_head import SummarySources
 
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'
 
@@ -158,7 +158,7 @@ def test_clients_that_wait_for_a_job_are_counted(watching: Watching) -> None:
 
 
 def test_the_room_on_the_disk_and_the_lake() -> None:
-    about = About(space=lambda: (3, 10), lake=lambda: lake_view(running=True))
+    about = SummarySources(space=lambda: (3, 10), lake=lambda: lake_view(running=True))
     watching = Watching(about=about)
     stream = watching.listen()
     look = next_look(watching, stream)
@@ -167,7 +167,9 @@ def test_the_room_on_the_disk_and_the_lake() -> None:
 
 
 def test_a_disk_that_hangs_keeps_no_look_back() -> None:
-    watching = Watching(SimulatedYard(inline_sync=True), about=About(space=lambda: (3, 10)))
+    watching = Watching(
+        SimulatedServer(inline_sync=True), about=SummarySources(space=lambda: (3, 10))
+    )
     watching.yard.scheduler.slow = True
     stream = watching.listen()
     for _ in range(30):
@@ -176,7 +178,7 @@ def test_a_disk_that_hangs_keeps_no_look_back() -> None:
 
 
 def test_the_server_says_why_it_takes_no_pushes(watching: Watching) -> None:
-    watching.yard.engine.drain(True)
+    watching.yard.engine.set_draining(True)
     (look,) = looks(watching.listen())
     assert look["server"]["draining"]
     assert look["server"]["refusing"] == "the server is being drained"
@@ -229,9 +231,9 @@ def test_a_queue_that_has_gone_is_told_once(watching: Watching) -> None:
     stream = watching.listen()
     assert looks(stream)[0]["queues"]["gone"] == []
     yard.connect("workq").send(b"lease q 0\r\n")
-    yard.engine.delete(1, ORIGIN, yard.broker.begin())
-    yard.engine.delete_queue(b"q", ORIGIN, yard.broker.begin())
-    yard.broker.end()
+    yard.engine.delete_job(1, ORIGIN, yard.broker.begin_turn())
+    yard.engine.delete_queue(b"q", ORIGIN, yard.broker.begin_turn())
+    yard.broker.end_turn()
     look = next_look(watching, stream)
     assert (look["queues"]["gone"], look["queues"]["shown"]) == (["q"], [])
     # What it has counted stays counted.
@@ -245,9 +247,9 @@ def test_a_new_queue_of_an_old_name_begins_anew(watching: Watching) -> None:
     push(yard, count=50)
     assert next_look(watching, stream)["queues"]["shown"][0]["ready"] == 50
     for id in range(1, 51):
-        yard.engine.delete(id, ORIGIN, yard.broker.begin())
-    yard.engine.delete_queue(b"q", ORIGIN, yard.broker.begin())
-    yard.broker.end()
+        yard.engine.delete_job(id, ORIGIN, yard.broker.begin_turn())
+    yard.engine.delete_queue(b"q", ORIGIN, yard.broker.begin_turn())
+    yard.broker.end_turn()
     push(yard)
     look = next_look(watching, stream)
     assert look["queues"]["shown"][0]["pushed_rate"] == look["rates"]["pushed"] == 1
@@ -281,9 +283,9 @@ def test_a_queue_deleted_in_the_middle_of_a_look_is_counted_once() -> None:
     for utf8 in (b"a", b"c"):  # one that was counted, and one that was not yet
         job = yard.engine.state.queues[utf8].ready.first()
         assert job is not None
-        yard.engine.delete(job.id, ORIGIN, yard.broker.begin())
-        yard.engine.delete_queue(utf8, ORIGIN, yard.broker.begin())
-    yard.broker.end()
+        yard.engine.delete_job(job.id, ORIGIN, yard.broker.begin_turn())
+        yard.engine.delete_queue(utf8, ORIGIN, yard.broker.begin_turn())
+    yard.broker.end_turn()
     yard.advance(0.1)
     (look,) = looks(stream)
     assert (look["totals"]["pushed"], look["totals"]["queues"]) == (3, 3)
@@ -328,7 +330,7 @@ def test_nothing_is_kept_of_queues_while_nobody_listens(watching: Watching) -> N
         stream.hang_up()
     watching.yard.advance(2)
     assert watching.live.count() == 0
-    assert (watching.live._rows, watching.live._seen, watching.live._rankings) == ({}, {}, {})
+    assert (watching.live._rows, watching.live._next_rows, watching.live._rankings) == ({}, {}, {})
 
 
 def test_there_is_a_bound_to_the_number_of_clients() -> None:
@@ -389,7 +391,7 @@ def test_who_may_see_some_queues_sees_those_and_nothing_of_the_server(watching: 
 def test_when_the_rules_change_clients_have_to_come_again(watching: Watching) -> None:
     ada = Principal("ada", [Rule(["*"], ["inspect"])])
     stream, anonymous = watching.listen(ada), watching.listen()
-    ada.change([Rule(["mail"], ["inspect"])], False)
+    ada.set_rules([Rule(["mail"], ["inspect"])], False)
     watching.live.rules_changed()
     assert stream.closed
     assert not anonymous.closed

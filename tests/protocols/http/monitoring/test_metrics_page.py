@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from support.exchanges import FakeExchange, get
 from support.lake_view import lake_view
 from support.retaining import SEGMENT, RetainingYard
-from support.simulated import SimulatedYard
+from support.simulated import SimulatedServer
 from support.wire import exchange
 
 from taskyard.engine.model.job import API, NewJob, Origin, Policy
@@ -16,7 +16,7 @@ from taskyard.engine.schedules.schedule import Schedule
 from taskyard.protocols.http.monitoring.exposition import label
 from taskyard.protocols.http.monitoring.metrics_page import MetricsPage
 from taskyard.shared.api_messages import LakeView
-from taskyard.shared.process import Usage, usage
+from taskyard.shared.process import Usage, process_usage
 
 ORIGIN = Origin(API, "", "tester")
 PUSH = b'PUSH {"name":"a","queue":"q"}\n'
@@ -30,11 +30,11 @@ class Page:
     """The page of a yard, and what a parser makes of it."""
 
     def __init__(
-        self, yard: SimulatedYard, queues: int = 1000, lake: LakeView | None = None
+        self, yard: SimulatedServer, queues: int = 1000, lake: LakeView | None = None
     ) -> None:
         self._yard = yard
         self._page = MetricsPage(
-            yard.broker, yard.scheduler, queues, lambda: PROCESS, lake=lambda: lake
+            yard.broker, yard.scheduler, queues, lambda: PROCESS, lake_status=lambda: lake
         )
         self.samples: dict[tuple[str, Labels], float] = {}
         self.kinds: dict[str, str] = {}
@@ -44,11 +44,11 @@ class Page:
 
     def read(self) -> str:
         asked = self.ask()
-        self._yard.settle()
+        self._yard.run_pending()
         response = asked.answer()
         assert response.status == 200
         assert response.content_type == "text/plain; version=0.0.4; charset=utf-8"
-        assert response.mark == 0
+        assert response.position == 0
         text = response.body.decode()
         self.samples = {}
         self.kinds = {}
@@ -69,17 +69,19 @@ class Page:
 
 
 @pytest.fixture
-def plain() -> SimulatedYard:
-    return SimulatedYard()
+def plain() -> SimulatedServer:
+    return SimulatedServer()
 
 
-def push(yard: SimulatedYard, queue: str, run_at: int = 0) -> None:
-    yard.engine.push(NewJob(queue, "a", b"", Policy(), run_at=run_at), ORIGIN, yard.broker.begin())
-    yard.broker.end()
-    yard.settle()
+def push(yard: SimulatedServer, queue: str, run_at: int = 0) -> None:
+    yard.engine.push(
+        NewJob(queue, "a", b"", Policy(), run_at=run_at), ORIGIN, yard.broker.begin_turn()
+    )
+    yard.broker.end_turn()
+    yard.run_pending()
 
 
-def test_a_page_of_a_new_server_is_well_formed(plain: SimulatedYard) -> None:
+def test_a_page_of_a_new_server_is_well_formed(plain: SimulatedServer) -> None:
     page = Page(plain)
     text = page.read()
     assert text.endswith("\n")
@@ -90,10 +92,10 @@ def test_a_page_of_a_new_server_is_well_formed(plain: SimulatedYard) -> None:
     assert not page.has("taskyard_queue_jobs", queue="", state="ready")
 
 
-def test_the_lines_of_a_family_stand_together_behind_their_head(plain: SimulatedYard) -> None:
+def test_the_lines_of_a_family_stand_together_behind_their_head(plain: SimulatedServer) -> None:
     for name in ("a", "b", "c"):
         push(plain, name)
-        plain.engine.pop(name.encode(), False, ORIGIN, plain.broker.begin())
+        plain.engine.pop(name.encode(), False, ORIGIN, plain.broker.begin_turn())
     text = Page(plain).read()
     heads = re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE)
     assert len(set(heads)) == len(heads)
@@ -102,15 +104,15 @@ def test_the_lines_of_a_family_stand_together_behind_their_head(plain: Simulated
     assert [name for at, name in enumerate(order) if not at or order[at - 1] != name] == heads
 
 
-def test_jobs_are_counted_by_queue_and_state(plain: SimulatedYard) -> None:
+def test_jobs_are_counted_by_queue_and_state(plain: SimulatedServer) -> None:
     peer = plain.connect()
     exchange(peer, PUSH * 3, b'OK {"id":1}\nOK {"id":2}\nOK {"id":3}\n')
     peer.send(b'FETCH {"queues":["q"]}\n')
     peer.send(b'PUSH {"name":"b","queue":"q","blocked_by":[1]}\n')
     push(plain, "q", plain.clock.now() + 1_000_000_000)
     push(plain, "dead")
-    plain.engine.fail(6, b"no", ORIGIN, plain.broker.begin())
-    plain.broker.end()
+    plain.engine.fail(6, b"no", ORIGIN, plain.broker.begin_turn())
+    plain.broker.end_turn()
     page = Page(plain)
     page.read()
     states = ("ready", "delayed", "leased", "blocked", "succeeded", "dead")
@@ -125,7 +127,7 @@ def test_jobs_are_counted_by_queue_and_state(plain: SimulatedYard) -> None:
     assert tasks == [2, 2, 1]
 
 
-def test_queues_count_what_has_happened_since_the_start(plain: SimulatedYard) -> None:
+def test_queues_count_what_has_happened_since_the_start(plain: SimulatedServer) -> None:
     peer = plain.connect()
     peer.send(b'PUSH {"name":"a","queue":"q","retry":1}\n' * 2 + b'FETCH {"queues":["q"]}\n' * 2)
     peer.send(b'ACK {"id":1}\nNACK {"id":2}\n')
@@ -141,7 +143,7 @@ def test_queues_count_what_has_happened_since_the_start(plain: SimulatedYard) ->
     assert page.number("taskyard_queue_jobs", queue="q", state="delayed") == 1
 
 
-def test_histograms_are_cumulative_and_in_seconds(plain: SimulatedYard) -> None:
+def test_histograms_are_cumulative_and_in_seconds(plain: SimulatedServer) -> None:
     peer = plain.connect()
     for id, seconds in enumerate((0.001, 0.1, 10), start=1):
         peer.send(PUSH)
@@ -163,7 +165,7 @@ def test_histograms_are_cumulative_and_in_seconds(plain: SimulatedYard) -> None:
     assert page.kinds["taskyard_queue_wait_seconds"] == "histogram"
 
 
-def test_names_of_queues_are_escaped(plain: SimulatedYard) -> None:
+def test_names_of_queues_are_escaped(plain: SimulatedServer) -> None:
     name = 'a"b\\c{},é'
     push(plain, name)
     page = Page(plain)
@@ -172,12 +174,12 @@ def test_names_of_queues_are_escaped(plain: SimulatedYard) -> None:
     assert label("reader", 'a\nb"\\') == 'reader="a\\nb\\"\\\\"'
 
 
-def test_queues_beyond_the_limit_are_summed(plain: SimulatedYard) -> None:
+def test_queues_beyond_the_limit_are_summed(plain: SimulatedServer) -> None:
     page = Page(plain, queues=3)
     for number in range(10):
         for _ in range(number + 1):
             push(plain, f"q{number}")
-    plain.engine.pop(b"q9", False, ORIGIN, plain.broker.begin())
+    plain.engine.pop(b"q9", False, ORIGIN, plain.broker.begin_turn())
     page.read()
     # q9 has come first: it was the first that was measured.
     shown = {dict(labels).get("queue") for name, labels in page.samples if "_queue_" in name}
@@ -187,11 +189,11 @@ def test_queues_beyond_the_limit_are_summed(plain: SimulatedYard) -> None:
     assert page.number("taskyard_queue_finished_total", queue="q9") == 1
 
 
-def test_the_sum_goes_on_when_its_queues_are_deleted(plain: SimulatedYard) -> None:
+def test_the_sum_goes_on_when_its_queues_are_deleted(plain: SimulatedServer) -> None:
     page = Page(plain, queues=0)
     for name in ("a", "b"):
         push(plain, name)
-    now = plain.broker.begin()
+    now = plain.broker.begin_turn()
     plain.engine.pop(b"a", False, ORIGIN, now)
     plain.engine.delete_queue(b"a", ORIGIN, now)
     page.read()
@@ -200,7 +202,7 @@ def test_the_sum_goes_on_when_its_queues_are_deleted(plain: SimulatedYard) -> No
     assert page.number("taskyard_queue_jobs", queue="", state="ready") == 1
 
 
-def test_many_queues_are_gone_through_a_few_at_a_time(plain: SimulatedYard) -> None:
+def test_many_queues_are_gone_through_a_few_at_a_time(plain: SimulatedServer) -> None:
     page = Page(plain, queues=50)
     for number in range(1000):
         push(plain, f"q{number}")
@@ -215,7 +217,7 @@ def test_many_queues_are_gone_through_a_few_at_a_time(plain: SimulatedYard) -> N
     assert len(asked.answer().body) < 200_000
 
 
-def test_requests_and_connections_are_shown_by_dialect(plain: SimulatedYard) -> None:
+def test_requests_and_connections_are_shown_by_dialect(plain: SimulatedServer) -> None:
     peer = plain.connect()
     peer.send(b"PING\n" + PUSH * 2 + b"PUSH {}\nNONSENSE\n" + b'FETCH {"queues":[]}\n')
     plain.connect("workq").close()
@@ -239,7 +241,7 @@ def test_requests_and_connections_are_shown_by_dialect(plain: SimulatedYard) -> 
     assert responses == {"OK": 2, "PONG": 1, "EMPTY": 1, "ERR": 2}
 
 
-def test_the_journal_is_shown(plain: SimulatedYard) -> None:
+def test_the_journal_is_shown(plain: SimulatedServer) -> None:
     page = Page(plain)
     exchange(plain.connect(), PUSH, b'OK {"id":1}\n')
     plain.advance(60)
@@ -249,7 +251,7 @@ def test_the_journal_is_shown(plain: SimulatedYard) -> None:
     assert page.number("taskyard_journal_written_bytes_total") > 40
     assert page.number("taskyard_journal_durable_seq") == journal.durable_seq
     assert page.number("taskyard_journal_bytes") == journal.end
-    assert page.number("taskyard_journal_live_bytes") == plain.engine.state.weight()
+    assert page.number("taskyard_journal_live_bytes") == plain.engine.state.compacted_size()
     assert page.number("taskyard_journal_segments") == 1
     assert page.number("taskyard_journal_head_age_seconds") == 60
     assert page.number("taskyard_commits_total") == 1
@@ -270,7 +272,7 @@ def test_readers_and_how_far_behind_they_are() -> None:
 
 
 @pytest.mark.parametrize("running", [True, False])
-def test_the_lake_beside_the_server(plain: SimulatedYard, running: bool) -> None:
+def test_the_lake_beside_the_server(plain: SimulatedServer, running: bool) -> None:
     page = Page(plain, lake=lake_view(running=running))
     page.read()
     assert page.number("taskyard_lake_up") == running
@@ -279,17 +281,17 @@ def test_the_lake_beside_the_server(plain: SimulatedYard, running: bool) -> None
     assert page.number("taskyard_lake_restarts_total") == 3
 
 
-def test_a_server_that_runs_no_lake_shows_none(plain: SimulatedYard) -> None:
+def test_a_server_that_runs_no_lake_shows_none(plain: SimulatedServer) -> None:
     assert "taskyard_lake" not in Page(plain).read()
 
 
-def test_schedules_and_what_came_of_their_ticks(plain: SimulatedYard) -> None:
+def test_schedules_and_what_came_of_their_ticks(plain: SimulatedServer) -> None:
     engine = plain.broker.engine
-    now = plain.broker.begin()
+    now = plain.broker.begin_turn()
     job = NewJob("q", "task", b"", Policy())
     engine.set_schedule(Schedule("a", job, every=10_000_000, overlap=1), ORIGIN, now)
     engine.set_schedule(Schedule("b", job, every=40_000_000), ORIGIN, now)
-    plain.broker.end()
+    plain.broker.end_turn()
     plain.advance(40)
     page = Page(plain)
     page.read()
@@ -300,7 +302,7 @@ def test_schedules_and_what_came_of_their_ticks(plain: SimulatedYard) -> None:
     assert page.number("taskyard_schedule_lateness_seconds_count") == 2
 
 
-def test_the_process_is_shown(plain: SimulatedYard) -> None:
+def test_the_process_is_shown(plain: SimulatedServer) -> None:
     page = Page(plain)
     page.read()
     assert page.number("process_cpu_seconds_total") == 1.5
@@ -310,9 +312,9 @@ def test_the_process_is_shown(plain: SimulatedYard) -> None:
     assert page.number("process_start_time_seconds") == plain.now()
 
 
-def test_a_page_can_be_had_when_nothing_can_be_written(plain: SimulatedYard) -> None:
+def test_a_page_can_be_had_when_nothing_can_be_written(plain: SimulatedServer) -> None:
     peer = plain.connect()
-    plain.disk.fail("sync")
+    plain.disk.fail_call("sync")
     peer.send(PUSH)
     page = Page(plain)
     page.read()
@@ -320,28 +322,28 @@ def test_a_page_can_be_had_when_nothing_can_be_written(plain: SimulatedYard) -> 
 
 
 def test_what_the_system_says_about_this_process(tmp_path: Path) -> None:
-    found = usage()
+    found = process_usage()
     assert found.cpu_seconds > 0
     assert found.max_files > 0
     there = tmp_path / "self"
     there.mkdir()
-    nothing = usage(str(there))
+    nothing = process_usage(str(there))
     assert (nothing.memory_bytes, nothing.virtual_bytes, nothing.open_files) == (None, None, None)
     (there / "statm").write_text("200 100 5 1 0 5 0\n")
     (there / "fd").mkdir()
     (there / "fd" / "0").touch()
-    known = usage(str(there))
+    known = process_usage(str(there))
     assert known.open_files == 1
     assert known.virtual_bytes == 2 * (known.memory_bytes or 0)
 
 
 def test_every_metric_is_in_the_documentation_and_the_other_way_round(
-    plain: SimulatedYard,
+    plain: SimulatedServer,
 ) -> None:
     peer = plain.connect()
     exchange(peer, PUSH, b'OK {"id":1}\n')
     peer.send(b'FETCH {"queues":["q"]}\nACK {"id":1}\n')
-    plain.engine.register_reader("lake", 1, 1_000_000, ORIGIN, plain.broker.begin())
+    plain.engine.register_reader("lake", 1, 1_000_000, ORIGIN, plain.broker.begin_turn())
     text = Page(plain, lake=lake_view(running=True)).read()
     shown = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     page = DOCS.read_text(encoding="utf-8")

@@ -10,16 +10,20 @@ from typing import Final
 
 from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.seams import Scheduler
-from taskyard.engine.model.state import Consumer
+from taskyard.engine.model.state import BatchConsumer
 from taskyard.protocols.http.api.cursor import page_of_names
-from taskyard.protocols.http.api.problems import CONSUMER_NOT_FOUND, INVALID_CURSOR, no_consumer
+from taskyard.protocols.http.api.problems import (
+    CONSUMER_NOT_FOUND,
+    INVALID_CURSOR,
+    consumer_not_found,
+)
 from taskyard.protocols.http.api.queues import CURSOR, LIMIT
-from taskyard.protocols.http.call import Call, Operation
+from taskyard.protocols.http.call import ApiCall, Operation
 from taskyard.protocols.times import format_moment
 from taskyard.shared import api_pipeline_messages as shapes
 
 CONSUMER: Final = "/api/v1/consumers/{consumer}"
-_BREATH: Final = 5_000  # microseconds, while the disk is behind
+_BACKLOG_PAUSE_US: Final = 5_000  # microseconds, while the disk is behind
 
 
 class ConsumerOperations:
@@ -34,7 +38,7 @@ class ConsumerOperations:
                 name="listConsumers",
                 summary="The consumers whose queues the caller may see, in order of their names",
                 action=INSPECT,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=_list,
                 query=(LIMIT, CURSOR),
                 answers={200: ("A page.", shapes.ConsumerPage)},
@@ -46,8 +50,8 @@ class ConsumerOperations:
                 name="getConsumer",
                 summary="One consumer and the batch that it has",
                 action=INSPECT,
-                anywhere=True,
-                run=lambda call: call.answer(200, _view(_named(call))),
+                checks_queues_itself=True,
+                run=lambda call: call.send_json(200, _view(_named_consumer(call))),
                 answers={200: ("The consumer.", shapes.ConsumerView)},
                 problems=(CONSUMER_NOT_FOUND,),
             ),
@@ -57,61 +61,63 @@ class ConsumerOperations:
                 name="deleteConsumer",
                 summary="Drop a consumer; the jobs that it holds go back to their queues",
                 action=ADMIN,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=self._drop,
                 answers={204: ("It is gone.", None)},
                 problems=(CONSUMER_NOT_FOUND,),
             ),
         ]
 
-    def _drop(self, call: Call) -> None:
-        _Drop(call, self._scheduler, _named(call)).step()
+    def _drop(self, call: ApiCall) -> None:
+        _ConsumerDrop(call, self._scheduler, _named_consumer(call)).run_chunk()
 
 
-class _Drop:
+class _ConsumerDrop:
     """Gives the jobs back a portion at a time."""
 
-    def __init__(self, call: Call, scheduler: Scheduler, consumer: Consumer) -> None:
+    def __init__(self, call: ApiCall, scheduler: Scheduler, consumer: BatchConsumer) -> None:
         self._call = call
         self._scheduler = scheduler
         self._consumer = consumer
 
-    def step(self) -> None:
+    def run_chunk(self) -> None:
         call = self._call
         name = self._consumer.name
         if call.engine.consumer(name) is not self._consumer:
-            call.answer(204)  # somebody else was quicker, and may use the name again by now
+            call.send_json(204)  # somebody else was quicker, and may use the name again by now
         elif call.engine.drop_consumer(name, call.origin, call.now):
-            call.answer(204)
-        elif call.broker.is_behind():
-            self._scheduler.call_at(call.broker.clock.now() + _BREATH, self._go_on)
+            call.send_json(204)
+        elif call.broker.is_backlogged():
+            self._scheduler.call_at(
+                call.broker.clock.now() + _BACKLOG_PAUSE_US, self._continue_next_turn
+            )
         else:
-            self._scheduler.call_soon(self._go_on)
+            self._scheduler.call_soon(self._continue_next_turn)
 
-    def _go_on(self) -> None:
+    def _continue_next_turn(self) -> None:
         call = self._call
-        call.now = call.broker.begin()
-        call.guard(self.step)
-        call.broker.end()
+        call.now = call.broker.begin_turn()
+        call.run_guarded(self.run_chunk)
+        call.broker.end_turn()
 
 
-def _named(call: Call) -> Consumer:
+def _named_consumer(call: ApiCall) -> BatchConsumer:
     """The one that the path names; it must be there for the caller."""
     name = call.request.params["consumer"]
     consumer = call.engine.consumer(name)
     principal = call.request.principal
     action = call.operation.action
     if consumer is None:
-        raise no_consumer(name)
+        raise consumer_not_found(name)
     queues = [queue.decode() for queue in consumer.queues]
     if not all(principal.may(INSPECT, queue) or principal.may(action, queue) for queue in queues):
-        raise no_consumer(name)  # a refusal would tell that it is there
+        raise consumer_not_found(name)  # a refusal would tell that it is there
     for queue in queues:
-        call.allow_on(queue)
+        call.require(queue)
     return consumer
 
 
-def _list(call: Call) -> None:
+def _list(call: ApiCall) -> None:
     may = call.request.principal.may
     consumers = call.engine.state.consumers
     seen = [
@@ -121,10 +127,10 @@ def _list(call: Call) -> None:
     ]
     names, following = page_of_names(sorted(seen), call.number("limit"), call.text("cursor"))
     shown = [_view(consumers[name]) for name in names]
-    call.answer(200, shapes.ConsumerPage(consumers=shown, next=following))
+    call.send_json(200, shapes.ConsumerPage(consumers=shown, next=following))
 
 
-def _view(consumer: Consumer) -> shapes.ConsumerView:
+def _view(consumer: BatchConsumer) -> shapes.ConsumerView:
     return shapes.ConsumerView(
         name=consumer.name,
         batch=consumer.number,

@@ -13,22 +13,22 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
-from taskyard.protocols.http.api.problems import INVALID_CURSOR, Problem
+from taskyard.protocols.http.api.problems import INVALID_CURSOR, ApiProblem
 
-MOST: Final = 1024  # characters: names are at most 255 bytes
+MAX_CURSOR_CHARS: Final = 1024  # characters: names are at most 255 bytes
 
 # What fits the engine's numbers; a walk counts on from the id.
 Number = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Id = Annotated[int, Meta(ge=0, le=(1 << 63) - 2)]
 
 
-class NamePlace(Struct, array_like=True, forbid_unknown_fields=True, tag="n"):
+class NameCursor(Struct, array_like=True, forbid_unknown_fields=True, tag="n"):
     """Behind this queue."""
 
     name: str
 
 
-class JobPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="j"):
+class JobCursor(Struct, array_like=True, forbid_unknown_fields=True, tag="j"):
     """Behind this place in one state of one queue."""
 
     queue: str
@@ -38,13 +38,13 @@ class JobPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="j"):
     id: Id
 
 
-class RingPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="r"):
+class FinishedCursor(Struct, array_like=True, forbid_unknown_fields=True, tag="r"):
     """Before this job among the finished ones."""
 
     id: Id
 
 
-class RecordPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="e"):
+class RecordCursor(Struct, array_like=True, forbid_unknown_fields=True, tag="e"):
     """Before this record of the journal, among those of one job."""
 
     job: Id
@@ -52,23 +52,23 @@ class RecordPlace(Struct, array_like=True, forbid_unknown_fields=True, tag="e"):
     whole: bool  # its push was among those before
 
 
-Place = TypeVar("Place", NamePlace, JobPlace, RingPlace, RecordPlace)
+CursorType = TypeVar("CursorType", NameCursor, JobCursor, FinishedCursor, RecordCursor)
 
 
-def write_cursor(place: NamePlace | JobPlace | RingPlace | RecordPlace) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+def write_cursor(position: NameCursor | JobCursor | FinishedCursor | RecordCursor) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
 
 
-def read_cursor(text: str, kind: type[Place]) -> Place:
+def read_cursor(text: str, kind: type[CursorType]) -> CursorType:
     try:
         data = base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
         return msgspec.json.decode(data, type=kind)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise foreign() from None
+        raise invalid_cursor() from None
 
 
-def foreign() -> Problem:
-    return Problem(
+def invalid_cursor() -> ApiProblem:
+    return ApiProblem(
         INVALID_CURSOR,
         "The cursor is not one of this list: begin without one, then pass on the `next` of each "
         "answer as it is.",
@@ -78,7 +78,7 @@ def foreign() -> Problem:
 
 def page_of_names(names: list[str], limit: int, cursor: str) -> tuple[list[str], str | None]:
     """A page of names that are in order, and the cursor to what follows it."""
-    start = bisect_right(names, read_cursor(cursor, NamePlace).name) if cursor else 0
+    start = bisect_right(names, read_cursor(cursor, NameCursor).name) if cursor else 0
     page = names[start : start + limit]
     more = start + limit < len(names)
-    return page, write_cursor(NamePlace(page[-1])) if more else None
+    return page, write_cursor(NameCursor(page[-1])) if more else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from taskyard.access.principal import INSPECT
-from taskyard.protocols.http.api.problems import QUEUE_NOT_FOUND, no_queue
-from taskyard.protocols.http.call import Call, Operation, Parameter
+from taskyard.protocols.http.api.problems import QUEUE_NOT_FOUND, queue_not_found
+from taskyard.protocols.http.call import ApiCall, Operation, QueryParameter
 from taskyard.protocols.http.messages import Response
 from taskyard.protocols.http.monitoring import live_messages as messages
 from taskyard.protocols.http.monitoring.history import SERIES, SHAPES, History, Ring
@@ -24,16 +24,16 @@ class HistoryOperations:
                 name="getHistory",
                 summary="Depth, rates and times of late, of all queues or of one",
                 action=INSPECT,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=self._show,
                 query=(
-                    Parameter(
+                    QueryParameter(
                         name="span",
                         doc="how far back, in seconds; a queue has the last hour",
                         values=tuple(str(span) for span in SHAPES),
                         default="300",
                     ),
-                    Parameter(
+                    QueryParameter(
                         name="queue",
                         doc="the queue; without it: all together",
                         of_queue=True,
@@ -45,33 +45,33 @@ class HistoryOperations:
             )
         ]
 
-    def _show(self, call: Call) -> None:
+    def _show(self, call: ApiCall) -> None:
         span = int(call.text("span"))
         name = call.text("queue")
-        call.allow_on(name)
+        call.require(name)
         if name:
             self._show_queue(call, name, span)
             return
         ring = self._history.totals[span].ring
         newest = ring.last or ring.step_of(call.now)
-        dialects = self._history.dialects
+        dialects = self._history.protocols
         requests = {
             dialect: ring.column(len(SERIES) + at, newest, ring.size)
             for at, dialect in enumerate(dialects)
         }
         _answer(call, _view(ring, newest, ring.size, requests))
 
-    def _show_queue(self, call: Call, name: str, span: int) -> None:
+    def _show_queue(self, call: ApiCall, name: str, span: int) -> None:
         queue = call.engine.queue(name.encode())
         if queue is None:
-            raise no_queue(name)
-        known = self._history.of(queue)
+            raise queue_not_found(name)
+        known = self._history.queue_history(queue)
         ring = known.ring if known is not None else Ring(*SHAPES[3_600], len(SERIES))
         newest = ring.last or ring.step_of(call.now)
         _answer(call, _view(ring, newest, min(ring.size, span // ring.step), {}))
 
 
-def _answer(call: Call, view: messages.HistoryView) -> None:
+def _answer(call: ApiCall, view: messages.HistoryView) -> None:
     """At once: it promises nothing, and is wanted most when the disk hangs."""
     call.reply(Response(200, msgspec.json.encode(view)))
 

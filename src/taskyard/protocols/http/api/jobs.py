@@ -22,9 +22,9 @@ from taskyard.engine.model.job import (
 )
 from taskyard.engine.model.queue import Queue
 from taskyard.protocols.http.api.cursor import (
-    JobPlace,
-    RingPlace,
-    foreign,
+    FinishedCursor,
+    JobCursor,
+    invalid_cursor,
     read_cursor,
     write_cursor,
 )
@@ -34,24 +34,30 @@ from taskyard.protocols.http.api.problems import (
     JOB_NOT_FOUND,
     QUEUE_NOT_FOUND,
     WRONG_STATE,
-    Problem,
+    ApiProblem,
 )
-from taskyard.protocols.http.api.queues import CURSOR, LIMIT, QUEUE, QueueNames
-from taskyard.protocols.http.api.views import content_of, error_of, error_place, held_of, summary_of
-from taskyard.protocols.http.call import JSON, Call, Operation, Parameter, bad_name
+from taskyard.protocols.http.api.queues import CURSOR, LIMIT, QUEUE, SortedQueueNames
+from taskyard.protocols.http.api.views import (
+    content_view,
+    error_location,
+    error_view,
+    held_job_view,
+    job_summary_fields,
+)
+from taskyard.protocols.http.call import JSON, ApiCall, Operation, QueryParameter, invalid_name
 from taskyard.shared import api_messages as messages
 from taskyard.shared.names import valid_name
 
 JOB: Final = "/api/v1/jobs/{job}"
-QUEUES_AT_ONCE: Final = 10_000  # looked at for one page of leases
+MAX_SCANNED_QUEUES: Final = 10_000  # looked at for one page of leases
 
 
 class JobOperations:
-    def __init__(self, names: QueueNames) -> None:
+    def __init__(self, names: SortedQueueNames) -> None:
         self._names = names
 
     def operations(self) -> list[Operation]:
-        return [*_operations_on_one(), *_changes_of_one(), *self._lists()]
+        return [*_single_job_operations(), *_single_job_changes(), *self._lists()]
 
     def _lists(self) -> list[Operation]:
         return [
@@ -63,7 +69,7 @@ class JobOperations:
                 action=INSPECT,
                 run=_list,
                 query=(
-                    Parameter(
+                    QueryParameter(
                         name="state",
                         doc="the state they are in",
                         values=(*STATE_NAMES[:6], STATE_NAMES[LIMITED]),
@@ -89,7 +95,7 @@ class JobOperations:
             Operation(
                 method="GET",
                 pattern="/api/v1/leases",
-                anywhere=True,
+                checks_queues_itself=True,
                 name="listLeases",
                 summary="All leases in flight that the caller may see, queue by queue",
                 action=INSPECT,
@@ -101,7 +107,7 @@ class JobOperations:
             Operation(
                 method="GET",
                 pattern="/api/v1/finished",
-                anywhere=True,
+                checks_queues_itself=True,
                 name="listFinished",
                 summary="Jobs that ended a short while ago, as the caller may see, the last first",
                 action=INSPECT,
@@ -112,23 +118,23 @@ class JobOperations:
             ),
         ]
 
-    def _list_leases(self, call: Call) -> None:
+    def _list_leases(self, call: ApiCall) -> None:
         limit = call.number("limit")
-        place = place_of(call, None, LEASED)
+        place = start_cursor(call, None, LEASED)
         queues = call.engine.state.queues
         jobs: list[Job] = []
         last = place.queue
         first = call.engine.queue(place.queue.encode(errors="replace"))
-        if first is not None and call.shows(first):
-            jobs = after(call, first, LEASED, place, limit)
+        if first is not None and call.may_inspect(first):
+            jobs = jobs_after(call, first, LEASED, place, limit)
         looked_at = 0
-        while len(jobs) < limit and looked_at < QUEUES_AT_ONCE:
-            names = self._names.after(last, 100)
+        while len(jobs) < limit and looked_at < MAX_SCANNED_QUEUES:
+            names = self._names.names_after(last, 100)
             for name in names:
                 looked_at += 1
                 queue = queues[name]
                 last = queue.name
-                if queue.leased.size and call.shows(queue):
+                if queue.leased.size and call.may_inspect(queue):
                     jobs.extend(queue.leased.slice(0, limit - len(jobs)))
                 if len(jobs) == limit:
                     break
@@ -136,18 +142,18 @@ class JobOperations:
                 _answer_leases(call, jobs, None)
                 return
         if len(jobs) < limit:  # many queues, few leases: the page ends here, the list does not
-            following = JobPlace(last, STATE_NAMES[LEASED], MIN_PRIORITY, FOREVER, 0)
+            following = JobCursor(last, STATE_NAMES[LEASED], MIN_PRIORITY, FOREVER, 0)
         else:
-            following = place_behind(jobs[-1])
+            following = cursor_after(jobs[-1])
         _answer_leases(call, jobs, following)
 
 
-def _operations_on_one() -> list[Operation]:
+def _single_job_operations() -> list[Operation]:
     return [
         Operation(
             method="GET",
             pattern=JOB,
-            anywhere=True,
+            checks_queues_itself=True,
             name="getJob",
             summary="One job, also if it ended a short while ago",
             action=INSPECT,
@@ -158,7 +164,7 @@ def _operations_on_one() -> list[Operation]:
         Operation(
             method="DELETE",
             pattern=JOB,
-            anywhere=True,
+            checks_queues_itself=True,
             name="cancelJob",
             summary="Remove a job, whatever its state; jobs that wait for it fail",
             action=ADMIN,
@@ -169,13 +175,13 @@ def _operations_on_one() -> list[Operation]:
     ]
 
 
-def _changes_of_one() -> list[Operation]:
+def _single_job_changes() -> list[Operation]:
     summary = {200: ("The job as it is now.", messages.JobSummary)}
     return [
         Operation(
             method="PATCH",
             pattern=JOB,
-            anywhere=True,
+            checks_queues_itself=True,
             name="changeJob",
             summary="Give a job another priority",
             action=ADMIN,
@@ -187,7 +193,7 @@ def _changes_of_one() -> list[Operation]:
         Operation(
             method="POST",
             pattern=JOB + "/retry",
-            anywhere=True,
+            checks_queues_itself=True,
             name="retryJob",
             summary="Make a delayed job or a dead letter ready now",
             action=ADMIN,
@@ -198,7 +204,7 @@ def _changes_of_one() -> list[Operation]:
         Operation(
             method="POST",
             pattern=JOB + "/move",
-            anywhere=True,
+            checks_queues_itself=True,
             name="moveJob",
             summary="Put a ready or delayed job or a dead letter into another queue, ready",
             action=ADMIN,
@@ -210,55 +216,55 @@ def _changes_of_one() -> list[Operation]:
     ]
 
 
-def _get(call: Call) -> None:
-    job = call.job_or_remains()
-    result = _result_place(job)
-    places = [(job.payload_at, job.payload_size), result or (0, 0), error_place(job, FOREVER)]
+def _get(call: ApiCall) -> None:
+    job = call.find_job()
+    result = _result_location(job)
+    places = [(job.payload_at, job.payload_size), result or (0, 0), error_location(job, FOREVER)]
 
     def show(found: list[bytes | None]) -> None:
-        call.check_job(job)
-        call.answer(
+        call.check_job_permission(job)
+        call.send_json(
             200,
             messages.JobView(
-                **summary_of(call.engine, job, call.now),
-                payload=content_of(found[0], job.payload_size),
-                result=None if result is None else content_of(found[1], result[1]),
-                error=error_of(job, found[2]),
+                **job_summary_fields(call.engine, job, call.now),
+                payload=content_view(found[0], job.payload_size),
+                result=None if result is None else content_view(found[1], result[1]),
+                error=error_view(job, found[2]),
             ),
         )
 
-    call.load(places, show)
+    call.read_blobs(places, show)
 
 
-def _result_place(job: Job) -> tuple[int, int] | None:
+def _result_location(job: Job) -> tuple[int, int] | None:
     """Of a failed job there is none: what Workq gives as its result is its error."""
-    extra = job.extra
-    succeeded = job.state == SUCCEEDED or (job.state == GONE and job.position)
+    extra = job.extras
+    succeeded = job.state == SUCCEEDED or (job.state == GONE and job.order_key)
     if extra is None or not extra.has_result or not succeeded:
         return None
     return extra.result_at, extra.result_size
 
 
-def _cancel(call: Call) -> None:
-    call.engine.delete(call.job().id, call.origin, call.now)
-    call.answer(204)
+def _cancel(call: ApiCall) -> None:
+    call.engine.delete_job(call.live_job().id, call.origin, call.now)
+    call.send_json(204)
 
 
-def _change(call: Call) -> None:
+def _change(call: ApiCall) -> None:
     body = call.body(messages.Change)
-    job = call.job()
+    job = call.live_job()
     call.engine.rescore(job.id, body.priority, call.origin, call.now)
     _show(call, job)
 
 
-def _retry(call: Call) -> None:
-    job = call.job()
+def _retry(call: ApiCall) -> None:
+    job = call.live_job()
     if job.state == DELAYED:
-        call.engine.wake_now(job.id, call.origin, call.now)
+        call.engine.wake_job(job.id, call.origin, call.now)
     elif job.state == FAILED:
-        call.engine.replay(job.id, call.origin, call.now)
+        call.engine.replay_dead_letter(job.id, call.origin, call.now)
     else:
-        raise Problem(
+        raise ApiProblem(
             WRONG_STATE,
             f"The job is {STATE_NAMES[job.state]}: only a delayed job or a dead letter can be "
             "made ready.",
@@ -266,62 +272,66 @@ def _retry(call: Call) -> None:
     _show(call, job)
 
 
-def _move(call: Call) -> None:
+def _move(call: ApiCall) -> None:
     body = call.body(messages.Move)
     if not valid_name(body.queue):
-        raise bad_name("queue")
-    job = call.job()
-    call.allow_on(body.queue)
-    call.engine.move(job.id, body.queue, body.front, call.origin, call.now)
+        raise invalid_name("queue")
+    job = call.live_job()
+    call.require(body.queue)
+    call.engine.move_job(job.id, body.queue, body.front, call.origin, call.now)
     _show(call, job)
 
 
-def _show(call: Call, job: Job) -> None:
-    call.answer(200, messages.JobSummary(**summary_of(call.engine, job, call.now)))
+def _show(call: ApiCall, job: Job) -> None:
+    call.send_json(200, messages.JobSummary(**job_summary_fields(call.engine, job, call.now)))
 
 
 # Lists
 
 
-def _list(call: Call) -> None:
+def _list(call: ApiCall) -> None:
     queue = call.queue()
     state = STATE_NAMES.index(call.text("state"))
     limit = call.number("limit")
-    jobs = after(call, queue, state, place_of(call, queue, state), limit)
-    following = write_cursor(place_behind(jobs[-1])) if len(jobs) == limit else None
-    views = [messages.JobSummary(**summary_of(call.engine, job, call.now)) for job in jobs]
-    call.answer(200, messages.JobPage(jobs=views, next=following))
+    jobs = jobs_after(call, queue, state, start_cursor(call, queue, state), limit)
+    following = write_cursor(cursor_after(jobs[-1])) if len(jobs) == limit else None
+    views = [messages.JobSummary(**job_summary_fields(call.engine, job, call.now)) for job in jobs]
+    call.send_json(200, messages.JobPage(jobs=views, next=following))
 
 
-def _list_leases_of_one(call: Call) -> None:
+def _list_leases_of_one(call: ApiCall) -> None:
     queue = call.queue()
     limit = call.number("limit")
-    jobs = after(call, queue, LEASED, place_of(call, queue, LEASED), limit)
-    _answer_leases(call, jobs, place_behind(jobs[-1]) if len(jobs) == limit else None)
+    jobs = jobs_after(call, queue, LEASED, start_cursor(call, queue, LEASED), limit)
+    _answer_leases(call, jobs, cursor_after(jobs[-1]) if len(jobs) == limit else None)
 
 
-def _answer_leases(call: Call, jobs: list[Job], following: JobPlace | None) -> None:
-    held = [held_of(call.engine, job, job.lease, call.now) for job in jobs if job.lease is not None]
+def _answer_leases(call: ApiCall, jobs: list[Job], following: JobCursor | None) -> None:
+    held = [
+        held_job_view(call.engine, job, job.lease, call.now)
+        for job in jobs
+        if job.lease is not None
+    ]
     cursor = write_cursor(following) if following is not None else None
-    call.answer(200, messages.LeasePage(leases=held, next=cursor))
+    call.send_json(200, messages.LeasePage(leases=held, next=cursor))
 
 
-def _list_finished(call: Call) -> None:
+def _list_finished(call: ApiCall) -> None:
     limit = call.number("limit")
-    shown = (job for job in recently_finished(call) if call.shows(job.queue))
+    shown = (job for job in recently_finished(call) if call.may_inspect(job.queue))
     jobs = list(islice(shown, limit))
-    following = write_cursor(RingPlace(jobs[-1].id)) if len(jobs) == limit else None
-    views = [messages.JobSummary(**summary_of(call.engine, job, call.now)) for job in jobs]
-    call.answer(200, messages.JobPage(jobs=views, next=following))
+    following = write_cursor(FinishedCursor(jobs[-1].id)) if len(jobs) == limit else None
+    views = [messages.JobSummary(**job_summary_fields(call.engine, job, call.now)) for job in jobs]
+    call.send_json(200, messages.JobPage(jobs=views, next=following))
 
 
-def recently_finished(call: Call) -> Iterator[Job]:
+def recently_finished(call: ApiCall) -> Iterator[Job]:
     """The ring from its newest job back, from behind the cursor on."""
-    ring = reversed(call.engine.state.finished)
+    ring = reversed(call.engine.state.finished_ring)
     cursor = call.text("cursor")
     if not cursor:
         return ring
-    last = read_cursor(cursor, RingPlace).id
+    last = read_cursor(cursor, FinishedCursor).id
     if call.engine.state.next_id <= last or call.engine.recent(last) is None:
         return iter(())  # it has left the ring, and all that ended before it left earlier
     for job in ring:
@@ -330,21 +340,21 @@ def recently_finished(call: Call) -> Iterator[Job]:
     return ring
 
 
-def place_of(call: Call, queue: Queue | None, state: int) -> JobPlace:
+def start_cursor(call: ApiCall, queue: Queue | None, state: int) -> JobCursor:
     """Where a list is to go on: behind the cursor, or at the beginning."""
     name = queue.name if queue is not None else ""
     cursor = call.text("cursor")
     if not cursor:
-        return JobPlace(name, STATE_NAMES[state], MAX_PRIORITY, MIN_PRIORITY, 0)
-    place = read_cursor(cursor, JobPlace)
+        return JobCursor(name, STATE_NAMES[state], MAX_PRIORITY, MIN_PRIORITY, 0)
+    place = read_cursor(cursor, JobCursor)
     if place.state != STATE_NAMES[state] or (queue is not None and place.queue != name):
-        raise foreign()
+        raise invalid_cursor()
     return place
 
 
-def place_behind(job: Job) -> JobPlace:
-    return JobPlace(job.queue.name, STATE_NAMES[job.state], job.priority, job.position, job.id)
+def cursor_after(job: Job) -> JobCursor:
+    return JobCursor(job.queue.name, STATE_NAMES[job.state], job.priority, job.order_key, job.id)
 
 
-def after(call: Call, queue: Queue, state: int, place: JobPlace, limit: int) -> list[Job]:
+def jobs_after(call: ApiCall, queue: Queue, state: int, place: JobCursor, limit: int) -> list[Job]:
     return call.engine.jobs_after(queue, state, place.priority, place.position, place.id, limit)

@@ -18,10 +18,10 @@ from taskyard.protocols.http.api.problems import (
     LAKE_BUSY,
     LAKE_FAILED,
     NO_LAKE,
-    Problem,
+    ApiProblem,
 )
-from taskyard.protocols.http.api.views import content_of
-from taskyard.protocols.http.call import Call, Operation, read_id_or_uid
+from taskyard.protocols.http.api.views import content_view
+from taskyard.protocols.http.call import ApiCall, Operation, parse_job_reference
 from taskyard.shared.api_messages import Content, Count, Id, LakeView, Message, Time
 
 Row = Annotated[dict[str, Any], Meta(description="A row of the table: see docs/lake.md.")]
@@ -41,17 +41,17 @@ class LakeJobView(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class LakeLookup:
     """What came of it; neither: the lake has no such job."""
 
     found: bytes = b""  # a LakeJobView
     error: str = ""
 
 
-class Errands(Protocol):
+class LakeBackend(Protocol):
     """What takes longer than a turn of the loop, and is done elsewhere."""
 
-    def look_up(self, which: str, done: Callable[[Looked], None]) -> bool:
+    def look_up(self, which: str, done: Callable[[LakeLookup], None]) -> bool:
         """False: too many wait already. `done` is called on the loop, in a turn of its own."""
         ...
 
@@ -63,17 +63,17 @@ class Errands(Protocol):
         ...
 
 
-Lake = Callable[[], LakeView | None]  # None: the server runs none
+LakeStatus = Callable[[], LakeView | None]  # None: the server runs none
 
 
-def no_lake() -> None:
+def no_lake_status() -> None:
     return None
 
 
 class LakeOperations:
-    def __init__(self, lake: Lake, errands: Errands | None) -> None:
-        self._lake = lake
-        self._errands = errands
+    def __init__(self, lake_status: LakeStatus, backend: LakeBackend | None) -> None:
+        self._lake_status = lake_status
+        self._backend = backend
 
     def operations(self) -> list[Operation]:
         return [
@@ -94,7 +94,7 @@ class LakeOperations:
                 name="getLakeJob",
                 summary="What the lake has of a job, also if the server has forgotten it",
                 action=INSPECT,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=self._look_up,
                 answers={200: ("The job.", LakeJobView)},
                 problems=(NO_LAKE, JOB_NOT_FOUND, LAKE_BUSY, LAKE_FAILED),
@@ -114,51 +114,53 @@ class LakeOperations:
         ]
 
     def _view(self) -> LakeView:
-        view = self._lake()
+        view = self._lake_status()
         if view is None:
             raise no_lake_here()
         return view
 
-    def _show(self, call: Call) -> None:
-        call.answer(200, self._view())
+    def _show(self, call: ApiCall) -> None:
+        call.send_json(200, self._view())
 
-    def _make_report(self, call: Call) -> None:
+    def _make_report(self, call: ApiCall) -> None:
         self._view()
-        if self._errands is not None:
-            self._errands.make_report()
-        call.answer(202, self._view())
+        if self._backend is not None:
+            self._backend.make_report()
+        call.send_json(202, self._view())
 
-    def _look_up(self, call: Call) -> None:
+    def _look_up(self, call: ApiCall) -> None:
         which = call.request.params["job"]
-        id, uid = read_id_or_uid(which)
-        if self._errands is None:
+        id, uid = parse_job_reference(which)
+        if self._backend is None:
             raise no_lake_here()
         if uid is not None:  # most are made from the id, and lead back to it
             id = job_id_of(call.engine.salt, uid)
         wanted = str(id) if id else which
 
-        def done(looked: Looked) -> None:
-            call.guard(lambda: _show_job(call, which, looked))
+        def done(looked: LakeLookup) -> None:
+            call.run_guarded(lambda: _show_job(call, which, looked))
 
-        if not self._errands.look_up(wanted, done):
-            raise Problem(LAKE_BUSY, "Many look for jobs in the lake now: try again in a moment.")
+        if not self._backend.look_up(wanted, done):
+            raise ApiProblem(
+                LAKE_BUSY, "Many look for jobs in the lake now: try again in a moment."
+            )
 
 
-def _show_job(call: Call, which: str, looked: Looked) -> None:
+def _show_job(call: ApiCall, which: str, looked: LakeLookup) -> None:
     if looked.error:
-        raise Problem(LAKE_FAILED, f"The lake could not be asked: {looked.error.rstrip('.')}.")
+        raise ApiProblem(LAKE_FAILED, f"The lake could not be asked: {looked.error.rstrip('.')}.")
     if not looked.found:
         raise not_in_lake(which)
     view = msgspec.json.decode(looked.found, type=LakeJobView)
     principal = call.request.principal
-    if not all(principal.may(INSPECT, queue) for queue in _queues(view)):
+    if not all(principal.may(INSPECT, queue) for queue in _queues_of_rows(view)):
         raise not_in_lake(which)  # a refusal would tell that it is there
-    for queue in _queues(view):
-        call.allow_on(queue)
+    for queue in _queues_of_rows(view):
+        call.require(queue)
     for row in [*view.runs, *([view.open] if view.open else [])]:
         for name in ("payload", "result"):
             row[name] = _content(row.get(name))
-    call.answer(200, view)
+    call.send_json(200, view)
 
 
 def _content(told: Any) -> Content | None:
@@ -166,21 +168,21 @@ def _content(told: Any) -> Content | None:
     if not isinstance(told, dict):
         return None
     data = told["text"].encode() if "text" in told else base64.b64decode(told["base64"])
-    return content_of(data, told["size"])
+    return content_view(data, told["size"])
 
 
-def _queues(view: LakeJobView) -> list[str]:
+def _queues_of_rows(view: LakeJobView) -> list[str]:
     """All that the job has been in: each row tells of it."""
     rows = [*view.runs, *view.attempts, *view.events, *([view.open] if view.open else [])]
     names = [row.get(key) for row in rows for key in ("queue", "first_queue", "to_queue")]
     return list(dict.fromkeys(name for name in names if isinstance(name, str)))
 
 
-def no_lake_here() -> Problem:
-    return Problem(NO_LAKE, "Start the server with --lake DIRECTORY to have it run one.")
+def no_lake_here() -> ApiProblem:
+    return ApiProblem(NO_LAKE, "Start the server with --lake DIRECTORY to have it run one.")
 
 
-def not_in_lake(which: str) -> Problem:
-    return Problem(
+def not_in_lake(which: str) -> ApiProblem:
+    return ApiProblem(
         JOB_NOT_FOUND, f"The lake has no job {which}: there never was one, or it is not there yet."
     )

@@ -24,19 +24,19 @@ from taskyard.engine.model.errors import (
     ReadOnly,
     ScheduleNotFound,
     SchedulesFull,
-    StepRefused,
     TaskyardError,
+    TransactionStepRefused,
     UidTaken,
     WrongState,
 )
 from taskyard.protocols.http.messages import Response
 from taskyard.protocols.http.problems import CHALLENGES, CONTENT_TYPE
-from taskyard.shared.misspelt import or_rather
+from taskyard.shared.misspelt import suggestion
 
 PREFIX: Final = "urn:taskyard:problem:"
 
 
-class Kind(NamedTuple):
+class ProblemKind(NamedTuple):
     status: int
     title: str
 
@@ -71,36 +71,36 @@ LAKE_FAILED: Final = "lake-failed"
 NO_SPACE: Final = "no-space"
 DRAINING: Final = "draining"
 
-KINDS: Final[dict[str, Kind]] = {
-    BAD_REQUEST: Kind(400, "The request cannot be read"),
-    INVALID_VALUE: Kind(400, "A value cannot be used"),
-    INVALID_CURSOR: Kind(400, "The cursor is not one of this list"),
-    UNAUTHENTICATED: Kind(401, "Only for those who log in"),
-    DENIED: Kind(403, "Not allowed"),
-    JOB_NOT_FOUND: Kind(404, "There is no such job"),
-    QUEUE_NOT_FOUND: Kind(404, "There is no such queue"),
-    SCHEDULE_NOT_FOUND: Kind(404, "There is no such schedule"),
-    NO_LAKE: Kind(404, "The server runs no lake"),
-    READER_NOT_FOUND: Kind(404, "There is no such reader"),
-    CONSUMER_NOT_FOUND: Kind(404, "There is no such consumer"),
-    SEGMENT_NOT_FOUND: Kind(404, "There is no such segment"),
-    NO_USERS: Kind(409, "The server has no users"),
-    WRONG_POSITION: Kind(409, "The reader cannot be there"),
-    WRONG_STATE: Kind(409, "The job's state does not allow it"),
-    QUEUE_NOT_EMPTY: Kind(409, "The queue still has jobs"),
-    DUPLICATE_UID: Kind(409, "A uid stands twice in the batch"),
-    UID_TAKEN: Kind(409, "Another push has the uid"),
-    SEGMENT_GONE: Kind(410, "The segment is gone"),
-    TOO_LARGE: Kind(413, "Too large"),
-    MEDIA_TYPE: Kind(415, "The body has a content type that is not understood here"),
-    QUEUE_FULL: Kind(429, "The queue is full"),
-    SCHEDULES_FULL: Kind(429, "There are too many schedules"),
-    READ_ONLY: Kind(503, "The server cannot write"),
-    DISK_ERROR: Kind(503, "The disk cannot be read"),
-    LAKE_BUSY: Kind(503, "Too many ask the lake"),
-    LAKE_FAILED: Kind(503, "The lake cannot be asked"),
-    DRAINING: Kind(503, "Nothing is pushed here for now"),
-    NO_SPACE: Kind(507, "There is no room on the disk"),
+KINDS: Final[dict[str, ProblemKind]] = {
+    BAD_REQUEST: ProblemKind(400, "The request cannot be read"),
+    INVALID_VALUE: ProblemKind(400, "A value cannot be used"),
+    INVALID_CURSOR: ProblemKind(400, "The cursor is not one of this list"),
+    UNAUTHENTICATED: ProblemKind(401, "Only for those who log in"),
+    DENIED: ProblemKind(403, "Not allowed"),
+    JOB_NOT_FOUND: ProblemKind(404, "There is no such job"),
+    QUEUE_NOT_FOUND: ProblemKind(404, "There is no such queue"),
+    SCHEDULE_NOT_FOUND: ProblemKind(404, "There is no such schedule"),
+    NO_LAKE: ProblemKind(404, "The server runs no lake"),
+    READER_NOT_FOUND: ProblemKind(404, "There is no such reader"),
+    CONSUMER_NOT_FOUND: ProblemKind(404, "There is no such consumer"),
+    SEGMENT_NOT_FOUND: ProblemKind(404, "There is no such segment"),
+    NO_USERS: ProblemKind(409, "The server has no users"),
+    WRONG_POSITION: ProblemKind(409, "The reader cannot be there"),
+    WRONG_STATE: ProblemKind(409, "The job's state does not allow it"),
+    QUEUE_NOT_EMPTY: ProblemKind(409, "The queue still has jobs"),
+    DUPLICATE_UID: ProblemKind(409, "A uid stands twice in the batch"),
+    UID_TAKEN: ProblemKind(409, "Another push has the uid"),
+    SEGMENT_GONE: ProblemKind(410, "The segment is gone"),
+    TOO_LARGE: ProblemKind(413, "Too large"),
+    MEDIA_TYPE: ProblemKind(415, "The body has a content type that is not understood here"),
+    QUEUE_FULL: ProblemKind(429, "The queue is full"),
+    SCHEDULES_FULL: ProblemKind(429, "There are too many schedules"),
+    READ_ONLY: ProblemKind(503, "The server cannot write"),
+    DISK_ERROR: ProblemKind(503, "The disk cannot be read"),
+    LAKE_BUSY: ProblemKind(503, "Too many ask the lake"),
+    LAKE_FAILED: ProblemKind(503, "The lake cannot be asked"),
+    DRAINING: ProblemKind(503, "Nothing is pushed here for now"),
+    NO_SPACE: ProblemKind(507, "There is no room on the disk"),
 }
 
 
@@ -124,7 +124,7 @@ class ProblemDetails(Struct, kw_only=True, forbid_unknown_fields=True):
     ) = UNSET
 
 
-class Problem(Exception):
+class ApiProblem(Exception):
     def __init__(
         self,
         kind: str,
@@ -143,7 +143,7 @@ class Problem(Exception):
         self.done = done
         self.first_seq = first_seq
 
-    def response(self, mark: int) -> Response:
+    def response(self, position: int) -> Response:
         status, title = KINDS[self.kind]
         body = ProblemDetails(
             type=PREFIX + self.kind,
@@ -156,43 +156,43 @@ class Problem(Exception):
             first_seq=self.first_seq,
         )
         headers = list(CHALLENGES) if self.kind == UNAUTHENTICATED else []
-        return Response(status, msgspec.json.encode(body), CONTENT_TYPE, headers, mark)
+        return Response(status, msgspec.json.encode(body), CONTENT_TYPE, headers, position)
 
 
-def invalid(field: str, detail: str) -> Problem:
-    return Problem(INVALID_VALUE, detail, field=field)
+def invalid_value(field: str, detail: str) -> ApiProblem:
+    return ApiProblem(INVALID_VALUE, detail, field=field)
 
 
-def no_queue(name: str) -> Problem:
-    return Problem(
+def queue_not_found(name: str) -> ApiProblem:
+    return ApiProblem(
         QUEUE_NOT_FOUND,
         f"There is no queue {name!r}: it begins with its first push, or with PUT "
         "/api/v1/queues/{queue}.",
     )
 
 
-def no_schedule(name: str) -> Problem:
-    return Problem(
+def schedule_not_found(name: str) -> ApiProblem:
+    return ApiProblem(
         SCHEDULE_NOT_FOUND,
         f"There is no schedule {name!r}: make one with PUT /api/v1/schedules/{{schedule}}.",
     )
 
 
-def no_reader(name: str) -> Problem:
-    return Problem(
+def reader_not_found(name: str) -> ApiProblem:
+    return ApiProblem(
         READER_NOT_FOUND,
         f"There is no reader {name!r}: register it with PUT /api/v1/readers/{{reader}}.",
     )
 
 
-def no_consumer(name: str) -> Problem:
-    return Problem(
+def consumer_not_found(name: str) -> ApiProblem:
+    return ApiProblem(
         CONSUMER_NOT_FOUND, f"There is no consumer {name!r}: it begins with its first batch."
     )
 
 
-def no_job(which: str) -> Problem:
-    return Problem(
+def job_not_found(which: str) -> ApiProblem:
+    return ApiProblem(
         JOB_NOT_FOUND,
         f"There is no job {which}: it never was, or it ended so long ago that it is forgotten.",
     )
@@ -214,28 +214,28 @@ _REFUSALS: Final[tuple[tuple[type[TaskyardError], str, str], ...]] = (
 )
 
 
-def problem_of(error: TaskyardError) -> Problem:
+def problem_of(error: TaskyardError) -> ApiProblem:
     """The engine's refusal in the words of the API."""
-    if isinstance(error, StepRefused):
+    if isinstance(error, TransactionStepRefused):
         problem = problem_of(error.cause)
         problem.line = error.index + 1
         problem.detail = f"Line {problem.line}: {problem.detail}"
         return problem
     for refusal, kind, text in _REFUSALS:
         if isinstance(error, refusal):
-            return Problem(kind, text.format(error))
+            return ApiProblem(kind, text.format(error))
     if isinstance(error, QueueNotFound):
-        return no_queue(str(error))
+        return queue_not_found(str(error))
     if isinstance(error, ScheduleNotFound):
-        return no_schedule(str(error))
+        return schedule_not_found(str(error))
     if isinstance(error, ReaderNotFound):
-        return no_reader(str(error))
+        return reader_not_found(str(error))
     if isinstance(error, DuplicateJob):
-        return Problem(
+        return ApiProblem(
             DUPLICATE_UID, "Two lines have this uid: each job needs its own.", field="uid"
         )
     if isinstance(error, UidTaken):
-        return Problem(
+        return ApiProblem(
             UID_TAKEN,
             "A push to another queue or of another user has this uid, so this one does not repeat "
             "it, and nothing is pushed: give the job a uid of its own.",
@@ -243,15 +243,17 @@ def problem_of(error: TaskyardError) -> Problem:
         )
     if isinstance(error, InvalidOption):
         kind = TOO_LARGE if error.reason == "too large" else INVALID_VALUE
-        return Problem(
+        return ApiProblem(
             kind, f"The value of {error.option} is refused: {error.reason}.", field=error.option
         )
-    return Problem(BAD_REQUEST, f"The request is refused: {error}.")
+    return ApiProblem(BAD_REQUEST, f"The request is refused: {error}.")
 
 
-def no_parameter(name: str, known: Collection[str]) -> Problem:
+def unknown_parameter(name: str, known: Collection[str]) -> ApiProblem:
     there_are = f"There are {', '.join(known)}." if known else "There are none."
-    return invalid(name, f"There is no parameter {name} here{or_rather(name, known)} {there_are}")
+    return invalid_value(
+        name, f"There is no parameter {name} here{suggestion(name, known)} {there_are}"
+    )
 
 
 _AT: Final = re.compile(r" - at `\$\.?([^`]*)`$")
@@ -261,7 +263,7 @@ _NO_CHOICE: Final = re.compile(r"Invalid enum value '(.*)'", re.DOTALL)
 _SHOWN: Final = 100  # characters of a word that somebody has sent
 
 
-def malformed(error: Exception, kind: Any) -> Problem:
+def malformed_body(error: Exception, kind: Any) -> ApiProblem:
     """What the JSON decoder says of a body of that kind, with the field it speaks of."""
     text = str(error)
     at = _AT.search(text)
@@ -270,25 +272,25 @@ def malformed(error: Exception, kind: Any) -> Problem:
     if not isinstance(error, msgspec.ValidationError):
         if isinstance(error, RecursionError):
             text = "it is nested too deeply"
-        return Problem(BAD_REQUEST, f"The body is not JSON that can be read: {text}.")
+        return ApiProblem(BAD_REQUEST, f"The body is not JSON that can be read: {text}.")
     text = _AT.sub("", text)
     there = _type_at(kind, at[1] if at is not None else "")
     if unknown := _UNKNOWN.search(text):
-        return _unknown(unknown[1], _fields_of(there), field)
+        return _unknown_field(unknown[1], _fields_of(there), field)
     where = f" in {field}" if field and f"`{field}`" not in text else ""
     text = f"{text}{where}."
     if no_choice := _NO_CHOICE.search(text):
         choices = _choices_of(there)
-        text = f"{text[:-1]}{or_rather(no_choice[1], choices)} There are {', '.join(choices)}."
-    return Problem(INVALID_VALUE, text, field=field.partition("[")[0] or UNSET)
+        text = f"{text[:-1]}{suggestion(no_choice[1], choices)} There are {', '.join(choices)}."
+    return ApiProblem(INVALID_VALUE, text, field=field.partition("[")[0] or UNSET)
 
 
-def _unknown(name: str, known: list[str], field: str) -> Problem:
+def _unknown_field(name: str, known: list[str], field: str) -> ApiProblem:
     shown = name[:_SHOWN]
     where = f" in {field}" if field != name else ""
     there_are = f"There are {', '.join(known)}." if known else ""
-    detail = f"There is no field `{shown}`{where}{or_rather(shown, known)} {there_are}"
-    return Problem(INVALID_VALUE, detail, field=field.partition("[")[0] or UNSET)
+    detail = f"There is no field `{shown}`{where}{suggestion(shown, known)} {there_are}"
+    return ApiProblem(INVALID_VALUE, detail, field=field.partition("[")[0] or UNSET)
 
 
 def _type_at(kind: Any, path: str) -> Any:

@@ -16,13 +16,13 @@ from msgspec import UNSET
 
 from taskyard.access.principal import PUSH
 from taskyard.broker.seams import Scheduler
-from taskyard.engine.model.errors import StepRefused, UidTaken
+from taskyard.engine.model.errors import TransactionStepRefused, UidTaken
 from taskyard.engine.model.job import (
     BACKOFF_DEFAULT,
     BACKOFF_EXPONENTIAL,
     BACKOFF_QUARTIC,
     FAILS_DEFAULT,
-    MAX_LIMIT_KEY,
+    MAX_LIMIT_KEY_BYTES,
     OPAQUE,
     SECOND,
     STATE_NAMES,
@@ -31,7 +31,7 @@ from taskyard.engine.model.job import (
 )
 from taskyard.engine.model.job import JSON as JSON_CONTENT
 from taskyard.engine.model.uid import derive_uid, format_uid
-from taskyard.engine.operations.push import Step
+from taskyard.engine.operations.push import TransactionStep
 from taskyard.protocols.http.api.problems import (
     BAD_REQUEST,
     DRAINING,
@@ -39,19 +39,27 @@ from taskyard.protocols.http.api.problems import (
     QUEUE_FULL,
     TOO_LARGE,
     UID_TAKEN,
-    Problem,
-    invalid,
+    ApiProblem,
+    invalid_value,
 )
 from taskyard.protocols.http.api.queues import QUEUE
-from taskyard.protocols.http.api.walk import PORTION
-from taskyard.protocols.http.call import JSON, NDJSON, Call, Operation, bad_name, decode, read_uid
+from taskyard.protocols.http.api.walk import CHUNK_JOBS
+from taskyard.protocols.http.call import (
+    JSON,
+    NDJSON,
+    ApiCall,
+    Operation,
+    decode_body,
+    invalid_name,
+    parse_uid_text,
+)
 from taskyard.protocols.jsontext import compact
 from taskyard.protocols.times import parse_time
 from taskyard.shared import api_messages as messages
 from taskyard.shared.names import valid_name
 from taskyard.shared.retries import DEFAULT_BACKOFF_CAP_S, DEFAULT_BACKOFF_S
 
-MOST_LINES: Final = 10_000
+MAX_LINES: Final = 10_000
 
 _read_one: Final = msgspec.json.Decoder(messages.Push).decode
 _read_line: Final = msgspec.json.Decoder(messages.BatchPush).decode
@@ -80,55 +88,55 @@ class PushOperations:
             )
         ]
 
-    def _push(self, call: Call) -> None:
+    def _push(self, call: ApiCall) -> None:
         if call.content_type() == NDJSON:
             self._push_batch(call)
         else:
             self._push_one(call)
 
-    def _push_one(self, call: Call) -> None:
+    def _push_one(self, call: ApiCall) -> None:
         queue = call.queue_name()
-        new = self.new_job(call, queue, decode(call.request.body, _read_one, messages.Push))
-        known = call.engine.repeated_id(new, call.origin)
+        new = self.new_job(call, queue, decode_body(call.request.body, _read_one, messages.Push))
+        known = call.engine.repeated_push_id(new, call.origin)
         if known:
-            call.answer(200, _pushed(call, known, new.uid, True))
+            call.send_json(200, _pushed(call, known, new.uid, True))
             return
         job = call.engine.push(new, call.origin, call.now)
         location = [("Location", f"/api/v1/jobs/{job.id}")]
-        call.answer(201, _pushed(call, job.id, new.uid, False), location)
+        call.send_json(201, _pushed(call, job.id, new.uid, False), location)
 
-    def _push_batch(self, call: Call) -> None:
-        _Reading(call, self._scheduler, self.new_job, call.queue_name()).go_on()
+    def _push_batch(self, call: ApiCall) -> None:
+        _BatchReader(call, self._scheduler, self.new_job, call.queue_name()).read_chunk()
 
-    def new_job(self, call: Call, queue: str, body: messages.Push) -> NewJob:
-        payload, content = _payload(body)
+    def new_job(self, call: ApiCall, queue: str, body: messages.Push) -> NewJob:
+        payload, content = _decode_payload(body)
         name = queue if body.name is UNSET else body.name
         if not valid_name(name):
-            raise bad_name("name")
+            raise invalid_name("name")
         return NewJob(
             queue,
             name,
             payload,
             self._policy(call, body),
             body.priority,
-            _run_at(body, call.now),
+            _parse_run_at(body, call.now),
             content,
             False,
             0 if body.ttl is UNSET else max(1, round(body.ttl * 1000)),
-            _uid(body),
+            _parse_uid(body),
             None,
             list(body.blocked_by) or None,
             None,
-            _limit_key(body),
+            _encode_limit_key(body),
         )
 
-    def _policy(self, call: Call, body: messages.Push) -> Policy:
+    def _policy(self, call: ApiCall, body: messages.Push) -> Policy:
         dead_queue = "" if body.dead_queue is UNSET else body.dead_queue
         if dead_queue and not valid_name(dead_queue):
-            raise bad_name("dead_queue")
+            raise invalid_name("dead_queue")
         if dead_queue:
-            call.allow_on(dead_queue)  # it may be pushed there one day
-        backoff, base, cap = _backoff(body)
+            call.require(dead_queue)  # it may be pushed there one day
+        backoff, base, cap = _parse_backoff(body)
         return Policy(
             ttr=0 if body.ttr is UNSET else round(body.ttr * SECOND),
             max_attempts=0 if body.max_attempts is UNSET else body.max_attempts,
@@ -141,80 +149,80 @@ class PushOperations:
         )
 
 
-class _Reading:
+class _BatchReader:
     """Reads the lines of a batch in portions, then pushes all of them in one turn."""
 
     def __init__(
         self,
-        call: Call,
+        call: ApiCall,
         scheduler: Scheduler,
-        new_job: Callable[[Call, str, messages.Push], NewJob],
+        new_job: Callable[[ApiCall, str, messages.Push], NewJob],
         queue: str,
     ) -> None:
         self._call = call
         self._scheduler = scheduler
         self._new_job = new_job
         self._queue = queue
-        self._lines = _lines(call.request.body)
+        self._lines = _split_lines(call.request.body)
         self._jobs: list[NewJob] = []
 
-    def go_on(self) -> None:
+    def read_chunk(self) -> None:
         jobs = self._jobs
         start = len(jobs)
         try:
-            for line in self._lines[start : start + PORTION]:
-                body = decode(line, _read_line, messages.BatchPush)
+            for line in self._lines[start : start + CHUNK_JOBS]:
+                body = decode_body(line, _read_line, messages.BatchPush)
                 jobs.append(self._new_job(self._call, self._queue, body))
-        except Problem as problem:
+        except ApiProblem as problem:
             raise _at_line(problem, len(jobs) + 1) from None
         if len(jobs) < len(self._lines):
-            self._scheduler.call_soon(self._next_turn)
+            self._scheduler.call_soon(self._continue_next_turn)
         else:
-            self._push()
+            self._push_batch()
 
-    def _next_turn(self) -> None:
+    def _continue_next_turn(self) -> None:
         call = self._call
-        call.now = call.broker.begin()
-        call.guard(self.go_on)
-        call.broker.end()
+        call.now = call.broker.begin_turn()
+        call.run_guarded(self.read_chunk)
+        call.broker.end_turn()
 
-    def _push(self) -> None:
-        batch = _Batch()
+    def _push_batch(self) -> None:
+        batch = _PushBatch()
         for number, new in enumerate(self._jobs, 1):
             try:
                 batch.add(self._call, new)
-            except Problem as problem:
+            except ApiProblem as problem:
                 raise _at_line(problem, number) from None
             except UidTaken as error:
-                raise StepRefused(number - 1, error) from None
+                raise TransactionStepRefused(number - 1, error) from None
         batch.push(self._call)
 
 
-def _at_line(problem: Problem, line: int) -> Problem:
+def _at_line(problem: ApiProblem, line: int) -> ApiProblem:
     problem.line = line
     problem.detail = f"Line {line}: {problem.detail}"
     return problem
 
 
-class _Batch:
+class _PushBatch:
     """The lines of a batch: those that are new, and those that were there before."""
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []
+        self._steps: list[TransactionStep] = []
         self._lines: list[int] = []  # of each step
         self._uids: list[bytes | None] = []  # of each line
         self._known: list[int] = []  # of each line: the id it has already, or 0
         self._numbers: list[int] = []  # of each line: how many new ones are before it
 
-    def add(self, call: Call, new: NewJob) -> None:
-        known = call.engine.repeated_id(new, call.origin)
+    def add(self, call: ApiCall, new: NewJob) -> None:
+        known = call.engine.repeated_push_id(new, call.origin)
         if new.blocked_by:
             new.blocked_by = [self._blocker(blocker) for blocker in new.blocked_by]
         self._numbers.append(len(self._steps))
         self._known.append(known)
         self._uids.append(new.uid)
         if not known:
-            self._steps.append(Step(new))
+            self._steps.append(TransactionStep(new))
             self._lines.append(len(self._known))
 
     def _blocker(self, blocker: int) -> int:
@@ -223,17 +231,17 @@ class _Batch:
             return blocker
         line = len(self._known) + blocker
         if not blocker or line < 0:
-            raise invalid(
+            raise invalid_value(
                 "blocked_by", "blocked_by must hold ids, or -k for the job k lines before."
             )
         return self._known[line] or self._numbers[line] - len(self._steps)
 
-    def push(self, call: Call) -> None:
+    def push(self, call: ApiCall) -> None:
         if not self._known:
-            raise Problem(BAD_REQUEST, "The batch is empty: send one line of JSON for each job.")
+            raise ApiProblem(BAD_REQUEST, "The batch is empty: send one line of JSON for each job.")
         try:
             ids = iter(call.engine.transact(self._steps, 0, call.origin, call.now))
-        except StepRefused as error:
+        except TransactionStepRefused as error:
             error.index = self._lines[error.index] - 1  # in the batch as it was sent
             raise
         jobs = [
@@ -242,10 +250,10 @@ class _Batch:
         ]
         pushed = len(self._steps)
         answer = messages.PushedBatch(pushed=pushed, duplicates=len(jobs) - pushed, jobs=jobs)
-        call.answer(201 if pushed else 200, answer)
+        call.send_json(201 if pushed else 200, answer)
 
 
-def _pushed(call: Call, id: int, uid: bytes | None, duplicate: bool) -> messages.Pushed:
+def _pushed(call: ApiCall, id: int, uid: bytes | None, duplicate: bool) -> messages.Pushed:
     if uid is None:
         uid = derive_uid(call.engine.salt, id)
     job = call.engine.state.jobs.get(id)  # who waited may have popped it, and it may be gone
@@ -253,60 +261,68 @@ def _pushed(call: Call, id: int, uid: bytes | None, duplicate: bool) -> messages
     return messages.Pushed(id=id, uid=format_uid(uid), state=state, duplicate=duplicate)  # type: ignore[arg-type]
 
 
-def _lines(body: bytes) -> list[bytes]:
+def _split_lines(body: bytes) -> list[bytes]:
     lines = body.split(b"\n")
     if not lines[-1].strip():
         lines.pop()
-    if len(lines) > MOST_LINES:
-        raise Problem(
-            TOO_LARGE, f"The batch has {len(lines)} lines: send at most {MOST_LINES} at a time."
+    if len(lines) > MAX_LINES:
+        raise ApiProblem(
+            TOO_LARGE, f"The batch has {len(lines)} lines: send at most {MAX_LINES} at a time."
         )
     return lines
 
 
-def _payload(body: messages.Push) -> tuple[bytes, int]:
+def _decode_payload(body: messages.Push) -> tuple[bytes, int]:
     given = [kind for kind in ("payload", "text", "base64") if getattr(body, kind) is not UNSET]
     if len(given) > 1:
-        raise invalid(given[1], f"Give one of payload, text and base64, not {' and '.join(given)}.")
+        raise invalid_value(
+            given[1], f"Give one of payload, text and base64, not {' and '.join(given)}."
+        )
     if body.payload is not UNSET:
         return compact(bytes(body.payload)), JSON_CONTENT
     if body.text is not UNSET:
         try:
             return body.text.encode(), OPAQUE
         except UnicodeEncodeError:
-            raise invalid("text", "text holds half a character, which has no UTF-8.") from None
+            raise invalid_value(
+                "text", "text holds half a character, which has no UTF-8."
+            ) from None
     if body.base64 is not UNSET:
         try:
             return base64.b64decode(body.base64, validate=True), OPAQUE
         except (binascii.Error, ValueError):
-            raise invalid("base64", "base64 is not base64, with padding and no spaces.") from None
+            raise invalid_value(
+                "base64", "base64 is not base64, with padding and no spaces."
+            ) from None
     return b"", OPAQUE
 
 
-def _uid(body: messages.Push) -> bytes | None:
+def _parse_uid(body: messages.Push) -> bytes | None:
     if body.uid is UNSET:
         return None
-    uid = read_uid(body.uid)
+    uid = parse_uid_text(body.uid)
     if uid is None:  # such as one with a newline behind it, which the pattern lets through
-        raise invalid("uid", "uid must be a UUID with its four dashes.")
+        raise invalid_value("uid", "uid must be a UUID with its four dashes.")
     return uid
 
 
-def _limit_key(body: messages.Push) -> bytes | None:
+def _encode_limit_key(body: messages.Push) -> bytes | None:
     if body.limit_key is UNSET:
         return None
     try:
         key = body.limit_key.encode()
     except UnicodeEncodeError:
-        raise invalid(
+        raise invalid_value(
             "limit_key", "limit_key holds half a character, which has no UTF-8."
         ) from None
-    if len(key) > MAX_LIMIT_KEY:
-        raise invalid("limit_key", f"limit_key must be at most {MAX_LIMIT_KEY} bytes of UTF-8.")
+    if len(key) > MAX_LIMIT_KEY_BYTES:
+        raise invalid_value(
+            "limit_key", f"limit_key must be at most {MAX_LIMIT_KEY_BYTES} bytes of UTF-8."
+        )
     return key
 
 
-def _backoff(body: messages.Push) -> tuple[int, int, int]:
+def _parse_backoff(body: messages.Push) -> tuple[int, int, int]:
     """Kind, first pause, longest pause, as the engine wants them."""
     base = body.backoff_base
     cap = body.backoff_cap
@@ -318,22 +334,22 @@ def _backoff(body: messages.Push) -> tuple[int, int, int]:
         return BACKOFF_EXPONENTIAL, round(first * SECOND), round(longest * SECOND)
     for name, value in (("backoff_base", base), ("backoff_cap", cap)):
         if value is not UNSET:
-            raise invalid(name, f"{name} goes with a backoff that is exponential only.")
+            raise invalid_value(name, f"{name} goes with a backoff that is exponential only.")
     if body.backoff == "quartic":
         return BACKOFF_QUARTIC, 0, 0
     return BACKOFF_EXPONENTIAL, 0, 0  # no pause, also if the queue has one
 
 
-def _run_at(body: messages.Push, now: int) -> int:
+def _parse_run_at(body: messages.Push, now: int) -> int:
     if body.delay is not UNSET:
         if body.run_at is not UNSET:
-            raise invalid("delay", "Give run_at or delay, not both.")
+            raise invalid_value("delay", "Give run_at or delay, not both.")
         return now + round(body.delay * SECOND) if body.delay else 0
     if body.run_at is UNSET:
         return 0
     try:
         return parse_time(body.run_at)
     except (ValueError, OverflowError):
-        raise invalid(
+        raise invalid_value(
             "run_at", "run_at must be a time with a zone, such as 2030-01-31T08:00:00Z."
         ) from None

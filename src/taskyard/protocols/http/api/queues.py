@@ -11,7 +11,7 @@ from msgspec import UNSET
 from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
-from taskyard.engine.limits import opens_at
+from taskyard.engine.limits import next_start_us
 from taskyard.engine.model.errors import WrongState
 from taskyard.engine.model.job import (
     BLOCKED,
@@ -28,46 +28,53 @@ from taskyard.engine.model.job import (
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.model.settings import QueueSettings, copy_settings
 from taskyard.engine.records.job_lifecycle import PURGED
-from taskyard.protocols.http.api.cursor import MOST, NamePlace, read_cursor, write_cursor
+from taskyard.protocols.http.api.cursor import (
+    MAX_CURSOR_CHARS,
+    NameCursor,
+    read_cursor,
+    write_cursor,
+)
 from taskyard.protocols.http.api.problems import (
     INVALID_CURSOR,
     INVALID_VALUE,
     QUEUE_NOT_EMPTY,
     QUEUE_NOT_FOUND,
-    Problem,
+    ApiProblem,
 )
 from taskyard.protocols.http.api.views import moment, seconds
-from taskyard.protocols.http.api.walk import Walk
-from taskyard.protocols.http.call import JSON, Answers, Call, Operation, Parameter
+from taskyard.protocols.http.api.walk import QueueScan
+from taskyard.protocols.http.call import JSON, Answers, ApiCall, Operation, QueryParameter
 from taskyard.shared import api_messages as messages
 
-LIMIT: Final = Parameter(name="limit", doc="how many at most", least=1, most=1000, default=100)
-CURSOR: Final = Parameter(name="cursor", doc=f"where to go on: at most {MOST} characters")
+LIMIT: Final = QueryParameter(name="limit", doc="how many at most", least=1, most=1000, default=100)
+CURSOR: Final = QueryParameter(
+    name="cursor", doc=f"where to go on: at most {MAX_CURSOR_CHARS} characters"
+)
 BACKOFFS: Final = ("none", "quartic", "exponential")
-LOOKED_AT: Final = 10_000  # queues, for one page of those that a caller may see
+MAX_SCANNED_QUEUES: Final = 10_000  # queues, for one page of those that a caller may see
 # Limited jobs first: while they are gone through, they may become ready.
 STATES: Final = (LIMITED, BLOCKED, DELAYED, READY, LEASED, SUCCEEDED, FAILED)
 QUEUE: Final = "/api/v1/queues/{queue}"
 
 
-class QueueNames:
+class SortedQueueNames:
     """The names of all queues in order, sorted again when one has come or gone."""
 
     def __init__(self, broker: Broker) -> None:
         self._state = broker.engine.state
         self._names: list[bytes] = []
-        self._of = -1
+        self._names_version = -1
 
-    def after(self, name: str, limit: int) -> list[bytes]:
-        if self._of != self._state.queues_changed:
-            self._of = self._state.queues_changed
+    def names_after(self, name: str, limit: int) -> list[bytes]:
+        if self._names_version != self._state.queues_version:
+            self._names_version = self._state.queues_version
             self._names = sorted(self._state.queues)
         start = bisect_right(self._names, name.encode(errors="replace"))
         return self._names[start : start + limit]
 
 
 class QueueOperations:
-    def __init__(self, names: QueueNames, scheduler: Scheduler) -> None:
+    def __init__(self, names: SortedQueueNames, scheduler: Scheduler) -> None:
         self._names = names
         self._scheduler = scheduler
 
@@ -83,7 +90,7 @@ class QueueOperations:
                 name="listQueues",
                 summary="All queues that the caller may see, in order of their names",
                 action=INSPECT,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=self._list,
                 query=(LIMIT, CURSOR),
                 answers={
@@ -97,7 +104,7 @@ class QueueOperations:
                 name="getQueue",
                 summary="One queue: counts, settings, counters",
                 action=INSPECT,
-                run=lambda call: call.answer(200, view_of(call, call.queue())),
+                run=lambda call: call.send_json(200, queue_view(call, call.queue())),
                 answers=one,
                 problems=(QUEUE_NOT_FOUND,),
             ),
@@ -135,7 +142,7 @@ class QueueOperations:
                 action=ADMIN,
                 run=self._delete,
                 query=(
-                    Parameter(
+                    QueryParameter(
                         name="purge",
                         doc="whether its jobs go with it",
                         values=("true", "false"),
@@ -178,60 +185,64 @@ class QueueOperations:
             ),
         ]
 
-    def _list(self, call: Call) -> None:
+    def _list(self, call: ApiCall) -> None:
         limit = call.number("limit")
         cursor = call.text("cursor")
-        behind = read_cursor(cursor, NamePlace).name if cursor else ""
+        behind = read_cursor(cursor, NameCursor).name if cursor else ""
         queues = call.engine.state.queues
         # A page that is hidden in part may be short, or empty, while more follows.
-        names = self._names.after(behind, limit if call.request.principal.free else LOOKED_AT)
+        names = self._names.names_after(
+            behind, limit if call.request.principal.is_superuser else MAX_SCANNED_QUEUES
+        )
         shown: list[Queue] = []
         last = b""
         for name in names:
             if len(shown) == limit:
                 break
             last = name
-            if call.shows(queues[name]):
+            if call.may_inspect(queues[name]):
                 shown.append(queues[name])
-        full = len(shown) == limit or len(names) == LOOKED_AT
-        following = write_cursor(NamePlace(last.decode())) if full else None
-        views = [view_of(call, queue) for queue in shown]
-        call.answer(200, messages.QueuePage(queues=views, next=following))
+        full = len(shown) == limit or len(names) == MAX_SCANNED_QUEUES
+        following = write_cursor(NameCursor(last.decode())) if full else None
+        views = [queue_view(call, queue) for queue in shown]
+        call.send_json(200, messages.QueuePage(queues=views, next=following))
 
-    def _put(self, call: Call) -> None:
+    def _put(self, call: ApiCall) -> None:
         body = call.body(messages.Settings)
         name = call.queue_name()
         there = call.engine.queue(name.encode())
         if there is None:
-            settings = changed(QueueSettings(), body)
+            settings = apply_settings(QueueSettings(), body)
             queue = call.engine.create_queue(name, settings, call.origin, call.now)
             location = f"/api/v1/queues/{quote(queue.name, safe='')}"
-            call.answer(201, view_of(call, queue), [("Location", location)])
+            call.send_json(201, queue_view(call, queue), [("Location", location)])
             return
         old = there.settings
         fresh = QueueSettings(True, old.paused)
-        _configure(call, there, changed(fresh, body))
+        _configure(call, there, apply_settings(fresh, body))
 
-    def _patch(self, call: Call) -> None:
+    def _patch(self, call: ApiCall) -> None:
         body = call.body(messages.Settings)
         queue = call.queue()
-        _configure(call, queue, changed(copy_settings(queue.settings), body))
+        _configure(call, queue, apply_settings(copy_settings(queue.settings), body))
 
-    def _purge(self, call: Call) -> None:
+    def _purge(self, call: ApiCall) -> None:
         body = call.body(messages.Purge)
         if len(set(body.states)) != len(body.states):
-            raise Problem(INVALID_VALUE, "Name each state once.", field="states")
+            raise ApiProblem(INVALID_VALUE, "Name each state once.", field="states")
         states = [state for state in STATES if STATE_NAMES[state] in body.states]
-        self._remove(call, call.queue(), states, _Purged(call))
+        self._remove_jobs(call, call.queue(), states, _PurgeAnswer(call))
 
-    def _delete(self, call: Call) -> None:
+    def _delete(self, call: ApiCall) -> None:
         queue = call.queue()
         if call.text("purge") == "true":
-            self._remove(call, queue, list(STATES), _Deleted(call))
+            self._remove_jobs(call, queue, list(STATES), _DeleteAnswer(call))
         else:
-            _Deleted(call).then(0)
+            _DeleteAnswer(call).on_removed(0)
 
-    def _remove(self, call: Call, queue: Queue, states: list[int], end: _Purged) -> None:
+    def _remove_jobs(
+        self, call: ApiCall, queue: Queue, states: list[int], end: _PurgeAnswer
+    ) -> None:
         before = call.engine.state.next_id  # what is pushed from now on stays
         if LIMITED in states and READY in states:
             # Who asks for a job meanwhile may have ready ones set aside, of which some come back.
@@ -241,47 +252,47 @@ class QueueOperations:
         def remove(job: Job) -> bool:
             if job.id >= before:
                 return False
-            call.engine.delete(job.id, call.origin, call.now, PURGED)
+            call.engine.delete_job(job.id, call.origin, call.now, PURGED)
             return True
 
-        Walk(call, self._scheduler, queue, states, remove, end.then).start()
+        QueueScan(call, self._scheduler, queue, states, remove, end.on_removed).start()
 
 
-class _Purged:
-    def __init__(self, call: Call) -> None:
+class _PurgeAnswer:
+    def __init__(self, call: ApiCall) -> None:
         self._call = call
 
-    def then(self, removed: int) -> None:
-        self._call.answer(200, messages.Removed(removed=removed))
+    def on_removed(self, removed: int) -> None:
+        self._call.send_json(200, messages.Removed(removed=removed))
 
 
-class _Deleted(_Purged):
-    def then(self, removed: int) -> None:
+class _DeleteAnswer(_PurgeAnswer):
+    def on_removed(self, removed: int) -> None:
         call = self._call
         try:
             call.engine.delete_queue(call.queue().utf8, call.origin, call.now)
         except WrongState:
-            raise Problem(
+            raise ApiProblem(
                 QUEUE_NOT_EMPTY,
                 "The queue still has jobs: purge it first, or delete it with ?purge=true.",
                 done=removed,
             ) from None
-        super().then(removed)
+        super().on_removed(removed)
 
 
-def _pause(call: Call, paused: bool) -> None:
+def _pause(call: ApiCall, paused: bool) -> None:
     queue = call.queue()
     settings = copy_settings(queue.settings)
     settings.paused = paused
     _configure(call, queue, settings)
 
 
-def _configure(call: Call, queue: Queue, settings: QueueSettings) -> None:
+def _configure(call: ApiCall, queue: Queue, settings: QueueSettings) -> None:
     queue = call.engine.configure_queue(queue.utf8, settings, call.origin, call.now)
-    call.answer(200, view_of(call, queue))
+    call.send_json(200, queue_view(call, queue))
 
 
-def changed(settings: QueueSettings, body: messages.Settings) -> QueueSettings:
+def apply_settings(settings: QueueSettings, body: messages.Settings) -> QueueSettings:
     """With what the body names; null is the engine's -1."""
     if body.retries is not UNSET:
         settings.retries = -1 if body.retries is None else body.retries
@@ -312,22 +323,22 @@ def _change_limits(settings: QueueSettings, body: messages.Settings) -> None:
     if body.concurrency is not UNSET:
         settings.concurrency = -1 if body.concurrency is None else body.concurrency
     if body.rate is not UNSET:
-        settings.rate_count, settings.rate_period = _rate(body.rate)
+        settings.rate_count, settings.rate_period = _rate_to_settings(body.rate)
     if body.key_concurrency is not UNSET:
         settings.key_concurrency = -1 if body.key_concurrency is None else body.key_concurrency
     if body.key_rate is not UNSET:
-        settings.key_rate_count, settings.key_rate_period = _rate(body.key_rate)
+        settings.key_rate_count, settings.key_rate_period = _rate_to_settings(body.key_rate)
     if body.draining is not UNSET:
         settings.draining = body.draining
     if body.idle_expiry is not UNSET:
-        settings.idle_expiry = _idle_expiry(body.idle_expiry)
+        settings.idle_expiry = _idle_expiry_us(body.idle_expiry)
 
 
-def _rate(given: messages.Rate | None) -> tuple[int, int]:
+def _rate_to_settings(given: messages.Rate | None) -> tuple[int, int]:
     return (-1, 0) if given is None else (given.count, _microseconds(given.per))
 
 
-def _idle_expiry(given: float | None) -> int:
+def _idle_expiry_us(given: float | None) -> int:
     """Between never and a second it stays there when it is rounded, and is refused."""
     if given is None:
         return -1
@@ -339,20 +350,20 @@ def _microseconds(given: float) -> int:
     return round(given * SECOND)
 
 
-def view_of(call: Call, queue: Queue) -> messages.QueueView:
+def queue_view(call: ApiCall, queue: Queue) -> messages.QueueView:
     settings = queue.settings
-    line = call.engine.waiting.get(queue.utf8)
+    line = call.engine.waiters.get(queue.utf8)
     return messages.QueueView(
         name=queue.name,
         paused=settings.paused,
         created=settings.created,
         counts=counts_of(queue),
         waiting=len(line) if line is not None else 0,
-        waiting_bytes=queue.waiting_bytes,
+        waiting_bytes=queue.unfinished_bytes,
         dead_bytes=queue.dead_bytes,
-        opens_at=opening_of(queue, call.now),
+        opens_at=rate_opens_at(queue, call.now),
         settings=settings_view(settings),
-        effective=settings_view(queue.rules),
+        effective=settings_view(queue.effective_settings),
         counters=counters_of(queue),
     )
 
@@ -382,12 +393,12 @@ def counters_of(queue: Queue) -> messages.Counters:
     )
 
 
-def opening_of(queue: Queue, now: int) -> str | None:
+def rate_opens_at(queue: Queue, now: int) -> str | None:
     """When its rate lets the next job go, if that is not now."""
-    rules = queue.rules
+    rules = queue.effective_settings
     if rules.rate_count <= 0:
         return None
-    when = opens_at(queue.tat, rules.rate_count, rules.rate_period)
+    when = next_start_us(queue.theoretical_arrival_ns, rules.rate_count, rules.rate_period)
     return moment(when) if when > now else None
 
 
@@ -395,20 +406,20 @@ def settings_view(settings: QueueSettings) -> messages.SettingsView:
     return messages.SettingsView(
         retries=_unless_unset(settings.retries),
         result_retention=seconds(settings.result_retention),
-        dead_retention=_span(settings.dead_retention),
+        dead_retention=_seconds_unless_unset(settings.dead_retention),
         backoff=None if settings.backoff < 0 else BACKOFFS[settings.backoff],
         backoff_base=seconds(settings.backoff_base),
         backoff_cap=seconds(settings.backoff_cap),
         max_jobs=_unless_unset(settings.max_jobs),
         max_bytes=_unless_unset(settings.max_bytes),
         overflow=messages.OVERFLOWS[settings.overflow],
-        ttr=_span(settings.ttr),
+        ttr=_seconds_unless_unset(settings.ttr),
         concurrency=_unless_unset(settings.concurrency),
         rate=_rate_view(settings.rate_count, settings.rate_period),
         key_concurrency=_unless_unset(settings.key_concurrency),
         key_rate=_rate_view(settings.key_rate_count, settings.key_rate_period),
         draining=settings.draining,
-        idle_expiry=_span(settings.idle_expiry),
+        idle_expiry=_seconds_unless_unset(settings.idle_expiry),
     )
 
 
@@ -416,7 +427,7 @@ def _unless_unset(value: int) -> int | None:
     return None if value < 0 else value
 
 
-def _span(value: int) -> float | None:
+def _seconds_unless_unset(value: int) -> float | None:
     return None if value < 0 else seconds(value)
 
 

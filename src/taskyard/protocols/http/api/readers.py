@@ -15,11 +15,11 @@ from taskyard.protocols.http.api.problems import (
     INVALID_CURSOR,
     READER_NOT_FOUND,
     WRONG_POSITION,
-    Problem,
+    ApiProblem,
 )
 from taskyard.protocols.http.api.queues import CURSOR, LIMIT
 from taskyard.protocols.http.api.views import moment
-from taskyard.protocols.http.call import JSON, Call, Operation, bad_name
+from taskyard.protocols.http.call import JSON, ApiCall, Operation, invalid_name
 from taskyard.shared import api_pipeline_messages as shapes
 from taskyard.shared.names import valid_name
 
@@ -76,51 +76,51 @@ class ReaderOperations:
         ]
 
 
-def _name(call: Call) -> str:
+def _reader_name(call: ApiCall) -> str:
     name = call.request.params["reader"]
     if not valid_name(name):
-        raise bad_name("reader")
+        raise invalid_name("reader")
     return name
 
 
-def _list(call: Call) -> None:
+def _list(call: ApiCall) -> None:
     readers = call.engine.state.readers
     names, following = page_of_names(sorted(readers), call.number("limit"), call.text("cursor"))
     shown = [_view(call, readers[name]) for name in names]
-    call.answer(200, shapes.ReaderPage(readers=shown, next=following))
+    call.send_json(200, shapes.ReaderPage(readers=shown, next=following))
 
 
-def _register(call: Call) -> None:
-    name = _name(call)
+def _register(call: ApiCall) -> None:
+    name = _reader_name(call)
     body = call.body(shapes.Registration)
     journal = call.broker.journal
-    first = journal.first_seq_of(journal.first)
+    first = journal.first_seq_of(journal.first_base)
     next_seq = first if body.next_seq is None else body.next_seq
     known = call.engine.reader(name) is not None
-    reader = _placed(
+    reader = _check_position(
         lambda: call.engine.register_reader(
             name, next_seq, round(body.lease * SECOND), call.origin, call.now
         )
     )
     if known:
-        call.answer(200, _view(call, reader))
+        call.send_json(200, _view(call, reader))
     else:
         location = [("Location", f"/api/v1/readers/{quote(name, safe='')}")]
-        call.answer(201, _view(call, reader), location)
+        call.send_json(201, _view(call, reader), location)
 
 
-def _commit(call: Call) -> None:
-    name = _name(call)
+def _commit(call: ApiCall) -> None:
+    name = _reader_name(call)
     body = call.body(shapes.Commit)
-    reader = _placed(
+    reader = _check_position(
         lambda: call.engine.commit_reader(
             name, body.next_seq, round(body.lease * SECOND), call.origin, call.now
         )
     )
-    call.answer(200, _view(call, reader))
+    call.send_json(200, _view(call, reader))
 
 
-def _placed(step: Callable[[], NamedReader]) -> NamedReader:
+def _check_position(step: Callable[[], NamedReader]) -> NamedReader:
     """A position is wrong or not by what the journal has come to, not by itself."""
     try:
         return step()
@@ -128,20 +128,20 @@ def _placed(step: Callable[[], NamedReader]) -> NamedReader:
         if error.option != "next_seq":
             raise
         detail = f"The value of next_seq is refused: {error.reason}."
-        raise Problem(WRONG_POSITION, detail, field="next_seq") from None
+        raise ApiProblem(WRONG_POSITION, detail, field="next_seq") from None
 
 
-def _drop(call: Call) -> None:
-    call.engine.drop_reader(_name(call), call.origin, call.now)
-    call.answer(204)
+def _drop(call: ApiCall) -> None:
+    call.engine.drop_reader(_reader_name(call), call.origin, call.now)
+    call.send_json(204)
 
 
-def _view(call: Call, reader: NamedReader) -> shapes.ReaderView:
+def _view(call: ApiCall, reader: NamedReader) -> shapes.ReaderView:
     journal = call.broker.journal
     return shapes.ReaderView(
         name=reader.name,
         next_seq=reader.next_seq,
         lease_until=moment(reader.lease_until),
         behind=max(0, journal.durable_seq + 1 - reader.next_seq),
-        missed=journal.missed(reader.next_seq),
+        missed=journal.missed_records(reader.next_seq),
     )

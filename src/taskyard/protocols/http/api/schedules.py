@@ -22,28 +22,28 @@ from taskyard.engine.model.job import (
 )
 from taskyard.engine.model.uid import format_uid
 from taskyard.engine.schedules.schedule import Schedule
-from taskyard.protocols.http.api.cursor import NamePlace, read_cursor, write_cursor
+from taskyard.protocols.http.api.cursor import NameCursor, read_cursor, write_cursor
 from taskyard.protocols.http.api.problems import (
     DENIED,
     INVALID_CURSOR,
     QUEUE_FULL,
     SCHEDULE_NOT_FOUND,
     SCHEDULES_FULL,
-    Problem,
-    invalid,
-    no_schedule,
+    ApiProblem,
+    invalid_value,
+    schedule_not_found,
 )
 from taskyard.protocols.http.api.push import PushOperations
-from taskyard.protocols.http.api.queues import CURSOR, LIMIT, LOOKED_AT
-from taskyard.protocols.http.api.views import content_of, seconds
-from taskyard.protocols.http.call import JSON, Answers, Call, Operation, bad_name
+from taskyard.protocols.http.api.queues import CURSOR, LIMIT, MAX_SCANNED_QUEUES
+from taskyard.protocols.http.api.views import content_view, seconds
+from taskyard.protocols.http.call import JSON, Answers, ApiCall, Operation, invalid_name
 from taskyard.protocols.times import format_moment
 from taskyard.shared import api_messages as messages
 from taskyard.shared import api_schedule_messages as shapes
 from taskyard.shared.names import valid_name
 
 SCHEDULE: Final = "/api/v1/schedules/{schedule}"
-_OF_A_PUSH: Final = (
+_PUSH_FIELDS: Final = (
     "payload",
     "text",
     "base64",
@@ -67,7 +67,7 @@ class ScheduleOperations:
 
     def operations(self) -> list[Operation]:
         one = {200: ("The schedule.", shapes.ScheduleView)}
-        return [*self._on_schedules(one), *_on_ticks(one)]
+        return [*self._on_schedules(one), *_tick_operations(one)]
 
     def _on_schedules(self, one: Answers) -> list[Operation]:
         return [
@@ -77,7 +77,7 @@ class ScheduleOperations:
                 name="listSchedules",
                 summary="All schedules whose queues the caller may see, in order of their names",
                 action=INSPECT,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=_list,
                 query=(LIMIT, CURSOR),
                 answers={
@@ -91,8 +91,8 @@ class ScheduleOperations:
                 name="getSchedule",
                 summary="One schedule, with the payload of its jobs",
                 action=INSPECT,
-                anywhere=True,
-                run=lambda call: call.answer(200, view_of(_named(call))),
+                checks_queues_itself=True,
+                run=lambda call: call.send_json(200, schedule_view(_named_schedule(call))),
                 answers=one,
                 problems=(SCHEDULE_NOT_FOUND,),
             ),
@@ -102,7 +102,7 @@ class ScheduleOperations:
                 name="putSchedule",
                 summary="Create a schedule, or make it be this; needs admin on its queue as well",
                 action=PUSH,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=self._put,
                 bodies={JSON: shapes.Schedule},
                 answers={201: ("It was created.", shapes.ScheduleView), **one},
@@ -114,43 +114,45 @@ class ScheduleOperations:
                 name="deleteSchedule",
                 summary="Delete a schedule; jobs that it has pushed stay",
                 action=ADMIN,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=_delete,
                 answers={204: ("It is gone.", None)},
                 problems=(SCHEDULE_NOT_FOUND,),
             ),
         ]
 
-    def _put(self, call: Call) -> None:
+    def _put(self, call: ApiCall) -> None:
         body = call.body(shapes.Schedule)
         name = call.request.params["schedule"]
         if not valid_name(name):
-            raise bad_name("schedule")
+            raise invalid_name("schedule")
         if not valid_name(body.queue):
-            raise bad_name("queue")
-        call.allow(PUSH, body.queue)
-        call.allow(ADMIN, body.queue)
+            raise invalid_name("queue")
+        call.require_action(PUSH, body.queue)
+        call.require_action(ADMIN, body.queue)
         old = call.engine.schedule(name)
         if old is not None and not call.request.principal.may(ADMIN, old.job.queue):
-            raise Problem(
+            raise ApiProblem(
                 DENIED,
                 "A schedule of this name belongs to a queue that you may not change: choose "
                 "another name.",
             )
-        wish = self._wish(call, name, body, old is not None and old.paused)
+        wish = self._parse_schedule(call, name, body, old is not None and old.paused)
         schedule = call.engine.set_schedule(wish, call.origin, call.now)
         if old is None:
             location = [("Location", f"/api/v1/schedules/{quote(name, safe='')}")]
-            call.answer(201, view_of(schedule), location)
+            call.send_json(201, schedule_view(schedule), location)
         else:
-            call.answer(200, view_of(schedule))
+            call.send_json(200, schedule_view(schedule))
 
-    def _wish(self, call: Call, name: str, body: shapes.Schedule, paused: bool) -> Schedule:
+    def _parse_schedule(
+        self, call: ApiCall, name: str, body: shapes.Schedule, paused: bool
+    ) -> Schedule:
         if (body.cron is UNSET) == (body.every is UNSET):
-            raise invalid("cron", "Give one of cron and every.")
+            raise invalid_value("cron", "Give one of cron and every.")
         return Schedule(
             name,
-            self._job(call, body),
+            self._parse_job(call, body),
             "" if body.cron is UNSET else body.cron,
             0 if body.every is UNSET else round(body.every * SECOND),
             body.timezone,
@@ -159,32 +161,34 @@ class ScheduleOperations:
             paused if body.paused is UNSET else body.paused,
         )
 
-    def _job(self, call: Call, body: shapes.Schedule) -> NewJob:
-        fields: dict[str, Any] = {name: getattr(body, name) for name in _OF_A_PUSH}
+    def _parse_job(self, call: ApiCall, body: shapes.Schedule) -> NewJob:
+        fields: dict[str, Any] = {name: getattr(body, name) for name in _PUSH_FIELDS}
         job = self._pushing.new_job(call, body.queue, messages.Push(**fields))
         if body.key is not UNSET:
             try:
                 job.key = body.key.encode()
             except UnicodeEncodeError:
-                raise invalid("key", "key holds half a character, which has no UTF-8.") from None
+                raise invalid_value(
+                    "key", "key holds half a character, which has no UTF-8."
+                ) from None
         return job
 
 
-def _named(call: Call) -> Schedule:
+def _named_schedule(call: ApiCall) -> Schedule:
     """The one that the path names; it must be there for the caller."""
     name = call.request.params["schedule"]
     schedule = call.engine.schedule(name)
     if schedule is None:
-        raise no_schedule(name)
+        raise schedule_not_found(name)
     principal = call.request.principal
     queue = schedule.job.queue
     if not principal.may(INSPECT, queue) and not principal.may(call.operation.action, queue):
-        raise no_schedule(name)  # a refusal would tell that it is there
-    call.allow_on(queue)
+        raise schedule_not_found(name)  # a refusal would tell that it is there
+    call.require(queue)
     return schedule
 
 
-def _on_ticks(one: Answers) -> list[Operation]:
+def _tick_operations(one: Answers) -> list[Operation]:
     return [
         Operation(
             method="POST",
@@ -192,7 +196,7 @@ def _on_ticks(one: Answers) -> list[Operation]:
             name="pauseSchedule",
             summary="Let no ticks come; those in between are not made up for",
             action=ADMIN,
-            anywhere=True,
+            checks_queues_itself=True,
             run=lambda call: _pause(call, True),
             answers=one,
             problems=(SCHEDULE_NOT_FOUND,),
@@ -203,7 +207,7 @@ def _on_ticks(one: Answers) -> list[Operation]:
             name="resumeSchedule",
             summary="Let ticks come again from now on",
             action=ADMIN,
-            anywhere=True,
+            checks_queues_itself=True,
             run=lambda call: _pause(call, False),
             answers=one,
             problems=(SCHEDULE_NOT_FOUND,),
@@ -214,7 +218,7 @@ def _on_ticks(one: Answers) -> list[Operation]:
             name="runSchedule",
             summary="Push one job of a schedule now, beside its ticks",
             action=ADMIN,
-            anywhere=True,
+            checks_queues_itself=True,
             run=_run,
             answers={201: ("Pushed and durable.", messages.Pushed)},
             problems=(SCHEDULE_NOT_FOUND, QUEUE_FULL),
@@ -222,51 +226,55 @@ def _on_ticks(one: Answers) -> list[Operation]:
     ]
 
 
-def _list(call: Call) -> None:
+def _list(call: ApiCall) -> None:
     limit = call.number("limit")
     cursor = call.text("cursor")
-    behind = read_cursor(cursor, NamePlace).name if cursor else ""
+    behind = read_cursor(cursor, NameCursor).name if cursor else ""
     schedules = call.engine.state.schedules
     may = call.request.principal.may
     shown: list[shapes.ScheduleSummary] = []
     last = ""
     looked = 0
     for name in schedules.irange(behind, inclusive=(False, True)):
-        if len(shown) == limit or looked == LOOKED_AT:
+        if len(shown) == limit or looked == MAX_SCANNED_QUEUES:
             break
         last = name
         looked += 1
         schedule = schedules[name]
         if may(INSPECT, schedule.job.queue):
-            shown.append(shapes.ScheduleSummary(**_fields(schedule)))
-    full = len(shown) == limit or looked == LOOKED_AT
-    following = write_cursor(NamePlace(last)) if full else None
-    call.answer(200, shapes.SchedulePage(schedules=shown, next=following))
+            shown.append(shapes.ScheduleSummary(**_summary_fields(schedule)))
+    full = len(shown) == limit or looked == MAX_SCANNED_QUEUES
+    following = write_cursor(NameCursor(last)) if full else None
+    call.send_json(200, shapes.SchedulePage(schedules=shown, next=following))
 
 
-def _delete(call: Call) -> None:
-    call.engine.delete_schedule(_named(call).name, call.origin, call.now)
-    call.answer(204)
+def _delete(call: ApiCall) -> None:
+    call.engine.delete_schedule(_named_schedule(call).name, call.origin, call.now)
+    call.send_json(204)
 
 
-def _pause(call: Call, paused: bool) -> None:
-    name = _named(call).name
-    call.answer(200, view_of(call.engine.pause_schedule(name, paused, call.origin, call.now)))
+def _pause(call: ApiCall, paused: bool) -> None:
+    name = _named_schedule(call).name
+    call.send_json(
+        200, schedule_view(call.engine.pause_schedule(name, paused, call.origin, call.now))
+    )
 
 
-def _run(call: Call) -> None:
-    job = call.engine.run_schedule(_named(call).name, call.origin, call.now)
+def _run(call: ApiCall) -> None:
+    job = call.engine.run_schedule(_named_schedule(call).name, call.origin, call.now)
     uid = format_uid(call.engine.uid_of(job))
     pushed = messages.Pushed(id=job.id, uid=uid, state=STATE_NAMES[job.state], duplicate=False)
-    call.answer(201, pushed, [("Location", f"/api/v1/jobs/{job.id}")])
+    call.send_json(201, pushed, [("Location", f"/api/v1/jobs/{job.id}")])
 
 
-def view_of(schedule: Schedule) -> shapes.ScheduleView:
+def schedule_view(schedule: Schedule) -> shapes.ScheduleView:
     payload = schedule.job.payload
-    return shapes.ScheduleView(**_fields(schedule), payload=content_of(payload, len(payload)))
+    return shapes.ScheduleView(
+        **_summary_fields(schedule), payload=content_view(payload, len(payload))
+    )
 
 
-def _fields(schedule: Schedule) -> dict[str, Any]:
+def _summary_fields(schedule: Schedule) -> dict[str, Any]:
     """The fields of ScheduleSummary."""
     job = schedule.job
     policy = job.policy
@@ -301,7 +309,7 @@ def _fields(schedule: Schedule) -> dict[str, Any]:
         "runs": schedule.runs,
         "skipped": schedule.skipped,
         "missed_ticks": schedule.missed,
-        "refused": schedule.refused or None,
+        "refused": schedule.refusal or None,
     }
 
 

@@ -19,29 +19,29 @@ from taskyard.engine.model.job import (
 )
 from taskyard.engine.model.queue import Queue
 from taskyard.protocols.http.api.cursor import (
-    JobPlace,
-    RingPlace,
-    foreign,
+    FinishedCursor,
+    JobCursor,
+    invalid_cursor,
     read_cursor,
     write_cursor,
 )
-from taskyard.protocols.http.api.jobs import after, place_behind, recently_finished
-from taskyard.protocols.http.api.problems import INVALID_CURSOR, QUEUE_NOT_FOUND, no_queue
-from taskyard.protocols.http.api.queues import CURSOR, STATES, QueueNames
-from taskyard.protocols.http.api.views import summary_of
-from taskyard.protocols.http.call import Call, Operation, Parameter
+from taskyard.protocols.http.api.jobs import cursor_after, jobs_after, recently_finished
+from taskyard.protocols.http.api.problems import INVALID_CURSOR, QUEUE_NOT_FOUND, queue_not_found
+from taskyard.protocols.http.api.queues import CURSOR, STATES, SortedQueueNames
+from taskyard.protocols.http.api.views import job_summary_fields
+from taskyard.protocols.http.call import ApiCall, Operation, QueryParameter
 from taskyard.shared import api_messages
 from taskyard.shared import search_messages as messages
 
-LIMIT: Final = Parameter(name="limit", doc="how many at most", least=1, most=200, default=50)
-PORTION: Final = 500  # jobs and queues in one turn
-MOST_LOOKED_AT: Final = 10_000  # of both in one call
-MOST_NAMES: Final = 200_000  # of queues and tasks, for a text
-_NAMES_AT_ONCE: Final = 2_000
+LIMIT: Final = QueryParameter(name="limit", doc="how many at most", least=1, most=200, default=50)
+CHUNK_STEPS: Final = 500  # jobs and queues in one turn
+MAX_SCANNED: Final = 10_000  # of both in one call
+MAX_NAMES: Final = 200_000  # of queues and tasks, for a text
+_NAMES_PER_CHUNK: Final = 2_000
 
 
 class SearchOperations:
-    def __init__(self, names: QueueNames, scheduler: Scheduler) -> None:
+    def __init__(self, names: SortedQueueNames, scheduler: Scheduler) -> None:
         self._names = names
         self._scheduler = scheduler
 
@@ -54,13 +54,13 @@ class SearchOperations:
                 name="searchJobs",
                 summary="Jobs of all queues that the caller may see, by id, queue, name and state",
                 action=INSPECT,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=self._jobs,
                 query=(
-                    Parameter(name="q", doc="an id or a uid: that job and no other"),
-                    Parameter(name="queue", doc="the queue they are in", of_queue=True),
-                    Parameter(name="name", doc="how their names begin"),
-                    Parameter(
+                    QueryParameter(name="q", doc="an id or a uid: that job and no other"),
+                    QueryParameter(name="queue", doc="the queue they are in", of_queue=True),
+                    QueryParameter(name="name", doc="how their names begin"),
+                    QueryParameter(
                         name="state",
                         doc="the state they are in; gone: those that ended a short while ago; "
                         "without it: any but gone",
@@ -80,11 +80,11 @@ class SearchOperations:
                 name="search",
                 summary="The job, queues, task names and schedules that a text may stand for",
                 action=INSPECT,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=self._search,
                 query=(
-                    Parameter(name="q", doc="the text"),
-                    Parameter(
+                    QueryParameter(name="q", doc="the text"),
+                    QueryParameter(
                         name="limit", doc="how many of each at most", least=1, most=100, default=10
                     ),
                 ),
@@ -92,45 +92,49 @@ class SearchOperations:
             ),
         ]
 
-    def _jobs(self, call: Call) -> None:
+    def _jobs(self, call: ApiCall) -> None:
         which = call.text("q")
-        queue = _queue_named(call)
+        queue = _named_queue(call)
         if which:
-            jobs = [job for job in [_job(call, which)] if job is not None and _fits(call, job)]
+            jobs = [
+                job
+                for job in [_visible_job(call, which)]
+                if job is not None and _matches_query(call, job)
+            ]
             _answer(call, [_summary(call, job) for job in jobs], len(jobs), None)
         elif call.text("state") == STATE_NAMES[GONE]:
             _list_gone(call, queue)
         else:
-            _JobWalk(call, self._scheduler, self._names, queue).start()
+            _JobSearch(call, self._scheduler, self._names, queue).start()
 
-    def _search(self, call: Call) -> None:
+    def _search(self, call: ApiCall) -> None:
         text = call.text("q")
         if text:
-            _TextWalk(call, self._scheduler, text).start()
+            _TextSearch(call, self._scheduler, text).start()
         else:
             nothing = messages.Found(jobs=[], queues=[], names=[], schedules=[], complete=True)
-            call.answer(200, nothing)
+            call.send_json(200, nothing)
 
 
-def _queue_named(call: Call) -> Queue | None:
+def _named_queue(call: ApiCall) -> Queue | None:
     """The one that the query asks for; None: any."""
     name = call.text("queue")
     if not name:
         return None
-    call.allow_on(name)
+    call.require(name)
     queue = call.engine.queue(name.encode())
     if queue is None:
-        raise no_queue(name)
+        raise queue_not_found(name)
     return queue
 
 
-def _job(call: Call, which: str) -> Job | None:
+def _visible_job(call: ApiCall, which: str) -> Job | None:
     """The one of this id or uid, if it is there and the caller may see it."""
-    job = call.find(which) if call.names_a_job(which) else None
-    return job if job is not None and call.shows(job.queue) else None
+    job = call.lookup_job(which) if call.is_job_reference(which) else None
+    return job if job is not None and call.may_inspect(job.queue) else None
 
 
-def _fits(call: Call, job: Job) -> bool:
+def _matches_query(call: ApiCall, job: Job) -> bool:
     state, queue = call.text("state"), call.text("queue")
     return (
         job.name.startswith(call.text("name"))
@@ -139,195 +143,201 @@ def _fits(call: Call, job: Job) -> bool:
     )
 
 
-def _summary(call: Call, job: Job) -> api_messages.JobSummary:
-    return api_messages.JobSummary(**summary_of(call.engine, job, call.now))
+def _summary(call: ApiCall, job: Job) -> api_messages.JobSummary:
+    return api_messages.JobSummary(**job_summary_fields(call.engine, job, call.now))
 
 
 def _answer(
-    call: Call,
+    call: ApiCall,
     jobs: list[api_messages.JobSummary],
     looked_at: int,
-    following: JobPlace | RingPlace | None,
+    following: JobCursor | FinishedCursor | None,
 ) -> None:
     cursor = write_cursor(following) if following is not None else None
-    call.answer(200, messages.FoundJobs(jobs=jobs, looked_at=looked_at, next=cursor))
+    call.send_json(200, messages.FoundJobs(jobs=jobs, looked_at=looked_at, next=cursor))
 
 
-def _list_gone(call: Call, queue: Queue | None) -> None:
+def _list_gone(call: ApiCall, queue: Queue | None) -> None:
     """Of the ring of finished jobs, the last first."""
     limit = call.number("limit")
     jobs: list[api_messages.JobSummary] = []
     looked_at = 0
     last: Job | None = None
-    for job in islice(recently_finished(call), MOST_LOOKED_AT):
+    for job in islice(recently_finished(call), MAX_SCANNED):
         looked_at += 1
         last = job
-        if (queue is None or job.queue is queue) and call.shows(job.queue) and _fits(call, job):
+        if (
+            (queue is None or job.queue is queue)
+            and call.may_inspect(job.queue)
+            and _matches_query(call, job)
+        ):
             jobs.append(_summary(call, job))
             if len(jobs) == limit:
                 break
-    more = last is not None and (len(jobs) == limit or looked_at == MOST_LOOKED_AT)
-    _answer(call, jobs, looked_at, RingPlace(last.id) if more and last is not None else None)
+    more = last is not None and (len(jobs) == limit or looked_at == MAX_SCANNED)
+    _answer(call, jobs, looked_at, FinishedCursor(last.id) if more and last is not None else None)
 
 
-class _InTurns:
+class _ChunkedSearch:
     """Something that is done a portion at a time, in turns of its own."""
 
-    def __init__(self, call: Call, scheduler: Scheduler) -> None:
+    def __init__(self, call: ApiCall, scheduler: Scheduler) -> None:
         self._call = call
         self._scheduler = scheduler
 
     def start(self) -> None:
         """The first portion, in the turn of the request."""
-        if not self._step():
-            self._scheduler.call_soon(self._go_on)
+        if not self._run_chunk():
+            self._scheduler.call_soon(self._continue_next_turn)
 
-    def _go_on(self) -> None:
+    def _continue_next_turn(self) -> None:
         call = self._call
-        call.now = call.broker.begin()
-        call.guard(self.start)
-        call.broker.end()
+        call.now = call.broker.begin_turn()
+        call.run_guarded(self.start)
+        call.broker.end_turn()
 
-    def _step(self) -> bool:
+    def _run_chunk(self) -> bool:
         """True if it has been answered."""
         raise NotImplementedError
 
 
-class _JobWalk(_InTurns):
+class _JobSearch(_ChunkedSearch):
     """Jobs queue by queue and state by state; a place in it stays good while jobs come and go."""
 
     def __init__(
-        self, call: Call, scheduler: Scheduler, names: QueueNames, queue: Queue | None
+        self, call: ApiCall, scheduler: Scheduler, names: SortedQueueNames, queue: Queue | None
     ) -> None:
         super().__init__(call, scheduler)
         self._names = names
-        self._only = queue
+        self._queue = queue
         state = call.text("state")
         self._states = [STATE_NAMES.index(state)] if state else list(STATES)
         self._limit = call.number("limit")
         self._name = call.text("name")
         self._found: list[api_messages.JobSummary] = []
-        self._jobs = 0  # looked at
+        self._scanned_jobs = 0  # looked at
         self._steps = 0  # jobs and queues
-        self._place = self._begin()
+        self._position = self._start_position()
 
-    def _begin(self) -> JobPlace:
+    def _start_position(self) -> JobCursor:
         cursor = self._call.text("cursor")
         if not cursor:
-            return _start(self._only.name if self._only is not None else "", self._states[0])
-        place = read_cursor(cursor, JobPlace)
-        if self._only is not None and place.queue != self._only.name:
-            raise foreign()
+            return _start_of_state(
+                self._queue.name if self._queue is not None else "", self._states[0]
+            )
+        place = read_cursor(cursor, JobCursor)
+        if self._queue is not None and place.queue != self._queue.name:
+            raise invalid_cursor()
         if place.state not in [STATE_NAMES[state] for state in self._states]:
-            raise foreign()
+            raise invalid_cursor()
         return place
 
-    def _step(self) -> bool:
-        left = PORTION
+    def _run_chunk(self) -> bool:
+        left = CHUNK_STEPS
         while left > 0:
             left -= 1
             self._steps += 1
-            here = self._here()
+            here = self._current_queue()
             if here is not None:
-                looked_at = self._look(here, left + 1)
+                looked_at = self._scan_queue(here, left + 1)
                 left -= looked_at
                 self._steps += looked_at
                 if len(self._found) == self._limit:
-                    self._end(self._place)
+                    self._answer_found(self._position)
                     return True
                 if left <= 0:
                     break
-            if not self._move_on(here):
-                self._end(None)
+            if not self._advance(here):
+                self._answer_found(None)
                 return True
-        if self._steps >= MOST_LOOKED_AT:
-            self._end(self._place)
+        if self._steps >= MAX_SCANNED:
+            self._answer_found(self._position)
             return True
         return False
 
-    def _here(self) -> Queue | None:
-        name = self._place.queue
+    def _current_queue(self) -> Queue | None:
+        name = self._position.queue
         queue = self._call.engine.queue(name.encode(errors="replace")) if name else None
-        return queue if queue is not None and self._call.shows(queue) else None
+        return queue if queue is not None and self._call.may_inspect(queue) else None
 
-    def _look(self, queue: Queue, most: int) -> int:
+    def _scan_queue(self, queue: Queue, most: int) -> int:
         """At some jobs of this state from the place on; gives how many that were."""
         call = self._call
-        state = STATE_NAMES.index(self._place.state)
-        if not queue.count(state):
+        state = STATE_NAMES.index(self._position.state)
+        if not queue.job_count(state):
             return 0
-        jobs = after(call, queue, state, self._place, most)
+        jobs = jobs_after(call, queue, state, self._position, most)
         for number, job in enumerate(jobs):
-            self._place = place_behind(job)
+            self._position = cursor_after(job)
             if job.name.startswith(self._name):
                 self._found.append(_summary(call, job))
                 if len(self._found) == self._limit:
-                    self._jobs += number + 1
+                    self._scanned_jobs += number + 1
                     return number + 1
-        self._jobs += len(jobs)
+        self._scanned_jobs += len(jobs)
         return len(jobs)
 
-    def _move_on(self, queue: Queue | None) -> bool:
+    def _advance(self, queue: Queue | None) -> bool:
         """To the next state or queue; False: there is none."""
-        at = self._states.index(STATE_NAMES.index(self._place.state)) + 1
+        at = self._states.index(STATE_NAMES.index(self._position.state)) + 1
         if queue is not None:
             for state in self._states[at:]:
-                if queue.count(state):
-                    self._place = _start(self._place.queue, state)
+                if queue.job_count(state):
+                    self._position = _start_of_state(self._position.queue, state)
                     return True
-        if self._only is not None:
+        if self._queue is not None:
             return False
-        names = self._names.after(self._place.queue, 1)
+        names = self._names.names_after(self._position.queue, 1)
         if not names:
             return False
-        self._place = _start(names[0].decode(), self._states[0])
+        self._position = _start_of_state(names[0].decode(), self._states[0])
         return True
 
-    def _end(self, place: JobPlace | None) -> None:
-        _answer(self._call, self._found, self._jobs, place)
+    def _answer_found(self, place: JobCursor | None) -> None:
+        _answer(self._call, self._found, self._scanned_jobs, place)
 
 
-def _start(queue: str, state: int) -> JobPlace:
-    return JobPlace(queue, STATE_NAMES[state], MAX_PRIORITY, MIN_PRIORITY, 0)
+def _start_of_state(queue: str, state: int) -> JobCursor:
+    return JobCursor(queue, STATE_NAMES[state], MAX_PRIORITY, MIN_PRIORITY, 0)
 
 
-class _TextWalk(_InTurns):
+class _TextSearch(_ChunkedSearch):
     """Names of queues and of the tasks in them."""
 
-    def __init__(self, call: Call, scheduler: Scheduler, text: str) -> None:
+    def __init__(self, call: ApiCall, scheduler: Scheduler, text: str) -> None:
         super().__init__(call, scheduler)
         self._text = text
         self._folded = text.casefold()
         self._limit = call.number("limit")
-        self._all = list(call.engine.state.queues.values())
-        self._at = 0
-        self._looked_at = 0
+        self._all_queues = list(call.engine.state.queues.values())
+        self._next_index = 0
+        self._scanned = 0
         self._queues: list[str] = []
         self._tasks: dict[str, None] = {}
         self._complete = True
 
-    def _step(self) -> bool:
-        upto = self._looked_at + _NAMES_AT_ONCE
-        while self._at < len(self._all) and self._looked_at < upto:
-            queue = self._all[self._at]
-            self._at += 1
-            self._look(queue)
-        self._trim()
-        if self._at == len(self._all):
-            self._end()
+    def _run_chunk(self) -> bool:
+        upto = self._scanned + _NAMES_PER_CHUNK
+        while self._next_index < len(self._all_queues) and self._scanned < upto:
+            queue = self._all_queues[self._next_index]
+            self._next_index += 1
+            self._match_queue(queue)
+        self._keep_closest()
+        if self._next_index == len(self._all_queues):
+            self._answer_found()
             return True
-        if self._looked_at >= MOST_NAMES:
+        if self._scanned >= MAX_NAMES:
             self._complete = False
-            self._end()
+            self._answer_found()
             return True
         return False
 
-    def _look(self, queue: Queue) -> None:
-        names = queue.names
-        self._looked_at += 1 + len(names)
+    def _match_queue(self, queue: Queue) -> None:
+        names = queue.interned_names
+        self._scanned += 1 + len(names)
         tasks = [name for name in names if self._folded in name.casefold()]
         named = self._folded in queue.name.casefold()
-        if not (tasks or named) or not self._call.shows(queue):
+        if not (tasks or named) or not self._call.may_inspect(queue):
             return
         if named:
             self._queues.append(queue.name)
@@ -337,20 +347,20 @@ class _TextWalk(_InTurns):
             elif name not in self._tasks:
                 self._complete = False
 
-    def _trim(self) -> None:
+    def _keep_closest(self) -> None:
         """Keep the closest ones, so that there are never many to be put in order."""
         self._queues.sort(key=lambda name: (len(name), name))
         if len(self._queues) > self._limit:
             self._complete = False
             del self._queues[self._limit :]
 
-    def _end(self) -> None:
+    def _answer_found(self) -> None:
         call = self._call
         schedules = self._schedules()
         if len(schedules) > self._limit:
             self._complete = False
-        job = _job(call, self._text)
-        call.answer(
+        job = _visible_job(call, self._text)
+        call.send_json(
             200,
             messages.Found(
                 jobs=[_summary(call, job)] if job is not None else [],

@@ -11,9 +11,9 @@ from taskyard.access.principal import ADMIN, INSPECT
 from taskyard.broker import build
 from taskyard.broker.broker import Broker
 from taskyard.journal.journal import Journal
-from taskyard.protocols.http.api.lake import Lake
+from taskyard.protocols.http.api.lake import LakeStatus
 from taskyard.protocols.http.api.views import moment, seconds
-from taskyard.protocols.http.call import Call, Operation
+from taskyard.protocols.http.call import ApiCall, Operation
 from taskyard.shared import api_messages as messages
 
 Durability = Literal["sync", "write", "memory"]
@@ -29,14 +29,14 @@ class ServerOperations:
         connections: Connections,
         listeners: Listeners,
         users: Callable[[], int],
-        lake: Lake,
+        lake_status: LakeStatus,
     ) -> None:
         self._broker = broker
         self._durability = durability
         self._connections = connections
         self._listeners = listeners
         self._users = users
-        self._lake = lake
+        self._lake = lake_status
         self._started = broker.clock.now()
 
     def operations(self) -> list[Operation]:
@@ -58,7 +58,7 @@ class ServerOperations:
                 name="getListeners",
                 summary="Where the server listens, also for those who may not see all of it",
                 action=INSPECT,
-                anywhere=True,
+                checks_queues_itself=True,
                 run=self._show_listeners,
                 answers={200: ("By dialect.", messages.ListenersView)},
                 reads_state=False,
@@ -85,22 +85,24 @@ class ServerOperations:
             ),
         ]
 
-    def _show_listeners(self, call: Call) -> None:
-        call.answer(200, messages.ListenersView(listeners=self._listeners()))
+    def _show_listeners(self, call: ApiCall) -> None:
+        call.send_json(200, messages.ListenersView(listeners=self._listeners()))
 
-    def _drain(self, call: Call, draining: bool) -> None:
-        call.engine.drain(draining)
+    def _drain(self, call: ApiCall, draining: bool) -> None:
+        call.engine.set_draining(draining)
         self._show(call)
 
-    def _show(self, call: Call) -> None:
+    def _show(self, call: ApiCall) -> None:
         state = call.engine.state
         draining = call.engine.draining
-        refusing = call.engine.read_only or call.engine.room.refusing
+        refusing = call.engine.read_only_reason or call.engine.journal_space.push_refusal
         if draining and not refusing:
             refusing = "the server is being drained"
-        unfinished = sum(queue.waiting() for queue in state.queues.values()) if draining else None
-        jobs, queues = state.counts()[:2]
-        call.answer(
+        unfinished = (
+            sum(queue.unfinished_count() for queue in state.queues.values()) if draining else None
+        )
+        jobs, queues = state.entity_counts()[:2]
+        call.send_json(
             200,
             messages.ServerView(
                 version=__version__,
@@ -112,10 +114,10 @@ class ServerOperations:
                 refusing=refusing or None,
                 draining=draining,
                 unfinished=unfinished,
-                leased=state.leased,
+                leased=state.leased_count,
                 jobs=jobs,
                 queues=queues,
-                recently_finished=len(state.finished),
+                recently_finished=len(state.finished_ring),
                 epoch=state.epoch,
                 connections=self._connections(),
                 listeners=self._listeners(),
@@ -130,8 +132,8 @@ class ServerOperations:
         journal = self._broker.journal
         return messages.JournalView(
             timeline=journal.timeline.hex(),
-            bytes=journal.end - journal.first,
-            live_bytes=self._broker.engine.state.weight(),
+            bytes=journal.end - journal.first_base,
+            live_bytes=self._broker.engine.state.compacted_size(),
             segments=count_segments(journal),
             records=journal.durable_seq,
             commits=self._broker.commits,
@@ -140,7 +142,7 @@ class ServerOperations:
 
 def count_segments(journal: Journal) -> int:
     count = 1
-    base = journal.next_base(journal.first)
+    base = journal.next_base(journal.first_base)
     while base:
         count += 1
         base = journal.next_base(base)

@@ -8,17 +8,22 @@ from msgspec import Meta
 
 from taskyard.access.gate import host_of
 from taskyard.access.principal import ACTIONS, INSPECT, Principal
-from taskyard.access.sessions import Session, Sessions
-from taskyard.protocols.http.api.problems import NO_USERS, UNAUTHENTICATED, Problem, invalid
+from taskyard.access.sessions import BrowserSession, BrowserSessions
+from taskyard.protocols.http.api.problems import (
+    NO_USERS,
+    UNAUTHENTICATED,
+    ApiProblem,
+    invalid_value,
+)
 from taskyard.protocols.http.api.views import moment
-from taskyard.protocols.http.call import JSON, Call, Operation
-from taskyard.protocols.http.cookies import dropping, keeping, session_of
-from taskyard.protocols.http.credentials import asker_of
+from taskyard.protocols.http.call import JSON, ApiCall, Operation
+from taskyard.protocols.http.cookies import expired_session_cookie, session_cookie, session_of
+from taskyard.protocols.http.credentials import request_ref_of
 from taskyard.protocols.http.problems import SESSION
 from taskyard.shared.api_messages import Message, Time
 
 Secret = Annotated[str, Meta(min_length=1, max_length=1024)]
-NOT_KEPT: Final = ("cache-control", "no-store")
+NO_STORE: Final = ("cache-control", "no-store")
 
 
 class Login(Message):
@@ -47,7 +52,7 @@ class SessionView(Message):
 
 
 class SessionOperations:
-    def __init__(self, sessions: Sessions | None, *, secure: bool = False) -> None:
+    def __init__(self, sessions: BrowserSessions | None, *, secure: bool = False) -> None:
         """None: there are no users. `secure`: all connections are encrypted."""
         self._sessions = sessions
         self._secure = secure
@@ -92,48 +97,48 @@ class SessionOperations:
             ),
         ]
 
-    def _show(self, call: Call) -> None:
-        headers = [NOT_KEPT]
+    def _show(self, call: ApiCall) -> None:
+        headers = [NO_STORE]
         session = None
         text = session_of(call.request)
         if text is not None and "authorization" not in call.request.headers:
-            session = self._sessions and self._sessions.recall(text)
+            session = self._sessions and self._sessions.find_session(text)
             if not session:
-                headers.append(dropping())
+                headers.append(expired_session_cookie())
         view = self._view(call.request.principal, session or None)
-        call.answer(200, view, headers)
+        call.send_json(200, view, headers)
 
-    def _log_in(self, call: Call) -> None:
+    def _log_in(self, call: ApiCall) -> None:
         given = call.body(Login)
         sessions = self._sessions
         if sessions is None:
-            raise Problem(NO_USERS, "Nobody has to log in here: everybody may do everything.")
+            raise ApiProblem(NO_USERS, "Nobody has to log in here: everybody may do everything.")
         name, secret = _credentials(given)
         address = host_of(call.request.peer)
 
-        def done(text: str, session: Session | None) -> None:
+        def done(text: str, session: BrowserSession | None) -> None:
             if session is None:
                 detail = "The name, the password or the token is wrong."
-                call.refuse(Problem(UNAUTHENTICATED, detail))
+                call.refuse(ApiProblem(UNAUTHENTICATED, detail))
                 return
-            length = (session.until - call.broker.clock.now()) // 1_000_000
-            cookie = keeping(text, length, secure=self._secure or _is_encrypted(call))
+            length = (session.expires_at - call.broker.clock.now()) // 1_000_000
+            cookie = session_cookie(text, length, secure=self._secure or _is_encrypted(call))
             view = self._view(session.principal, session)
-            call.answer(200, view, [NOT_KEPT, cookie])
+            call.send_json(200, view, [NO_STORE, cookie])
 
-        sessions.log_in(address, name, secret, done, asker_of(call.request))
+        sessions.log_in(address, name, secret, done, request_ref_of(call.request))
 
-    def _log_out(self, call: Call) -> None:
-        call.answer(204, None, [NOT_KEPT, dropping()])
+    def _log_out(self, call: ApiCall) -> None:
+        call.send_json(204, None, [NO_STORE, expired_session_cookie()])
 
-    def _view(self, principal: Principal, session: Session | None) -> SessionView:
+    def _view(self, principal: Principal, session: BrowserSession | None) -> SessionView:
         has_users = self._sessions is not None
-        somewhere = {action: principal.may_somewhere(action) for action in ACTIONS}
+        somewhere = {action: principal.may_on_any_queue(action) for action in ACTIONS}
         return SessionView(
             user=principal.name or None,
             users=has_users,
             needs_login=not principal.name and not somewhere[INSPECT],
-            until=None if session is None else moment(session.until),
+            until=None if session is None else moment(session.expires_at),
             may=PermissionsView(**{action: principal.may(action, "") for action in ACTIONS}),
             may_somewhere=PermissionsView(**somewhere),
         )
@@ -143,15 +148,15 @@ def _credentials(given: Login) -> tuple[str, str]:
     """A name and a password, or no name and a token."""
     if given.token is not None:
         if given.user is not None or given.password is not None:
-            raise invalid("token", "Give a token, or a user and a password.")
+            raise invalid_value("token", "Give a token, or a user and a password.")
         return "", given.token
     if given.user is None:
-        raise invalid("user", "Give a user and a password, or a token.")
+        raise invalid_value("user", "Give a user and a password, or a token.")
     if given.password is None:
-        raise invalid("password", "Give the password of this user, or a token alone.")
+        raise invalid_value("password", "Give the password of this user, or a token alone.")
     return given.user, given.password
 
 
-def _is_encrypted(call: Call) -> bool:
+def _is_encrypted(call: ApiCall) -> bool:
     """Whether the browser speaks TLS, to a proxy perhaps: it says so itself."""
     return call.request.headers.get("origin", "").startswith("https://")

@@ -8,9 +8,9 @@ from msgspec import Meta
 
 from taskyard.access.principal import INSPECT
 from taskyard.broker.broker import Broker
-from taskyard.broker.slow import KEPT, SlowCommand
+from taskyard.broker.slow import MAX_KEPT, SlowCommand
 from taskyard.protocols.http.api.views import moment, seconds
-from taskyard.protocols.http.call import Call, Operation, Parameter
+from taskyard.protocols.http.call import ApiCall, Operation, QueryParameter
 from taskyard.shared.api_messages import Count, Elapsed, Message, Time
 
 
@@ -40,7 +40,7 @@ class SlowCommandsView(Message):
 
 class SlowOperations:
     def __init__(self, broker: Broker) -> None:
-        self._slow = broker.slow
+        self._slow = broker.slow_commands
 
     def operations(self) -> list[Operation]:
         return [
@@ -52,8 +52,12 @@ class SlowOperations:
                 action=INSPECT,
                 run=self._show,
                 query=(
-                    Parameter(
-                        name="limit", doc="How many at most.", least=1, most=KEPT, default=KEPT
+                    QueryParameter(
+                        name="limit",
+                        doc="How many at most.",
+                        least=1,
+                        most=MAX_KEPT,
+                        default=MAX_KEPT,
                     ),
                 ),
                 answers={200: ("Slow commands.", SlowCommandsView)},
@@ -61,13 +65,13 @@ class SlowOperations:
             )
         ]
 
-    def _show(self, call: Call) -> None:
+    def _show(self, call: ApiCall) -> None:
         slow = self._slow
-        found = slow.last()[: call.number("limit")]
-        call.answer(
+        found = slow.newest_first()[: call.number("limit")]
+        call.send_json(
             200,
             SlowCommandsView(
-                threshold=seconds(slow.limit) if slow.is_on() else None,
+                threshold=seconds(slow.threshold_us) if slow.is_enabled() else None,
                 total=slow.count,
                 commands=[_view(each) for each in found],
             ),
@@ -78,15 +82,15 @@ def _view(slow: SlowCommand) -> SlowCommandView:
     return SlowCommandView(
         id=slow.id,
         time=moment(slow.time),
-        dialect=slow.dialect,
-        connection=slow.connection,
-        request=slow.request,
+        dialect=slow.protocol_name,
+        connection=slow.connection_number,
+        request=slow.request_id,
         peer=slow.peer,
         command=slow.command,
         queue=slow.queue or None,
-        commands=slow.count,
-        seconds=seconds(slow.took),
-        line_seconds=seconds(slow.line),
-        work_seconds=seconds(slow.work),
-        disk_seconds=seconds(slow.disk),
+        commands=slow.command_count,
+        seconds=seconds(slow.duration_us),
+        line_seconds=seconds(slow.queued_us),
+        work_seconds=seconds(slow.processing_us),
+        disk_seconds=seconds(slow.disk_us),
     )

@@ -15,22 +15,22 @@ from taskyard.engine.model.job import (
     FOREVER,
     SECOND,
     STATE_NAMES,
-    Extra,
     Job,
+    JobExtras,
     Lease,
 )
 from taskyard.engine.model.uid import format_uid
 from taskyard.engine.operations.facade import Engine
-from taskyard.engine.operations.finish import final_fail
+from taskyard.engine.operations.finish import final_failure_number
 from taskyard.protocols.times import format_moment
 from taskyard.shared import api_messages as messages
 from taskyard.shared.error_line import error_line, is_traceback
 
-GLANCE: Final = 4096  # bytes of an error that a list shows
+ERROR_PREVIEW_BYTES: Final = 4096  # bytes of an error that a list shows
 
-LONGEST_LINE: Final = 500  # characters of the line that an error is shown by
+MAX_ERROR_LINE_CHARS: Final = 500  # characters of the line that an error is shown by
 
-_is_json: Final = msgspec.json.Decoder(Raw).decode
+_decode_json: Final = msgspec.json.Decoder(Raw).decode
 _EPOCH: Final = "1970-01-01T00:00:00.000000Z"
 
 
@@ -43,11 +43,11 @@ def seconds(us: int) -> float:
     return us / SECOND
 
 
-def summary_of(engine: Engine, job: Job, now: int) -> dict[str, Any]:
+def job_summary_fields(engine: Engine, job: Job, now: int) -> dict[str, Any]:
     """The fields of JobSummary; those who show more add theirs."""
     policy = job.policy
-    most = final_fail(job)
-    extra = job.extra or Extra()
+    most = final_failure_number(job)
+    extra = job.extras or JobExtras()
     lease = job.lease
     key = extra.key
     ttl = extra.ttl_ms
@@ -62,7 +62,7 @@ def summary_of(engine: Engine, job: Job, now: int) -> dict[str, Any]:
         "payload_size": job.payload_size,
         "pushed_at": moment(job.pushed_at),
         "run_at": format_moment(job.run_at),
-        "due_at": format_moment(job.position) if job.state == DELAYED else None,
+        "due_at": format_moment(job.order_key) if job.state == DELAYED else None,
         "finished_at": format_moment(job.finished_at),
         "expires_at": format_moment(extra.expires_at),
         "attempts": job.attempts,
@@ -74,21 +74,21 @@ def summary_of(engine: Engine, job: Job, now: int) -> dict[str, Any]:
         "ttr": seconds(policy.ttr) if policy.ttr else None,
         "ttl": ttl / 1000 if ttl else None,
         "dead_queue": policy.dead_queue or None,
-        "key": content_of(key, len(key)) if key is not None else None,
-        "limit_key": _shown(extra.limit_key),
+        "key": content_view(key, len(key)) if key is not None else None,
+        "limit_key": _key_text(extra.limit_key),
         "blocked_by": sorted(extra.blockers) if extra.blockers else [],
         "dependents": len(engine.state.dependents.get(job.id, ())),
-        "lease": lease_of(lease, now) if lease is not None else None,
-        "progress": progress_of(lease) if lease is not None else None,
+        "lease": lease_view(lease, now) if lease is not None else None,
+        "progress": progress_view(lease) if lease is not None else None,
         "reason": extra.reason or None,
     }
 
 
-def _shown(key: bytes | None) -> str | None:
+def _key_text(key: bytes | None) -> str | None:
     return key.decode(errors="backslashreplace") if key is not None else None
 
 
-def lease_of(lease: Lease, now: int) -> messages.LeaseView:
+def lease_view(lease: Lease, now: int) -> messages.LeaseView:
     return messages.LeaseView(
         holder=lease.holder,
         attempt=lease.attempt,
@@ -99,7 +99,7 @@ def lease_of(lease: Lease, now: int) -> messages.LeaseView:
     )
 
 
-def progress_of(lease: Lease) -> messages.ProgressView | None:
+def progress_view(lease: Lease) -> messages.ProgressView | None:
     progress = lease.progress
     if progress is None:
         return None
@@ -108,7 +108,7 @@ def progress_of(lease: Lease) -> messages.ProgressView | None:
     )
 
 
-def held_of(engine: Engine, job: Job, lease: Lease, now: int) -> messages.Held:
+def held_job_view(engine: Engine, job: Job, lease: Lease, now: int) -> messages.Held:
     return messages.Held(
         id=job.id,
         uid=format_uid(engine.uid_of(job)),
@@ -117,12 +117,12 @@ def held_of(engine: Engine, job: Job, lease: Lease, now: int) -> messages.Held:
         priority=job.priority,
         attempts=job.attempts,
         fails=job.fails,
-        lease=lease_of(lease, now),
-        progress=progress_of(lease),
+        lease=lease_view(lease, now),
+        progress=progress_view(lease),
     )
 
 
-def content_of(data: bytes | None, size: int) -> messages.Content:
+def content_view(data: bytes | None, size: int) -> messages.Content:
     """Bytes of that size; None: they are lost, fewer: the rest is not shown."""
     content = messages.Content(size=size, cut=data is not None and len(data) < size)
     if data is None:
@@ -148,41 +148,45 @@ def _text_of(data: bytes, cut: bool) -> str | None:
 
 def _reads_as_json(data: bytes) -> bool:
     try:
-        _is_json(data)
+        _decode_json(data)
     except (msgspec.MsgspecError, RecursionError):
         return False
     return True
 
 
-def error_place(job: Job, most: int) -> tuple[int, int]:
+def error_location(job: Job, most: int) -> tuple[int, int]:
     """Where the job's last error is, or the beginning of it; a size of 0: it has none."""
-    extra = job.extra
+    extra = job.extras
     return (0, 0) if extra is None else (extra.error_at, min(extra.error_size, most))
 
 
-def error_of(job: Job, data: bytes | None) -> messages.Content | None:
-    extra = job.extra
+def error_view(job: Job, data: bytes | None) -> messages.Content | None:
+    extra = job.extras
     size = extra.error_size if extra is not None else 0
-    return content_of(data, size) if size else None
+    return content_view(data, size) if size else None
 
 
-def error_end(broker: Broker, job: Job, begin: bytes | None) -> tuple[int, int]:
+def error_end_location(broker: Broker, job: Job, begin: bytes | None) -> tuple[int, int]:
     """Where the end of an error is, if its line may stand there; a size of 0: it does not.
 
     It may be more than the end: what is not written yet can only be had as a whole.
     """
-    at, size = error_place(job, FOREVER)
+    at, size = error_location(job, FOREVER)
     if begin is None or size <= len(begin) or not is_traceback(begin.decode(errors="replace")):
         return 0, 0
-    if at >= broker.journal.log.base:
+    if at >= broker.journal.records.start_position:
         return at, size
-    most = min(GLANCE, size - len(begin))
+    most = min(ERROR_PREVIEW_BYTES, size - len(begin))
     return at + size - most, most
 
 
-def line_of(content: messages.Content | None, begin: bytes | None, end: bytes | None) -> str | None:
+def error_line_of(
+    content: messages.Content | None, begin: bytes | None, end: bytes | None
+) -> str | None:
     """What an error says in one line; None if it is not text."""
     if content is None or content.text is UNSET or begin is None:
         return None
-    head, tail = (data.decode(errors="replace") for data in (begin, (end or b"")[-GLANCE:]))
-    return error_line(head, tail)[:LONGEST_LINE]
+    head, tail = (
+        data.decode(errors="replace") for data in (begin, (end or b"")[-ERROR_PREVIEW_BYTES:])
+    )
+    return error_line(head, tail)[:MAX_ERROR_LINE_CHARS]

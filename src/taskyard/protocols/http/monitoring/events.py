@@ -14,33 +14,33 @@ from typing import Final
 
 import msgspec
 
-from taskyard.access.principal import INSPECT, Allow, Principal, by_its_rules
+from taskyard.access.principal import INSPECT, Allow, Principal, check_rules
 from taskyard.broker.broker import Broker
-from taskyard.broker.feed import Event
+from taskyard.broker.feed import FeedEvent
 from taskyard.broker.seams import Cancellable, Scheduler
-from taskyard.engine.records.describe import told
+from taskyard.engine.records.describe import describe_masked
 from taskyard.engine.records.job_lifecycle import Record
-from taskyard.journal.portion import Place, Portion
-from taskyard.protocols.http.guard import refusal
+from taskyard.journal.portion import ChunkPosition, JournalChunk
+from taskyard.protocols.http.guard import permission_refusal
 from taskyard.protocols.http.messages import Exchange, Response, Route, Stream
 from taskyard.protocols.http.monitoring.event_filter import (
-    Asked,
-    BadRequest,
-    Filter,
-    asked_for,
-    happened_in,
-    leave_out_personal,
-    queues_of,
+    EventFilter,
+    EventQuery,
+    InvalidEventQuery,
+    origin_queues,
+    parse_event_query,
+    remove_personal_fields,
+    requested_queues,
 )
 
 CONTENT_TYPE: Final = "text/event-stream"
 PROBLEM: Final = "application/problem+json"
 KEEP_ALIVE: Final = 15_000_000  # microseconds between signs of life
-MOST_LISTENERS: Final = 100
+MAX_LISTENERS: Final = 100
 RETRY: Final = b"retry: 1000\n\n"  # milliseconds that a client waits before it connects again
 
-_AT_ONCE: Final = 64  # events for one client before others have their turn
-_PORTION: Final = 500  # old events in one go
+_EVENTS_PER_TURN: Final = 64  # events for one client before others have their turn
+_CHUNK_RECORDS: Final = 500  # old events in one go
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -52,183 +52,187 @@ class Events:
         self,
         broker: Broker,
         scheduler: Scheduler,
-        most_listeners: int = MOST_LISTENERS,
-        allow: Allow = by_its_rules,
+        max_listeners: int = MAX_LISTENERS,
+        allow: Allow = check_rules,
     ) -> None:
         self.broker = broker
         self.scheduler = scheduler
         self.timeline = broker.journal.timeline.hex()
         self.salt = broker.engine.salt
-        self._most = most_listeners
+        self._max_listeners = max_listeners
         self._allow = allow
-        self._listeners: dict[int, Listener] = {}
-        self._reading = False  # a portion is being read
-        self._line: deque[Listener] = deque()  # those who want one
-        self._alarm: Cancellable | None = None
+        self._listeners: dict[int, EventListener] = {}
+        self._is_reading = False  # a portion is being read
+        self._waiting_for_chunk: deque[EventListener] = deque()  # those who want one
+        self._keep_alive_timer: Cancellable | None = None
 
     def routes(self) -> list[Route]:
         return [Route("GET", "/api/v1/events", self.open)]
 
     def open(self, exchange: Exchange) -> None:
         request = exchange.request
-        refused = refusal(self._allow, request.principal, INSPECT, queues_of(request))
+        refused = permission_refusal(
+            self._allow, request.principal, INSPECT, requested_queues(request)
+        )
         if refused is not None:
             exchange.reply(refused)
             return
         try:
-            asked = asked_for(request, self.timeline, self.broker.journal.durable_seq)
-        except BadRequest as error:
-            exchange.reply(problem(400, "The events cannot be given.", str(error)))
+            asked = parse_event_query(request, self.timeline, self.broker.journal.durable_seq)
+        except InvalidEventQuery as error:
+            exchange.reply(titled_problem(400, "The events cannot be given.", str(error)))
             return
-        if len(self._listeners) >= self._most:
-            detail = f"{self._most} clients listen already; come back later"
-            exchange.reply(problem(503, "Too many listeners.", detail))
+        if len(self._listeners) >= self._max_listeners:
+            detail = f"{self._max_listeners} clients listen already; come back later"
+            exchange.reply(titled_problem(503, "Too many listeners.", detail))
             return
-        Listener(self, asked, request.principal, queues_of(request)).start(exchange)
+        EventListener(self, asked, request.principal, requested_queues(request)).start(exchange)
 
     def rules_changed(self) -> None:
         """Who may no longer hear of what they listen to hears nothing more."""
         for listener in list(self._listeners.values()):
-            refused = refusal(self._allow, listener.principal, INSPECT, listener.queues)
+            refused = permission_refusal(self._allow, listener.principal, INSPECT, listener.queues)
             if refused is not None:
-                listener.end()
+                listener.close()
 
     def close(self) -> None:
         """The server stops: all clients may connect to its successor."""
         for listener in list(self._listeners.values()):
-            listener.end()
+            listener.close()
 
     # For the listeners
 
-    def add(self, listener: Listener) -> int:
-        number = self.broker.feed.listen(listener.go_on)
+    def add(self, listener: EventListener) -> int:
+        number = self.broker.feed.subscribe(listener.send_events)
         self._listeners[number] = listener
-        if self._alarm is None:
-            self._set_alarm()
+        if self._keep_alive_timer is None:
+            self._schedule_keep_alive()
         return number
 
     def remove(self, number: int) -> None:
-        self.broker.feed.stop(number)
+        self.broker.feed.unsubscribe(number)
         self._listeners.pop(number, None)
-        if not self._listeners and self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if not self._listeners and self._keep_alive_timer is not None:
+            self._keep_alive_timer.cancel()
+            self._keep_alive_timer = None
 
-    def text_of(self, event: Event, principal: Principal) -> bytes:
+    def text_of(self, event: FeedEvent, principal: Principal) -> bytes:
         """How this client sees it; most see the same, which is made once."""
         record = event.record
-        if not principal.free and is_foreign(principal.may, record):
-            return show(self.timeline, self.salt, record, foreign=True)
-        if not event.text:
-            event.text = show(self.timeline, self.salt, record)
-        return event.text
+        if not principal.is_superuser and is_hidden(principal.may, record):
+            return encode_event(self.timeline, self.salt, record, hidden=True)
+        if not event.rendered:
+            event.rendered = encode_event(self.timeline, self.salt, record)
+        return event.rendered
 
-    def read(self, listener: Listener) -> None:
+    def read_chunk(self, listener: EventListener) -> None:
         """Have old records read for this one, when it is its turn."""
-        self._line.append(listener)
+        self._waiting_for_chunk.append(listener)
         self._read_next()
 
     def _read_next(self) -> None:
-        while self._line and not self._reading:
-            work = self._line.popleft().portion()
+        while self._waiting_for_chunk and not self._is_reading:
+            work = self._waiting_for_chunk.popleft().next_chunk()
             if work is not None:
-                self._reading = True
+                self._is_reading = True
                 self.scheduler.run_blocking(work.run, work.done)
 
-    def has_read(self) -> None:
-        self._reading = False
+    def on_read_done(self) -> None:
+        self._is_reading = False
         self._read_next()
 
     # Keeping alive
 
-    def _set_alarm(self) -> None:
+    def _schedule_keep_alive(self) -> None:
         when = self.broker.clock.now() + KEEP_ALIVE
-        self._alarm = self.scheduler.call_at(when, self._ring)
+        self._keep_alive_timer = self.scheduler.call_at(when, self._send_keep_alives)
 
-    def _ring(self) -> None:
+    def _send_keep_alives(self) -> None:
         for listener in list(self._listeners.values()):
-            listener.keep_alive()
-        self._set_alarm()
+            listener.send_keep_alive()
+        self._schedule_keep_alive()
 
 
-class Listener:
+class EventListener:
     """One client, and how far it is."""
 
     def __init__(
-        self, events: Events, asked: Asked, principal: Principal, queues: list[str]
+        self, events: Events, query: EventQuery, principal: Principal, queues: list[str]
     ) -> None:
         self.principal = principal
         self.queues = queues  # [""]: all
-        self.next_seq = asked.next_seq
-        self.wanted = asked.filter
+        self.next_seq = query.next_seq
+        self.filter = query.filter
         self._events = events
-        self._stranger = asked.other_timeline
-        self._last_seq = asked.last_seq
+        self._other_timeline = query.other_timeline
+        self._last_seq = query.last_seq
         self._stream: Stream | None = None
         self._number = 0
-        self._waits = False  # for a portion
-        self._place: Place | None = None  # where the last one has ended
+        self._awaits_chunk = False  # for a portion
+        self._position: ChunkPosition | None = None  # where the last one has ended
 
     def start(self, exchange: Exchange) -> None:
-        self._stream = exchange.stream(CONTENT_TYPE, on_room=self.go_on, on_close=self.gone)
+        self._stream = exchange.stream(
+            CONTENT_TYPE, on_writable=self.send_events, on_close=self.on_close
+        )
         self._number = self._events.add(self)
         self._stream.send(RETRY)
         journal = self._events.broker.journal
-        first = journal.first_seq_of(journal.first)
-        if self._stranger:
+        first = journal.first_seq_of(journal.first_base)
+        if self._other_timeline:
             self.next_seq = first
-            self._tell_of_other_timeline()
+            self._send_timeline_change()
         elif not self.next_seq:
             self.next_seq = first
-        self.go_on()
+        self.send_events()
 
-    def gone(self) -> None:
+    def on_close(self) -> None:
         if self._stream is not None:
             self._stream = None
             self._events.remove(self._number)
 
-    def end(self) -> None:
+    def close(self) -> None:
         stream = self._stream
         if stream is not None:
-            self.gone()
+            self.on_close()
             stream.close()
 
-    def keep_alive(self) -> None:
+    def send_keep_alive(self) -> None:
         """Say how far it is, also if nothing of that was for this client."""
         stream = self._stream
-        if stream is not None and stream.has_room():
+        if stream is not None and stream.accepts_more():
             stream.send(f":\nid: {self._events.timeline}:{self.next_seq - 1}\n\n".encode())
 
-    def go_on(self) -> None:
+    def send_events(self) -> None:
         """Send what there is, as far as the client reads it."""
         stream = self._stream
-        if stream is None or self._waits or not stream.has_room():
+        if stream is None or self._awaits_chunk or not stream.accepts_more():
             return
         if self._is_over():
-            self._tell_of_end()
+            self._send_end()
             return
         feed = self._events.broker.feed
         if self.next_seq > self._events.broker.journal.durable_seq:
             return
-        if not feed.has(self.next_seq):
-            self._waits = True
-            self._events.read(self)
+        if not feed.covers(self.next_seq):
+            self._awaits_chunk = True
+            self._events.read_chunk(self)
             return
-        if self.next_seq >= feed.next:
+        if self.next_seq >= feed.end_seq:
             return  # not decoded yet
-        found = feed.events(self.next_seq, _AT_ONCE)
-        end = found[-1].seq + 1 if len(found) == _AT_ONCE else feed.next
+        found = feed.events_from(self.next_seq, _EVENTS_PER_TURN)
+        end = found[-1].seq + 1 if len(found) == _EVENTS_PER_TURN else feed.end_seq
         if end > self._last_seq:
             end = self._last_seq + 1
             found = [event for event in found if event.seq < end]
         self.next_seq = end
-        wanted = self.wanted
+        wanted = self.filter
         text_of, principal = self._events.text_of, self.principal
-        texts = [text_of(event, principal) for event in found if wanted.takes(event.record)]
+        texts = [text_of(event, principal) for event in found if wanted.matches(event.record)]
         if texts:
             stream.send(b"".join(texts))
-        if self.next_seq < feed.next or self._is_over():
-            self._events.scheduler.call_soon(self.go_on)
+        if self.next_seq < feed.end_seq or self._is_over():
+            self._events.scheduler.call_soon(self.send_events)
 
     def _is_over(self) -> bool:
         """Whether all was sent that it has asked for."""
@@ -236,38 +240,38 @@ class Listener:
 
     # Old records
 
-    def portion(self) -> _Reading | None:
+    def next_chunk(self) -> _EventChunk | None:
         """What to read now; None if nothing is wanted any more."""
         if self._stream is None:
-            self._waits = False
+            self._awaits_chunk = False
             return None
         journal = self._events.broker.journal
-        missed = journal.missed(self.next_seq)
+        missed = journal.missed_records(self.next_seq)
         if missed:
-            self._tell_of_loss(self.next_seq + missed)
+            self._send_loss(self.next_seq + missed)
         upto = min(journal.durable_seq, self._last_seq)
-        work = Portion(journal.directory, self.next_seq, upto, _PORTION, self._place)
-        return _Reading(self._events, self, work)
+        work = JournalChunk(journal.directory, self.next_seq, upto, _CHUNK_RECORDS, self._position)
+        return _EventChunk(self._events, self, work)
 
-    def has_read(self, work: Portion, text: bytes, error: BaseException | None) -> None:
-        self._waits = False
+    def on_chunk_read(self, work: JournalChunk, text: bytes, error: BaseException | None) -> None:
+        self._awaits_chunk = False
         stream = self._stream
         if stream is None:
             return
         if work.damage or error is not None:
             detail = work.damage or f"the journal cannot be read: {error}"
-            stream.send(self._show("error", {"detail": detail}, self.next_seq - 1))
-            self.end()
+            stream.send(self._encode("error", {"detail": detail}, self.next_seq - 1))
+            self.close()
             return
         self.next_seq = work.next_seq
-        self._place = work.place
+        self._position = work.position
         if text:
             stream.send(text)
-        self.go_on()
+        self.send_events()
 
     # What is no record
 
-    def _tell_of_loss(self, first: int) -> None:
+    def _send_loss(self, first: int) -> None:
         """Records that it wants are not there any more."""
         lost: dict[str, object] = {
             "wanted": self.next_seq,
@@ -275,73 +279,76 @@ class Listener:
             "missed": first - self.next_seq,
         }
         self.next_seq = first
-        self._place = None
+        self._position = None
         if self._stream is not None:
-            self._stream.send(self._show("left_behind", lost, first - 1))
+            self._stream.send(self._encode("left_behind", lost, first - 1))
 
-    def _tell_of_other_timeline(self) -> None:
+    def _send_timeline_change(self) -> None:
         """Its last event is of a journal that was repaired or restored since."""
-        change: dict[str, object] = {"was": self._stranger, "first": self.next_seq}
+        change: dict[str, object] = {"was": self._other_timeline, "first": self.next_seq}
         if self._stream is not None:
-            self._stream.send(self._show("timeline", change, self.next_seq - 1))
+            self._stream.send(self._encode("timeline", change, self.next_seq - 1))
 
-    def _tell_of_end(self) -> None:
+    def _send_end(self) -> None:
         """Without it, a stream that was cut off would look the same."""
         seq = self.next_seq - 1
         if self._stream is not None:
-            self._stream.send(self._show("end", {"seq": seq}, seq))
-        self.end()
+            self._stream.send(self._encode("end", {"seq": seq}, seq))
+        self.close()
 
-    def _show(self, kind: str, data: dict[str, object], seq: int) -> bytes:
-        return _block(self._events.timeline, seq, kind, json.dumps(data).encode())
+    def _encode(self, kind: str, data: dict[str, object], seq: int) -> bytes:
+        return _encode_block(self._events.timeline, seq, kind, json.dumps(data).encode())
 
 
-class _Reading:
+class _EventChunk:
     """A portion for a listener: read, and made into text, off the loop."""
 
-    def __init__(self, events: Events, listener: Listener, work: Portion) -> None:
+    def __init__(self, events: Events, listener: EventListener, work: JournalChunk) -> None:
         self._events = events
         self._listener = listener
         self._principal = listener.principal
-        self._wanted: Filter = listener.wanted
+        self._wanted: EventFilter = listener.filter
         self._work = work
         self._text = b""
 
     def run(self) -> None:
         self._work.run()
         timeline, salt = self._events.timeline, self._events.salt
-        records = [record for record in self._work.records if self._wanted.takes(record)]
+        records = [record for record in self._work.records if self._wanted.matches(record)]
         who = self._principal
         self._text = b"".join(
-            [show(timeline, salt, record, is_foreign(who.grants, record)) for record in records]
+            [
+                encode_event(timeline, salt, record, is_hidden(who.grants_uncached, record))
+                for record in records
+            ]
         )
 
     def done(self, error: BaseException | None) -> None:
-        self._listener.has_read(self._work, self._text, error)
-        self._events.has_read()
+        self._listener.on_chunk_read(self._work, self._text, error)
+        self._events.on_read_done()
 
 
-def is_foreign(may: Callable[[str, str], bool], record: Record) -> bool:
+def is_hidden(may: Callable[[str, str], bool], record: Record) -> bool:
     """Whether it happened in a queue that the client may not inspect. It is shown all the same if
     the job came from there to one that the client may."""
-    queues = happened_in(record)
+    queues = origin_queues(record)
     return bool(queues) and not any(
         may(INSPECT, queue.decode(errors="replace")) for queue in queues
     )
 
 
-def show(timeline: str, salt: bytes, record: Record, foreign: bool = False) -> bytes:
+def encode_event(timeline: str, salt: bytes, record: Record, hidden: bool = False) -> bytes:
     """A record as an event, in the words of `taskyard journal dump`, without its payload."""
-    found = told(salt, record)
-    if foreign:
-        leave_out_personal(found)
-    return _block(timeline, record.seq, str(found["event"]), _encode(found))
+    found = describe_masked(salt, record)
+    if hidden:
+        remove_personal_fields(found)
+    return _encode_block(timeline, record.seq, str(found["event"]), _encode(found))
 
 
-def _block(timeline: str, seq: int, kind: str, data: bytes) -> bytes:
+def _encode_block(timeline: str, seq: int, kind: str, data: bytes) -> bytes:
     return b"id: %b:%d\nevent: %b\ndata: %b\n\n" % (timeline.encode(), seq, kind.encode(), data)
 
 
-def problem(status: int, title: str, detail: str) -> Response:
+def titled_problem(status: int, title: str, detail: str) -> Response:
     problem = {"type": "about:blank", "title": title, "status": status, "detail": detail}
     return Response(status, json.dumps(problem).encode(), PROBLEM)

@@ -29,8 +29,8 @@ class Health:
         exchange.reply(self.readiness())
 
     def readiness(self) -> Response:
-        failure = self._broker.failure or self._broker.engine.read_only
-        refusing = self._broker.journal.room.refusing
+        failure = self._broker.failure or self._broker.engine.read_only_reason
+        refusing = self._broker.journal.space.push_refusal
         if self.stopping:
             return _not_ready("shutting-down", "The server is shutting down.", "it stops")
         if failure:

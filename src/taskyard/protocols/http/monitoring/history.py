@@ -13,18 +13,18 @@ from taskyard.broker.seams import Scheduler
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.structures.measures import Histogram
 from taskyard.protocols.http.monitoring.quantiles import quantiles
-from taskyard.protocols.http.monitoring.watch import SECOND, Sample, Watch
+from taskyard.protocols.http.monitoring.watch import SECOND, StatsSample, StatsSampler
 
 GAUGES: Final = ("ready", "leased", "dead")
 RATES: Final = ("pushed", "finished", "failed")
-TIMES: Final = ("wait_p50", "wait_p95", "wait_p99", "run_p50", "run_p95", "run_p99")
-SERIES: Final = GAUGES + RATES + TIMES
-DIALECTS: Final = 16  # that requests are counted of, at most
+TIME_SERIES: Final = ("wait_p50", "wait_p95", "wait_p99", "run_p50", "run_p95", "run_p99")
+SERIES: Final = GAUGES + RATES + TIME_SERIES
+MAX_PROTOCOLS: Final = 16  # that requests are counted of, at most
 
 SHAPES: Final = {300: (1, 300), 3_600: (10, 360), 86_400: (240, 360)}  # by span: step and steps
 _QUEUE_SPAN: Final = 3_600
-_AT_ONCE: Final = 50  # queues in one turn: about a millisecond
-MOST_QUEUES: Final = 1_000
+_QUEUES_PER_TURN: Final = 50  # queues in one turn: about a millisecond
+MAX_QUEUES: Final = 1_000
 
 _NAN: Final = float("nan")
 
@@ -44,7 +44,7 @@ class Ring:
     def step_of(self, at: int) -> int:
         return at // (self.step * SECOND)
 
-    def put(self, number: int, values: list[float]) -> None:
+    def append(self, number: int, values: list[float]) -> None:
         """These are the figures of all steps up to this one that have none yet."""
         first = max(self.last + 1, number - self.size + 1) if self.last else number
         for column, value in enumerate(values):
@@ -67,22 +67,22 @@ class Ring:
         return found
 
 
-class Totals:
+class SpanTotals:
     """Those of one span."""
 
     def __init__(self, step: int, size: int) -> None:
-        self.ring = Ring(step, size, len(SERIES) + DIALECTS)
-        self._before: Sample | None = None
+        self.ring = Ring(step, size, len(SERIES) + MAX_PROTOCOLS)
+        self._last_sample: StatsSample | None = None
 
-    def take(self, sample: Sample, dialects: list[str]) -> None:
+    def add_sample(self, sample: StatsSample, protocols: list[str]) -> None:
         number = self.ring.step_of(sample.at)
         if number <= self.ring.last:
             return
-        before, self._before = self._before, sample
+        before, self._last_sample = self._last_sample, sample
         tally = sample.tally
         values = [float(tally.ready), float(tally.leased), float(tally.dead)]
         if before is None:
-            self.ring.put(number, values)
+            self.ring.append(number, values)
             return
         then = before.tally
         elapsed = (sample.at - before.at) / SECOND
@@ -90,13 +90,13 @@ class Totals:
             _rate(tally.pushed, then.pushed, elapsed),
             _rate(tally.finished, then.finished, elapsed),
             _rate(tally.failed + tally.retried, then.failed + then.retried, elapsed),
-            *_times(tally.times.waits, then.times.waits.buckets),
-            *_times(tally.times.runs, then.times.runs.buckets),
+            *_quantiles_between(tally.times.waits, then.times.waits.buckets),
+            *_quantiles_between(tally.times.runs, then.times.runs.buckets),
         ]
-        for dialect in dialects:
+        for dialect in protocols:
             count = sample.requests.get(dialect, 0)
             values.append(_rate(count, before.requests.get(dialect, 0), elapsed))
-        self.ring.put(number, values)
+        self.ring.append(number, values)
 
 
 class QueueHistory:
@@ -112,7 +112,7 @@ class QueueHistory:
         self._waits: list[int] = []
         self._runs: list[int] = []
 
-    def take(self, at: int) -> None:
+    def add_sample(self, at: int) -> None:
         queue = self.queue
         number = self.ring.step_of(at)
         times = queue.times
@@ -125,70 +125,70 @@ class QueueHistory:
             elapsed = (at - self._at) / SECOND
             pairs = zip(counts, self._counts, strict=True)
             values += [_rate(now, then, elapsed) for now, then in pairs]
-            values += _times(waits, self._waits) + _times(runs, self._runs)
-        self.ring.put(number, values)
+            values += _quantiles_between(waits, self._waits) + _quantiles_between(runs, self._runs)
+        self.ring.append(number, values)
         self._at = at
         self._counts = counts
-        self._waits = _copied(waits, self._waits)
-        self._runs = _copied(runs, self._runs)
+        self._waits = _copy_if_changed(waits, self._waits)
+        self._runs = _copy_if_changed(runs, self._runs)
 
 
 def _rate(now: int, then: int, elapsed: float) -> float:
     return (now - then) / elapsed
 
 
-def _copied(times: Histogram, last: list[int]) -> list[int]:
+def _copy_if_changed(times: Histogram, last: list[int]) -> list[int]:
     buckets = times.buckets
     return last if last == buckets else list(buckets)
 
 
-def _times(times: Histogram, before: list[int]) -> list[float]:
+def _quantiles_between(times: Histogram, before: list[int]) -> list[float]:
     if times.buckets == before:
         return [_NAN, _NAN, _NAN]
     return quantiles(times, before, times.buckets) or [_NAN, _NAN, _NAN]
 
 
 class History:
-    def __init__(self, watch: Watch, scheduler: Scheduler) -> None:
-        self.dialects: list[str] = []  # in the order of their columns
-        self.totals = {span: Totals(step, size) for span, (step, size) in SHAPES.items()}
+    def __init__(self, sampler: StatsSampler, scheduler: Scheduler) -> None:
+        self.protocols: list[str] = []  # in the order of their columns
+        self.totals = {span: SpanTotals(step, size) for span, (step, size) in SHAPES.items()}
         self._queues: dict[bytes, QueueHistory] = {}
         self._scheduler = scheduler
-        self._named: list[Queue] = []  # still to be looked at
-        self._kept: dict[bytes, QueueHistory] = {}  # those that were, this time
-        self._at = 0
-        self._last = 0  # step that queues were looked at for
-        watch.each(self.take)
+        self._queues_to_sample: list[Queue] = []  # still to be looked at
+        self._sampled: dict[bytes, QueueHistory] = {}  # those that were, this time
+        self._sampled_at = 0
+        self._last_step = 0  # step that queues were looked at for
+        sampler.subscribe(self.on_sample)
 
-    def take(self, sample: Sample) -> None:
+    def on_sample(self, sample: StatsSample) -> None:
         for dialect in sample.requests:
-            if dialect not in self.dialects and len(self.dialects) < DIALECTS:
-                self.dialects.append(dialect)
+            if dialect not in self.protocols and len(self.protocols) < MAX_PROTOCOLS:
+                self.protocols.append(dialect)
         for totals in self.totals.values():
-            totals.take(sample, self.dialects)
+            totals.add_sample(sample, self.protocols)
         number = sample.at // (SHAPES[_QUEUE_SPAN][0] * SECOND)
-        if number > self._last and not self._named:
-            self._last = number
-            self._at = sample.at
-            self._kept = {}
-            self._named = sample.tally.named[:MOST_QUEUES]
-            self._named.reverse()
-            self._go_on()
+        if number > self._last_step and not self._queues_to_sample:
+            self._last_step = number
+            self._sampled_at = sample.at
+            self._sampled = {}
+            self._queues_to_sample = sample.tally.named_queues[:MAX_QUEUES]
+            self._queues_to_sample.reverse()
+            self._sample_some_queues()
 
-    def of(self, queue: Queue) -> QueueHistory | None:
+    def queue_history(self, queue: Queue) -> QueueHistory | None:
         found = self._queues.get(queue.utf8)
         return found if found is not None and found.queue is queue else None
 
-    def _go_on(self) -> None:
-        for _ in range(min(_AT_ONCE, len(self._named))):
-            queue = self._named.pop()
-            found = self.of(queue)
-            if found is None and (queue.used() or not queue.is_empty()):
+    def _sample_some_queues(self) -> None:
+        for _ in range(min(_QUEUES_PER_TURN, len(self._queues_to_sample))):
+            queue = self._queues_to_sample.pop()
+            found = self.queue_history(queue)
+            if found is None and (queue.activity_count() or not queue.is_empty()):
                 found = QueueHistory(queue)
             if found is not None:
-                found.take(self._at)
-                self._kept[queue.utf8] = found
-        if self._named:
-            self._scheduler.call_soon(self._go_on)
+                found.add_sample(self._sampled_at)
+                self._sampled[queue.utf8] = found
+        if self._queues_to_sample:
+            self._scheduler.call_soon(self._sample_some_queues)
         else:
-            self._queues = self._kept
+            self._queues = self._sampled

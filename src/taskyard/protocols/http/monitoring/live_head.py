@@ -13,54 +13,54 @@ from taskyard.broker import build
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Scheduler
 from taskyard.engine.structures.measures import Histogram
-from taskyard.protocols.http.api.lake import Lake, no_lake
+from taskyard.protocols.http.api.lake import LakeStatus, no_lake_status
 from taskyard.protocols.http.api.server import Connections, Durability, resident_bytes
 from taskyard.protocols.http.api.views import moment, seconds
 from taskyard.protocols.http.monitoring import live_messages as messages
 from taskyard.protocols.http.monitoring.quantiles import quantiles
-from taskyard.protocols.http.monitoring.watch import SECOND, Sample
+from taskyard.protocols.http.monitoring.watch import SECOND, StatsSample
 
-Space = Callable[[], tuple[int, int]]  # bytes of the disk that are free, and all of them
+DiskSpace = Callable[[], tuple[int, int]]  # bytes of the disk that are free, and all of them
 
-_SPACE_EVERY: Final = 10 * SECOND
-_LAG_OVER: Final = 60  # looks
+_DISK_SPACE_INTERVAL_US: Final = 10 * SECOND
+_LAG_SAMPLES: Final = 60  # looks
 
 
-def no_space() -> tuple[int, int]:
+def unknown_disk_space() -> tuple[int, int]:
     return (0, 0)
 
 
-def space_of(path: str) -> tuple[int, int]:
+def disk_space_of(path: str) -> tuple[int, int]:
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class SummarySources:
     """What is known elsewhere in the server."""
 
     durability: Durability = "sync"
     connections: Connections = dict
-    lake: Lake = no_lake
-    space: Space = no_space
+    lake: LakeStatus = no_lake_status
+    space: DiskSpace = unknown_disk_space
 
 
-class Head:
-    def __init__(self, broker: Broker, scheduler: Scheduler, about: About) -> None:
+class ServerSummary:
+    def __init__(self, broker: Broker, scheduler: Scheduler, sources: SummarySources) -> None:
         self._broker = broker
         self._scheduler = scheduler
-        self._about = about
+        self._sources = sources
         self._started = broker.clock.now()
         self._space: tuple[int, int] | None = None
-        self._asked_at = 0  # for it
-        self._asking = False
-        self._lags: deque[list[int]] = deque(maxlen=_LAG_OVER)
+        self._space_read_at = 0  # for it
+        self._reading_space = False
+        self._lags: deque[list[int]] = deque(maxlen=_LAG_SAMPLES)
 
-    def forget(self) -> None:
+    def clear_lags(self) -> None:
         """Nobody has listened for a while."""
         self._lags.clear()
 
-    def hidden(self, sample: Sample) -> messages.LiveHead:
+    def hidden_view(self, sample: StatsSample) -> messages.LiveHead:
         """For those who may see some queues only."""
         return messages.LiveHead(
             at=moment(sample.at),
@@ -77,8 +77,8 @@ class Head:
             lake=None,
         )
 
-    def show(self, sample: Sample, before: Sample | None) -> messages.LiveHead:
-        self._ask_for_space(sample.at)
+    def view(self, sample: StatsSample, before: StatsSample | None) -> messages.LiveHead:
+        self._refresh_space(sample.at)
         lag = self._lag(sample)
         waits: messages.Spread | None = None
         runs: messages.Spread | None = None
@@ -93,17 +93,17 @@ class Head:
             rates=rates_of(sample, before) if before is not None else None,
             wait=waits,
             run=runs,
-            dialects=self._dialects(sample, before),
+            dialects=self._protocols(sample, before),
             journal=self._journal(sample, before),
             disk=self._disk(),
             loop_lag_p99=lag,
             memory=resident_bytes(),
-            lake=self._about.lake(),
+            lake=self._sources.lake(),
         )
 
     def _server(self, now: int) -> messages.LiveServer:
         engine = self._broker.engine
-        refusing = engine.read_only or engine.room.refusing
+        refusing = engine.read_only_reason or engine.journal_space.push_refusal
         if engine.draining and not refusing:
             refusing = "the server is being drained"
         return messages.LiveServer(
@@ -111,7 +111,7 @@ class Head:
             form=build.form(),
             started_at=moment(self._started),
             uptime=seconds(now - self._started),
-            durability=self._about.durability,
+            durability=self._sources.durability,
             accepting=not refusing,
             refusing=refusing or None,
             draining=engine.draining,
@@ -119,7 +119,7 @@ class Head:
             timeline=self._broker.journal.timeline.hex(),
         )
 
-    def _totals(self, sample: Sample) -> messages.LiveTotals:
+    def _totals(self, sample: StatsSample) -> messages.LiveTotals:
         tally = sample.tally
         return messages.LiveTotals(
             ready=tally.ready,
@@ -129,7 +129,7 @@ class Head:
             succeeded=tally.done,
             dead=tally.dead,
             limited=tally.limited,
-            jobs=self._broker.engine.state.counts()[0],
+            jobs=self._broker.engine.state.entity_counts()[0],
             queues=tally.queues,
             pushed=tally.pushed,
             leased_total=tally.leases,
@@ -141,14 +141,18 @@ class Head:
             removed=tally.removed,
         )
 
-    def _dialects(self, sample: Sample, before: Sample | None) -> list[messages.LiveDialect]:
+    def _protocols(
+        self, sample: StatsSample, before: StatsSample | None
+    ) -> list[messages.LiveProtocol]:
         rates = request_rates(sample, before) if before is not None else {}
         return [
-            messages.LiveDialect(dialect=dialect, clients=clients, requests_rate=rates.get(dialect))
-            for dialect, clients in self._about.connections().items()
+            messages.LiveProtocol(
+                dialect=dialect, clients=clients, requests_rate=rates.get(dialect)
+            )
+            for dialect, clients in self._sources.connections().items()
         ]
 
-    def _journal(self, sample: Sample, before: Sample | None) -> messages.LiveJournal:
+    def _journal(self, sample: StatsSample, before: StatsSample | None) -> messages.LiveJournal:
         broker = self._broker
         journal = broker.journal
         commits: float | None = None
@@ -158,11 +162,11 @@ class Head:
             elapsed = seconds(sample.at - before.at)
             commits = rate(sample.commits, before.commits, elapsed)
             written = rate(sample.written, before.written, elapsed)
-            flushes = spread(broker.metrics.flushes, before.flushes, sample.flushes)
+            flushes = spread(broker.metrics.flush_durations, before.flushes, sample.flushes)
         return messages.LiveJournal(
-            bytes=journal.end - journal.first,
-            live_bytes=broker.engine.state.weight(),
-            used_bytes=journal.end - journal.base,
+            bytes=journal.end - journal.first_base,
+            live_bytes=broker.engine.state.compacted_size(),
+            used_bytes=journal.end - journal.replay_start,
             segments=journal.segments,
             durable_seq=journal.durable_seq,
             commits_rate=commits,
@@ -171,7 +175,7 @@ class Head:
             readers=len(broker.engine.state.readers),
         )
 
-    def _lag(self, sample: Sample) -> float | None:
+    def _lag(self, sample: StatsSample) -> float | None:
         """Over the last looks, since the loop is asked once a second."""
         first = self._lags[0] if self._lags else None
         self._lags.append(sample.lag)
@@ -185,28 +189,30 @@ class Head:
             return None
         return messages.LiveDisk(free=self._space[0], total=self._space[1])
 
-    def _ask_for_space(self, now: int) -> None:
+    def _refresh_space(self, now: int) -> None:
         """Beside the loop: a disk that hangs does not answer this either."""
-        if not self._asking and (not self._asked_at or now - self._asked_at >= _SPACE_EVERY):
-            self._asking = True
-            self._asked_at = now
-            self._scheduler.run_blocking(self._read_space, self._has_space)
+        if not self._reading_space and (
+            not self._space_read_at or now - self._space_read_at >= _DISK_SPACE_INTERVAL_US
+        ):
+            self._reading_space = True
+            self._space_read_at = now
+            self._scheduler.run_blocking(self._read_space, self._on_space_read)
 
     def _read_space(self) -> None:
         try:
-            self._space = self._about.space()
+            self._space = self._sources.space()
         except OSError:
             self._space = None
 
-    def _has_space(self, error: BaseException | None) -> None:
-        self._asking = False
+    def _on_space_read(self, error: BaseException | None) -> None:
+        self._reading_space = False
 
 
 def rate(now: int, before: int, elapsed: float) -> float:
     return round(max(0, now - before) / elapsed, 3) if elapsed > 0 else 0.0
 
 
-def rates_of(sample: Sample, before: Sample) -> messages.LiveRates:
+def rates_of(sample: StatsSample, before: StatsSample) -> messages.LiveRates:
     now, then = sample.tally, before.tally
     elapsed = seconds(sample.at - before.at)
     return messages.LiveRates(
@@ -217,7 +223,7 @@ def rates_of(sample: Sample, before: Sample) -> messages.LiveRates:
     )
 
 
-def request_rates(sample: Sample, before: Sample) -> dict[str, float]:
+def request_rates(sample: StatsSample, before: StatsSample) -> dict[str, float]:
     elapsed = seconds(sample.at - before.at)
     return {
         dialect: rate(count, before.requests.get(dialect, 0), elapsed)

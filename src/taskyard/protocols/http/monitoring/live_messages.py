@@ -71,7 +71,7 @@ class LiveRates(Message):
     failed: Annotated[Rate, Meta(description="Attempts, also those that are tried again.")]
 
 
-class LiveDialect(Message):
+class LiveProtocol(Message):
     dialect: str
     clients: Count
     requests_rate: Rate | None
@@ -103,7 +103,7 @@ class LiveHead(Message):
     rates: LiveRates | None
     wait: Annotated[Spread, Meta(description="From ready to leased.")] | None
     run: Annotated[Spread, Meta(description="From leased to finished.")] | None
-    dialects: list[LiveDialect] | None
+    dialects: list[LiveProtocol] | None
     journal: LiveJournal | None
     disk: LiveDisk | None
     loop_lag_p99: Elapsed | None
@@ -150,7 +150,7 @@ class LiveQueues(Message):
     gone: Annotated[list[Name], Meta(description="Shown the last time, and not there any more.")]
 
 
-class LiveLook(LiveHead):
+class LiveSample(LiveHead):
     """All of it, as it is sent."""
 
     queues: LiveQueues

@@ -9,15 +9,17 @@ from taskyard.access.principal import INSPECT, Principal
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.operations.facade import Engine
 from taskyard.engine.structures.measures import Histogram, QueueTimes
-from taskyard.protocols.http.api.queues import counters_of, counts_of, opening_of
+from taskyard.protocols.http.api.queues import counters_of, counts_of, rate_opens_at
 from taskyard.protocols.http.monitoring import live_messages as messages
 from taskyard.protocols.http.monitoring.live_head import spread
 from taskyard.protocols.http.monitoring.quantiles import quantiles
 
-_CLOSEST: Final = 500_000  # microseconds; looks that are closer than this make no rates
+_MIN_RATE_INTERVAL_US: Final = (
+    500_000  # microseconds; looks that are closer than this make no rates
+)
 
 
-class Row:
+class QueueRow:
     """One queue, while somebody listens."""
 
     __slots__ = (
@@ -57,7 +59,7 @@ class Row:
         self.ready = queue.ready.size
         self.leased = queue.leased.size
         self.dead = queue.dead.size
-        if now - self.at < _CLOSEST:
+        if now - self.at < _MIN_RATE_INTERVAL_US:
             return
         pushed: int = queue.pushed
         done: int = queue.finished
@@ -81,7 +83,7 @@ def _copy(times: Histogram, last: list[int] | None) -> list[int]:
     return last if last is not None and last == buckets else list(buckets)
 
 
-Order = Callable[[Row], tuple[float, str]]
+Order = Callable[[QueueRow], tuple[float, str]]
 
 # Most first; queues that have the same are in order of their names.
 ORDERS: Final[dict[str, Order]] = {
@@ -107,18 +109,18 @@ class Ranking:
         self._limit = limit
         self._match = match.casefold()
         self._principal = principal
-        self._best: list[Row] = []
+        self._best: list[QueueRow] = []
         self._total = 0
-        self._last: list[Row] = []  # those of the look before
-        self.is_whole = False  # not for who has come in the middle of a look
+        self._previous: list[QueueRow] = []  # those of the look before
+        self.is_complete = False  # not for who has come in the middle of a look
 
-    def begin(self) -> None:
-        self.is_whole = True
+    def start(self) -> None:
+        self.is_complete = True
         self._best = []
         self._total = 0
 
-    def take(self, rows: list[Row]) -> None:
-        if not self.is_whole:
+    def add_rows(self, rows: list[QueueRow]) -> None:
+        if not self.is_complete:
             return
         principal = self._principal
         if self._match:
@@ -131,20 +133,20 @@ class Ranking:
         del best[self._offset + self._limit :]
         self._best = best
 
-    def show(self, engine: Engine, now: int) -> messages.LiveQueues:
+    def view(self, engine: Engine, now: int) -> messages.LiveQueues:
         queues = engine.state.queues
         best = self._best[self._offset :]
-        last, self._last = self._last, best
+        last, self._previous = self._previous, best
         return messages.LiveQueues(
             total=self._total,
-            shown=[row_of(engine, row, now) for row in best],
+            shown=[row_view(engine, row, now) for row in best],
             gone=[row.name for row in last if row.queue.utf8 not in queues],
         )
 
 
-def row_of(engine: Engine, row: Row, now: int) -> messages.LiveRow:
+def row_view(engine: Engine, row: QueueRow, now: int) -> messages.LiveRow:
     queue = row.queue
-    line = engine.waiting.get(queue.utf8)
+    line = engine.waiters.get(queue.utf8)
     return messages.LiveRow(
         name=row.name,
         paused=queue.settings.paused,
@@ -156,27 +158,27 @@ def row_of(engine: Engine, row: Row, now: int) -> messages.LiveRow:
         dead=queue.dead.size,
         limited=queue.limited.size,
         waiting=len(line) if line is not None else 0,
-        pushed_rate=_known(row.pushed_rate),
-        done_rate=_known(row.done_rate),
-        failed_rate=_known(row.failed_rate),
+        pushed_rate=_round_rate(row.pushed_rate),
+        done_rate=_round_rate(row.done_rate),
+        failed_rate=_round_rate(row.failed_rate),
         wait_p95=_p95(engine, row.waits_before, row.waits),
         run_p95=_p95(engine, row.runs_before, row.runs),
-        oldest_age=_age(queue, now),
+        oldest_age=_oldest_age(queue, now),
     )
 
 
-def queue_of(engine: Engine, row: Row, now: int) -> messages.LiveQueue:
+def queue_row_view(engine: Engine, row: QueueRow, now: int) -> messages.LiveQueue:
     """The same with more to it."""
     queue = row.queue
-    shape = engine.measures.rest
-    shown = row_of(engine, row, now)
+    shape = engine.statistics.shared_times
+    shown = row_view(engine, row, now)
     return messages.LiveQueue(
         **{name: getattr(shown, name) for name in shown.__struct_fields__},
         counts=counts_of(queue),
         counters=counters_of(queue),
-        waiting_bytes=queue.waiting_bytes,
+        waiting_bytes=queue.unfinished_bytes,
         dead_bytes=queue.dead_bytes,
-        opens_at=opening_of(queue, now),
+        opens_at=rate_opens_at(queue, now),
         wait=_spread(shape.waits, row.waits_before, row.waits),
         run=_spread(shape.runs, row.runs_before, row.runs),
     )
@@ -191,15 +193,17 @@ def _spread(
 def _p95(engine: Engine, before: list[int] | None, now: list[int] | None) -> float | None:
     if before is None or now is None or before is now:
         return None
-    found = quantiles(engine.measures.rest.waits, before, now, (0.95,))  # all have the same shape
+    found = quantiles(
+        engine.statistics.shared_times.waits, before, now, (0.95,)
+    )  # all have the same shape
     return found[0] if found else None
 
 
-def _known(rate: float) -> float | None:
+def _round_rate(rate: float) -> float | None:
     return None if rate < 0 else round(rate, 3)
 
 
-def _age(queue: Queue, now: int) -> float | None:
+def _oldest_age(queue: Queue, now: int) -> float | None:
     job = queue.ready.first()
     if job is None:
         return None

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from typing import Final
 
 from taskyard import __version__
-from taskyard.access.gate import Gate, OpenGate
+from taskyard.access.gate import Authenticator, OpenAuthenticator
 from taskyard.broker import build
 from taskyard.broker.broker import Broker
-from taskyard.broker.metrics import Traffic
+from taskyard.broker.metrics import ProtocolStats
 from taskyard.broker.seams import Scheduler
 from taskyard.engine.model.queue import Queue
 from taskyard.engine.structures.measures import NAMED_QUEUES
-from taskyard.protocols.http.api.lake import Lake, no_lake
+from taskyard.protocols.http.api.lake import LakeStatus, no_lake_status
 from taskyard.protocols.http.messages import Exchange, Response, Route
 from taskyard.protocols.http.monitoring.exposition import (
     CONTENT_TYPE,
@@ -30,12 +30,12 @@ from taskyard.protocols.http.monitoring.exposition import (
     label,
 )
 from taskyard.protocols.http.monitoring.queue_metrics import QueueFamilies
-from taskyard.shared.process import Usage, usage
+from taskyard.shared.process import Usage, process_usage
 
-_AT_ONCE: Final = 100  # queues, which takes about 3 ms if all of them have histograms
-_MOST_READERS: Final = 100
+_QUEUES_PER_TURN: Final = 100  # queues, which takes about 3 ms if all of them have histograms
+_MAX_READERS: Final = 100
 
-Read = Callable[[], Usage]
+ReadUsage = Callable[[], Usage]
 
 
 class MetricsPage:
@@ -44,32 +44,34 @@ class MetricsPage:
         broker: Broker,
         scheduler: Scheduler,
         queues: int = NAMED_QUEUES,
-        process: Read = usage,
-        gate: Gate | None = None,
-        lake: Lake = no_lake,
+        process: ReadUsage = process_usage,
+        authenticator: Authenticator | None = None,
+        lake_status: LakeStatus = no_lake_status,
     ) -> None:
         """`queues`: how many have a name of their own in the page."""
-        self._lake = lake
-        self._gate: Gate = OpenGate() if gate is None else gate
+        self._lake_status = lake_status
+        self._authenticator: Authenticator = (
+            OpenAuthenticator() if authenticator is None else authenticator
+        )
         self._broker = broker
         self._scheduler = scheduler
         self._process = process
         self._started = broker.clock.now()
         self._first_seq = broker.journal.written_seq
         self._first_byte = broker.journal.end
-        broker.engine.measures.limit = queues
+        broker.engine.statistics.limit = queues
 
     def routes(self) -> list[Route]:
-        return [Route("GET", "/metrics", self.show)]
+        return [Route("GET", "/metrics", self.serve)]
 
-    def show(self, exchange: Exchange) -> None:
-        _Rendering(self, exchange, self._broker, self._scheduler).go_on()
+    def serve(self, exchange: Exchange) -> None:
+        _PageRenderer(self, exchange, self._broker, self._scheduler).render_chunk()
 
     def body(self, queues: QueueFamilies) -> bytes:
         families = [
             *self._server(),
             *self._process_families(),
-            *self._traffic(),
+            *self._connection_families(),
             *self._logins(),
             *self._limits(),
             *self._journal(),
@@ -95,11 +97,17 @@ class MetricsPage:
             _gauge(
                 "taskyard_pushes_refused",
                 "1: the disk has no room for more jobs.",
-                int(bool(broker.journal.room.refusing)),
+                int(bool(broker.journal.space.push_refusal)),
             ),
-            _gauge("taskyard_jobs", "Jobs in all queues.", state.jobs.size - len(state.finished)),
+            _gauge(
+                "taskyard_jobs", "Jobs in all queues.", state.jobs.size - len(state.finished_ring)
+            ),
             _gauge("taskyard_queues", "Queues.", len(state.queues)),
-            _gauge("taskyard_event_listeners", "Listeners to live events.", broker.feed.count()),
+            _gauge(
+                "taskyard_event_listeners",
+                "Listeners to live events.",
+                broker.feed.listener_count(),
+            ),
             lag,
         ]
 
@@ -120,59 +128,63 @@ class MetricsPage:
             families.append(_gauge("process_virtual_memory_bytes", doc, found.virtual_bytes))
         return families
 
-    def _traffic(self) -> list[Family]:
+    def _connection_families(self) -> list[Family]:
         opened = Family("taskyard_connections_open", GAUGE, "Connections, by dialect.")
         total = Family("taskyard_connections_total", COUNTER, "Connections there were.")
         requests = Family("taskyard_requests_total", COUNTER, "Requests that were answered.")
-        for traffic in self._broker.metrics.dialects:
-            dialect = label("dialect", traffic.dialect)
-            opened.add(traffic.clients, dialect)
-            total.add(traffic.connections, dialect)
-            for verb in traffic.verbs:
+        for traffic in self._broker.metrics.protocols:
+            dialect = label("dialect", traffic.protocol_name)
+            opened.add(traffic.open_connections, dialect)
+            total.add(traffic.total_connections, dialect)
+            for verb in traffic.commands:
                 named = f"{dialect},{label('verb', verb.name)}"
-                requests.add(verb.succeeded(), named + ',outcome="ok"')
-                requests.add(verb.empty, named + ',outcome="empty"')
+                requests.add(verb.success_count(), named + ',outcome="ok"')
+                requests.add(verb.no_result, named + ',outcome="empty"')
                 requests.add(verb.errors, named + ',outcome="error"')
         return [opened, total, requests]
 
     def _logins(self) -> list[Family]:
-        gate = self._gate
+        gate = self._authenticator
         return [
-            _gauge("taskyard_users", "Users who can log in.", gate.count),
+            _gauge("taskyard_users", "Users who can log in.", gate.user_count),
             _counter(
-                "taskyard_logins_wrong_total", "Wrong names, passwords and tokens.", gate.wrong
+                "taskyard_logins_wrong_total",
+                "Wrong names, passwords and tokens.",
+                gate.failed_logins,
             ),
             _counter(
                 "taskyard_logins_turned_away_total",
                 "Passwords that were not looked at, since too many waited.",
-                gate.turned_away,
+                gate.overload_refusals,
             ),
         ]
 
     def _limits(self) -> list[Family]:
         broker = self._broker
-        strain = broker.metrics.strain
-        measures = broker.engine.measures
+        strain = broker.metrics.limit_counters
+        measures = broker.engine.statistics
         refused = Family("taskyard_refused_connections_total", COUNTER, "Connections not let in.")
         refused.add(strain.refused_total, 'reason="total"')
         refused.add(strain.refused_address, 'reason="address"')
         slow = Family("taskyard_slow_commands_total", COUNTER, "Commands that took too long.")
-        for dialect in [*[traffic.dialect for traffic in broker.metrics.dialects], "http"]:
-            slow.add(broker.slow.dialects.get(dialect, 0), label("dialect", dialect))
+        for dialect in [*[traffic.protocol_name for traffic in broker.metrics.protocols], "http"]:
+            slow.add(
+                broker.slow_commands.count_by_protocol.get(dialect, 0), label("dialect", dialect)
+            )
         stalled = Family("taskyard_stalled_clients_total", COUNTER, "Clients that were let go.")
-        stalled.add(strain.stalled_input, 'reason="input"')
-        stalled.add(strain.stalled_output, 'reason="output"')
-        stalled.add(strain.stalled_login, 'reason="login"')
-        stalled.add(strain.made_room, 'reason="room"')
+        stalled.add(strain.input_timeouts, 'reason="input"')
+        stalled.add(strain.output_timeouts, 'reason="output"')
+        stalled.add(strain.login_timeouts, 'reason="login"')
+        stalled.add(strain.evicted_logins, 'reason="room"')
         pushes = Family("taskyard_refused_pushes_total", COUNTER, "Pushes that were refused.")
-        pushes.add(measures.refused, 'reason="queue_full"')
-        pushes.add(measures.without_room, 'reason="no_space"')
+        pushes.add(measures.refused_pushes, 'reason="queue_full"')
+        pushes.add(measures.refused_without_space, 'reason="no_space"')
         return [
             refused,
             _counter(
                 "taskyard_failed_accepts_total",
                 "Times that there was no descriptor for a connection.",
-                strain.not_accepted,
+                strain.failed_accepts,
             ),
             slow,
             stalled,
@@ -180,18 +192,20 @@ class MetricsPage:
             _counter(
                 "taskyard_overflowed_pushes_total",
                 "Pushes to full queues that became dead letters.",
-                measures.overflowed,
+                measures.overflowed_pushes,
             ),
             _counter(
                 "taskyard_slowed_commands_total",
                 "Times that a client had to wait for its rate of commands.",
-                broker.pacer.slowed,
+                broker.rate_limiter.delay_count,
             ),
-            _gauge("taskyard_held_back_clients", "They wait for memory.", strain.held_back),
+            _gauge(
+                "taskyard_held_back_clients", "They wait for memory.", strain.paused_connections
+            ),
             _gauge(
                 "taskyard_in_flight_bytes",
                 "Commands and replies in memory, as last measured.",
-                strain.in_flight,
+                strain.in_flight_bytes,
             ),
         ]
 
@@ -202,8 +216,8 @@ class MetricsPage:
         flushes = Family(
             "taskyard_flush_seconds", HISTOGRAM, "A write to the journal and its sync."
         )
-        flushes.add_histogram(broker.metrics.flushes)
-        age = max(0, now - journal.retained().created[-1]) / 1_000_000
+        flushes.add_histogram(broker.metrics.flush_durations)
+        age = max(0, now - journal.retained_segments().created[-1]) / 1_000_000
         return [
             flushes,
             _counter("taskyard_commits_total", "Group commits.", broker.commits),
@@ -218,16 +232,18 @@ class MetricsPage:
                 journal.end - self._first_byte,
             ),
             _gauge("taskyard_journal_durable_seq", "Last durable record.", journal.durable_seq),
-            _gauge("taskyard_journal_bytes", "Bytes of records kept.", journal.end - journal.first),
+            _gauge(
+                "taskyard_journal_bytes", "Bytes of records kept.", journal.end - journal.first_base
+            ),
             _gauge(
                 "taskyard_journal_used_bytes",
                 "Those of them that a start reads.",
-                journal.end - journal.base,
+                journal.end - journal.replay_start,
             ),
             _gauge(
                 "taskyard_journal_live_bytes",
                 "Those of them that are still of use.",
-                broker.engine.state.weight(),
+                broker.engine.state.compacted_size(),
             ),
             _gauge("taskyard_journal_segments", "Files of the journal.", journal.segments),
             _gauge("taskyard_journal_head_age_seconds", "Age of the first one in use.", age),
@@ -240,16 +256,16 @@ class MetricsPage:
         lag = Family("taskyard_reader_lag_records", GAUGE, "Durable records that it has not read.")
         missed = Family("taskyard_reader_missed_records", GAUGE, "Records it will never read.")
         lease = Family("taskyard_reader_lease_seconds", GAUGE, "How long records are kept for it.")
-        for reader in readers[:_MOST_READERS]:
+        for reader in readers[:_MAX_READERS]:
             named = label("reader", reader.name)
             lag.add(max(0, journal.durable_seq + 1 - reader.next_seq), named)
-            missed.add(journal.missed(reader.next_seq), named)
+            missed.add(journal.missed_records(reader.next_seq), named)
             lease.add(max(0, reader.lease_until - now) / 1_000_000, named)
         count = _gauge("taskyard_readers", "Readers of the journal.", len(readers))
         return [count, lag, missed, lease]
 
     def _lake_families(self) -> list[Family]:
-        lake = self._lake()
+        lake = self._lake_status()
         if lake is None:
             return []
         return [
@@ -261,40 +277,44 @@ class MetricsPage:
 
     def _schedules(self) -> list[Family]:
         engine = self._broker.engine
-        measures = engine.measures.schedules
+        measures = engine.statistics.schedules
         ticks = Family("taskyard_schedule_ticks_total", COUNTER, "What came of ticks.")
         ticks.add(measures.runs, 'outcome="ran"')
         ticks.add(measures.skipped, 'outcome="skipped"')
         ticks.add(measures.missed, 'outcome="missed"')
         ticks.add(measures.refused, 'outcome="refused"')
         late = Family("taskyard_schedule_lateness_seconds", HISTOGRAM, "From tick to push.")
-        late.add_histogram(measures.late)
+        late.add_histogram(measures.lateness)
         count = len(engine.state.schedules)
         return [_gauge("taskyard_schedules", "Schedules.", count), ticks, late]
 
     def _masenko(self) -> list[Family]:
         """The names that dashboards of Masenko know."""
-        for traffic in self._broker.metrics.dialects:
-            if traffic.dialect == "masenko":
+        for traffic in self._broker.metrics.protocols:
+            if traffic.protocol_name == "masenko":
                 return _masenko_families(traffic)
         return []
 
 
-def _masenko_families(traffic: Traffic) -> list[Family]:
+def _masenko_families(stats: ProtocolStats) -> list[Family]:
     requests = Family("masenko_requests_total", COUNTER, "Requests, by verb.")
     responses = Family("masenko_responses_total", COUNTER, "Responses, by their verb.")
     counts = {"OK": 0, "PONG": 0, "EMPTY": 0, "ERR": 0}
-    for verb in traffic.verbs:
+    for verb in stats.commands:
         requests.add(verb.count, label("verb", verb.name))
-        counts["PONG" if verb.name == "PING" else "OK"] += verb.succeeded()
-        counts["EMPTY"] += verb.empty
+        counts["PONG" if verb.name == "PING" else "OK"] += verb.success_count()
+        counts["EMPTY"] += verb.no_result
         counts["ERR"] += verb.errors
     for name, count in counts.items():
         responses.add(count, label("verb", name))
-    return [_gauge("masenko_clients_total", "Clients.", traffic.clients), requests, responses]
+    return [
+        _gauge("masenko_clients_total", "Clients.", stats.open_connections),
+        requests,
+        responses,
+    ]
 
 
-class _Rendering:
+class _PageRenderer:
     """One page on its way."""
 
     def __init__(
@@ -307,14 +327,14 @@ class _Rendering:
         self._at = 0
         self._families = QueueFamilies(broker.engine)
 
-    def go_on(self) -> None:
-        end = self._at + _AT_ONCE
+    def render_chunk(self) -> None:
+        end = self._at + _QUEUES_PER_TURN
         for queue in self._queues[self._at : end]:
             self._families.add(queue)
         self._families.seal()
         self._at = end
         if end < len(self._queues):
-            self._scheduler.call_soon(self.go_on)
+            self._scheduler.call_soon(self.render_chunk)
             return
         self._exchange.reply(Response(200, self._page.body(self._families), CONTENT_TYPE))
 

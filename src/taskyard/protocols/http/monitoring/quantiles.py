@@ -25,10 +25,10 @@ def quantiles(
     total = sum(counts)
     if total <= 0:
         return None
-    return [_at(shape, counts, share * total) for share in shares]
+    return [_value_at_rank(shape, counts, share * total) for share in shares]
 
 
-def _at(shape: Histogram, counts: list[int], rank: float) -> float:
+def _value_at_rank(shape: Histogram, counts: list[int], rank: float) -> float:
     low = 0
     high = 0
     last = len(counts) - 1

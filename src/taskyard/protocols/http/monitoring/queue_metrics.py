@@ -27,7 +27,7 @@ _COUNTERS: Final = (
 
 class QueueFamilies:
     def __init__(self, engine: Engine) -> None:
-        self._measures = engine.measures
+        self._measures = engine.statistics
         self._jobs = Family("taskyard_queue_jobs", GAUGE, "Jobs in a queue, by state.")
         self._counters = [
             Family(f"taskyard_queue_{name}_total", COUNTER, f"{doc} Since the server was started.")
@@ -40,12 +40,12 @@ class QueueFamilies:
             "taskyard_queue_run_seconds", HISTOGRAM, "Time from leased to finished with success."
         )
         self._tasks = Family("masenko_tasks_total", GAUGE, "Tasks in a queue, by kind.")
-        self._rest = [0] * len(STATES)
-        self._rest_counts = [0] * len(_COUNTERS)
-        self._unnamed = 0
+        self._other_jobs = [0] * len(STATES)
+        self._other_counts = [0] * len(_COUNTERS)
+        self._other_queues = 0
 
     def add(self, queue: Queue) -> None:
-        times = self._measures.of(queue)
+        times = self._measures.times_of(queue)
         jobs = [
             queue.ready.size,
             queue.delayed.size,
@@ -55,12 +55,12 @@ class QueueFamilies:
             queue.dead.size,
             queue.limited.size,
         ]
-        if times is self._measures.rest:
-            self._unnamed += 1
-            _add(self._rest, jobs)
-            _add(self._rest_counts, queue.counts())
+        if times is self._measures.shared_times:
+            self._other_queues += 1
+            _add(self._other_jobs, jobs)
+            _add(self._other_counts, queue.counts_since_start())
         else:
-            self._show(label("queue", queue.name), jobs, queue.counts(), times)
+            self._show(label("queue", queue.name), jobs, queue.counts_since_start(), times)
 
     def seal(self) -> None:
         for family in self._all():
@@ -68,10 +68,10 @@ class QueueFamilies:
 
     def families(self) -> list[Family]:
         measures = self._measures
-        if measures.gone:
-            _add(self._rest_counts, measures.gone)
-        if self._unnamed or measures.gone:
-            self._show('queue=""', self._rest, self._rest_counts, measures.rest)
+        if measures.deleted_since_start:
+            _add(self._other_counts, measures.deleted_since_start)
+        if self._other_queues or measures.deleted_since_start:
+            self._show('queue=""', self._other_jobs, self._other_counts, measures.shared_times)
         return self._all()
 
     def _all(self) -> list[Family]:

@@ -15,22 +15,22 @@ from typing import Final, Protocol
 from taskyard.broker.broker import Broker
 from taskyard.broker.seams import Cancellable, Scheduler
 from taskyard.engine.model.queue import Queue
-from taskyard.engine.structures.tally import Tally
+from taskyard.engine.structures.tally import QueueTotals
 
 SECOND: Final = 1_000_000
-PORTION: Final = 500  # queues in one turn
-_PACE_WATCHED: Final = 5_000  # microseconds between two portions
-_PACE_ALONE: Final = 50_000
-_SOONEST: Final = SECOND // 4  # after a look comes one for who has just come
-_CLOSEST: Final = SECOND // 2  # looks that are closer than this make no rates
+CHUNK_QUEUES: Final = 500  # queues in one turn
+_CHUNK_PAUSE_OBSERVED_US: Final = 5_000  # microseconds between two portions
+_CHUNK_PAUSE_IDLE_US: Final = 50_000
+_MIN_SAMPLE_PAUSE_US: Final = SECOND // 4  # after a look comes one for who has just come
+_MIN_RATE_INTERVAL_US: Final = SECOND // 2  # looks that are closer than this make no rates
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class StatsSample:
     """What one look has found; counters go on growing as long as the server runs."""
 
     at: int
-    tally: Tally
+    tally: QueueTotals
     requests: dict[str, int]  # by dialect
     commits: int
     written: int  # bytes of the journal, as far as it goes
@@ -38,157 +38,157 @@ class Sample:
     lag: list[int] = field(default_factory=list)  # the same of the loop's lag
 
 
-class Watcher(Protocol):
+class StatsObserver(Protocol):
     """Who wants to see each queue as well."""
 
-    def begin(self) -> None: ...
+    def on_sample_start(self) -> None: ...
 
-    def portion(self, queues: list[Queue], now: int) -> None: ...
+    def on_queues(self, queues: list[Queue], now: int) -> None: ...
 
-    def end(self, sample: Sample) -> None: ...
+    def on_sample_end(self, sample: StatsSample) -> None: ...
 
 
-class Watch:
+class StatsSampler:
     def __init__(
         self,
         broker: Broker,
         scheduler: Scheduler,
         requests: Callable[[], dict[str, int]] = dict,
-        portion: int = PORTION,
+        chunk_queues: int = CHUNK_QUEUES,
     ) -> None:
         """`requests`: how many there were, of dialects that the metrics do not count."""
         self._broker = broker
         self._scheduler = scheduler
         self._requests = requests
-        self._takers: list[Callable[[Sample], None]] = []
-        self._alarm: Cancellable | None = None
-        self._watcher: Watcher | None = None
-        self._look = 0  # number of the one under way, or of the last
+        self._subscribers: list[Callable[[StatsSample], None]] = []
+        self._timer: Cancellable | None = None
+        self._observer: StatsObserver | None = None
+        self._sample_number = 0  # number of the one under way, or of the last
         self._under_way = False
         self._queues: list[Queue] = []
-        self._at = 0
-        self._tally = Tally(broker.engine.measures)
-        self._most = portion
-        self._portion = portion
-        self._hurried = False  # another look is wanted as soon as may be
-        self.last: Sample | None = None
-        self.before: Sample | None = None  # what to compare the last one with
+        self._next_index = 0
+        self._tally = QueueTotals(broker.engine.statistics)
+        self._max_chunk = chunk_queues
+        self._chunk = chunk_queues
+        self._wanted_soon = False  # another look is wanted as soon as may be
+        self.last: StatsSample | None = None
+        self.before: StatsSample | None = None  # what to compare the last one with
 
-    def each(self, take: Callable[[Sample], None]) -> None:
+    def subscribe(self, on_sample: Callable[[StatsSample], None]) -> None:
         """Call this at the end of each look."""
-        self._takers.append(take)
+        self._subscribers.append(on_sample)
 
     def start(self) -> None:
-        self._arm()
+        self._schedule_next()
 
     def stop(self) -> None:
-        self._look += 1
+        self._sample_number += 1
         self._under_way = False
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
-    def attend(self, watcher: Watcher | None) -> None:
+    def set_observer(self, observer: StatsObserver | None) -> None:
         """Somebody watches from now on, or nobody any more."""
-        was = self._watcher
-        self._watcher = watcher
-        if watcher is not None and was is None:
-            self._begin()  # what is under way goes slowly, and has not begun for this one
-        elif watcher is None:
-            self.divide(1)
+        was = self._observer
+        self._observer = observer
+        if observer is not None and was is None:
+            self._start_sample()  # what is under way goes slowly, and has not begun for this one
+        elif observer is None:
+            self.set_chunk_divisor(1)
 
-    def divide(self, by: int) -> None:
+    def set_chunk_divisor(self, by: int) -> None:
         """The watcher has so many times the work with each queue."""
-        self._portion = max(self._most // by, 1)
+        self._chunk = max(self._max_chunk // by, 1)
 
-    def hurry(self) -> None:
+    def sample_soon(self) -> None:
         """Somebody has come who would like to see something soon."""
-        if not self._hurried:
-            self._hurried = True
+        if not self._wanted_soon:
+            self._wanted_soon = True
             if not self._under_way:
-                self._plan_hurry()
+                self._schedule_soon()
 
-    def _plan_hurry(self) -> None:
+    def _schedule_soon(self) -> None:
         last = self.last
         now = self._broker.clock.now()
-        when = now if last is None else max(now, last.at + _SOONEST)
-        self._scheduler.call_at(when, self._be_quick)
+        when = now if last is None else max(now, last.at + _MIN_SAMPLE_PAUSE_US)
+        self._scheduler.call_at(when, self._sample_if_wanted)
 
-    def _be_quick(self) -> None:
-        if self._hurried and not self._under_way and self._watcher is not None:
-            self._begin()
+    def _sample_if_wanted(self) -> None:
+        if self._wanted_soon and not self._under_way and self._observer is not None:
+            self._start_sample()
 
-    def _arm(self) -> None:
+    def _schedule_next(self) -> None:
         """For the next whole second, so that looks and the steps of plots go together."""
         when = (self._broker.clock.now() // SECOND + 1) * SECOND
-        self._alarm = self._scheduler.call_at(when, self._ring)
+        self._timer = self._scheduler.call_at(when, self._on_timer)
 
-    def _ring(self) -> None:
-        self._arm()
+    def _on_timer(self) -> None:
+        self._schedule_next()
         if not self._under_way:
-            self._begin()
+            self._start_sample()
 
-    def _begin(self) -> None:
-        self._look += 1
+    def _start_sample(self) -> None:
+        self._sample_number += 1
         self._under_way = True
-        self._hurried = False
+        self._wanted_soon = False
         engine = self._broker.engine
         # At the same time: a queue that is deleted from now on is still in the list.
-        self._tally = Tally(engine.measures)
+        self._tally = QueueTotals(engine.statistics)
         self._queues = list(engine.state.queues.values())
-        self._at = 0
-        if self._watcher is not None:
-            self._watcher.begin()
-        self._go_on(self._look)
+        self._next_index = 0
+        if self._observer is not None:
+            self._observer.on_sample_start()
+        self._sample_chunk(self._sample_number)
 
-    def _go_on(self, look: int) -> None:
-        if look != self._look:
+    def _sample_chunk(self, number: int) -> None:
+        if number != self._sample_number:
             return  # another one has begun meanwhile
-        start = self._at
-        end = min(start + self._portion, len(self._queues))
-        self._at = end
+        start = self._next_index
+        end = min(start + self._chunk, len(self._queues))
+        self._next_index = end
         self._tally.add(self._queues, start, end)
         now = self._broker.clock.now()
-        watcher = self._watcher
+        watcher = self._observer
         if watcher is not None:
-            watcher.portion(self._queues[start:end], now)
+            watcher.on_queues(self._queues[start:end], now)
         if end == len(self._queues):
-            self._end(now)
+            self._finish_sample(now)
             return
-        pace = _PACE_ALONE if watcher is None else _PACE_WATCHED
-        self._scheduler.call_at(now + pace, partial(self._go_on, look))
+        pace = _CHUNK_PAUSE_IDLE_US if watcher is None else _CHUNK_PAUSE_OBSERVED_US
+        self._scheduler.call_at(now + pace, partial(self._sample_chunk, number))
 
-    def _end(self, now: int) -> None:
+    def _finish_sample(self, now: int) -> None:
         self._under_way = False
         self._queues = []
-        sample = self._sample(now)
+        sample = self._make_sample(now)
         last = self.last
-        if last is None or now - last.at >= _CLOSEST:
+        if last is None or now - last.at >= _MIN_RATE_INTERVAL_US:
             self.before = last
         self.last = sample
-        for take in self._takers:
+        for take in self._subscribers:
             take(sample)
-        sample.tally.named = []  # queues may go, samples stay for a while
-        if self._watcher is not None:
-            self._watcher.end(sample)
-        if self._hurried:
-            self._plan_hurry()
+        sample.tally.named_queues = []  # queues may go, samples stay for a while
+        if self._observer is not None:
+            self._observer.on_sample_end(sample)
+        if self._wanted_soon:
+            self._schedule_soon()
 
-    def _sample(self, now: int) -> Sample:
+    def _make_sample(self, now: int) -> StatsSample:
         broker = self._broker
         metrics = broker.metrics
-        return Sample(
+        return StatsSample(
             at=now,
             tally=self._tally,
             requests={
                 **{
-                    traffic.dialect: sum([int(verb.count) for verb in traffic.verbs])
-                    for traffic in metrics.dialects
+                    traffic.protocol_name: sum([int(verb.count) for verb in traffic.commands])
+                    for traffic in metrics.protocols
                 },
                 **self._requests(),
             },
             commits=broker.commits,
             written=broker.journal.end,
-            flushes=list(metrics.flushes.buckets),
+            flushes=list(metrics.flush_durations.buckets),
             lag=list(metrics.loop_lag.buckets),
         )

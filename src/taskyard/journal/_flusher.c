@@ -23,10 +23,10 @@ enum { STOP = -1 };
 
 struct flusher {
     PyObject_HEAD
-    int event;   /* readable when a flush is over */
-    int file;    /* what to flush, or STOP; only written while the thread sleeps */
-    int failure; /* errno of the last flush; only read when it is over */
-    int64_t took; /* microseconds, likewise */
+    int event;             /* readable when a flush is over */
+    int file;              /* what to flush, or STOP; only written while the thread sleeps */
+    int failure;           /* errno of the last flush; only read when it is over */
+    int64_t last_flush_us; /* likewise */
     bool running, busy;
     sem_t asked;
     pthread_t thread;
@@ -48,7 +48,7 @@ static void *serve(void *argument) {
             return NULL;
         int64_t began = now();
         self->failure = fdatasync(self->file) == 0 ? 0 : errno;
-        self->took = now() - began;
+        self->last_flush_us = now() - began;
         uint64_t one = 1;
         while (write(self->event, &one, sizeof one) < 0 && errno == EINTR)
             ;
@@ -92,7 +92,7 @@ static PyObject *flusher_fileno(struct flusher *self, PyObject *unused) {
     return PyLong_FromLong(self->event);
 }
 
-static PyObject *flusher_begin(struct flusher *self, PyObject *file) {
+static PyObject *flusher_begin_flush(struct flusher *self, PyObject *file) {
     long fd = PyLong_AsLong(file);
     if (fd == -1 && PyErr_Occurred())
         return NULL;
@@ -106,7 +106,7 @@ static PyObject *flusher_begin(struct flusher *self, PyObject *file) {
     Py_RETURN_NONE;
 }
 
-static PyObject *flusher_end(struct flusher *self, PyObject *unused) {
+static PyObject *flusher_end_flush(struct flusher *self, PyObject *unused) {
     (void)unused;
     uint64_t count;
     if (!self->busy || read(self->event, &count, sizeof count) != sizeof count)
@@ -115,9 +115,9 @@ static PyObject *flusher_end(struct flusher *self, PyObject *unused) {
     return PyLong_FromLong(self->failure);
 }
 
-static PyObject *flusher_took(struct flusher *self, PyObject *unused) {
+static PyObject *flusher_last_flush_us(struct flusher *self, PyObject *unused) {
     (void)unused;
-    return PyLong_FromLongLong(self->busy ? 0 : self->took);
+    return PyLong_FromLongLong(self->busy ? 0 : self->last_flush_us);
 }
 
 static PyObject *flusher_close(struct flusher *self, PyObject *unused) {
@@ -150,10 +150,11 @@ static void flusher_dealloc(struct flusher *self) {
 
 static PyMethodDef methods[] = {
     {"fileno", (PyCFunction)flusher_fileno, METH_NOARGS, "Can be read when a flush is over."},
-    {"begin", (PyCFunction)flusher_begin, METH_O, "Flush a file; one at a time."},
-    {"end", (PyCFunction)flusher_end, METH_NOARGS,
+    {"begin_flush", (PyCFunction)flusher_begin_flush, METH_O, "Flush a file; one at a time."},
+    {"end_flush", (PyCFunction)flusher_end_flush, METH_NOARGS,
      "0 if the flush is done, else its errno; -1 if it is not over."},
-    {"took", (PyCFunction)flusher_took, METH_NOARGS, "Microseconds of the flush that was ended last."},
+    {"last_flush_us", (PyCFunction)flusher_last_flush_us, METH_NOARGS,
+     "Microseconds of the flush that was ended last."},
     {"close", (PyCFunction)flusher_close, METH_NOARGS, "Wait for the end of all."},
     {NULL, NULL, 0, NULL},
 };

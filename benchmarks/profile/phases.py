@@ -122,20 +122,20 @@ _MODULES: Final = {
     "server.net.postman": SEND,
 }
 _FUNCTIONS: Final = {
-    "protocols.conversation.Conversation.send": REPLIES,
-    "protocols.masenko.connection.MasenkoConnection.deliver": REPLIES,
-    "protocols.resp.connection.RespConnection.deliver": REPLIES,
+    "protocols.conversation.ProtocolConnection.send": REPLIES,
+    "protocols.masenko.connection.MasenkoConnection.send_job": REPLIES,
+    "protocols.resp.connection.RespConnection.send_job": REPLIES,
     "protocols.resp.connection.RespConnection.reply": REPLIES,
     "protocols.resp.connection.RespConnection.send_bulk": REPLIES,
-    "protocols.resp.connection.RespConnection.send_nothing": REPLIES,
-    "protocols.resp.lists._One.give": REPLIES,
-    "protocols.resp.pqueue._Item.give": REPLIES,
-    "protocols.workq.connection.WorkqConnection.deliver": REPLIES,
-    "journal.cache.Cache.piece": REPLIES,
-    "journal.cache.Cache.read": REPLIES,
-    "journal.cold.ColdReads.read": REPLIES,
+    "protocols.resp.connection.RespConnection.send_nil": REPLIES,
+    "protocols.resp.lists._PayloadReply.send_job": REPLIES,
+    "protocols.resp.pqueue._ItemReply.send_job": REPLIES,
+    "protocols.workq.connection.WorkqConnection.send_job": REPLIES,
+    "journal.cache.BlockCache.read_from_block": REPLIES,
+    "journal.cache.BlockCache.read": REPLIES,
+    "journal.cold.DiskReads.read": REPLIES,
     "journal.disk.RealFile.sync": DISK,
-    "journal.journal.Journal.read": REPLIES,
+    "journal.journal.Journal.read_blob": REPLIES,
     "server.net.connection.Connection.data_received": READ,
     "server.net.connection.Connection.write": SEND,
 }
@@ -188,7 +188,10 @@ class Names:
 
 
 def _dotted(name: str) -> str:
-    """`Outbox____stamp` as `Outbox._stamp`; a name's own leading underscores stay."""
+    """`ReplyQueue____record_timing` as `ReplyQueue._record_timing`.
+
+    A name's own leading underscores stay.
+    """
     owner, separator, rest = name.partition("___")
     return f"{owner}.{rest}" if separator and owner else name
 

@@ -23,16 +23,16 @@ class Echo:
     def __init__(self, socket: UpgradableTransport) -> None:
         self._socket = socket
 
-    def text(self, data: bytes) -> None:
+    def on_text(self, data: bytes) -> None:
         self._socket.write(encode_frame(TEXT, data))
 
-    def data(self, data: bytes) -> None:
+    def on_binary(self, data: bytes) -> None:
         self._socket.write(encode_frame(BINARY, data))
 
-    def pong(self, data: bytes) -> None:
+    def on_pong(self, data: bytes) -> None:
         pass
 
-    def hang_up(self, why: str) -> None:
+    def on_close(self, reason: str) -> None:
         self._socket.close()
 
 

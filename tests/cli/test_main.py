@@ -55,10 +55,9 @@ def test_help_of_serve_lists_every_setting(capsys: pytest.CaptureFixture[str]) -
     out = capsys.readouterr().out
     for option in options():
         metavar = option.kind.metavar
-        assert (
-            f"{option.flag} {metavar if option.kind.value_without_argument is None else f'[{metavar}]'}"
-            in out
-        )
+        if option.kind.value_without_argument is not None:
+            metavar = f"[{metavar}]"
+        assert f"{option.flag} {metavar}" in out
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_an_end_whose_answer_is_lost_is_no_lost_lease(
     with open_client(kind, proxy.url) as shaky:
         shaky.push(queue, retries=1)
         [job] = shaky.fetch(queue)
-        _wait_for_heartbeat(kind, shaky)
+        _wait_for_heartbeat(shaky)
         shaky.extend(job, 60)
         _cut_all(proxy)
         given = getattr(shaky, end)([job] if end == "ack_many" else job)
@@ -114,12 +114,12 @@ def test_an_end_whose_answer_is_lost_is_no_lost_lease(
         assert shaky.queue(queue).counts.leased == 0
 
 
-def _wait_for_heartbeat(kind: str, client: Client) -> None:
+def _wait_for_heartbeat(client: Client) -> None:
     """The first one, which comes at once: else it might be the one whose answer is cut. The next
     ones come when a third of a long lease is over.
     """
-    keeper: Any = client._lease_keeper if kind == "blocking" else getattr(client, "_keeping")  # noqa: B009
-    wait_for(lambda: keeper._book._offset is not None)
+    keeper: Any = client._lease_keeper
+    wait_for(lambda: keeper._book._clock_offset is not None)
 
 
 def _cut_all(proxy: Proxy) -> None:

@@ -25,7 +25,7 @@ MODULES = [
 SAMPLES = f"""\
    10/10       5.000000000:    1000000 cpu-clock/freq=997,call-graph=dwarf,stack-size=16384/:
                1aee39 _PyObject_Malloc ({PYTHON})
-               3ee150 CPyDef_log___Log___append ({OURS})
+               3ee150 CPyDef_log___RecordBuffer___append ({OURS})
                3ee151 CPyDef_engine___Engine___push ({OURS})
 
     7/7        5.000500000:    1000000 cpu-clock/freq=997,call-graph=dwarf,stack-size=16384/:
@@ -103,7 +103,7 @@ def test_samples_of_other_processes_are_left_out() -> None:
         (10, 0.001),
         (11, 0.001),
     ]
-    assert samples[0].stack[1] == Frame("CPyDef_log___Log___append", OURS)
+    assert samples[0].stack[1] == Frame("CPyDef_log___RecordBuffer___append", OURS)
     assert [len(sample.stack) for sample in samples] == [3, 4, 1]
 
 
@@ -118,15 +118,15 @@ def test_a_wait_lasts_until_the_thread_comes_back_and_has_the_stack_it_left_with
 @pytest.mark.parametrize(
     ("symbol", "function"),
     [
-        ("CPyDef_outbox___Outbox___send", "broker.outbox.Outbox.send"),
-        ("CPyDef_outbox___Outbox____stamp", "broker.outbox.Outbox._stamp"),
+        ("CPyDef_outbox___ReplyQueue___send", "broker.outbox.ReplyQueue.send"),
+        ("CPyDef_outbox___ReplyQueue____record_timing", "broker.outbox.ReplyQueue._record_timing"),
         (
             "CPyPy_server___net___connection___Connection___write",
             "server.net.connection.Connection.write",
         ),
         ("CPyDef_facade___Engine___push", "engine.operations.facade.Engine.push"),
         ("CPyDef_disk____sync_directory", "journal.disk._sync_directory"),
-        ("CPyDef_outbox___Outbox___send.cold", "broker.outbox.Outbox.send"),
+        ("CPyDef_outbox___ReplyQueue___send.cold", "broker.outbox.ReplyQueue.send"),
         ("CPyList_GetItem", ""),
         ("_PyObject_Malloc", ""),
     ],
@@ -138,7 +138,11 @@ def test_a_symbol_is_found_to_be_a_function(symbol: str, function: str) -> None:
 @pytest.mark.parametrize(
     ("frames", "phase", "kind"),
     [
-        ([("_PyObject_Malloc", PYTHON), ("CPyDef_log___Log___append", OURS)], "RECORDS", "runtime"),
+        (
+            [("_PyObject_Malloc", PYTHON), ("CPyDef_log___RecordBuffer___append", OURS)],
+            "RECORDS",
+            "runtime",
+        ),
         ([("CPyDef_facade___Engine___push", OURS)], "ENGINE", "compiled"),
         ([("uv__io_poll", "/site-packages/uvloop/loop.so")], "LOOP", "runtime"),
         ([("crc32c", "/google_crc32c/_crc32c.so")], "FRAMES", "runtime"),
@@ -150,7 +154,7 @@ def test_a_symbol_is_found_to_be_a_function(symbol: str, function: str) -> None:
         ),
         ([("tcp", KERNEL), ("__sys_sendto", KERNEL), ("do_syscall_64", KERNEL)], "SEND", "kernel"),
         (
-            [("asm_exc_page_fault", KERNEL), ("CPyDef_log___Log___append", OURS)],
+            [("asm_exc_page_fault", KERNEL), ("CPyDef_log___RecordBuffer___append", OURS)],
             "RECORDS",
             "kernel",
         ),
@@ -212,7 +216,7 @@ def test_the_report_has_phases_functions_and_what_was_waited_in(
     assert "6,000 cycles/s, under perf 5,000; 2 samples" in text
     assert "| send | 55.00 | 27.5% |  |  | 55.00 |  |" in text
     assert "| all | 200.00 | 100.0% |" in text
-    assert "| `engine.records.log.Log.append` | 55.00 | 27.5% |  | 55.00 |  |" in text
+    assert "| `engine.records.log.RecordBuffer.append` | 55.00 | 27.5% |  | 55.00 |  |" in text
     assert "| `_PyObject_Malloc` | Python and libraries | 55.00 | 27.5% |" in text
     assert "| `blkdev_issue_flush < fdatasync()` | 20.00 | 10.0% |" in text
 

@@ -63,7 +63,7 @@ _JOB: dict[str, st.SearchStrategy[object]] = {
     "leases": U32,
     "payload_at": POSITIVE,
     "payload_size": U32,
-    "weight": U32,
+    "record_bytes": U32,
     "pushed_at": I64,
     "run_at": I64,
     "finished_at": I64,

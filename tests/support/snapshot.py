@@ -34,7 +34,7 @@ _JOB = (
     "id",
     "name",
     "priority",
-    "position",
+    "order_key",
     "dialect",
     "content",
     "attempts",
@@ -250,7 +250,7 @@ def job_snapshot(job: Job) -> Plain:
 
 def queue_snapshot(queue: Queue, now: int) -> Plain:
     return {
-        **fields(queue, ("number", "name", "utf8")),
+        **fields(queue, ("created_seq", "name", "utf8")),
         **fields(queue, _COUNTERS),
         "settings": fields(queue.settings, SETTINGS),
         "keys": {} if queue.keys is None else {key: job.id for key, job in queue.keys.items()},
@@ -348,7 +348,7 @@ def _notify(notify: Notify) -> Plain:
 
 
 def _value(value: Value) -> Plain:
-    return fields(value, ("key", "at", "size", "expires_at"))
+    return fields(value, ("key", "value_at", "size", "expires_at"))
 
 
 def _session(session: DurableSession) -> Plain:

@@ -118,7 +118,8 @@ class BrowserSessions:
             return None
         end = (self._clock.now() + self._length_us) // SECOND
         signed = _sign(self._key.get_or_create(), principal.name, end, proof)
-        text = f"{_COOKIE_VERSION}.{_encode_base64(principal.name.encode())}.{end}.{_encode_base64(signed)}"
+        encoded_name = _encode_base64(principal.name.encode())
+        text = f"{_COOKIE_VERSION}.{encoded_name}.{end}.{_encode_base64(signed)}"
         return text, BrowserSession(principal, end * SECOND)
 
     def find_session(self, text: str) -> BrowserSession | None:

@@ -227,7 +227,7 @@ def _grid(
         parts = []
         for cell, wide in zip(cells, widths, strict=True):
             text = _fit(escape_unsafe(cell.get(item)), wide, cell.left)
-            parts.append(style.paint(text, "dim" if text.strip() == "·" else cell.look(item)))
+            parts.append(style.paint(text, "dim" if text.strip() == "·" else cell.style(item)))
         line = " ".join(parts)
         lines.append(line if filled else line.rstrip())
     return lines

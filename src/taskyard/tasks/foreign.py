@@ -16,7 +16,7 @@ class KnowsForeignNames:
 
         def __getattr__(self, name: str) -> object:
             kind = type(self).__name__
-            ours = self._foreign.get(name)
+            ours = self._foreign_names.get(name)
             if ours is not None:
                 hint = f": {ours}"
             elif name.startswith("_"):

@@ -129,7 +129,7 @@ class JobQueue:
 class ThreadPool(Generic[T]):
     """Threads of this process. One that is killed runs on to the end of its job or the program.
 
-    If `execute` has a method `depart`, it is called at the end of each thread.
+    If `execute` has a method `on_thread_end`, it is called at the end of each thread.
     """
 
     def __init__(
@@ -213,9 +213,9 @@ class ThreadPool(Generic[T]):
                 break
             if not self._killed.is_set():
                 report(job, outcome)
-        depart = getattr(self._execute, "depart", None)
-        if depart is not None:
-            depart()
+        on_thread_end = getattr(self._execute, "on_thread_end", None)
+        if on_thread_end is not None:
+            on_thread_end()
 
     def _report_if_cancelled(self, job: Job) -> bool:
         if job.ref not in self._cancelled_refs:

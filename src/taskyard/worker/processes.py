@@ -78,8 +78,8 @@ class ProcessPool(ThreadPool[T]):
     ) -> None:
         """`execute` and what it gives are pickled; TypeError if `execute` cannot be.
 
-        If it has a method `attach`, that gets a function in the process, through which the job can
-        send notes that `notes` gets here.
+        If it has a method `report_progress_to`, that gets a function in the process, through which
+        the job can send notes that `notes` gets here.
         """
         super().__init__(execute, size, limits)
         try:
@@ -315,9 +315,9 @@ def _run_child(pipe: Connection, execute: Callable[[Job], object]) -> None:
     place.attach_thread()
     for reason, number in _SIGNALS.items():
         signal.signal(number, lambda *_, reason=reason: place.on_signal(reason))
-    attach = getattr(execute, "attach", None)
-    if attach is not None:
-        attach(lambda job, what: _send_message(pipe, sending, ProgressReport(what)))
+    report_progress_to = getattr(execute, "report_progress_to", None)
+    if report_progress_to is not None:
+        report_progress_to(lambda job, what: _send_message(pipe, sending, ProgressReport(what)))
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     pipe.send(None)
     while True:

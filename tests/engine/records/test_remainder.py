@@ -55,25 +55,31 @@ def forget_grave(bench: Bench) -> None:
 
 
 THINGS: dict[str, tuple[Step, Step]] = {
-    "CarryQueue": (keep_queue, lambda bench: bench.engine.delete_queue(b"kept", ORIGIN, bench.now)),
-    "CarryKeys": (keep_keys, lambda bench: bench.engine.delete_queue(b"kept", ORIGIN, bench.now)),
-    "CarrySession": (
+    "QueueSnapshot": (
+        keep_queue,
+        lambda bench: bench.engine.delete_queue(b"kept", ORIGIN, bench.now),
+    ),
+    "KeyLimitsSnapshot": (
+        keep_keys,
+        lambda bench: bench.engine.delete_queue(b"kept", ORIGIN, bench.now),
+    ),
+    "SessionSnapshot": (
         lambda bench: bench.engine.open_session(7, ORIGIN, bench.now),
         lambda bench: bench.engine.close_session(7, ORIGIN, bench.now),
     ),
-    "CarryConsumer": (
+    "ConsumerSnapshot": (
         lambda bench: lease_all(bench.engine, "c", 1, [b"q"], 1, 0, ORIGIN, bench.now),
         lambda bench: drop_all(bench.engine, "c", ORIGIN, bench.now),
     ),
-    "CarryReader": (
+    "ReaderSnapshot": (
         lambda bench: bench.engine.register_reader("r", 1, 60 * SECOND, ORIGIN, bench.now),
         lambda bench: bench.engine.drop_reader("r", ORIGIN, bench.now),
     ),
-    "CarrySchedule": (
+    "ScheduleSnapshot": (
         lambda bench: put(bench, wish(every=MINUTE)),
         lambda bench: bench.engine.delete_schedule("s", ORIGIN, bench.now),
     ),
-    "CarryGrave": (keep_grave, forget_grave),
+    "TombstonesSnapshot": (keep_grave, forget_grave),
 }
 
 
@@ -98,11 +104,11 @@ def test_what_goes_meanwhile_is_not_carried(bench: Bench, kind: str) -> None:
     rest = remainder(bench)
     end(bench)
     before = [name for name in carry_all(bench, rest) if name == kind]
-    assert before == (["CarryQueue"] if kind == "CarryQueue" else [])
+    assert before == (["QueueSnapshot"] if kind == "QueueSnapshot" else [])
 
 
 @pytest.mark.parametrize(
-    "kind", [kind for kind in THINGS if kind not in ("CarryQueue", "CarryReader")]
+    "kind", [kind for kind in THINGS if kind not in ("QueueSnapshot", "ReaderSnapshot")]
 )
 def test_without_room_it_waits_and_is_not_lost(bench: Bench, kind: str) -> None:
     keep, _ = THINGS[kind]

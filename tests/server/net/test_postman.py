@@ -347,7 +347,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmServer]:
 def rounds_of(server: WarmServer) -> int:
     """How often the postman of a server has gone to sleep."""
     for task in Path(f"/proc/{server.pid}/task").iterdir():
-        if (task / "comm").read_text() == "postman\n":
+        if (task / "comm").read_text() == "reply-sender\n":
             found = re.search(
                 r"^voluntary_ctxt_switches:\s*(\d+)", (task / "status").read_text(), re.MULTILINE
             )

@@ -157,9 +157,9 @@ class SimulatedRun:
                 self.server.scheduler.finish_blocking()
             self.server.restart()
         for kind in self.kinds:
-            crashed = getattr(kind.people, "crashed", None)
-            if crashed is not None:
-                crashed()
+            on_crash = getattr(kind.people, "on_crash", None)
+            if on_crash is not None:
+                on_crash()
         self.book.on_crash()
 
     # The end

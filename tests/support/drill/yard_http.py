@@ -61,10 +61,10 @@ class Unmasking:
         payload = bytes(a ^ b for a, b in zip(data[start + 4 : end], mask, strict=False))
         return data[0] & 0x0F, payload
 
-    def begun(self) -> int:
+    def partial_message_bytes(self) -> int:
         return len(self._unread)
 
-    def lost(self) -> None:
+    def on_disconnect(self) -> None:
         self.connection = None
 
 

@@ -24,7 +24,7 @@ class RecordsGone(JournalError):
     """A part of the journal that a batch was planned with is not there any more."""
 
 
-_GONE: Final = ("LeftBehind", "JournalPassed")
+_GONE: Final = ("RecordsRemoved", "SegmentRemoved")
 _JOURNAL: Final = ("JournalCorrupt", "JournalIncomplete", "JournalTooNew", "ServerRefused")
 
 

@@ -213,7 +213,7 @@ class AppWorkSpec(WorkSpec):
         )
         kind: PoolKind = "processes" if isolated else self.pool
         execute, pool = make_pool(app, kind, self.pool_size(part), note)
-        runtime = _run_once_runtime(source, pool, decide_verdict, tell=tasks.send_progress)
+        runtime = _run_once_runtime(source, pool, decide_verdict, send_progress=tasks.send_progress)
         execute.report_progress_to(note)
         return runtime
 

@@ -395,7 +395,8 @@ class HttpConnection(ClientConnection):
         begun = exchange.is_stream() or self._upgrading
         exchange.on_connection_end()
         if begun:
-            self.reply_queue.abort()  # an answer in the middle of another would be taken for part of it
+            # an answer in the middle of another would be taken for part of it
+            self.reply_queue.abort()
         else:
             self.send_response(
                 incoming, problem(500, "The server made a mistake; its log tells more.")

@@ -248,8 +248,8 @@ Identifier: taskyard lake /lake [id = 1, runId = 2]
 TASK = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "worker.py", line 31, in read
-    raise LeftBehind(3, 5)
-taskyard.journal.errors.LeftBehind: records 3 to 4 are not there any more
+    raise RecordsRemoved(3, 5)
+taskyard.journal.errors.RecordsRemoved: records 3 to 4 are not there any more
 """
 
 

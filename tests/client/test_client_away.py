@@ -119,7 +119,7 @@ def _wait_for_heartbeat(client: Client) -> None:
     ones come when a third of a long lease is over.
     """
     keeper: Any = client._lease_keeper
-    wait_for(lambda: keeper._book._clock_offset is not None)
+    wait_for(lambda: keeper._leases._clock_offset is not None)
 
 
 def _cut_all(proxy: Proxy) -> None:

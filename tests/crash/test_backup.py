@@ -200,20 +200,20 @@ SLOW = """
 import sys
 from pathlib import Path
 from taskyard.backup.making import make_backup
-from taskyard.backup.places import new_directory
+from taskyard.backup.places import create_directory
 from taskyard.backup.source import DirectorySource
 from taskyard.journal.disk import RealDisk
 
 class Slow(DirectorySource):
     reads = 0
-    def read(self, wanted, start, end):
+    def read_bytes(self, segment, start, end):
         self.reads += 1
         if self.reads == 3:
             print("in the middle", flush=True)
             sys.stdin.read()
-        return super().read(wanted, start, end)
+        return super().read_bytes(segment, start, end)
 
-with new_directory(Path(sys.argv[2])) as disk:
+with create_directory(Path(sys.argv[2])) as disk:
     make_backup(Slow(RealDisk(sys.argv[1])), disk, 0)
 """
 

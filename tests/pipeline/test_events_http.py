@@ -144,7 +144,7 @@ def test_a_server_that_is_busy_is_asked_again_for_as_long_as_is_said(stranger: s
     assert Answers.asked == 1
     patient: Any = pickle.loads(pickle.dumps(open_journal(stranger, patience=0.3)))
     with pytest.raises(ServerRefused, match="503"):
-        patient.view()
+        patient.contents()
     assert Answers.asked > 2
 
 

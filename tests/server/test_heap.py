@@ -13,8 +13,8 @@ ROUNDS = 50
 # By default the C library keeps room for two of those.
 COUNT = f"""
 import resource
-from taskyard.server.heap import keep_heap
-keep_heap()
+from taskyard.server.heap import tune_malloc
+tune_malloc()
 def use():
     for _ in range({ROUNDS}):
         [b"x" * ({PAGES} * 4096) for _ in range({BUFFERS})]

@@ -324,8 +324,8 @@ def test_an_errand_ends_with_its_server(tmp_path: Path) -> None:
     )
     server = (
         "import sys, time\n"
-        "from taskyard.server.errand import Errand\n"
-        "Errand([sys.executable, '-c', sys.argv[1]], 99, print, print).start()\n"
+        "from taskyard.server.errand import OneShotProcess\n"
+        "OneShotProcess([sys.executable, '-c', sys.argv[1]], 99, print, print).start()\n"
         "time.sleep(99)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", server, code])

@@ -41,7 +41,7 @@ def without_memory():
 
 async def main():
     loop = asyncio.get_running_loop()
-    last_resort.install(loop)
+    last_resort.install_crash_handler(loop)
     loop.call_soon(without_memory)
     loop.call_soon(print, "went on")
     await asyncio.sleep(60)

@@ -79,7 +79,7 @@ _SLOWEST: Final = (
 _FAILING: Final = (
     Cell("FAILING", 0, lambda figures: figures.name, lambda _: "bold", left=True),
     Cell("FAILED", 6, lambda figures: amount(figures.failed), lambda _: "red"),
-    Cell("SHARE", 5, lambda figures: f"{figures.failing:.0%}"),
+    Cell("SHARE", 5, lambda figures: f"{figures.failure_rate:.0%}"),
 )
 
 

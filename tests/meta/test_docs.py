@@ -243,7 +243,7 @@ def test_every_command_of_resp_is_on_its_page() -> None:
     found: set[str] = set()
     for module in (ROOT / "src" / "taskyard" / "protocols" / "resp").glob("*.py"):
         source = module.read_text(encoding="utf-8")
-        found.update(re.findall(r'resp\.add\(b"([A-Z.]+)"', source))
+        found.update(re.findall(r'resp\.add_command\(b"([A-Z.]+)"', source))
     assert len(found) > 45
     assert not {name for name in found if not re.search(rf"(?<![\w.]){name}(?![\w.])", pages)}
 
@@ -265,12 +265,12 @@ def test_every_error_of_resp_is_in_its_table() -> None:
 
 
 def error_texts(tree: ast.Module) -> set[str]:
-    """The fixed parts of what is given to Refused and _refuse, or returned by a *_text function."""
+    """The fixed parts of what is given to CommandError and _refuse, or returned by a *_text function."""
     said: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "id", "") or getattr(node.func, "attr", "")
-            said += node.args if name in {"Refused", "_refuse"} else []
+            said += node.args if name in {"CommandError", "_refuse"} else []
         elif isinstance(node, ast.FunctionDef) and node.name.endswith("_text"):
             returns = [inner for inner in ast.walk(node) if isinstance(inner, ast.Return)]
             said += [inner.value for inner in returns if inner.value is not None]

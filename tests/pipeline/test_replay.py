@@ -97,7 +97,7 @@ def test_a_repeated_replay_pushes_nothing_unless_it_is_meant(
     assert replay(lake, client, FAILED, to="once") == ReplayCounts(new=2, replayed=1)
     assert replay(lake, client, FAILED, to="once") == ReplayCounts(replayed=3)
     assert len(list(client.jobs("once"))) == 3
-    assert replay(lake, client, FAILED, to="once", again="b") == ReplayCounts(new=3)
+    assert replay(lake, client, FAILED, to="once", replay_tag="b") == ReplayCounts(new=3)
     assert len(list(client.jobs("once"))) == 6
     assert len(replays(lake)) == 6
 

@@ -78,7 +78,7 @@ class LoneTalk(Conversation):
         return self.ask(request, self._model.answered)
 
     def leave(self) -> None:
-        self._loners.left(self._database)
+        self._loners.release_database(self._database)
 
     def _choose(self) -> Request:
         chance = self.chance
@@ -294,7 +294,7 @@ class Loners:
         database = self._free.pop(0)
         return LoneTalk(self._models[database], database, self, self._chance, self._largest)
 
-    def left(self, database: int) -> None:
+    def release_database(self, database: int) -> None:
         self._free.append(database)
 
     def look(self, peer: Peer) -> None:

@@ -96,10 +96,10 @@ def test_a_row_fails_alone_by_an_exception_or_a_text_in_its_place() -> None:
     assert [shown(one) for one in first] == [
         "null",
         "Failed taskyard.tasks.errors.GiveUp: never",
-        "Again taskyard.tasks.errors.TryAgain: later",
+        "RetryLater taskyard.tasks.errors.TryAgain: later",
     ]
     second = verdicts_of(lambda t: pd.DataFrame({"error": [None, "bad"], "result": 1}), rows(2))
-    assert [shown(one) for one in second] == ["1", "Again taskyard.tasks.batch.RowFailed: bad"]
+    assert [shown(one) for one in second] == ["1", "RetryLater taskyard.tasks.batch.RowFailed: bad"]
 
 
 def test_a_row_that_does_not_fit_or_has_no_json_fails_alone() -> None:
@@ -109,7 +109,7 @@ def test_a_row_that_does_not_fit_or_has_no_json_fails_alone() -> None:
     )
     assert [shown(one).partition(":")[0] for one in found] == [
         "Failed BadArguments",
-        "Again taskyard.tasks.errors.BadResult",
+        "RetryLater taskyard.tasks.errors.BadResult",
         "2",
         "Failed BadArguments",
     ]
@@ -147,7 +147,7 @@ def test_a_result_too_few_is_a_failure_of_the_row_without() -> None:
     assert [shown(one) for one in found] == [
         "0",
         "1",
-        "Again taskyard.tasks.errors.BadResult: task gave 0 results for 1 jobs",
+        "RetryLater taskyard.tasks.errors.BadResult: task gave 0 results for 1 jobs",
         "3",
     ]
 

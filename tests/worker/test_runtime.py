@@ -52,7 +52,7 @@ class Rig:
         self._thread: threading.Thread | None = None
 
     def start(self, size: int = 2, **options: Any) -> Runtime[bytes]:
-        settings = {"wait": 0.01, "backoff": QUICK, "settle": settle, **options}
+        settings = {"wait": 0.01, "backoff": QUICK, "decide_verdict": settle, **options}
         runtime = Runtime(self.source, ThreadPool(self.worker, size), **settings)
         self._thread = threading.Thread(target=self._run, args=(runtime,))
         self._thread.start()
@@ -286,7 +286,7 @@ def test_a_job_without_a_verdict_has_failed(rig: Rig, caplog: pytest.LogCaptureF
         raise ValueError("no idea")
 
     rig.source.push(b"a")
-    rig.start(settle=refuse)
+    rig.start(decide_verdict=refuse)
     wait_for(lambda: rig.source.verdicts)
     assert rig.source.verdicts[0][1] == Failed(b"no idea")
     assert "has no verdict" in caplog.text
@@ -349,7 +349,7 @@ def test_what_jobs_say_is_told_and_not_too_often(rig: Rig) -> None:
         return []
 
     [job] = rig.source.push(b"hold")
-    runtime = rig.start(tell=tell)
+    runtime = rig.start(send_progress=tell)
     wait_for(lambda: rig.worker.begun)
     began = time.monotonic()
     for number in range(1000):
@@ -388,7 +388,7 @@ def test_a_note_about_a_job_whose_lease_is_over_ends_its_run(rig: Rig) -> None:
         return b""
 
     rig.worker = run  # type: ignore[assignment]
-    runtime = rig.start(lease=3600.0, tell=lambda notes: [job for job, _ in notes])
+    runtime = rig.start(lease=3600.0, send_progress=lambda notes: [job for job, _ in notes])
     jobs = rig.source.push(b"a")
     assert ended.wait(HANG_GUARD)
     wait_for(lambda: rig.source.verdicts)
@@ -411,7 +411,7 @@ def test_what_a_job_said_last_before_it_ended_is_no_lost_lease(
         return [job for job, _ in notes]
 
     rig.worker = run  # type: ignore[assignment]
-    runtime = rig.start(tell=tell)
+    runtime = rig.start(send_progress=tell)
     [job] = rig.source.push(b"a")
     assert asked.wait(HANG_GUARD)
     rig.worker = Worker()

@@ -183,7 +183,7 @@ def test_a_message_may_have_to_be_read_back_and_holds_up_nobody() -> None:
     client.expect_message(1, 1, "0" * 100)
 
 
-@pytest.mark.parametrize("way", ["shut_down", "ended"])
+@pytest.mark.parametrize("way", ["shut_down", "on_eof"])
 def test_a_popped_message_is_not_forgotten_by_a_stop(way: str) -> None:
     yard = cold_yard()
     client = Client(yard)

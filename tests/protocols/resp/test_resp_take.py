@@ -149,15 +149,15 @@ def test_records_tell_who_caused_them(yard: SimulatedServer, peer: SimulatedPeer
     assert [(type(e.record).__name__, e.record.origin.dialect) for e in events] == [
         (name, CLIENT)
         for name in (
-            "Push",
-            "Push",
-            "Lease",
-            "Extend",
-            "Release",
-            "Lease",
-            "Fail",
-            "Lease",
-            "Finish",
+            "PushRecord",
+            "PushRecord",
+            "LeaseRecord",
+            "ExtendRecord",
+            "ReleaseRecord",
+            "LeaseRecord",
+            "FailRecord",
+            "LeaseRecord",
+            "FinishRecord",
         )
     ]
     assert {event.record.origin.holder for event in events} == {"peer:0#1"}

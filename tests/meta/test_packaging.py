@@ -223,11 +223,11 @@ def test_a_glob_that_matches_nothing_ends_the_build(checkout: Path, tmp_path: Pa
     copy = tmp_path / "checkout"
     shutil.copytree(checkout, copy)
     settings = (copy / "pyproject.toml").read_text()
-    changed = settings.replace('"taskyard/engine/*.py"', '"taskyard/engin/*.py"')
+    changed = settings.replace('"taskyard/engine/**/*.py"', '"taskyard/engin/**/*.py"')
     assert changed != settings
     (copy / "pyproject.toml").write_text(changed)
     with pytest.raises(subprocess.CalledProcessError) as failed:
         build_in(copy, "wheel", tmp_path, TASKYARD_COMPILE="auto")
-    assert "tool.taskyard.compiled in pyproject.toml: taskyard/engin/*.py matches no" in (
+    assert "tool.taskyard.compiled in pyproject.toml: taskyard/engin/**/*.py matches no" in (
         failed.value.stderr
     )

@@ -74,7 +74,7 @@ def test_every_page_is_in_the_site(site: Path) -> None:
 
 def test_a_page_links_to_files_of_the_repository(site: Path) -> None:
     text = (site / "internals" / "index.html").read_text(encoding="utf-8")
-    assert 'href="../source/src/taskyard/engine/job.py.txt"' in text
+    assert 'href="../source/src/taskyard/engine/model/job.py.txt"' in text
     copied = site / "source" / "src" / "taskyard" / "engine" / "model" / "job.py.txt"
     assert copied.read_bytes() == (SOURCE / "engine" / "model" / "job.py").read_bytes()
 

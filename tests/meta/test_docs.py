@@ -265,7 +265,7 @@ def test_every_error_of_resp_is_in_its_table() -> None:
 
 
 def error_texts(tree: ast.Module) -> set[str]:
-    """The fixed parts of what is given to CommandError and _refuse, or returned by a *_text function."""
+    """The fixed parts of what CommandError and _refuse are given, or a *_text function returns."""
     said: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

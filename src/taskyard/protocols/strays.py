@@ -39,10 +39,10 @@ def wrong_protocol_error(words: list[bytes]) -> str:
 
 def wrong_protocol_or_resp_error(words: list[bytes]) -> str:
     """The same where RESP is a stranger too: each line of its arrays would be one of ours."""
-    stray = wrong_protocol_error(words)
-    if not stray and words and _ARRAY.fullmatch(words[0]) is not None:
+    error = wrong_protocol_error(words)
+    if not error and words and _ARRAY.fullmatch(words[0]) is not None:
         return NOT_RESP
-    return stray
+    return error
 
 
 def looks_like_http(words: list[bytes]) -> bool:

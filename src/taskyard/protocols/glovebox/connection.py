@@ -209,10 +209,10 @@ class GloveboxConnection(ProtocolConnection):
             queue = waiter.request.queues[0].decode()
             if not self._may_fetch(queue):
                 self.engine.stop_waiting(waiter)
-                asked = self._remove_pending(waiter)
-                assert asked is not None
-                self.current_command = self._glovebox.verbs["pop" if asked.is_pop else "fetch"]
-                self._refuse(asked.label, PERMISSION_DENIED, queue)
+                pending = self._remove_pending(waiter)
+                assert pending is not None
+                self.current_command = self._glovebox.verbs["pop" if pending.is_pop else "fetch"]
+                self._refuse(pending.label, PERMISSION_DENIED, queue)
         self._end_turn()
         self.broker.end_turn()
 
@@ -229,17 +229,17 @@ class GloveboxConnection(ProtocolConnection):
         self._cancel_pending()
 
     def _cancel_pending(self) -> list[PendingFetch]:
-        asked = list(self._pending.values())
+        pending = list(self._pending.values())
         for waiter in self._waiters.values():
             self.engine.stop_waiting(waiter)
         self._waiters = {}
         self._pending = {}
-        return asked
+        return pending
 
     def _finish_and_close(self) -> None:
         self.closing_after_replies = True
-        for asked in self._cancel_pending():
-            self._send_no_message(asked)
+        for pending in self._cancel_pending():
+            self._send_no_message(pending)
         self.process_input()
 
     def _on_message(self, binary: bool, data: bytes) -> None:
@@ -252,9 +252,9 @@ class GloveboxConnection(ProtocolConnection):
     # From the broker
 
     def on_job_assigned(self, waiter: Waiter, job: Job) -> None:
-        asked = self._remove_pending(waiter)
-        if asked is not None:
-            self._deliver_message(asked, job, waiter.payload)
+        pending = self._remove_pending(waiter)
+        if pending is not None:
+            self._deliver_message(pending, job, waiter.payload)
 
     def on_payload_unreadable(self, waiter: Waiter) -> None:
         self._remove_pending(waiter)
@@ -263,9 +263,9 @@ class GloveboxConnection(ProtocolConnection):
         self.reply_queue.abort()
 
     def on_wait_timeout(self, waiter: Waiter) -> None:
-        asked = self._remove_pending(waiter)
-        if asked is not None:
-            self._send_no_message(asked)
+        pending = self._remove_pending(waiter)
+        if pending is not None:
+            self._send_no_message(pending)
 
     def _remove_pending(self, waiter: Waiter) -> PendingFetch | None:
         self._waiters.pop(waiter.number, None)
@@ -341,15 +341,15 @@ class GloveboxConnection(ProtocolConnection):
             ttr = microseconds("work_timeout", request.work_timeout)
             if not ttr:
                 raise InvalidOption("work_timeout", "must not be 0")
-            asked = PendingFetch(request.label, request.sync, False)
-            take = FetchRequest([queue.utf8], self.owner, self.origin, ttr=ttr)
-            self._fetch_or_pop(asked, take, request.block_timeout, "block_timeout")
+            pending = PendingFetch(request.label, request.sync, False)
+            fetch_request = FetchRequest([queue.utf8], self.owner, self.origin, ttr=ttr)
+            self._fetch_or_pop(pending, fetch_request, request.block_timeout, "block_timeout")
         elif isinstance(request, Pop):
             self._count_and_authorize("pop", TAKE, request)
             queue = self._find_queue(request)
-            asked = PendingFetch(request.label, request.sync, True)
-            take = FetchRequest([queue.utf8], self.owner, self.origin, pop=True)
-            self._fetch_or_pop(asked, take, request.timeout, "timeout")
+            pending = PendingFetch(request.label, request.sync, True)
+            fetch_request = FetchRequest([queue.utf8], self.owner, self.origin, pop=True)
+            self._fetch_or_pop(pending, fetch_request, request.timeout, "timeout")
         elif isinstance(request, Finish):
             self._count_and_authorize("finish", TAKE, request)
             self._finish(request, self._find_queue(request))
@@ -483,14 +483,14 @@ class GloveboxConnection(ProtocolConnection):
             if line is not None:
                 line.extend(behind)
                 return
-            asked, take = behind.popleft()
+            pending, request = behind.popleft()
             try:
                 self._glovebox.check_permission(self.principal, TAKE, queue)
-                self._fetch_or_wait(asked, take)
+                self._fetch_or_wait(pending, request)
             except Denied:
-                self._refuse(asked.label, PERMISSION_DENIED, queue)
+                self._refuse(pending.label, PERMISSION_DENIED, queue)
             except TaskyardError as refusal:
-                self._send_engine_error(asked.label, queue, refusal)
+                self._send_engine_error(pending.label, queue, refusal)
 
     def _finish(self, request: Finish, queue: Queue) -> None:
         engine = self.engine
@@ -521,8 +521,8 @@ class GloveboxConnection(ProtocolConnection):
 
     def _deliver_message(self, pending: PendingFetch, job: Job, payload: bytes | None) -> None:
         """`payload` is None if it is not known to be in memory."""
-        when, mark = self._required_durability(pending, job)
-        delivery = MessageDelivery(self, pending, job.id, when, mark)
+        when, position = self._required_durability(pending, job)
+        delivery = MessageDelivery(self, pending, job.id, when, position)
         if payload is None:
             payload = self.broker.cached_payload(job)
         if payload is None:
@@ -541,16 +541,16 @@ class GloveboxConnection(ProtocolConnection):
 
         Who has popped it and said nothing gets the promise that an acknowledgement would give.
         """
-        mark = self.engine.records.end_position()
+        position = self.engine.records.end_position()
         if pending.sync == UNSPECIFIED:
-            return PROMISED, mark
+            return PROMISED, position
         if pending.sync == WAIT_SYNCED:
-            return SYNCED, mark
+            return SYNCED, position
         own = self.broker.delivery_position(job)
         if pending.sync == READY:
             return PROMISED, own
         assert pending.sync == WAIT_WRITTEN
-        return (WRITTEN if own <= self.broker.reply_position else PROMISED), mark
+        return (WRITTEN if own <= self.broker.reply_position else PROMISED), position
 
     def send_message(
         self, pending: PendingFetch, id: i64, payload: bytes | None, level: i64, position: i64

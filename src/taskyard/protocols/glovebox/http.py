@@ -44,7 +44,7 @@ def _is_true(value: str) -> bool:
 
 def queue_status(engine: Engine, name: str) -> Response:
     """Shards are how others store a queue; here each has one, which is always open."""
-    mark = engine.records.end_position()  # it must not show what may still be lost
+    position = engine.records.end_position()  # it must not show what may still be lost
     utf8 = name.encode(errors="replace")
     queue = engine.queue(utf8)
     if queue is None:
@@ -54,8 +54,8 @@ def queue_status(engine: Engine, name: str) -> Response:
             "code": "QueueNotFound",
             "message": "Named queue not found",
         }
-        return Response(404, msgspec.json.encode(error), position=mark)
-    told = {
+        return Response(404, msgspec.json.encode(error), position=position)
+    view = {
         "type": "Status",
         "length": 0 if queue.settings.paused else queue.ready.size,
         "readers_waiting": len(engine.waiters.get(utf8, ())),
@@ -63,4 +63,4 @@ def queue_status(engine: Engine, name: str) -> Response:
         "shards_read_only": 0,
         "shards_finished": 0,
     }
-    return Response(200, msgspec.json.encode(told), position=mark)
+    return Response(200, msgspec.json.encode(view), position=position)

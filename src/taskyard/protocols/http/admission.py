@@ -39,9 +39,9 @@ class BodyAuthorization:
         except Exception as error:
             if is_fatal(error):
                 raise
-            told = {"connection": request.connection, "request": request.id}
+            log_fields = {"connection": request.connection, "request": request.id}
             what = "a request failed: %s %s"
-            log.exception(what, request.method, request.path, extra={"fields": told})
+            log.exception(what, request.method, request.path, extra={"fields": log_fields})
             who = problem(500, "The server made a mistake; its log tells more.")
         self.pending = who is None
         if who is not None:

@@ -353,9 +353,9 @@ class HttpConnection(ClientConnection):
             if is_fatal(error):
                 raise
             request = identified.incoming.request
-            told = {**self.log_fields(), "request": request.id}
+            log_fields = {**self.log_fields(), "request": request.id}
             what = "a request failed: %s %s"
-            log.exception(what, request.method, request.path, extra={"fields": told})
+            log.exception(what, request.method, request.path, extra={"fields": log_fields})
             self._fail_request(identified.exchange, identified.incoming)
 
     def _identify(self, identified: IdentifiedRequest) -> None:
@@ -481,13 +481,13 @@ class HttpConnection(ClientConnection):
     # For the log
 
     def _log_request(self, request: Request, response: Response, took: i64) -> None:
-        told = self.log_fields()
-        told["request"] = request.id
-        told["method"] = request.method
-        told["path"] = request.path[:MAX_LOGGED_PATH_CHARS]
-        told["status"] = response.status
-        told["milliseconds"] = int(took) / 1000
-        log.debug("a request was answered", extra={"fields": told})
+        log_fields = self.log_fields()
+        log_fields["request"] = request.id
+        log_fields["method"] = request.method
+        log_fields["path"] = request.path[:MAX_LOGGED_PATH_CHARS]
+        log_fields["status"] = response.status
+        log_fields["milliseconds"] = int(took) / 1000
+        log.debug("a request was answered", extra={"fields": log_fields})
 
     def address(self) -> str:
         return self.peer

@@ -140,9 +140,9 @@ class WebSocket(WSListener):
 
     def _deliver_messages(self) -> None:
         """Tell what was heard, and that it was the last if something is wrong with what follows."""
-        heard, self._received = self._received, []
+        received, self._received = self._received, []
         speaker = self._handler
-        for kind, payload in heard:
+        for kind, payload in received:
             if speaker is None:
                 return
             if kind == WSMsgType.TEXT:

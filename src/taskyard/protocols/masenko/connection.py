@@ -221,11 +221,11 @@ class MasenkoConnection(ProtocolConnection):
         masenko = self._masenko
         steps = self._steps
         if steps is None:
-            frequent = masenko.match_common_verb(line, end)
-            if frequent is not None:
-                self.current_command = frequent.verb
-                frequent.verb.count += 1
-                self._execute_command(frequent, rest)
+            common_command = masenko.match_common_verb(line, end)
+            if common_command is not None:
+                self.current_command = common_command.verb
+                common_command.verb.count += 1
+                self._execute_command(common_command, rest)
                 return True
         sent = line[:end]
         verb = sent
@@ -240,10 +240,10 @@ class MasenkoConnection(ProtocolConnection):
         elif command is None:
             self.current_command = self._masenko.stats.unknown_command
             self.current_command.count += 1
-            stray = wrong_protocol_or_resp_error(line.split(None, 3))
-            if stray:
-                self.log_protocol_error(stray)
-                self._refuse(stray)
+            error = wrong_protocol_or_resp_error(line.split(None, 3))
+            if error:
+                self.log_protocol_error(error)
+                self._refuse(error)
                 self.close(drain_input=True)
                 return True
             self._refuse(f"unknown verb {sent.decode(errors='replace')}")
@@ -313,12 +313,12 @@ class MasenkoConnection(ProtocolConnection):
     def _fetch(self, arguments: bytes) -> None:
         if arguments != self._last_fetch:
             queues, timeout = self._masenko.parser.parse_fetch(arguments, self.engine.state.queues)
-            take = FetchRequest(queues, self.owner, self.origin, bound_to_connection=True)
+            request = FetchRequest(queues, self.owner, self.origin, bound_to_connection=True)
             if len(arguments) > MAX_CACHED_FETCH_BYTES:
-                self._check_and_fetch(take, timeout)
+                self._check_and_fetch(request, timeout)
                 return
             self._last_fetch = arguments
-            self._last_request = take
+            self._last_request = request
             self._last_timeout = timeout
         self._check_and_fetch(self._last_request, self._last_timeout)
 

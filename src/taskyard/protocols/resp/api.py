@@ -47,12 +47,12 @@ class ApiCommand:
         except Exception as error:
             if is_fatal(error):
                 raise
-            told = {
+            log_fields = {
                 **connection.log_fields(),
                 "request": connection.request_id(connection.command_count),
             }
             what = "a request failed: API %s %s"
-            log.exception(what, request.method, request.path, extra={"fields": told})
+            log.exception(what, request.method, request.path, extra={"fields": log_fields})
             exchange.fail()
         exchange.in_turn = False
         connection.now = connection.broker.clock.now()  # records are in the order of time

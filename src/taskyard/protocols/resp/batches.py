@@ -136,18 +136,18 @@ class _PushAllInChunks(ChunkedCommand):
         ] = {}  # those of them that are named by uids; 0: not known
 
     def run_chunk(self, connection: RespConnection) -> bool:
-        wishes = self._pushes
+        pushes = self._pushes
         budget: i64 = CHUNK_STEPS
-        while len(wishes) < self._count and budget > 0:
+        while len(pushes) < self._count and budget > 0:
             try:
                 budget -= JOB_STEPS + self._parse_job(connection)
             except CommandError as refusal:
-                raise CommandError(_with_job_number(str(refusal), len(wishes))) from None
-        if len(wishes) < self._count:
+                raise CommandError(_with_job_number(str(refusal), len(pushes))) from None
+        if len(pushes) < self._count:
             return False
         if self._at != len(self._args):
             raise CommandError(SYNTAX)
-        ids = _push(connection, wishes, self._ids_by_uid)
+        ids = _push(connection, pushes, self._ids_by_uid)
         connection.reply(array([number_reply(id) for id in ids]))
         return True
 
@@ -160,16 +160,16 @@ class _PushAllInChunks(ChunkedCommand):
         first = self._at + 1
         if not 2 <= size <= len(args) - first:
             raise CommandError(SYNTAX)
-        wish = self._push_command.parse_push(connection, args, first, first + size)
-        named: i64 = len(wish.blockers)
+        push = self._push_command.parse_push(connection, args, first, first + size)
+        named: i64 = len(push.blockers)
         self._blocker_count += named
         if self._blocker_count > MAX_NAMED:
             raise CommandError(f"ERR AFTER: one command names at most {MAX_NAMED} jobs")
-        for name in wish.blockers:
+        for name in push.blockers:
             uid = parse_uid(name)
             if uid is not None and uid not in self._ids_by_uid:  # to find one takes a while
                 self._ids_by_uid[uid] = connection.engine.job_id_of_uid(uid)
-        self._pushes.append(wish)
+        self._pushes.append(push)
         self._at = first + size
         return named
 
@@ -179,25 +179,25 @@ def _push(
 ) -> list[int]:
     """Push all of them; or none, if that is a repetition."""
     engine = connection.engine
-    known = [_repeated_id(connection, wish, index) for index, wish in enumerate(pushes)]
+    known = [_repeated_id(connection, push, index) for index, push in enumerate(pushes)]
     if all(known):
         return known
     uids: dict[bytes, int] = {}  # and which of the jobs has it
     keys: set[tuple[str, bytes]] = set()
-    for index, wish in enumerate(pushes):
+    for index, push in enumerate(pushes):
         try:
             if known[index]:
                 raise DuplicateJob(known[index])
-            if wish.blockers:
-                wish.new.blocked_by = [
-                    _resolve_blocker(name, index, uids, named) for name in wish.blockers
+            if push.blockers:
+                push.new.blocked_by = [
+                    _resolve_blocker(name, index, uids, named) for name in push.blockers
                 ]
-            _check_unique(connection, wish, index, uids, keys)
+            _check_unique(connection, push, index, uids, keys)
         except CommandError as refusal:
             raise CommandError(_with_job_number(str(refusal), index)) from None
         except TaskyardError as error:
             raise CommandError(_with_job_number(error_text(error), index)) from None
-    steps = [TransactionStep(wish.new) for wish in pushes]
+    steps = [TransactionStep(push.new) for push in pushes]
     try:
         return engine.transact(steps, connection.owner, connection.job_origin, connection.now)
     except TransactionStepRefused as stop:

@@ -271,9 +271,9 @@ class RespConnection(ProtocolConnection):
         if command is None:
             self.current_command = self.resp.stats.unknown_command
             self.current_command.count += 1
-            stray = wrong_protocol_error(args)
-            if stray:
-                self._reject_and_close(stray)
+            error = wrong_protocol_error(args)
+            if error:
+                self._reject_and_close(error)
             else:
                 self._refuse_early(unknown_command(args, commands))
         else:
@@ -501,20 +501,20 @@ class RespConnection(ProtocolConnection):
         return True
 
     def send_no_job(self) -> None:
-        answer = self._fetch_reply
+        reply = self._fetch_reply
         self._fetch_reply = None
-        if answer is not None:
-            answer.send_no_job(self)
+        if reply is not None:
+            reply.send_no_job(self)
 
     def send_job(self, job: Job, payload: bytes) -> None:
-        answer = self._fetch_reply
+        reply = self._fetch_reply
         self._fetch_reply = None
         if (
             self.engine.read_only_reason
         ):  # while the payload was read: what was popped will be there again
             self.refuse(error_text(ReadOnly(self.engine.read_only_reason)))
-        elif answer is not None:
-            answer.send_job(self, job, payload)
+        elif reply is not None:
+            reply.send_job(self, job, payload)
 
     # Watching jobs
 
@@ -527,25 +527,25 @@ class RespConnection(ProtocolConnection):
         self.watcher = self.engine.watch_job(job.id, self.owner, deadline_after(self.now, wait))
 
     def on_job_finished(self, event: JobEvent) -> bool:
-        watch = self._result_reply
+        reply = self._result_reply
         kind = event.event
-        if kind == WATCH_LEASED or watch is None:
+        if kind == WATCH_LEASED or reply is None:
             return False
         self._result_reply = None
         queue = event.queue
         if queue is not None and kind in (WATCH_SUCCEEDED, WATCH_FAILED):
-            watch.on_job_ended(self, kind == WATCH_SUCCEEDED, queue.name)
+            reply.on_job_ended(self, kind == WATCH_SUCCEEDED, queue.name)
         elif kind == WATCH_GONE:
-            watch.on_job_gone(self)
+            reply.on_job_gone(self)
         else:
-            watch.on_timeout(self)
+            reply.on_timeout(self)
         return True
 
     def on_watch_cancelled(self) -> None:
-        watch = self._result_reply
+        reply = self._result_reply
         self._result_reply = None
-        if watch is not None:
-            watch.on_timeout(self)
+        if reply is not None:
+            reply.on_timeout(self)
 
     # Replies
 

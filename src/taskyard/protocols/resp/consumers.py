@@ -162,17 +162,17 @@ def _lease(connection: RespConnection, args: list[bytes]) -> None:
     name = _parse_consumer_name(args[1])
     number = _parse_in_range(args[2], "the batch", 1, MAX_INT // 2)
     limit = _parse_in_range(args[3], "the limit", 1, MAX_BATCH_JOBS)
-    words = OptionReader(_LEASE_OPTIONS, args, 4)
-    word = words.next_option()
+    options = OptionReader(_LEASE_OPTIONS, args, 4)
+    word = options.next_option()
     ttr: i64 = 0
     at = 5
     if word == b"TTR":
-        ttr = words.next_number("TTR", 1, MAX_TTR_MS) * MILLISECOND
-        word = words.next_option()
+        ttr = options.next_number("TTR", 1, MAX_TTR_MS) * MILLISECOND
+        word = options.next_option()
         at = 7
     keys = args[at:]
     if word and word != b"QUEUES":
-        raise words.unknown_option()
+        raise options.unknown_option()
     if not word or not keys:
         raise CommandError(SYNTAX)
     check_count(len(keys))
@@ -205,23 +205,23 @@ class _LeaseBatch(ChunkedCommand):
 
 
 def _reply_synced(connection: RespConnection, reply: bytes) -> None:
-    mark = connection.engine.records.end_position()
+    position = connection.engine.records.end_position()
     broker = connection.broker
-    if broker.durability == SYNC or mark <= broker.journal.durable:
-        connection.send(reply, mark)
+    if broker.durability == SYNC or position <= broker.journal.durable:
+        connection.send(reply, position)
         return
     connection.current_command.replies += 1
     connection.command_suspended = True  # what is behind it waits with it
-    _DelayedReply(connection, broker.synced_waiters).add(reply, mark)
+    _DelayedReply(connection, broker.synced_waiters).add(reply, position)
 
 
 def _yield_turn(connection: RespConnection) -> None:
     """Go on in another turn: if the disk is behind, when it has caught up."""
     broker = connection.broker
-    mark = connection.engine.records.end_position()
-    if broker.is_backlogged() and mark > broker.journal.written:
+    position = connection.engine.records.end_position()
+    if broker.is_backlogged() and position > broker.journal.written:
         connection.command_suspended = True
-        _DelayedReply(connection, broker.written_waiters).add(b"", mark)
+        _DelayedReply(connection, broker.written_waiters).add(b"", position)
     else:
         connection.yield_turn()
 

@@ -97,9 +97,9 @@ class RespFrameParser:
         if not self._missing_args:
             return 0
         count: i64 = len(self.args)
-        told = self._reported_args
+        reported = self._reported_args
         self._reported_args = count
-        return (count - told) * ARG_OVERHEAD
+        return (count - reported) * ARG_OVERHEAD
 
     def release_args(self) -> None:
         """The last command needs its arguments no more."""
@@ -230,9 +230,9 @@ class RespFrameParser:
             self._needed_bytes = 1
             return False
         self._load_next_piece()
-        mark = self._buffer[self._at]
-        if mark != _DOLLAR:
-            shown = bytes([mark]).decode(errors="surrogateescape")
+        first_byte = self._buffer[self._at]
+        if first_byte != _DOLLAR:
+            shown = bytes([first_byte]).decode(errors="surrogateescape")
             self.error = f"expected '$', got '{shown}'"
             return False
         before = self._size

@@ -143,16 +143,16 @@ class PushCommand:
     def run(self, connection: RespConnection, args: list[bytes]) -> None:
         engine = connection.engine
         if len(args) > 3:
-            wish = self.parse_push(connection, args, 1, len(args))
-            new = wish.new
-            if new.uid is not None and (wish.blockers or new.key is not None):
+            push = self.parse_push(connection, args, 1, len(args))
+            new = push.new
+            if new.uid is not None and (push.blockers or new.key is not None):
                 known = engine.repeated_push_id(new, connection.job_origin)
                 if known:
                     raise DuplicateJob(known)
             if new.key is not None:
                 engine.check_key(new.queue, new.key)
-            if wish.blockers:
-                new.blocked_by = [_resolve_blocker(connection, name) for name in wish.blockers]
+            if push.blockers:
+                new.blocked_by = [_resolve_blocker(connection, name) for name in push.blockers]
         else:
             queue = connection.queue_name(args[1])
             new = NewJob(queue, queue, args[2], connection.resp.job_policy)
@@ -166,18 +166,18 @@ class PushCommand:
         """The job that the arguments from `at` on describe, if the client may push it."""
         queue = connection.queue_name(args[at])
         new = NewJob(queue, queue, args[at + 1], connection.resp.job_policy)
-        words = OptionReader(self._options, args, at + 2, end)
-        wish = ParsedPush(new, connection.now, connection.prefix.decode())
-        word = words.next_option()
+        options = OptionReader(self._options, args, at + 2, end)
+        push = ParsedPush(new, connection.now, connection.prefix.decode())
+        word = options.next_option()
         while word:
-            wish.apply_option(word, words)
-            word = words.next_option()
+            push.apply_option(word, options)
+            word = options.next_option()
         connection.require_permission(PUSH, queue)
-        if wish.has_policy:
-            new.policy = self._policy(wish)
-            if wish.dead_queue:
-                connection.require_permission(PUSH, wish.dead_queue)
-        return wish
+        if push.has_policy:
+            new.policy = self._policy(push)
+            if push.dead_queue:
+                connection.require_permission(PUSH, push.dead_queue)
+        return push
 
     def _policy(self, push: ParsedPush) -> Policy:
         key = (
@@ -268,10 +268,10 @@ def _parse_unusual_lease_token(token: bytes) -> tuple[i64, i64, i64]:
 def _done(connection: RespConnection, args: list[bytes]) -> None:
     keep: i64 = 0
     if len(args) > 3:
-        words = OptionReader(_DONE_OPTIONS, args, 3)
-        if words.next_option() != b"KEEP":
-            raise words.unknown_option()
-        keep = words.next_number("KEEP", 1, MAX_SPAN_MS) * MILLISECOND
+        options = OptionReader(_DONE_OPTIONS, args, 3)
+        if options.next_option() != b"KEEP":
+            raise options.unknown_option()
+        keep = options.next_number("KEEP", 1, MAX_SPAN_MS) * MILLISECOND
     id, _ = _leased_job(connection, args[1])
     result = args[2] if len(args) > 2 else b""
     connection.engine.complete(id, result, connection.job_origin, connection.now, keep)
@@ -280,19 +280,19 @@ def _done(connection: RespConnection, args: list[bytes]) -> None:
 
 def _fail(connection: RespConnection, args: list[bytes]) -> None:
     delay: i64 = BY_POLICY
-    words = OptionReader(_FAIL_OPTIONS, args, 3)
-    word = words.next_option()
+    options = OptionReader(_FAIL_OPTIONS, args, 3)
+    word = options.next_option()
     if word == b"FINAL":
         delay = NEVER
     elif word == b"IN":
-        delay = words.next_number("IN", 0, MAX_SPAN_MS) * MILLISECOND
+        delay = options.next_number("IN", 0, MAX_SPAN_MS) * MILLISECOND
     elif word:
-        raise words.unknown_option()
-    word = words.next_option()
+        raise options.unknown_option()
+    word = options.next_option()
     if word in (b"FINAL", b"IN"):
         raise CommandError("ERR JOB.FAIL takes IN or FINAL, and not both")
     if word:
-        raise words.unknown_option()
+        raise options.unknown_option()
     id, owner = _leased_job(connection, args[1])
     engine = connection.engine
     queue = engine.job(id).queue

@@ -111,8 +111,10 @@ def _pop(connection: RespConnection, args: list[bytes], last: bool) -> None:
     if queue is None or not queue.ready.size:
         connection.send_nil(b"$-1\r\n" if len(args) == 2 else b"*-1\r\n")
     elif len(args) == 2:
-        take = FetchRequest([queue.utf8], connection.owner, connection.origin, pop=True, last=last)
-        connection.fetch_and_reply(take, 0, _PAYLOAD_REPLY)
+        request = FetchRequest(
+            [queue.utf8], connection.owner, connection.origin, pop=True, last=last
+        )
+        connection.fetch_and_reply(request, 0, _PAYLOAD_REPLY)
     elif not count:
         connection.reply(EMPTY)
     else:
@@ -132,14 +134,14 @@ def _pop_or_wait(connection: RespConnection, args: list[bytes], last: bool) -> N
         wait = parse_timeout(args[-1])
         check_count(len(args) - 2)
         names = [connection.queue_name(key).encode() for key in args[1:-1]]
-        take = FetchRequest(
+        request = FetchRequest(
             list(dict.fromkeys(names)), connection.owner, connection.origin, pop=True, last=last
         )
         if len(args) > _MAX_CACHED_POP_ARGS:
-            _check_and_pop(connection, args, take, wait or FOREVER)
+            _check_and_pop(connection, args, request, wait or FOREVER)
             return
         connection.last_pop = args
-        connection.last_request = take
+        connection.last_request = request
         connection.last_wait = wait or FOREVER
     _check_and_pop(connection, args, connection.last_request, connection.last_wait)
 
@@ -298,7 +300,7 @@ def _move(
     elif not wait:
         reply.send_no_job(connection)
         return
-    take = FetchRequest(
+    request = FetchRequest(
         [connection.queue_name(source).encode()],
         connection.owner,
         connection.origin,
@@ -306,4 +308,4 @@ def _move(
         move_to=connection.queue_name(target),
         front=front,
     )
-    connection.fetch_and_reply(take, wait, reply)
+    connection.fetch_and_reply(request, wait, reply)

@@ -55,8 +55,8 @@ def _update(connection: RespConnection, args: list[bytes]) -> None:
 def _next(connection: RespConnection, args: list[bytes]) -> None:
     connection.require_permission(TAKE, connection.item_queue)
     queue = connection.item_queue_utf8
-    take = FetchRequest([queue], connection.owner, connection.item_origin, pop=True)
-    connection.fetch_and_reply(take, 0, _ITEM_REPLY)
+    request = FetchRequest([queue], connection.owner, connection.item_origin, pop=True)
+    connection.fetch_and_reply(request, 0, _ITEM_REPLY)
 
 
 class _ItemReply(FetchReply):

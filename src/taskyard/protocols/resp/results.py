@@ -39,12 +39,12 @@ def add_result_commands(resp: Resp) -> None:
 
 def _result(connection: RespConnection, args: list[bytes]) -> None:
     wait = 0
-    words = OptionReader(_RESULT_OPTIONS, args, 2)
-    word = words.next_option()
+    options = OptionReader(_RESULT_OPTIONS, args, 2)
+    word = options.next_option()
     if word == b"WAIT":
-        wait = words.next_number("WAIT", 0, MAX_SPAN_MS)
+        wait = options.next_number("WAIT", 0, MAX_SPAN_MS)
     elif word:
-        raise words.unknown_option()
+        raise options.unknown_option()
     job = known_job(connection, args[1])
     principal = connection.principal
     if not principal.is_superuser:

@@ -49,33 +49,33 @@ def _take(connection: RespConnection, args: list[bytes]) -> None:
     names = [connection.queue_name(key).encode() for key in args[2 : 2 + count]]
     for key in args[2 : 2 + count]:
         connection.require_key_permission(TAKE, key)
-    words = OptionReader(_TAKE_OPTIONS, args, 2 + count)
+    options = OptionReader(_TAKE_OPTIONS, args, 2 + count)
     limit = 1
     wait = ttr = 0
     uniform = brief = False
-    word = words.next_option()
+    word = options.next_option()
     while word:
         if word == b"COUNT":
-            limit = words.next_number("COUNT", 1, MAX_TAKEN)
+            limit = options.next_number("COUNT", 1, MAX_TAKEN)
         elif word == b"WAIT":
-            wait = words.next_number("WAIT", 0, MAX_SPAN_MS)
+            wait = options.next_number("WAIT", 0, MAX_SPAN_MS)
         elif word == b"TTR":
-            ttr = words.next_number("TTR", 1, MAX_TTR_MS)
+            ttr = options.next_number("TTR", 1, MAX_TTR_MS)
         elif word == b"RANDOM":
             uniform = True
         elif word == b"BRIEF":
             brief = True
         else:
-            raise words.unknown_option()
-        word = words.next_option()
-    take = FetchRequest(
+            raise options.unknown_option()
+        word = options.next_option()
+    request = FetchRequest(
         list(dict.fromkeys(names)),
         connection.owner,
         connection.job_origin,
         random_queue=uniform,
         ttr=ttr * MILLISECOND,
     )
-    connection.fetch_and_reply(take, wait * MILLISECOND, _TakeReply(take, limit, brief))
+    connection.fetch_and_reply(request, wait * MILLISECOND, _TakeReply(request, limit, brief))
 
 
 class _TakeReply(FetchReply):
@@ -120,10 +120,10 @@ class _TakenJobsReader(PayloadListReader):
         return _encode_job(connection, job, payload) if _still_leased(connection, job) else b""
 
     def send_reply(self, connection: RespConnection, reply: bytes) -> None:
-        mark: i64 = 0
+        position: i64 = 0
         for job in self.jobs:
-            mark = max(mark, connection.broker.delivery_position(job))
-        connection.send(reply, mark)
+            position = max(position, connection.broker.delivery_position(job))
+        connection.send(reply, position)
 
 
 class _BriefJobsReader(_TakenJobsReader):

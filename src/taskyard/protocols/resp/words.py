@@ -19,10 +19,10 @@ class OptionNames:
         self._words = words
 
     def unknown_option(self, word: bytes) -> CommandError:
-        told = printable(word)
-        question = suggestion(told, self._words)
+        shown = printable(word)
+        question = suggestion(shown, self._words)
         known = ", ".join(self._words)
-        return CommandError(f"ERR {self.command} has no word '{told}'{question} It has {known}")
+        return CommandError(f"ERR {self.command} has no word '{shown}'{question} It has {known}")
 
 
 class OptionReader:

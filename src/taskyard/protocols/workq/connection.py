@@ -194,10 +194,10 @@ class WorkqConnection(ProtocolConnection):
             command = self.workq.commands.get(fields[0]) if fields else None
             if command is None:
                 self.current_command.count += 1
-                stray = wrong_protocol_or_resp_error(fields)
-                if stray:
-                    self.send_error(stray)
-                    self._report_and_close(stray)
+                error = wrong_protocol_or_resp_error(fields)
+                if error:
+                    self.send_error(error)
+                    self._report_and_close(error)
                 else:
                     self._refuse(UNKNOWN)
             else:
@@ -248,12 +248,12 @@ class WorkqConnection(ProtocolConnection):
     def _lease(self, fields: list[bytes]) -> None:
         if fields != self._last_lease:
             names, wait = self.workq.parser.parse_lease(fields)
-            take = FetchRequest(names, self.owner, self.origin, random_queue=len(names) > 1)
+            request = FetchRequest(names, self.owner, self.origin, random_queue=len(names) > 1)
             if len(fields) > MAX_CACHED_LEASE_FIELDS:
-                self._check_and_lease(take, wait)
+                self._check_and_lease(request, wait)
                 return
             self._last_lease = fields
-            self._last_request = take
+            self._last_request = request
             self._last_wait = wait
         self._check_and_lease(self._last_request, self._last_wait)
 

@@ -54,10 +54,10 @@ class HistoryOperations:
             return
         ring = self._history.totals[span].ring
         newest = ring.last or ring.step_of(call.now)
-        dialects = self._history.protocols
+        protocols = self._history.protocols
         requests = {
-            dialect: ring.column(len(SERIES) + at, newest, ring.size)
-            for at, dialect in enumerate(dialects)
+            protocol: ring.column(len(SERIES) + at, newest, ring.size)
+            for at, protocol in enumerate(protocols)
         }
         _answer(call, _view(ring, newest, ring.size, requests))
 

@@ -352,13 +352,13 @@ def _microseconds(given: float) -> int:
 
 def queue_view(call: ApiCall, queue: Queue) -> messages.QueueView:
     settings = queue.settings
-    line = call.engine.waiters.get(queue.utf8)
+    waiters = call.engine.waiters.get(queue.utf8)
     return messages.QueueView(
         name=queue.name,
         paused=settings.paused,
         created=settings.created,
         counts=counts_of(queue),
-        waiting=len(line) if line is not None else 0,
+        waiting=len(waiters) if waiters is not None else 0,
         waiting_bytes=queue.unfinished_bytes,
         dead_bytes=queue.dead_bytes,
         opens_at=rate_opens_at(queue, call.now),

@@ -137,8 +137,8 @@ class ScheduleOperations:
                 "A schedule of this name belongs to a queue that you may not change: choose "
                 "another name.",
             )
-        wish = self._parse_schedule(call, name, body, old is not None and old.paused)
-        schedule = call.engine.set_schedule(wish, call.origin, call.now)
+        wanted = self._parse_schedule(call, name, body, old is not None and old.paused)
+        schedule = call.engine.set_schedule(wanted, call.origin, call.now)
         if old is None:
             location = [("Location", f"/api/v1/schedules/{quote(name, safe='')}")]
             call.send_json(201, schedule_view(schedule), location)

@@ -78,7 +78,7 @@ class Events:
             exchange.reply(refused)
             return
         try:
-            asked = parse_event_query(request, self.timeline, self.broker.journal.durable_seq)
+            query = parse_event_query(request, self.timeline, self.broker.journal.durable_seq)
         except InvalidEventQuery as error:
             exchange.reply(titled_problem(400, "The events cannot be given.", str(error)))
             return
@@ -86,7 +86,7 @@ class Events:
             detail = f"{self._max_listeners} clients listen already; come back later"
             exchange.reply(titled_problem(503, "Too many listeners.", detail))
             return
-        EventListener(self, asked, request.principal, requested_queues(request)).start(exchange)
+        EventListener(self, query, request.principal, requested_queues(request)).start(exchange)
 
     def rules_changed(self) -> None:
         """Who may no longer hear of what they listen to hears nothing more."""

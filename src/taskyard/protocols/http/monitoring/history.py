@@ -93,9 +93,9 @@ class SpanTotals:
             *_quantiles_between(tally.times.waits, then.times.waits.buckets),
             *_quantiles_between(tally.times.runs, then.times.runs.buckets),
         ]
-        for dialect in protocols:
-            count = sample.requests.get(dialect, 0)
-            values.append(_rate(count, before.requests.get(dialect, 0), elapsed))
+        for protocol in protocols:
+            count = sample.requests.get(protocol, 0)
+            values.append(_rate(count, before.requests.get(protocol, 0), elapsed))
         self.ring.append(number, values)
 
 
@@ -161,9 +161,9 @@ class History:
         sampler.subscribe(self.on_sample)
 
     def on_sample(self, sample: StatsSample) -> None:
-        for dialect in sample.requests:
-            if dialect not in self.protocols and len(self.protocols) < MAX_PROTOCOLS:
-                self.protocols.append(dialect)
+        for protocol in sample.requests:
+            if protocol not in self.protocols and len(self.protocols) < MAX_PROTOCOLS:
+                self.protocols.append(protocol)
         for totals in self.totals.values():
             totals.add_sample(sample, self.protocols)
         number = sample.at // (SHAPES[_QUEUE_SPAN][0] * SECOND)

@@ -92,7 +92,7 @@ class LiveStream:
     def open(self, exchange: Exchange) -> None:
         principal = exchange.request.principal
         try:
-            asked, queue = self._parse_query(exchange.request)
+            query, queue = self._parse_query(exchange.request)
         except ApiProblem as refused:
             exchange.reply(refused.response(0))
             return
@@ -103,7 +103,7 @@ class LiveStream:
             detail = f"{self._max_listeners} clients listen already; come back later"
             exchange.reply(titled_problem(503, "Too many listeners.", detail))
             return
-        self._add(LiveListener(self, asked, principal, queue), exchange)
+        self._add(LiveListener(self, query, principal, queue), exchange)
 
     def _parse_query(self, request: Request) -> tuple[LiveQuery, str]:
         principal = request.principal
@@ -150,9 +150,9 @@ class LiveStream:
     def _update_rankings(self) -> None:
         wanted = {listener.query for listener in self._listeners}
         self._rankings = {
-            asked: self._rankings.get(asked)
-            or Ranking(asked.sort, asked.offset, asked.limit, asked.match, asked.principal)
-            for asked in wanted
+            query: self._rankings.get(query)
+            or Ranking(query.sort, query.offset, query.limit, query.match, query.principal)
+            for query in wanted
         }
         self._sampler.set_chunk_divisor(1 + len(wanted) // _RANKINGS_PER_CHUNK)
 
@@ -202,13 +202,13 @@ class LiveStream:
         """To those who asked for the same; others have their turn later."""
         if not self._unsent_queries or self._sample is None:
             return
-        asked = self._unsent_queries.popleft()
-        ranking = self._rankings.get(asked)
+        query = self._unsent_queries.popleft()
+        ranking = self._rankings.get(query)
         if ranking is not None and ranking.is_complete:
             now = self._sample.at
-            head = self._encoded_heads[0 if asked.principal is None else 1]
+            head = self._encoded_heads[0 if query.principal is None else 1]
             body = b'%b,"queues":%b' % (head[:-1], _encode(ranking.view(self._engine, now)))
-            for listener in [each for each in self._listeners if each.query == asked]:
+            for listener in [each for each in self._listeners if each.query == query]:
                 one = self._encode_queue(listener.queue, now)
                 listener.send(b'%b,"queue":%b}' % (body, one), self._engine.state.epoch)
         if self._unsent_queries:

@@ -147,9 +147,9 @@ class ServerSummary:
         rates = request_rates(sample, before) if before is not None else {}
         return [
             messages.LiveProtocol(
-                dialect=dialect, clients=clients, requests_rate=rates.get(dialect)
+                dialect=protocol, clients=clients, requests_rate=rates.get(protocol)
             )
-            for dialect, clients in self._sources.connections().items()
+            for protocol, clients in self._sources.connections().items()
         ]
 
     def _journal(self, sample: StatsSample, before: StatsSample | None) -> messages.LiveJournal:
@@ -226,8 +226,8 @@ def rates_of(sample: StatsSample, before: StatsSample) -> messages.LiveRates:
 def request_rates(sample: StatsSample, before: StatsSample) -> dict[str, float]:
     elapsed = seconds(sample.at - before.at)
     return {
-        dialect: rate(count, before.requests.get(dialect, 0), elapsed)
-        for dialect, count in sample.requests.items()
+        protocol: rate(count, before.requests.get(protocol, 0), elapsed)
+        for protocol, count in sample.requests.items()
     }
 
 

@@ -146,7 +146,7 @@ class Ranking:
 
 def row_view(engine: Engine, row: QueueRow, now: int) -> messages.LiveRow:
     queue = row.queue
-    line = engine.waiters.get(queue.utf8)
+    waiters = engine.waiters.get(queue.utf8)
     return messages.LiveRow(
         name=row.name,
         paused=queue.settings.paused,
@@ -157,7 +157,7 @@ def row_view(engine: Engine, row: QueueRow, now: int) -> messages.LiveRow:
         blocked=queue.blocked.size,
         dead=queue.dead.size,
         limited=queue.limited.size,
-        waiting=len(line) if line is not None else 0,
+        waiting=len(waiters) if waiters is not None else 0,
         pushed_rate=_round_rate(row.pushed_rate),
         done_rate=_round_rate(row.done_rate),
         failed_rate=_round_rate(row.failed_rate),

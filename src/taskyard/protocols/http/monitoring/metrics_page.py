@@ -133,11 +133,11 @@ class MetricsPage:
         total = Family("taskyard_connections_total", COUNTER, "Connections there were.")
         requests = Family("taskyard_requests_total", COUNTER, "Requests that were answered.")
         for traffic in self._broker.metrics.protocols:
-            dialect = label("dialect", traffic.protocol_name)
-            opened.add(traffic.open_connections, dialect)
-            total.add(traffic.total_connections, dialect)
+            protocol = label("dialect", traffic.protocol_name)
+            opened.add(traffic.open_connections, protocol)
+            total.add(traffic.total_connections, protocol)
             for verb in traffic.commands:
-                named = f"{dialect},{label('verb', verb.name)}"
+                named = f"{protocol},{label('verb', verb.name)}"
                 requests.add(verb.success_count(), named + ',outcome="ok"')
                 requests.add(verb.no_result, named + ',outcome="empty"')
                 requests.add(verb.errors, named + ',outcome="error"')
@@ -167,9 +167,9 @@ class MetricsPage:
         refused.add(strain.refused_total, 'reason="total"')
         refused.add(strain.refused_address, 'reason="address"')
         slow = Family("taskyard_slow_commands_total", COUNTER, "Commands that took too long.")
-        for dialect in [*[traffic.protocol_name for traffic in broker.metrics.protocols], "http"]:
+        for protocol in [*[traffic.protocol_name for traffic in broker.metrics.protocols], "http"]:
             slow.add(
-                broker.slow_commands.count_by_protocol.get(dialect, 0), label("dialect", dialect)
+                broker.slow_commands.count_by_protocol.get(protocol, 0), label("dialect", protocol)
             )
         stalled = Family("taskyard_stalled_clients_total", COUNTER, "Clients that were let go.")
         stalled.add(strain.input_timeouts, 'reason="input"')

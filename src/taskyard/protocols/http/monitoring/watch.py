@@ -166,8 +166,8 @@ class StatsSampler:
         if last is None or now - last.at >= _MIN_RATE_INTERVAL_US:
             self.before = last
         self.last = sample
-        for take in self._subscribers:
-            take(sample)
+        for on_sample in self._subscribers:
+            on_sample(sample)
         sample.tally.named_queues = []  # queues may go, samples stay for a while
         if self._observer is not None:
             self._observer.on_sample_end(sample)

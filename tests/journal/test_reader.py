@@ -3,7 +3,7 @@
 import pytest
 from journal.building import Running, copy, flipped, segments
 
-from taskyard.engine import compaction as carrying
+from taskyard.engine import compaction
 from taskyard.engine.records.job_lifecycle import EVENT_NAMES, PushRecord
 from taskyard.journal.disk import Disk
 from taskyard.journal.errors import JournalCorrupt, RecordsRemoved
@@ -213,11 +213,11 @@ def test_a_segment_that_goes_while_it_is_read(disk: MemoryDisk) -> None:
 def test_carries_are_no_events(disk: MemoryDisk) -> None:
     run = Running(disk)
     job = run.push()
-    carrying.snapshot_job(
-        run.engine, job, carrying.blobs_to_move(job, 1 << 40), b"payload", run.now
+    compaction.snapshot_job(
+        run.engine, job, compaction.blobs_to_move(job, 1 << 40), b"payload", run.now
     )
     run.push()
-    carrying.snapshot_queue(run.engine, job.queue, run.now)
+    compaction.snapshot_queue(run.engine, job.queue, run.now)
     run.journal.close()
     assert seqs(disk) == [1, 2, 4]
     reader = JournalReader(disk.directory(JOURNAL))

@@ -10,7 +10,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine import compaction as carrying
+from taskyard.engine import compaction
 from taskyard.engine.limits import KeyLimit, key_limit_record_bytes
 from taskyard.engine.model.state import (
     consumer_record_bytes,
@@ -74,7 +74,7 @@ class EntitySnapshotter:
             self._key_limits = [gate for gate in gates.values() if gate.theoretical_arrival_ns]
         if queue.record_at > self._replay_start:
             return SCAN_COST_BYTES
-        carrying.snapshot_queue(self._core, queue, now)
+        compaction.snapshot_queue(self._core, queue, now)
         return queue_record_bytes(queue)
 
     def _snapshot_key_limits(self, now: i64) -> i64:
@@ -94,7 +94,7 @@ class EntitySnapshotter:
             gates.extend(portion)
             return OUT_OF_SPACE
         if portion:
-            carrying.snapshot_key_limits(self._core, queue, portion, now)
+            compaction.snapshot_key_limits(self._core, queue, portion, now)
         return size
 
     def _snapshot_session(self, now: i64) -> i64:
@@ -106,7 +106,7 @@ class EntitySnapshotter:
             size = session_record_bytes(session)
             if not self._ensure_space(size):
                 return OUT_OF_SPACE
-            carrying.snapshot_session(self._core, session, now)
+            compaction.snapshot_session(self._core, session, now)
         self._sessions.pop()
         return size
 
@@ -118,7 +118,7 @@ class EntitySnapshotter:
             size = consumer_record_bytes(consumer)
             if not self._ensure_space(size):
                 return OUT_OF_SPACE
-            carrying.snapshot_consumer(self._core, consumer, now)
+            compaction.snapshot_consumer(self._core, consumer, now)
         self._consumers.pop()
         return size
 
@@ -126,7 +126,7 @@ class EntitySnapshotter:
         reader = self._readers.pop()
         known = self._core.state.readers.get(reader.name) is reader
         if known and reader.record_seq < self._first_seq:
-            carrying.snapshot_reader(self._core, reader, now)
+            compaction.snapshot_reader(self._core, reader, now)
         return 2 * SCAN_COST_BYTES
 
     def _snapshot_schedule(self, now: i64) -> i64:
@@ -137,7 +137,7 @@ class EntitySnapshotter:
             size = schedule_record_bytes(schedule)
             if not self._ensure_space(size):
                 return OUT_OF_SPACE
-            carrying.snapshot_schedule(self._core, schedule, now)
+            compaction.snapshot_schedule(self._core, schedule, now)
         self._schedules.pop()
         return size
 
@@ -149,6 +149,6 @@ class EntitySnapshotter:
             size = TOMBSTONE_RECORD_BYTES * len(grave.uids)
             if not self._ensure_space(size):
                 return OUT_OF_SPACE
-            carrying.snapshot_tombstones(self._core, grave, now)
+            compaction.snapshot_tombstones(self._core, grave, now)
         self._tombstone_buckets.pop()
         return size

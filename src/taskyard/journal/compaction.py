@@ -21,7 +21,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from taskyard.engine import compaction as carrying
+from taskyard.engine import compaction
 from taskyard.engine.model.job import GONE, Job
 from taskyard.engine.operations.core import Core
 from taskyard.engine.operations.room import MAX_STEP_BYTES, ensure_space
@@ -213,8 +213,8 @@ class Compactor:
         for id in self._jobs_with_remote_blobs:
             job = self._core.state.live_job(id)
             if job is not None:
-                for at, size in carrying.ranges_to_move(
-                    job, carrying.blobs_to_move(job, self.next_replay_start)
+                for at, size in compaction.ranges_to_move(
+                    job, compaction.blobs_to_move(job, self.next_replay_start)
                 ):
                     wanted.append((self._journal.base_of(at), at, size))
         self._reading = True
@@ -318,18 +318,18 @@ class Compactor:
         return spent
 
     def _snapshot_job(self, job: Job, chunk: SegmentScanRead, now: i64) -> i64:
-        moves = carrying.blobs_to_move(job, self.next_replay_start)
+        moves = compaction.blobs_to_move(job, self.next_replay_start)
         if not moves:
             return 0
         if job.extras is None:  # as most are: nothing but a payload moves
             start = job.payload_at - chunk.start
             end = start + job.payload_size
             if start >= 0 and end <= len(chunk.data) and self._ensure_space(job.payload_size):
-                carrying.snapshot_job(self._core, job, moves, chunk.data[start:end], now)
+                compaction.snapshot_job(self._core, job, moves, chunk.data[start:end], now)
                 return _SNAPSHOT_OVERHEAD_BYTES + job.payload_size
         parts: list[bytes] = []
         size: i64 = 0
-        for at, length in carrying.ranges_to_move(job, moves):
+        for at, length in compaction.ranges_to_move(job, moves):
             start = i64(at) - chunk.start
             if start >= 0 and start + length <= len(chunk.data):
                 parts.append(chunk.data[start : start + length])
@@ -344,7 +344,7 @@ class Compactor:
             self._jobs_with_remote_blobs[job.id] = None
             return 0
         blob = parts[0] if len(parts) == 1 else b"".join(parts)
-        carrying.snapshot_job(self._core, job, moves, blob, now)
+        compaction.snapshot_job(self._core, job, moves, blob, now)
         return _SNAPSHOT_OVERHEAD_BYTES + size
 
     def _snapshot_jobs_with_remote_blobs(self, now: i64) -> i64:
@@ -356,10 +356,10 @@ class Compactor:
             job = self._core.state.live_job(id)
             if job is None:
                 continue
-            moves = carrying.blobs_to_move(job, self.next_replay_start)
+            moves = compaction.blobs_to_move(job, self.next_replay_start)
             if not moves:
                 continue
-            parts = [blobs.get(at) for at, _ in carrying.ranges_to_move(job, moves)]
+            parts = [blobs.get(at) for at, _ in compaction.ranges_to_move(job, moves)]
             whole = [part for part in parts if part is not None]
             if len(whole) < len(parts):
                 again[id] = None  # it has got another result or error meanwhile
@@ -368,7 +368,7 @@ class Compactor:
             if not self._ensure_space(len(blob)):
                 again[id] = None
                 continue
-            carrying.snapshot_job(self._core, job, moves, blob, now)
+            compaction.snapshot_job(self._core, job, moves, blob, now)
             spent += _SNAPSHOT_OVERHEAD_BYTES + len(blob)
         self._jobs_with_remote_blobs = again
         self._remote_blobs = {}
@@ -386,7 +386,7 @@ class Compactor:
         ):
             return 0
         start = value.value_at - chunk.start
-        carrying.snapshot_value(self._core, value, chunk.data[start : start + value.size], now)
+        compaction.snapshot_value(self._core, value, chunk.data[start : start + value.size], now)
         return _SNAPSHOT_OVERHEAD_BYTES + value.size
 
     # Closing
@@ -404,7 +404,7 @@ class Compactor:
         if spent == OUT_OF_SPACE:
             return 0
         if not spent:
-            carrying.write_checkpoint(self._core, self.next_replay_start, now)
+            compaction.write_checkpoint(self._core, self.next_replay_start, now)
             self._checkpoint_end = self._core.records.end_position()
             self._entities = None
             self.phase = AWAIT_CHECKPOINT

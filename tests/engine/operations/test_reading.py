@@ -4,7 +4,7 @@ import pytest
 from engine.harness import ORIGIN, Bench, decode
 from support.snapshot import snapshot
 
-from taskyard.engine import compaction as carrying
+from taskyard.engine import compaction
 from taskyard.engine.model.errors import InvalidOption, NoSpace, ReaderNotFound, ReadOnly
 from taskyard.engine.model.job import SECOND, SYSTEM_ORIGIN
 from taskyard.engine.operations.room import JournalSpace
@@ -169,8 +169,8 @@ def test_a_carried_reader_is_known_to_a_replay_from_there(bench: Bench) -> None:
     base = bench.engine.records.start_position
     bench.engine.drop_reader("gone", ORIGIN, bench.now)
     for reader in bench.engine.state.readers.values():
-        carrying.snapshot_reader(bench.engine, reader, bench.now)
-    carrying.write_checkpoint(bench.engine, base, bench.now)
+        compaction.snapshot_reader(bench.engine, reader, bench.now)
+    compaction.write_checkpoint(bench.engine, base, bench.now)
     state = bench.replay(base)
     assert not state.is_partial_replay
     assert state.replay_start == base

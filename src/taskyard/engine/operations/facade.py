@@ -19,11 +19,7 @@ from taskyard.engine.model.queue import Queue, QueueSettings
 from taskyard.engine.model.settings import DEFAULT_QUEUE_SETTINGS, QueueRule
 from taskyard.engine.model.state import BatchConsumer, DurableSession, NamedReader, State, Value
 from taskyard.engine.model.uid import derive_uid, job_id_of
-from taskyard.engine.operations import admin, batches, keeping, reading
-from taskyard.engine.operations import finish as finishing
-from taskyard.engine.operations import lease as taking
-from taskyard.engine.operations import push as pushing
-from taskyard.engine.operations import timers as ticking
+from taskyard.engine.operations import admin, batches, finish, keeping, lease, push, reading, timers
 from taskyard.engine.operations.batches import BatchRequest
 from taskyard.engine.operations.checks import check_not_read_only
 from taskyard.engine.operations.core import Core
@@ -61,10 +57,10 @@ class Engine(Core):
             queue.counters_at_start = queue.counters()
         for owner in list(self.state.bound_jobs_by_owner):
             for job in jobs_bound_to(self.state, owner):
-                finishing.reclaim_after_restart(self, job, now)
+                finish.reclaim_after_restart(self, job, now)
         schedules.load_zones(self)
         for id in sorted(self.state.synchronous_jobs):
-            finishing.cancel_abandoned(self, id, SYSTEM_ORIGIN, now)
+            finish.cancel_abandoned(self, id, SYSTEM_ORIGIN, now)
         self._run_followups(now)
 
     def new_owner(self) -> i64:
@@ -75,12 +71,12 @@ class Engine(Core):
     # Pushing
 
     def push(self, new: NewJob, origin: Origin, now: i64) -> Job:
-        return pushing.push(self, new, origin, now)
+        return push.push(self, new, origin, now)
 
     def transact(
         self, steps: list[TransactionStep], owner: i64, origin: Origin, now: i64
     ) -> list[int]:
-        ids = pushing.transact(self, steps, owner, origin, now)
+        ids = push.transact(self, steps, owner, origin, now)
         self._run_followups(now)
         return ids
 
@@ -88,29 +84,29 @@ class Engine(Core):
         self, new: NewJob, payloads: list[bytes], owner: i64, origin: Origin, now: i64
     ) -> None:
         """The same job with one payload after the other."""
-        pushing.push_all(self, new, payloads, owner, origin, now)
+        push.push_all(self, new, payloads, owner, origin, now)
         self._run_followups(now)
 
     def check_steps(self, steps: list[TransactionStep], owner: i64, origin: Origin) -> None:
         """What transact would refuse, without doing anything."""
-        pushing.check_steps(self, steps, owner, origin)
+        push.check_steps(self, steps, owner, origin)
 
     def check_key(self, queue: str, key: bytes) -> None:
         """Refuse a key that a job of the queue has while it waits: a push would drop it."""
-        pushing.check_key(self, queue.encode(), key)
+        push.check_key(self, queue.encode(), key)
 
     # Taking
 
     def next_job(self, request: FetchRequest, now: i64) -> Job | None:
         """The job that `fetch` would hand out, if the queue is not drawn at random."""
-        return taking.next_job(self, request, now)
+        return lease.next_job(self, request, now)
 
     def next_pop(self, queue: bytes, last: bool, now: i64) -> Job | None:
         """The job that `pop` would take."""
-        return taking.next_pop(self, queue, last, now)
+        return lease.next_pop(self, queue, last, now)
 
     def fetch(self, request: FetchRequest, now: i64) -> Job | None:
-        job = taking.fetch(self, request, now)
+        job = lease.fetch(self, request, now)
         if request.pop or request.move_to:  # one that waits at the other end may pop
             self._run_followups(now)
         return job
@@ -120,40 +116,40 @@ class Engine(Core):
     ) -> None:
         """Leases beside those of `jobs`, to which they are added: `most` in all, and no more once
         their payloads have `size` bytes."""
-        taking.fetch_more(self, request, jobs, most, size, now)
+        lease.fetch_more(self, request, jobs, most, size, now)
 
     def pop(self, queue: bytes, last: bool, origin: Origin, now: i64) -> Job | None:
-        job = taking.pop(self, queue, last, origin, now)
+        job = lease.pop(self, queue, last, origin, now)
         self._run_followups(now)
         return job
 
     def wait_for_job(self, request: FetchRequest, deadline: i64, others: i64 = 0) -> Waiter:
-        return taking.wait_for_job(self, request, deadline, others)
+        return lease.wait_for_job(self, request, deadline, others)
 
     def stop_waiting(self, waiter: Waiter) -> None:
-        taking.stop_waiting(self, waiter)
+        lease.stop_waiting(self, waiter)
 
     def on_payload_read(self, needed: PayloadNeeded, payload: bytes | None, now: i64) -> None:
         """What a ReadFirst has asked for; None: it cannot be read."""
-        taking.on_payload_read(self, needed, payload, now)
+        lease.on_payload_read(self, needed, payload, now)
         self._run_followups(now)
 
     def extend_lease(self, id: i64, owner: i64, ttr: i64, origin: Origin, now: i64) -> None:
-        taking.extend_lease(self, self.job(id), owner, ttr, origin, now)
+        lease.extend_lease(self, self.job(id), owner, ttr, origin, now)
 
     def report_progress(
         self, id: i64, owner: i64, permille: i64, message: str, origin: Origin, now: i64
     ) -> None:
-        taking.report_progress(self, self.job(id), owner, permille, message, origin, now)
+        lease.report_progress(self, self.job(id), owner, permille, message, origin, now)
 
     def release_lease(self, id: i64, owner: i64, origin: Origin, now: i64) -> None:
-        taking.release_lease(self, self.job(id), owner, origin, now)
+        lease.release_lease(self, self.job(id), owner, origin, now)
         self._run_followups(now)
 
     # Finishing
 
     def ack(self, id: i64, owner: i64, origin: Origin, now: i64) -> Job:
-        job = finishing.ack(self, id, owner, origin, now)
+        job = finish.ack(self, id, owner, origin, now)
         self._run_followups(now)
         return job
 
@@ -164,34 +160,34 @@ class Engine(Core):
         error: bytes,
         origin: Origin,
         now: i64,
-        delay: i64 = finishing.BY_POLICY,
+        delay: i64 = finish.BY_POLICY,
     ) -> Job:
-        job = finishing.nack(self, id, owner, error, origin, now, delay)
+        job = finish.nack(self, id, owner, error, origin, now, delay)
         self._run_followups(now)
         return job
 
     def complete(self, id: i64, result: bytes, origin: Origin, now: i64, keep: i64 = 0) -> None:
         """`keep`: for how long the result is kept; 0: as the job and its queue say."""
-        finishing.complete(self, self.job(id), result, origin, now, keep)
+        finish.complete(self, self.job(id), result, origin, now, keep)
         self._run_followups(now)
 
     def fail(self, id: i64, error: bytes, origin: Origin, now: i64) -> None:
-        finishing.fail(self, self.job(id), error, origin, now)
+        finish.fail(self, self.job(id), error, origin, now)
         self._run_followups(now)
 
     def owner_by_token(self, id: int, epoch: int, number: int) -> i64:
         """Who holds the lease of this token; it must still be the one that counts."""
-        return finishing.owner_by_token(self, id, epoch, number)
+        return finish.owner_by_token(self, id, epoch, number)
 
     def finish_with_token(
         self, id: i64, epoch: i64, number: i64, result: bytes, origin: Origin, now: i64
     ) -> Job:
-        job = finishing.finish_with_token(self, id, epoch, number, result, origin, now)
+        job = finish.finish_with_token(self, id, epoch, number, result, origin, now)
         self._run_followups(now)
         return job
 
     def disconnect(self, owner: i64, origin: Origin, now: i64) -> None:
-        finishing.disconnect(self, owner, origin, now)
+        finish.disconnect(self, owner, origin, now)
         self._run_followups(now)
 
     # Batches
@@ -225,19 +221,19 @@ class Engine(Core):
     # Time
 
     def tick(self, now: i64, budget: i64 = 1000) -> bool:
-        return ticking.tick(self, now, budget)
+        return timers.tick(self, now, budget)
 
     def resume_postponed(self, now: i64) -> None:
         """There may be room again: do what could not be done without."""
-        ticking.resume_postponed(self, now)
+        timers.resume_postponed(self, now)
         self._run_followups(now)
 
     def has_pending_work(self) -> bool:
         """Whether a tick has something to do whatever the time."""
-        return ticking.has_pending_work(self)
+        return timers.has_pending_work(self)
 
     def next_deadline(self, now: i64) -> i64:
-        return ticking.next_deadline(self, now)
+        return timers.next_deadline(self, now)
 
     # Watching
 
@@ -256,7 +252,7 @@ class Engine(Core):
         self.state.timers.cancel(watcher.timer)
 
     def stop_watching(self, watcher: JobWatcher) -> None:
-        ticking.stop_watching(self, watcher)
+        timers.stop_watching(self, watcher)
 
     # Looking after jobs
 
@@ -303,7 +299,7 @@ class Engine(Core):
         if uid is None:
             return 0
         try:
-            pushing.check_uid(self, uid, new.queue.encode(), origin)
+            push.check_uid(self, uid, new.queue.encode(), origin)
         except DuplicateJob as error:
             return error.job_id
         return 0
@@ -326,7 +322,7 @@ class Engine(Core):
     def cancel_abandoned(self, id: i64, origin: Origin, now: i64) -> None:
         """Whoever waited for the job has gone: remove it, unless somebody works on it."""
         check_not_read_only(self)
-        finishing.cancel_abandoned(self, id, origin, now)
+        finish.cancel_abandoned(self, id, origin, now)
         self._run_followups(now)
 
     def move_job(self, id: i64, to: str, front: bool, origin: Origin, now: i64) -> None:
@@ -492,6 +488,6 @@ class Engine(Core):
 
     def _run_followups(self, now: i64) -> None:
         if self.state.pending_dependents:
-            finishing.resolve_dependents(self, now, MAX_DEPENDENTS_RESOLVED_AT_ONCE)
+            finish.resolve_dependents(self, now, MAX_DEPENDENTS_RESOLVED_AT_ONCE)
         if self.state.limits_changed:
-            ticking.serve_after_limit_change(self, now, MAX_LIMITS_SERVED_AT_ONCE)
+            timers.serve_after_limit_change(self, now, MAX_LIMITS_SERVED_AT_ONCE)
